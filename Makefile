@@ -1,0 +1,35 @@
+# Two commands do everything on a machine with Python and make: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check format docs clean
+
+demo: $(READY)  ## several workers, one lock: one is killed, one is frozen and refused
+	$(BIN)/python -m holdfast.demo $(ARGS)
+
+test: check  ## everything that must hold
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY)  ## format, lint, types, imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(READY)  ## make the generated pages again
+	$(BIN)/python tools/acceptance.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $(READY)

@@ -1,0 +1,351 @@
+"""The asyncio face: the names and shapes of the blocking one, awaited.
+
+Leases are kept by a thread, so that a blocked event loop loses none. Besides the policies of the blocking face there is
+`on_loss="cancel"`: it cancels the task that entered the block, as `asyncio.timeout` does, and the block ends in
+`LeaseLost` once the task has settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
+
+from holdfast.clock import Clock, Seconds
+from holdfast.config import FENCE_MEMORY_S
+from holdfast.core import client as _client
+from holdfast.core import inspection, leader, lifecycle
+from holdfast.core.lease import LeaseBase, SignalBase
+from holdfast.core.lock import TTL_S, UNSET, LockBase, Unset, naming
+from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from types import TracebackType
+
+    from holdfast.core.inspection import Holding
+    from holdfast.core.leader import Leading
+    from holdfast.engines import Promise
+    from holdfast.observer import Observer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_POLICIES = ("report", "cancel")
+
+
+class Signal(SignalBase):
+    """Like `blocking.Signal`, awaited."""
+
+    __slots__ = ()
+
+    async def wait(self, timeout: Seconds | None = None) -> bool:
+        """Like `blocking.Signal.wait`, awaited."""
+        return await self._wait(timeout)
+
+
+class Lease(LeaseBase):
+    """Like `blocking.Lease`, awaited."""
+
+    __slots__ = ("_cancelled", "_task")
+
+    _task: asyncio.Task[Any] | None
+    _cancelled: bool
+
+    @property
+    def lost(self) -> Signal:
+        """Set when the lease can no longer be vouched for."""
+        return Signal(self, self._is_lost)
+
+    async def release(self) -> None:
+        """Like `blocking.Lease.release`, awaited."""
+        await lifecycle.release(self)
+
+    async def __aenter__(self) -> Lease:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        await lifecycle.leave(self, error)
+        return False
+
+
+class Lock(LockBase):
+    """Like `blocking.Lock`, awaited."""
+
+    async def acquire(self, timeout: Seconds | Unset | None = UNSET) -> Lease:
+        """Like `blocking.Lock.acquire`, awaited."""
+        patience_ns = self._patience(timeout)
+        lease = Lease(*self._fields())
+        with lifecycle.Handing(lease):
+            await lifecycle.acquire(lease, patience_ns)
+            return lease
+
+    async def try_acquire(self) -> Lease | None:
+        """Like `blocking.Lock.try_acquire`, awaited."""
+        try:
+            return await self.acquire(timeout=0)
+        except NotAcquired:
+            return None
+
+    async def __aenter__(self) -> Lease:
+        who = asyncio.current_task()
+        lease = self._inside(who)
+        if lease is not None:
+            self._enter(who, lease)
+            return cast("Lease", lease)
+        lease = Lease(*self._fields())
+        try:
+            with lifecycle.Handing(lease):
+                await lifecycle.acquire(lease, self._patience_ns)
+                self._enter(who, lease)
+                _cancel_on_loss(lease, self._on_loss)
+                return lease
+        except BaseException:
+            self._never_entered(who, lease)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        lease = self._leave(asyncio.current_task())
+        if lease is not None:
+            await lifecycle.leave(lease, _settled(lease, error))
+        return False
+
+    def __call__(self, work: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+        """Like `blocking.Lock.__call__`, for coroutine functions."""
+        if not inspect.iscoroutinefunction(work):
+            raise InvalidConfig("function", work, "a plain function needs the lock of the blocking face")
+        name = naming(self.name, work)
+
+        @functools.wraps(work)
+        async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            lock = self._like(name(args, kwargs))
+            done: list[R] = []
+            try:
+                async with lock:
+                    done.append(await work(*args, **kwargs))
+            except LeaseLost as lost:
+                lost.result = lost.result if not done else done[0]
+                raise
+            return done[0]
+
+        return locked
+
+    def _like(self, name: str) -> Lock:
+        if name == self.name:
+            return self
+        return Lock(self._client, name, policies=_POLICIES, **self._settings())
+
+
+class Term(Lease):
+    """Like `blocking.Term`, awaited."""
+
+    __slots__ = ("_candidacy",)
+
+    _candidacy: leader.Candidacy
+
+    @property
+    def over(self) -> Signal:
+        """Set when the work should end: the term was resigned, handed over, or lost."""
+        return Signal(self, lambda: self._candidacy.over or self._is_lost())
+
+
+class Leader:
+    """Like `blocking.Leader`, awaited."""
+
+    def __init__(self, lock: Lock, candidacy: leader.Candidacy) -> None:
+        self._lock = lock
+        self._candidacy = candidacy
+
+    @property
+    def name(self) -> str:
+        return self._lock.name
+
+    @property
+    def candidate(self) -> str:
+        return self._candidacy.candidate
+
+    async def run(self, work: Callable[[Term], Awaitable[R]]) -> R:
+        """Like `blocking.Leader.run`, awaited."""
+        done: list[R] = []
+        try:
+            async with self as term:
+                done.append(await work(term))
+        except LeaseLost as lost:
+            lost.result = lost.result if not done else done[0]
+            raise
+        return done[0]
+
+    async def current(self) -> Leading | None:
+        """Like `blocking.Leader.current`, awaited."""
+        return await leader.current(self._candidacy)
+
+    async def candidates(self) -> list[str]:
+        """Like `blocking.Leader.candidates`, awaited."""
+        return await leader.candidates(self._candidacy)
+
+    async def observe(self, interval: Seconds = 1.0) -> AsyncIterator[Leading | None]:
+        """Like `blocking.Leader.observe`, awaited."""
+        watch = leader.Watch(self._candidacy, interval)
+        while True:
+            yield await watch.change()
+
+    def resign(self) -> None:
+        """Like `blocking.Leader.resign`; only a word to the running term, so there is nothing to await."""
+        self._candidacy.step_down()
+
+    async def hand_over(self, to: str) -> None:
+        """Like `blocking.Leader.hand_over`, awaited."""
+        await leader.hand_over(self._candidacy, to)
+
+    async def __aenter__(self) -> Term:
+        term = Term(*self._lock._fields())  # the leader is a shape around its lock
+        term._candidacy = self._candidacy
+        with lifecycle.Handing(term):
+            await lifecycle.acquire(term, self._lock._patience_ns)
+            self._candidacy.begin(term)
+            _cancel_on_loss(term, self._lock._on_loss)
+            return term
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        term = self._candidacy.term
+        await leader.end_term(self._candidacy, error if term is None else _settled(term, error))
+        return False
+
+
+class Holdfast:
+    """Like `blocking.Holdfast`, awaited. Tasks of one event loop may share it."""
+
+    def __init__(self, client: _client.Client) -> None:
+        self._client = client
+
+    @property
+    def url(self) -> str:
+        """Where the leases live, without any password."""
+        return self._client.url
+
+    def lock(
+        self,
+        name: str,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        reentrant: bool = False,
+        on_loss: str | Callable[[Lease], object] = "report",
+    ) -> Lock:
+        """Like `blocking.Holdfast.lock`."""
+        return Lock(
+            self._client,
+            name,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=reentrant,
+            on_loss=on_loss,
+            policies=_POLICIES,
+        )
+
+    def leader(
+        self,
+        name: str,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        candidate: str | None = None,
+        on_loss: str | Callable[[Term], object] = "report",
+    ) -> Leader:
+        """Like `blocking.Holdfast.leader`."""
+        label = leader.candidate_name(self._client, candidate)
+        lock = Lock(
+            self._client,
+            name,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=False,
+            on_loss=on_loss,
+            policies=_POLICIES,
+            label=label,
+        )
+        return Leader(lock, leader.Candidacy(self._client, lock.name, label))
+
+    async def show(self, name: str) -> Holding:
+        """Like `blocking.Holdfast.show`, awaited."""
+        return await inspection.show(self._client, name)
+
+    async def break_lease(self, name: str, reason: str) -> None:
+        """Like `blocking.Holdfast.break_lease`, awaited."""
+        await inspection.break_lease(self._client, name, reason)
+
+    def promise(self) -> Promise:
+        """Like `blocking.Holdfast.promise`."""
+        return self._client.promise()
+
+    async def close(self, timeout: Seconds | None = _client.CLOSE_S) -> tuple[str, ...]:
+        """Like `blocking.Holdfast.close`, awaited."""
+        return await _client.close(self._client, timeout)
+
+    async def __aenter__(self) -> Holdfast:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        await self.close()
+        return False
+
+    def __repr__(self) -> str:
+        return f"<holdfast {self._client.url} {self._client.state}>"
+
+
+async def connect(
+    url: str | None = None,
+    *,
+    label: str = "",
+    info: dict[str, Any] | None = None,
+    observer: Observer | None = None,
+    fence_memory: Seconds = FENCE_MEMORY_S,
+    clock: Clock | None = None,
+) -> Holdfast:
+    """Like `blocking.connect`, awaited: the client belongs to the running event loop."""
+    client = _client.Client(
+        url,
+        face="asyncio",
+        label=label,
+        info=info,
+        observer=observer,
+        fence_memory=fence_memory,
+        clock=clock,
+    )
+    return Holdfast(client)
+
+
+def _cancel_on_loss(lease: Lease, policy: object) -> None:
+    """Have the loss of this lease cancel the task that is just entering its block."""
+    if policy != "cancel":
+        return
+    lease._task = asyncio.current_task()  # the face's own class
+    lease._cancelled = False
+    lease._on_loss = _cancel
+
+
+def _cancel(lease: Lease) -> None:
+    if lease._task is not None:
+        lease._cancelled = True
+        lease._task.cancel()
+
+
+def _settled(lease: LeaseBase, error: BaseException | None) -> BaseException | None:
+    """The work's own outcome: a cancellation that we caused is taken back, one from outside stays."""
+    task = getattr(lease, "_task", None)
+    if task is None:
+        return error
+    lease._task = None  # type: ignore[attr-defined]  # from now on it is too late to cancel
+    if not lease._cancelled:  # type: ignore[attr-defined]
+        return error
+    ours = task.uncancel() == 0
+    return None if ours and isinstance(error, asyncio.CancelledError) else error

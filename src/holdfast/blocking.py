@@ -1,0 +1,312 @@
+"""The blocking face: for threads. `holdfast.aio` has the same names, awaited."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
+
+from holdfast.clock import Clock, Seconds
+from holdfast.config import FENCE_MEMORY_S
+from holdfast.core import client as _client
+from holdfast.core import inspection, leader, lifecycle
+from holdfast.core.lease import LeaseBase, SignalBase
+from holdfast.core.lock import TTL_S, UNSET, LockBase, Unset, naming
+from holdfast.core.run import run
+from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from holdfast.core.inspection import Holding
+    from holdfast.core.leader import Leading
+    from holdfast.engines import Promise
+    from holdfast.observer import Observer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Signal(SignalBase):
+    """Something that happens once to a lease: true when it has."""
+
+    __slots__ = ()
+
+    def wait(self, timeout: Seconds | None = None) -> bool:
+        """Block until it happens; false if it has not by then, or if the lease ended well."""
+        return run(self._wait(timeout))
+
+
+class Lease(LeaseBase):
+    """A right to a name, until it is released, lost or expired."""
+
+    __slots__ = ()
+
+    @property
+    def lost(self) -> Signal:
+        """Set when the lease can no longer be vouched for."""
+        return Signal(self, self._is_lost)
+
+    def release(self) -> None:
+        """Give it back. Raises `LeaseLost` if it was lost; a second release does nothing."""
+        run(lifecycle.release(self))
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        run(lifecycle.leave(self, error))
+        return False
+
+
+class Lock(LockBase):
+    """A way to get leases of one name. Use it in `with`, as a decorator, or through `acquire`."""
+
+    def acquire(self, timeout: Seconds | Unset | None = UNSET) -> Lease:
+        """Wait for the lease; `NotAcquired` when patience ends."""
+        patience_ns = self._patience(timeout)
+        lease = Lease(*self._fields())
+        with lifecycle.Handing(lease):
+            run(lifecycle.acquire(lease, patience_ns))
+            return lease
+
+    def try_acquire(self) -> Lease | None:
+        """The lease now, or `None`: one decision, no waiting."""
+        try:
+            return self.acquire(timeout=0)
+        except NotAcquired:
+            return None
+
+    def __enter__(self) -> Lease:
+        who = threading.get_ident()
+        lease = self._inside(who)
+        if lease is not None:
+            self._enter(who, lease)
+            return cast("Lease", lease)
+        lease = Lease(*self._fields())
+        try:
+            with lifecycle.Handing(lease):
+                run(lifecycle.acquire(lease, self._patience_ns))
+                self._enter(who, lease)
+                return lease
+        except BaseException:
+            self._never_entered(who, lease)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        lease = self._leave(threading.get_ident())
+        if lease is not None:
+            run(lifecycle.leave(lease, error))
+        return False
+
+    def __call__(self, work: Callable[P, R]) -> Callable[P, R]:
+        """Run a function under the lease; fields in braces are filled from its arguments."""
+        if inspect.iscoroutinefunction(work):
+            raise InvalidConfig("function", work, "a coroutine function needs the lock of holdfast.aio")
+        name = naming(self.name, work)
+
+        @functools.wraps(work)
+        def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            lock = self._like(name(args, kwargs))
+            done: list[R] = []
+            try:
+                with lock:
+                    done.append(work(*args, **kwargs))
+            except LeaseLost as lost:
+                lost.result = lost.result if not done else done[0]
+                raise
+            return done[0]
+
+        return locked
+
+    def _like(self, name: str) -> Lock:
+        if name == self.name:
+            return self
+        return Lock(self._client, name, policies=("report",), **self._settings())
+
+
+class Term(Lease):
+    """The lease of a leader."""
+
+    __slots__ = ("_candidacy",)
+
+    _candidacy: leader.Candidacy
+
+    @property
+    def over(self) -> Signal:
+        """Set when the work should end: the term was resigned, handed over, or lost."""
+        return Signal(self, lambda: self._candidacy.over or self._is_lost())
+
+
+class Leader:
+    """One candidate in one election. `with leader as term:` waits to lead, then leads until the block ends."""
+
+    def __init__(self, lock: Lock, candidacy: leader.Candidacy) -> None:
+        self._lock = lock
+        self._candidacy = candidacy
+
+    @property
+    def name(self) -> str:
+        return self._lock.name
+
+    @property
+    def candidate(self) -> str:
+        return self._candidacy.candidate
+
+    def run(self, work: Callable[[Term], R]) -> R:
+        """Wait to lead, run `work(term)` while leading, and give its result."""
+        done: list[R] = []
+        try:
+            with self as term:
+                done.append(work(term))
+        except LeaseLost as lost:
+            lost.result = lost.result if not done else done[0]
+            raise
+        return done[0]
+
+    def current(self) -> Leading | None:
+        """Who leads now, or `None`."""
+        return run(leader.current(self._candidacy))
+
+    def candidates(self) -> list[str]:
+        """Who waits to lead, in order."""
+        return run(leader.candidates(self._candidacy))
+
+    def observe(self, interval: Seconds = 1.0) -> Iterator[Leading | None]:
+        """Who leads, now and after every change, for ever. Looks every `interval`; a missed look loses nothing."""
+        watch = leader.Watch(self._candidacy, interval)
+        while True:
+            yield run(watch.change())
+
+    def resign(self) -> None:
+        """Tell the running term that it is over; the next candidate leads when its work has settled."""
+        self._candidacy.step_down()
+
+    def hand_over(self, to: str) -> None:
+        """Resign in favour of a waiting candidate; `NotFound` if it does not wait."""
+        run(leader.hand_over(self._candidacy, to))
+
+    def __enter__(self) -> Term:
+        term = Term(*self._lock._fields())  # the leader is a shape around its lock
+        term._candidacy = self._candidacy
+        with lifecycle.Handing(term):
+            run(lifecycle.acquire(term, self._lock._patience_ns))
+            self._candidacy.begin(term)
+            return term
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        run(leader.end_term(self._candidacy, error))
+        return False
+
+
+class Holdfast:
+    """A client: what `connect` gives. Threads may share it."""
+
+    def __init__(self, client: _client.Client) -> None:
+        self._client = client
+
+    @property
+    def url(self) -> str:
+        """Where the leases live, without any password."""
+        return self._client.url
+
+    def lock(
+        self,
+        name: str,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        reentrant: bool = False,
+        on_loss: str | Callable[[Lease], object] = "report",
+    ) -> Lock:
+        """A lock on the name. Nothing is sent before it is acquired."""
+        return Lock(
+            self._client,
+            name,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=reentrant,
+            on_loss=on_loss,
+            policies=("report",),
+        )
+
+    def leader(
+        self,
+        name: str,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        candidate: str | None = None,
+        on_loss: str | Callable[[Term], object] = "report",
+    ) -> Leader:
+        """A candidate for the leadership of the name."""
+        label = leader.candidate_name(self._client, candidate)
+        lock = Lock(
+            self._client,
+            name,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=False,
+            on_loss=on_loss,
+            policies=("report",),
+            label=label,
+        )
+        return Leader(lock, leader.Candidacy(self._client, lock.name, label))
+
+    def show(self, name: str) -> Holding:
+        """Who holds the name, and who waits for it."""
+        return run(inspection.show(self._client, name))
+
+    def break_lease(self, name: str, reason: str) -> None:
+        """End the lease of the name by force; its holder is told why."""
+        run(inspection.break_lease(self._client, name, reason))
+
+    def promise(self) -> Promise:
+        """What may be relied on here; print it."""
+        return self._client.promise()
+
+    def close(self, timeout: Seconds | None = _client.CLOSE_S) -> tuple[str, ...]:
+        """Refuse new work, wait for what is under way, end. Gives the names of leases that are left to lapse."""
+        return run(_client.close(self._client, timeout))
+
+    def __enter__(self) -> Holdfast:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        self.close()
+        return False
+
+    def __repr__(self) -> str:
+        return f"<holdfast {self._client.url} {self._client.state}>"
+
+
+def connect(
+    url: str | None = None,
+    *,
+    label: str = "",
+    info: dict[str, Any] | None = None,
+    observer: Observer | None = None,
+    fence_memory: Seconds = FENCE_MEMORY_S,
+    clock: Clock | None = None,
+) -> Holdfast:
+    """Open an engine: the URL's, else `$HOLDFAST_URL`'s, else the embedded one of this user on this host."""
+    client = _client.Client(
+        url,
+        face="blocking",
+        label=label,
+        info=info,
+        observer=observer,
+        fence_memory=fence_memory,
+        clock=clock,
+    )
+    return Holdfast(client)

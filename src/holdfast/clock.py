@@ -1,0 +1,107 @@
+"""Time: which clock is trusted, and what a length of time may be.
+
+A holder's own deadlines stand on a clock that counts suspend and never jumps. Clocks of two machines are never
+compared. All arithmetic is in integer nanoseconds on the inside; people give seconds or a `timedelta`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Seconds = float | int | timedelta
+
+NS = 1_000_000_000
+NS_PER_MS = 1_000_000
+NS_PER_US = 1_000
+
+TTL_MIN_S = 0.2
+TTL_MAX_S = 31 * 24 * 3600.0
+TIMEOUT_MAX_S = 366 * 24 * 3600.0
+NEVER_NS = 2**62
+
+# macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC goes on while the machine sleeps, which is what is needed.
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class Clock(Protocol):
+    """Where the library takes its time from."""
+
+    def now_ns(self) -> int:
+        """Nanoseconds that never go back and count suspend."""
+
+    def wall_us(self) -> int:
+        """Microseconds of the calendar, which may be set by hand."""
+
+    def timeout_s(self, until_ns: int) -> float | None:
+        """How long a real sleep until `until_ns` may last; `None` where only a ring ends it."""
+
+    def watch(self, ring: Callable[[], None]) -> Callable[[], None]:
+        """Have `ring` called whenever time jumps; the answer ends that."""
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now_ns(self) -> int:
+        return time.clock_gettime_ns(_BOOT_CLOCK)
+
+    def wall_us(self) -> int:
+        return time.time_ns() // NS_PER_US
+
+    def timeout_s(self, until_ns: int) -> float | None:
+        return max(0, until_ns - self.now_ns()) / NS
+
+    def watch(self, ring: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 - it never jumps
+        return _nothing
+
+
+SYSTEM = SystemClock()
+
+
+def ttl_ms(value: Seconds, *, setting: str = "ttl") -> int:
+    """A checked ttl in milliseconds."""
+    seconds = _seconds(setting, value)
+    if not TTL_MIN_S <= seconds <= TTL_MAX_S:
+        raise InvalidConfig(setting, value, f"it must be between {TTL_MIN_S} and {TTL_MAX_S:.0f} seconds")
+
+    return round(seconds * 1000)
+
+
+def timeout_ns(value: Seconds | None, *, setting: str = "timeout") -> int | None:
+    """A checked timeout in nanoseconds; `None` waits for ever, 0 is one decision."""
+    if value is None:
+        return None
+
+    seconds = _seconds(setting, value)
+    if not 0 <= seconds <= TIMEOUT_MAX_S:
+        raise InvalidConfig(setting, value, "it must be zero or more seconds, at most a year, or None to wait for ever")
+
+    return round(seconds * NS)
+
+
+def _seconds(setting: str, value: Seconds) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidConfig(setting, value, "it must be a number of seconds or a timedelta")
+
+    try:
+        seconds = float(value)
+    except OverflowError:
+        raise InvalidConfig(setting, value, "it is larger than any useful length of time") from None
+    if not math.isfinite(seconds):
+        raise InvalidConfig(setting, value, "it must be a finite number of seconds")
+
+    return seconds
+
+
+def _nothing() -> None:
+    return None

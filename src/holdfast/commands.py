@@ -1,0 +1,156 @@
+"""The vocabulary of engines: frozen questions and answers.
+
+An engine answers one command in one atomic step. Every command may be sent twice: it carries the token of the attempt
+it belongs to, and the second answer is the same as the first. Times inside are milliseconds; fences are integers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Acquire:
+    """Give me the lease; with `wait`, keep me a place in the queue if you cannot.
+
+    Sent again by the holder it answers the same fence and restarts the ttl. Sent again by a waiter it keeps the place,
+    confirms an offer, and tells the engine that the waiter lives. Sent by a waiter without `wait` it is the last word:
+    granted now, or out of the queue.
+    """
+
+    name: str
+    token: str
+    owner: str
+    ttl_ms: int
+    wait: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Restart the ttl of a lease that is still mine. A lapsed lease is never brought back."""
+
+    name: str
+    token: str
+    ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give the lease back; `to` names the waiter (by token) that is to have it next, if it still waits.
+
+    `entomb` asks the engine to remember the token as ended: needed when an acquire was sent more than once, because the
+    first copy may still be on its way.
+    """
+
+    name: str
+    token: str
+    entomb: bool = False
+    to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Nobody owns what this token may have got: end it, and refuse it from now on."""
+
+    name: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """End the lease under this fence by force, and say why to its holder.
+
+    The fence is part of the question, so that a second copy of the command cannot hit the next holder.
+    """
+
+    name: str
+    fence: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """This client lives, and so do its waiters under this name. Also brings the name to the present."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Who holds, who waits. Changes nothing."""
+
+    name: str
+
+
+Command = Acquire | Renew | Release | Undo | Break | Mark | Show
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The lease is yours, under this fence."""
+
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Somebody else has it. `position` counts the waiters ahead of you; `None` means that you are not in the queue."""
+
+    owner: str
+    fence: int
+    remaining_ms: int
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """This token has ended (released, undone or broken) and will never hold again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """The ttl runs anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The lease is free, or was already freed by this same token."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotHeld:
+    """This token does not hold the name. `reason`: expired, released, undone, broken; `detail` is for people."""
+
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """It is so now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One holder or waiter, as people see it."""
+
+    owner: str
+    token: str
+    fence: int
+    since_ms: int
+    remaining_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Who holds a name and who waits for it, in order. `offered`: the holder has not confirmed yet."""
+
+    fence: int
+    holder: Seat | None
+    offered: bool
+    waiters: tuple[Seat, ...]
+
+
+Answer = Granted | Busy | Refused | Renewed | Released | NotHeld | Done | Standing

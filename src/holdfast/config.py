@@ -1,0 +1,95 @@
+"""From a URL and the environment to settings, checked before any input or output.
+
+`connect()` without a URL takes `$HOLDFAST_URL`, and without that the embedded engine in the user's state directory.
+A password never leaves this module in readable form: `shown_url` is what may be logged.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from holdfast.clock import SYSTEM, Clock, Seconds, timeout_ns
+from holdfast.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+URL_VARIABLE = "HOLDFAST_URL"
+FENCE_MEMORY_S = 60.0
+FENCE_MEMORY_MIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an engine needs to open."""
+
+    scheme: str
+    url: str
+    path: str
+    options: Mapping[str, str]
+    fence_memory_us: int
+    clock: Clock
+    chosen: bool
+
+    def refuse_options(self, *known: str) -> None:
+        """An option that nobody reads is a mistake that nobody would notice."""
+        for option in self.options:
+            if option not in known:
+                rule = f"{self.scheme} knows {', '.join(known)}" if known else f"{self.scheme} takes no options"
+                raise InvalidConfig(f"option {option}", self.options[option], rule)
+
+
+def settings(
+    url: str | None,
+    *,
+    fence_memory: Seconds = FENCE_MEMORY_S,
+    clock: Clock | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Settings:
+    """Read the URL, or find out which one is meant."""
+    chosen = url if url is not None else environ.get(URL_VARIABLE) or None
+    text = _default_url(environ) if chosen is None else chosen
+    if not isinstance(text, str):
+        raise InvalidConfig("url", text, f"it must be text, not {type(text).__name__}")
+    try:
+        parts = urlsplit(text)
+        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+    except ValueError as error:
+        raise InvalidConfig("url", shown_url(text), f"it cannot be read as a URL: {error}") from None
+    if not parts.scheme:
+        raise InvalidConfig("url", shown_url(text), "it must begin with a scheme, as in sqlite:///path or memory://")
+
+    memory_ns = timeout_ns(fence_memory, setting="fence_memory")
+    if memory_ns is None or memory_ns < FENCE_MEMORY_MIN_S * 1e9:
+        raise InvalidConfig("fence_memory", fence_memory, f"it must be at least {FENCE_MEMORY_MIN_S} s")
+    return Settings(
+        scheme=parts.scheme.lower(),
+        url=shown_url(text),
+        path=unquote(parts.netloc + parts.path),
+        options=options,
+        fence_memory_us=memory_ns // 1000,
+        clock=clock or SYSTEM,
+        chosen=chosen is not None,
+    )
+
+
+def shown_url(url: Any) -> str:
+    """The URL without user, password and options: what messages and logs may carry."""
+    try:
+        parts = urlsplit(str(url))
+        host = parts.netloc.rpartition("@")[2]
+    except ValueError:
+        return "(unreadable)"
+    return f"{parts.scheme}://{host}{parts.path}"
+
+
+def _default_url(environ: Mapping[str, str]) -> str:
+    state = environ.get("XDG_STATE_HOME") or ""
+    base = Path(state) if state.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".local" / "state"
+    if not base.is_absolute():
+        raise InvalidConfig("HOME", str(base), f"the state directory is unknown; set {URL_VARIABLE}")
+    return f"sqlite://{base / 'holdfast' / 'holdfast.db'}"

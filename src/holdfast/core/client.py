@@ -1,0 +1,160 @@
+"""One client: an engine, a keeper, and the rules of opening and closing.
+
+`close()` refuses new work first, then waits for holders and for acquisitions in flight. After its bound it never
+releases a lease under running work: such leases lapse, their holders are told, and their names are returned.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from holdfast import config
+from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns
+from holdfast.core.keeper import WIRE_NS, Keeper
+from holdfast.core.lease import ASKING, HELD
+from holdfast.engines import open_engine
+from holdfast.errors import Closed, InvalidConfig, Unavailable
+from holdfast.names import this_process
+from holdfast.observer import Event, Observer, tell
+
+if TYPE_CHECKING:
+    import threading
+
+    from holdfast.clock import Clock
+    from holdfast.core.lease import LeaseBase
+    from holdfast.engines import Bell, Engine, Form, Promise
+
+OPEN, CLOSING, ABORTING, CLOSED = "open", "closing", "aborting", "closed"
+CLOSE_S = 30.0
+_POLL_NS = 50 * NS_PER_MS
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+class Client:
+    """What a face stands on."""
+
+    def __init__(
+        self,
+        url: str | None,
+        *,
+        face: str,
+        label: str,
+        info: dict[str, Any] | None,
+        observer: Observer | None,
+        fence_memory: Seconds,
+        clock: Clock | None,
+    ) -> None:
+        settings = config.settings(url, fence_memory=fence_memory, clock=clock)
+        if observer is not None and not callable(observer):
+            raise InvalidConfig("observer", observer, "it must be callable with an Event")
+        self._label, self._info = label, info
+        self.owner = this_process(label, info)
+        self.packed = self.owner.packed()
+        self.url = settings.url
+        self.observer = observer
+        self.engine: Engine = open_engine(settings)
+        self.clock = self.engine.clock
+        keeper_form = self.engine.blocking()
+        self.form: Form = keeper_form if face == "blocking" else self.engine.asyncio()
+        self.keeper = Keeper(keeper_form, self.clock, observer)
+        self.state = OPEN
+        self._bells: list[Bell] = []
+        self._left: tuple[str, ...] = ()
+        self.jitter = random.Random().random  # noqa: S311 - spreads renewals, keeps no secret
+        _clients.add(self)
+
+    @property
+    def guard(self) -> threading.RLock:
+        return self.keeper.guard
+
+    def promise(self) -> Promise:
+        return self.engine.promise()
+
+    def tell(self, event: Event) -> None:
+        tell(self.observer, event)
+
+    def begin(self, lease: LeaseBase) -> None:
+        """Register a token before its first byte is sent; refuse when closing."""
+        with self.guard:
+            if self.state is not OPEN:
+                raise Closed
+            self.keeper.keep(lease)
+
+    def forked(self) -> None:
+        """In a child: every lease is the parent's, and nothing that was inherited is touched."""
+        leases = self.keeper.standing()
+        self.keeper.forked()
+        self.engine.forked()
+        self.owner = this_process(self._label, self._info)
+        self.packed = self.owner.packed()
+        self._bells = []
+        for lease in leases:
+            lease._on_loss = None  # the callback is the parent's
+            lease._state, lease._why = "lost", ("forked", "")
+
+
+async def close(client: Client, timeout: Seconds | None) -> tuple[str, ...]:
+    """Refuse, wait, end; the names of leases that could not be waited for."""
+    patience_ns = timeout_ns(timeout)
+    until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
+    with client.guard:
+        first = client.state is OPEN
+        if first:
+            client.state = CLOSING
+    if not first:
+        await _until(client, lambda: client.state is CLOSED, until_ns)
+        return client._left if client.state is CLOSED else _names(client)
+
+    try:
+        await _until(client, client.keeper.idle, until_ns)
+    finally:
+        # Even if this wait is cancelled the client ends: it has already refused new work.
+        client.state = ABORTING
+    client.form.stir()
+    await _until(client, lambda: not _asking(client), client.clock.now_ns() + WIRE_NS)
+    left = _names(client)
+    for lease in client.keeper.standing():
+        lease._lose("closed")  # the holder is told; the engine is not, so the lease lapses
+    client.keeper.stop()
+    try:
+        await client.form.close()
+    except Unavailable as error:
+        client.tell(Event("unavailable", "", detail=str(error)))
+    client._left, client.state = left, CLOSED
+    _ring(client)
+    return left
+
+
+async def _until(client: Client, done: Any, until_ns: int) -> None:
+    """Sleep until `done()`; rung when a lease ends, and looking again now and then all the same."""
+    bell = client.form.bell()
+    client._bells.append(bell)
+    client.keeper.on_idle(lambda: _ring(client))
+    while not done() and client.clock.now_ns() < until_ns:
+        await bell.wait(min(until_ns, client.clock.now_ns() + _POLL_NS))
+
+
+def _ring(client: Client) -> None:
+    for bell in tuple(client._bells):
+        bell.ring()
+
+
+def _asking(client: Client) -> list[LeaseBase]:
+    return [lease for lease in client.keeper.standing() if lease._state is ASKING]
+
+
+def _names(client: Client) -> tuple[str, ...]:
+    held = (lease.name for lease in client.keeper.standing() if lease._state is HELD)
+    return tuple(sorted(held))
+
+
+def _forked() -> None:
+    for client in tuple(_clients):
+        client.forked()
+
+
+os.register_at_fork(after_in_child=_forked)

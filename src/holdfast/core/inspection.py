@@ -1,0 +1,61 @@
+"""Who holds what, and the way out by force: for people and for tools."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.commands import Break, NotHeld, Show, Standing
+from holdfast.errors import InvalidConfig, NotFound
+from holdfast.names import Owner, checked_name
+
+if TYPE_CHECKING:
+    from holdfast.core.client import Client
+
+_REASON_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A name as people see it: the holder, since when, for how much longer unless renewed, and who waits, in order."""
+
+    name: str
+    fence: int
+    owner: Owner | None
+    seconds: float
+    remaining: float
+    waiters: tuple[Owner, ...]
+
+
+async def standing(client: Client, name: str) -> Standing:
+    """The engine's own view."""
+    answer = await client.form.apply(Show(name))
+    assert isinstance(answer, Standing)
+    return answer
+
+
+async def show(client: Client, name: str) -> Holding:
+    """Who holds the name and who waits for it."""
+    name = checked_name(name)
+    now = await standing(client, name)
+    held = now.holder
+    waiters = tuple(Owner.unpacked(seat.owner) for seat in now.waiters)
+    if held is None:
+        return Holding(name, now.fence, None, 0.0, 0.0, waiters)
+    owner = Owner.unpacked(held.owner)
+    return Holding(name, held.fence, owner, held.since_ms / 1000, held.remaining_ms / 1000, waiters)
+
+
+async def break_lease(client: Client, name: str, reason: str) -> None:
+    """End the lease that there is now, by force. Its holder hears the reason in `LeaseLost`."""
+    name = checked_name(name)
+    if not isinstance(reason, str) or not 0 < len(reason) <= _REASON_MAX:
+        raise InvalidConfig(
+            "reason", reason, f"it must be text of 1 to {_REASON_MAX} characters, for the holder to read"
+        )
+    now = await standing(client, name)
+    if now.holder is None:
+        raise NotFound(name, "lease to break")
+    answer = await client.form.apply(Break(name, now.holder.fence, reason))
+    if isinstance(answer, NotHeld):
+        raise NotFound(name, f"lease with fence {now.holder.fence} any more")

@@ -1,0 +1,259 @@
+"""The keeper: one thread per client that renews every lease of the process and tells losses.
+
+It starts with the first lease and ends when it has long had nothing to do. It renews in batches, marks the client's
+waiters as alive, and finishes undos and releases that were interrupted. It holds leases weakly: one that everybody
+dropped is no longer renewed. It serves both faces, so that a blocked event loop loses no lease.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.clock import NEVER_NS, NS, NS_PER_MS
+from holdfast.commands import Command, Mark, NotHeld, Release, Renew, Undo
+from holdfast.core.lease import ASKING, HELD, LeaseBase
+from holdfast.core.run import run
+from holdfast.errors import Unavailable
+from holdfast.observer import Event, Observer, log, tell
+from holdfast.rules import trust
+
+if TYPE_CHECKING:
+    from holdfast.clock import Clock
+    from holdfast.engines import Form
+
+WIRE_NS = 2 * NS
+_RETRY_NS = 100 * NS_PER_MS
+_LINGER_NS = 10 * NS
+# While it lingers it looks once a second, so that a short lease need not wake it: it comes by before anything is due.
+_LOOK_NS = NS
+_MARK_EVERY_NS = trust.MARK_MS * NS_PER_MS // 3
+_EARLY_FROM_MS = 4 * trust.RENEW_MIN_MS
+
+
+@dataclass(slots=True)
+class Chore:
+    """A command that must still reach the engine; after `until_ns` the ttl has done its work."""
+
+    command: Command
+    until_ns: int
+    due_ns: int = 0
+
+
+class Keeper:
+    """Renews, marks, undoes, and tells."""
+
+    def __init__(self, form: Form, clock: Clock, observer: Observer | None) -> None:
+        self._form = form
+        self._clock = clock
+        self._observer = observer
+        self._on_idle = _nobody
+        self.forked()
+
+    def forked(self) -> None:
+        """Begin anew: without a thread, without a lease."""
+        self.guard = threading.RLock()
+        self._kept: dict[str, weakref.ref[LeaseBase]] = {}
+        self._waiting: dict[str, int] = {}
+        self._chores: deque[Chore] = deque()
+        self._bell = self._form.bell()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._wake_ns = NEVER_NS
+        self._marked_ns = 0
+
+    # What leases and operations say.
+
+    def keep(self, lease: LeaseBase) -> None:
+        """Before the first byte is sent: from now on somebody knows about this token."""
+        self._kept[lease.token] = weakref.ref(lease)
+
+    def due(self, at_ns: int) -> None:
+        """Something will be due then; wake up for it."""
+        if at_ns < self._wake_ns:
+            self._stir()
+
+    def let_go(self, lease: LeaseBase) -> None:
+        """The lease has ended; nothing more is to be done for it."""
+        self._kept.pop(lease.token, None)
+        self._on_idle()
+
+    def undo(self, lease: LeaseBase) -> None:
+        """Nobody owns what this token may have got: take it back."""
+        self._chore(Undo(lease.name, lease.token), lease)
+        self.let_go(lease)
+
+    def finish_release(self, lease: LeaseBase, command: Release) -> None:
+        """The engine could not be told: go on telling it until the ttl has passed."""
+        self._chore(command, lease)
+        self.let_go(lease)
+
+    def dropped(self, lease: LeaseBase) -> None:
+        """The last reference is gone. What nobody ever owned is undone; what was owned lapses."""
+        owned = lease._owned  # the keeper knows leases from within
+        if lease._sent_ns and not owned:
+            self._chore(Undo(lease.name, lease.token), lease)
+        self.let_go(lease)
+        if owned:
+            tell(self._observer, Event("abandoned", lease.name, lease._fence))
+
+    def waiting(self, name: str) -> None:
+        """A waiter of this client stands in the queue of the name."""
+        with self.guard:
+            self._waiting[name] = self._waiting.get(name, 0) + 1
+        self.due(self._clock.now_ns() + _MARK_EVERY_NS)
+
+    def no_longer_waiting(self, name: str) -> None:
+        with self.guard:
+            left = self._waiting.get(name, 0) - 1
+            if left > 0:
+                self._waiting[name] = left
+            else:
+                self._waiting.pop(name, None)
+
+    def standing(self) -> list[LeaseBase]:
+        """Every lease that is asked for or held."""
+        leases = (ref() for ref in tuple(self._kept.values()))
+        return [lease for lease in leases if lease is not None]
+
+    def idle(self) -> bool:
+        """Nothing is asked for, held or owed."""
+        return not self._chores and not self.standing()
+
+    def on_idle(self, call: object) -> None:
+        self._on_idle = call  # type: ignore[assignment]
+
+    def stop(self) -> None:
+        """Do what is still owed, once, and end the thread."""
+        with self.guard:
+            self._stopping = True
+            thread = self._thread
+        self._bell.ring()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(2 * WIRE_NS / NS)
+
+    # The thread.
+
+    def _stir(self) -> None:
+        with self.guard:
+            if self._thread is None and not self._stopping:
+                self._thread = threading.Thread(target=self._work, name="holdfast-keeper", daemon=True)
+                self._thread.start()
+        self._bell.ring()
+
+    def _work(self) -> None:
+        idle_since_ns = self._clock.now_ns()
+        while True:
+            self._wake_ns = NEVER_NS
+            now_ns = self._clock.now_ns()
+            try:
+                self._do_chores(now_ns)
+                self._renew(now_ns)
+                self._mark(now_ns)
+            except Exception:
+                log.exception("the keeper met an error of its own; it goes on")
+            now_ns = self._clock.now_ns()
+            wake_ns = self._next_ns(now_ns)
+            if wake_ns < NEVER_NS:
+                idle_since_ns = now_ns
+            with self.guard:
+                if self._stopping or (wake_ns >= NEVER_NS and now_ns - idle_since_ns >= _LINGER_NS):
+                    self._thread = None
+                    return
+            self._wake_ns = min(wake_ns, now_ns + _LOOK_NS)
+            run(self._bell.wait(self._wake_ns))
+
+    def _next_ns(self, now_ns: int) -> int:
+        ends = [min(lease._due_ns, lease._deadline_ns) for lease in self.standing() if lease._state is HELD]
+        ends += [chore.due_ns for chore in self._chores]
+        if self._waiting:
+            ends.append(self._marked_ns + _MARK_EVERY_NS)
+        # Between two rounds there is a breath, whatever is due: an engine in trouble is not to be hammered.
+        return max(min(ends), now_ns + NS_PER_MS) if ends else NEVER_NS
+
+    def _do_chores(self, now_ns: int) -> None:
+        for _ in range(len(self._chores)):
+            chore = self._chores.popleft()
+            if chore.due_ns > now_ns and not self._stopping:
+                self._chores.append(chore)
+                continue
+            try:
+                run(self._form.apply(chore.command, self._bound_ns()))
+            except Unavailable as error:
+                tell(self._observer, Event("unavailable", chore.command.name, detail=str(error)))
+                chore.due_ns = self._clock.now_ns() + _RETRY_NS
+                if chore.due_ns < chore.until_ns and not self._stopping:
+                    self._chores.append(chore)
+            else:
+                if isinstance(chore.command, Undo):
+                    tell(self._observer, Event("undone", chore.command.name))
+        if not self._chores:
+            self._on_idle()
+
+    def _renew(self, now_ns: int) -> None:
+        """Renew what is due, and what will soon be, in one exchange; then tell what is past its deadline."""
+        leases = [lease for lease in self.standing() if lease._state is HELD and _due(lease, now_ns)]
+        if leases:
+            self._renew_all([lease for lease in leases if lease._deadline_ns > now_ns])
+        now_ns = self._clock.now_ns()
+        for lease in self.standing():
+            if lease._state is HELD and lease._deadline_ns <= now_ns:
+                lease._lose("expired")
+
+    def _renew_all(self, leases: list[LeaseBase]) -> None:
+        if not leases:
+            return
+        sent_ns = self._clock.now_ns()
+        commands = [Renew(lease.name, lease.token, lease._ttl_ms) for lease in leases]
+        try:
+            answers = run(self._form.apply_all(commands, self._bound_ns()))
+        except Unavailable as error:
+            for lease in leases:
+                tell(self._observer, Event("renewal failed", lease.name, lease._fence, detail=str(error)))
+                lease._due_ns = self._clock.now_ns() + _RETRY_NS
+            return
+        for lease, answer in zip(leases, answers, strict=True):
+            if isinstance(answer, NotHeld):
+                lease._lose(answer.reason, answer.detail)
+            elif lease._state is HELD:
+                left_s = (lease._deadline_ns - self._clock.now_ns()) / NS
+                kind = "renewed late" if left_s * 3 < lease.ttl else "renewed"
+                lease._trust_from(sent_ns)
+                tell(self._observer, Event(kind, lease.name, lease._fence, left_s))
+
+    def _mark(self, now_ns: int) -> None:
+        if not self._waiting or now_ns < self._marked_ns + _MARK_EVERY_NS:
+            return
+        self._marked_ns = now_ns
+        with self.guard:
+            commands = [Mark(name) for name in self._waiting]
+        try:
+            run(self._form.apply_all(commands, self._bound_ns()))
+        except Unavailable as error:
+            tell(self._observer, Event("unavailable", commands[0].name, detail=str(error)))
+
+    def _bound_ns(self) -> int:
+        """No exchange may last beyond the first deadline that has to be told."""
+        now_ns = self._clock.now_ns()
+        ends = [lease._deadline_ns for lease in self.standing() if lease._state is HELD]
+        return min([now_ns + WIRE_NS, *(end for end in ends if end > now_ns)])
+
+    def _chore(self, command: Undo | Release, lease: LeaseBase) -> None:
+        if lease._sent_ns or lease._state is not ASKING:
+            until_ns = lease._sent_ns + lease._ttl_ms * NS_PER_MS
+            self._chores.append(Chore(command, max(until_ns, self._clock.now_ns() + NS)))
+            self._stir()
+
+
+def _due(lease: LeaseBase, now_ns: int) -> bool:
+    """Due now, or so soon that it may as well travel with the others."""
+    after_ms = trust.renew_after_ms(lease._ttl_ms)
+    early_ns = after_ms * NS_PER_MS // 4 if after_ms >= _EARLY_FROM_MS else 0
+    return lease._due_ns - early_ns <= now_ns
+
+
+def _nobody() -> None:
+    return None

@@ -1,0 +1,204 @@
+"""The lease as its holder sees it: one object from the first question to the end.
+
+A lease is trusted until *the moment before the command was sent* + ttl - margin, on the holder's own clock. Once lost
+it stays lost. It belongs to no thread or task and may be handed on.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
+from holdfast.errors import LeaseLost
+from holdfast.names import Owner, new_token
+from holdfast.observer import Event
+from holdfast.rules import trust
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.core.client import Client
+    from holdfast.engines import Bell
+
+ASKING, HELD, ENDING, ENDED, LOST = "asking", "held", "ending", "ended", "lost"
+
+
+class LeaseBase:
+    """What both faces share. `owned` turns true when a caller has it; until then, an error means: undo."""
+
+    __slots__ = (
+        "__weakref__",
+        "_bells",
+        "_client",
+        "_deadline_ns",
+        "_due_ns",
+        "_fence",
+        "_on_loss",
+        "_owned",
+        "_owner",
+        "_packed",
+        "_resent",
+        "_sent_ns",
+        "_since_ns",
+        "_state",
+        "_ttl_ms",
+        "_why",
+        "name",
+        "token",
+    )
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        ttl_ms: int,
+        owner: Owner,
+        packed: str,
+        on_loss: Callable[[Any], object] | None,
+    ) -> None:
+        self._state = ASKING
+        self._client = client
+        self.name = name
+        self.token = new_token()
+        self._ttl_ms = ttl_ms
+        self._owner = owner
+        self._packed = packed
+        self._on_loss = on_loss
+        self._fence: int | None = None
+        self._owned = False
+        self._resent = False
+        self._sent_ns = 0
+        self._since_ns = 0
+        self._deadline_ns = 0
+        self._due_ns = 0
+        self._why = ("", "")
+        self._bells: list[Bell] = []
+
+    @property
+    def fence(self) -> int:
+        """How new this lease is: what a protected resource compares. Only grows from holder to holder."""
+        if self._fence is None:
+            raise RuntimeError("a lease has no fence before it is granted")
+        return self._fence
+
+    @property
+    def owner(self) -> Owner:
+        """Who holds it, for people to read."""
+        return self._owner
+
+    @property
+    def ttl(self) -> float:
+        """How long a grant lasts without renewal, in seconds."""
+        return self._ttl_ms / 1000
+
+    def remaining(self) -> float:
+        """For how many more seconds the lease can be trusted if nothing renews it; 0 when it is over."""
+        if self._state is not HELD:
+            return 0.0
+        return max(0, self._deadline_ns - self._client.clock.now_ns()) / NS
+
+    def check(self) -> None:
+        """Raise `LeaseLost` if the lease cannot be vouched for. Local: costs no round trip."""
+        if self._state is HELD and self._client.clock.now_ns() < self._deadline_ns:
+            return
+        if self._state is HELD:
+            self._lose("expired")
+        raise self._loss()
+
+    def _is_lost(self) -> bool:
+        if self._state is HELD and self._client.clock.now_ns() >= self._deadline_ns:
+            self._lose("expired")
+        return self._state is LOST
+
+    def _wake(self) -> None:
+        """Have everyone who waits for something to happen to this lease look again."""
+        with self._client.guard:
+            bells, self._bells = self._bells, []
+        for bell in bells:
+            bell.ring()
+
+    def __repr__(self) -> str:
+        return f"<lease {self.name!r} fence={self._fence} {self._state}>"
+
+    def _granted(self, fence: int, sent_ns: int) -> None:
+        self._fence = fence
+        self._since_ns = sent_ns
+        self._state = HELD
+        self._trust_from(sent_ns)
+
+    def _trust_from(self, sent_ns: int) -> None:
+        self._deadline_ns = sent_ns + trust.trusted_ms(self._ttl_ms) * NS_PER_MS
+        # A little early and never alike, so that the leases of many processes do not renew in step.
+        early = self._client.jitter() * 0.1
+        self._due_ns = sent_ns + max(
+            trust.RENEW_MIN_MS * NS_PER_MS, int(trust.renew_after_ms(self._ttl_ms) * NS_PER_MS * (1 - early))
+        )
+
+    def _loss(self) -> LeaseLost:
+        reason, detail = self._why if self._state is LOST else (self._state, "")
+        return LeaseLost(self.name, self._fence, reason, detail=detail)
+
+    def _lose(self, reason: str, detail: str = "") -> None:
+        """The lease is over for its holder: say so once, to everyone who listens."""
+        client = self._client
+        with client.guard:
+            if self._state not in (HELD, ENDING):
+                return
+            self._state, self._why = LOST, (reason, detail)
+        client.keeper.let_go(self)
+        self._wake()
+        client.tell(Event("lost", self.name, self._fence, detail=f"{reason} {detail}".strip()))
+        if self._on_loss is not None:
+            on_loss = self._on_loss
+            client.form.deliver(lambda: on_loss(self))
+
+    def __del__(self) -> None:
+        if sys.is_finalizing() or getattr(self, "_state", ENDED) not in (ASKING, HELD):
+            return
+        self._client.keeper.dropped(self)
+        if self._owned:
+            warnings.warn(
+                f"lease {self.name!r} was dropped without a release; it lapses within {self.ttl} s",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
+
+
+class SignalBase:
+    """Something that happens once to a lease. True when it has; both faces add a `wait`."""
+
+    __slots__ = ("_happened", "_lease")
+
+    def __init__(self, lease: LeaseBase, happened: Callable[[], bool]) -> None:
+        self._lease = lease
+        self._happened = happened
+
+    def is_set(self) -> bool:
+        return self._happened()
+
+    def __bool__(self) -> bool:
+        return self._happened()
+
+    @property
+    def reason(self) -> str:
+        """Why, in a word: expired, broken, forked, closed. Empty while it has not happened."""
+        return self._lease._why[0]
+
+    def __repr__(self) -> str:
+        return f"<{'set' if self else 'not set'}{': ' + self.reason if self.reason else ''}>"
+
+    async def _wait(self, timeout: Seconds | None) -> bool:
+        lease = self._lease
+        client, patience_ns = lease._client, timeout_ns(timeout)
+        until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
+        bell = client.form.bell()
+        while not self._happened():
+            if client.clock.now_ns() >= until_ns or lease._state is ENDED:
+                return False
+            with client.guard:
+                lease._bells.append(bell)
+            await bell.wait(until_ns)
+        return True

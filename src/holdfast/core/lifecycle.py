@@ -1,0 +1,223 @@
+"""Acquire, wait, release, undo: the life of a lease, once, for every engine and both faces.
+
+A command that may have been applied is sent again with the same token. Whatever ends an acquire before a caller owns
+the lease is followed by an undo. State changes after the answer, never before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from holdfast.clock import NEVER_NS, NS, NS_PER_MS
+from holdfast.commands import Acquire, Answer, Busy, Granted, NotHeld, Refused, Release, Released
+from holdfast.core.client import ABORTING, CLOSED
+from holdfast.core.keeper import WIRE_NS
+from holdfast.core.lease import ENDED, ENDING, HELD, LOST, LeaseBase
+from holdfast.errors import Closed, LeaseLost, NotAcquired, ReplyLost, Unavailable
+from holdfast.names import Owner
+from holdfast.observer import Event
+from holdfast.rules import trust
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from holdfast.core.client import Client
+
+_RETRY_NS = 50 * NS_PER_MS
+
+
+class Handing:
+    """From the first question until the caller has it: whatever goes wrong in this block is undone.
+
+    The lease becomes the caller's with the last line that this library runs. An exception before that line, wherever
+    it strikes, leaves nothing behind that nobody owns.
+    """
+
+    __slots__ = ("_lease",)
+
+    def __init__(self, lease: LeaseBase) -> None:
+        self._lease = lease
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        if kind is not None:
+            undo(self._lease)
+            return False
+        self._lease._owned = True  # this module is the lease's life
+        return False
+
+
+def undo(lease: LeaseBase) -> None:
+    """Take back what no caller owns; the keeper does it, even if the engine cannot be reached just now."""
+    if lease._state is not ENDED:
+        lease._client.keeper.undo(lease)
+        lease._state = ENDED
+
+
+async def acquire(lease: LeaseBase, patience_ns: int | None) -> None:
+    """Ask until the lease is granted or patience ends.
+
+    `None` waits for ever. 0 is one decision: the engine is asked once, and again only if its answer was lost.
+    """
+    client = lease._client
+    began_ns = client.clock.now_ns()
+    until_ns = NEVER_NS if patience_ns is None else began_ns + patience_ns
+    client.begin(lease)
+    try:
+        await _ask(lease, began_ns, until_ns)
+    except BaseException:
+        undo(lease)
+        raise
+    client.keeper.due(lease._due_ns)
+    waited_s = (client.clock.now_ns() - began_ns) / NS
+    client.tell(Event("granted", lease.name, lease._fence, waited_s))
+
+
+async def _ask(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
+    client, clock = lease._client, lease._client.clock
+    queued = False
+    try:
+        while True:
+            ask, answer = await _send(lease, until_ns)
+            if isinstance(answer, Granted):
+                lease._granted(answer.fence, lease._sent_ns)
+                if clock.now_ns() < lease._deadline_ns:
+                    return
+                continue  # the answer came so late that it proves nothing: ask again
+            if not isinstance(answer, Busy) or not ask.wait:
+                raise _not_acquired(lease, answer, began_ns)
+            if not queued:
+                queued = True
+                client.keeper.waiting(lease.name)
+                client.tell(Event("waited", lease.name, answer.fence, detail=str(Owner.unpacked(answer.owner))))
+            _refuse_if_closed(client)
+            nap_ms = trust.patience_ms(answer.position or 0, answer.remaining_ms, lease._ttl_ms)
+            await client.form.wait(ask, min(until_ns, clock.now_ns() + nap_ms * NS_PER_MS))
+            _refuse_if_closed(client)
+    finally:
+        if queued:
+            client.keeper.no_longer_waiting(lease.name)
+
+
+async def _send(lease: LeaseBase, until_ns: int) -> tuple[Acquire, Answer]:
+    """Send the question until it is answered. After patience has ended it is the last word: now, or not at all."""
+    client = lease._client
+    while True:
+        lease._sent_ns = client.clock.now_ns()
+        ask = Acquire(lease.name, lease.token, lease._packed, lease._ttl_ms, wait=lease._sent_ns < until_ns)
+        try:
+            return ask, await client.form.apply(ask)
+        except Unavailable as error:
+            await _bear(lease, error, until_ns)
+
+
+def _refuse_if_closed(client: Client) -> None:
+    if client.state in (ABORTING, CLOSED):
+        raise Closed
+
+
+async def _bear(lease: LeaseBase, error: Unavailable, until_ns: int) -> None:
+    """A lost answer is asked for again with the same token, until patience ends; anything else is told at once."""
+    client = lease._client
+    client.tell(Event("unavailable", lease.name, detail=str(error)))
+    lease._resent = lease._resent or isinstance(error, ReplyLost)
+    now_ns = client.clock.now_ns()
+    if not lease._resent or now_ns >= max(until_ns, lease._sent_ns + WIRE_NS):
+        raise error
+    await client.form.bell().wait(now_ns + _RETRY_NS)
+
+
+def _not_acquired(lease: LeaseBase, answer: Answer, began_ns: int) -> NotAcquired:
+    client = lease._client
+    waited_s = (client.clock.now_ns() - began_ns) / NS
+    if not isinstance(answer, Busy):
+        reason = answer.reason if isinstance(answer, Refused) else repr(answer)
+        return NotAcquired(lease.name, reason=reason, waited=waited_s)
+    owner = str(Owner.unpacked(answer.owner))
+    client.tell(Event("refused", lease.name, answer.fence, waited_s, detail=f"held by {owner}"))
+    if not lease._resent:
+        # The engine has just said that this token is neither holder nor waiter, and no copy is under way.
+        lease._state = ENDED
+        client.keeper.let_go(lease)
+    remaining_s = answer.remaining_ms / 1000
+    return NotAcquired(lease.name, owner=owner, fence=answer.fence, waited=waited_s, remaining=remaining_s)
+
+
+async def release(lease: LeaseBase, to: str = "") -> None:
+    """Give the lease back. `LeaseLost` if it was not there to be given; said twice, the second is no more than true."""
+    client = lease._client
+    with client.guard:
+        state = lease._state
+        if state is HELD and client.clock.now_ns() < lease._deadline_ns:
+            lease._state = ENDING
+    if state in (ENDED, ENDING):
+        return
+    command = Release(lease.name, lease.token, entomb=lease._resent, to=to)
+    if state is LOST or lease._state is HELD:
+        lease._lose("expired")  # no effect if it is known to be lost already
+        if lease._why[0] == "expired":
+            # Our clock stops earlier than the engine's: let it hear, so that the next one need not wait.
+            client.keeper.finish_release(lease, command)
+        raise lease._loss()
+
+    try:
+        answer = await _tell_release(lease, command)
+    except BaseException:
+        client.keeper.finish_release(lease, command)
+        lease._state = ENDED
+        raise
+    _released(client, lease, command, answer)
+
+
+async def _tell_release(lease: LeaseBase, command: Release) -> Answer | None:
+    """The engine's answer, or `None` if it could not be told within the wire timeout."""
+    client = lease._client
+    first_ns = client.clock.now_ns()
+    while True:
+        try:
+            answer = await client.form.apply(command, first_ns + WIRE_NS)
+        except Unavailable as error:
+            client.tell(Event("release delayed", lease.name, lease._fence, detail=str(error)))
+            lease._resent = True
+            if client.clock.now_ns() + _RETRY_NS >= first_ns + WIRE_NS:
+                return None
+            await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+            continue
+        if isinstance(answer, NotHeld) and lease._resent and answer.reason == "expired":
+            # The first copy left inside the trusted deadline, so it was ours to give: it has been given.
+            return Released()
+        return answer
+
+
+def _released(client: Client, lease: LeaseBase, command: Release, answer: Answer | None) -> None:
+    held_s = (client.clock.now_ns() - lease._since_ns) / NS
+    if isinstance(answer, NotHeld):
+        lease._lose(answer.reason, answer.detail)
+        raise lease._loss()
+    lease._state = ENDED
+    lease._wake()
+    if answer is None:
+        client.keeper.finish_release(lease, command)
+    else:
+        client.keeper.let_go(lease)
+        client.tell(Event("released", lease.name, lease._fence, held_s))
+
+
+async def leave(lease: LeaseBase, error: BaseException | None, to: str = "") -> None:
+    """End a block: the work has settled, now the lease is given back or its loss is told.
+
+    A loss outweighs the work's own error, which becomes its cause. Only an interruption (KeyboardInterrupt, a
+    cancelled task, SystemExit) goes on unchanged, with a note.
+    """
+    try:
+        await release(lease, to)
+    except LeaseLost as lost:
+        if error is None:
+            raise
+        if isinstance(error, Exception):
+            raise lost from error
+        error.add_note(str(lost))

@@ -1,0 +1,135 @@
+"""What a lock object knows, whichever face it has: its settings, its name template, and who is inside.
+
+A lock is only a way to get leases. `reentrant` is counted here, per thread or task; the engine sees one lease.
+"""
+
+from __future__ import annotations
+
+import inspect
+import string
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.clock import Seconds, timeout_ns, ttl_ms
+from holdfast.errors import InvalidConfig, InvalidName
+from holdfast.names import checked_name, this_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.core.client import Client
+    from holdfast.core.lease import LeaseBase
+
+TTL_S: Final = 30.0
+
+
+class Unset:
+    """Not given: the lock's own value is meant."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = Unset()
+
+
+class LockBase:
+    """Settings, checked before any input or output."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        *,
+        ttl: Seconds,
+        timeout: Seconds | None,
+        reentrant: bool,
+        on_loss: str | Callable[[Any], object],
+        policies: tuple[str, ...],
+        label: str | None = None,
+    ) -> None:
+        self.name = checked_name(name)
+        self._client = client
+        self._ttl_ms = ttl_ms(ttl)
+        self._patience_ns = timeout_ns(timeout)
+        self._reentrant = bool(reentrant)
+        if not callable(on_loss) and on_loss not in policies:
+            raise InvalidConfig("on_loss", on_loss, f"it must be {' or '.join(policies)}, or callable with the lease")
+        self._on_loss = on_loss
+        self._label = label
+        self._entered: dict[object, list[LeaseBase]] = {}
+
+    def __repr__(self) -> str:
+        return f"<lock {self.name!r} on {self._client.url}>"
+
+    def _fields(self) -> tuple[Any, ...]:
+        """What a new lease is made of."""
+        client = self._client
+        owner, packed = client.owner, client.packed
+        if self._label is not None:
+            owner = this_process(self._label, owner.info)
+            packed = owner.packed()
+        on_loss = self._on_loss if callable(self._on_loss) else None
+        return (client, self.name, self._ttl_ms, owner, packed, on_loss)
+
+    def _patience(self, timeout: Seconds | Unset | None) -> int | None:
+        return self._patience_ns if isinstance(timeout, Unset) else timeout_ns(timeout)
+
+    def _inside(self, who: object) -> LeaseBase | None:
+        """The lease under which this thread or task may simply enter again."""
+        stack = self._entered.get(who)
+        return stack[-1] if stack and self._reentrant else None
+
+    def _enter(self, who: object, lease: LeaseBase) -> None:
+        self._entered.setdefault(who, []).append(lease)
+
+    def _leave(self, who: object) -> LeaseBase | None:
+        """The lease to release now; `None` while this thread or task is still inside an outer block."""
+        stack = self._entered.get(who)
+        if not stack:
+            raise RuntimeError(f"{self!r} is left by a thread or task that has not entered it")
+        lease = stack.pop()
+        if not stack:
+            del self._entered[who]
+        return None if lease in stack else lease
+
+    def _never_entered(self, who: object, lease: LeaseBase) -> None:
+        stack = self._entered.get(who, [])
+        if lease in stack:
+            stack.remove(lease)
+        if not stack:
+            self._entered.pop(who, None)
+
+    def _settings(self) -> dict[str, Any]:
+        """What another lock with another name would be made with."""
+        return {
+            "ttl": self._ttl_ms / 1000,
+            "timeout": None if self._patience_ns is None else self._patience_ns / 1e9,
+            "reentrant": self._reentrant,
+            "on_loss": self._on_loss,
+        }
+
+
+def naming(template: str, work: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
+    """How a decorated function's arguments become a name: `"report/{day}"` takes the argument `day`.
+
+    What the template asks for and the function does not have is refused when it is decorated.
+    """
+    signature = inspect.signature(work)
+    try:
+        fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
+    except ValueError as error:
+        raise InvalidName(template, f"it cannot be read as a template: {error}") from None
+    for field in fields:
+        root = field.split(".")[0].split("[")[0]
+        if root not in signature.parameters:
+            asked = ", ".join(signature.parameters) or "none"
+            raise InvalidName(template, f"the function has no argument {root!r}; it has {asked}")
+
+    def name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        if not fields:
+            return template.format()
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return checked_name(template.format(**bound.arguments))
+
+    return name

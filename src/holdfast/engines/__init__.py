@@ -1,0 +1,127 @@
+"""What an engine is, and how one is opened.
+
+An engine is where leases live. It answers frozen commands, each in one atomic step, and wakes waiters; it decides
+nothing by itself. It comes in two forms: the blocking form blocks inside its awaits and never suspends, the asyncio
+form suspends. A new engine is one folder, one line in `ENGINES` and one line in the test matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.clock import Clock
+    from holdfast.commands import Acquire, Answer, Command
+    from holdfast.config import Settings
+
+
+ENGINES = {
+    "memory": "holdfast.engines.memory",
+    "sqlite": "holdfast.engines.sqlite",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Something an engine cannot promise, and the test that shows it."""
+
+    sentence: str
+    shown_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What may be relied on, as a value: print it, compare it, refuse to start without it."""
+
+    engine: str
+    scope: str
+    level: str
+    fifo: bool
+    fences_grow: bool
+    reasons: tuple[str, ...]
+    limits: tuple[Limit, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.engine}: one holder among the processes of one {self.scope}"
+            if self.scope == "host"
+            else f"{self.engine}: one holder within one {self.scope}",
+            f"  level        {self.level}",
+            f"  waiting      {'first in, first out' if self.fifo else 'in no promised order'}",
+            f"  fences       {'only grow' if self.fences_grow else 'may repeat'}",
+            *(f"  because      {reason}" for reason in self.reasons),
+            *(f"  except       {limit.sentence}" for limit in self.limits),
+        ]
+        return "\n".join(lines)
+
+
+class Bell(Protocol):
+    """Something to sleep on, which any thread may ring. A ring before the sleep is not lost."""
+
+    def ring(self) -> None:
+        """End the sleep, now or the next one."""
+
+    async def wait(self, until_ns: int) -> None:
+        """Sleep until rung or until then; may return early."""
+
+
+class Form(Protocol):
+    """One client's way to its engine: all that the core awaits."""
+
+    async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
+        """Answer one command in one atomic step, or raise `Unavailable` not much later than `until_ns`."""
+
+    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Answer]:
+        """Answer each of several commands in order; together they need not be atomic."""
+
+    async def wait(self, ask: Acquire, until_ns: int) -> Answer | None:
+        """Sleep until `ask` may succeed. An engine that can ask in the same step answers; `None` means: ask again.
+
+        A hint and no more: it may return early, and nothing but speed depends on its coming in time.
+        """
+
+    def bell(self) -> Bell:
+        """A new bell of this form."""
+
+    def stir(self) -> None:
+        """End every sleep of this client's waiters early."""
+
+    def deliver(self, call: Callable[[], object]) -> None:
+        """Have a user's function called where this form's users live: in their loop, or on a thread of its own."""
+
+    async def close(self) -> None:
+        """Give back every resource; leases that stand are left to lapse."""
+
+
+class Engine(Protocol):
+    """An opened engine, of one client."""
+
+    clock: Clock
+
+    def promise(self) -> Promise:
+        """What this engine promises, as it is now."""
+
+    def blocking(self) -> Form:
+        """The form that never suspends."""
+
+    def asyncio(self) -> Form:
+        """The form for the running event loop."""
+
+    def forked(self) -> None:
+        """In a new child: forget every session and connection, and send nothing on what was inherited."""
+
+
+def open_engine(settings: Settings) -> Engine:
+    """Open the engine that the URL names."""
+    module = ENGINES.get(settings.scheme)
+    if module is None:
+        raise InvalidConfig("url", settings.url, f"the scheme must be one of {', '.join(sorted(ENGINES))}")
+
+    engine: Engine = import_module(module).open_engine(settings)
+    return engine

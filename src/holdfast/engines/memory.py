@@ -1,0 +1,164 @@
+"""Leases of one process, in a dictionary.
+
+The same laws as everywhere else, for threads and tasks of one process. Every client of the same URL shares one domain.
+A hand-moved clock may be given, so that tests need not sleep.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from holdfast.clock import NS_PER_US
+from holdfast.commands import Acquire, Busy, Mark
+from holdfast.engines import Limit, Promise
+from holdfast.engines.board import Board
+from holdfast.engines.local import LocalEngine
+from holdfast.errors import InvalidConfig
+from holdfast.names import new_token
+from holdfast.rules import RULES, Moment, Record, forget_at_us
+from holdfast.rules.trust import MARK_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.clock import Clock
+    from holdfast.commands import Answer, Command
+    from holdfast.config import Settings
+    from holdfast.rules.lease import Holder
+
+_PROMISE = Promise(
+    engine="memory",
+    scope="process",
+    level="survives client faults",
+    fifo=True,
+    fences_grow=True,
+    reasons=("the rules run under one lock in this process",),
+    limits=(
+        Limit(
+            "other processes do not see these leases, and a forked child starts with none",
+            "tests/faces/test_fork.py::test_a_forked_child_holds_nothing_and_harms_nothing",
+        ),
+    ),
+)
+
+
+class Domain:
+    """What all clients of one URL share."""
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        self.path = path
+        self.clock = clock
+        self.lock = threading.Lock()
+        self.board = Board()
+        self.records: dict[str, Record] = {}
+        self.marks: dict[str, int] = {}
+        self.ends: list[tuple[int, str]] = []
+
+
+class _Domains:
+    """The domains of this process, by URL. Weak, so that a domain is forgotten with its last client."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: weakref.WeakValueDictionary[str, Domain] = weakref.WeakValueDictionary()
+
+    def get(self, path: str, clock: Clock) -> Domain:
+        with self._lock:
+            domain = self._known.get(path)
+            if domain is None:
+                domain = self._known[path] = Domain(path, clock)
+            return domain
+
+
+_domains = _Domains()
+# A child starts with none: what it inherited belongs to threads that it does not have.
+os.register_at_fork(after_in_child=_domains.__init__)  # type: ignore[misc]
+
+
+class MemoryStore:
+    """One client of a domain."""
+
+    quick = True
+
+    def __init__(self, domain: Domain, memory_us: int) -> None:
+        self.domain = domain
+        self.clock = domain.clock
+        self.board = domain.board
+        self.client = new_token()
+        self._memory_us = memory_us
+
+    def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Answer]:  # noqa: ARG002
+        answers: list[Answer] = []
+        rung: list[Holder] = []
+        with self.domain.lock:
+            for command in commands:
+                answer, wake = self._answer(command)
+                answers.append(answer)
+                if wake is not None:
+                    rung.append(wake)
+            self._forget()
+        for holder in rung:
+            self.board.ring(holder.token)
+        return answers
+
+    def _answer(self, command: Command) -> tuple[Answer, Holder | None]:
+        records = self.domain.records
+        before = records.get(command.name)
+        if before is None:
+            before = Record()
+        now_us = self.clock.now_ns() // NS_PER_US
+        step = RULES[type(command)](before, command, self._moment(before, now_us))
+        if step.record is not before:
+            if command.name not in records:
+                heapq.heappush(self.domain.ends, (forget_at_us(step.record, self._memory_us), command.name))
+            records[command.name] = step.record
+        if type(command) is Mark or (type(command) is Acquire and isinstance(step.answer, Busy)):
+            self.domain.marks[self.client] = now_us + MARK_MS * 1000
+        return step.answer, step.wake
+
+    def _moment(self, record: Record, now_us: int) -> Moment:
+        marks = self.domain.marks
+        clients = {waiter.client for waiter in record.waiters}
+        silent = frozenset(client for client in clients if marks.get(client, 0) <= now_us and client != self.client)
+        return Moment(now_us, self.clock.wall_us(), self.client, silent=silent)
+
+    def _forget(self) -> None:
+        """Drop names whose memory ended, a few at a time, so that no command pays for many."""
+        ends, now_us = self.domain.ends, self.clock.now_ns() // NS_PER_US
+        for _ in range(4):
+            if not ends or ends[0][0] > now_us:
+                return
+            name = heapq.heappop(ends)[1]
+            at_us = forget_at_us(self.domain.records[name], self._memory_us)
+            if at_us <= now_us:
+                del self.domain.records[name]
+            else:
+                heapq.heappush(ends, (at_us, name))
+
+    def listen(self) -> bool:
+        return False
+
+    def promise(self) -> Promise:
+        return _PROMISE
+
+    def forked(self) -> None:
+        self.domain = _domains.get(self.domain.path, self.clock)
+        self.board = self.domain.board
+        self.client = new_token()
+
+    def close(self) -> None:
+        with self.domain.lock:
+            self.domain.marks.pop(self.client, None)
+
+
+def open_engine(settings: Settings) -> LocalEngine:
+    """`memory://` or `memory://name`: clients of the same URL share their leases."""
+    settings.refuse_options()
+    domain = _domains.get(settings.path, settings.clock)
+    if domain.clock is not settings.clock:
+        raise InvalidConfig("clock", settings.clock, f"{settings.url} is already open with another clock")
+    return LocalEngine(MemoryStore(domain, settings.fence_memory_us))

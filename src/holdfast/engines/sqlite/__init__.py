@@ -1,0 +1,38 @@
+"""The embedded engine: leases of one host, in one SQLite file, without a server."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.errors import InvalidConfig
+from holdfast.observer import log
+
+if TYPE_CHECKING:
+    from holdfast.config import Settings
+    from holdfast.engines.local import LocalEngine
+
+
+def open_engine(settings: Settings) -> LocalEngine:
+    """`sqlite:///path/to/file.db`: every process of this host that opens the same file shares its leases."""
+    settings.refuse_options()
+    path = Path(settings.path)
+    if not path.is_absolute() or settings.path.endswith("/"):
+        raise InvalidConfig(
+            "url",
+            settings.url,
+            "it must name a file by its absolute path, as in sqlite:///srv/app/holdfast.db",
+        )
+    if importlib.util.find_spec("fcntl") is None:
+        raise InvalidConfig("url", settings.url, "the embedded engine needs POSIX file locks")
+
+    # Imported here: what these modules need is not on every system.
+    from holdfast.engines.local import LocalEngine  # noqa: PLC0415
+    from holdfast.engines.sqlite.database import open_database  # noqa: PLC0415
+    from holdfast.engines.sqlite.store import SqliteStore  # noqa: PLC0415
+
+    store = SqliteStore(open_database(path), settings.fence_memory_us)
+    if not settings.chosen:
+        log.info("leases live in %s: this host only", path)
+    return LocalEngine(store)

@@ -1,0 +1,184 @@
+"""Files that exist to be locked: opened once per process, never closed before it ends.
+
+POSIX locks belong to the process and fall when *any* descriptor of the file is closed; so there is one descriptor per
+file (found by device and inode), and it stays. They are not inherited by a forked child, which is why they are used:
+a child that lives on must not keep a dead parent's locks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from holdfast.errors import Unavailable
+from holdfast.observer import log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MODE = 0o600
+STALL_S = 5.0
+_SLOW_S = 1.0
+_TRIES = 40
+
+# struct flock: the fields and their order differ between the kernels.
+_LINUX = "hhqqi4x"
+_DARWIN = "qqihh"
+
+
+class LockFile:
+    """One file, its one descriptor in this process, and the bytes of it that this process has locked."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self.descriptor = descriptor
+        self.mutex = threading.Lock()
+        self.mine: set[int] = set()
+        self.inode = os.fstat(descriptor).st_ino
+        self._turn: _Turn | None = None
+
+    def forked(self) -> None:
+        """In a child: the locks stayed with the parent, and the mutex may be held by a thread that is not here."""
+        self.mutex = threading.Lock()
+        self.mine = set()
+        self._turn = None
+
+    def lock(self, byte: int) -> bool:
+        """Lock one byte for this process, without waiting."""
+        try:
+            fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+        except (BlockingIOError, PermissionError):
+            return False
+        self.mine.add(byte)
+        return True
+
+    def unlock(self, byte: int) -> None:
+        self.mine.discard(byte)
+        fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, byte)
+
+    def holder(self, byte: int) -> int | None:
+        """The pid of the process that has this byte locked, or `None`; 0 where its pid cannot be seen from here."""
+        if byte in self.mine:
+            return os.getpid()
+        if sys.platform == "darwin":
+            ask = struct.pack(_DARWIN, byte, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
+            answer = struct.unpack(_DARWIN, fcntl.fcntl(self.descriptor, fcntl.F_GETLK, ask))
+            kind, pid = answer[3], answer[2]
+        else:
+            ask = struct.pack(_LINUX, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+            answer = struct.unpack(_LINUX, fcntl.fcntl(self.descriptor, fcntl.F_GETLK, ask))
+            kind, pid = answer[0], answer[4]
+        return None if kind == fcntl.F_UNLCK else max(0, pid)
+
+    def enter(self, until_s: float) -> None:
+        """Lock byte 0 for this process; `Unavailable` names whoever does not move. The caller has the mutex.
+
+        A few quick tries come first, since the gate is held for microseconds. Then it is the kernel's queue, which is
+        fair but cannot be left; so a thread stands in it, and gives the lock back if its caller has gone.
+        """
+        for attempt in range(_TRIES):
+            if self.lock(0):
+                return
+            time.sleep(0 if attempt < _TRIES // 2 else 0.0001)
+        if time.monotonic() < until_s and self._enter_in_turn(until_s):
+            self.mine.add(0)
+            return
+        pid = self.holder(0)
+        raise Unavailable("sqlite", "stalled", f"process {pid} has been inside the gate of {self.path} for too long")
+
+    def leave(self) -> None:
+        """Unlock byte 0; may be said twice."""
+        self.unlock(0)
+
+    def _enter_in_turn(self, until_s: float) -> bool:
+        turn = self._turn
+        if turn is None or not turn.resume():
+            turn = self._turn = _Turn(self)
+        try:
+            if turn.come.wait(min(_SLOW_S, until_s - time.monotonic())):
+                return turn.take()
+            log.warning("waiting for the gate %s, held by process %s", self.path, self.holder(0))
+            if turn.come.wait(max(0.0, until_s - time.monotonic())):
+                return turn.take()
+        except BaseException:
+            turn.abandon()
+            raise
+        return turn.abandon()
+
+
+class _Turn:
+    """A thread in the kernel's queue for byte 0, on behalf of whichever thread of the process has the mutex."""
+
+    def __init__(self, file: LockFile) -> None:
+        self.come = threading.Event()
+        self._file = file
+        self._guard = threading.Lock()
+        self._state = "wanted"
+        threading.Thread(target=self._queue, name="holdfast-gate", daemon=True).start()
+
+    def _queue(self) -> None:
+        try:
+            fcntl.lockf(self._file.descriptor, fcntl.LOCK_EX, 1, 0)
+        except OSError:  # the kernel suspects a deadlock between two gates; whoever waits will try again
+            self._state = "failed"
+            self.come.set()
+            return
+        with self._guard:
+            unwanted = self._state == "abandoned"
+            self._state = "over" if unwanted else "come"
+        if unwanted:
+            # Another thread of this process may be inside by now, and the lock is the process's: only under the
+            # mutex is it certain that nobody is.
+            with self._file.mutex:
+                fcntl.lockf(self._file.descriptor, fcntl.LOCK_UN, 1, 0)
+        self.come.set()
+
+    def take(self) -> bool:
+        return self._state == "come"
+
+    def abandon(self) -> bool:
+        """Nobody waits any more. True if the lock came at the last moment: then it is the caller's."""
+        with self._guard:
+            if self._state == "wanted":
+                self._state = "abandoned"
+            return self._state == "come"
+
+    def resume(self) -> bool:
+        """Somebody waits again, on the same place in the queue; false if that place is used up."""
+        with self._guard:
+            if self._state == "abandoned":
+                self._state = "wanted"
+            return self._state == "wanted"
+
+
+_files: dict[tuple[int, int], LockFile] = {}
+_files_lock = threading.Lock()
+
+
+def open_lockfile(path: Path) -> LockFile:
+    """This process's one handle on the file."""
+    with _files_lock:
+        # A look comes before the opening, because a second descriptor could never be closed again.
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(path, follow_symlinks=False)
+            if known := _files.get((status.st_dev, status.st_ino)):
+                return known
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
+        status = os.fstat(descriptor)
+        return _files.setdefault((status.st_dev, status.st_ino), LockFile(str(path), descriptor))
+
+
+def _forget_locks() -> None:
+    global _files_lock  # noqa: PLW0603
+    _files_lock = threading.Lock()
+    for file in _files.values():
+        file.forked()
+
+
+os.register_at_fork(after_in_child=_forget_locks)

@@ -1,0 +1,238 @@
+"""One client of a SQLite file: its session, its rings, and the answers.
+
+A session is a byte of the live file that the process keeps locked. Whether another client lives is therefore a
+question to the kernel: it is answered in a microsecond, at once after a SIGKILL, and no reused pid can fool it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.clock import NS_PER_US, SYSTEM
+from holdfast.commands import Acquire, Busy, Mark
+from holdfast.engines import Limit, Promise
+from holdfast.engines.board import Board
+from holdfast.engines.sqlite import rows
+from holdfast.engines.sqlite.ear import Ear, ring_session
+from holdfast.errors import Unavailable
+from holdfast.rules import RULES, Moment, Record
+from holdfast.rules.trust import MARK_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.clock import Clock
+    from holdfast.commands import Answer, Command
+    from holdfast.engines.sqlite.database import Database
+    from holdfast.rules.lease import Holder
+
+_AT_ONCE = 200
+_FORGET_EVERY = 64
+_MARK_EVERY_US = 1_000_000
+
+_PROMISE = Promise(
+    engine="sqlite",
+    scope="host",
+    level="survives restart",
+    fifo=True,
+    fences_grow=True,
+    reasons=(
+        "each command is one transaction behind a kernel lock",
+        "a dead process is seen by the kernel lock it no longer has",
+    ),
+    limits=(
+        Limit(
+            "a process frozen inside the gate makes the engine unavailable until it moves; its pid is told",
+            "tests/engines/sqlite/test_gate.py::test_a_process_frozen_inside_the_gate_is_named_within_the_bound",
+        ),
+        Limit(
+            "other hosts and network filesystems: refused when opened",
+            "tests/engines/sqlite/test_place.py::test_a_network_filesystem_is_refused_by_name",
+        ),
+        Limit(
+            "a power cut may lose the last commits; fences still grow, by the clock",
+            "tests/engines/sqlite/test_recovery.py::test_fences_grow_after_the_last_commits_were_lost",
+        ),
+    ),
+)
+
+# The clients of this process, by session: a ring for one of them needs no detour through the kernel.
+_here: weakref.WeakValueDictionary[tuple[str, int], SqliteStore] = weakref.WeakValueDictionary()
+
+
+class SqliteStore:
+    """A session on the file."""
+
+    clock: Clock = SYSTEM
+    quick = False
+
+    def __init__(self, database: Database, memory_us: int) -> None:
+        self.database = database.enter()
+        self.board = Board()
+        self._memory_us = memory_us
+        self._session = 0
+        self._session_lock = threading.Lock()
+        self._marked_us = 0
+        self._count = 0
+        self._ear: Ear | None = None
+        self._ear_lock = threading.Lock()
+
+    def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Answer]:
+        if not self._session:
+            self._begin_session(until_ns)
+        answers: list[Answer] = []
+        for start in range(0, len(commands), _AT_ONCE):
+            part = commands[start : start + _AT_ONCE]
+            replies, rung = self.database.transact(partial(self._answer, commands=part), until_ns)
+            answers += replies
+            for holder in rung:
+                self._ring(holder)
+        return answers
+
+    def _answer(self, link: sqlite3.Connection, commands: Sequence[Command]) -> tuple[list[Answer], list[Holder]]:
+        answers: list[Answer] = []
+        rung: list[Holder] = []
+        now_us = SYSTEM.now_ns() // NS_PER_US
+        for command in commands:
+            before = rows.load(link, command.name)
+            step = RULES[type(command)](before, command, self._moment(link, before, now_us))
+            if step.record is not before:
+                rows.store(link, command.name, before, step.record, self._memory_us)
+            if type(command) is Mark or (type(command) is Acquire and isinstance(step.answer, Busy)):
+                self._mark(link, now_us)
+            if step.wake is not None:
+                rung.append(step.wake)
+            answers.append(step.answer)
+        self._count += 1
+        if self._count % _FORGET_EVERY == 0:
+            rows.forget(link, now_us)
+        return answers, rung
+
+    def _moment(self, link: sqlite3.Connection, record: Record, now_us: int) -> Moment:
+        me = str(self._session)
+        gone: frozenset[str] = frozenset()
+        silent: frozenset[str] = frozenset()
+        holder, waiters = record.holder, record.waiters
+        if (holder is not None and holder.client != me) or waiters:
+            clients = {waiter.client for waiter in waiters}
+            if holder is not None:
+                clients.add(holder.client)
+            clients.discard(me)
+            gone = frozenset(client for client in clients if self._gone(link, int(client)))
+            if waiters:
+                ask = "SELECT id FROM session WHERE marked_us < ?"
+                quiet = {str(row[0]) for row in link.execute(ask, (now_us - MARK_MS * 1000,))}
+                silent = frozenset(clients & quiet)
+        return Moment(now_us, SYSTEM.wall_us(), me, gone, silent)
+
+    def _gone(self, link: sqlite3.Connection, session: int) -> bool:
+        """Proven dead: its byte is free, in the same live file that it locked when it began."""
+        live = self.database.live
+        if live.holder(session) is not None:
+            return False
+        row = link.execute("SELECT live FROM session WHERE id = ?", (session,)).fetchone()
+        return row is None or bool(row[0] == live.inode)
+
+    def _mark(self, link: sqlite3.Connection, now_us: int) -> None:
+        if now_us - self._marked_us >= _MARK_EVERY_US:
+            link.execute("UPDATE session SET marked_us = ? WHERE id = ?", (now_us, self._session))
+            self._marked_us = now_us
+
+    def _begin_session(self, until_ns: int | None) -> None:
+        """Lock a byte of the live file for as long as this client lives, in the transaction that names it."""
+        with self._session_lock:
+            if self._session:
+                return
+            live, locked = self.database.live, 0
+
+            def begin(link: sqlite3.Connection) -> int:
+                nonlocal locked
+                self._bury_the_dead(link)
+                ask = "INSERT INTO session (live, pid, marked_us) VALUES (?, ?, ?)"
+                fields = (live.inode, os.getpid(), SYSTEM.now_ns() // NS_PER_US)
+                session = link.execute(ask, fields).lastrowid or 0
+                if not live.lock(session):
+                    raise Unavailable("sqlite", "stalled", f"byte {session} of {live.path} is locked by a stranger")
+                locked = session
+                return session
+
+            try:
+                self._session = self.database.transact(begin, until_ns)
+            except BaseException:
+                if locked:
+                    live.unlock(locked)
+                raise
+            _here[str(self.database.path), self._session] = self
+
+    def _bury_the_dead(self, link: sqlite3.Connection) -> None:
+        live = self.database.live
+        for session, inode in link.execute("SELECT id, live FROM session").fetchall():
+            if inode == live.inode and live.holder(session) is None:
+                link.execute("DELETE FROM session WHERE id = ?", (session,))
+                Ear.remove(self.database.path, session)
+
+    def _ring(self, holder: Holder) -> None:
+        session = int(holder.client)
+        here = _here.get((str(self.database.path), session))
+        if here is not None:
+            here.board.ring(holder.token)
+        else:
+            ring_session(self.database.path, session, holder.token)
+
+    def listen(self) -> bool:
+        with self._ear_lock:
+            if self._ear is not None:
+                return False
+            self._ear = Ear(self.database.path, self._session, self.board.ring)
+            return True
+
+    def promise(self) -> Promise:
+        return _PROMISE
+
+    def forked(self) -> None:
+        """The session stayed with the parent; the child begins its own with its first command."""
+        self.board = Board()
+        self._session = 0
+        self._marked_us = 0
+        self._session_lock = threading.Lock()
+        self._ear_lock = threading.Lock()
+        if self._ear is not None:
+            self._ear.forked()
+            self._ear = None
+
+    def close(self) -> None:
+        """End the session if it holds nothing; a lease that stands keeps it, so that the lease lapses by its ttl."""
+        with self._ear_lock:
+            ear, self._ear = self._ear, None
+        if ear is not None:
+            ear.close()
+        session, self._session = self._session, 0
+        if not session:
+            self.database.leave()
+            return
+
+        def end(link: sqlite3.Connection) -> bool:
+            held = link.execute(
+                "SELECT count(*) FROM lease WHERE session = ? AND expires_us > ?",
+                (str(session), SYSTEM.now_ns() // NS_PER_US),
+            ).fetchone()[0]
+            if not held:
+                link.execute("DELETE FROM session WHERE id = ?", (session,))
+            return not held
+
+        try:
+            ended = self.database.transact(end)
+        except Unavailable:
+            ended = False
+        if ended:
+            self.database.live.unlock(session)
+        self.database.leave()
+
+
+# A child's stores have sessions of their own; those it inherited are the parent's, to be rung through the pipe.
+os.register_at_fork(after_in_child=_here.clear)

@@ -1,0 +1,180 @@
+"""Every error of the library, and what the caller should do about each.
+
+Data first: an error is built from the facts, its sentence is derived from them, and it survives pickling because
+`args` holds exactly what the constructor takes. `retryable` says whether the same call may simply be made again:
+it is true only where nothing was started.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class HoldfastError(Exception):
+    """The family: `except HoldfastError` catches everything that this library raises on purpose."""
+
+    retryable: ClassVar[bool] = False
+
+
+class Unavailable(HoldfastError):
+    """The engine cannot be used; nothing was started. Try again later."""
+
+    retryable = True
+
+    def __init__(self, engine: str, reason: str, detail: str = "") -> None:
+        super().__init__(engine, reason, detail)
+        self.engine = engine
+        self.reason = reason
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"engine {self.engine} is unavailable ({self.reason})" + (f": {self.detail}" if self.detail else "")
+
+
+class ReplyLost(Unavailable):
+    """The engine was reached, but its answer was not: the command may have been applied.
+
+    Callers of the library meet it only as `Unavailable`. The core sends such a command again, with the same token.
+    """
+
+
+class NotAcquired(HoldfastError, TimeoutError):
+    """Somebody else held the lease until the caller's patience ended."""
+
+    retryable = True
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        reason: str = "busy",
+        owner: str = "",
+        fence: int | None = None,
+        waited: float = 0.0,
+        remaining: float | None = None,
+    ) -> None:
+        super().__init__(name)
+        self.name = name
+        self.reason = reason
+        self.owner = owner
+        self.fence = fence
+        self.waited = waited
+        self.remaining = remaining
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, dict(self.__dict__))
+
+    def __str__(self) -> str:
+        held = f", held by {self.owner} under fence {self.fence}" if self.owner else ""
+        left = f" for another {self.remaining:.3f} s unless renewed" if self.remaining is not None else ""
+        return f"lease {self.name!r} was not acquired ({self.reason}) after {self.waited:.3f} s{held}{left}"
+
+
+class LeaseLost(HoldfastError):
+    """The work settled, but exclusivity cannot be vouched for. Do not simply run it again.
+
+    `result` is what the work returned, if it returned; otherwise the work's own error is the `__cause__`.
+    """
+
+    def __init__(self, name: str, fence: int | None, reason: str, *, detail: str = "", result: Any = None) -> None:
+        super().__init__(name, fence, reason)
+        self.name = name
+        self.fence = fence
+        self.reason = reason
+        self.detail = detail
+        self.result = result
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, dict(self.__dict__))
+
+    def __str__(self) -> str:
+        detail = f": {self.detail}" if self.detail else ""
+        during = f"; the work itself failed with {self.__cause__!r}" if self.__cause__ is not None else ""
+        return f"lease {self.name!r} with fence {self.fence} was lost ({self.reason}){detail}{during}"
+
+
+class Fenced(HoldfastError):
+    """A guarded write with an old fence was refused: a newer holder has already written."""
+
+    def __init__(self, name: str, fence: int, newest: int) -> None:
+        super().__init__(name, fence, newest)
+        self.name = name
+        self.fence = fence
+        self.newest = newest
+
+    def __str__(self) -> str:
+        return f"write to {self.name!r} with fence {self.fence} was refused: fence {self.newest} has written there"
+
+
+class NotOwner(HoldfastError):
+    """This token does not hold that name."""
+
+    def __init__(self, name: str, detail: str = "") -> None:
+        super().__init__(name, detail)
+        self.name = name
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.name!r} is not held by the caller" + (f": {self.detail}" if self.detail else "")
+
+
+class NotFound(HoldfastError):
+    """There is no such thing."""
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__(name, what)
+        self.name = name
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.name!r} has no {self.what}"
+
+
+class InvalidName(HoldfastError, ValueError):
+    """A name was refused before any input or output."""
+
+    def __init__(self, value: object, rule: str) -> None:
+        super().__init__(value, rule)
+        self.value = value
+        self.rule = rule
+
+    def __str__(self) -> str:
+        return f"{shown(self.value)} is no name: {self.rule}"
+
+
+class InvalidConfig(HoldfastError, ValueError):
+    """A setting was refused before any input or output."""
+
+    def __init__(self, setting: str, value: object, rule: str) -> None:
+        super().__init__(setting, value, rule)
+        self.setting = setting
+        self.value = value
+        self.rule = rule
+
+    def __str__(self) -> str:
+        return f"{self.setting}={shown(self.value)} is refused: {self.rule}"
+
+
+class Closed(HoldfastError):
+    """This client was closed; nothing was started."""
+
+    def __init__(self, what: str = "client") -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"this {self.what} is closed: connect again to go on"
+
+
+def shown(value: object, limit: int = 80) -> str:
+    """A value as it may stand in a message: whole if short, its beginning if long."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+
+
+def _rebuild(kind: type[HoldfastError], args: tuple[Any, ...], facts: dict[str, Any]) -> HoldfastError:
+    """Undo pickling for errors whose constructor takes keywords."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error

@@ -1,0 +1,103 @@
+"""Names, tokens and owners: who and what a lease is about.
+
+A name is any text up to a limit; it is never a path. A token is random and new for every attempt to acquire. An owner
+is for people to read and never decides anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import InvalidConfig, InvalidName
+
+NAME_MAX_BYTES = 512
+LABEL_MAX = 200
+INFO_MAX_BYTES = 4096
+
+
+def checked_name(value: object) -> str:
+    """The name itself, or `InvalidName` with the rule it breaks."""
+    if not isinstance(value, str):
+        raise InvalidName(value, f"a name must be text, not {type(value).__name__}")
+    if not value:
+        raise InvalidName(value, "a name must not be empty")
+    if "\x00" in value:
+        raise InvalidName(value, "a name must not contain a NUL character")
+
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidName(value, "a name must be valid Unicode, without lone surrogates") from None
+    if size > NAME_MAX_BYTES:
+        raise InvalidName(value, f"a name may have at most {NAME_MAX_BYTES} bytes in UTF-8, this one has {size}")
+
+    return value
+
+
+def new_token() -> str:
+    """Sixteen random bytes: two attempts never share one, on any machine."""
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A readable identity: which process on which machine, since when, and what it says of itself."""
+
+    host: str
+    pid: int
+    start: int
+    label: str = ""
+    info: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.pid}" + (f" ({self.label})" if self.label else "")
+
+    def packed(self) -> str:
+        """The form in which engines keep it."""
+        return json.dumps(asdict(self), separators=(",", ":"), ensure_ascii=False)
+
+    @classmethod
+    def unpacked(cls, text: str) -> Owner:
+        """Read a packed owner; whatever another version wrote is shown, never trusted."""
+        try:
+            fields = json.loads(text)
+            return cls(fields["host"], fields["pid"], fields["start"], fields["label"], fields["info"])
+        except (ValueError, KeyError, TypeError):
+            return cls(host=text[:80], pid=0, start=0)
+
+
+def this_process(label: str = "", info: dict[str, Any] | None = None) -> Owner:
+    """The owner that this process is."""
+    if not isinstance(label, str) or len(label) > LABEL_MAX:
+        raise InvalidConfig("label", label, f"it must be text of at most {LABEL_MAX} characters")
+    try:
+        size = len(json.dumps(info or {}))
+    except (TypeError, ValueError):
+        raise InvalidConfig("info", info, "it must be a dictionary that JSON can carry") from None
+    if size > INFO_MAX_BYTES or not isinstance(info or {}, dict):
+        raise InvalidConfig("info", info, f"it must be a dictionary of at most {INFO_MAX_BYTES} bytes as JSON")
+
+    pid = os.getpid()
+    return Owner(_host(), pid, _process_start(pid), label, dict(info or {}))
+
+
+@cache
+def _host() -> str:
+    return socket.gethostname()
+
+
+@cache
+def _process_start(pid: int) -> int:
+    """When the process began, in clock ticks since boot: a pid that was used again shows another one."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return 0

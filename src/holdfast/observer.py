@@ -1,0 +1,73 @@
+"""One way to watch everything that matters.
+
+An observer is any callable that takes an `Event`. It is called from whichever thread the event happens on and must
+return quickly; what it raises is logged and forgotten. Events carry names and figures, never payloads or passwords.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+log = logging.getLogger("holdfast")
+
+KINDS = (
+    "granted",  # seconds: how long it was waited
+    "refused",  # not acquired; seconds: how long it was waited
+    "waited",  # joined the queue; detail: who holds
+    "renewed",  # seconds: how much trust was left
+    "renewed late",  # the same, but less than a third of the ttl was left
+    "renewal failed",  # the engine could not be asked; it will be, until the deadline
+    "lost",  # detail: why
+    "released",  # seconds: how long it was held
+    "release delayed",  # the engine could not be told; the keeper goes on
+    "undone",  # what no caller owned was given back
+    "fenced",  # a guarded write was refused
+    "unavailable",  # detail: why
+    "abandoned",  # a lease was dropped without a release
+)
+
+_LEVELS = {
+    "renewed late": logging.WARNING,
+    "renewal failed": logging.WARNING,
+    "lost": logging.WARNING,
+    "release delayed": logging.WARNING,
+    "unavailable": logging.WARNING,
+    "fenced": logging.WARNING,
+    "abandoned": logging.WARNING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a lease."""
+
+    kind: str
+    name: str
+    fence: int | None = None
+    seconds: float | None = None
+    detail: str = ""
+
+
+Observer = Callable[[Event], None]
+
+
+def tell(observer: Observer | None, event: Event) -> None:
+    """Log the event and hand it to the observer, whose troubles are its own."""
+    level = _LEVELS.get(event.kind, logging.DEBUG)
+    if log.isEnabledFor(level):
+        log.log(
+            level,
+            "%s %r fence=%s seconds=%s %s",
+            event.kind,
+            event.name,
+            event.fence,
+            event.seconds,
+            event.detail,
+        )
+    if observer is not None:
+        try:
+            observer(event)
+        except Exception:
+            log.exception("the observer failed on %s", event.kind)

@@ -1,0 +1,313 @@
+"""The law of a lease: who may hold, which fence comes next, who is next in line.
+
+Pure functions: a record and a command go in, the next record and the answer come out. No clock, no input, no output.
+Every function first brings the record to the present (`settle`), then refuses, then grants. An engine loads the
+record, calls the rule, stores what changed and rings the waiter that the step names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.commands import (
+    Acquire,
+    Answer,
+    Break,
+    Busy,
+    Done,
+    Granted,
+    Mark,
+    NotHeld,
+    Refused,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+    Seat,
+    Show,
+    Standing,
+    Undo,
+)
+
+OFFER_MAX_US = 1_000_000
+TOMB_US = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has the right, or to whom it is offered."""
+
+    token: str
+    client: str
+    owner: str
+    fence: int
+    ttl_ms: int
+    since_us: int
+    expires_us: int
+    offered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """One place in the queue."""
+
+    token: str
+    client: str
+    owner: str
+    ttl_ms: int
+    since_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tomb:
+    """A token that has ended; whatever still arrives under it is refused until the tomb crumbles."""
+
+    token: str
+    until_us: int
+    why: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """All that is known about one name."""
+
+    fence: int = 0
+    holder: Holder | None = None
+    waiters: tuple[Waiter, ...] = ()
+    tombs: tuple[Tomb, ...] = ()
+    last: str = ""
+    touched_us: int = 0
+
+    def tomb(self, token: str) -> Tomb | None:
+        return next((tomb for tomb in self.tombs if tomb.token == token), None)
+
+    def position(self, token: str) -> int | None:
+        return next((place for place, waiter in enumerate(self.waiters) if waiter.token == token), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What the engine sees as it answers: its clock, who asks, and which clients have fallen silent.
+
+    `gone` are clients proven dead: their leases end at once. `silent` are clients whose liveness mark lapsed: their
+    waiters fall, their leases run to the end of the ttl.
+    """
+
+    now_us: int
+    wall_us: int
+    client: str
+    gone: frozenset[str] = frozenset()
+    silent: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The record after the command, the answer, and the waiter to ring (if the right was offered to one)."""
+
+    record: Record
+    answer: Answer
+    wake: Holder | None = None
+
+
+def next_fence(record: Record, moment: Moment) -> int:
+    """Larger than every fence before it, and larger than any that lost data could have held."""
+    return max(record.fence + 1, moment.wall_us)
+
+
+def settle(record: Record, moment: Moment) -> Record:
+    """Bring the record to the present: what lapsed is dropped, a free right goes to the first live waiter."""
+    if record.tombs and any(tomb.until_us <= moment.now_us for tomb in record.tombs):
+        record = replace(record, tombs=tuple(tomb for tomb in record.tombs if tomb.until_us > moment.now_us))
+    if record.waiters and (moment.gone or moment.silent):
+        fallen = moment.gone | moment.silent
+        record = replace(record, waiters=tuple(waiter for waiter in record.waiters if waiter.client not in fallen))
+    holder = record.holder
+    if holder is not None and (holder.expires_us <= moment.now_us or holder.client in moment.gone):
+        record = replace(record, holder=None)
+
+    if record.holder is None and record.waiters:
+        return offer(record, record.waiters[0], moment)
+    return record
+
+
+def offer(record: Record, waiter: Waiter, moment: Moment) -> Record:
+    """The right goes to this waiter for a moment, under its own fence; its next acquire confirms it."""
+    fence = next_fence(record, moment)
+    lasts_us = min(waiter.ttl_ms * 1000, OFFER_MAX_US)
+    holder = Holder(
+        waiter.token,
+        waiter.client,
+        waiter.owner,
+        fence,
+        waiter.ttl_ms,
+        moment.now_us,
+        moment.now_us + lasts_us,
+        offered=True,
+    )
+    rest = tuple(other for other in record.waiters if other.token != waiter.token)
+    return replace(record, fence=fence, holder=holder, waiters=rest, touched_us=moment.now_us)
+
+
+def acquire(record: Record, command: Acquire, moment: Moment) -> Step:
+    """Grant, confirm, queue or refuse: in that one step nobody can come between."""
+    if ended := record.tomb(command.token):
+        return Step(record, Refused(ended.why))
+    if command.token == record.last:
+        return Step(record, Refused("released"))
+
+    before, record = record, settle(record, moment)
+    holder = record.holder
+    if holder is not None and holder.token != command.token:
+        return _wait(before, record, holder, command, moment)
+
+    fence = next_fence(record, moment) if holder is None else holder.fence
+    granted = Holder(
+        command.token,
+        moment.client,
+        command.owner,
+        fence,
+        command.ttl_ms,
+        moment.now_us if holder is None or holder.offered else holder.since_us,
+        moment.now_us + command.ttl_ms * 1000,
+        offered=False,
+    )
+    return Step(
+        replace(record, fence=fence, holder=granted, touched_us=moment.now_us),
+        Granted(fence),
+    )
+
+
+def _wait(before: Record, record: Record, holder: Holder, command: Acquire, moment: Moment) -> Step:
+    place = record.position(command.token)
+    if command.wait and place is None:
+        waiter = Waiter(command.token, moment.client, command.owner, command.ttl_ms, moment.now_us)
+        place = len(record.waiters)
+        record = replace(record, waiters=(*record.waiters, waiter), touched_us=moment.now_us)
+    elif not command.wait and place is not None:
+        rest = tuple(waiter for waiter in record.waiters if waiter.token != command.token)
+        place, record = None, replace(record, waiters=rest, touched_us=moment.now_us)
+
+    remaining_ms = -(-(holder.expires_us - moment.now_us) // 1000)
+    return Step(record, Busy(holder.owner, holder.fence, remaining_ms, place), _woken(before, record))
+
+
+def renew(record: Record, command: Renew, moment: Moment) -> Step:
+    """Restart the ttl of a full lease; a lapsed one stays lapsed, even if nobody took it."""
+    before, record = record, settle(record, moment)
+    holder = record.holder
+    if holder is None or holder.token != command.token or holder.offered:
+        return Step(record, _not_held(record, command.token), _woken(before, record))
+
+    expires_us = moment.now_us + command.ttl_ms * 1000
+    renewed = replace(holder, ttl_ms=command.ttl_ms, expires_us=expires_us)
+    return Step(replace(record, holder=renewed, touched_us=moment.now_us), Renewed())
+
+
+def release(record: Record, command: Release, moment: Moment) -> Step:
+    """Free the lease and offer it on, in one step; the same token may say so twice."""
+    before, record = record, settle(record, moment)
+    holder = record.holder
+    if holder is None or holder.token != command.token:
+        again = command.token == record.last
+        answer: Answer = Released() if again else _not_held(record, command.token)
+        return Step(record, answer, _woken(before, record))
+
+    heir = next((waiter for waiter in record.waiters if waiter.token == command.to), None)
+    record = replace(record, holder=None, last=command.token, touched_us=moment.now_us)
+    if command.entomb:
+        record = _entombed(record, Tomb(command.token, moment.now_us + TOMB_US, "released"))
+    record = settle(record, moment) if heir is None else offer(record, heir, moment)
+    return Step(record, Released(), _woken(before, record))
+
+
+def undo(record: Record, command: Undo, moment: Moment) -> Step:
+    """End a token that nobody owns, wherever it stands, and refuse what still comes under it."""
+    before, record = record, settle(record, moment)
+    if record.tomb(command.token) is None:
+        record = _entombed(record, Tomb(command.token, moment.now_us + TOMB_US, "undone"))
+    rest = tuple(waiter for waiter in record.waiters if waiter.token != command.token)
+    held = record.holder is not None and record.holder.token == command.token
+    record = replace(record, waiters=rest, holder=None if held else record.holder, touched_us=moment.now_us)
+    record = settle(record, moment)
+    return Step(record, Done(), _woken(before, record))
+
+
+def break_(record: Record, command: Break, moment: Moment) -> Step:
+    """End the lease under this fence by force: the fence grows, the holder will be told why."""
+    before, record = record, settle(record, moment)
+    holder = record.holder
+    if holder is None or holder.fence != command.fence:
+        return Step(record, NotHeld("no such lease"), _woken(before, record))
+
+    until_us = moment.now_us + max(TOMB_US, 2 * holder.ttl_ms * 1000)
+    record = _entombed(record, Tomb(holder.token, until_us, "broken", command.reason))
+    record = replace(record, holder=None, fence=next_fence(record, moment), touched_us=moment.now_us)
+    record = settle(record, moment)
+    return Step(record, Released(), _woken(before, record))
+
+
+def mark(record: Record, _command: Mark, moment: Moment) -> Step:
+    """A client says that it lives. An offer that was made but not heard is rung again."""
+    before, record = record, settle(record, moment)
+    if record.holder is None and not record.waiters:
+        return Step(record, Done())
+
+    holder = record.holder
+    unheard = holder if holder is not None and holder.offered and holder.client == moment.client else None
+    return Step(replace(record, touched_us=moment.now_us), Done(), _woken(before, record) or unheard)
+
+
+def show(record: Record, _command: Show, moment: Moment) -> Step:
+    """Who holds and who waits, without changing anything."""
+    now = settle(record, moment)
+    held = now.holder
+
+    def seat(token: str, owner: str, fence: int, since_us: int, until_us: int) -> Seat:
+        since_ms = (moment.now_us - since_us) // 1000
+        return Seat(owner, token, fence, since_ms, max(0, until_us - moment.now_us) // 1000)
+
+    holder = None if held is None else seat(held.token, held.owner, held.fence, held.since_us, held.expires_us)
+    waiters = tuple(seat(waiter.token, waiter.owner, 0, waiter.since_us, 0) for waiter in now.waiters)
+    return Step(record, Standing(now.fence, holder, held is not None and held.offered, waiters))
+
+
+def forget_at_us(record: Record, memory_us: int) -> int:
+    """When nothing of this name needs to be remembered any more, unless it is used again."""
+    ends = [record.touched_us, *(tomb.until_us for tomb in record.tombs)]
+    if record.holder is not None:
+        ends.append(record.holder.expires_us)
+    return max(ends) + memory_us
+
+
+def _entombed(record: Record, tomb: Tomb) -> Record:
+    others = tuple(other for other in record.tombs if other.token != tomb.token)
+    return replace(record, tombs=(*others, tomb))
+
+
+def _not_held(record: Record, token: str) -> NotHeld:
+    ended = record.tomb(token)
+    return NotHeld("expired") if ended is None else NotHeld(ended.why, ended.detail)
+
+
+def _woken(before: Record, after: Record) -> Holder | None:
+    """The waiter to whom this step offered the right, if it did."""
+    holder = after.holder
+    if holder is None or not holder.offered:
+        return None
+    return None if before.holder is not None and before.holder.fence == holder.fence else holder
+
+
+Rule = Callable[[Record, Any, Moment], Step]
+
+RULES: dict[type, Rule] = {
+    Acquire: acquire,
+    Renew: renew,
+    Release: release,
+    Undo: undo,
+    Break: break_,
+    Mark: mark,
+    Show: show,
+}

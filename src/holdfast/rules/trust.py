@@ -1,0 +1,38 @@
+"""How long a holder may trust a lease, when it renews, and how long a waiter may sleep.
+
+All numbers are the same on every engine and through both faces: this is where they stand.
+"""
+
+from __future__ import annotations
+
+MARGIN_MIN_MS = 50
+RENEW_MIN_MS = 100
+MARK_MS = 5_000
+WATCHERS = 2
+FAR_MS = 10_000
+
+
+def margin_ms(ttl_ms: int) -> int:
+    """How much earlier than the engine the holder stops trusting: clocks drift and threads are late."""
+    return max(MARGIN_MIN_MS, ttl_ms // 20)
+
+
+def trusted_ms(ttl_ms: int) -> int:
+    """How long after the command was *sent* the holder may still act as one."""
+    return ttl_ms - margin_ms(ttl_ms)
+
+
+def renew_after_ms(ttl_ms: int) -> int:
+    """How long after a grant or a renewal the next renewal is due: two may fail before the lease does."""
+    return max(RENEW_MIN_MS, ttl_ms // 3)
+
+
+def patience_ms(position: int, remaining_ms: int, ttl_ms: int) -> int:
+    """How long a waiter sleeps before it asks again by itself.
+
+    The first two watch the end of the current lease, so that a dead holder is replaced at once. The others rely on
+    being rung and on the mark of their client; they ask seldom, the further back the later.
+    """
+    if position < WATCHERS:
+        return max(1, remaining_ms) + position * MARGIN_MIN_MS
+    return max(FAR_MS, ttl_ms) * min(position, 4) // WATCHERS

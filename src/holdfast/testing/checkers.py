@@ -1,0 +1,221 @@
+"""Does a history keep the promises? Pure functions from events to violations.
+
+The rule: a checker accuses only when no order of what really happened could explain the history. An event
+took effect at some moment between `earliest_ns` and `at_ns`; one event comes before another only if it was
+over before the other could begin. A worker is told apart by its label and its pid.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from holdfast.testing.claims import claims_by_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from holdfast.testing.history import Event
+
+    Checker = Callable[[Sequence[Event]], list["Violation"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken promise: which checker saw it, one sentence, and the smallest part that shows it."""
+
+    checker: str
+    sentence: str
+    events: tuple[Event, ...]
+
+    def __str__(self) -> str:
+        zero_ns = min((event.at_ns for event in self.events), default=0)
+        return "\n".join(
+            [
+                f"{self.checker}: {self.sentence}",
+                *(f"    {_describe(event, zero_ns)}" for event in self.events),
+            ]
+        )
+
+
+def claimed_overlaps(events: Sequence[Event]) -> list[Violation]:
+    """Two workers never claim the same name at the same instant.
+
+    A claim runs from `granted` to the first of `released`, `lost`, `died` and the last known `until_ns`.
+    """
+    violations = []
+    for name, claims in claims_by_name(events).items():
+        longest = claims[0]
+        for claim in claims[1:]:
+            if claim.start_ns < longest.end_ns:
+                sentence = f"{_who(claim.opened)} claims {name!r} while {_who(longest.opened)} still claims it"
+                violations.append(_violation("claimed_overlaps", sentence, (*longest.events, claim.opened)))
+            longest = max(longest, claim, key=lambda one: one.end_ns)
+    return violations
+
+
+def fences_grow(events: Sequence[Event]) -> list[Violation]:
+    """Per name no fence is given twice, and a later grant has a higher fence.
+
+    A grant answered again, with the same token and the same fence, is no new grant.
+    """
+    violations = []
+    for name, grants in _by_name(events, "granted").items():
+        fresh = _without_repeats(grants)
+        for first, second in _pairs(fresh, lambda grant: grant.fence):
+            sentence = f"fence {first.fence} of {name!r} was given to {_who(first)} and to {_who(second)}"
+            violations.append(_violation("fences_grow", sentence, (first, second)))
+        for before, after in _falls(fresh, _fence):
+            sentence = f"{name!r} was granted with fence {after.fence} after fence {before.fence}"
+            violations.append(_violation("fences_grow", sentence, (before, after)))
+    return violations
+
+
+def guarded_writes_never_go_down(events: Sequence[Event]) -> list[Violation]:
+    """A guarded resource accepts no fence below one that it accepted before, and one token per fence."""
+    violations = []
+    for name, writes in _by_name(events, "write").items():
+        accepted = [write for write in writes if write.accepted and write.fence is not None]
+        first_of_token = {(write.fence, write.token): write for write in reversed(accepted)}
+        for first, second in _pairs(list(first_of_token.values()), lambda write: write.fence):
+            sentence = f"{name!r} accepted fence {first.fence} from two tokens"
+            violations.append(_violation("guarded_writes_never_go_down", sentence, (first, second)))
+        for before, after in _falls(accepted, _fence):
+            sentence = f"{name!r} accepted fence {after.fence} after fence {before.fence}"
+            violations.append(_violation("guarded_writes_never_go_down", sentence, (before, after)))
+    return violations
+
+
+def lost_updates(events: Sequence[Event], final: Mapping[str, int] | None = None) -> list[Violation]:
+    """Each accepted write of a counter makes exactly one more than the write before it.
+
+    With `final`, the value of each counter at the end, which began at 0, is compared with the number of
+    acknowledged writes. A worker that died may have written once without telling.
+    """
+    deaths = sum(event.kind == "died" for event in events)
+    violations: list[Violation] = []
+    for name, writes in _by_name(events, "write").items():
+        counted = [write for write in writes if write.accepted and write.value is not None]
+        violations += _lost(name, counted, deaths)
+        if final is not None and name in final:
+            violations += _miscounted(name, len(counted), final[name], deaths)
+    return violations
+
+
+ALL: tuple[Checker, ...] = (claimed_overlaps, fences_grow, guarded_writes_never_go_down, lost_updates)
+
+
+def check(events: Sequence[Event], *checkers: Checker) -> list[Violation]:
+    """What the checkers, or all of them if none is named, have against this history."""
+    return [violation for checker in checkers or ALL for violation in checker(events)]
+
+
+def assert_holds(events: Sequence[Event], *checkers: Checker) -> None:
+    """Raise `AssertionError` with a readable report if a checker has something against this history."""
+    violations = check(events, *checkers)
+    if violations:
+        heading = f"{len(violations)} broken in a history of {len(events)} events"
+        raise AssertionError("\n\n".join([heading, *map(str, violations)]))
+
+
+def _lost(name: str, writes: list[Event], deaths: int) -> Iterator[Violation]:
+    for first, second in _pairs(writes, lambda write: write.value):
+        sentence = f"{_who(first)} and {_who(second)} both made {name!r} {first.value}: one update is lost"
+        yield _violation("lost_updates", sentence, (first, second))
+    for before, after in _falls(writes, _value):
+        sentence = f"{name!r} became {after.value} after it had been {before.value}"
+        yield _violation("lost_updates", sentence, (before, after))
+
+    steps = {_value(write): write for write in writes}
+    values = sorted(steps)
+    gaps = [(low, high) for low, high in pairwise(values) if high > low + 1]
+    if sum(high - low - 1 for low, high in gaps) > deaths:
+        low, high = gaps[0]
+        sentence = f"{name!r} went from {low} to {high}, and nobody recorded what was between"
+        yield _violation("lost_updates", sentence, (steps[low], steps[high]))
+
+
+def _miscounted(name: str, acknowledged: int, final: int, deaths: int) -> Iterator[Violation]:
+    if not acknowledged <= final <= acknowledged + deaths:
+        sentence = f"{name!r} ended at {final}, with {acknowledged} acknowledged writes and {deaths} deaths"
+        yield _violation("lost_updates", sentence, ())
+
+
+def _by_name(events: Sequence[Event], kind: str) -> dict[str, list[Event]]:
+    named: dict[str, list[Event]] = defaultdict(list)
+    for event in sorted(events, key=lambda event: event.at_ns):
+        if event.kind == kind:
+            named[event.name].append(event)
+    return named
+
+
+def _without_repeats(grants: list[Event]) -> list[Event]:
+    seen = set()
+    fresh = []
+    for grant in grants:
+        # Without a token nobody can tell a repeated answer from a second grant.
+        again = grant.token is not None and (grant.token, grant.fence) in seen
+        if grant.fence is not None and not again:
+            fresh.append(grant)
+        seen.add((grant.token, grant.fence))
+    return fresh
+
+
+def _pairs(events: list[Event], number: Callable[[Event], int | None]) -> Iterator[tuple[Event, Event]]:
+    """Every event with a number that an earlier one has too, together with the first that had it."""
+    first: dict[int | None, Event] = {}
+    for event in sorted(events, key=lambda event: event.at_ns):
+        if first.setdefault(number(event), event) is not event:
+            yield first[number(event)], event
+
+
+def _falls(events: list[Event], number: Callable[[Event], int]) -> Iterator[tuple[Event, Event]]:
+    """Every event whose number is below one that was over before it began, together with that one."""
+    over = sorted(events, key=lambda event: event.at_ns)
+    highest: Event | None = None
+    done = 0
+    for event in sorted(events, key=lambda event: event.earliest_ns):
+        while over[done].at_ns < event.earliest_ns:
+            highest = over[done] if highest is None else max(highest, over[done], key=number)
+            done += 1
+        if highest is not None and number(highest) > number(event):
+            yield highest, event
+
+
+def _fence(event: Event) -> int:
+    assert event.fence is not None
+    return event.fence
+
+
+def _value(event: Event) -> int:
+    assert event.value is not None
+    return event.value
+
+
+def _violation(checker: str, sentence: str, events: Sequence[Event]) -> Violation:
+    return Violation(checker, sentence, tuple(sorted(events, key=lambda event: event.at_ns)))
+
+
+def _who(event: Event) -> str:
+    return f"{event.worker} (pid {event.pid})"
+
+
+def _describe(event: Event, zero_ns: int) -> str:
+    """One line for people: moments in milliseconds since the first event shown."""
+
+    def moment(ns: int) -> str:
+        return f"{(ns - zero_ns) / 1e6:+.3f} ms"
+
+    facts = {
+        "fence": event.fence,
+        "token": event.token,
+        "value": event.value,
+        "accepted": event.accepted,
+        "since": None if event.since_ns is None else moment(event.since_ns),
+        "until": None if event.until_ns is None else moment(event.until_ns),
+        "detail": event.detail,
+    }
+    told = " ".join(f"{key}={fact}" for key, fact in facts.items() if fact is not None)
+    return f"{moment(event.at_ns):>14}  {_who(event)}  {event.kind} {event.name!r} {told}".rstrip()

@@ -1,0 +1,90 @@
+"""When did who claim what? Events to spans of time.
+
+The rule: a worker claims a name from the moment it learned of its grant until it gave it up, learned of the
+loss, died, or trusted it no longer. A renewal that comes after that opens a new claim: in between, the
+name was anybody's. A grant learned too late to be trusted opens none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.testing.history import Event
+
+
+@dataclass(slots=True)
+class Claim:
+    """One span of time in which one worker took a name for its own."""
+
+    opened: Event
+    until_ns: float = field(init=False)
+    renewed: Event | None = None
+    closed: Event | None = None
+
+    def __post_init__(self) -> None:
+        self.until_ns = math.inf if self.opened.until_ns is None else self.opened.until_ns
+
+    @property
+    def start_ns(self) -> int:
+        return self.opened.at_ns
+
+    @property
+    def end_ns(self) -> float:
+        return self.until_ns if self.closed is None else min(self.until_ns, self.closed.at_ns)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return tuple(event for event in (self.opened, self.renewed, self.closed) if event is not None)
+
+    def extend(self, event: Event) -> None:
+        self.renewed = event
+        if event.until_ns is not None:
+            self.until_ns = event.until_ns
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    name: str
+    worker: str
+    pid: int
+    token: str | None
+
+    def concerns(self, event: Event) -> bool:
+        """An event without a token speaks of all tokens; a death speaks of all names, too."""
+        if (self.worker, self.pid) != (event.worker, event.pid):
+            return False
+        return event.kind == "died" or (self.name == event.name and event.token in {None, self.token})
+
+
+def claims_by_name(events: Sequence[Event]) -> dict[str, list[Claim]]:
+    """The claims on each name, in the order in which they began."""
+    claims: dict[str, list[Claim]] = defaultdict(list)
+    held: dict[_Key, Claim] = {}
+    dead = set()
+    for event in sorted(events, key=lambda event: event.at_ns):
+        if (event.worker, event.pid) in dead:
+            # Its death is recorded just before the kill, so it may still have learned of a grant.
+            continue
+        if event.kind == "died":
+            dead.add((event.worker, event.pid))
+
+        if event.kind in {"granted", "renewed"}:
+            own = _Key(event.name, event.worker, event.pid, event.token)
+            renewed = [key for key in held if key.concerns(event)] if event.kind == "renewed" else []
+            for key in renewed or [own]:
+                claim = held.get(key)
+                if claim is not None and event.at_ns <= claim.until_ns:
+                    claim.extend(event)
+                elif event.until_ns is None or event.at_ns < event.until_ns:
+                    held[key] = Claim(event)
+                    claims[event.name].append(held[key])
+        elif event.kind in {"released", "lost", "died"}:
+            for key in [key for key in held if key.concerns(event)]:
+                held.pop(key).closed = event
+    return claims

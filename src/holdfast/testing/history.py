@@ -1,0 +1,181 @@
+"""What several processes did, in a file that survives their death.
+
+The rule: an event is one line, written by one `write` to a file opened for appending, so that lines of
+concurrent processes never mix. Every line has the same length, a part of a memory page: a `SIGKILL` can
+cut a `write` only between two pages, and so cannot tear a line in the middle of the file.
+
+Times are CLOCK_MONOTONIC, which all processes of one host share. When an event is recorded matters:
+`granted` after the answer, `released` before the release is sent (from then on the worker claims nothing),
+`died` before the kill (an engine may see the death before the parent does).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, Self, get_args
+
+Kind = Literal["asked", "granted", "renewed", "released", "lost", "refused", "write", "died", "fault"]
+
+LINE_BYTES = 512
+DETAIL_LIMIT = 100
+
+_KINDS = frozenset(get_args(Kind))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that one worker did, or learned, about one name.
+
+    `since_ns` is the earliest moment at which it may have happened (when the command was sent): between
+    that and `at_ns` a worker may have been frozen with the answer unread. `until_ns` is how long the
+    holder trusts its lease, `value` what a counter became, `accepted` the answer to a `write`.
+    """
+
+    at_ns: int
+    pid: int
+    worker: str
+    kind: Kind
+    name: str
+    fence: int | None = None
+    token: str | None = None
+    since_ns: int | None = None
+    until_ns: int | None = None
+    value: int | None = None
+    accepted: bool | None = None
+    detail: str | None = None
+
+    @property
+    def earliest_ns(self) -> int:
+        return self.at_ns if self.since_ns is None else self.since_ns
+
+
+class Recorder:
+    """Appends the events of one worker to a history that other processes may be writing too."""
+
+    def __init__(self, path: str | os.PathLike[str], worker: str) -> None:
+        self.path = Path(path)
+        self.worker = worker
+        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def record(
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        fence: int | None = None,
+        token: str | None = None,
+        since_ns: int | None = None,
+        until_ns: int | None = None,
+        value: int | None = None,
+        accepted: bool | None = None,
+        detail: str | None = None,
+    ) -> Event:
+        """Record that this happened now; on return it is safe from the death of this process."""
+        if kind == "died":
+            raise ValueError("the dead do not record; use died(worker, pid)")
+        event = Event(
+            at_ns=time.monotonic_ns(),
+            pid=os.getpid(),
+            worker=self.worker,
+            kind=kind,
+            name=name,
+            fence=fence,
+            token=token,
+            since_ns=since_ns,
+            until_ns=until_ns,
+            value=value,
+            accepted=accepted,
+            detail=_cut(detail),
+        )
+        return self._append(event)
+
+    def died(self, worker: str, pid: int, detail: str | None = None) -> Event:
+        """Record, just before killing it, that a worker claims nothing any more, whatever the name."""
+        event = Event(at_ns=time.monotonic_ns(), pid=pid, worker=worker, kind="died", name="", detail=_cut(detail))
+        return self._append(event)
+
+    def close(self) -> None:
+        """Close the file; a second time changes nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _append(self, event: Event) -> Event:
+        line = _encode(event)
+        if os.write(self._descriptor, line) != len(line):
+            raise OSError(f"{self.path}: no room for a whole event")
+        return event
+
+
+class History:
+    """A history file and the recorders that this process opened on it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.path.touch()
+        self._recorders: list[Recorder] = []
+
+    def recorder(self, worker: str) -> Recorder:
+        """A new recorder, closed together with this history."""
+        recorder = Recorder(self.path, worker)
+        self._recorders.append(recorder)
+        return recorder
+
+    def read(self) -> list[Event]:
+        """Every event so far, in the order of time."""
+        return read(self.path)
+
+    def close(self) -> None:
+        for recorder in self._recorders:
+            recorder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read(path: str | os.PathLike[str]) -> list[Event]:
+    """Every event of a history, in the order of time.
+
+    The last line may be torn, for a full disk or a dead machine can do that; it is left out. Any other
+    line that is no event is a `ValueError`: a history with holes proves nothing.
+    """
+    *lines, _torn = Path(path).read_bytes().split(b"\n")
+    events = [_decode(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+    return sorted(events, key=lambda event: event.at_ns)
+
+
+def _cut(detail: str | None) -> str | None:
+    """Only people read the detail, so it is cut to fit rather than refused."""
+    return None if detail is None else detail[:DETAIL_LIMIT]
+
+
+def _encode(event: Event) -> bytes:
+    fields = {name: value for name, value in asdict(event).items() if value is not None}
+    # What UTF-8 cannot say becomes \udcXX, which JSON reads as what it was.
+    text = json.dumps(fields, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    if len(text) >= LINE_BYTES:
+        raise ValueError(f"an event has at most {LINE_BYTES - 1} bytes: {text!r}")
+    return text.ljust(LINE_BYTES - 1) + b"\n"
+
+
+def _decode(line: bytes, place: str) -> Event:
+    try:
+        event = Event(**json.loads(line))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{place} is no event: {line!r}") from error
+    if event.kind not in _KINDS:
+        raise ValueError(f"{place} has an unknown kind: {event.kind!r}")
+    return event

@@ -1,0 +1,210 @@
+"""Real child processes, stopped and killed by real signals.
+
+The rule: a signal goes only to processes that this module started. A worker leads a process group of its
+own, and is reaped only after the whole group was killed: until then the kernel cannot give its number to
+a stranger. A grandchild that leaves the group is out of reach.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from holdfast.testing import kernel
+from holdfast.testing.child import READY
+from holdfast.testing.lines import Lines
+from holdfast.testing.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# The child finds modules where its parent does, without a variable that its own children would inherit.
+_START = """
+import json, sys
+job = json.loads(sys.argv[1])
+sys.path[:] = job["path"]
+from holdfast.testing.child import main
+main(job)
+"""
+
+
+class Worker:
+    """One child process that runs a function.
+
+    `target` is `"package.module:function"` or `"path/to/file.py:function"`; `arguments` are its keyword
+    arguments, passed as JSON; `env` is added to the environment. Leaving the `with` block kills the whole
+    group and closes everything, whatever state it is in.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        arguments: Mapping[str, object] | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.target = target
+        self._last_output: str | None = None
+        with ExitStack() as undo:
+            self._log = undo.enter_context(tempfile.TemporaryFile())
+            child_reads, writes = os.pipe()
+            reads, child_writes = os.pipe()
+            self._lines = Lines(reads, writes)
+            undo.callback(self._lines.close)
+            job = {
+                "path": sys.path,
+                "target": target,
+                "arguments": dict(arguments or {}),
+                "reads": child_reads,
+                "writes": child_writes,
+            }
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-u", "-c", _START, json.dumps(job, default=os.fspath)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(child_reads, child_writes),
+                    start_new_session=True,
+                    env={**os.environ, **(env or {})},
+                )
+            finally:
+                os.close(child_reads)
+                os.close(child_writes)
+            self._resources = undo.pop_all()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """True while the worker runs or is frozen."""
+        return self._exit_code() is None
+
+    def wait_ready(self, timeout: float | None = 10.0) -> Self:
+        """Wait until the child has called `ready()`."""
+        line = self.read_line(timeout)
+        if line != READY:
+            raise ValueError(f"{self!r} said {line!r} before it was ready")
+        return self
+
+    def read_line(self, timeout: float | None = 10.0) -> str:
+        """The next line that the child told; `EOFError` if it is gone, `TimeoutError` if it is slow."""
+        try:
+            return self._lines.receive(timeout)
+        except (EOFError, TimeoutError) as error:
+            raise type(error)(f"{self!r} told nothing: {error}\n{self.output()}") from error
+
+    def tell(self, line: str) -> None:
+        """Send one line to the child, which gets it from its own `read_line`."""
+        self._lines.send(line)
+
+    def freeze(self, timeout: float = 5.0) -> None:
+        """Stop the group, and return once the kernel shows every thread of it stopped."""
+        self._signal(signal.SIGSTOP)
+        halted = kernel.STOPPED | kernel.DEAD
+        eventually(lambda: halted.issuperset(kernel.states(self.pid)), timeout, f"{self!r} to be frozen")
+        if not self.alive:
+            raise ProcessLookupError(f"{self!r} died before it was frozen")
+
+    def thaw(self) -> None:
+        """Let a frozen group go on."""
+        self._signal(signal.SIGCONT)
+
+    def interrupt(self) -> None:
+        """What Ctrl-C sends to a program in a terminal."""
+        self._signal(signal.SIGINT)
+
+    def terminate(self) -> None:
+        """Ask politely to end; a frozen worker hears it when thawed."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self, timeout: float = 5.0) -> int:
+        """Kill the group, frozen or not; return the worker's exit code once all of it is dead."""
+        if self._process.returncode is None:
+            os.killpg(self.pid, signal.SIGKILL)
+            dead = kernel.DEAD
+            eventually(lambda: dead.issuperset(kernel.states(self.pid)), timeout, f"{self!r} to be dead")
+        return self._process.wait()
+
+    def wait(self, timeout: float | None = 10.0) -> int:
+        """The exit code once the worker has ended by itself; minus the signal's number if one killed it."""
+        eventually(lambda: not self.alive, timeout, f"{self!r} to end")
+        code = self._exit_code()
+        assert code is not None
+        return code
+
+    def output(self) -> str:
+        """What the group printed so far, to either stream."""
+        if self._last_output is not None:
+            return self._last_output
+        # The child writes at the offset of this very descriptor, so we must not move it.
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
+
+    def close(self) -> None:
+        """Kill the group, reap the worker, keep its output, close its pipes. Again changes nothing."""
+        self.kill()
+        self._last_output = self.output()
+        self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Worker({self.target!r}, pid={self.pid}, exit_code={self._exit_code()})"
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self.alive:
+            raise ProcessLookupError(f"{self!r} is dead and cannot get {number.name}")
+        os.killpg(self.pid, number)
+
+    def _exit_code(self) -> int | None:
+        """Look without reaping: the number stays ours until the group is gone."""
+        if self._process.returncode is not None:
+            return self._process.returncode
+        seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        if seen is None:
+            return None
+        return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
+
+
+class Workers:
+    """The workers of one test: started one by one, all gone at the end of the `with` block."""
+
+    def __init__(self) -> None:
+        self._started: list[Worker] = []
+
+    def start(self, target: str, /, *, env: Mapping[str, str] | None = None, **arguments: object) -> Worker:
+        """Start a worker and own it; `arguments` go to its function."""
+        worker = Worker(target, arguments, env=env)
+        self._started.append(worker)
+        return worker
+
+    def close(self) -> None:
+        """Close every worker, even if one of them makes trouble."""
+        with ExitStack() as all_of_them:
+            while self._started:
+                all_of_them.callback(self._started.pop(0).close)
+
+    def __iter__(self) -> Iterator[Worker]:
+        return iter(self._started)
+
+    def __len__(self) -> int:
+        return len(self._started)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,220 @@
+"""What the pages say is tried: every Python block runs, every relative link leads somewhere.
+
+A page steers with a comment right above a block:
+
+    <!-- continues -->         the block goes on where the page's previous block ended
+    <!-- not run: reason -->   the block is for reading only, and says why
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LONGEST_RUN_S = 20
+
+FENCE = re.compile(r"^(?P<indent>\s*)(?P<fence>`{3,}|~{3,})\s*(?P<language>[\w+-]*)[^`]*$")
+COMMENT = re.compile(r"^\s*<!--\s*(?P<text>.*?)\s*-->\s*$")
+LINK = re.compile(r"\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|^\s*\[[^\]]+\]:\s*<?([^\s>]+)>?")
+ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|#")
+
+
+@dataclass
+class Block:
+    """One fenced block: where its code starts, and the comment above it."""
+
+    line: int
+    language: str
+    comment: str
+    code: str
+
+
+@dataclass
+class Program:
+    """Blocks of one page that run as one."""
+
+    page: str
+    blocks: list = field(default_factory=list)
+
+    def __str__(self):
+        return f"{self.page}:{self.blocks[0].line}"
+
+    def source(self):
+        """The code at the lines that it has on the page, so that a traceback points there."""
+        lines = []
+        for block in self.blocks:
+            lines += [""] * (block.line - 1 - len(lines)) + block.code.splitlines()
+        return "\n".join(lines) + "\n"
+
+
+def pages():
+    """The README and the docs; decision records are history and are not run."""
+    docs = ROOT / "docs"
+    return [
+        file for file in [ROOT / "README.md", *sorted(docs.rglob("*.md"))] if file.exists() and not is_decision(file)
+    ]
+
+
+def is_decision(file):
+    return file.is_relative_to(ROOT / "docs" / "decisions")
+
+
+def split(text):
+    """The blocks of a page, and its lines outside of them (with their numbers)."""
+    blocks, prose = [], []
+    opened, comment, code, start = None, "", [], 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        if opened is None:
+            opened = FENCE.match(line)
+            if opened:
+                code, start = [], number + 1
+                continue
+            prose.append((number, line))
+            remark = COMMENT.match(line)
+            if remark:
+                comment = remark["text"]
+            elif line.strip():
+                comment = ""
+        elif line.strip().startswith(opened["fence"]) and set(line.strip()) == {opened["fence"][0]}:
+            blocks.append(Block(start, opened["language"], comment, textwrap.dedent("\n".join(code))))
+            opened, comment = None, ""
+        else:
+            code.append(line)
+    if opened is not None:
+        raise ValueError(f"the block at line {start - 1} never ends")
+    return blocks, prose
+
+
+def programs_of(name, text):
+    """The programs of a page, and what is wrong with its comments."""
+    programs, problems = [], []
+    previous_ran = False
+    for block in split(text)[0]:
+        if block.language not in {"python", "py"}:
+            continue
+        where = f"{name}:{block.line}"
+        if block.comment.startswith("not run"):
+            if not re.fullmatch(r"not run:\s*\S.*", block.comment):
+                problems.append(f"{where}: a block that is not run must say why")
+            previous_ran = False
+        elif block.comment == "continues" and not previous_ran:
+            problems.append(f"{where}: there is no block before this one to continue")
+        elif block.comment == "continues":
+            programs[-1].blocks.append(block)
+        else:
+            programs.append(Program(name, [block]))
+            previous_ran = True
+    return programs, problems
+
+
+def name_of(file):
+    return file.relative_to(ROOT).as_posix()
+
+
+def every_program():
+    found = []
+    for file in pages():
+        found += programs_of(name_of(file), file.read_text(encoding="utf-8"))[0]
+    return found
+
+
+def run(program, folder, longest_s=LONGEST_RUN_S):
+    """Run a program as a user would, in a home of its own; nothing that it started outlives it."""
+    file = folder / "page.py"
+    file.write_text(program.source(), encoding="utf-8")
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "XDG_"))}
+    own = {
+        "HOME": str(folder),
+        "XDG_STATE_HOME": str(folder / "state"),
+        "HOLDFAST_URL": f"sqlite://{folder}/holdfast.db",
+        "PYTHONPATH": str(ROOT / "src"),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", str(file)],
+        cwd=folder,
+        env={**inherited, **own},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=longest_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output = process.communicate()[0] + f"\nstill running after {longest_s} s"
+    return process.returncode, output
+
+
+@pytest.mark.parametrize("program", every_program(), ids=str)
+def test_python_on_the_pages_runs(program, tmp_path):
+    """An example that does not run teaches a mistake."""
+    returncode, output = run(program, tmp_path)
+
+    assert returncode == 0, f"{program}\n{output}"
+
+
+def test_readme_shows_code_that_runs():
+    """The first thing a newcomer copies is among what is tried."""
+    assert "README.md" in {program.page for program in every_program()}
+
+
+def test_comments_above_blocks_make_sense():
+    """A block that is not run says why; a block that continues has something to continue."""
+    problems = []
+    for file in pages():
+        problems += programs_of(name_of(file), file.read_text(encoding="utf-8"))[1]
+
+    assert not problems, "\n".join(problems)
+
+
+def test_relative_links_lead_to_files():
+    """A link inside the project leads to a file of the project."""
+    broken = []
+    for file in [*pages(), *sorted((ROOT / "docs" / "decisions").glob("*.md"))]:
+        for number, line in split(file.read_text(encoding="utf-8"))[1]:
+            for match in LINK.finditer(re.sub(r"`[^`]*`", "", line)):
+                target = match[1] or match[2]
+                if ELSEWHERE.match(target):
+                    continue
+                if not (file.parent / target.split("#")[0]).exists():
+                    broken.append(f"{name_of(file)}:{number} -> {target}")
+
+    assert not broken, "\n".join(broken)
+
+
+def test_joined_blocks_keep_their_lines():
+    """A traceback from a page leads to the right line of it, also after a joined block."""
+    page = "# A\n\n```python\nx = 1\n```\n\ntext\n\n<!-- continues -->\n```python\nx / 0\n```\n"
+
+    (program,), problems = programs_of("a.md", page)
+
+    assert not problems, "\n".join(problems)
+    assert program.source().splitlines()[3] == "x = 1"
+    assert program.source().splitlines()[10] == "x / 0"
+
+
+@pytest.mark.parametrize("comment", ["continues", "not run", "not run:"])
+def test_senseless_comments_are_told(comment):
+    """A wrong comment is an offence, never a silent skip."""
+    _, problems = programs_of("a.md", f"<!-- {comment} -->\n```python\npass\n```\n")
+
+    assert len(problems) == 1
+
+
+def test_failing_and_endless_blocks_are_noticed(tmp_path):
+    """The runner itself can fail: on an error, and on a block that does not end."""
+    fails, told = run(Program("a.md", [Block(1, "python", "", "1 / 0")]), tmp_path)
+    endless, _ = run(Program("a.md", [Block(1, "python", "", "import time; time.sleep(60)")]), tmp_path, longest_s=1)
+
+    assert fails == 1
+    assert "ZeroDivisionError" in told
+    assert endless == -signal.SIGKILL

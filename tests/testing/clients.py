@@ -1,0 +1,242 @@
+"""Functions that run in worker processes: right clients, and clients broken on purpose."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast import pauses
+from holdfast.errors import Fenced
+from holdfast.testing import GuardedFile, Recorder, read_line, ready, tell
+
+NAME = "orders"
+AFTER_GRANT = "clients.after-grant"
+
+
+class LeaseFile:
+    """A lease in a JSON file. It is right, unless it is told to be broken."""
+
+    def __init__(self, path, recorder, *, checks_token=True, fence_inside=True, reads_guarded=True, guarded=True):
+        self.path = Path(path)
+        self.recorder = recorder
+        self.checks_token = checks_token
+        self.fence_inside = fence_inside
+        self.reads_guarded = reads_guarded and guarded
+        self.guarded = guarded
+        self.resource = GuardedFile(self.path.with_name("resource.json"))
+        self.token = ""
+        self.fence = 0
+        self.seen = 0
+
+    def acquire(self, ttl):
+        token = uuid.uuid4().hex[:8]
+        asked = self.recorder.record("asked", NAME, token=token)
+        until_ns = asked.at_ns + int(float(ttl) * 1e9)
+        with self.locked() as record:
+            if record["until_ns"] > time.monotonic_ns():
+                self.recorder.record("refused", NAME, token=token)
+                return "busy"
+            fence = record["fence"] + 1
+            record.update(token=token, until_ns=until_ns)
+            if self.fence_inside:
+                record["fence"] = fence
+
+        if self.fence_inside:
+            pauses.point(AFTER_GRANT)
+        else:
+            fence = self.next_fence_apart()
+        self.token, self.fence = token, fence
+        self.recorder.record("granted", NAME, fence=fence, token=token, since_ns=asked.at_ns, until_ns=until_ns)
+        return "granted"
+
+    def release(self):
+        self.recorder.record("released", NAME, fence=self.fence, token=self.token)
+        with self.locked() as record:
+            if record["token"] == self.token or not self.checks_token:
+                record["until_ns"] = 0
+        return "released"
+
+    def look(self):
+        try:
+            if self.reads_guarded:
+                self.seen = self.resource.guarded_read(self.fence, self.token)
+            else:
+                self.seen = self.resource.read().value
+        except Fenced:
+            return "fenced"
+        return "seen"
+
+    def write(self):
+        value = self.seen + 1
+        sent_ns = time.monotonic_ns()
+        accepted = True
+        try:
+            if self.guarded:
+                self.resource.write(self.fence, self.token, lambda _: value)
+            else:
+                self.resource.unguarded_write(lambda _: value)
+        except Fenced:
+            accepted = False
+        self.recorder.record(
+            "write",
+            NAME,
+            fence=self.fence,
+            token=self.token,
+            value=value,
+            accepted=accepted,
+            since_ns=sent_ns,
+        )
+        return "accepted" if accepted else "fenced"
+
+    def next_fence_apart(self):
+        """The mistake: the grant is over, and the number is still to be taken."""
+        counter = self.path.with_name("fence")
+        number = int(counter.read_text()) if counter.exists() else 0
+        pauses.point(AFTER_GRANT)
+        counter.write_text(str(number + 1))
+        return number + 1
+
+    @contextmanager
+    def locked(self):
+        with self.path.with_name("lease.lock").open("a") as sidecar:
+            fcntl.flock(sidecar, fcntl.LOCK_EX)
+            free = {"token": "", "fence": 0, "until_ns": 0}
+            record = json.loads(self.path.read_text()) if self.path.exists() else free
+            yield record
+            # A kill in the middle must leave a whole file to the next.
+            draft = self.path.with_name("lease.draft")
+            draft.write_text(json.dumps(record))
+            draft.replace(self.path)
+
+
+def obey(lease, history, worker, **habits):
+    """Do to the lease what the parent says, one command per line."""
+    with Recorder(history, worker) as recorder:
+        client = LeaseFile(lease, recorder, **habits)
+        ready()
+        while True:
+            command, *arguments = read_line().split()
+            tell(getattr(client, command)(*arguments))
+
+
+def count_under_lease(lease, history, worker, ttl, **habits):
+    """Count in the resource under the lease, as often as possible, until killed."""
+    with Recorder(history, worker) as recorder:
+        client = LeaseFile(lease, recorder, **habits)
+        ready()
+        while True:
+            if client.acquire(ttl) == "granted":
+                if client.look() == "seen":
+                    client.write()
+                client.release()
+            else:
+                time.sleep(0.001)
+
+
+def record_forever(history, worker):
+    """Write numbered events as fast as possible, with lines of many lengths."""
+    with Recorder(history, worker) as recorder:
+        ready()
+        number = 0
+        while True:
+            recorder.record("write", "counter", value=number, detail="x" * (number % 97))
+            number += 1
+
+
+def record_and_die(history):
+    """Die by SIGKILL right after an event was recorded."""
+    recorder = Recorder(history, "short")
+    recorder.record("granted", NAME, fence=7)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def beat(path, threads=2):
+    """Several threads, each of which makes a file of its own grow."""
+
+    def grow(number):
+        with Path(f"{path}.{number}").open("ab", buffering=0) as file:
+            while True:
+                file.write(b".")
+                time.sleep(0.0005)
+
+    for number in range(threads):
+        threading.Thread(target=grow, args=(number,), daemon=True).start()
+    ready()
+    threading.Event().wait()
+
+
+def beat_in_grandchild(path):
+    """A child of the child, which beats in the same process group."""
+    code = f"import sys; sys.path[:] = {sys.path!r}; import clients; clients.ready = int; clients.beat({path!r})"
+    grandchild = subprocess.Popen([sys.executable, "-c", code])
+    while not Path(f"{path}.0").exists():
+        time.sleep(0.002)
+    tell(str(grandchild.pid))
+    grandchild.wait()
+
+
+def echo():
+    """Answer each line with the same line in capitals."""
+    while True:
+        tell(read_line().upper())
+
+
+def wait_for_interrupt():
+    """Tell the parent about a Ctrl-C, and end well."""
+    try:
+        ready()
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        tell("interrupted")
+
+
+def wait_forever():
+    """Stay until killed."""
+    ready()
+    threading.Event().wait()
+
+
+def leave(code):
+    """Print something and end with a code of its own."""
+    print("goodbye")
+    sys.exit(code)
+
+
+def fail():
+    """End with a traceback before being ready."""
+    raise LookupError("the cause of it all")
+
+
+def pass_point(name, mark):
+    """Leave a mark after a pause point."""
+    ready()
+    pauses.point(name)
+    Path(mark).touch()
+    tell("passed")
+
+
+def count_guarded(path, fence, token, times):
+    """Count in a guarded file, without knowing how many others do."""
+    resource = GuardedFile(path)
+    ready()
+    for _ in range(times):
+        resource.write(fence, token, lambda value: value + 1)
+
+
+def rewrite_guarded(path):
+    """Store a long value again and again until killed."""
+    resource = GuardedFile(path)
+    ready()
+    fence = resource.read().fence
+    while True:
+        fence += 1
+        resource.write(fence, "t", lambda _, fence=fence: [fence] * 2000)

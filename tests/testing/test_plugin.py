@@ -1,0 +1,65 @@
+"""The fixtures clean up, however a test ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import pauses
+
+pytest_plugins = ["pytester"]
+
+FIXTURES = "from holdfast.testing.plugin import *"
+
+TESTS = """
+import os
+from pathlib import Path
+import pytest
+from holdfast import pauses
+
+seen = {}
+
+@pytest.mark.xfail(strict=True)
+def test_that_leaves_everything_behind_and_fails(holdfast_workers, holdfast_history, holdfast_pauses):
+    worker = holdfast_workers.start("holdfast.testing.child:read_line")
+    worker.freeze()
+    seen["pid"] = worker.pid
+    seen["descriptor"] = holdfast_history.recorder("a")._descriptor
+    pauses.arm("here", lambda: None)
+    assert os.environ[pauses.VARIABLE] == str(holdfast_pauses.directory)
+    raise ValueError
+
+def test_that_comes_after_it():
+    assert not Path(f"/proc/{seen['pid']}").exists()
+    assert pauses.VARIABLE not in os.environ
+    assert not pauses._on
+    with pytest.raises(OSError):
+        os.fstat(seen["descriptor"])
+"""
+
+
+@pytest.fixture(autouse=True)
+def _the_same_package_everywhere(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(pauses.__file__).parents[1]))
+
+
+def test_what_a_failed_test_left_behind_is_gone_before_the_next(pytester):
+    """A failing test must not make others fail."""
+    pytester.makeconftest(FIXTURES)
+    pytester.makepyfile(TESTS)
+
+    result = pytester.runpytest_subprocess("-p", "no:randomly", "-W", "error")
+
+    result.assert_outcomes(passed=1, xfailed=1)
+
+
+def test_the_tools_do_without_pytest():
+    """A demonstration, or another test runner, needs the standard library only."""
+    code = "import sys; sys.modules['pytest'] = None; import holdfast.testing"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
