@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format docs clean
+.PHONY: demo test check format bench docs clean
 
 demo: $(READY)  ## several workers, one lock: one is killed, one is frozen and refused
 	$(BIN)/python -m holdfast.demo $(ARGS)
@@ -22,6 +22,10 @@ check: $(READY)  ## format, lint, types, imports
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+bench: $(READY)  ## the race against the floor and the peers; QUICK=1 for a short one
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uvloop
+	$(BIN)/python bench/uncontended.py $(ARGS)
 
 docs: $(READY)  ## make the generated pages again
 	$(BIN)/python tools/acceptance.py

@@ -126,9 +126,11 @@ class Lock(LockBase):
         return locked
 
     def _like(self, name: str) -> Lock:
+        """The lock of the same settings for another name; one and the same while anybody is inside."""
         if name == self.name:
             return self
-        return Lock(self._client, name, policies=("report",), **self._settings())
+        lock: Lock = self._likes.setdefault(name, Lock(self._client, name, policies=("report",), **self._settings()))
+        return lock
 
 
 class Term(Lease):
@@ -141,7 +143,7 @@ class Term(Lease):
     @property
     def over(self) -> Signal:
         """Set when the work should end: the term was resigned, handed over, or lost."""
-        return Signal(self, lambda: self._candidacy.over or self._is_lost())
+        return Signal(self, lambda: self._candidacy.is_over(self) or self._is_lost())
 
 
 class Leader:

@@ -133,6 +133,13 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Marked:
+    """Heard. The present lease or offer ends in `remaining_ms` unless it is renewed; 0 if there is none."""
+
+    remaining_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Seat:
     """One holder or waiter, as people see it."""
 
@@ -153,4 +160,4 @@ class Standing:
     waiters: tuple[Seat, ...]
 
 
-Answer = Granted | Busy | Refused | Renewed | Released | NotHeld | Done | Standing
+Answer = Granted | Busy | Refused | Renewed | Released | NotHeld | Done | Marked | Standing

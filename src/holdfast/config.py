@@ -7,7 +7,7 @@ A password never leaves this module in readable form: `shown_url` is what may be
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -29,6 +29,8 @@ class Settings:
 
     scheme: str
     url: str
+    secret: str = field(repr=False)
+    source: Any
     path: str
     options: Mapping[str, str]
     fence_memory_us: int
@@ -44,7 +46,7 @@ class Settings:
 
 
 def settings(
-    url: str | None,
+    url: Any,
     *,
     fence_memory: Seconds = FENCE_MEMORY_S,
     clock: Clock | None = None,
@@ -52,9 +54,10 @@ def settings(
 ) -> Settings:
     """Read the URL, or find out which one is meant."""
     chosen = url if url is not None else environ.get(URL_VARIABLE) or None
-    text = _default_url(environ) if chosen is None else chosen
+    source = url if hasattr(url, "connection_pool") else None
+    text = "redis://" if source is not None else _default_url(environ) if chosen is None else chosen
     if not isinstance(text, str):
-        raise InvalidConfig("url", text, f"it must be text, not {type(text).__name__}")
+        raise InvalidConfig("url", text, f"it must be text or a redis-py client, not {type(text).__name__}")
     try:
         parts = urlsplit(text)
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
@@ -69,6 +72,8 @@ def settings(
     return Settings(
         scheme=parts.scheme.lower(),
         url=shown_url(text),
+        secret=text,
+        source=source,
         path=unquote(parts.netloc + parts.path),
         options=options,
         fence_memory_us=memory_ns // 1000,

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+# Reasons of `Unavailable` that may pass by themselves while a waiter waits; the others need somebody to act.
+PASSING = frozenset(("unreachable", "reply lost", "stalled", "loading", "busy", "read-only"))
+
 
 class HoldfastError(Exception):
     """The family: `except HoldfastError` catches everything that this library raises on purpose."""

@@ -136,6 +136,7 @@ def count_under_lease(lease, history, worker, ttl, **habits):
         while True:
             if client.acquire(ttl) == "granted":
                 if client.look() == "seen":
+                    time.sleep(0.002)  # The work, in which most freezes shall fall.
                     client.write()
                 client.release()
             else:
@@ -182,6 +183,18 @@ def beat_in_grandchild(path):
         time.sleep(0.002)
     tell(str(grandchild.pid))
     grandchild.wait()
+
+
+def fork_many(count):
+    """Many grandchildren, which stay until killed."""
+    pids = []
+    for _ in range(count):
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        pids.append(str(pid))
+    tell(" ".join(pids))
+    signal.pause()
 
 
 def echo():

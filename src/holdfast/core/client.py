@@ -18,12 +18,14 @@ from holdfast.core.lease import ASKING, HELD
 from holdfast.engines import open_engine
 from holdfast.errors import Closed, InvalidConfig, Unavailable
 from holdfast.names import this_process
-from holdfast.observer import Event, Observer, tell
+from holdfast.observer import Observer, tell
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
 
     from holdfast.clock import Clock
+    from holdfast.commands import Answer, Command
     from holdfast.core.lease import LeaseBase
     from holdfast.engines import Bell, Engine, Form, Promise
 
@@ -58,12 +60,12 @@ class Client:
         self.observer = observer
         self.engine: Engine = open_engine(settings)
         self.clock = self.engine.clock
-        keeper_form = self.engine.blocking()
-        self.form: Form = keeper_form if face == "blocking" else self.engine.asyncio()
-        self.keeper = Keeper(keeper_form, self.clock, observer)
+        self.form: Form = self.engine.blocking() if face == "blocking" else self.engine.asyncio()
+        self.keeper = Keeper(self.engine.keeper(), self.clock, observer)
         self.state = OPEN
         self._bells: list[Bell] = []
         self._left: tuple[str, ...] = ()
+        self._being_closed = False
         self.jitter = random.Random().random  # noqa: S311 - spreads renewals, keeps no secret
         _clients.add(self)
 
@@ -74,8 +76,11 @@ class Client:
     def promise(self) -> Promise:
         return self.engine.promise()
 
-    def tell(self, event: Event) -> None:
-        tell(self.observer, event)
+    def tell(
+        self, kind: str, name: str, fence: int | None = None, seconds: float | None = None, detail: str = ""
+    ) -> None:
+        """Log what happened, and hand it to the observer."""
+        tell(self.observer, kind, name, fence, seconds, detail)
 
     def begin(self, lease: LeaseBase) -> None:
         """Register a token before its first byte is sent; refuse when closing."""
@@ -83,6 +88,12 @@ class Client:
             if self.state is not OPEN:
                 raise Closed
             self.keeper.keep(lease)
+
+    async def ask(self, command: Command) -> Answer:
+        """One command that belongs to no lease of ours."""
+        if self.state is CLOSED:
+            raise Closed
+        return await self.form.apply(command)
 
     def forked(self) -> None:
         """In a child: every lease is the parent's, and nothing that was inherited is touched."""
@@ -98,12 +109,13 @@ class Client:
 
 
 async def close(client: Client, timeout: Seconds | None) -> tuple[str, ...]:
-    """Refuse, wait, end; the names of leases that could not be waited for."""
+    """Refuse, wait, end; the names of leases that could not be waited for. Interrupted, it may be called again."""
     patience_ns = timeout_ns(timeout)
     until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
     with client.guard:
-        first = client.state is OPEN
-        if first:
+        first = not client._being_closed
+        client._being_closed = True
+        if client.state is OPEN:
             client.state = CLOSING
     if not first:
         await _until(client, lambda: client.state is CLOSED, until_ns)
@@ -111,25 +123,31 @@ async def close(client: Client, timeout: Seconds | None) -> tuple[str, ...]:
 
     try:
         await _until(client, client.keeper.idle, until_ns)
-    finally:
-        # Even if this wait is cancelled the client ends: it has already refused new work.
-        client.state = ABORTING
+        await _end(client)
+    except BaseException:
+        client._being_closed = False
+        raise
+    return client._left
+
+
+async def _end(client: Client) -> None:
+    client.state = ABORTING
     client.form.stir()
     await _until(client, lambda: not _asking(client), client.clock.now_ns() + WIRE_NS)
-    left = _names(client)
+    client._left = _names(client)
     for lease in client.keeper.standing():
         lease._lose("closed")  # the holder is told; the engine is not, so the lease lapses
     client.keeper.stop()
+    await _until(client, client.keeper.stopped, client.clock.now_ns() + 2 * WIRE_NS)
     try:
         await client.form.close()
     except Unavailable as error:
-        client.tell(Event("unavailable", "", detail=str(error)))
-    client._left, client.state = left, CLOSED
+        client.tell("unavailable", "", detail=str(error))
+    client.state = CLOSED
     _ring(client)
-    return left
 
 
-async def _until(client: Client, done: Any, until_ns: int) -> None:
+async def _until(client: Client, done: Callable[[], object], until_ns: int) -> None:
     """Sleep until `done()`; rung when a lease ends, and looking again now and then all the same."""
     bell = client.form.bell()
     client._bells.append(bell)

@@ -29,7 +29,7 @@ class Holding:
 
 async def standing(client: Client, name: str) -> Standing:
     """The engine's own view."""
-    answer = await client.form.apply(Show(name))
+    answer = await client.ask(Show(name))
     assert isinstance(answer, Standing)
     return answer
 
@@ -56,6 +56,6 @@ async def break_lease(client: Client, name: str, reason: str) -> None:
     now = await standing(client, name)
     if now.holder is None:
         raise NotFound(name, "lease to break")
-    answer = await client.form.apply(Break(name, now.holder.fence, reason))
+    answer = await client.ask(Break(name, now.holder.fence, reason))
     if isinstance(answer, NotHeld):
         raise NotFound(name, f"lease with fence {now.holder.fence} any more")

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Command, Mark, NotHeld, Release, Renew, Undo
+from holdfast.commands import Command, Mark, Marked, NotHeld, Release, Renew, Undo
 from holdfast.core.lease import ASKING, HELD, LeaseBase
 from holdfast.core.run import run
-from holdfast.errors import Unavailable
-from holdfast.observer import Event, Observer, log, tell
+from holdfast.errors import PASSING, Unavailable
+from holdfast.observer import Observer, log, tell
 from holdfast.rules import trust
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 WIRE_NS = 2 * NS
 _RETRY_NS = 100 * NS_PER_MS
+_JOIN_S = 1.0
 _LINGER_NS = 10 * NS
 # While it lingers it looks once a second, so that a short lease need not wake it: it comes by before anything is due.
 _LOOK_NS = NS
@@ -43,6 +44,18 @@ class Chore:
     due_ns: int = 0
 
 
+@dataclass(slots=True)
+class Vigil:
+    """One name that this client's waiters wait for: how many they are, and when to say again that they live.
+
+    The engine's answer tells when the present lease ends. The next mark comes just then, if not earlier: so the end of
+    a lease is seen in time by every client, whatever places its waiters have in the queue.
+    """
+
+    waiters: int
+    due_ns: int
+
+
 class Keeper:
     """Renews, marks, undoes, and tells."""
 
@@ -57,13 +70,13 @@ class Keeper:
         """Begin anew: without a thread, without a lease."""
         self.guard = threading.RLock()
         self._kept: dict[str, weakref.ref[LeaseBase]] = {}
-        self._waiting: dict[str, int] = {}
+        self._waiting: dict[str, Vigil] = {}
         self._chores: deque[Chore] = deque()
         self._bell = self._form.bell()
         self._thread: threading.Thread | None = None
+        self._ending: threading.Thread | None = None
         self._stopping = False
         self._wake_ns = NEVER_NS
-        self._marked_ns = 0
 
     # What leases and operations say.
 
@@ -98,21 +111,24 @@ class Keeper:
             self._chore(Undo(lease.name, lease.token), lease)
         self.let_go(lease)
         if owned:
-            tell(self._observer, Event("abandoned", lease.name, lease._fence))
+            tell(self._observer, "abandoned", lease.name, lease._fence)
 
-    def waiting(self, name: str) -> None:
-        """A waiter of this client stands in the queue of the name."""
+    def waiting(self, name: str, remaining_ms: int) -> None:
+        """A waiter of this client stands in the queue of the name, whose present lease ends then."""
+        due_ns = self._clock.now_ns() + min(_MARK_EVERY_NS, max(1, remaining_ms) * NS_PER_MS)
         with self.guard:
-            self._waiting[name] = self._waiting.get(name, 0) + 1
-        self.due(self._clock.now_ns() + _MARK_EVERY_NS)
+            vigil = self._waiting.setdefault(name, Vigil(0, due_ns))
+            vigil.waiters += 1
+            vigil.due_ns = min(vigil.due_ns, due_ns)
+        self.due(due_ns)
 
     def no_longer_waiting(self, name: str) -> None:
         with self.guard:
-            left = self._waiting.get(name, 0) - 1
-            if left > 0:
-                self._waiting[name] = left
-            else:
-                self._waiting.pop(name, None)
+            vigil = self._waiting.get(name)
+            if vigil is not None:
+                vigil.waiters -= 1
+                if vigil.waiters <= 0:
+                    del self._waiting[name]
 
     def standing(self) -> list[LeaseBase]:
         """Every lease that is asked for or held."""
@@ -128,12 +144,15 @@ class Keeper:
 
     def stop(self) -> None:
         """Do what is still owed, once, and end the thread."""
-        with self.guard:
-            self._stopping = True
-            thread = self._thread
+        self._stopping = True
         self._bell.ring()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(2 * WIRE_NS / NS)
+
+    def stopped(self) -> bool:
+        if self._thread is not None:
+            return False
+        if self._ending is not None:
+            self._ending.join(_JOIN_S)  # it is on its last lines
+        return self._ending is None or not self._ending.is_alive()
 
     # The thread.
 
@@ -161,16 +180,18 @@ class Keeper:
                 idle_since_ns = now_ns
             with self.guard:
                 if self._stopping or (wake_ns >= NEVER_NS and now_ns - idle_since_ns >= _LINGER_NS):
-                    self._thread = None
-                    return
+                    self._ending, self._thread = self._thread, None
+                    break
             self._wake_ns = min(wake_ns, now_ns + _LOOK_NS)
             run(self._bell.wait(self._wake_ns))
+        run(self._form.close())  # it opens again if it is needed again
+        self._on_idle()
 
     def _next_ns(self, now_ns: int) -> int:
         ends = [min(lease._due_ns, lease._deadline_ns) for lease in self.standing() if lease._state is HELD]
         ends += [chore.due_ns for chore in self._chores]
-        if self._waiting:
-            ends.append(self._marked_ns + _MARK_EVERY_NS)
+        with self.guard:
+            ends += [vigil.due_ns for vigil in self._waiting.values()]
         # Between two rounds there is a breath, whatever is due: an engine in trouble is not to be hammered.
         return max(min(ends), now_ns + NS_PER_MS) if ends else NEVER_NS
 
@@ -183,13 +204,13 @@ class Keeper:
             try:
                 run(self._form.apply(chore.command, self._bound_ns()))
             except Unavailable as error:
-                tell(self._observer, Event("unavailable", chore.command.name, detail=str(error)))
+                tell(self._observer, "unavailable", chore.command.name, detail=str(error))
                 chore.due_ns = self._clock.now_ns() + _RETRY_NS
                 if chore.due_ns < chore.until_ns and not self._stopping:
                     self._chores.append(chore)
             else:
                 if isinstance(chore.command, Undo):
-                    tell(self._observer, Event("undone", chore.command.name))
+                    tell(self._observer, "undone", chore.command.name)
         if not self._chores:
             self._on_idle()
 
@@ -212,8 +233,8 @@ class Keeper:
             answers = run(self._form.apply_all(commands, self._bound_ns()))
         except Unavailable as error:
             for lease in leases:
-                tell(self._observer, Event("renewal failed", lease.name, lease._fence, detail=str(error)))
-                lease._due_ns = self._clock.now_ns() + _RETRY_NS
+                tell(self._observer, "renewal failed", lease.name, lease._fence, detail=str(error))
+                lease._due_ns = self._clock.now_ns() + (_RETRY_NS if error.reason in PASSING else 10 * _RETRY_NS)
             return
         for lease, answer in zip(leases, answers, strict=True):
             if isinstance(answer, NotHeld):
@@ -222,18 +243,24 @@ class Keeper:
                 left_s = (lease._deadline_ns - self._clock.now_ns()) / NS
                 kind = "renewed late" if left_s * 3 < lease.ttl else "renewed"
                 lease._trust_from(sent_ns)
-                tell(self._observer, Event(kind, lease.name, lease._fence, left_s))
+                tell(self._observer, kind, lease.name, lease._fence, left_s)
 
     def _mark(self, now_ns: int) -> None:
-        if not self._waiting or now_ns < self._marked_ns + _MARK_EVERY_NS:
-            return
-        self._marked_ns = now_ns
         with self.guard:
-            commands = [Mark(name) for name in self._waiting]
+            due = [(name, vigil) for name, vigil in self._waiting.items() if vigil.due_ns <= now_ns]
+        if not due:
+            return
+        for _, vigil in due:
+            vigil.due_ns = now_ns + _MARK_EVERY_NS
         try:
-            run(self._form.apply_all(commands, self._bound_ns()))
+            answers = run(self._form.apply_all([Mark(name) for name, _ in due], self._bound_ns()))
         except Unavailable as error:
-            tell(self._observer, Event("unavailable", commands[0].name, detail=str(error)))
+            tell(self._observer, "unavailable", due[0][0], detail=str(error))
+            return
+        now_ns = self._clock.now_ns()
+        for (_, vigil), answer in zip(due, answers, strict=True):
+            if isinstance(answer, Marked) and answer.remaining_ms:
+                vigil.due_ns = min(vigil.due_ns, now_ns + answer.remaining_ms * NS_PER_MS)
 
     def _bound_ns(self) -> int:
         """No exchange may last beyond the first deadline that has to be told."""

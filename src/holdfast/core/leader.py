@@ -47,6 +47,9 @@ class Candidacy:
     def begin(self, term: LeaseBase) -> None:
         self.term, self.over, self.heir = term, False, ""
 
+    def is_over(self, term: LeaseBase) -> bool:
+        return self.over or self.term is not term
+
     def step_down(self, heir: str = "") -> None:
         """Tell the running term that it is over; it ends when its work has settled."""
         if self.term is None:

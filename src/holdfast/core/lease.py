@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.errors import LeaseLost
 from holdfast.names import Owner, new_token
-from holdfast.observer import Event
+from holdfast.observer import log
 from holdfast.rules import trust
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class LeaseBase:
         "_owned",
         "_owner",
         "_packed",
+        "_reached",
         "_resent",
         "_sent_ns",
         "_since_ns",
@@ -68,6 +69,7 @@ class LeaseBase:
         self._on_loss = on_loss
         self._fence: int | None = None
         self._owned = False
+        self._reached = False
         self._resent = False
         self._sent_ns = 0
         self._since_ns = 0
@@ -137,22 +139,32 @@ class LeaseBase:
         )
 
     def _loss(self) -> LeaseLost:
-        reason, detail = self._why if self._state is LOST else (self._state, "")
+        reason, detail = self._why if self._state is LOST else ("released", "")
         return LeaseLost(self.name, self._fence, reason, detail=detail)
 
-    def _lose(self, reason: str, detail: str = "") -> None:
-        """The lease is over for its holder: say so once, to everyone who listens."""
+    def _lose(self, reason: str, detail: str = "", *, since: str = HELD) -> None:
+        """The lease is over for its holder: say so once, to everyone who listens.
+
+        `since` is the state in which the caller saw it: what the keeper hears of a lease that is just being released
+        is no loss.
+        """
         client = self._client
         with client.guard:
-            if self._state not in (HELD, ENDING):
+            if self._state is not since:
                 return
             self._state, self._why = LOST, (reason, detail)
         client.keeper.let_go(self)
         self._wake()
-        client.tell(Event("lost", self.name, self._fence, detail=f"{reason} {detail}".strip()))
+        client.tell("lost", self.name, self._fence, detail=f"{reason} {detail}".strip())
         if self._on_loss is not None:
-            on_loss = self._on_loss
-            client.form.deliver(lambda: on_loss(self))
+            client.form.deliver(self._call_on_loss)
+
+    def _call_on_loss(self) -> None:
+        try:
+            if self._on_loss is not None:
+                self._on_loss(self)
+        except Exception:
+            log.exception("on_loss of lease %r failed", self.name)
 
     def __del__(self) -> None:
         if sys.is_finalizing() or getattr(self, "_state", ENDED) not in (ASKING, HELD):

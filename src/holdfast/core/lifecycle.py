@@ -13,9 +13,8 @@ from holdfast.commands import Acquire, Answer, Busy, Granted, NotHeld, Refused, 
 from holdfast.core.client import ABORTING, CLOSED
 from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import ENDED, ENDING, HELD, LOST, LeaseBase
-from holdfast.errors import Closed, LeaseLost, NotAcquired, ReplyLost, Unavailable
+from holdfast.errors import PASSING, Closed, LeaseLost, NotAcquired, ReplyLost, Unavailable
 from holdfast.names import Owner
-from holdfast.observer import Event
 from holdfast.rules import trust
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ async def acquire(lease: LeaseBase, patience_ns: int | None) -> None:
         raise
     client.keeper.due(lease._due_ns)
     waited_s = (client.clock.now_ns() - began_ns) / NS
-    client.tell(Event("granted", lease.name, lease._fence, waited_s))
+    client.tell("granted", lease.name, lease._fence, waited_s)
 
 
 async def _ask(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
@@ -82,7 +81,7 @@ async def _ask(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
     queued = False
     try:
         while True:
-            ask, answer = await _send(lease, until_ns)
+            ask, answer = await _send(lease, began_ns, until_ns)
             if isinstance(answer, Granted):
                 lease._granted(answer.fence, lease._sent_ns)
                 if clock.now_ns() < lease._deadline_ns:
@@ -92,8 +91,8 @@ async def _ask(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
                 raise _not_acquired(lease, answer, began_ns)
             if not queued:
                 queued = True
-                client.keeper.waiting(lease.name)
-                client.tell(Event("waited", lease.name, answer.fence, detail=str(Owner.unpacked(answer.owner))))
+                client.keeper.waiting(lease.name, answer.remaining_ms)
+                client.tell("waited", lease.name, answer.fence, detail=str(Owner.unpacked(answer.owner)))
             _refuse_if_closed(client)
             nap_ms = trust.patience_ms(answer.position or 0, answer.remaining_ms, lease._ttl_ms)
             await client.form.wait(ask, min(until_ns, clock.now_ns() + nap_ms * NS_PER_MS))
@@ -103,32 +102,36 @@ async def _ask(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
             client.keeper.no_longer_waiting(lease.name)
 
 
-async def _send(lease: LeaseBase, until_ns: int) -> tuple[Acquire, Answer]:
-    """Send the question until it is answered. After patience has ended it is the last word: now, or not at all."""
+async def _send(lease: LeaseBase, began_ns: int, until_ns: int) -> tuple[Acquire, Answer]:
+    """Send the question until it is answered. After patience has ended it is the last word: now, or not at all.
+
+    An engine that cannot be reached at all is told at once. One that was reached and then lost is asked again, with
+    the same token, until patience ends; one decision has the wire timeout for that.
+    """
     client = lease._client
     while True:
         lease._sent_ns = client.clock.now_ns()
         ask = Acquire(lease.name, lease.token, lease._packed, lease._ttl_ms, wait=lease._sent_ns < until_ns)
         try:
-            return ask, await client.form.apply(ask)
+            answer = await client.form.apply(ask)
         except Unavailable as error:
-            await _bear(lease, error, until_ns)
+            client.tell("unavailable", lease.name, detail=str(error))
+            lease._resent = lease._resent or isinstance(error, ReplyLost)
+            lease._reached = lease._reached or lease._resent
+            now_ns = client.clock.now_ns()
+            passing = isinstance(error, ReplyLost) or error.reason in PASSING
+            if not lease._reached or not passing or now_ns >= max(until_ns, began_ns + WIRE_NS):
+                raise
+            _refuse_if_closed(client)
+            await client.form.bell().wait(now_ns + _RETRY_NS)
+        else:
+            lease._reached = True
+            return ask, answer
 
 
 def _refuse_if_closed(client: Client) -> None:
     if client.state in (ABORTING, CLOSED):
         raise Closed
-
-
-async def _bear(lease: LeaseBase, error: Unavailable, until_ns: int) -> None:
-    """A lost answer is asked for again with the same token, until patience ends; anything else is told at once."""
-    client = lease._client
-    client.tell(Event("unavailable", lease.name, detail=str(error)))
-    lease._resent = lease._resent or isinstance(error, ReplyLost)
-    now_ns = client.clock.now_ns()
-    if not lease._resent or now_ns >= max(until_ns, lease._sent_ns + WIRE_NS):
-        raise error
-    await client.form.bell().wait(now_ns + _RETRY_NS)
 
 
 def _not_acquired(lease: LeaseBase, answer: Answer, began_ns: int) -> NotAcquired:
@@ -138,7 +141,7 @@ def _not_acquired(lease: LeaseBase, answer: Answer, began_ns: int) -> NotAcquire
         reason = answer.reason if isinstance(answer, Refused) else repr(answer)
         return NotAcquired(lease.name, reason=reason, waited=waited_s)
     owner = str(Owner.unpacked(answer.owner))
-    client.tell(Event("refused", lease.name, answer.fence, waited_s, detail=f"held by {owner}"))
+    client.tell("refused", lease.name, answer.fence, waited_s, detail=f"held by {owner}")
     if not lease._resent:
         # The engine has just said that this token is neither holder nor waiter, and no copy is under way.
         lease._state = ENDED
@@ -177,17 +180,18 @@ async def _tell_release(lease: LeaseBase, command: Release) -> Answer | None:
     """The engine's answer, or `None` if it could not be told within the wire timeout."""
     client = lease._client
     first_ns = client.clock.now_ns()
+    sent_before = False
     while True:
         try:
             answer = await client.form.apply(command, first_ns + WIRE_NS)
         except Unavailable as error:
-            client.tell(Event("release delayed", lease.name, lease._fence, detail=str(error)))
-            lease._resent = True
+            client.tell("release delayed", lease.name, lease._fence, detail=str(error))
+            sent_before = sent_before or isinstance(error, ReplyLost)
             if client.clock.now_ns() + _RETRY_NS >= first_ns + WIRE_NS:
                 return None
             await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
             continue
-        if isinstance(answer, NotHeld) and lease._resent and answer.reason == "expired":
+        if isinstance(answer, NotHeld) and sent_before and answer.reason in ("expired", "released"):
             # The first copy left inside the trusted deadline, so it was ours to give: it has been given.
             return Released()
         return answer
@@ -196,7 +200,7 @@ async def _tell_release(lease: LeaseBase, command: Release) -> Answer | None:
 def _released(client: Client, lease: LeaseBase, command: Release, answer: Answer | None) -> None:
     held_s = (client.clock.now_ns() - lease._since_ns) / NS
     if isinstance(answer, NotHeld):
-        lease._lose(answer.reason, answer.detail)
+        lease._lose(answer.reason, answer.detail, since=ENDING)
         raise lease._loss()
     lease._state = ENDED
     lease._wake()
@@ -204,7 +208,7 @@ def _released(client: Client, lease: LeaseBase, command: Release, answer: Answer
         client.keeper.finish_release(lease, command)
     else:
         client.keeper.let_go(lease)
-        client.tell(Event("released", lease.name, lease._fence, held_s))
+        client.tell("released", lease.name, lease._fence, held_s)
 
 
 async def leave(lease: LeaseBase, error: BaseException | None, to: str = "") -> None:

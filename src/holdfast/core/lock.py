@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import string
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.clock import Seconds, timeout_ns, ttl_ms
@@ -54,9 +55,12 @@ class LockBase:
         self._reentrant = bool(reentrant)
         if not callable(on_loss) and on_loss not in policies:
             raise InvalidConfig("on_loss", on_loss, f"it must be {' or '.join(policies)}, or callable with the lease")
+        if inspect.iscoroutinefunction(on_loss):
+            raise InvalidConfig("on_loss", on_loss, "it must be a plain function: nobody would await it")
         self._on_loss = on_loss
         self._label = label
         self._entered: dict[object, list[LeaseBase]] = {}
+        self._likes: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
     def __repr__(self) -> str:
         return f"<lock {self.name!r} on {self._client.url}>"
@@ -75,9 +79,15 @@ class LockBase:
         return self._patience_ns if isinstance(timeout, Unset) else timeout_ns(timeout)
 
     def _inside(self, who: object) -> LeaseBase | None:
-        """The lease under which this thread or task may simply enter again."""
+        """The lease under which this thread or task may simply enter again; `LeaseLost` if it is no longer held.
+
+        Also in a forked child, whose thread has the number of its parent's but holds nothing.
+        """
         stack = self._entered.get(who)
-        return stack[-1] if stack and self._reentrant else None
+        if not stack or not self._reentrant:
+            return None
+        stack[-1].check()
+        return stack[-1]
 
     def _enter(self, who: object, lease: LeaseBase) -> None:
         self._entered.setdefault(who, []).append(lease)

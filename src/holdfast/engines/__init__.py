@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 ENGINES = {
     "memory": "holdfast.engines.memory",
     "sqlite": "holdfast.engines.sqlite",
+    "redis": "holdfast.engines.redis",
+    "rediss": "holdfast.engines.redis",
+    "valkey": "holdfast.engines.redis",
+    "valkeys": "holdfast.engines.redis",
+    "unix": "holdfast.engines.redis",
 }
 
 
@@ -106,6 +111,9 @@ class Engine(Protocol):
 
     def promise(self) -> Promise:
         """What this engine promises, as it is now."""
+
+    def keeper(self) -> Form:
+        """The form of the keeper's thread: it never suspends, and its connections are nobody else's."""
 
     def blocking(self) -> Form:
         """The form that never suspends."""

@@ -1,8 +1,4 @@
-"""The asyncio form of local engines, and the bell that rings in an event loop.
-
-A store that may block (a file lock, a disk) answers on one worker thread, whole commands at a time. A cancelled caller
-leaves its command running there; the core undoes it, and a tombstone refuses it if the undo was faster.
-"""
+"""The asyncio half of the forms: the bell that rings in an event loop, and the form of local stores."""
 
 from __future__ import annotations
 
@@ -11,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.commands import Acquire
-from holdfast.engines.local import answer, sleep_on
+from holdfast.engines.forms import BaseForm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Command
     from holdfast.engines import Bell
+    from holdfast.engines.forms import Ears
     from holdfast.engines.local import Store
 
 T = TypeVar("T")
@@ -55,33 +51,15 @@ class LoopBell:
             stop()
 
 
-class LocalAsyncio:
-    """The form that suspends."""
+class LoopForm(BaseForm):
+    """The half that tasks use: it suspends."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, ears: Ears) -> None:
+        super().__init__(ears)
         self._loop = asyncio.get_running_loop()
-        self._worker: ThreadPoolExecutor | None = None
-
-    async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
-        if self.store.quick:
-            return answer(self.store, command, until_ns)
-        return await self._on_worker(partial(answer, self.store, command, until_ns))
-
-    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Answer]:
-        if self.store.quick:
-            return self.store.answer_all(commands, until_ns)
-        return await self._on_worker(partial(self.store.answer_all, commands, until_ns))
-
-    async def wait(self, ask: Acquire, until_ns: int) -> Answer | None:
-        await sleep_on(self.store, ask.token, self.bell(), until_ns)
-        return None
 
     def bell(self) -> Bell:
-        return LoopBell(self.store.clock)
-
-    def stir(self) -> None:
-        self.store.board.ring_all()
+        return LoopBell(self._ears.clock)
 
     def deliver(self, call: Callable[[], object]) -> None:
         try:
@@ -89,12 +67,33 @@ class LocalAsyncio:
         except RuntimeError:
             return  # the loop is closed: there is nobody left to tell
 
+
+class LocalAsyncio(LoopForm):
+    """A local store in an event loop.
+
+    A store that may block (a file lock, a disk) answers on one worker thread, whole commands at a time. A cancelled
+    caller leaves its command running there; the core undoes it, and a tombstone refuses it if the undo was faster.
+    """
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.store = store
+        self._worker: ThreadPoolExecutor | None = None
+
+    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Answer]:
+        if self.store.quick:
+            return self.store.answer_all(commands, until_ns)
+        return await self._on_worker(partial(self.store.answer_all, commands, until_ns))
+
     async def close(self) -> None:
-        await self._on_worker(self.store.close)
+        if self.store.quick:
+            self.store.close()
+        else:
+            await self._on_worker(self.store.close)
         if self._worker is not None:
             self._worker.shutdown(wait=True)
 
     async def _on_worker(self, call: Callable[[], T]) -> T:
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="holdfast-store")
-        return await asyncio.get_running_loop().run_in_executor(self._worker, call)
+        return await self._loop.run_in_executor(self._worker, call)

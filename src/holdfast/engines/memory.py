@@ -60,13 +60,23 @@ class Domain:
 
 
 class _Domains:
-    """The domains of this process, by URL. Weak, so that a domain is forgotten with its last client."""
+    """The domains of this process, by URL. Weak, so that a domain is forgotten with its last client.
+
+    A child starts with none: what it inherited belongs to threads that it does not have. It notices by its pid, because
+    clients are told of a fork before this module could be.
+    """
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._known: weakref.WeakValueDictionary[str, Domain] = weakref.WeakValueDictionary()
 
     def get(self, path: str, clock: Clock) -> Domain:
+        if self._pid != os.getpid():
+            self._begin()
         with self._lock:
             domain = self._known.get(path)
             if domain is None:
@@ -75,8 +85,6 @@ class _Domains:
 
 
 _domains = _Domains()
-# A child starts with none: what it inherited belongs to threads that it does not have.
-os.register_at_fork(after_in_child=_domains.__init__)  # type: ignore[misc]
 
 
 class MemoryStore:
@@ -123,6 +131,8 @@ class MemoryStore:
     def _moment(self, record: Record, now_us: int) -> Moment:
         marks = self.domain.marks
         clients = {waiter.client for waiter in record.waiters}
+        if record.holder is not None and record.holder.offered:
+            clients.add(record.holder.client)
         silent = frozenset(client for client in clients if marks.get(client, 0) <= now_us and client != self.client)
         return Moment(now_us, self.clock.wall_us(), self.client, silent=silent)
 
@@ -139,7 +149,7 @@ class MemoryStore:
             else:
                 heapq.heappush(ends, (at_us, name))
 
-    def listen(self) -> bool:
+    def listen(self, token: str) -> bool:  # noqa: ARG002 - rings always arrive
         return False
 
     def promise(self) -> Promise:

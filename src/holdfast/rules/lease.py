@@ -19,6 +19,7 @@ from holdfast.commands import (
     Done,
     Granted,
     Mark,
+    Marked,
     NotHeld,
     Refused,
     Release,
@@ -127,6 +128,10 @@ def settle(record: Record, moment: Moment) -> Record:
     holder = record.holder
     if holder is not None and (holder.expires_us <= moment.now_us or holder.client in moment.gone):
         record = replace(record, holder=None)
+        if holder.offered and holder.client not in moment.gone and holder.client not in moment.silent:
+            # It may only not have heard. Whoever lives keeps a place in the queue: the last one.
+            late = Waiter(holder.token, holder.client, holder.owner, holder.ttl_ms, moment.now_us)
+            record = replace(record, waiters=(*record.waiters, late))
 
     if record.holder is None and record.waiters:
         return offer(record, record.waiters[0], moment)
@@ -153,7 +158,8 @@ def offer(record: Record, waiter: Waiter, moment: Moment) -> Record:
 
 def acquire(record: Record, command: Acquire, moment: Moment) -> Step:
     """Grant, confirm, queue or refuse: in that one step nobody can come between."""
-    if ended := record.tomb(command.token):
+    ended = record.tomb(command.token)
+    if ended is not None and ended.until_us > moment.now_us:
         return Step(record, Refused(ended.why))
     if command.token == record.last:
         return Step(record, Refused("released"))
@@ -190,8 +196,8 @@ def _wait(before: Record, record: Record, holder: Holder, command: Acquire, mome
         rest = tuple(waiter for waiter in record.waiters if waiter.token != command.token)
         place, record = None, replace(record, waiters=rest, touched_us=moment.now_us)
 
-    remaining_ms = -(-(holder.expires_us - moment.now_us) // 1000)
-    return Step(record, Busy(holder.owner, holder.fence, remaining_ms, place), _woken(before, record))
+    busy = Busy(holder.owner, holder.fence, _remaining_ms(holder, moment), place)
+    return Step(record, busy, _woken(before, record))
 
 
 def renew(record: Record, command: Renew, moment: Moment) -> Step:
@@ -250,14 +256,19 @@ def break_(record: Record, command: Break, moment: Moment) -> Step:
 
 
 def mark(record: Record, _command: Mark, moment: Moment) -> Step:
-    """A client says that it lives. An offer that was made but not heard is rung again."""
-    before, record = record, settle(record, moment)
-    if record.holder is None and not record.waiters:
-        return Step(record, Done())
+    """A client says that it lives. An offer that was made but not heard is rung again.
 
+    The answer tells when the present lease ends, so that the client looks again just then: every client with a
+    waiter watches the holder, whatever place its waiters have.
+    """
+    before, record = record, settle(record, moment)
     holder = record.holder
-    unheard = holder if holder is not None and holder.offered and holder.client == moment.client else None
-    return Step(replace(record, touched_us=moment.now_us), Done(), _woken(before, record) or unheard)
+    if holder is None:
+        return Step(record, Marked(0))
+
+    unheard = holder if holder.offered and holder.client == moment.client else None
+    wake = _woken(before, record) or unheard
+    return Step(replace(record, touched_us=moment.now_us), Marked(_remaining_ms(holder, moment)), wake)
 
 
 def show(record: Record, _command: Show, moment: Moment) -> Step:
@@ -290,6 +301,11 @@ def _entombed(record: Record, tomb: Tomb) -> Record:
 def _not_held(record: Record, token: str) -> NotHeld:
     ended = record.tomb(token)
     return NotHeld("expired") if ended is None else NotHeld(ended.why, ended.detail)
+
+
+def _remaining_ms(holder: Holder, moment: Moment) -> int:
+    """Rounded up: whoever asks again then finds the lease ended."""
+    return -(-(holder.expires_us - moment.now_us) // 1000)
 
 
 def _woken(before: Record, after: Record) -> Holder | None:

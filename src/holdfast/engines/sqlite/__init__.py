@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.clock import SYSTEM
 from holdfast.errors import InvalidConfig
 from holdfast.observer import log
 
@@ -24,6 +25,10 @@ def open_engine(settings: Settings) -> LocalEngine:
             settings.url,
             "it must name a file by its absolute path, as in sqlite:///srv/app/holdfast.db",
         )
+    if path.is_dir():
+        raise InvalidConfig("url", settings.url, "it must name a file, and this is a directory")
+    if settings.clock is not SYSTEM:
+        raise InvalidConfig("clock", settings.clock, "only memory:// takes a clock that is moved by hand")
     if importlib.util.find_spec("fcntl") is None:
         raise InvalidConfig("url", settings.url, "the embedded engine needs POSIX file locks")
 

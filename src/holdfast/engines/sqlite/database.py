@@ -7,6 +7,7 @@ There is one connection per process and file, used under the gate's mutex.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import threading
@@ -55,27 +56,30 @@ class Database:
             self.live = open_lockfile(Path(f"{path}.live"))
         except OSError as error:
             raise Unavailable("sqlite", _os_reason(error), str(error)) from error
+        _alive.add(self)
 
     def transact(self, work: Work[T], until_ns: int | None = None) -> T:
         """Run `work` in one transaction behind the gate.
 
         An exception, even one that a signal handler raises between two lines, leaves neither a transaction nor the
-        gate behind: `_calm` may be said twice, and is.
+        gate nor its mutex behind: `_calm` may be said twice, and is.
         """
         until_s = time.monotonic() + STALL_S
         if until_ns is not None:
             until_s = min(until_s, time.monotonic() + (until_ns - SYSTEM.now_ns()) / 1e9)
-        with self.gate.mutex:
+        if self.gate.mine_now():
+            raise Unavailable("sqlite", "stalled", "this thread is inside a command already: a signal handler asked")
+        try:
             try:
+                self.gate.take_mutex(until_s)
                 self.gate.enter(until_s)
-                try:
-                    return self._inside(work)
-                finally:
-                    self._calm()
-            except sqlite3.Error as error:
-                raise self._unavailable(error) from error
+                return self._inside(work)
             finally:
                 self._calm()
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+        finally:
+            self._calm()
 
     def _inside(self, work: Work[T]) -> T:
         connection = self._opened()
@@ -87,18 +91,26 @@ class Database:
         return result
 
     def _calm(self) -> None:
+        if not self.gate.mine_now():
+            return
         if self._connection is not None and self._connection.in_transaction:
             self._connection.rollback()
         self.gate.leave()
+        self.gate.mutex.release()
 
     def _opened(self) -> sqlite3.Connection:
         """The connection, after making sure that the file is still the one it was opened on."""
         if self._connection is not None:
             if self._identity() != self._file:
+                # Whoever connects from now on gets the file that is there; whoever held a lease here has lost it.
+                if _databases.get(str(self.path)) is self:
+                    del _databases[str(self.path)]
                 raise Unavailable("sqlite", "replaced", f"{self.path} is no longer the file that was opened")
             return self._connection
 
-        fresh = not self.path.exists()
+        # Made here and not by SQLite, whose log and shared memory take over the rights of the file.
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(self.path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -107,8 +119,6 @@ class Database:
         except BaseException:
             connection.close()
             raise
-        if fresh:
-            self.path.chmod(0o600)
         self._file = self._identity()
         self._connection = connection
         return connection
@@ -142,26 +152,19 @@ class Database:
 
     def before_fork(self) -> None:
         """No SQLite state may cross a fork: its lock table would, and the kernel's locks would not."""
-        self.gate.mutex.acquire()
         if self._connection is not None:
             self._close_behind_gate()
-
-    def after_fork_in_parent(self) -> None:
-        self.gate.mutex.release()
 
     def _close_behind_gate(self) -> None:
         connection, self._connection = self._connection, None
         if connection is None:
             return
         try:
-            self.gate.enter(time.monotonic() + STALL_S)
-        except Unavailable:
+            with contextlib.suppress(Unavailable):
+                self.gate.enter(time.monotonic() + STALL_S)
             connection.close()
-        else:
-            try:
-                connection.close()
-            finally:
-                self.gate.leave()
+        finally:
+            self.gate.leave()
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
@@ -198,8 +201,9 @@ def _os_reason(error: OSError) -> str:
 
 
 _databases: weakref.WeakValueDictionary[str, Database] = weakref.WeakValueDictionary()
+_alive: weakref.WeakSet[Database] = weakref.WeakSet()
 _databases_lock = threading.Lock()
-_forking: list[Database] = []
+_fork_locks: list[threading.RLock] = []
 
 
 def open_database(path: Path) -> Database:
@@ -216,22 +220,26 @@ def open_database(path: Path) -> Database:
 
 def _before_fork() -> None:
     _databases_lock.acquire()
-    _forking[:] = list(_databases.values())
-    for database in _forking:
+    databases = list(_alive)
+    # Two databases may share a gate: each mutex once.
+    _fork_locks[:] = {id(one.gate): one.gate.mutex for one in databases}.values()
+    for lock in _fork_locks:
+        lock.acquire()
+    for database in databases:
         database.before_fork()
 
 
 def _after_fork_in_parent() -> None:
-    for database in _forking:
-        database.after_fork_in_parent()
-    _forking.clear()
+    for lock in _fork_locks:
+        lock.release()
+    _fork_locks.clear()
     _databases_lock.release()
 
 
 def _after_fork_in_child() -> None:
     global _databases_lock  # noqa: PLW0603
     _databases_lock = threading.Lock()
-    _forking.clear()
+    _fork_locks.clear()
 
 
 os.register_at_fork(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import selectors
 import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
+
+    from holdfast.engines.board import Board
 
 _MODE = 0o600
 
@@ -38,42 +39,80 @@ def ring_session(database: Path, session: int, token: str) -> None:
 
 
 class Ear:
-    """The thread that hears the rings of one session."""
+    """The thread that hears the rings of one session, and the end of the processes that its waiters wait for."""
 
-    def __init__(self, database: Path, session: int, ring: Callable[[str], None]) -> None:
+    def __init__(self, database: Path, session: int, board: Board) -> None:
         self._path = pipe_path(database, session)
-        self._ring = ring
+        self._board = board
         with contextlib.suppress(FileExistsError):
             os.mkfifo(self._path, _MODE)
         # Read and write, so that the pipe never ends when its last writer goes.
         self._pipe = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         self._stop, self._stopper = os.pipe()
+        self._guard = threading.Lock()
+        self._watched: dict[int, int] = {}  # by pid: its descriptor
+        self._absent: set[int] = set()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._pipe, selectors.EVENT_READ)
+        self._selector.register(self._stop, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._hear, name="holdfast-ear", daemon=True)
         self._thread.start()
 
+    def watch(self, pid: int) -> bool:
+        """Ring for every waiter of the session when the process ends; true if it seems to have ended before.
+
+        Only a hint, as every ring: the pid may be one of another container. So an absent one counts once.
+        """
+        if not hasattr(os, "pidfd_open"):
+            return False
+        with self._guard:
+            if pid in self._watched:
+                return False
+            try:
+                descriptor = os.pidfd_open(pid)
+            except OSError:
+                known = pid in self._absent
+                self._absent.add(pid)
+                return not known
+            self._watched[pid] = descriptor
+            self._selector.register(descriptor, selectors.EVENT_READ, pid)
+        return False
+
     def _hear(self) -> None:
-        poll = select.poll()
-        poll.register(self._pipe, select.POLLIN)
-        poll.register(self._stop, select.POLLIN | select.POLLHUP)
         rest = b""
         while True:
-            if any(descriptor == self._stop for descriptor, _ in poll.poll()):
-                return
-            *tokens, rest = (rest + os.read(self._pipe, 65536)).split(b"\n")
-            for token in tokens:
-                self._ring(token.decode("ascii", errors="replace"))
+            for key, _ in self._selector.select():
+                if key.fd == self._stop:
+                    return
+                if key.fd != self._pipe:
+                    self._ended(key.data)
+                    continue
+                *tokens, rest = (rest + os.read(self._pipe, 65536)).split(b"\n")
+                for token in tokens:
+                    self._board.ring(token.decode("ascii", errors="replace"))
+
+    def _ended(self, pid: int) -> None:
+        with self._guard:
+            descriptor = self._watched.pop(pid)
+            self._selector.unregister(descriptor)
+            os.close(descriptor)
+        self._board.ring_all()
 
     def close(self) -> None:
         os.close(self._stopper)
         self._thread.join()
-        for descriptor in (self._stop, self._pipe):
-            os.close(descriptor)
+        self._close_all()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
 
     def forked(self) -> None:
         """In a child: the thread is not here, and the pipe belongs to the parent's session."""
-        for descriptor in (self._stopper, self._stop, self._pipe):
+        os.close(self._stopper)
+        self._close_all()
+
+    def _close_all(self) -> None:
+        self._selector.close()
+        for descriptor in (self._stop, self._pipe, *self._watched.values()):
             os.close(descriptor)
 
     @staticmethod

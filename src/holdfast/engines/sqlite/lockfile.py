@@ -38,14 +38,15 @@ class LockFile:
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self.descriptor = descriptor
-        self.mutex = threading.Lock()
+        # It knows its owner, so that whoever was interrupted between two lines can find out whether he has it.
+        self.mutex = threading.RLock()
         self.mine: set[int] = set()
         self.inode = os.fstat(descriptor).st_ino
         self._turn: _Turn | None = None
 
     def forked(self) -> None:
         """In a child: the locks stayed with the parent, and the mutex may be held by a thread that is not here."""
-        self.mutex = threading.Lock()
+        self.mutex = threading.RLock()
         self.mine = set()
         self._turn = None
 
@@ -76,6 +77,19 @@ class LockFile:
             kind, pid = answer[0], answer[4]
         return None if kind == fcntl.F_UNLCK else max(0, pid)
 
+    def mine_now(self) -> bool:
+        """Whether this very thread has the mutex."""
+        return bool(self.mutex._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks
+
+    def take_mutex(self, until_s: float) -> None:
+        """The mutex, but not for ever: whoever has it may be waiting for a process that does not move."""
+        if not self.mutex.acquire(timeout=max(0.0, until_s - time.monotonic())):
+            raise self._stalled()
+
+    def _stalled(self) -> Unavailable:
+        pid = self.holder(0)
+        return Unavailable("sqlite", "stalled", f"process {pid} has been inside the gate of {self.path} for too long")
+
     def enter(self, until_s: float) -> None:
         """Lock byte 0 for this process; `Unavailable` names whoever does not move. The caller has the mutex.
 
@@ -89,25 +103,28 @@ class LockFile:
         if time.monotonic() < until_s and self._enter_in_turn(until_s):
             self.mine.add(0)
             return
-        pid = self.holder(0)
-        raise Unavailable("sqlite", "stalled", f"process {pid} has been inside the gate of {self.path} for too long")
+        raise self._stalled()
 
     def leave(self) -> None:
         """Unlock byte 0; may be said twice."""
         self.unlock(0)
 
     def _enter_in_turn(self, until_s: float) -> bool:
-        turn = self._turn
-        if turn is None or not turn.resume():
-            turn = self._turn = _Turn(self)
         try:
+            turn = self._turn
+            if turn is None or not turn.resume():
+                turn = self._turn = _Turn(self)
+                turn.begin()
             if turn.come.wait(min(_SLOW_S, until_s - time.monotonic())):
                 return turn.take()
             log.warning("waiting for the gate %s, held by process %s", self.path, self.holder(0))
             if turn.come.wait(max(0.0, until_s - time.monotonic())):
                 return turn.take()
         except BaseException:
-            turn.abandon()
+            # Interrupted anywhere in here: nobody may stay in the queue on behalf of nobody.
+            if self._turn is not None:
+                self._turn.abandon()
+                self._turn = None
             raise
         return turn.abandon()
 
@@ -120,6 +137,8 @@ class _Turn:
         self._file = file
         self._guard = threading.Lock()
         self._state = "wanted"
+
+    def begin(self) -> None:
         threading.Thread(target=self._queue, name="holdfast-gate", daemon=True).start()
 
     def _queue(self) -> None:

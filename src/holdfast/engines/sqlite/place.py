@@ -6,11 +6,15 @@ network filesystems are refused when the engine is opened.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 from holdfast.errors import InvalidConfig
+
+# The kernel writes blanks, line breaks and backslashes of a mount point as octal numbers, and all else as it is.
+_OCTAL = re.compile(r"\\([0-7]{3})")
 
 _NETWORK = (
     "nfs",
@@ -42,9 +46,11 @@ def filesystem(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
         return ""
 
     best, kind = -1, ""
-    for line in mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+    for line in mounts.read_bytes().decode("utf-8", "surrogateescape").split("\n"):
         left, _, right = line.partition(" - ")
-        point = left.split()[4].encode().decode("unicode_escape")
+        if not right:
+            continue
+        point = _OCTAL.sub(lambda code: chr(int(code[1], 8)), left.split(" ")[4])
         if path.is_relative_to(point) and len(point) >= best:
             best, kind = len(point), right.split()[0]
     return kind

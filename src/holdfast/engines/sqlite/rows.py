@@ -75,7 +75,8 @@ ON CONFLICT (name) DO UPDATE SET
     expires_us = excluded.expires_us, offered = excluded.offered
 """
 _FORGET_STEP_US = 10_000_000
-_FORGET_AT_ONCE = 20
+# More than can be new since the last time, so that names which are used once do not pile up.
+_FORGET_AT_ONCE = 200
 
 
 def load(connection: sqlite3.Connection, name: str) -> Record:

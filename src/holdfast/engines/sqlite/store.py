@@ -20,6 +20,7 @@ from holdfast.engines.board import Board
 from holdfast.engines.sqlite import rows
 from holdfast.engines.sqlite.ear import Ear, ring_session
 from holdfast.errors import Unavailable
+from holdfast.observer import log
 from holdfast.rules import RULES, Moment, Record
 from holdfast.rules.trust import MARK_MS
 
@@ -79,8 +80,10 @@ class SqliteStore:
         self._session_lock = threading.Lock()
         self._marked_us = 0
         self._count = 0
+        self._holders: dict[str, int] = {}
         self._ear: Ear | None = None
         self._ear_lock = threading.Lock()
+        self._deaf = False
 
     def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Answer]:
         if not self._session:
@@ -107,11 +110,22 @@ class SqliteStore:
                 self._mark(link, now_us)
             if step.wake is not None:
                 rung.append(step.wake)
+            if type(command) is Acquire and command.wait:
+                self._note_holder(link, command.token, step.record.holder)
             answers.append(step.answer)
-        self._count += 1
+        # With the first command too: a process that takes one lease and ends does its part.
         if self._count % _FORGET_EVERY == 0:
             rows.forget(link, now_us)
+        self._count += 1
         return answers, rung
+
+    def _note_holder(self, link: sqlite3.Connection, token: str, holder: Holder | None) -> None:
+        """Whose end this waiter should be woken by: the process that holds what it waits for."""
+        self._holders.pop(token, None)
+        if holder is not None and holder.token != token:
+            row = link.execute("SELECT pid FROM session WHERE id = ?", (int(holder.client),)).fetchone()
+            if row is not None and row[0] != os.getpid():
+                self._holders[token] = row[0]
 
     def _moment(self, link: sqlite3.Connection, record: Record, now_us: int) -> Moment:
         me = str(self._session)
@@ -124,7 +138,7 @@ class SqliteStore:
                 clients.add(holder.client)
             clients.discard(me)
             gone = frozenset(client for client in clients if self._gone(link, int(client)))
-            if waiters:
+            if waiters or (holder is not None and holder.offered):
                 ask = "SELECT id FROM session WHERE marked_us < ?"
                 quiet = {str(row[0]) for row in link.execute(ask, (now_us - MARK_MS * 1000,))}
                 silent = frozenset(clients & quiet)
@@ -184,11 +198,18 @@ class SqliteStore:
         else:
             ring_session(self.database.path, session, holder.token)
 
-    def listen(self) -> bool:
+    def listen(self, token: str) -> bool:
+        holder = self._holders.pop(token, 0)
         with self._ear_lock:
             if self._ear is not None:
+                return bool(holder) and self._ear.watch(holder)
+            if self._deaf:
                 return False
-            self._ear = Ear(self.database.path, self._session, self.board.ring)
+            try:
+                self._ear = Ear(self.database.path, self._session, self.board)
+            except OSError as error:
+                self._deaf = True
+                log.warning("no pipe for wake-ups beside %s, so waiting is slower here: %s", self.database.path, error)
             return True
 
     def promise(self) -> Promise:
@@ -199,6 +220,7 @@ class SqliteStore:
         self.board = Board()
         self._session = 0
         self._marked_us = 0
+        self._holders = {}
         self._session_lock = threading.Lock()
         self._ear_lock = threading.Lock()
         if self._ear is not None:

@@ -1,0 +1,123 @@
+"""One worker of the demonstration, in a process of its own: it waits for the lock, counts, and rests.
+
+The rule: counting is what real work looks like. It reads a value, takes its time, and writes one more. A process that
+is frozen in between comes back with a stale value, and only the fence at the resource can stop it then.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import holdfast
+from holdfast.errors import Fenced, LeaseLost
+from holdfast.observer import Event
+from holdfast.testing import GuardedFile, Recorder, read_line, ready
+
+if TYPE_CHECKING:
+    from holdfast.blocking import Lease
+
+LOCK = "demo/counter"
+TTL_S = 2.0
+COUNTS = 2
+COUNT_S = 0.16
+REST_S = (0.1, 0.45)
+
+
+class Clerk:
+    """A worker: one client, one counter file, one recorder."""
+
+    def __init__(self, url: str, folder: Path, label: str, *, guarded: bool) -> None:
+        self._recorder = Recorder(history_file(folder), label)
+        self._counter = GuardedFile(counter_file(folder))
+        self._guarded = guarded
+        self._held: Lease | None = None
+        self._hf = holdfast.connect(url, label=label, observer=self._observe)
+        self._lock = self._hf.lock(LOCK, ttl=TTL_S)
+
+    def take_turns(self) -> None:
+        """Hold, count, give back, rest; until the parent says stop, or is gone."""
+        while not _told_to_stop(random.uniform(*REST_S)):  # noqa: S311 - a rest, not a secret
+            self._turn()
+        self._hf.close()
+        self._recorder.close()
+
+    def _turn(self) -> None:
+        asked_ns = time.monotonic_ns()
+        self._recorder.record("asked", LOCK)
+        try:
+            with self._lock as lease:
+                self._held = lease
+                fence, token = lease.fence, lease.token
+                self._recorder.record(
+                    "granted", LOCK, fence=fence, token=token, since_ns=asked_ns, until_ns=_trusted_until_ns(lease)
+                )
+                for _ in range(COUNTS):
+                    self._count(lease)
+                self._recorder.record("released", LOCK, fence=fence, token=token)
+        except LeaseLost as lost:
+            # A loss outweighs the work's own error, which is its cause: here the refused write.
+            why = f"{lost.reason}, after {type(lost.__cause__).__name__}" if lost.__cause__ else lost.reason
+            self._recorder.record("lost", LOCK, fence=fence, token=token, detail=why)
+        finally:
+            self._held = None
+
+    def _count(self, lease: Lease) -> None:
+        fence, token = lease.fence, lease.token
+        seen = self._counter.guarded_read(fence, token) if self._guarded else self._counter.read().value
+        time.sleep(COUNT_S)
+        sent_ns = time.monotonic_ns()
+        try:
+            value = self._store(lease, seen + 1)
+        except Fenced as refusal:
+            detail = f"the newest is {refusal.newest}"
+            self._recorder.record(
+                "write", LOCK, fence=fence, token=token, since_ns=sent_ns, accepted=False, detail=detail
+            )
+            raise
+        self._recorder.record("write", LOCK, fence=fence, token=token, since_ns=sent_ns, value=value, accepted=True)
+
+    def _store(self, lease: Lease, value: int) -> int:
+        if self._guarded:
+            self._counter.write(lease.fence, lease.token, lambda _: value)
+        else:
+            self._counter.unguarded_write(lambda _: value)
+        return value
+
+    def _observe(self, event: Event) -> None:
+        lease = self._held
+        if event.kind.startswith("renewed") and lease is not None and lease.fence == event.fence:
+            until_ns = _trusted_until_ns(lease)
+            self._recorder.record("renewed", LOCK, fence=lease.fence, token=lease.token, until_ns=until_ns)
+
+
+def work(*, url: str, folder: str, label: str, guarded: bool) -> None:
+    """What the child process runs."""
+    clerk = Clerk(url, Path(folder), label, guarded=guarded)
+    ready()
+    clerk.take_turns()
+
+
+def history_file(folder: Path) -> Path:
+    return folder / "history.jsonl"
+
+
+def counter_file(folder: Path) -> Path:
+    return folder / "counter.json"
+
+
+def _told_to_stop(within_s: float) -> bool:
+    try:
+        read_line(within_s)
+    except TimeoutError:
+        return False
+    except EOFError:
+        return True  # the parent is gone, and nobody looks any more
+    return True
+
+
+def _trusted_until_ns(lease: Lease) -> int:
+    """The trusted deadline, on the clock that a history uses."""
+    return time.monotonic_ns() + int(lease.remaining() * 1e9)

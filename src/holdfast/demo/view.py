@@ -1,0 +1,218 @@
+"""What people see: a redrawn table with a moving timeline on a terminal, plain lines elsewhere, nothing for machines.
+
+The rule: a terminal is left as it was found, with the last picture standing. Colour only helps: every state also has
+a sign of its own, and `NO_COLOR` is obeyed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from holdfast.demo.story import FROZEN, HOLDING, KILLED, REFUSED, RESTING, WAITING, tail
+
+if TYPE_CHECKING:
+    from holdfast.demo.story import Figure, Story
+
+_FRAME_S = 0.06
+_CELL_NS = 200_000_000
+_CELL_STEP_NS = 50_000_000
+_WIDEST = 120
+_NAMES_WIDTH = 37
+_NEWS_LINES = 8
+
+# Where several states fall into one cell, the later in this order is shown.
+_ORDER = (RESTING, WAITING, HOLDING, FROZEN, REFUSED, KILLED)
+_SIGNS = {RESTING: " ", WAITING: "·", HOLDING: "█", FROZEN: "▒", REFUSED: "!", KILLED: "x"}
+_ASCII = {RESTING: " ", WAITING: ".", HOLDING: "#", FROZEN: "~", REFUSED: "!", KILLED: "x"}
+_COLOURS = {RESTING: "2", WAITING: "33", HOLDING: "32", FROZEN: "36", REFUSED: "1;31", KILLED: "1;31"}
+
+
+class View(Protocol):
+    """Somebody looks."""
+
+    def scene(self, title: str) -> None:
+        """A new part begins."""
+
+    def show(self, story: Story) -> None:
+        """There may be something new; called often."""
+
+    def end(self, story: Story) -> None:
+        """The last picture."""
+
+    def leave(self) -> None:
+        """Put everything back, whatever happened."""
+
+
+class Nothing:
+    """For machines: they get the summary."""
+
+    def scene(self, title: str) -> None:
+        pass
+
+    def show(self, story: Story) -> None:
+        pass
+
+    def end(self, story: Story) -> None:
+        pass
+
+    def leave(self) -> None:
+        pass
+
+
+class Lines(Nothing):
+    """One line for each thing that happens."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._told = 0
+
+    def scene(self, title: str) -> None:
+        self._out.write(f"-- {title}\n")
+        self._out.flush()
+
+    def show(self, story: Story) -> None:
+        for news in story.news[self._told :]:
+            self._out.write(f"{story.since_begin_s(news.at_ns):7.3f} s  {'*' if news.loud else ' '} {news.text}\n")
+        self._told = len(story.news)
+        self._out.flush()
+
+    def end(self, story: Story) -> None:
+        self.show(story)
+        self._out.write("\n")
+
+
+class Screen:
+    """A table that is drawn again and again in its place."""
+
+    def __init__(self, out: TextIO, heading: str) -> None:
+        self._out = out
+        self._heading = heading
+        self._scene = ""
+        self._height = 0
+        self._drawn = 0.0
+        self._colour = not os.environ.get("NO_COLOR")
+        self._signs = _SIGNS if "utf" in (out.encoding or "").lower() else _ASCII
+        out.write("\x1b[?25l")  # no cursor: it would dance
+
+    def scene(self, title: str) -> None:
+        self._scene = title
+        self._drawn = 0.0
+
+    def show(self, story: Story) -> None:
+        if time.monotonic() - self._drawn >= _FRAME_S:
+            self._draw(story, time.monotonic_ns(), _CELL_NS)
+
+    def end(self, story: Story) -> None:
+        """The whole run on one line each."""
+        self._scene = "the whole run"
+        end_ns = story.events[-1].at_ns if story.events else time.monotonic_ns()
+        fitting_ns = (end_ns - story.begin_ns) / self._cells()
+        self._draw(story, end_ns, math.ceil((fitting_ns + 1) / _CELL_STEP_NS) * _CELL_STEP_NS)
+        self._out.write("\n")
+
+    def leave(self) -> None:
+        self._out.write("\x1b[?25h")
+        self._out.flush()
+
+    def _draw(self, story: Story, now_ns: int, cell_ns: int) -> None:
+        columns, rows = shutil.get_terminal_size()
+        lines = self._picture(story, now_ns, cell_ns)[: max(1, rows - 1)]
+        lines += [""] * (min(self._height, max(1, rows - 1)) - len(lines))
+        up = f"\x1b[{self._height}A" if self._height else ""
+        text = "".join(f"\r{_cut(line, columns - 1)}\x1b[K\n" for line in lines)
+        self._out.write(up + text)
+        self._out.flush()
+        self._height = len(lines)
+        self._drawn = time.monotonic()
+
+    def _picture(self, story: Story, now_ns: int, cell_ns: int) -> list[str]:
+        now_s = max(0.0, story.since_begin_s(now_ns)) if story.begin_ns else 0.0
+        clock = f"{now_s:5.1f} s"
+        lines = [
+            self._painted("1", self._heading),
+            f"{clock}   counter {story.counter:<4} {self._painted('1', self._scene)}",
+            "",
+            *(self._row(figure, story, now_ns, cell_ns) for figure in story.figures.values()),
+            self._painted("2", self._legend(cell_ns)),
+            "",
+        ]
+        loud = [news for news in story.news if news.loud][-_NEWS_LINES:]
+        lines += [f"{story.since_begin_s(news.at_ns):7.3f} s  {news.text}" for news in loud]
+        return lines + [""] * (_NEWS_LINES - len(loud))
+
+    def _row(self, figure: Figure, story: Story, now_ns: int, cell_ns: int) -> str:
+        fence = tail(figure.fence)
+        state = self._painted(_COLOURS[figure.state], f"{figure.state:<8}")
+        bar = "".join(
+            self._painted(_COLOURS[state], self._signs[state] * count)
+            for state, count in _runs(self._bar(figure, story, now_ns, cell_ns))
+        )
+        return f"{figure.name:<5} {figure.pid or '':>7}  {state} {fence:<11} {bar}"
+
+    def _bar(self, figure: Figure, story: Story, now_ns: int, cell_ns: int) -> list[str]:
+        """The states of the last cells; cells stand on a fixed grid, so that the bar moves and does not flicker."""
+        last = (now_ns - story.begin_ns) // cell_ns if story.begin_ns else 0
+        cells = range(max(0, last - self._cells() + 1), last + 1)
+        return [_state_in(figure, story.begin_ns + cell * cell_ns, cell_ns) for cell in cells]
+
+    def _cells(self) -> int:
+        return max(10, min(_WIDEST, shutil.get_terminal_size().columns) - _NAMES_WIDTH)
+
+    def _legend(self, cell_ns: int) -> str:
+        signs = "  ".join(f"{self._signs[state]} {state}" for state in _ORDER[1:])
+        return f"      {signs}   1 sign = {cell_ns // 1_000_000} ms"
+
+    def _painted(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._colour and text.strip() else text
+
+
+def view_for(out: TextIO, heading: str, *, silent: bool) -> View:
+    """The view that fits where the output goes."""
+    if silent:
+        return Nothing()
+    if out.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return Screen(out, heading)
+    out.write(f"{heading}\n")
+    return Lines(out)
+
+
+def _state_in(figure: Figure, start_ns: int, cell_ns: int) -> str:
+    """The most telling state that the figure had in this cell; a death is shown once, then there is nothing."""
+    before, inside = RESTING, []
+    for at_ns, state in figure.turns:
+        if at_ns < start_ns:
+            before = state
+        elif at_ns < start_ns + cell_ns:
+            inside.append(state)
+        else:
+            break
+    quiet = before in {KILLED, REFUSED}
+    return max([RESTING if quiet else before, *inside], key=_ORDER.index)
+
+
+def _runs(states: list[str]) -> list[tuple[str, int]]:
+    runs: list[tuple[str, int]] = []
+    for state in states:
+        if runs and runs[-1][0] == state:
+            runs[-1] = (state, runs[-1][1] + 1)
+        else:
+            runs.append((state, 1))
+    return runs
+
+
+def _cut(line: str, width: int) -> str:
+    """The line without what would wrap; colours take no room."""
+    shown, out, index = 0, [], 0
+    while index < len(line) and (shown < width or line[index] == "\x1b"):
+        if line[index] == "\x1b":
+            end = line.index("m", index) + 1
+            out.append(line[index:end])
+            index = end
+        else:
+            out.append(line[index])
+            shown, index = shown + 1, index + 1
+    return "".join(out) + ("\x1b[0m" if "\x1b" in line else "")

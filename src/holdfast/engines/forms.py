@@ -1,0 +1,93 @@
+"""What the forms of all engines share: how a waiter's rings are kept, and where its sleep is.
+
+An engine's form adds `apply_all` and `close`. The asyncio half is in `loop`, so that nobody who does without asyncio
+has to import it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.commands import Acquire, Busy
+from holdfast.engines.board import ThreadBell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.clock import Clock
+    from holdfast.commands import Answer, Command
+    from holdfast.engines import Bell
+    from holdfast.engines.board import Board
+
+
+class Ears(Protocol):
+    """Where the rings for one client arrive."""
+
+    clock: Clock
+    board: Board
+
+    def listen(self, token: str) -> bool:
+        """Make sure that rings for this waiter arrive; true if one may have been missed before now."""
+
+
+class BaseForm:
+    """Asking and sleeping, for threads and tasks alike."""
+
+    def __init__(self, ears: Ears) -> None:
+        self._ears = ears
+
+    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Answer]:
+        raise NotImplementedError
+
+    async def answer(self, command: Command, until_ns: int | None) -> Answer:
+        """One command. An engine that can do one faster than a list of one says so here."""
+        return (await self.apply_all((command,), until_ns))[0]
+
+    async def listen(self, token: str) -> bool:
+        return self._ears.listen(token)
+
+    def bell(self) -> Bell:
+        raise NotImplementedError
+
+    async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
+        """One command; a waiter's rings are kept from before its question until it leaves the queue."""
+        if type(command) is not Acquire:
+            return await self.answer(command, until_ns)
+
+        board = self._ears.board
+        if command.wait:
+            board.expect(command.token)
+        reply: Answer | None = None
+        try:
+            reply = await self.answer(command, until_ns)
+        finally:
+            if not (command.wait and isinstance(reply, Busy)):
+                board.forget(command.token)
+        return reply
+
+    async def wait(self, ask: Acquire, until_ns: int) -> Answer | None:
+        if await self.listen(ask.token):
+            return None  # a ring may have been missed before the ears were open: ask once more
+
+        board, bell = self._ears.board, self.bell()
+        if board.hang(ask.token, bell):
+            try:
+                await bell.wait(until_ns)
+            finally:
+                board.take_down(ask.token)
+        return None
+
+    def stir(self) -> None:
+        self._ears.board.ring_all()
+
+
+class ThreadForm(BaseForm):
+    """The half that threads use: it blocks inside its awaits and never suspends."""
+
+    def bell(self) -> Bell:
+        return ThreadBell(self._ears.clock)
+
+    def deliver(self, call: Callable[[], object]) -> None:
+        # A thread of its own: a slow callback must not keep the keeper from renewing the other leases.
+        threading.Thread(target=call, name="holdfast-told", daemon=True).start()

@@ -1,0 +1,28 @@
+"""Leases across hosts, on a Redis or Valkey server."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+from holdfast.clock import SYSTEM
+from holdfast.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from holdfast.config import Settings
+    from holdfast.engines.redis.engine import RedisEngine
+
+
+def open_engine(settings: Settings) -> RedisEngine:
+    """`redis://`, `rediss://`, `valkey://`, `valkeys://`, `unix://`, or the settings of a redis-py client."""
+    for library in ("redis", "hiredis"):
+        if importlib.util.find_spec(library) is None:
+            raise InvalidConfig("url", settings.url, f"{library} is not installed: pip install 'holdfast[redis]'")
+    if settings.clock is not SYSTEM:
+        raise InvalidConfig("clock", settings.clock, "only memory:// takes a clock that is moved by hand")
+
+    # Imported here: the client library is an extra.
+    from holdfast.engines.redis.dial import dialler  # noqa: PLC0415
+    from holdfast.engines.redis.engine import RedisEngine  # noqa: PLC0415
+
+    return RedisEngine(dialler(settings), settings.fence_memory_us)

@@ -1,0 +1,111 @@
+"""The blocking form over Redis: a few links, each taken for one exchange.
+
+A free link is used again; one that has been idle for a while is looked at first, so that a restarted server is not
+mistaken for a lost reply. The keeper has a form, and so a link, of its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+
+from holdfast.clock import NS, SYSTEM
+from holdfast.engines.forms import ThreadForm
+from holdfast.engines.redis.dial import refused
+from holdfast.engines.redis.link import Link
+from holdfast.engines.redis.scripts import answered
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.commands import Answer, Command
+    from holdfast.engines.redis.engine import RedisEngine
+
+AT_ONCE = 100
+_IDLE_S = 0.5
+_STEP_S = 0.1
+
+
+def unknown_script(reply: Any) -> bool:
+    """The server has forgotten the script, or never knew it: send the text."""
+    return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
+
+
+def answers(url: str, replies: list[Any]) -> list[Answer]:
+    """What the replies mean; an error reply means that the command was not applied."""
+    for reply in replies:
+        if isinstance(reply, hiredis.ReplyError):
+            raise refused(url, reply)
+    return [answered(reply) for reply in replies]
+
+
+def bounded(wire_s: float, until_ns: int) -> float:
+    """How long an exchange may take; in coarse steps, so that the socket's own limit seldom has to be set anew."""
+    left_s = (until_ns - SYSTEM.now_ns()) / NS
+    return wire_s if left_s > wire_s - _STEP_S else max(0.01, left_s)
+
+
+class RedisBlocking(ThreadForm):
+    """What threads use."""
+
+    def __init__(self, engine: RedisEngine, *, owns: bool) -> None:
+        super().__init__(engine)
+        self._engine = engine
+        self._owns = owns
+        self._free: deque[Link] = deque()
+
+    async def answer(self, command: Command, until_ns: int | None) -> Answer:
+        engine = self._engine
+        link = self._take()
+        limit_s = engine.dialler.wire_s if until_ns is None else bounded(engine.dialler.wire_s, until_ns)
+        reply = link.ask(engine.packer.pack(command), limit_s)
+        if type(reply) is not list and unknown_script(reply):
+            reply = link.ask(engine.packer.pack(command, whole=True), limit_s)
+        self._free.append(link)
+        if type(reply) is not list:
+            raise refused(engine.dialler.url, reply)
+        return answered(reply)
+
+    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Answer]:
+        if len(commands) <= AT_ONCE:
+            return self._exchange(commands, until_ns)
+        told: list[Answer] = []
+        for start in range(0, len(commands), AT_ONCE):
+            told += self._exchange(commands[start : start + AT_ONCE], until_ns)
+        return told
+
+    def _exchange(self, commands: Sequence[Command], until_ns: int | None) -> list[Answer]:
+        engine = self._engine
+        pack, limit_s = engine.packer.pack, engine.dialler.wire_s
+        if until_ns is not None:
+            limit_s = bounded(limit_s, until_ns)
+        link = self._take()
+        replies = link.exchange(b"".join([pack(command) for command in commands]), len(commands), limit_s)
+        for at, reply in enumerate(replies):
+            if unknown_script(reply):
+                replies[at] = link.exchange(pack(commands[at], whole=True), 1, limit_s)[0]
+        self._free.append(link)
+        return answers(engine.dialler.url, replies)
+
+    def _take(self) -> Link:
+        while True:
+            try:
+                link = self._free.pop()
+            except IndexError:
+                return Link(self._engine.dialler)
+            if monotonic() - link.used_s < _IDLE_S or link.alive():
+                return link
+
+    async def close(self) -> None:
+        while self._free:
+            self._free.pop().close()
+        if self._owns:
+            self._engine.close()
+
+    def forked(self) -> None:
+        """In a child: the links are the parent's, and nothing is said on them."""
+        while self._free:
+            self._free.pop().close()

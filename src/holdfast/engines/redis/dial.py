@@ -1,0 +1,170 @@
+"""How to reach the server: settings from a URL or from the user's own redis-py client, and connections from them.
+
+redis-py reads URLs, speaks TLS and authenticates. Once a connection stands we take over its socket or transport, since
+redis-py's retries would send our commands again behind our back. A client object gives its settings and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Any
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from holdfast.errors import InvalidConfig, Unavailable
+
+if TYPE_CHECKING:
+    from holdfast.config import Settings
+
+CONNECT_S = 1.0
+WIRE_S = 2.0
+
+# What makes a connection reach the same server as the same user; all else is ours to set.
+_COPIED = frozenset(
+    (
+        "host", "port", "path", "db", "username", "password", "credential_provider", "socket_keepalive",
+        "socket_keepalive_options", "socket_type",
+    )
+)  # fmt: skip
+_OWN = {"protocol": 2, "client_name": "holdfast"}
+_TIMEOUTS = ("socket_connect_timeout", "socket_timeout")
+
+_ANSWER_REASONS = {
+    "LOADING": "loading",
+    "BUSY": "busy",
+    "READONLY": "read-only",
+    "OOM": "full",
+    "NOPERM": "no permission",
+    "NOAUTH": "no permission",
+    "WRONGPASS": "no permission",
+    "MISCONF": "read-only",
+    "MASTERDOWN": "read-only",
+    "CLUSTERDOWN": "unreachable",
+    "MOVED": "other topology",
+    "ASK": "other topology",
+    "CROSSSLOT": "other topology",
+}
+
+
+class Dialler:
+    """Opens connections that nobody else touches."""
+
+    def __init__(self, url: str, kwargs: dict[str, Any], *, tls: bool, path: bool) -> None:
+        self.url = url
+        self._kwargs = {"socket_connect_timeout": CONNECT_S, "socket_timeout": WIRE_S} | kwargs
+        self.wire_s = float(self._kwargs["socket_timeout"])
+        self._tls = tls
+        self._path = path
+
+    def dial(self) -> socket.socket:
+        """A connected, authenticated socket in the right database."""
+        kind: Any = (
+            redis.UnixDomainSocketConnection if self._path else redis.SSLConnection if self._tls else redis.Connection
+        )
+        connection = kind(**self._kwargs, retry=Retry(NoBackoff(), 0), **_OWN)
+        try:
+            connection.connect()
+            link: socket.socket | None = connection._sock  # noqa: SLF001 - taken over from here on
+        except Exception as error:
+            connection.disconnect()
+            raise self.trouble(error) from None
+        if link is None:
+            raise Unavailable("redis", "unreachable", f"no connection to {self.url}")
+        connection._sock = None  # noqa: SLF001 - so that redis-py neither closes nor uses it
+        if not self._path:
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return link
+
+    async def dial_asyncio(self) -> asyncio.StreamWriter:
+        """The same for an event loop. The writer closes its transport when it is dropped, so it must be kept."""
+        kind: Any = (
+            redis.asyncio.UnixDomainSocketConnection
+            if self._path
+            else redis.asyncio.SSLConnection
+            if self._tls
+            else redis.asyncio.Connection
+        )
+        connection = kind(**self._kwargs, retry=AsyncRetry(NoBackoff(), 0), **_OWN)
+        try:
+            await connection.connect()
+            writer: asyncio.StreamWriter = connection._writer  # noqa: SLF001 - taken over from here on
+        except Exception as error:
+            await connection.disconnect(nowait=True)
+            raise self.trouble(error) from None
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        connection._writer = connection._reader = None  # noqa: SLF001
+        return writer
+
+    def trouble(self, error: BaseException) -> Unavailable:
+        """What an error on the way to the server means. Never carries a password."""
+        word = str(error).split(" ", 1)[0].rstrip(":")
+        if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError) or word in (
+            "WRONGPASS", "NOAUTH", "NOPERM",
+        ):  # fmt: skip
+            return Unavailable("redis", "no permission", f"{self.url} refused the credentials: {error}")
+        if word in _ANSWER_REASONS:
+            return Unavailable("redis", _ANSWER_REASONS[word], f"{self.url}: {error}")
+        return Unavailable("redis", "unreachable", f"{self.url}: {error or type(error).__name__}")
+
+
+def refused(url: str, error: BaseException) -> Unavailable:
+    """What an error reply means: the command was answered, and it was not applied."""
+    word = str(error).split(" ", 1)[0].rstrip(":")
+    return Unavailable("redis", _ANSWER_REASONS.get(word, "failed"), f"{url}: {error}")
+
+
+def dialler(settings: Settings) -> Dialler:
+    """From a URL, or from a client object of redis-py."""
+    if settings.source is not None:
+        return _from_client(settings.source)
+
+    scheme, _, rest = settings.secret.partition("://")
+    try:
+        read: Any = redis.connection.parse_url
+        kwargs: dict[str, Any] = read(f"{_SCHEMES[scheme.lower()]}://{rest}")
+    except ValueError as error:
+        raise InvalidConfig("url", settings.url, f"redis-py cannot read it: {error}") from None
+    kind = kwargs.pop("connection_class", redis.Connection)
+    for option in kwargs:
+        if option not in _COPIED and option not in _TIMEOUTS and not option.startswith("ssl_"):
+            raise InvalidConfig(f"option {option}", settings.options.get(option), "redis knows no such option")
+    timeouts = {name: kwargs[name] for name in _TIMEOUTS if name in kwargs}
+    return Dialler(
+        settings.url,
+        _copied(kwargs) | timeouts,
+        tls=issubclass(kind, redis.SSLConnection),
+        path=issubclass(kind, redis.UnixDomainSocketConnection),
+    )
+
+
+def _from_client(client: Any) -> Dialler:
+    pool = client.connection_pool
+    kind, kwargs = getattr(pool, "connection_class", None), dict(pool.connection_kwargs)
+    tls = (redis.SSLConnection, redis.asyncio.SSLConnection)
+    path = (redis.UnixDomainSocketConnection, redis.asyncio.UnixDomainSocketConnection)
+    copyable = kind in (redis.Connection, redis.asyncio.Connection, *tls, *path)
+    if not copyable or kwargs.get("redis_connect_func") is not None:
+        name = f"{type(client).__module__}.{type(client).__name__}"
+        raise InvalidConfig("client", name, f"its connections ({kind}) cannot be copied: give a URL")
+    where = kwargs.get("path") or f"{kwargs.get('host', 'localhost')}:{kwargs.get('port', 6379)}"
+    return Dialler(f"redis://{where}", _copied(kwargs), tls=kind in tls, path=kind in path)
+
+
+def _copied(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in kwargs.items() if key in _COPIED or key.startswith("ssl_")}
+
+
+_SCHEMES = {
+    "redis": "redis",
+    "rediss": "rediss",
+    "valkey": "redis",
+    "valkeys": "rediss",
+    "unix": "unix",
+}

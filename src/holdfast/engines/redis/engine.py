@@ -1,0 +1,96 @@
+"""One client of a Redis or Valkey server: its identity, its wake-ups, its forms."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from holdfast.clock import SYSTEM, Clock
+from holdfast.engines import Limit, Promise
+from holdfast.engines.board import Board
+from holdfast.engines.redis.blocking import RedisBlocking
+from holdfast.engines.redis.ear import Ear
+from holdfast.engines.redis.scripts import PREFIX, Packer
+from holdfast.names import new_token
+from holdfast.rules.trust import MARK_MS
+
+if TYPE_CHECKING:
+    from holdfast.engines import Form
+    from holdfast.engines.redis.dial import Dialler
+
+_PROMISE = Promise(
+    engine="redis",
+    scope="hosts",
+    level="survives client faults",
+    fifo=True,
+    fences_grow=True,
+    reasons=(
+        "each command is one script on one server, by the server's clock",
+        "fences are microseconds of that clock, or one more than the last",
+    ),
+    limits=(
+        Limit(
+            "a server that restarts without its data has forgotten its leases: holders are told at their next renewal",
+            "tests/engines/redis/test_restart.py::test_a_restart_without_data_tells_holders_and_repeats_no_fence",
+        ),
+    ),
+)
+
+
+class RedisEngine:
+    """What the forms of one client share."""
+
+    clock: Clock = SYSTEM
+
+    def __init__(self, dialler: Dialler, memory_us: int) -> None:
+        self.dialler = dialler
+        self._memory_ms = memory_us // 1000
+        self._forms: weakref.WeakSet[RedisBlocking] = weakref.WeakSet()
+        self._ear: Ear | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.board = Board()
+        self.packer = Packer(PREFIX, new_token(), self._memory_ms, MARK_MS)
+        self._ear_lock = threading.Lock()
+
+    def promise(self) -> Promise:
+        return _PROMISE
+
+    def keeper(self) -> Form:
+        return self._form(owns=False)
+
+    def blocking(self) -> Form:
+        return self._form(owns=True)
+
+    def _form(self, *, owns: bool) -> RedisBlocking:
+        form = RedisBlocking(self, owns=owns)
+        self._forms.add(form)
+        return form
+
+    def asyncio(self) -> Form:
+        from holdfast.engines.redis.loop import RedisAsyncio  # noqa: PLC0415 - only for those who use it
+
+        return RedisAsyncio(self)
+
+    def listen(self, token: str) -> bool:  # noqa: ARG002 - one ear hears for all
+        with self._ear_lock:
+            if self._ear is not None:
+                return False
+            self._ear = Ear(self.dialler, self.packer.channel, self.board)
+            return True
+
+    def forked(self) -> None:
+        ear, self._ear = self._ear, None
+        if ear is not None:
+            ear.forked()
+        for form in tuple(self._forms):
+            form.forked()
+        self._begin()
+
+    def close(self) -> None:
+        with self._ear_lock:
+            ear, self._ear = self._ear, None
+        if ear is not None:
+            ear.close()

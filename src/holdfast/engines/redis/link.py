@@ -1,0 +1,124 @@
+"""The blocking wire: one socket, one command at a time, or several in one write.
+
+An exchange either gives every reply or raises. `ReplyLost` means that something was sent and its fate is unknown; the
+link is then closed, because a late reply must never be taken for the answer to a later question.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+
+from holdfast.errors import ReplyLost
+
+if TYPE_CHECKING:
+    from holdfast.engines.redis.dial import Dialler
+
+MORE = object()
+_READ = 65536
+
+
+def reader() -> hiredis.Reader:
+    """A parser of replies. Errors come as objects; `MORE` says that a reply is not whole yet."""
+    return hiredis.Reader(encoding="utf-8", errors="replace", notEnoughData=MORE, replyError=hiredis.ReplyError)
+
+
+class Link:
+    """A connection of one thread at a time."""
+
+    def __init__(self, dialler: Dialler) -> None:
+        self._url = dialler.url
+        self._socket = dialler.dial()
+        self._reader = reader()
+        self._limit_s = 0.0
+        self.used_s = monotonic()
+        # A receive timeout of the kernel is free; a Python timeout costs a poll per call. TLS needs the latter.
+        self._kernel_timeout = not isinstance(self._socket, ssl.SSLSocket)
+        if self._kernel_timeout:
+            self._socket.settimeout(None)
+
+    def ask(self, command: bytes, limit_s: float) -> Any:
+        """Send one command and read its reply, within the limit."""
+        return self.exchange(command, 1, limit_s)[0]
+
+    def exchange(self, commands: bytes, count: int, limit_s: float) -> list[Any]:
+        """Send the commands in one write and read that many replies, within the limit."""
+        if limit_s != self._limit_s:
+            self._set_limit(limit_s)
+        until_s = monotonic() + limit_s
+        replies: list[Any] = []
+        link, read = self._socket, self._reader
+        try:
+            link.sendall(commands)
+            while True:
+                data = link.recv(_READ)
+                self.used_s = monotonic()
+                if not data:
+                    raise ConnectionError("the server closed the connection")
+                read.feed(data)
+                while (reply := read.gets()) is not MORE:
+                    replies.append(reply)
+                if len(replies) >= count:
+                    return replies
+                if self.used_s >= until_s:
+                    raise TimeoutError
+        except (OSError, hiredis.HiredisError) as error:
+            self.close()
+            late = isinstance(error, TimeoutError | BlockingIOError)
+            why = f"no answer within {limit_s:.3f} s" if late else str(error)
+            raise ReplyLost("redis", "reply lost", f"{self._url}: {why}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def heard(self) -> list[Any]:
+        """What has come unasked, on a link that is subscribed."""
+        try:
+            data = self._socket.recv(_READ)
+        except (BlockingIOError, TimeoutError, ssl.SSLWantReadError):
+            return []
+        except OSError as error:
+            raise ReplyLost("redis", "reply lost", f"{self._url}: {error}") from error
+        if not data:
+            raise ReplyLost("redis", "reply lost", f"{self._url}: the server closed the connection")
+        self._reader.feed(data)
+        replies = []
+        while (reply := self._reader.gets()) is not MORE:
+            replies.append(reply)
+        return replies
+
+    def alive(self) -> bool:
+        """Whether the idle link still stands: nothing may have come, not even its end."""
+        try:
+            self._socket.setblocking(False)
+            self._socket.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            self._limit_s = 0.0
+            if self._kernel_timeout:
+                self._socket.settimeout(None)
+            return True
+        except OSError:
+            pass
+        self.close()
+        return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _set_limit(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        if self._kernel_timeout:
+            micros = max(1000, int(limit_s * 1_000_000))
+            packed = struct.pack("ll", micros // 1_000_000, micros % 1_000_000)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, packed)
+        else:
+            self._socket.settimeout(max(0.001, limit_s))

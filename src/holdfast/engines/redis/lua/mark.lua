@@ -1,0 +1,20 @@
+-- A client says that it lives, and its waiters with it. An offer that was made but not heard is told again.
+--
+-- KEYS[1]  record
+-- ARGV     nothing more
+--
+-- Returns  {'marked', remaining_ms}; 0 if nobody holds
+--
+-- Same law as rules/lease.py: mark.
+
+--@include record.lua
+--@include queue.lua
+settle()
+if not holder then return { 'marked', 0 } end
+
+marked = true
+commit()
+if holder.offered and holder.client == me and holder.fence == fence_before then
+  redis.pcall('PUBLISH', ARGV[4] .. me, holder.token)
+end
+return { 'marked', math.ceil((holder.expires - now) / 1000) }

@@ -1,0 +1,73 @@
+"""Time that moves only when a test says so.
+
+The rule: nothing passes by itself. `advance` moves both clocks and wakes everybody who sleeps, so that a day of
+renewals takes a moment; `set_wall` turns the calendar alone, as people and time servers do.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from holdfast.clock import NS, NS_PER_US, Seconds, timeout_ns
+from holdfast.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_START_NS = 1_000 * NS
+_START_WALL_US = 1_700_000_000_000_000
+
+
+class ManualClock:
+    """A clock for `connect("memory://…", clock=ManualClock())`, moved by hand."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._now_ns = _START_NS
+        self._wall_us = _START_WALL_US
+        self._watchers: dict[object, Callable[[], None]] = {}
+
+    def now_ns(self) -> int:
+        return self._now_ns
+
+    def wall_us(self) -> int:
+        return self._wall_us
+
+    def timeout_s(self, until_ns: int) -> float | None:  # noqa: ARG002 - only `advance` ends a sleep
+        return None
+
+    def watch(self, ring: Callable[[], None]) -> Callable[[], None]:
+        """Have `ring` called whenever the clock is moved; the answer ends that."""
+        key = object()
+        with self._guard:
+            self._watchers[key] = ring
+
+        def stop() -> None:
+            with self._guard:
+                self._watchers.pop(key, None)
+
+        return stop
+
+    def advance(self, seconds: Seconds) -> None:
+        """Let time pass, on both clocks."""
+        passed_ns = timeout_ns(seconds, setting="seconds")
+        if passed_ns is None:
+            raise InvalidConfig("seconds", seconds, "it must be a length of time")
+        with self._guard:
+            self._now_ns += passed_ns
+            self._wall_us += passed_ns // NS_PER_US
+        self._ring()
+
+    def set_wall(self, us: int) -> None:
+        """Set the calendar, forward or back; the clock that measures is not touched."""
+        with self._guard:
+            self._wall_us = us
+        self._ring()
+
+    def _ring(self) -> None:
+        # Outside the guard: whoever is woken may look at the clock, or stop watching, at once.
+        with self._guard:
+            rings = tuple(self._watchers.values())
+        for ring in rings:
+            ring()

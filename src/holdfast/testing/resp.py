@@ -1,0 +1,119 @@
+"""The servers' protocol, as much of it as a proxy and a test need: whole messages out of a stream of bytes.
+
+The rule: nothing is thrown away. A message comes with the very bytes it was made of, so that it can be sent on
+unchanged; what is not whole yet waits for the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+class ServerError(Exception):
+    """A reply that is an error. Inside a message it is a value like any other."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ServerError) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One whole request or reply: its bytes, what they mean, and whether it came unasked (a push of RESP3)."""
+
+    raw: bytes
+    value: Any
+    push: bool = False
+
+
+class Messages:
+    """Cuts a stream into messages."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[Message]:
+        """The messages that are whole now."""
+        rest = self._rest + data
+        start, found = 0, []
+        while start < len(rest):
+            try:
+                value, end = _read(rest, start)
+            except _NotWholeError:
+                break
+            found.append(Message(rest[start:end], value, push=rest[start : start + 1] == b">"))
+            start = end
+        self._rest = rest[start:]
+        return found
+
+
+def pack(*words: str | bytes | float) -> bytes:
+    """A command as a client sends it."""
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        data = word if isinstance(word, bytes) else str(word).encode()
+        parts.append(b"$%d\r\n%s\r\n" % (len(data), data))
+    return b"".join(parts)
+
+
+class _NotWholeError(Exception):
+    """More bytes are needed."""
+
+
+def _read(data: bytes, start: int) -> tuple[Any, int]:
+    kind = data[start : start + 1]
+    line, end = _line(data, start)
+    if kind in (b"+", b"-", b":", b"_", b"#", b",", b"("):
+        return _scalar(kind, line), end
+    if kind in (b"$", b"!", b"="):
+        return _bulk(kind, int(line), data, end)
+    if kind in (b"*", b"~", b">"):
+        return (None, end) if int(line) < 0 else _several(data, end, int(line))
+    if kind in (b"%", b"|"):
+        flat, end = _several(data, end, 2 * int(line))
+        return dict(zip(map(_hashable, flat[::2]), flat[1::2], strict=True)), end
+    # An inline command, as a person types it into telnet.
+    return (kind + line).split(), end
+
+
+def _line(data: bytes, start: int) -> tuple[bytes, int]:
+    end = data.find(b"\r\n", start)
+    if end < 0:
+        raise _NotWholeError
+    return data[start + 1 : end], end + 2
+
+
+def _scalar(kind: bytes, line: bytes) -> Any:
+    if kind == b"-":
+        return ServerError(line.decode(errors="replace"))
+    if kind in (b":", b"("):
+        return int(line)
+    if kind == b"_":
+        return None
+    if kind == b"#":
+        return line == b"t"
+    return float(line) if kind == b"," else line
+
+
+def _bulk(kind: bytes, size: int, data: bytes, start: int) -> tuple[Any, int]:
+    if size < 0:
+        return None, start
+    if len(data) < start + size + 2:
+        raise _NotWholeError
+    text = data[start : start + size]
+    return (ServerError(text.decode(errors="replace")) if kind == b"!" else text), start + size + 2
+
+
+def _several(data: bytes, start: int, count: int) -> tuple[list[Any], int]:
+    found = []
+    for _ in range(count):
+        value, start = _read(data, start)
+        found.append(value)
+    return found, start
+
+
+def _hashable(value: Any) -> Any:
+    return repr(value) if isinstance(value, list | dict) else value

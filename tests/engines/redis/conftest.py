@@ -1,0 +1,140 @@
+"""Real servers, one of each kind for all tests, and a look at what each test left behind."""
+
+import re
+import threading
+
+import pytest
+from redis_faces import Loop, Place
+
+from holdfast.testing import eventually
+from holdfast.testing.servers import Server, available
+
+KINDS = sorted(available(), reverse=True)
+
+# What may outlive a client: the record of a name with its last fence, and the tomb of a token; both end by themselves.
+RECORD = re.compile(rb"hf1:\{[^}]+\}")
+TOMB = re.compile(rb"hf1:\{[^}]+\}:d:[0-9a-z-]+")
+MOST_KEPT_MS = 62_000 + 60_000
+
+
+@pytest.fixture(scope="session")
+def _servers():
+    started = {}
+    yield started
+    for server in started.values():
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def loop():
+    """The loop of the asyncio face."""
+    loop = Loop()
+    yield loop
+    loop.close()
+
+
+def left_behind(server):
+    """What holdfast still has there, and what it should not have left; nothing, if all is well."""
+    clients = [line for line in server.command("CLIENT", "LIST").split(b"\n") if b" name=holdfast " in line]
+    channels = server.command("PUBSUB", "CHANNELS", "hf1:*")
+    patterns = server.command("PUBSUB", "NUMPAT")
+    threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast")]
+    return clients + channels + [patterns] * bool(patterns) + threads
+
+
+def keys_left(server):
+    """Keys that are neither a fence record nor a tomb, or would stay for ever."""
+    keys = server.command("KEYS", "*")
+    wrong = [key for key in keys if not (RECORD.fullmatch(key) or TOMB.fullmatch(key))]
+    return wrong + [key for key in keys if not 0 < server.command("PTTL", key) <= MOST_KEPT_MS]
+
+
+def look_after(server):
+    """The look after every test."""
+    eventually(lambda: not left_behind(server), what="an end of what was open")
+    assert left_behind(server) == []
+    assert keys_left(server) == []
+
+
+@pytest.fixture(params=KINDS or [pytest.param("none", marks=pytest.mark.skip("neither Redis nor Valkey is here"))])
+def server(request, _servers):
+    """One server of each kind, empty at the start; what the test leaves behind fails it."""
+    kind = request.param
+    if kind not in _servers:
+        _servers[kind] = Server(kind).start()
+    server = _servers[kind]
+    server.command("FLUSHALL")
+    yield server
+    look_after(server)
+
+
+@pytest.fixture
+def one_server(_servers):
+    """A server of the first kind: for what does not depend on the server, and takes its time."""
+    if not KINDS:
+        pytest.skip("neither Redis nor Valkey is here")
+    kind = KINDS[0]
+    if kind not in _servers:
+        _servers[kind] = Server(kind).start()
+    _servers[kind].command("FLUSHALL")
+    yield _servers[kind]
+    look_after(_servers[kind])
+
+
+@pytest.fixture
+def new_server():
+    """Servers of this test alone, with settings of their own."""
+    started = []
+
+    def start(kind=None, **options):
+        started.append(Server(kind or KINDS[0], **options).start())
+        return started[-1]
+
+    yield start
+    for server in started:
+        if server.alive:
+            look_after(server)
+        server.close()
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def face(request):
+    return request.param
+
+
+def _place(server, face, loop):
+    place = Place(server, face, loop)
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def place(server, face, loop):
+    """Every kind of server through both faces."""
+    yield from _place(server, face, loop)
+
+
+@pytest.fixture
+def sync(server, loop):
+    """Every kind of server through the blocking face."""
+    yield from _place(server, "blocking", loop)
+
+
+@pytest.fixture
+def slow(one_server, face, loop):
+    """One server through both faces."""
+    yield from _place(one_server, face, loop)
+
+
+@pytest.fixture
+def place_on(new_server, face, loop):
+    """Both faces on a server of this test alone."""
+    places = []
+
+    def make(server, face=face):
+        places.append(Place(server, face, loop))
+        return places[-1]
+
+    yield make
+    for place in places:
+        place.close()

@@ -1,0 +1,209 @@
+"""A script beside its rule, under a clock that a test moves.
+
+The scripts run as they are, after a few lines that stand between them and the server: `TIME` is read from a test key;
+ends of keys are written down too, and a key whose end has come by that clock is deleted; wake-ups are kept in a list.
+The rule is given the same moment. After each step the answers, the records and the wake-ups are compared.
+"""
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from holdfast import config
+from holdfast.commands import Acquire, Break, Busy, Mark
+from holdfast.engines.redis.dial import dialler
+from holdfast.engines.redis.link import Link
+from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, answered, packed, record_key
+from holdfast.rules import RULES, Moment, Record, forget_at_us
+from holdfast.rules.lease import Holder, Tomb, Waiter, settle
+from holdfast.rules.trust import MARK_MS
+
+NAME = "one name"
+START_US = 1_700_000_000_000_000
+MEMORY_MS = 60_000
+LONGEST_TTL_MS = 20_000
+CLIENTS = ("a", "b", "c")
+BASE = record_key(PREFIX, NAME)
+
+BETWEEN = """
+local server, redis = redis, {}
+local function later(key, ms)
+  local time = server.call('LRANGE', 'test:time', 0, -1)
+  server.call('HSET', 'test:ends', key, string.format('%.0f', time[1] * 1000000 + time[2] + ms * 1000))
+end
+function redis.call(name, key, ...)
+  local rest = { ... }
+  if name == 'TIME' then return server.call('LRANGE', 'test:time', 0, -1) end
+  if name == 'PEXPIRE' then later(key, rest[1]) end
+  if name == 'SET' and rest[2] == 'PX' then later(key, rest[3]) end
+  if name == 'DEL' then server.call('HDEL', 'test:ends', key) end
+  return server.call(name, key, ...)
+end
+function redis.pcall(name, channel, message)
+  server.call('RPUSH', 'test:wakes', channel, message)
+  return server.pcall(name, channel, message)
+end
+"""
+MOVE = """
+redis.call('DEL', 'test:time', 'test:wakes')
+redis.call('RPUSH', 'test:time', ARGV[1], ARGV[2])
+local now = ARGV[1] * 1000000 + ARGV[2]
+local ends = redis.call('HGETALL', 'test:ends')
+for i = 1, #ends, 2 do
+  if tonumber(ends[i + 1]) <= now then
+    redis.call('DEL', ends[i])
+    redis.call('HDEL', 'test:ends', ends[i])
+  end
+end
+return redis.call('EXISTS', KEYS[1])
+"""
+LOOK = """
+local base, tombs = KEYS[1], {}
+for _, key in ipairs(redis.call('HKEYS', 'test:ends')) do
+  if string.find(key, base .. ':d:', 1, true) == 1 then
+    tombs[#tombs + 1] = { key, redis.call('GET', key) }
+  end
+end
+return { redis.call('GET', base) or '', redis.call('ZRANGE', base .. ':q', 0, -1), redis.call('HGETALL', base .. ':w'),
+  redis.call('ZRANGE', base .. ':m', 0, -1, 'WITHSCORES'), tombs, redis.call('HGETALL', 'test:ends'),
+  redis.call('LRANGE', 'test:wakes', 0, -1), redis.call('KEYS', '*') }
+"""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the server has about the name, in the words of the rule."""
+
+    record: Record
+    marks: dict
+    ends: dict
+    wakes: list
+    endless: list
+
+
+class Difference(AssertionError):
+    """Script and rule do not agree."""
+
+
+class Twin:
+    """Both sides of one name."""
+
+    def __init__(self, url, mutation=None):
+        self._link = Link(dialler(config.settings(url)))
+        self._packers = {client: Packer(PREFIX, client, MEMORY_MS, MARK_MS) for client in CLIENTS}
+        self._shas = {}
+        for kind, script in SCRIPTS.items():
+            text = BETWEEN + (script.text if mutation is None else mutation.applied_to(script.text))
+            loaded = self._ask(packed("SCRIPT", "LOAD", text))
+            assert loaded == hashlib.sha1(text.encode()).hexdigest()
+            self._shas[kind] = (script.sha.encode(), loaded.encode())
+        self._move = self._ask(packed("SCRIPT", "LOAD", MOVE))
+        self._look = self._ask(packed("SCRIPT", "LOAD", LOOK))
+
+    def close(self):
+        self._ask(packed("FLUSHALL"))
+        self._link.close()
+
+    def run(self, program):
+        """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
+        self._ask(packed("FLUSHALL"))
+        self.now_us, self.record, self.marks = START_US, Record(), {}
+        for step in program:
+            self._step(step)
+
+    def _ask(self, *commands):
+        replies = self._link.exchange(b"".join(commands), len(commands), 5.0)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies[-1] if len(replies) == 1 else replies
+
+    def _step(self, step):
+        self._advance(step.after_us)
+        command = self._resolved(step.command)
+        before, expected = self.record, self._by_rule(step.client, command)
+        reply, seen = self._by_script(step.client, command)
+
+        wanted = [] if expected.wake is None else [f"{PREFIX}:wake:{expected.wake.client}", expected.wake.token]
+        facts = {
+            "answer": (expected.answer, answered(reply)),
+            "record": (self._present(expected.record, self.marks), self._present(seen.record, seen.marks)),
+            "wake-up": (wanted, seen.wakes),
+            "keys without an end": ([], seen.endless),
+            "end": (True, self._ends_well(expected.record, before, seen)),
+        }
+        for fact, (rule, script) in facts.items():
+            if rule != script:
+                raise Difference(f"{fact} after {command} by {step.client}:\n  rule   {rule}\n  script {script}")
+        self.record = expected.record
+
+    def _advance(self, after_us):
+        self.now_us += after_us
+        seconds, micros = divmod(self.now_us, 1_000_000)
+        if not self._ask(packed("EVALSHA", self._move, "1", BASE, str(seconds), str(micros))):
+            # Nobody remembers the name any more; `_ends_well` has seen that this is not too early.
+            self.record = Record()
+
+    def _resolved(self, command):
+        """A fence cannot be known before the program runs: 0 stands for the present one, 1 for an older one."""
+        if not isinstance(command, Break):
+            return command
+        holder = self._present(self.record, self.marks).holder
+        return replace(command, fence=(holder.fence if holder else 7) - command.fence)
+
+    def _by_rule(self, client, command):
+        moment = self._moment(self.record, self.marks, client)
+        step = RULES[type(command)](self.record, command, moment)
+        if type(command) is Mark or (type(command) is Acquire and command.wait and isinstance(step.answer, Busy)):
+            self.marks[client] = self.now_us + MARK_MS * 1000
+        return step
+
+    def _by_script(self, client, command):
+        ours, theirs = self._shas[type(command)]
+        sent = self._packers[client].pack(command).replace(ours, theirs)
+        looked = packed("EVALSHA", self._look, "1", BASE)
+        reply, look = self._ask(sent, looked)
+        return reply, self._seen(look)
+
+    def _seen(self, look):
+        text, queue, seats, marks, tombs, ends, wakes, keys = look
+        lines, ends = text.split("\n", 12), {key: int(end) for key, end in _paired(ends).items()}
+        owners = {token: seat.split("\n", 3) for token, seat in _paired(seats).items()}
+        holder = None
+        if len(lines) == 13:
+            token, client, held, ttl_ms, since_us, expires_us, offered, owner = lines[5:]
+            numbers = map(int, (held, ttl_ms, since_us, expires_us))
+            holder = Holder(token, client, owner, *numbers, offered=offered == "1")
+        waiters = [Waiter(token, seat[0], seat[3], int(seat[1]), int(seat[2])) for token, seat in
+                   ((token, owners[token]) for token in queue)]  # fmt: skip
+        graves = [(key.removeprefix(f"{BASE}:d:"), ends[key], *text.split("\n", 1)) for key, text in tombs]
+        record = Record(
+            fence=int(lines[0] or 0), holder=holder, waiters=tuple(waiters),
+            tombs=tuple(Tomb(*grave) for grave in graves), last=lines[1] if text else "",
+        )  # fmt: skip
+        endless = [key for key in keys if key not in ends and not key.startswith("test:")]
+        return Seen(record, {c: int(end) for c, end in _paired(marks).items()}, ends, wakes, endless)
+
+    def _moment(self, record, marks, client):
+        """What the engine sees, as engines/memory.py finds it out."""
+        watched = {waiter.client for waiter in record.waiters}
+        if record.holder is not None and record.holder.offered:
+            watched.add(record.holder.client)
+        silent = frozenset(other for other in watched if marks.get(other, 0) <= self.now_us and other != client)
+        return Moment(self.now_us, self.now_us, client, silent=silent)
+
+    def _present(self, record, marks):
+        """The record as the next command of a stranger would find it."""
+        now = settle(record, self._moment(record, marks, "stranger"))
+        return replace(now, touched_us=0, tombs=tuple(sorted(now.tombs, key=lambda tomb: tomb.token)))
+
+    def _ends_well(self, record, before, seen):
+        """The name is remembered at least as long as the rule wants, and not for ever."""
+        if BASE not in seen.ends:
+            return record == before == Record()
+        last_us = self.now_us + (max(60_000, 2 * LONGEST_TTL_MS) + MEMORY_MS) * 1000
+        touched = replace(record, tombs=tuple(tomb for tomb in record.tombs if tomb.until_us > self.now_us))
+        return forget_at_us(touched, MEMORY_MS * 1000) <= seen.ends[BASE] <= last_us
+
+
+def _paired(flat):
+    return dict(zip(flat[::2], flat[1::2], strict=True))

@@ -1,0 +1,165 @@
+"""Every script does what its rule says: same answers, same record, same wake-ups, at any time."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import hypothesis
+import pytest
+from hiredis import ReplyError
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from script_twin import CLIENTS, LONGEST_TTL_MS, NAME, Difference, Twin
+
+from holdfast.commands import Acquire, Break, Mark, Release, Renew, Show, Undo
+from holdfast.engines.redis.scripts import SCRIPTS
+
+TOKENS = tuple(f"{client}{number}" for client in CLIENTS for number in (1, 2))
+TTLS_MS = (200, 800, 1000, 3000, LONGEST_TTL_MS)
+# Not at all, the least there is, and what lies around the ends of offers, marks, leases, tombs and names.
+JUMPS_US = (
+    0, 0, 0, 0, 1, 999, 100_000, 199_999, 200_000, 999_999, 1_000_000, 1_000_001, 2_500_000, 4_999_999, 5_000_000,
+    20_000_000, 30_000_000, 59_999_999, 60_000_000, 61_000_000, 130_000_000,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Said:
+    """One step of a program: how long after the last one, and who says what."""
+
+    after_us: int
+    client: str
+    command: Any
+
+
+def sayings(token):
+    """All that one token may say; what happens often stands here often."""
+    asks = [
+        Acquire(NAME, token, f"owner of {token}", ttl_ms, wait) for ttl_ms in TTLS_MS for wait in (True, True, False)
+    ]
+    ends = [Release(NAME, token, entomb, to) for entomb in (False, True) for to in ("", "", *TOKENS[::2])]
+    renewals = [Renew(NAME, token, ttl_ms) for ttl_ms in TTLS_MS[1::2]]
+    breaks = [Break(NAME, older, reason) for older, reason in ((0, "stuck"), (0, "why\nnot"), (1, "too late"))]
+    rest = [Undo(NAME, token), Undo(NAME, token), Mark(NAME), Mark(NAME), Mark(NAME), Show(NAME)]
+    return [*asks, *ends, *renewals, *breaks, *rest]
+
+
+STEPS = [Said(jump, token[0], said) for token in TOKENS for said in sayings(token) for jump in JUMPS_US]
+# Long ones, because much has to come together; short ones, because that is what a long one is cut down to.
+PROGRAMS = st.one_of(*(st.lists(st.sampled_from(STEPS), min_size=least, max_size=least + 20) for least in (1, 30)))
+
+
+@pytest.fixture
+def twin(server):
+    """Scripts and rules side by side, as they are."""
+    twin = Twin(server.url)
+    yield twin
+    twin.close()
+
+
+@pytest.mark.acceptance("C-14")
+def test_every_script_does_what_its_rule_says(twin):
+    """The law is written twice, in Python and in Lua; nothing else keeps the two from drifting apart."""
+
+    @settings(max_examples=400, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(PROGRAMS)
+    def agree(program):
+        twin.run(program)
+
+    agree()
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A mistake that somebody could make: one line of the scripts, changed."""
+
+    mistake: str
+    line: str
+    instead: str
+
+    def applied_to(self, text):
+        return text.replace(self.line, self.instead)
+
+    def __str__(self):
+        return self.mistake
+
+
+MUTATIONS = [
+    Mutation("renew does not extend", "holder.expires = now + holder.ttl * 1000", ""),
+    Mutation("renew forgets the new ttl", "holder.ttl = tonumber(ARGV[6])", ""),
+    Mutation("renew turns an offer into a lease", "or holder.token ~= ARGV[5] or holder.offered then",
+             "or holder.token ~= ARGV[5] then"),
+    Mutation("renew asks for no token", "if not holder or holder.token ~= ARGV[5] or", "if not holder or"),
+    Mutation("release asks for no token", "if not holder or holder.token ~= token then", "if not holder then"),
+    Mutation("release forgets who released", "holder, last = nil, token", "holder = nil"),
+    Mutation("release does not look for the heir", "seat_of[heir] and place_of(heir) and heir or order[1]", "order[1]"),
+    Mutation("release makes no tomb", "if ARGV[6] == '1' then entomb", "if false then entomb"),
+    Mutation("the fence does not grow", "fence = math.max(fence + 1, now)", "fence = math.max(fence, now)"),
+    Mutation("the fence is only a counter", "fence = math.max(fence + 1, now)", "fence = fence + 1"),
+    Mutation("a re-sent acquire gets a new fence", "fence = holder and holder.fence or next_fence(), ttl = ttl",
+             "fence = next_fence(), ttl = ttl"),
+    Mutation("a newcomer overtakes the queue", "if not holder and waiting > 0 then", "if false then"),
+    Mutation("the ttl is not restarted on a re-send", "since = since, expires = now + ttl * 1000",
+             "since = since, expires = holder and not holder.offered and holder.expires or now + ttl * 1000"),
+    Mutation("a confirmed offer keeps its short end", "since = since, expires = now + ttl * 1000",
+             "since = since, expires = holder and holder.offered and holder.expires or now + ttl * 1000"),
+    Mutation("a confirmed offer stays an offer", "expires = now + ttl * 1000, offered = false",
+             "expires = now + ttl * 1000, offered = holder and holder.offered or false"),
+    Mutation("a re-sent acquire is held since then", "if holder and not holder.offered then since = holder.since end",
+             ""),
+    Mutation("tombs are ignored", "if ended then return { 'refused', ended.why } end", ""),
+    Mutation("tombs crumble early", "TOMB_US = 1000000, 60000000", "TOMB_US = 1000000, 6000000"),
+    Mutation("a released token may hold again", "if token == last then return { 'refused', 'released' } end", ""),
+    Mutation("an offer lasts as long as a lease", "expires = now + math.min(seat.ttl * 1000, OFFER_US)",
+             "expires = now + seat.ttl * 1000"),
+    Mutation("an offer outlives a short lease", "math.min(seat.ttl * 1000, OFFER_US)", "OFFER_US"),
+    Mutation("what has lapsed still holds", "if holder and holder.expires <= now then holder = nil end", ""),
+    Mutation("a lease lasts one microsecond too long", "holder.expires <= now", "holder.expires < now"),
+    Mutation("the queue stands on its head", "redis.call('ZRANGE', queue, 0, -1)",
+             "redis.call('ZREVRANGE', queue, 0, -1)"),
+    Mutation("nobody is woken", "if holder and holder.offered and holder.fence ~= fence_before then", "if false then"),
+    Mutation("everybody is woken again", "if holder and holder.offered and holder.fence ~= fence_before then",
+             "if holder and holder.offered then"),
+    Mutation("an unheard offer is not told again", "if holder and holder.offered and holder.client == me",
+             "if false and holder.client == me"),
+    Mutation("silent clients keep their places", "if #fallen > 0 then", "if false then"),
+    Mutation("whoever asks is taken for silent", "if client ~= me then", "if true then"),
+    Mutation("waiting is no sign of life", "    marked = true\n  elseif place then", "  elseif place then"),
+    Mutation("a mark marks nothing", "marked = true\ncommit()", "commit()"),
+    Mutation("the impatient are kept in the queue", "    leave_queue(token)\n    place = nil", "    place = nil"),
+    Mutation("everybody joins the queue", "if ARGV[8] == '1' then", "if true then"),
+    Mutation("undo leaves the place in the queue", "if waiting > 0 then leave_queue(token) end", ""),
+    Mutation("undo leaves the lease", "if holder and holder.token == token then\n  holder = nil",
+             "if false then\n  holder = nil"),
+    Mutation("undo makes no tomb", "if not tomb(token) then entomb(token, TOMB_US, 'undone', '') end", ""),
+    Mutation("undo forgets why it ended before", "if not tomb(token) then entomb", "if true then entomb"),
+    Mutation("break does not raise the fence", "holder = nil\nnext_fence()", "holder = nil"),
+    Mutation("break hits whoever holds", "if not holder or int(holder.fence) ~= ARGV[5] then", "if not holder then"),
+    Mutation("break does not say why", "'broken', ARGV[6])", "'broken', '')"),
+    Mutation("the record stays for ever", "redis.call('PEXPIRE', base, keep_ms)", ""),
+    Mutation("the queue stays for ever", "for _, key in ipairs({ queue, seats, marks }) do",
+             "for _, key in ipairs({}) do"),
+    Mutation("show shows what has lapsed", "settle()\nread_queue()", "read_queue()"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_a_mistake_in_a_script_is_noticed(one_server, mutation):
+    """A comparison is worth what it catches: each of these mistakes would be one line in a review."""
+    assert any(mutation.line in script.text for script in SCRIPTS.values()), "the line is no longer there"
+    twin = Twin(one_server.url, mutation)
+
+    def differs(program):
+        try:
+            twin.run(program)
+        except (Difference, ReplyError):  # a script that fails is noticed too
+            return True
+        return False
+
+    quick = settings(
+        max_examples=2000, database=None, derandomize=True, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck), deadline=None,
+    )  # fmt: skip
+    try:
+        hypothesis.find(PROGRAMS, differs, settings=quick)
+    finally:
+        twin.close()

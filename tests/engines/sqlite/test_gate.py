@@ -1,0 +1,159 @@
+"""The gate: one writer at a time among processes, in turn, and what happens when the one inside does not move."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from holdfast.errors import Unavailable
+from holdfast.testing import eventually
+
+INSIDE = "sqlite.before-commit"
+
+
+@pytest.fixture
+def freeze_inside(child, holdfast_pauses):
+    """A child frozen by a real signal while it has the gate; nothing but that signal keeps it there."""
+
+    def freeze():
+        one = child()
+        one.ask("acquire", name="its own")
+        holdfast_pauses.arm(INSIDE)
+        one.order("acquire", name="another of its own")
+        assert holdfast_pauses.wait_reached(INSIDE) == one.pid
+        one.worker.freeze()
+        holdfast_pauses.disarm(INSIDE)
+        holdfast_pauses.go(INSIDE)
+        return one
+
+    return freeze
+
+
+def test_a_process_frozen_inside_the_gate_is_named_within_the_bound(freeze_inside, connect):
+    """A hang tells nobody what to do; the pid does. And when the process moves, everything goes on."""
+    client = connect()
+    mine = client.lock("mine").acquire()
+    frozen = freeze_inside()
+
+    began = time.monotonic()
+    with pytest.raises(Unavailable) as caught:
+        client.lock("other").acquire()
+    seconds = time.monotonic() - began
+    frozen.worker.thaw()
+
+    assert caught.value.reason == "stalled"
+    assert f"process {frozen.pid} " in caught.value.detail
+    assert 4.5 <= seconds <= 7
+    assert frozen.answer()["fence"] > 0
+    assert client.lock("another of its own").try_acquire() is None
+    mine.release()
+    client.lock("other").acquire(timeout=1).release()
+
+
+@pytest.mark.acceptance("A0-12")
+def test_a_loss_is_told_in_time_though_the_gate_does_not_move(freeze_inside, connect):
+    """The deadline stands on the holder's own clock: an engine that hangs must not keep the bad news."""
+    told = []
+    client = connect()
+    lease = client.lock("x", ttl=1.5, on_loss=lambda _: told.append(time.monotonic())).acquire()
+
+    def ask():
+        """Somebody else of this process stands before the gate, too, as long as one may."""
+        with contextlib.suppress(Unavailable):
+            client.show("y")
+
+    frozen = freeze_inside()
+    trusted_until = time.monotonic() + lease.remaining()
+    others = [threading.Thread(target=ask) for _ in range(3)]
+    for other in others:
+        other.start()
+    eventually(lambda: told, timeout=4)
+    frozen.worker.thaw()
+    for other in others:
+        other.join()
+
+    assert told[0] - trusted_until < 0.5
+    assert len(told) == 1
+    assert lease.lost.reason == "expired"
+
+
+def test_one_stalled_caller_does_not_stretch_the_bound_of_the_next(freeze_inside, connect):
+    """Threads of one process queue for the gate together: each gets its answer in its own five seconds."""
+    client = connect()
+    client.lock("mine").acquire().release()
+    frozen = freeze_inside()
+    seconds = []
+
+    def ask():
+        began = time.monotonic()
+        with pytest.raises(Unavailable):
+            client.lock("y").acquire()
+        seconds.append(time.monotonic() - began)
+
+    others = [threading.Thread(target=ask) for _ in range(3)]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join()
+    frozen.worker.thaw()
+
+    assert len(seconds) == 3
+    assert max(seconds) <= 7
+
+
+def test_writers_of_many_processes_get_even_shares(start, url):
+    """SQLite alone lets writers poll, and some starve; the kernel's queue does not."""
+    workers = [start("hurry", url=url, name=f"name {number}", seconds=2.0) for number in range(8)]
+    for worker in workers:
+        worker.wait_ready()
+
+    begin = time.monotonic() + 0.2
+    for worker in workers:
+        worker.tell(str(begin))
+    answers = [json.loads(worker.read_line()) for worker in workers]
+
+    counts = [answer["count"] for answer in answers]
+    assert min(counts) > 50
+    assert max(counts) / min(counts) < 1.5
+    assert max(answer["worst"] for answer in answers) < 0.5
+
+
+@pytest.mark.acceptance("G-4")
+def test_a_forked_child_that_lives_on_keeps_nothing_of_its_dead_parent(child, connect, holdfast_pauses):
+    """Locks that a child inherits would keep a dead holder's leases, and the gate, for as long as the child lives."""
+    parent = child()
+    parent.ask("acquire", name="x", ttl=30)
+    grandchild = parent.ask("fork")["pid"]
+    holdfast_pauses.arm(INSIDE)
+    parent.order("acquire", name="y")
+    holdfast_pauses.wait_reached(INSIDE)
+    holdfast_pauses.disarm(INSIDE)
+    client = connect()
+
+    os.kill(parent.pid, signal.SIGKILL)
+    eventually(lambda: not parent.worker.alive)
+    began = time.monotonic()
+    client.lock("x").acquire(timeout=1).release()
+    client.lock("y").acquire(timeout=1).release()
+
+    assert time.monotonic() - began < 1
+    os.kill(grandchild, 0)
+
+
+def test_a_new_gate_beside_an_old_one_does_not_break_exclusion(path, child, connect):
+    """Somebody may sweep away files that look like leftovers; SQLite's own lock still stands behind the gate."""
+    client = connect()
+    mine = client.lock("x").acquire()
+    path.with_name("hf.db.gate").unlink()
+
+    other = child()
+
+    assert other.ask("acquire", name="x", timeout=0)["error"] == "NotAcquired"
+    mine.release()
+    assert other.ask("acquire", name="x", timeout=1)["fence"] > mine.fence

@@ -1,0 +1,244 @@
+"""Who is dead, who only sleeps, and how soon the next one is served."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import holdfast
+from holdfast.testing import eventually
+
+
+def waiting(client, name):
+    return len(client.show(name).waiters)
+
+
+def seconds_to_get(client, name, **options):
+    began = time.monotonic()
+    client.lock(name).acquire(**options).release()
+    return time.monotonic() - began
+
+
+@pytest.mark.acceptance("G-4", "C-24")
+def test_a_dead_owner_is_replaced_at_once(child, connect):
+    """The kernel knows of a death before any ttl does."""
+    client = connect()
+    client.lock("other").acquire().release()
+    owner = child()
+    fence = owner.ask("acquire", name="x", ttl=30)["fence"]
+
+    owner.worker.kill()
+    began = time.monotonic()
+    heir = client.lock("x").acquire(timeout=0)
+
+    assert heir.fence > fence
+    assert time.monotonic() - began < 1
+    heir.release()
+
+
+@pytest.mark.acceptance("G-4", "G-5")
+def test_a_waiter_is_served_within_a_second_of_its_holders_death(child, connect):
+    """A dead process rings nobody, so the waiters have to look."""
+    client = connect()
+    seconds = []
+    for _ in range(3):
+        owner, heir = child(), child()
+        owner.ask("acquire", name="x", ttl=30)
+        heir.order("acquire", name="x", ttl=30)
+        eventually(lambda: waiting(client, "x") == 1)
+        time.sleep(0.1)
+        owner.worker.kill()
+        began = time.monotonic()
+        assert heir.answer()["fence"]
+        seconds.append(time.monotonic() - began)
+        heir.worker.kill()
+
+    assert max(seconds) < 1
+
+
+@pytest.mark.acceptance("G-4")
+def test_a_frozen_owner_keeps_its_lease_for_its_ttl_and_no_longer(child, connect):
+    """It may wake at any moment before that; after that, nobody waits for it."""
+    client = connect()
+    owner = child()
+    owner.ask("acquire", name="x", ttl=2)
+
+    owner.worker.freeze()
+    frozen = time.monotonic()
+    early = client.lock("x").try_acquire()
+    heir = client.lock("x").acquire(timeout=5)
+    seconds = time.monotonic() - frozen
+    owner.worker.thaw()
+
+    assert early is None
+    assert 1.0 < seconds < 2.5
+    lost = owner.ask("check", name="x")
+    assert lost["error"] == "LeaseLost"
+    heir.check()
+    heir.release()
+
+
+def test_closing_one_of_two_clients_leaves_the_leases_of_the_other(url, child, connect):
+    """Closing a second descriptor of a file drops every lock of the process on it: this must never happen."""
+    staying = connect()
+    lease = staying.lock("x", ttl=30).acquire()
+    leaving = holdfast.connect(url)
+    leaving.lock("y").acquire().release()
+    thief = child()
+
+    leaving.close()
+
+    assert thief.ask("acquire", name="x", timeout=0)["error"] == "NotAcquired"
+    lease.check()
+    lease.release()
+    assert thief.ask("acquire", name="x", timeout=1)["fence"] > lease.fence
+
+
+def test_a_client_closed_with_a_lease_in_use_lets_it_lapse(child, connect):
+    """Its work may still run: nobody else gets the name before the ttl has passed."""
+    client = connect()
+    lease = client.lock("x", ttl=1.2).acquire()
+    other = child()
+    client.close(timeout=0)
+    closed = time.monotonic()
+
+    early = other.ask("acquire", name="x", timeout=0)
+    late = other.ask("acquire", name="x", timeout=5)
+
+    assert early["error"] == "NotAcquired"
+    assert late["fence"] > lease.fence
+    assert 0.5 < time.monotonic() - closed < 2.5
+
+
+@pytest.mark.acceptance("G-5")
+def test_fifty_dead_waiters_ahead_cost_nothing(child, connect):
+    """They all fall together, with the process that they belonged to."""
+    client = connect()
+    lease = client.lock("x", ttl=30).acquire()
+    crowd, live = child(), child()
+    crowd.ask("wait", name="x", count=50)
+    eventually(lambda: waiting(client, "x") == 50)
+    live.order("acquire", name="x")
+    eventually(lambda: waiting(client, "x") == 51)
+
+    crowd.worker.kill()
+    lease.release()
+    released = time.monotonic()
+
+    assert live.answer()["fence"] > lease.fence
+    assert time.monotonic() - released < 1
+
+
+@pytest.mark.acceptance("G-5")
+def test_a_frozen_waiter_ahead_costs_at_most_its_mark_and_two_seconds(child, connect):
+    """It may still wake, so it gets its chance; then the turn passes on."""
+    client = connect()
+    lease = client.lock("x", ttl=30).acquire()
+    frozen, live = child(), child()
+    frozen.ask("wait", name="x", count=10)
+    eventually(lambda: waiting(client, "x") == 10)
+    live.order("acquire", name="x")
+    eventually(lambda: waiting(client, "x") == 11)
+
+    frozen.worker.freeze()
+    lease.release()
+    released = time.monotonic()
+
+    assert live.answer()["fence"] > lease.fence
+    assert time.monotonic() - released < 7
+    frozen.worker.thaw()
+
+
+@pytest.mark.acceptance("G-5", "C-16")
+@pytest.mark.parametrize("phase", [0.1, 0.45, 0.8])
+def test_a_waiter_whose_rings_are_lost_is_served_all_the_same(child, connect, path, phase):
+    """Notifications make things faster, nothing else: with the pipe gone it costs two seconds, not the ttl."""
+    client = connect()
+    lease = client.lock("x", ttl=30).acquire()
+    deaf = child()
+    deaf.order("acquire", name="x", ttl=30)
+    eventually(lambda: waiting(client, "x") == 1)
+    pipe = eventually(lambda: next(path.parent.glob("hf.db.wake.*"), None))
+    time.sleep(0.1)
+    pipe.unlink()
+    time.sleep(phase)
+
+    lease.release()
+    released = time.monotonic()
+
+    assert deaf.answer()["fence"] > lease.fence
+    assert time.monotonic() - released < 2
+
+
+def test_a_waiter_that_can_have_no_pipe_is_served_all_the_same(child, connect, path):
+    """A filesystem without named pipes, or without a free inode, makes waiting slower and does not make it fail."""
+    client = connect()
+    lease = client.lock("x", ttl=30).acquire()
+    for session in range(1, 10):
+        path.with_name(f"hf.db.wake.{session}").mkdir()
+    deaf = child()
+    deaf.order("acquire", name="x", ttl=30)
+    eventually(lambda: waiting(client, "x") == 1)
+    time.sleep(0.3)
+
+    lease.release()
+    released = time.monotonic()
+
+    assert deaf.answer()["fence"] > lease.fence
+    assert time.monotonic() - released < 2
+
+
+def test_a_ring_between_processes_takes_milliseconds(child, connect):
+    """Without it, waiting would be polling."""
+    client = connect()
+    other = child()
+    seconds = []
+    for _ in range(10):
+        lease = client.lock("x").acquire(timeout=1)
+        other.order("acquire", name="x")
+        eventually(lambda: waiting(client, "x") == 1)
+        time.sleep(0.02)
+        lease.release()
+        released = time.monotonic()
+        other.answer()
+        seconds.append(time.monotonic() - released)
+        other.ask("release", name="x")
+
+    assert sorted(seconds)[5] < 0.05
+
+
+def test_leftovers_of_dead_sessions_are_cleared_away(child, connect, path):
+    """Whoever dies cannot clean up; the next one to come does."""
+    client = connect()
+    lease = client.lock("x").acquire()
+    dead = child()
+    dead.ask("wait", name="x")
+    pipe = eventually(lambda: next(path.parent.glob("hf.db.wake.*"), None))
+    dead.worker.kill()
+
+    connect().lock("y").acquire().release()
+
+    assert not pipe.exists()
+    lease.release()
+    sessions = "SELECT count(*) FROM session"
+    database = client._client.engine.store.database
+    assert database.transact(lambda link: link.execute(sessions).fetchone()[0]) == 2
+
+
+@pytest.mark.acceptance("G-10")
+def test_a_client_that_closed_well_leaves_no_pipe_and_no_session(child, connect, path):
+    """Only the database with its fences, the gate and the live file stay."""
+    client = connect()
+    lease = client.lock("x").acquire()
+    other = child()
+    other.order("acquire", name="x")
+    eventually(lambda: waiting(client, "x") == 1)
+    lease.release()
+    other.answer()
+    other.ask("release", name="x")
+
+    assert other.ask("close") == {"left": []}
+    client.close()
+
+    assert sorted(file.name for file in path.parent.glob("hf.db*")) == ["hf.db", "hf.db.gate", "hf.db.live"]

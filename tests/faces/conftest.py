@@ -1,0 +1,72 @@
+"""Both engines that live in this process or on this host, and clients of them that are closed at the end."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+
+import pytest
+
+import holdfast
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def url(request, tmp_path):
+    """An engine of this test's own."""
+    return f"sqlite://{tmp_path}/hf.db" if request.param == "sqlite" else f"memory://faces-{next(_numbers)}"
+
+
+@pytest.fixture
+def sqlite_url(tmp_path):
+    return f"sqlite://{tmp_path}/hf.db"
+
+
+@pytest.fixture
+def connect(url):
+    """Clients of the blocking face."""
+    clients = []
+
+    def connect(**options):
+        clients.append(holdfast.connect(url, **options))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.close(timeout=0)
+
+
+class Prober:
+    """Another client, on a thread of its own: what it gets in time, nobody else holds or blocks."""
+
+    def __init__(self, url):
+        self._url = url
+
+    def seconds_to_get(self, name, patience=3.0):
+        """How long it takes somebody else to get the name; raises what they would see."""
+        answers = []
+
+        def ask():
+            try:
+                began = time.monotonic()
+                with holdfast.connect(self._url) as client:
+                    client.lock(name).acquire(timeout=patience).release()
+                answers.append(time.monotonic() - began)
+            except holdfast.HoldfastError as error:
+                answers.append(error)
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(patience + 3)
+        if not answers:
+            raise AssertionError(f"somebody else is blocked on {name!r}")
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers[0]
+
+
+@pytest.fixture
+def prober(url):
+    return Prober(url)

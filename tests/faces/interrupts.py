@@ -1,0 +1,72 @@
+"""Raising an interrupt at one chosen line of the library.
+
+A signal handler runs between two bytecodes, but not between any two: CPython looks for signals when a function begins,
+after a call, and when a loop turns. So one place that a tracer sees is left out: the second visit to the line of a
+`with` statement, where the block has ended and its `__exit__` is about to be called. No signal can strike there.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+from pathlib import Path
+
+import holdfast
+
+SOURCE = str(Path(holdfast.__file__).parent)
+
+
+class Interrupt(KeyboardInterrupt):
+    """The one that a test raised."""
+
+
+class InterruptAt:
+    """Raise `Interrupt` in this thread at the n-th line of the library that is run in the block."""
+
+    def __init__(self, number, skip=()):
+        self._left = number
+        self._skip = frozenset(skip)
+        self._before = {}
+        self.where = None
+
+    def __enter__(self):
+        self._outer = sys.gettrace()
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_):
+        sys.settrace(self._outer)
+
+    def _trace(self, frame, event, _arg):
+        code = frame.f_code
+        if not code.co_filename.startswith(SOURCE) or self.where:
+            return None
+        if event == "line":
+            before, self._before[frame] = self._before.get(frame), frame.f_lineno
+            first_of_skipped = before is None and code.co_qualname in self._skip
+            if not first_of_skipped and not leaves_a_with(code.co_filename, before, frame.f_lineno):
+                self._left -= 1
+                if self._left < 0:
+                    self.where = f"{code.co_filename.removeprefix(SOURCE)}:{frame.f_lineno} {code.co_qualname}"
+                    self._before.clear()
+                    raise Interrupt(self.where)
+        elif event == "return":
+            self._before.pop(frame, None)
+        return self._trace
+
+
+@functools.cache
+def blocks(filename):
+    """The `with` statements of a file: the line where each begins, and the lines of its block."""
+    tree = ast.parse(Path(filename).read_text(encoding="utf-8"))
+    return [
+        (node.lineno, node.body[0].lineno, node.body[-1].end_lineno)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.With | ast.AsyncWith)
+    ]
+
+
+@functools.cache
+def leaves_a_with(filename, before, line):
+    return before is not None and any(line == begins and first <= before <= last for begins, first, last in blocks(filename))

@@ -1,0 +1,315 @@
+"""An interrupt may come between any two lines: then the caller has the lease, or nobody does.
+
+Every test runs an operation again and again, with a `KeyboardInterrupt` at its first line, its second, and so on, until
+it gets through. Afterwards somebody else must get the name at once, long before the ttl, and the client must be usable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import threading
+import time
+import warnings
+
+import pytest
+from interrupts import Interrupt, InterruptAt
+
+import holdfast
+from holdfast.testing import eventually
+
+TTL = 30
+AT_ONCE = 2.0
+
+
+@pytest.fixture
+def client(connect):
+    return connect()
+
+
+@pytest.fixture
+def settled(client, prober):
+    """Check that nothing is left behind: not a lease, not a place in a queue, not the engine's own lock."""
+
+    def settled(where):
+        keeper = client._client.keeper
+        try:
+            eventually(keeper.idle, AT_ONCE)
+            assert prober.seconds_to_get("x", AT_ONCE) < AT_ONCE
+            assert client.show("x").waiters == ()
+            assert keeper._waiting == {}
+            assert client._client.form._ears.board._bells == {}
+            client.lock("x").acquire(timeout=AT_ONCE).release()
+        except (AssertionError, TimeoutError, holdfast.HoldfastError) as error:
+            raise AssertionError(f"after an interrupt at {where}: {error!r}") from error
+
+    return settled
+
+
+def at_every_line(operation, settled, *, skip=(), atleast):
+    """Run the operation with an interrupt at each of its lines; true at the end if it got through."""
+    number = 0
+    while True:
+        with contextlib.suppress(Interrupt), InterruptAt(number, skip) as interrupt:
+            operation()
+        settled(interrupt.where)
+        if interrupt.where is None:
+            break
+        number += 1
+    assert number >= atleast
+
+
+def test_an_interrupt_in_acquire_leaves_nothing_that_nobody_owns(client, settled):
+    """Whoever never got the lease cannot give it back; so the library must."""
+
+    def operation():
+        lease = None
+        try:
+            lease = client.lock("x", ttl=TTL).acquire()
+        finally:
+            if lease is not None:
+                tracing_off_release(lease)
+
+    at_every_line(operation, settled, atleast=50)
+
+
+def tracing_off_release(lease):
+    """Give it back without being interrupted."""
+    import sys
+
+    sys.settrace(None)
+    lease.release()
+
+
+def test_an_interrupt_in_a_contended_acquire_leaves_no_place_in_the_queue(client, connect, settled):
+    """A waiter that has gone would be offered the lease, and everybody behind it would wait for nothing."""
+    holder = connect()
+    number = 0
+    while True:
+        lease = holder.lock("x", ttl=TTL).acquire(timeout=AT_ONCE)
+        with contextlib.suppress(Interrupt, holdfast.NotAcquired), InterruptAt(number) as interrupt:
+            client.lock("x", ttl=TTL).acquire(timeout=0.003)
+        lease.release()
+        settled(interrupt.where)
+        if interrupt.where is None:
+            break
+        number += 1
+    assert number > 80
+
+
+def test_an_interrupt_while_the_lease_is_handed_over_leaves_it_to_the_next(client, url, connect, settled):
+    """Between the holder's release and the waiter's return there is a moment in which the lease is an offer."""
+    holder, released = connect(), threading.Event()
+    waiting = connect_observed(url, released)
+    number = 0
+    while True:
+        lease = holder.lock("x", ttl=TTL).acquire(timeout=AT_ONCE)
+        released.clear()
+        helper = threading.Thread(target=lambda lease=lease: (released.wait(AT_ONCE), lease.release()))
+        helper.start()
+        got = None
+        with contextlib.suppress(Interrupt), InterruptAt(number) as interrupt:
+            got = waiting.lock("x", ttl=TTL).acquire(timeout=AT_ONCE)
+        released.set()
+        helper.join()
+        if got is not None:
+            got.release()
+        settled(interrupt.where)
+        if interrupt.where is None:
+            break
+        number += 1
+    assert number > 80
+    eventually(waiting._client.keeper.idle)
+    assert waiting.close(timeout=0) == ()
+
+
+def connect_observed(url, waited):
+    """A client that says when it stands in the queue."""
+    return holdfast.connect(url, observer=lambda event: waited.set() if event.kind == "waited" else None)
+
+
+def test_an_interrupt_in_release_leaves_a_lease_that_can_still_be_released(client, settled):
+    """It was given back, or it can be: said again, the second is no more than true."""
+    number = 0
+    while True:
+        lease = client.lock("x", ttl=TTL).acquire(timeout=AT_ONCE)
+        with contextlib.suppress(Interrupt), InterruptAt(number) as interrupt:
+            lease.release()
+        lease.release()
+        settled(interrupt.where)
+        if interrupt.where is None:
+            break
+        number += 1
+    assert number > 30
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_an_interrupt_anywhere_in_a_block_ends_the_block(client, settled, reentrant):
+    """Entering, inside, leaving: whatever was interrupted, the name is free afterwards and the lock can be used."""
+    lock = client.lock("x", ttl=TTL, timeout=AT_ONCE, reentrant=reentrant)
+
+    def operation():
+        with lock:
+            pass
+
+    # The one line that no library can guard is shown by the test below.
+    at_every_line(operation, settled, skip=["Lock.__exit__"], atleast=100)
+    assert lock._entered == {}
+
+
+def test_an_interrupt_before_the_first_line_of_the_exit_leaves_the_lease_to_its_ttl(connect, prober):
+    """Python calls `__exit__` and looks for signals before its first line runs: there nothing can be done but to tell.
+
+    The lock object goes with the block, and the dropped lease is no longer renewed.
+    """
+    client = connect()
+
+    def interrupted():
+        with client.lock("x", ttl=1) as lease:
+            assert lease.fence
+            del lease
+            interrupt.__enter__()
+
+    interrupt = InterruptAt(0)
+    with pytest.warns(ResourceWarning, match="dropped without a release"):
+        try:
+            interrupted()
+        except Interrupt as error:
+            error.__traceback__ = None
+        finally:
+            interrupt.__exit__()
+
+    assert "Lock.__exit__" in interrupt.where
+    assert prober.seconds_to_get("x", 3) < 1.5
+
+
+def test_an_interrupt_in_close_can_be_followed_by_another_close(url, prober):
+    """A program that is interrupted while it ends wants to end."""
+    number = 0
+    while True:
+        client = holdfast.connect(url)
+        client.lock("x", ttl=TTL).acquire().release()
+        with contextlib.suppress(Interrupt), InterruptAt(number) as interrupt:
+            client.close(timeout=1)
+        assert client.close(timeout=1) == (), interrupt.where
+        assert prober.seconds_to_get("x", AT_ONCE) < AT_ONCE, interrupt.where
+        with pytest.raises(holdfast.Closed):
+            client.lock("x").acquire()
+        if interrupt.where is None:
+            break
+        number += 1
+    assert number > 30
+
+
+def test_real_signals_at_random_moments_leave_nothing_behind(client, settled):
+    """What a tracer cannot reach, a real signal may: inside calls of the standard library, between two bytecodes."""
+    dice = random.Random(7)
+    lock = client.lock("x", ttl=TTL, timeout=AT_ONCE)
+    with lock:
+        pass
+    began = time.perf_counter()
+    for _ in range(20):
+        with lock:
+            pass
+    typical = (time.perf_counter() - began) / 20
+
+    def strike(*_):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, strike)
+    struck = 0
+    try:
+        for _ in range(300):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, dice.uniform(1e-6, typical * 1.5))
+                with lock:
+                    pass
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Interrupt:
+                struck += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            settled("a random moment")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    assert struck > 30
+
+
+def test_a_signal_handler_may_release_a_lease_in_the_middle_of_another_command(sqlite_url):
+    """A program that ends on SIGTERM gives back what it holds, whatever it was just doing: it must not hang."""
+    client = holdfast.connect(sqlite_url)
+    leases = [client.lock("mine", ttl=TTL).acquire()]
+
+    def release(*_):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        leases.pop().release()
+
+    from holdfast import pauses
+
+    before = signal.signal(signal.SIGALRM, release)
+    pauses.arm("sqlite.before-commit", lambda: leases and threading.current_thread() is threading.main_thread() and signal.raise_signal(signal.SIGALRM))
+    try:
+        other = client.lock("other", ttl=TTL).acquire(timeout=5)
+    finally:
+        pauses.disarm_all()
+        signal.signal(signal.SIGALRM, before)
+
+    other.release()
+    eventually(lambda: client.show("mine").owner is None, 5)
+    assert client.close(timeout=5) == ()
+
+
+def test_an_interrupted_wait_for_the_gate_leaves_nobody_in_its_queue(sqlite_url, tmp_path, holdfast_workers, monkeypatch):
+    """The kernel's queue cannot be left: a thread stands there, and gives the gate back if its caller has gone."""
+    monkeypatch.setattr("holdfast.engines.sqlite.lockfile._TRIES", 1)
+    client = holdfast.connect(sqlite_url)
+    client.lock("y").acquire().release()
+    holder = holdfast_workers.start(f"{__file__}:hold_the_gate", path=f"{tmp_path}/hf.db.gate").wait_ready()
+    number = 0
+    while True:
+        holder.tell("take")
+        assert holder.read_line() == "taken"
+        threading.Timer(0.005, holder.tell, ["give"]).start()
+        with contextlib.suppress(Interrupt), InterruptAt(number) as interrupt:
+            client.show("y")
+        assert holder.read_line() == "given"
+        holder.tell("take")
+        assert holder.read_line(timeout=2) == "taken", interrupt.where
+        holder.tell("give")
+        assert holder.read_line() == "given"
+        if interrupt.where is None:
+            break
+        number += 1
+    client.close()
+
+    assert number > 30
+
+
+def hold_the_gate(path):
+    """A child that has the gate when told to."""
+    import fcntl
+
+    from holdfast.testing import read_line, ready, tell
+
+    with open(path, "r+b") as file:
+        ready()
+        while True:
+            try:
+                take = read_line() == "take"
+            except EOFError:
+                return
+            fcntl.lockf(file, fcntl.LOCK_EX if take else fcntl.LOCK_UN, 1, 0)
+            tell("taken" if take else "given")
+
+
+def test_warnings_of_dropped_leases_are_the_only_ones(client):
+    """Every interrupted acquire above ends in silence: nobody dropped anything."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number in range(0, 120, 7):
+            with contextlib.suppress(Interrupt), InterruptAt(number):
+                client.lock("x", ttl=TTL).acquire(timeout=AT_ONCE).release()
+            eventually(client._client.keeper.idle, AT_ONCE)
+            client.lock("x").acquire(timeout=AT_ONCE).release()

@@ -1,0 +1,121 @@
+"""The two faces are one library: the same names and shapes, awaited or not."""
+
+from __future__ import annotations
+
+import inspect
+import types
+
+import pytest
+
+import holdfast
+from holdfast import aio, blocking
+
+CLASSES = ["Holdfast", "Leader", "Lease", "Lock", "Signal", "Term"]
+# What the two languages of Python call differently.
+AWAITED = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
+# A word to something that runs here; there is nothing to wait for.
+NOTHING_TO_AWAIT = {"check", "is_set", "leader", "lock", "promise", "remaining", "resign"}
+
+
+def public(module):
+    """The public names that the module itself defines."""
+    return {name for name, thing in vars(module).items() if not name.startswith("_") and home(thing) == module.__name__}
+
+
+def home(thing):
+    return getattr(thing, "__module__", None)
+
+
+def members(kind):
+    """Public attributes, and the special methods that a face defines itself, under their blocking names."""
+    found = {}
+    for name, thing in inspect.getmembers_static(kind):
+        special = name.startswith("__") and home(thing) in {blocking.__name__, aio.__name__}
+        if (special and callable(thing) and name not in {"__init__", "__class__"}) or not name.startswith("_"):
+            found[AWAITED.get(name, name)] = thing
+    return found
+
+
+def shape(function):
+    """Names, kinds and defaults of the parameters: what a caller has to know."""
+    parameters = inspect.signature(function).parameters.values()
+    return [(parameter.name, parameter.kind, parameter.default) for parameter in parameters]
+
+
+def suspends(function):
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def test_both_faces_have_the_same_public_names():
+    """Whoever knows one knows the other."""
+    assert public(blocking) - {"P", "R"} == public(aio) - {"P", "R"} == {*CLASSES, "connect"}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_classes_of_both_faces_have_the_same_members(name):
+    """A method that one face lacks is a feature that nobody finds."""
+    one, other = members(getattr(blocking, name)), members(getattr(aio, name))
+
+    assert one.keys() == other.keys()
+    assert [key for key in one if isinstance(one[key], property) != isinstance(other[key], property)] == []
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_methods_of_both_faces_have_the_same_parameters(name):
+    """Names, order, kinds and defaults: hand-mirrored twins drift in exactly these."""
+    one, other = members(getattr(blocking, name)), members(getattr(aio, name))
+    functions = [key for key in one if isinstance(one[key], types.FunctionType)]
+
+    assert {key: shape(one[key]) for key in functions} == {key: shape(other[key]) for key in functions}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_being_awaited_is_the_only_difference(name):
+    """Nothing of the blocking face suspends; of the other, everything that may take time does."""
+    one, other = members(getattr(blocking, name)), members(getattr(aio, name))
+    functions = {key for key in one if isinstance(one[key], types.FunctionType)}
+    shared = {key for key in functions if one[key] is other[key]}
+    local = {key for key in functions if key.startswith("__") and key not in AWAITED.values()}
+
+    assert [key for key in functions if suspends(one[key])] == []
+    assert {key for key in functions if not suspends(other[key])} - shared - local <= NOTHING_TO_AWAIT
+    assert {key for key in functions if suspends(other[key])} & NOTHING_TO_AWAIT == set()
+
+
+def test_connect_has_the_same_parameters_in_both_faces():
+    """One word, `await`, turns one program into the other."""
+    assert shape(blocking.connect) == shape(aio.connect)
+    assert inspect.iscoroutinefunction(aio.connect)
+    assert not inspect.iscoroutinefunction(blocking.connect)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_public_member_says_what_it_is(name):
+    """`help()` is the first page that many people read."""
+    silent = [
+        f"{face.__name__}.{name}.{key}"
+        for face in (blocking, aio)
+        for key, thing in members(getattr(face, name)).items()
+        if not key.startswith("__") and key not in {"name", "candidate"} and not inspect.getdoc(thing)
+    ]
+
+    assert [key for key in silent if not key.endswith((".token", ".is_set"))] == []
+
+
+def test_the_package_offers_what_it_lists():
+    """Every listed name exists, is listed once and in order; the faces' own names are among them."""
+    assert sorted(set(holdfast.__all__)) == holdfast.__all__
+    assert [name for name in holdfast.__all__ if not hasattr(holdfast, name)] == []
+    assert {*CLASSES, "connect"} <= set(holdfast.__all__)
+    assert all(getattr(holdfast, name) is getattr(blocking, name) for name in (*CLASSES, "connect"))
+
+
+def test_every_error_of_the_table_can_be_imported_from_the_package():
+    """`except holdfast.LeaseLost` must not need a second import."""
+    errors = {
+        name
+        for name, thing in inspect.getmembers(holdfast.errors, inspect.isclass)
+        if issubclass(thing, holdfast.HoldfastError)
+    }
+
+    assert errors - set(holdfast.__all__) <= {"ReplyLost"}
