@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
 from holdfast.clock import Clock, Seconds
@@ -17,7 +16,7 @@ from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
 from holdfast.core import inspection, leader, lifecycle
 from holdfast.core.lease import LeaseBase, SignalBase
-from holdfast.core.lock import TTL_S, UNSET, LockBase, Unset, naming
+from holdfast.core.lock import TTL_S, UNSET, LockBase, Unset, is_coroutine_function, naming
 from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
 
 if TYPE_CHECKING:
@@ -68,7 +67,10 @@ class Lease(LeaseBase):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        await lifecycle.leave(self, error)
+        try:
+            await lifecycle.leave(self, error)
+        finally:
+            lifecycle.end(self)
         return False
 
 
@@ -79,9 +81,13 @@ class Lock(LockBase):
         """Like `blocking.Lock.acquire`, awaited."""
         patience_ns = self._patience(timeout)
         lease = Lease(*self._fields())
-        with lifecycle.Handing(lease):
+        try:
             await lifecycle.acquire(lease, patience_ns)
-            return lease
+            lease._owned = True
+            return lease  # noqa: TRY300 - an interrupt may strike even here
+        except BaseException:
+            lifecycle.undo(lease)
+            raise
 
     async def try_acquire(self) -> Lease | None:
         """Like `blocking.Lock.try_acquire`, awaited."""
@@ -92,32 +98,41 @@ class Lock(LockBase):
 
     async def __aenter__(self) -> Lease:
         who = asyncio.current_task()
-        lease = self._inside(who)
-        if lease is not None:
-            self._enter(who, lease)
-            return cast("Lease", lease)
-        lease = Lease(*self._fields())
+        depth, lease = self._depth(who), cast("Lease | None", self._inside(who))
+        fresh = lease is None
+        lease = lease or Lease(*self._fields())
         try:
-            with lifecycle.Handing(lease):
+            if fresh:
                 await lifecycle.acquire(lease, self._patience_ns)
-                self._enter(who, lease)
+            self._enter(who, lease)
+            if fresh:
                 _cancel_on_loss(lease, self._on_loss)
-                return lease
+            lease._owned = True
+            return lease  # noqa: TRY300 - as above
         except BaseException:
-            self._never_entered(who, lease)
+            self._back_to(who, depth)
+            if fresh:
+                lifecycle.undo(lease)
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        lease = self._leave(asyncio.current_task())
-        if lease is not None:
-            await lifecycle.leave(lease, _settled(lease, error))
+        block = None
+        try:
+            try:
+                block = self._leaving(asyncio.current_task())
+                if block.lease is not None:
+                    await lifecycle.leave(block.lease, _settled(block.lease, error))
+            finally:
+                block = self._left(block, asyncio.current_task())
+        finally:
+            self._left(block, asyncio.current_task())
         return False
 
     def __call__(self, work: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         """Like `blocking.Lock.__call__`, for coroutine functions."""
-        if not inspect.iscoroutinefunction(work):
+        if not is_coroutine_function(work):
             raise InvalidConfig("function", work, "a plain function needs the lock of the blocking face")
         name = naming(self.name, work)
 
@@ -207,11 +222,16 @@ class Leader:
     async def __aenter__(self) -> Term:
         term = Term(*self._lock._fields())  # the leader is a shape around its lock
         term._candidacy = self._candidacy
-        with lifecycle.Handing(term):
+        try:
             await lifecycle.acquire(term, self._lock._patience_ns)
             self._candidacy.begin(term)
             _cancel_on_loss(term, self._lock._on_loss)
-            return term
+            term._owned = True
+            return term  # noqa: TRY300 - as above
+        except BaseException:
+            self._candidacy.never_began(term)
+            lifecycle.undo(term)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

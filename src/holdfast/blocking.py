@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
@@ -12,7 +11,7 @@ from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
 from holdfast.core import inspection, leader, lifecycle
 from holdfast.core.lease import LeaseBase, SignalBase
-from holdfast.core.lock import TTL_S, UNSET, LockBase, Unset, naming
+from holdfast.core.lock import TTL_S, UNSET, LockBase, Unset, is_coroutine_function, naming
 from holdfast.core.run import run
 from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
 
@@ -59,7 +58,10 @@ class Lease(LeaseBase):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        run(lifecycle.leave(self, error))
+        try:
+            run(lifecycle.leave(self, error))
+        finally:
+            lifecycle.end(self)
         return False
 
 
@@ -70,9 +72,13 @@ class Lock(LockBase):
         """Wait for the lease; `NotAcquired` when patience ends."""
         patience_ns = self._patience(timeout)
         lease = Lease(*self._fields())
-        with lifecycle.Handing(lease):
+        try:
             run(lifecycle.acquire(lease, patience_ns))
-            return lease
+            lease._owned = True
+            return lease  # noqa: TRY300 - an interrupt may strike even here
+        except BaseException:
+            lifecycle.undo(lease)
+            raise
 
     def try_acquire(self) -> Lease | None:
         """The lease now, or `None`: one decision, no waiting."""
@@ -83,31 +89,39 @@ class Lock(LockBase):
 
     def __enter__(self) -> Lease:
         who = threading.get_ident()
-        lease = self._inside(who)
-        if lease is not None:
-            self._enter(who, lease)
-            return cast("Lease", lease)
-        lease = Lease(*self._fields())
+        depth, lease = self._depth(who), cast("Lease | None", self._inside(who))
+        fresh = lease is None
+        lease = lease or Lease(*self._fields())
         try:
-            with lifecycle.Handing(lease):
+            if fresh:
                 run(lifecycle.acquire(lease, self._patience_ns))
-                self._enter(who, lease)
-                return lease
+            self._enter(who, lease)
+            lease._owned = True
+            return lease  # noqa: TRY300 - as above
         except BaseException:
-            self._never_entered(who, lease)
+            self._back_to(who, depth)
+            if fresh:
+                lifecycle.undo(lease)
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        lease = self._leave(threading.get_ident())
-        if lease is not None:
-            run(lifecycle.leave(lease, error))
+        block = None
+        try:
+            try:
+                block = self._leaving(threading.get_ident())
+                if block.lease is not None:
+                    run(lifecycle.leave(block.lease, error))
+            finally:
+                block = self._left(block, threading.get_ident())
+        finally:
+            self._left(block, threading.get_ident())
         return False
 
     def __call__(self, work: Callable[P, R]) -> Callable[P, R]:
         """Run a function under the lease; fields in braces are filled from its arguments."""
-        if inspect.iscoroutinefunction(work):
+        if is_coroutine_function(work):
             raise InvalidConfig("function", work, "a coroutine function needs the lock of holdfast.aio")
         name = naming(self.name, work)
 
@@ -197,10 +211,15 @@ class Leader:
     def __enter__(self) -> Term:
         term = Term(*self._lock._fields())  # the leader is a shape around its lock
         term._candidacy = self._candidacy
-        with lifecycle.Handing(term):
+        try:
             run(lifecycle.acquire(term, self._lock._patience_ns))
             self._candidacy.begin(term)
-            return term
+            term._owned = True
+            return term  # noqa: TRY300 - as above
+        except BaseException:
+            self._candidacy.never_began(term)
+            lifecycle.undo(term)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

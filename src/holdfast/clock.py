@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 import time
-from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from holdfast.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
-Seconds = float | int | timedelta
+Seconds: TypeAlias = "float | int | timedelta"
 
 NS = 1_000_000_000
 NS_PER_MS = 1_000_000
@@ -88,7 +88,7 @@ def timeout_ns(value: Seconds | None, *, setting: str = "timeout") -> int | None
 
 
 def _seconds(setting: str, value: Seconds) -> float:
-    if isinstance(value, timedelta):
+    if hasattr(value, "total_seconds"):
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidConfig(setting, value, "it must be a number of seconds or a timedelta")

@@ -1,16 +1,18 @@
 """The vocabulary of engines: frozen questions and answers.
 
+Named tuples, because they are quick to make and quick to import. What says nothing but its name carries that name, so
+that it is neither empty nor equal to another.
+
 An engine answers one command in one atomic step. Every command may be sent twice: it carries the token of the attempt
 it belongs to, and the second answer is the same as the first. Times inside are milliseconds; fences are integers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Acquire:
+class Acquire(NamedTuple):
     """Give me the lease; with `wait`, keep me a place in the queue if you cannot.
 
     Sent again by the holder it answers the same fence and restarts the ttl. Sent again by a waiter it keeps the place,
@@ -25,8 +27,7 @@ class Acquire:
     wait: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Renew:
+class Renew(NamedTuple):
     """Restart the ttl of a lease that is still mine. A lapsed lease is never brought back."""
 
     name: str
@@ -34,8 +35,7 @@ class Renew:
     ttl_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(NamedTuple):
     """Give the lease back; `to` names the waiter (by token) that is to have it next, if it still waits.
 
     `entomb` asks the engine to remember the token as ended: needed when an acquire was sent more than once, because the
@@ -48,16 +48,14 @@ class Release:
     to: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Undo:
+class Undo(NamedTuple):
     """Nobody owns what this token may have got: end it, and refuse it from now on."""
 
     name: str
     token: str
 
 
-@dataclass(frozen=True, slots=True)
-class Break:
+class Break(NamedTuple):
     """End the lease under this fence by force, and say why to its holder.
 
     The fence is part of the question, so that a second copy of the command cannot hit the next holder.
@@ -68,15 +66,13 @@ class Break:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """This client lives, and so do its waiters under this name. Also brings the name to the present."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Show:
+class Show(NamedTuple):
     """Who holds, who waits. Changes nothing."""
 
     name: str
@@ -85,15 +81,13 @@ class Show:
 Command = Acquire | Renew | Release | Undo | Break | Mark | Show
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(NamedTuple):
     """The lease is yours, under this fence."""
 
     fence: int
 
 
-@dataclass(frozen=True, slots=True)
-class Busy:
+class Busy(NamedTuple):
     """Somebody else has it. `position` counts the waiters ahead of you; `None` means that you are not in the queue."""
 
     owner: str
@@ -102,45 +96,44 @@ class Busy:
     position: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(NamedTuple):
     """This token has ended (released, undone or broken) and will never hold again."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Renewed:
+class Renewed(NamedTuple):
     """The ttl runs anew."""
 
+    kind: str = "renewed"
 
-@dataclass(frozen=True, slots=True)
-class Released:
+
+class Released(NamedTuple):
     """The lease is free, or was already freed by this same token."""
 
+    kind: str = "released"
 
-@dataclass(frozen=True, slots=True)
-class NotHeld:
+
+class NotHeld(NamedTuple):
     """This token does not hold the name. `reason`: expired, released, undone, broken; `detail` is for people."""
 
     reason: str
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """It is so now."""
 
+    kind: str = "done"
 
-@dataclass(frozen=True, slots=True)
-class Marked:
+
+class Marked(NamedTuple):
     """Heard. The present lease or offer ends in `remaining_ms` unless it is renewed; 0 if there is none."""
 
     remaining_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
+class Seat(NamedTuple):
     """One holder or waiter, as people see it."""
 
     owner: str
@@ -150,8 +143,7 @@ class Seat:
     remaining_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """Who holds a name and who waits for it, in order. `offered`: the holder has not confirmed yet."""
 
     fence: int

@@ -7,10 +7,8 @@ A password never leaves this module in readable form: `shown_url` is what may be
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import SYSTEM, Clock, Seconds, timeout_ns
 from holdfast.errors import InvalidConfig
@@ -18,24 +16,36 @@ from holdfast.errors import InvalidConfig
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+UNREADABLE = "it cannot be read as a URL; in a password, all but letters and digits must be percent-encoded"
 URL_VARIABLE = "HOLDFAST_URL"
 FENCE_MEMORY_S = 60.0
 FENCE_MEMORY_MIN_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Secret(str):
+    """Text that shows nothing of itself unless it is asked for as text."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "(secret)"
+
+
+class Settings(NamedTuple):
     """What an engine needs to open."""
 
     scheme: str
     url: str
-    secret: str = field(repr=False)
+    secret: Secret
     source: Any
     path: str
     options: Mapping[str, str]
     fence_memory_us: int
     clock: Clock
     chosen: bool
+
+    def __repr__(self) -> str:
+        return f"Settings({self.url!r})"  # path, options and source may tell a password
 
     def refuse_options(self, *known: str) -> None:
         """An option that nobody reads is a mistake that nobody would notice."""
@@ -53,6 +63,8 @@ def settings(
     environ: Mapping[str, str] = os.environ,
 ) -> Settings:
     """Read the URL, or find out which one is meant."""
+    from urllib.parse import parse_qsl, unquote, urlsplit  # noqa: PLC0415 - once per client
+
     chosen = url if url is not None else environ.get(URL_VARIABLE) or None
     source = url if hasattr(url, "connection_pool") else None
     text = "redis://" if source is not None else _default_url(environ) if chosen is None else chosen
@@ -61,8 +73,9 @@ def settings(
     try:
         parts = urlsplit(text)
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
-    except ValueError as error:
-        raise InvalidConfig("url", shown_url(text), f"it cannot be read as a URL: {error}") from None
+    except ValueError:
+        # What the parser says may repeat a part of the password.
+        raise InvalidConfig("url", shown_url(text), UNREADABLE) from None
     if not parts.scheme:
         raise InvalidConfig("url", shown_url(text), "it must begin with a scheme, as in sqlite:///path or memory://")
 
@@ -72,7 +85,7 @@ def settings(
     return Settings(
         scheme=parts.scheme.lower(),
         url=shown_url(text),
-        secret=text,
+        secret=Secret(text),
         source=source,
         path=unquote(parts.netloc + parts.path),
         options=options,
@@ -84,12 +97,14 @@ def settings(
 
 def shown_url(url: Any) -> str:
     """The URL without user, password and options: what messages and logs may carry."""
-    try:
-        parts = urlsplit(str(url))
-        host = parts.netloc.rpartition("@")[2]
-    except ValueError:
-        return "(unreadable)"
-    return f"{parts.scheme}://{host}{parts.path}"
+    scheme, found, rest = str(url).partition("://")
+    if not found:
+        scheme, rest = "", scheme
+    if not rest.startswith("/"):
+        # All before the last @: a password that was not encoded may have any character, a slash or a hash too.
+        rest = rest.rpartition("@")[2]
+    place = rest.partition("?")[0].partition("#")[0]
+    return f"{scheme}{found}{place}"
 
 
 def _default_url(environ: Mapping[str, str]) -> str:

@@ -6,14 +6,10 @@ is for people to read and never decides anything.
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
-import socket
-from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.errors import InvalidConfig, InvalidName
 
@@ -41,31 +37,43 @@ def checked_name(value: object) -> str:
     return value
 
 
+def is_unicode(text: str) -> bool:
+    """Whether every engine can keep this text; lone surrogates have no form outside this process."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def new_token() -> str:
     """Sixteen random bytes: two attempts never share one, on any machine."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(NamedTuple):
     """A readable identity: which process on which machine, since when, and what it says of itself."""
 
     host: str
     pid: int
     start: int
     label: str = ""
-    info: dict[str, Any] = field(default_factory=dict)
+    info: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
     def __str__(self) -> str:
         return f"{self.host}:{self.pid}" + (f" ({self.label})" if self.label else "")
 
     def packed(self) -> str:
         """The form in which engines keep it."""
-        return json.dumps(asdict(self), separators=(",", ":"), ensure_ascii=False)
+        import json  # noqa: PLC0415 - once per client
+
+        return json.dumps(self._asdict(), separators=(",", ":"), ensure_ascii=False)
 
     @classmethod
     def unpacked(cls, text: str) -> Owner:
         """Read a packed owner; whatever another version wrote is shown, never trusted."""
+        import json  # noqa: PLC0415 - only for people
+
         try:
             fields = json.loads(text)
             return cls(fields["host"], fields["pid"], fields["start"], fields["label"], fields["info"])
@@ -75,13 +83,17 @@ class Owner:
 
 def this_process(label: str = "", info: dict[str, Any] | None = None) -> Owner:
     """The owner that this process is."""
-    if not isinstance(label, str) or len(label) > LABEL_MAX:
-        raise InvalidConfig("label", label, f"it must be text of at most {LABEL_MAX} characters")
+    if not isinstance(label, str) or len(label) > LABEL_MAX or not is_unicode(label):
+        raise InvalidConfig(
+            "label", label, f"it must be text of at most {LABEL_MAX} characters, without lone surrogates"
+        )
+    import json  # noqa: PLC0415 - once per client
+
     try:
-        size = len(json.dumps(info or {}))
-    except (TypeError, ValueError):
+        size = len(json.dumps(info, ensure_ascii=False).encode())
+    except (TypeError, ValueError, RecursionError):
         raise InvalidConfig("info", info, "it must be a dictionary that JSON can carry") from None
-    if size > INFO_MAX_BYTES or not isinstance(info or {}, dict):
+    if size > INFO_MAX_BYTES or not isinstance(info, dict | None):
         raise InvalidConfig("info", info, f"it must be a dictionary of at most {INFO_MAX_BYTES} bytes as JSON")
 
     pid = os.getpid()
@@ -90,7 +102,7 @@ def this_process(label: str = "", info: dict[str, Any] | None = None) -> Owner:
 
 @cache
 def _host() -> str:
-    return socket.gethostname()
+    return os.uname().nodename
 
 
 @cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 log = logging.getLogger("holdfast")
 
@@ -39,8 +39,7 @@ _LEVELS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """Something that happened to a lease."""
 
     kind: str

@@ -19,6 +19,8 @@ from interrupts import Interrupt, InterruptAt
 import holdfast
 from holdfast.testing import eventually
 
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+
 TTL = 30
 AT_ONCE = 2.0
 

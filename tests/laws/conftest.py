@@ -1,6 +1,8 @@
 """`face` for laws that people meet: each engine through each face. `engine` for laws that are told in commands.
 `timed` for laws of time, where a test may move the clock."""
 
+from contextlib import contextmanager
+
 import pytest
 from law_faces import LOOP, PLACES, Face, descriptors, threads_of_holdfast
 
@@ -8,10 +10,10 @@ from holdfast.testing import eventually
 from holdfast.testing.clock import ManualClock
 
 FACES = ["blocking", "asyncio"]
-MATRIX = [pytest.param((place, kind), id=f"{place}-{kind}") for place in PLACES for kind in FACES]
-HAND_MOVED = [
-    pytest.param((place, kind), id=f"{place}-{kind}") for place in PLACES if place.hand_moved for kind in FACES
-]
+
+
+def matrix(places):
+    return [pytest.param((place, kind), id=f"{place}-{kind}") for place in places for kind in FACES]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -21,27 +23,40 @@ def _loop():
     LOOP.close()
 
 
-def _face(request, tmp_path):
-    place, kind = request.param
-    folder = tmp_path / "place"
-    folder.mkdir()
+@contextmanager
+def _tidy(*faces):
+    """What was opened is closed; what is left fails the test."""
     LOOP.wait_for(_nothing())  # the lane of this thread, so that only what the test opens is counted
     threads, files = threads_of_holdfast(), descriptors()
-    face = Face(place, kind, folder)
-    yield face
-    assert face.close() == [], "leases were left when the clients were closed"
+    yield
+    left = [face.close() for face in faces]
+    assert left == [[] for _ in faces], "leases were left when the clients were closed"
     eventually(lambda: threads_of_holdfast() == threads, what=f"an end of {threads_of_holdfast()}")
     eventually(lambda: descriptors() <= files, what=f"an end of {descriptors() - files} open files")
+
+
+def _face(request, tmp_path, clock=None):
+    face = Face(*request.param, tmp_path / "place", clock)
+    with _tidy(face):
+        yield face
 
 
 async def _nothing():
     return None
 
 
-@pytest.fixture(params=MATRIX)
+@pytest.fixture(params=matrix(PLACES))
 def face(request, tmp_path):
     """One engine through one face; what the test leaves open fails it."""
     yield from _face(request, tmp_path)
+
+
+@pytest.fixture
+def faces(tmp_path):
+    """All of them, for laws that are tried everywhere at the same time: see `together`."""
+    every = [Face(place, kind, tmp_path / f"{place}-{kind}") for place in PLACES for kind in FACES]
+    with _tidy(*every):
+        yield every
 
 
 @pytest.fixture(params=[pytest.param((place, "blocking"), id=str(place)) for place in PLACES])
@@ -50,11 +65,13 @@ def engine(request, tmp_path):
     yield from _face(request, tmp_path)
 
 
-@pytest.fixture(params=HAND_MOVED)
+@pytest.fixture(params=matrix(place for place in PLACES if place.unusable))
+def placed(request, tmp_path):
+    """The same, where a place can be such that the engine cannot use it."""
+    yield from _face(request, tmp_path)
+
+
+@pytest.fixture(params=matrix(place for place in PLACES if place.hand_moved))
 def timed(request, tmp_path):
     """The same, where time may be moved by hand: `timed.clock`, and `timed.connect()` uses it."""
-    for face in _face(request, tmp_path):
-        face.clock = ManualClock()
-        connect = face.connect
-        face.connect = lambda **options: connect(clock=face.clock, **options)
-        yield face
+    yield from _face(request, tmp_path, ManualClock())

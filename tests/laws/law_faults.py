@@ -137,7 +137,7 @@ class Wire:
         return [sent.at for sent in self.sent if isinstance(sent.command, kind)]
 
     def _send(self, by, commands):
-        now = time.monotonic()
+        now = self.client.clock.now_ns() / NS
         self.sent += [Sent(now, by, command) for command in commands]
         for kind, there, go in tuple(self._gates):
             if any(isinstance(command, kind) for command in commands) and not there.is_set():

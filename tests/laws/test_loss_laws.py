@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from law_faces import until_queued
+from law_faces import together, until_queued
 
 from holdfast import LeaseLost
 from holdfast.commands import Acquire, Release, Renew
@@ -15,6 +15,7 @@ class Unhappy(Exception):
 
 
 @pytest.mark.acceptance("A0-8", "C-3", "C-4", "G-2")
+@together
 def test_a_lease_broken_from_outside_is_told_after_the_work_settled(face):
     """The work runs to its end, once; then the loss is raised, with the reason, and is not retryable."""
     holder, other = face.connect(), face.connect()
@@ -120,6 +121,7 @@ def test_decorated_work_runs_once_and_gives_its_result(face):
     assert client.show("x").owner is None
 
 
+@together
 def test_on_loss_is_called_once_with_the_lease(face):
     """Once, whoever notices first: the keeper, a check, or the end of the block."""
     holder, other = face.connect(), face.connect()
@@ -140,6 +142,7 @@ def test_on_loss_is_called_once_with_the_lease(face):
     assert calls == [("x", lease.fence)]
 
 
+@together
 def test_on_loss_is_not_called_for_a_lease_that_ended_well(face):
     """A release is no loss."""
     client = face.connect()
@@ -158,12 +161,12 @@ def test_an_on_loss_that_raises_harms_nobody(face, caplog):
     def on_loss(_lease):
         raise Unhappy("in the callback")
 
-    with holder.lock("y", ttl=0.6) as standing:
-        with pytest.raises(LeaseLost), holder.lock("x", ttl=0.6, on_loss=on_loss) as lease:
+    with holder.lock("y", ttl=0.3) as standing:
+        with pytest.raises(LeaseLost), holder.lock("x", ttl=0.3, on_loss=on_loss) as lease:
             other.break_lease("x", "by hand")
             assert lease.lost.wait(5)
         eventually(lambda: "on_loss" in caplog.text)
-        time.sleep(0.7)
+        time.sleep(0.35)
         standing.check()
 
 
@@ -192,7 +195,7 @@ def test_waiting_for_a_loss_ends_with_the_lease(face):
     began = time.monotonic()
     assert not lease.lost.wait(0.1)
     assert 0.1 <= time.monotonic() - began < 0.5
-    waiting = face.start(lambda: lease.lost.wait())
+    waiting = face.start(lease.lost.wait)
     time.sleep(0.05)
 
     lease.release()
@@ -202,6 +205,7 @@ def test_waiting_for_a_loss_ends_with_the_lease(face):
     assert not lease.lost.is_set()
 
 
+@together
 def test_a_lost_lease_is_never_acquired_again_by_itself(face):
     """It stays lost, though the name is free and the client lives."""
     holder, other = face.connect(), face.connect()
@@ -253,6 +257,7 @@ def test_a_holder_past_its_deadline_frees_what_may_still_stand(face):
         pass
 
 
+@together
 def test_a_renewal_that_meets_a_release_tells_no_loss(face):
     """The keeper asks while the holder gives back: the answer "not yours" is true and no loss."""
     events, calls = [], []

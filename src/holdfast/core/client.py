@@ -7,7 +7,6 @@ releases a lease under running work: such leases lapse, their holders are told, 
 from __future__ import annotations
 
 import os
-import random
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +65,6 @@ class Client:
         self._bells: list[Bell] = []
         self._left: tuple[str, ...] = ()
         self._being_closed = False
-        self.jitter = random.Random().random  # noqa: S311 - spreads renewals, keeps no secret
         _clients.add(self)
 
     @property
@@ -84,10 +82,11 @@ class Client:
 
     def begin(self, lease: LeaseBase) -> None:
         """Register a token before its first byte is sent; refuse when closing."""
-        with self.guard:
-            if self.state is not OPEN:
-                raise Closed
-            self.keeper.keep(lease)
+        # First kept, then looked: whoever closes sets the state first and then looks for what is kept.
+        self.keeper.keep(lease)
+        if self.state is not OPEN:
+            self.keeper.let_go(lease)
+            raise Closed
 
     async def ask(self, command: Command) -> Answer:
         """One command that belongs to no lease of ours."""

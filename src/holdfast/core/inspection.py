@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.commands import Break, NotHeld, Show, Standing
 from holdfast.errors import InvalidConfig, NotFound
-from holdfast.names import Owner, checked_name
+from holdfast.names import Owner, checked_name, is_unicode
 
 if TYPE_CHECKING:
     from holdfast.core.client import Client
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
 _REASON_MAX = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(NamedTuple):
     """A name as people see it: the holder, since when, for how much longer unless renewed, and who waits, in order."""
 
     name: str
@@ -49,10 +47,9 @@ async def show(client: Client, name: str) -> Holding:
 async def break_lease(client: Client, name: str, reason: str) -> None:
     """End the lease that there is now, by force. Its holder hears the reason in `LeaseLost`."""
     name = checked_name(name)
-    if not isinstance(reason, str) or not 0 < len(reason) <= _REASON_MAX:
-        raise InvalidConfig(
-            "reason", reason, f"it must be text of 1 to {_REASON_MAX} characters, for the holder to read"
-        )
+    if not isinstance(reason, str) or not 0 < len(reason) <= _REASON_MAX or not is_unicode(reason):
+        rule = f"it must be text of 1 to {_REASON_MAX} characters without lone surrogates, for the holder to read"
+        raise InvalidConfig("reason", reason, rule)
     now = await standing(client, name)
     if now.holder is None:
         raise NotFound(name, "lease to break")

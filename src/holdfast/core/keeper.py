@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
@@ -35,16 +34,17 @@ _MARK_EVERY_NS = trust.MARK_MS * NS_PER_MS // 3
 _EARLY_FROM_MS = 4 * trust.RENEW_MIN_MS
 
 
-@dataclass(slots=True)
 class Chore:
     """A command that must still reach the engine; after `until_ns` the ttl has done its work."""
 
-    command: Command
-    until_ns: int
-    due_ns: int = 0
+    __slots__ = ("command", "due_ns", "until_ns")
+
+    def __init__(self, command: Command, until_ns: int) -> None:
+        self.command = command
+        self.until_ns = until_ns
+        self.due_ns = 0
 
 
-@dataclass(slots=True)
 class Vigil:
     """One name that this client's waiters wait for: how many they are, and when to say again that they live.
 
@@ -52,8 +52,11 @@ class Vigil:
     a lease is seen in time by every client, whatever places its waiters have in the queue.
     """
 
-    waiters: int
-    due_ns: int
+    __slots__ = ("due_ns", "waiters")
+
+    def __init__(self, due_ns: int) -> None:
+        self.waiters: set[str] = set()  # tokens, so that the end of a wait may be said twice
+        self.due_ns = due_ns
 
 
 class Keeper:
@@ -113,22 +116,22 @@ class Keeper:
         if owned:
             tell(self._observer, "abandoned", lease.name, lease._fence)
 
-    def waiting(self, name: str, remaining_ms: int) -> None:
+    def waiting(self, lease: LeaseBase, remaining_ms: int) -> None:
         """A waiter of this client stands in the queue of the name, whose present lease ends then."""
         due_ns = self._clock.now_ns() + min(_MARK_EVERY_NS, max(1, remaining_ms) * NS_PER_MS)
         with self.guard:
-            vigil = self._waiting.setdefault(name, Vigil(0, due_ns))
-            vigil.waiters += 1
+            vigil = self._waiting.setdefault(lease.name, Vigil(due_ns))
+            vigil.waiters.add(lease.token)
             vigil.due_ns = min(vigil.due_ns, due_ns)
         self.due(due_ns)
 
-    def no_longer_waiting(self, name: str) -> None:
+    def no_longer_waiting(self, lease: LeaseBase) -> None:
         with self.guard:
-            vigil = self._waiting.get(name)
+            vigil = self._waiting.get(lease.name)
             if vigil is not None:
-                vigil.waiters -= 1
-                if vigil.waiters <= 0:
-                    del self._waiting[name]
+                vigil.waiters.discard(lease.token)
+                if not vigil.waiters:
+                    del self._waiting[lease.name]
 
     def standing(self) -> list[LeaseBase]:
         """Every lease that is asked for or held."""
@@ -175,11 +178,14 @@ class Keeper:
             except Exception:
                 log.exception("the keeper met an error of its own; it goes on")
             now_ns = self._clock.now_ns()
-            wake_ns = self._next_ns(now_ns)
-            if wake_ns < NEVER_NS:
-                idle_since_ns = now_ns
             with self.guard:
-                if self._stopping or (wake_ns >= NEVER_NS and now_ns - idle_since_ns >= _LINGER_NS):
+                # Looked up under the guard: a lease that comes meanwhile is seen here, or starts another thread.
+                wake_ns = self._next_ns(now_ns)
+                if wake_ns < NEVER_NS:
+                    idle_since_ns = now_ns
+                # Asked once more under the guard: whoever came in the meantime found a thread and started none.
+                idle = now_ns - idle_since_ns >= _LINGER_NS and self._next_ns(now_ns) >= NEVER_NS
+                if self._stopping or idle:
                     self._ending, self._thread = self._thread, None
                     break
             self._wake_ns = min(wake_ns, now_ns + _LOOK_NS)

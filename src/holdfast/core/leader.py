@@ -7,14 +7,13 @@ before the engine gives it away.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import Seconds, timeout_ns
 from holdfast.core.inspection import standing
-from holdfast.core.lifecycle import leave
+from holdfast.core.lifecycle import end, leave
 from holdfast.errors import InvalidConfig, NotFound, NotOwner, Unavailable
-from holdfast.names import LABEL_MAX, Owner
+from holdfast.names import LABEL_MAX, Owner, is_unicode
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from holdfast.core.lease import LeaseBase
 
 
-@dataclass(frozen=True, slots=True)
-class Leading:
+class Leading(NamedTuple):
     """Who leads: the candidate's name, who that is, under which fence, and for how long already."""
 
     candidate: str
@@ -47,6 +45,10 @@ class Candidacy:
     def begin(self, term: LeaseBase) -> None:
         self.term, self.over, self.heir = term, False, ""
 
+    def never_began(self, term: LeaseBase) -> None:
+        if self.term is term:
+            self.term = None
+
     def is_over(self, term: LeaseBase) -> bool:
         return self.over or self.term is not term
 
@@ -62,8 +64,9 @@ def candidate_name(client: Client, candidate: str | None) -> str:
     """What a candidate is called: the name it was given, else its process's label, else where it runs."""
     if candidate is None:
         return client.owner.label or f"{client.owner.host}:{client.owner.pid}"
-    if not isinstance(candidate, str) or not 0 < len(candidate) <= LABEL_MAX:
-        raise InvalidConfig("candidate", candidate, f"it must be text of 1 to {LABEL_MAX} characters")
+    if not isinstance(candidate, str) or not 0 < len(candidate) <= LABEL_MAX or not is_unicode(candidate):
+        rule = f"it must be text of 1 to {LABEL_MAX} characters, without lone surrogates"
+        raise InvalidConfig("candidate", candidate, rule)
     return candidate
 
 
@@ -120,13 +123,21 @@ async def end_term(candidacy: Candidacy, error: BaseException | None) -> None:
     term, candidacy.term, heir = candidacy.term, None, ""
     if term is None:
         raise RuntimeError(f"the term of {candidacy.candidate!r} has ended before")
-    if candidacy.heir:
-        try:
-            now = await standing(candidacy.client, candidacy.name)
-            heir = next((seat.token for seat in now.waiters if _label(seat) == candidacy.heir), "")
-        except Unavailable as trouble:
-            log.warning("the heir %r of %r cannot be looked up: %s", candidacy.heir, candidacy.name, trouble)
-    await leave(term, error, heir)
+    try:
+        if candidacy.heir:
+            heir = await _token_of(candidacy, candidacy.heir)
+        await leave(term, error, heir)
+    finally:
+        end(term, heir)  # if anything above was interrupted
+
+
+async def _token_of(candidacy: Candidacy, heir: str) -> str:
+    try:
+        now = await standing(candidacy.client, candidacy.name)
+    except Unavailable as trouble:
+        log.warning("the heir %r of %r cannot be looked up: %s", heir, candidacy.name, trouble)
+        return ""
+    return next((seat.token for seat in now.waiters if _label(seat) == heir), "")
 
 
 def _label(seat: Seat) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from holdfast.core.client import Client
     from holdfast.engines import Bell
 
+_RENEW_MIN_NS = trust.RENEW_MIN_MS * NS_PER_MS
+
 ASKING, HELD, ENDING, ENDED, LOST = "asking", "held", "ending", "ended", "lost"
 
 
@@ -59,7 +61,6 @@ class LeaseBase:
         packed: str,
         on_loss: Callable[[Any], object] | None,
     ) -> None:
-        self._state = ASKING
         self._client = client
         self.name = name
         self.token = new_token()
@@ -77,6 +78,7 @@ class LeaseBase:
         self._due_ns = 0
         self._why = ("", "")
         self._bells: list[Bell] = []
+        self._state = ASKING  # last: without it an interrupted half of a lease is none
 
     @property
     def fence(self) -> int:
@@ -131,12 +133,11 @@ class LeaseBase:
         self._trust_from(sent_ns)
 
     def _trust_from(self, sent_ns: int) -> None:
-        self._deadline_ns = sent_ns + trust.trusted_ms(self._ttl_ms) * NS_PER_MS
+        trusted_ns, after_ns = trust.spans_ns(self._ttl_ms)
+        self._deadline_ns = sent_ns + trusted_ns
         # A little early and never alike, so that the leases of many processes do not renew in step.
-        early = self._client.jitter() * 0.1
-        self._due_ns = sent_ns + max(
-            trust.RENEW_MIN_MS * NS_PER_MS, int(trust.renew_after_ms(self._ttl_ms) * NS_PER_MS * (1 - early))
-        )
+        early_ns = after_ns * int(self.token[:4], 16) // (10 * 0xFFFF)
+        self._due_ns = sent_ns + max(_RENEW_MIN_NS, after_ns - early_ns)
 
     def _loss(self) -> LeaseLost:
         reason, detail = self._why if self._state is LOST else ("released", "")

@@ -6,7 +6,7 @@ the lease is followed by an undo. State changes after the answer, never before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import Acquire, Answer, Busy, Granted, NotHeld, Refused, Release, Released
@@ -18,36 +18,9 @@ from holdfast.names import Owner
 from holdfast.rules import trust
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from holdfast.core.client import Client
 
 _RETRY_NS = 50 * NS_PER_MS
-
-
-class Handing:
-    """From the first question until the caller has it: whatever goes wrong in this block is undone.
-
-    The lease becomes the caller's with the last line that this library runs. An exception before that line, wherever
-    it strikes, leaves nothing behind that nobody owns.
-    """
-
-    __slots__ = ("_lease",)
-
-    def __init__(self, lease: LeaseBase) -> None:
-        self._lease = lease
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Literal[False]:
-        if kind is not None:
-            undo(self._lease)
-            return False
-        self._lease._owned = True  # this module is the lease's life
-        return False
 
 
 def undo(lease: LeaseBase) -> None:
@@ -55,6 +28,16 @@ def undo(lease: LeaseBase) -> None:
     if lease._state is not ENDED:
         lease._client.keeper.undo(lease)
         lease._state = ENDED
+    lease._client.keeper.no_longer_waiting(lease)
+    lease._client.keeper.let_go(lease)
+
+
+def end(lease: LeaseBase, to: str = "") -> None:
+    """Have the keeper finish a release that was interrupted; where nothing is left to release, nothing happens."""
+    if lease._state in (HELD, ENDING):
+        lease._client.keeper.finish_release(lease, _release(lease, to))
+        lease._state = ENDED
+    lease._client.keeper.let_go(lease)
 
 
 async def acquire(lease: LeaseBase, patience_ns: int | None) -> None:
@@ -83,15 +66,20 @@ async def _ask(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
         while True:
             ask, answer = await _send(lease, began_ns, until_ns)
             if isinstance(answer, Granted):
+                now_ns = clock.now_ns()
+                if now_ns >= lease._sent_ns + trust.trusted_ms(lease._ttl_ms) * NS_PER_MS:
+                    # The answer came so late that it proves nothing: ask again, while there is patience.
+                    if now_ns >= max(until_ns, began_ns + WIRE_NS):
+                        late_s = (now_ns - lease._sent_ns) / NS
+                        raise Unavailable(client.promise().engine, "stalled", f"an answer took {late_s:.3f} s")
+                    continue
                 lease._granted(answer.fence, lease._sent_ns)
-                if clock.now_ns() < lease._deadline_ns:
-                    return
-                continue  # the answer came so late that it proves nothing: ask again
+                return
             if not isinstance(answer, Busy) or not ask.wait:
                 raise _not_acquired(lease, answer, began_ns)
             if not queued:
                 queued = True
-                client.keeper.waiting(lease.name, answer.remaining_ms)
+                client.keeper.waiting(lease, answer.remaining_ms)
                 client.tell("waited", lease.name, answer.fence, detail=str(Owner.unpacked(answer.owner)))
             _refuse_if_closed(client)
             nap_ms = trust.patience_ms(answer.position or 0, answer.remaining_ms, lease._ttl_ms)
@@ -99,7 +87,7 @@ async def _ask(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
             _refuse_if_closed(client)
     finally:
         if queued:
-            client.keeper.no_longer_waiting(lease.name)
+            client.keeper.no_longer_waiting(lease)
 
 
 async def _send(lease: LeaseBase, began_ns: int, until_ns: int) -> tuple[Acquire, Answer]:
@@ -120,7 +108,10 @@ async def _send(lease: LeaseBase, began_ns: int, until_ns: int) -> tuple[Acquire
             lease._reached = lease._reached or lease._resent
             now_ns = client.clock.now_ns()
             passing = isinstance(error, ReplyLost) or error.reason in PASSING
-            if not lease._reached or not passing or now_ns >= max(until_ns, began_ns + WIRE_NS):
+            if not lease._reached:
+                lease._sent_ns = 0  # nothing has arrived, so there is nothing to undo
+                raise
+            if not passing or now_ns >= max(until_ns, began_ns + WIRE_NS):
                 raise
             _refuse_if_closed(client)
             await client.form.bell().wait(now_ns + _RETRY_NS)
@@ -152,6 +143,18 @@ def _not_acquired(lease: LeaseBase, answer: Answer, began_ns: int) -> NotAcquire
 
 async def release(lease: LeaseBase, to: str = "") -> None:
     """Give the lease back. `LeaseLost` if it was not there to be given; said twice, the second is no more than true."""
+    try:
+        await _give_back(lease, to)
+    except LeaseLost:
+        raise
+    except BaseException:
+        # Interrupted: either it is still the caller's, who may say so again, or the keeper finishes it.
+        if lease._state is not HELD:
+            end(lease, to)
+        raise
+
+
+async def _give_back(lease: LeaseBase, to: str) -> None:
     client = lease._client
     with client.guard:
         state = lease._state
@@ -159,21 +162,18 @@ async def release(lease: LeaseBase, to: str = "") -> None:
             lease._state = ENDING
     if state in (ENDED, ENDING):
         return
-    command = Release(lease.name, lease.token, entomb=lease._resent, to=to)
+    command = _release(lease, to)
     if state is LOST or lease._state is HELD:
         lease._lose("expired")  # no effect if it is known to be lost already
         if lease._why[0] == "expired":
             # Our clock stops earlier than the engine's: let it hear, so that the next one need not wait.
             client.keeper.finish_release(lease, command)
         raise lease._loss()
+    _released(client, lease, command, await _tell_release(lease, command))
 
-    try:
-        answer = await _tell_release(lease, command)
-    except BaseException:
-        client.keeper.finish_release(lease, command)
-        lease._state = ENDED
-        raise
-    _released(client, lease, command, answer)
+
+def _release(lease: LeaseBase, to: str) -> Release:
+    return Release(lease.name, lease.token, entomb=lease._resent, to=to)
 
 
 async def _tell_release(lease: LeaseBase, command: Release) -> Answer | None:

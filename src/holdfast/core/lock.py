@@ -5,12 +5,11 @@ A lock is only a way to get leases. `reentrant` is counted here, per thread or t
 
 from __future__ import annotations
 
-import inspect
-import string
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.clock import Seconds, timeout_ns, ttl_ms
+from holdfast.core.lifecycle import end
 from holdfast.errors import InvalidConfig, InvalidName
 from holdfast.names import checked_name, this_process
 
@@ -31,6 +30,14 @@ class Unset:
 
 
 UNSET: Final = Unset()
+
+
+class Leaving(NamedTuple):
+    """One block at its end: whose, the how-manieth of them, and the lease to release (none inside an outer block)."""
+
+    who: object
+    depth: int
+    lease: LeaseBase | None
 
 
 class LockBase:
@@ -55,7 +62,7 @@ class LockBase:
         self._reentrant = bool(reentrant)
         if not callable(on_loss) and on_loss not in policies:
             raise InvalidConfig("on_loss", on_loss, f"it must be {' or '.join(policies)}, or callable with the lease")
-        if inspect.iscoroutinefunction(on_loss):
+        if callable(on_loss) and is_coroutine_function(on_loss):
             raise InvalidConfig("on_loss", on_loss, "it must be a plain function: nobody would await it")
         self._on_loss = on_loss
         self._label = label
@@ -92,20 +99,28 @@ class LockBase:
     def _enter(self, who: object, lease: LeaseBase) -> None:
         self._entered.setdefault(who, []).append(lease)
 
-    def _leave(self, who: object) -> LeaseBase | None:
-        """The lease to release now; `None` while this thread or task is still inside an outer block."""
+    def _depth(self, who: object) -> int:
+        """In how many blocks of this lock the thread or task is."""
+        return len(self._entered.get(who, ()))
+
+    def _leaving(self, who: object) -> Leaving:
+        """The block that is about to end. Changes nothing."""
         stack = self._entered.get(who)
         if not stack:
             raise RuntimeError(f"{self!r} is left by a thread or task that has not entered it")
-        lease = stack.pop()
-        if not stack:
-            del self._entered[who]
-        return None if lease in stack else lease
+        return Leaving(who, len(stack), None if stack[-1] in stack[:-1] else stack[-1])
 
-    def _never_entered(self, who: object, lease: LeaseBase) -> None:
+    def _left(self, block: Leaving | None, who: object) -> Leaving:
+        """The block has ended, however it did. May be said twice, because an interrupt may strike the first time."""
+        block = block or self._leaving(who)
+        if block.lease is not None:
+            end(block.lease)
+        self._back_to(block.who, block.depth - 1)
+        return block
+
+    def _back_to(self, who: object, depth: int) -> None:
         stack = self._entered.get(who, [])
-        if lease in stack:
-            stack.remove(lease)
+        del stack[depth:]
         if not stack:
             self._entered.pop(who, None)
 
@@ -119,11 +134,21 @@ class LockBase:
         }
 
 
+def is_coroutine_function(work: object) -> bool:
+    """Whether calling it gives something to be awaited."""
+    import inspect  # noqa: PLC0415 - slow to import, and few need it
+
+    return inspect.iscoroutinefunction(work)
+
+
 def naming(template: str, work: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
     """How a decorated function's arguments become a name: `"report/{day}"` takes the argument `day`.
 
     What the template asks for and the function does not have is refused when it is decorated.
     """
+    import inspect  # noqa: PLC0415 - slow to import, and only decorators need it
+    import string  # noqa: PLC0415
+
     signature = inspect.signature(work)
     try:
         fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]

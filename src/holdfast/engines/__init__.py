@@ -7,9 +7,8 @@ form suspends. A new engine is one folder, one line in `ENGINES` and one line in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast.errors import InvalidConfig
 
@@ -32,16 +31,14 @@ ENGINES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(NamedTuple):
     """Something an engine cannot promise, and the test that shows it."""
 
     sentence: str
     shown_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(NamedTuple):
     """What may be relied on, as a value: print it, compare it, refuse to start without it."""
 
     engine: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.commands import Acquire, Busy
+from holdfast.commands import Acquire, Busy, Undo
 from holdfast.engines.board import ThreadBell
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class BaseForm:
 
     async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
         """One command; a waiter's rings are kept from before its question until it leaves the queue."""
+        if type(command) is Undo:
+            self._ears.board.forget(command.token)  # its waiter was interrupted and asks no more
         if type(command) is not Acquire:
             return await self.answer(command, until_ns)
 

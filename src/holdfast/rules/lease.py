@@ -8,8 +8,7 @@ record, calls the rule, stores what changed and rings the waiter that the step n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.commands import (
     Acquire,
@@ -36,8 +35,7 @@ OFFER_MAX_US = 1_000_000
 TOMB_US = 60_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """Who has the right, or to whom it is offered."""
 
     token: str
@@ -50,8 +48,7 @@ class Holder:
     offered: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Waiter:
+class Waiter(NamedTuple):
     """One place in the queue."""
 
     token: str
@@ -61,8 +58,7 @@ class Waiter:
     since_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tomb:
+class Tomb(NamedTuple):
     """A token that has ended; whatever still arrives under it is refused until the tomb crumbles."""
 
     token: str
@@ -71,8 +67,7 @@ class Tomb:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """All that is known about one name."""
 
     fence: int = 0
@@ -89,8 +84,7 @@ class Record:
         return next((place for place, waiter in enumerate(self.waiters) if waiter.token == token), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(NamedTuple):
     """What the engine sees as it answers: its clock, who asks, and which clients have fallen silent.
 
     `gone` are clients proven dead: their leases end at once. `silent` are clients whose liveness mark lapsed: their
@@ -104,8 +98,7 @@ class Moment:
     silent: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """The record after the command, the answer, and the waiter to ring (if the right was offered to one)."""
 
     record: Record
@@ -121,17 +114,17 @@ def next_fence(record: Record, moment: Moment) -> int:
 def settle(record: Record, moment: Moment) -> Record:
     """Bring the record to the present: what lapsed is dropped, a free right goes to the first live waiter."""
     if record.tombs and any(tomb.until_us <= moment.now_us for tomb in record.tombs):
-        record = replace(record, tombs=tuple(tomb for tomb in record.tombs if tomb.until_us > moment.now_us))
+        record = record._replace(tombs=tuple(tomb for tomb in record.tombs if tomb.until_us > moment.now_us))
     if record.waiters and (moment.gone or moment.silent):
         fallen = moment.gone | moment.silent
-        record = replace(record, waiters=tuple(waiter for waiter in record.waiters if waiter.client not in fallen))
+        record = record._replace(waiters=tuple(waiter for waiter in record.waiters if waiter.client not in fallen))
     holder = record.holder
     if holder is not None and (holder.expires_us <= moment.now_us or holder.client in moment.gone):
-        record = replace(record, holder=None)
+        record = record._replace(holder=None)
         if holder.offered and holder.client not in moment.gone and holder.client not in moment.silent:
             # It may only not have heard. Whoever lives keeps a place in the queue: the last one.
             late = Waiter(holder.token, holder.client, holder.owner, holder.ttl_ms, moment.now_us)
-            record = replace(record, waiters=(*record.waiters, late))
+            record = record._replace(waiters=(*record.waiters, late))
 
     if record.holder is None and record.waiters:
         return offer(record, record.waiters[0], moment)
@@ -153,16 +146,16 @@ def offer(record: Record, waiter: Waiter, moment: Moment) -> Record:
         offered=True,
     )
     rest = tuple(other for other in record.waiters if other.token != waiter.token)
-    return replace(record, fence=fence, holder=holder, waiters=rest, touched_us=moment.now_us)
+    return record._replace(fence=fence, holder=holder, waiters=rest, touched_us=moment.now_us)
 
 
 def acquire(record: Record, command: Acquire, moment: Moment) -> Step:
     """Grant, confirm, queue or refuse: in that one step nobody can come between."""
+    if command.token == record.last:
+        return Step(record, Refused("released"))
     ended = record.tomb(command.token)
     if ended is not None and ended.until_us > moment.now_us:
         return Step(record, Refused(ended.why))
-    if command.token == record.last:
-        return Step(record, Refused("released"))
 
     before, record = record, settle(record, moment)
     holder = record.holder
@@ -181,7 +174,7 @@ def acquire(record: Record, command: Acquire, moment: Moment) -> Step:
         offered=False,
     )
     return Step(
-        replace(record, fence=fence, holder=granted, touched_us=moment.now_us),
+        record._replace(fence=fence, holder=granted, touched_us=moment.now_us),
         Granted(fence),
     )
 
@@ -191,10 +184,10 @@ def _wait(before: Record, record: Record, holder: Holder, command: Acquire, mome
     if command.wait and place is None:
         waiter = Waiter(command.token, moment.client, command.owner, command.ttl_ms, moment.now_us)
         place = len(record.waiters)
-        record = replace(record, waiters=(*record.waiters, waiter), touched_us=moment.now_us)
+        record = record._replace(waiters=(*record.waiters, waiter), touched_us=moment.now_us)
     elif not command.wait and place is not None:
         rest = tuple(waiter for waiter in record.waiters if waiter.token != command.token)
-        place, record = None, replace(record, waiters=rest, touched_us=moment.now_us)
+        place, record = None, record._replace(waiters=rest, touched_us=moment.now_us)
 
     busy = Busy(holder.owner, holder.fence, _remaining_ms(holder, moment), place)
     return Step(record, busy, _woken(before, record))
@@ -208,8 +201,8 @@ def renew(record: Record, command: Renew, moment: Moment) -> Step:
         return Step(record, _not_held(record, command.token), _woken(before, record))
 
     expires_us = moment.now_us + command.ttl_ms * 1000
-    renewed = replace(holder, ttl_ms=command.ttl_ms, expires_us=expires_us)
-    return Step(replace(record, holder=renewed, touched_us=moment.now_us), Renewed())
+    renewed = holder._replace(ttl_ms=command.ttl_ms, expires_us=expires_us)
+    return Step(record._replace(holder=renewed, touched_us=moment.now_us), Renewed())
 
 
 def release(record: Record, command: Release, moment: Moment) -> Step:
@@ -222,7 +215,7 @@ def release(record: Record, command: Release, moment: Moment) -> Step:
         return Step(record, answer, _woken(before, record))
 
     heir = next((waiter for waiter in record.waiters if waiter.token == command.to), None)
-    record = replace(record, holder=None, last=command.token, touched_us=moment.now_us)
+    record = record._replace(holder=None, last=command.token, touched_us=moment.now_us)
     if command.entomb:
         record = _entombed(record, Tomb(command.token, moment.now_us + TOMB_US, "released"))
     record = settle(record, moment) if heir is None else offer(record, heir, moment)
@@ -236,7 +229,7 @@ def undo(record: Record, command: Undo, moment: Moment) -> Step:
         record = _entombed(record, Tomb(command.token, moment.now_us + TOMB_US, "undone"))
     rest = tuple(waiter for waiter in record.waiters if waiter.token != command.token)
     held = record.holder is not None and record.holder.token == command.token
-    record = replace(record, waiters=rest, holder=None if held else record.holder, touched_us=moment.now_us)
+    record = record._replace(waiters=rest, holder=None if held else record.holder, touched_us=moment.now_us)
     record = settle(record, moment)
     return Step(record, Done(), _woken(before, record))
 
@@ -250,7 +243,7 @@ def break_(record: Record, command: Break, moment: Moment) -> Step:
 
     until_us = moment.now_us + max(TOMB_US, 2 * holder.ttl_ms * 1000)
     record = _entombed(record, Tomb(holder.token, until_us, "broken", command.reason))
-    record = replace(record, holder=None, fence=next_fence(record, moment), touched_us=moment.now_us)
+    record = record._replace(holder=None, fence=next_fence(record, moment), touched_us=moment.now_us)
     record = settle(record, moment)
     return Step(record, Released(), _woken(before, record))
 
@@ -268,7 +261,7 @@ def mark(record: Record, _command: Mark, moment: Moment) -> Step:
 
     unheard = holder if holder.offered and holder.client == moment.client else None
     wake = _woken(before, record) or unheard
-    return Step(replace(record, touched_us=moment.now_us), Marked(_remaining_ms(holder, moment)), wake)
+    return Step(record._replace(touched_us=moment.now_us), Marked(_remaining_ms(holder, moment)), wake)
 
 
 def show(record: Record, _command: Show, moment: Moment) -> Step:
@@ -295,7 +288,7 @@ def forget_at_us(record: Record, memory_us: int) -> int:
 
 def _entombed(record: Record, tomb: Tomb) -> Record:
     others = tuple(other for other in record.tombs if other.token != tomb.token)
-    return replace(record, tombs=(*others, tomb))
+    return record._replace(tombs=(*others, tomb))
 
 
 def _not_held(record: Record, token: str) -> NotHeld:

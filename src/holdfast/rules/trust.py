@@ -5,6 +5,8 @@ All numbers are the same on every engine and through both faces: this is where t
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 MARGIN_MIN_MS = 50
 RENEW_MIN_MS = 100
 MARK_MS = 5_000
@@ -25,6 +27,12 @@ def trusted_ms(ttl_ms: int) -> int:
 def renew_after_ms(ttl_ms: int) -> int:
     """How long after a grant or a renewal the next renewal is due: two may fail before the lease does."""
     return max(RENEW_MIN_MS, ttl_ms // 3)
+
+
+@lru_cache(maxsize=256)
+def spans_ns(ttl_ms: int) -> tuple[int, int]:
+    """Trust and renewal of a ttl, in nanoseconds: asked for with every grant, and the same every time."""
+    return trusted_ms(ttl_ms) * 1_000_000, renew_after_ms(ttl_ms) * 1_000_000
 
 
 def patience_ms(position: int, remaining_ms: int, ttl_ms: int) -> int:

@@ -6,6 +6,7 @@ import threading
 import pytest
 from redis_faces import Loop, Place
 
+from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.testing import eventually
 from holdfast.testing.servers import Server, available
 
@@ -56,16 +57,25 @@ def look_after(server):
     assert keys_left(server) == []
 
 
+def _lent(servers, kind):
+    if kind not in servers:
+        servers[kind] = Server(kind).start()
+        know_scripts(servers[kind])
+    servers[kind].command("FLUSHALL")
+    yield servers[kind]
+    look_after(servers[kind])
+
+
+def know_scripts(server):
+    """Otherwise the first call of each would be answered NOSCRIPT, and counts and faults would be off by one."""
+    for script in SCRIPTS.values():
+        server.command("SCRIPT", "LOAD", script.text)
+
+
 @pytest.fixture(params=KINDS or [pytest.param("none", marks=pytest.mark.skip("neither Redis nor Valkey is here"))])
 def server(request, _servers):
     """One server of each kind, empty at the start; what the test leaves behind fails it."""
-    kind = request.param
-    if kind not in _servers:
-        _servers[kind] = Server(kind).start()
-    server = _servers[kind]
-    server.command("FLUSHALL")
-    yield server
-    look_after(server)
+    yield from _lent(_servers, request.param)
 
 
 @pytest.fixture
@@ -73,12 +83,7 @@ def one_server(_servers):
     """A server of the first kind: for what does not depend on the server, and takes its time."""
     if not KINDS:
         pytest.skip("neither Redis nor Valkey is here")
-    kind = KINDS[0]
-    if kind not in _servers:
-        _servers[kind] = Server(kind).start()
-    _servers[kind].command("FLUSHALL")
-    yield _servers[kind]
-    look_after(_servers[kind])
+    yield from _lent(_servers, KINDS[0])
 
 
 @pytest.fixture
@@ -88,6 +93,7 @@ def new_server():
 
     def start(kind=None, **options):
         started.append(Server(kind or KINDS[0], **options).start())
+        know_scripts(started[-1])
         return started[-1]
 
     yield start

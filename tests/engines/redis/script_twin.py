@@ -6,7 +6,7 @@ The rule is given the same moment. After each step the answers, the records and 
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from holdfast import config
 from holdfast.commands import Acquire, Break, Busy, Mark
@@ -23,6 +23,7 @@ MEMORY_MS = 60_000
 LONGEST_TTL_MS = 20_000
 CLIENTS = ("a", "b", "c")
 BASE = record_key(PREFIX, NAME)
+NOTHING = ("0", "", "0", "0", "0", "", "", "0", "0", "0", "0", "0", "")
 
 BETWEEN = """
 local server, redis = redis, {}
@@ -30,18 +31,17 @@ local function later(key, ms)
   local time = server.call('LRANGE', 'test:time', 0, -1)
   server.call('HSET', 'test:ends', key, string.format('%.0f', time[1] * 1000000 + time[2] + ms * 1000))
 end
-function redis.call(name, key, ...)
+local function through(send, name, key, ...)
   local rest = { ... }
-  if name == 'TIME' then return server.call('LRANGE', 'test:time', 0, -1) end
+  if name == 'TIME' then return send('LRANGE', 'test:time', 0, -1) end
   if name == 'PEXPIRE' then later(key, rest[1]) end
   if name == 'SET' and rest[2] == 'PX' then later(key, rest[3]) end
   if name == 'DEL' then server.call('HDEL', 'test:ends', key) end
-  return server.call(name, key, ...)
+  if name == 'PUBLISH' then server.call('RPUSH', 'test:wakes', key, rest[1]) end
+  return send(name, key, ...)
 end
-function redis.pcall(name, channel, message)
-  server.call('RPUSH', 'test:wakes', channel, message)
-  return server.pcall(name, channel, message)
-end
+function redis.call(...) return through(server.call, ...) end
+function redis.pcall(...) return through(server.pcall, ...) end
 """
 MOVE = """
 redis.call('DEL', 'test:time', 'test:wakes')
@@ -57,15 +57,26 @@ end
 return redis.call('EXISTS', KEYS[1])
 """
 LOOK = """
-local base, tombs = KEYS[1], {}
+local base, tombs, seats = KEYS[1], {}, {}
+local function words(packed)
+  if not packed then return {} end
+  local found = { cmsgpack.unpack(packed) }
+  for i, word in ipairs(found) do
+    if type(word) == 'number' then found[i] = string.format('%.0f', word) end
+    if type(word) == 'boolean' then found[i] = word and '1' or '0' end
+  end
+  return found
+end
 for _, key in ipairs(redis.call('HKEYS', 'test:ends')) do
   if string.find(key, base .. ':d:', 1, true) == 1 then
     tombs[#tombs + 1] = { key, redis.call('GET', key) }
   end
 end
-return { redis.call('GET', base) or '', redis.call('ZRANGE', base .. ':q', 0, -1), redis.call('HGETALL', base .. ':w'),
-  redis.call('ZRANGE', base .. ':m', 0, -1, 'WITHSCORES'), tombs, redis.call('HGETALL', 'test:ends'),
-  redis.call('LRANGE', 'test:wakes', 0, -1), redis.call('KEYS', '*') }
+for _, token in ipairs(redis.call('ZRANGE', base .. ':q', 0, -1)) do
+  seats[#seats + 1] = { token, words(redis.call('HGET', base .. ':w', token)) }
+end
+return { words(redis.call('GET', base)), seats, redis.call('ZRANGE', base .. ':m', 0, -1, 'WITHSCORES'), tombs,
+  redis.call('HGETALL', 'test:ends'), redis.call('LRANGE', 'test:wakes', 0, -1), redis.call('KEYS', '*') }
 """
 
 
@@ -148,7 +159,7 @@ class Twin:
         if not isinstance(command, Break):
             return command
         holder = self._present(self.record, self.marks).holder
-        return replace(command, fence=(holder.fence if holder else 7) - command.fence)
+        return command._replace(fence=(holder.fence if holder else 7) - command.fence)
 
     def _by_rule(self, client, command):
         moment = self._moment(self.record, self.marks, client)
@@ -165,20 +176,18 @@ class Twin:
         return reply, self._seen(look)
 
     def _seen(self, look):
-        text, queue, seats, marks, tombs, ends, wakes, keys = look
-        lines, ends = text.split("\n", 12), {key: int(end) for key, end in _paired(ends).items()}
-        owners = {token: seat.split("\n", 3) for token, seat in _paired(seats).items()}
+        lines, seats, marks, tombs, ends, wakes, keys = look
+        ends = {key: int(end) for key, end in _paired(ends).items()}
+        fence, last, _, _, _, token, client, held, ttl_ms, since_us, expires_us, offered, owner = lines or NOTHING
         holder = None
-        if len(lines) == 13:
-            token, client, held, ttl_ms, since_us, expires_us, offered, owner = lines[5:]
+        if token:
             numbers = map(int, (held, ttl_ms, since_us, expires_us))
             holder = Holder(token, client, owner, *numbers, offered=offered == "1")
-        waiters = [Waiter(token, seat[0], seat[3], int(seat[1]), int(seat[2])) for token, seat in
-                   ((token, owners[token]) for token in queue)]  # fmt: skip
+        waiters = [Waiter(token, seat[0], seat[3], int(seat[1]), int(seat[2])) for token, seat in seats]
         graves = [(key.removeprefix(f"{BASE}:d:"), ends[key], *text.split("\n", 1)) for key, text in tombs]
         record = Record(
-            fence=int(lines[0] or 0), holder=holder, waiters=tuple(waiters),
-            tombs=tuple(Tomb(*grave) for grave in graves), last=lines[1] if text else "",
+            fence=int(fence), holder=holder, waiters=tuple(waiters),
+            tombs=tuple(Tomb(*grave) for grave in graves), last=last,
         )  # fmt: skip
         endless = [key for key in keys if key not in ends and not key.startswith("test:")]
         return Seen(record, {c: int(end) for c, end in _paired(marks).items()}, ends, wakes, endless)
@@ -194,14 +203,14 @@ class Twin:
     def _present(self, record, marks):
         """The record as the next command of a stranger would find it."""
         now = settle(record, self._moment(record, marks, "stranger"))
-        return replace(now, touched_us=0, tombs=tuple(sorted(now.tombs, key=lambda tomb: tomb.token)))
+        return now._replace(touched_us=0, tombs=tuple(sorted(now.tombs, key=lambda tomb: tomb.token)))
 
     def _ends_well(self, record, before, seen):
         """The name is remembered at least as long as the rule wants, and not for ever."""
         if BASE not in seen.ends:
             return record == before == Record()
         last_us = self.now_us + (max(60_000, 2 * LONGEST_TTL_MS) + MEMORY_MS) * 1000
-        touched = replace(record, tombs=tuple(tomb for tomb in record.tombs if tomb.until_us > self.now_us))
+        touched = record._replace(tombs=tuple(tomb for tomb in record.tombs if tomb.until_us > self.now_us))
         return forget_at_us(touched, MEMORY_MS * 1000) <= seen.ends[BASE] <= last_us
 
 

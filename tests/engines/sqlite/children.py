@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import random
@@ -94,7 +95,9 @@ def serve(url, **options):
 
 
 def serve_as_nobody(url):
-    """The same, as a user who owns nothing."""
+    """The same, as a user who owns nothing, and who perhaps may not even read the interpreter's own modules."""
+    holdfast.connect("memory://").close()
+    importlib.import_module("holdfast.engines.sqlite.store")
     if os.getuid() == 0:
         os.setgid(65534)
         os.setuid(65534)

@@ -34,7 +34,9 @@ def add_expired(client, many):
     def add(link):
         for number in range(many):
             holder = Holder(f"token {number}", "999", "{}", 7, 30_000, past_us, past_us, offered=False)
-            rows.store(link, f"expired {number}", Record(), Record(7, holder, touched_us=past_us), 1_000_000)
+            rows.store(
+                link, f"expired {number}", rows.Row(Record(), None), Record(7, holder, touched_us=past_us), 1_000_000
+            )
 
     transact(client, add)
 

@@ -143,7 +143,9 @@ def test_a_url_that_was_chosen_is_not_announced(tmp_path, monkeypatch, caplog):
 
 def test_a_state_directory_that_is_no_absolute_path_is_ignored():
     """The specification of that variable says so."""
-    assert settings(None, environ={"XDG_STATE_HOME": "rel", "HOME": "/h"}).path == "/h/.local/state/holdfast/holdfast.db"
+    assert (
+        settings(None, environ={"XDG_STATE_HOME": "rel", "HOME": "/h"}).path == "/h/.local/state/holdfast/holdfast.db"
+    )
 
 
 def test_nobody_else_can_read_the_files(tmp_path):
@@ -157,7 +159,9 @@ def test_nobody_else_can_read_the_files(tmp_path):
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
 
 
-@pytest.mark.parametrize("url", ["sqlite://hf.db", "sqlite://a/b.db", "sqlite:hf.db", "sqlite:///tmp/", "sqlite://", "sqlite:///"])
+@pytest.mark.parametrize(
+    "url", ["sqlite://hf.db", "sqlite://a/b.db", "sqlite:hf.db", "sqlite:///tmp/", "sqlite://", "sqlite:///"]
+)
 def test_a_path_that_names_no_file_is_refused(url, tmp_path, monkeypatch):
     """A relative path would mean another file, and so another lock, in every directory."""
     monkeypatch.chdir(tmp_path)

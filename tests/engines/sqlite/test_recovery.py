@@ -131,7 +131,9 @@ def test_after_the_file_was_deleted_a_new_client_begins_anew_with_higher_fences(
     again.release()
 
 
-@pytest.mark.parametrize("content", [b"this is no database at all\n" * 100, b"SQLite format 3\0" + bytes(range(256)) * 40])
+@pytest.mark.parametrize(
+    "content", [b"this is no database at all\n" * 100, b"SQLite format 3\0" + bytes(range(256)) * 40]
+)
 def test_a_file_that_is_no_database_is_left_alone_and_the_way_out_is_told(connect, path, content):
     """What cannot be read is not thrown away: a person decides."""
     path.write_bytes(content)

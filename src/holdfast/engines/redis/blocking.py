@@ -59,8 +59,8 @@ class RedisBlocking(ThreadForm):
 
     async def answer(self, command: Command, until_ns: int | None) -> Answer:
         engine = self._engine
-        link = self._take()
         limit_s = engine.dialler.wire_s if until_ns is None else bounded(engine.dialler.wire_s, until_ns)
+        link = self._take(limit_s)
         reply = link.ask(engine.packer.pack(command), limit_s)
         if type(reply) is not list and unknown_script(reply):
             reply = link.ask(engine.packer.pack(command, whole=True), limit_s)
@@ -82,7 +82,7 @@ class RedisBlocking(ThreadForm):
         pack, limit_s = engine.packer.pack, engine.dialler.wire_s
         if until_ns is not None:
             limit_s = bounded(limit_s, until_ns)
-        link = self._take()
+        link = self._take(limit_s)
         replies = link.exchange(b"".join([pack(command) for command in commands]), len(commands), limit_s)
         for at, reply in enumerate(replies):
             if unknown_script(reply):
@@ -90,12 +90,12 @@ class RedisBlocking(ThreadForm):
         self._free.append(link)
         return answers(engine.dialler.url, replies)
 
-    def _take(self) -> Link:
+    def _take(self, limit_s: float) -> Link:
         while True:
             try:
                 link = self._free.pop()
             except IndexError:
-                return Link(self._engine.dialler)
+                return Link(self._engine.dialler, limit_s)
             if monotonic() - link.used_s < _IDLE_S or link.alive():
                 return link
 

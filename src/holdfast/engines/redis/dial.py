@@ -7,6 +7,7 @@ redis-py's retries would send our commands again behind our back. A client objec
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from holdfast.config import UNREADABLE
 from holdfast.errors import InvalidConfig, Unavailable
 
 if TYPE_CHECKING:
@@ -51,6 +53,10 @@ _ANSWER_REASONS = {
 }
 
 
+_IN_SCRIPT = "Error running script"
+_NOT_ALLOWED = "The user executing the script can't"
+
+
 class Dialler:
     """Opens connections that nobody else touches."""
 
@@ -61,12 +67,15 @@ class Dialler:
         self._tls = tls
         self._path = path
 
-    def dial(self) -> socket.socket:
-        """A connected, authenticated socket in the right database."""
+    def dial(self, limit_s: float | None = None) -> socket.socket:
+        """A connected, authenticated socket in the right database; no step of that takes longer than the limit."""
         kind: Any = (
             redis.UnixDomainSocketConnection if self._path else redis.SSLConnection if self._tls else redis.Connection
         )
-        connection = kind(**self._kwargs, retry=Retry(NoBackoff(), 0), **_OWN)
+        kwargs = self._kwargs
+        if limit_s is not None:
+            kwargs = kwargs | {name: min(float(kwargs[name]), limit_s) for name in _TIMEOUTS}
+        connection = kind(**kwargs, retry=Retry(NoBackoff(), 0), **_OWN)
         try:
             connection.connect()
             link: socket.socket | None = connection._sock  # noqa: SLF001 - taken over from here on
@@ -104,7 +113,7 @@ class Dialler:
 
     def trouble(self, error: BaseException) -> Unavailable:
         """What an error on the way to the server means. Never carries a password."""
-        word = str(error).split(" ", 1)[0].rstrip(":")
+        word = _word(error)
         if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError) or word in (
             "WRONGPASS", "NOAUTH", "NOPERM",
         ):  # fmt: skip
@@ -116,8 +125,16 @@ class Dialler:
 
 def refused(url: str, error: BaseException) -> Unavailable:
     """What an error reply means: the command was answered, and it was not applied."""
-    word = str(error).split(" ", 1)[0].rstrip(":")
-    return Unavailable("redis", _ANSWER_REASONS.get(word, "failed"), f"{url}: {error}")
+    return Unavailable("redis", _ANSWER_REASONS.get(_word(error), "failed"), f"{url}: {error}")
+
+
+def _word(error: BaseException) -> str:
+    """The word that says what is wrong. Redis 6 tells trouble inside a script as trouble of the script."""
+    text = str(error)
+    if _IN_SCRIPT in text:
+        inner = re.search(r": -([A-Z]+) ", text)
+        return inner[1] if inner else "NOPERM" if _NOT_ALLOWED in text else "ERR"
+    return text.split(" ", 1)[0].rstrip(":")
 
 
 def dialler(settings: Settings) -> Dialler:
@@ -130,11 +147,13 @@ def dialler(settings: Settings) -> Dialler:
         read: Any = redis.connection.parse_url
         kwargs: dict[str, Any] = read(f"{_SCHEMES[scheme.lower()]}://{rest}")
     except ValueError as error:
-        raise InvalidConfig("url", settings.url, f"redis-py cannot read it: {error}") from None
+        # Other messages may repeat a part of the password.
+        rule = str(error) if str(error).startswith("Invalid value for") else UNREADABLE
+        raise InvalidConfig("url", settings.url, rule) from None
     kind = kwargs.pop("connection_class", redis.Connection)
     for option in kwargs:
         if option not in _COPIED and option not in _TIMEOUTS and not option.startswith("ssl_"):
-            raise InvalidConfig(f"option {option}", settings.options.get(option), "redis knows no such option")
+            raise InvalidConfig(f"option {option}", "(not shown)", "redis knows no such option")
     timeouts = {name: kwargs[name] for name in _TIMEOUTS if name in kwargs}
     return Dialler(
         settings.url,

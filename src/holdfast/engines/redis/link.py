@@ -31,9 +31,9 @@ def reader() -> hiredis.Reader:
 class Link:
     """A connection of one thread at a time."""
 
-    def __init__(self, dialler: Dialler) -> None:
+    def __init__(self, dialler: Dialler, limit_s: float | None = None) -> None:
         self._url = dialler.url
-        self._socket = dialler.dial()
+        self._socket = dialler.dial(limit_s)
         self._reader = reader()
         self._limit_s = 0.0
         self.used_s = monotonic()
@@ -43,7 +43,22 @@ class Link:
             self._socket.settimeout(None)
 
     def ask(self, command: bytes, limit_s: float) -> Any:
-        """Send one command and read its reply, within the limit."""
+        """Send one command and read its reply, within the limit. The common case of `exchange`, without its lists."""
+        if limit_s == self._limit_s:
+            try:
+                self._socket.sendall(command)
+                data = self._socket.recv(_READ)
+            except OSError as error:
+                raise self._lost(error, limit_s) from error
+            except BaseException:
+                self.close()
+                raise
+            self.used_s = monotonic()
+            self._reader.feed(data)
+            reply = self._reader.gets()
+            if reply is not MORE:
+                return reply
+            command = b""  # the rest of the reply is still on its way, or the server has closed
         return self.exchange(command, 1, limit_s)[0]
 
     def exchange(self, commands: bytes, count: int, limit_s: float) -> list[Any]:
@@ -68,13 +83,17 @@ class Link:
                 if self.used_s >= until_s:
                     raise TimeoutError
         except (OSError, hiredis.HiredisError) as error:
-            self.close()
-            late = isinstance(error, TimeoutError | BlockingIOError)
-            why = f"no answer within {limit_s:.3f} s" if late else str(error)
-            raise ReplyLost("redis", "reply lost", f"{self._url}: {why}") from error
+            raise self._lost(error, limit_s) from error
         except BaseException:
             self.close()
             raise
+
+    def _lost(self, error: Exception, limit_s: float) -> ReplyLost:
+        """What trouble on the wire means: the link is of no use any more, and nobody knows what was applied."""
+        self.close()
+        late = isinstance(error, TimeoutError | BlockingIOError)
+        why = f"no answer within {limit_s:.3f} s" if late else str(error)
+        return ReplyLost("redis", "reply lost", f"{self._url}: {why}")
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -83,6 +102,8 @@ class Link:
         """What has come unasked, on a link that is subscribed."""
         try:
             data = self._socket.recv(_READ)
+            while isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+                data += self._socket.recv(_READ)  # decrypted already, so that no poll would tell of it
         except (BlockingIOError, TimeoutError, ssl.SSLWantReadError):
             return []
         except OSError as error:

@@ -91,12 +91,21 @@ SCRIPTS: dict[type, Script] = {
     Show: Script("show", 0),
 }
 
+
+def _token(token: str) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(token), token.encode("ascii"))
+
+
+# An owner and a ttl are the same from one command to the next.
+_often = lru_cache(maxsize=64)(bulk)
+_number = lru_cache(maxsize=64)(lambda number: bulk(str(number)))
 _ONE, _ZERO = bulk("1"), bulk("0")
+
 _REST: dict[type, Callable[[Any], bytes]] = {
-    Acquire: lambda ask: bulk(ask.token) + bulk(ask.owner) + bulk(str(ask.ttl_ms)) + (_ONE if ask.wait else _ZERO),
-    Renew: lambda ask: bulk(ask.token) + bulk(str(ask.ttl_ms)),
-    Release: lambda ask: bulk(ask.token) + (_ONE if ask.entomb else _ZERO) + bulk(ask.to),
-    Undo: lambda ask: bulk(ask.token),
+    Acquire: lambda ask: _token(ask.token) + _often(ask.owner) + _number(ask.ttl_ms) + (_ONE if ask.wait else _ZERO),
+    Renew: lambda ask: _token(ask.token) + _number(ask.ttl_ms),
+    Release: lambda ask: _token(ask.token) + (_ONE if ask.entomb else _ZERO) + _often(ask.to),
+    Undo: lambda ask: _token(ask.token),
     Break: lambda ask: bulk(str(ask.fence)) + bulk(ask.reason),
     Mark: lambda _ask: b"",
     Show: lambda _ask: b"",
@@ -134,12 +143,13 @@ def _standing(reply: list[Any]) -> Standing:
     return Standing(int(fence), holder, bool(offered), waiters)
 
 
+_RENEWED, _RELEASED = Renewed(), Released()
 _ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "granted": lambda reply: Granted(int(reply[1])),
     "busy": lambda reply: Busy(reply[1], int(reply[2]), reply[3], None if reply[4] < 0 else reply[4]),
     "refused": lambda reply: Refused(reply[1]),
-    "renewed": lambda _reply: Renewed(),
-    "released": lambda _reply: Released(),
+    "renewed": lambda _reply: _RENEWED,
+    "released": lambda _reply: _RELEASED,
     "not held": lambda reply: NotHeld(reply[1], reply[2]),
     "done": lambda _reply: Done(),
     "marked": lambda reply: Marked(reply[1]),

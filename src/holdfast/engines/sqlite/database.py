@@ -186,12 +186,8 @@ def _prepare(connection: sqlite3.Connection) -> None:
     if found.get("boot") != place.boot_id():
         # Times of another boot mean nothing, and its processes are gone. The fences stay.
         now_us = SYSTEM.now_ns() // NS_PER_US
-        connection.execute(
-            "UPDATE lease SET token = NULL, waiting = 0, buried = 0, touched_us = ?, forget_us = ?",
-            (now_us, now_us + _OLD_BOOT_MEMORY_US),
-        )
-        for table in ("waiter", "tomb", "session"):
-            connection.execute(f"DELETE FROM {table}")  # noqa: S608 - the names stand here
+        rows.keep_fences_only(connection, now_us, _OLD_BOOT_MEMORY_US)
+        connection.execute("DELETE FROM session")
         connection.execute("UPDATE meta SET value = ? WHERE key = 'boot'", (place.boot_id(),))
     connection.execute("COMMIT")
 

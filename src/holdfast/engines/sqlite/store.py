@@ -80,6 +80,7 @@ class SqliteStore:
         self._session_lock = threading.Lock()
         self._marked_us = 0
         self._count = 0
+        self._held: set[str] = set()
         self._holders: dict[str, int] = {}
         self._ear: Ear | None = None
         self._ear_lock = threading.Lock()
@@ -100,12 +101,17 @@ class SqliteStore:
     def _answer(self, link: sqlite3.Connection, commands: Sequence[Command]) -> tuple[list[Answer], list[Holder]]:
         answers: list[Answer] = []
         rung: list[Holder] = []
-        now_us = SYSTEM.now_ns() // NS_PER_US
+        now_us, me = SYSTEM.now_ns() // NS_PER_US, str(self._session)
         for command in commands:
-            before = rows.load(link, command.name)
-            step = RULES[type(command)](before, command, self._moment(link, before, now_us))
-            if step.record is not before:
-                rows.store(link, command.name, before, step.record, self._memory_us)
+            row = rows.load(link, command.name)
+            step = RULES[type(command)](row.record, command, self._moment(link, row.record, now_us))
+            if step.record is not row.record:
+                rows.store(link, command.name, row, step.record, self._memory_us)
+            holder = step.record.holder
+            if holder is not None and holder.client == me:
+                self._held.add(command.name)
+            else:
+                self._held.discard(command.name)
             if type(command) is Mark or (type(command) is Acquire and isinstance(step.answer, Busy)):
                 self._mark(link, now_us)
             if step.wake is not None:
@@ -220,6 +226,7 @@ class SqliteStore:
         self.board = Board()
         self._session = 0
         self._marked_us = 0
+        self._held = set()
         self._holders = {}
         self._session_lock = threading.Lock()
         self._ear_lock = threading.Lock()
@@ -239,13 +246,12 @@ class SqliteStore:
             return
 
         def end(link: sqlite3.Connection) -> bool:
-            held = link.execute(
-                "SELECT count(*) FROM lease WHERE session = ? AND expires_us > ?",
-                (str(session), SYSTEM.now_ns() // NS_PER_US),
-            ).fetchone()[0]
-            if not held:
+            now_us = SYSTEM.now_ns() // NS_PER_US
+            holders = [rows.load(link, name).record.holder for name in self._held]
+            stands = any(one is not None and one.client == str(session) and one.expires_us > now_us for one in holders)
+            if not stands:
                 link.execute("DELETE FROM session WHERE id = ?", (session,))
-            return not held
+            return not stands
 
         try:
             ended = self.database.transact(end)

@@ -10,7 +10,10 @@
 --@include record.lua
 --@include queue.lua
 settle()
-if not holder then return { 'marked', 0 } end
+if not holder then
+  if queued_before then commit() end
+  return { 'marked', 0 }
+end
 
 marked = true
 commit()

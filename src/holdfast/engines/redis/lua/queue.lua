@@ -20,8 +20,9 @@ local queued_before = waiting > 0 or (holder and holder.offered)
 
 local order, seat_of = nil, {}     -- the queue, read only if somebody waits
 local left, fallen = {}, {}        -- tokens to take out of it; clients whose mark lapsed
-local joined, grave = nil, nil     -- the token to put in; a tomb to add
+local joined, grave = {}, nil      -- tokens to put in, in order; a tomb to add
 local marked = false
+local unmarked = nil               -- a client that waits without a mark: it gets one that has just lapsed
 
 local function read_queue()
   if order then return end
@@ -46,7 +47,7 @@ local function join_queue(token, seat)
   read_queue()
   order[#order + 1] = token
   seat_of[token] = seat
-  joined = token
+  joined[#joined + 1] = token
 end
 
 local function leave_queue(token)
@@ -54,7 +55,7 @@ local function leave_queue(token)
   for i, other in ipairs(order) do
     if other == token then
       table.remove(order, i)
-      if joined == token then joined = nil else left[#left + 1] = token end
+      if joined[#joined] == token then joined[#joined] = nil else left[#left + 1] = token end
       return
     end
   end
@@ -100,12 +101,15 @@ local function settle()
   if holder and holder.expires <= now then
     local late = holder
     holder = nil
-    if late.offered and not fallen[late.client] then
+    -- The mark itself is looked at: that of a client that fell before has already been taken away.
+    local mark = late.offered and tonumber(redis.call('ZSCORE', marks, late.client) or 0)
+    if late.offered and (late.client == me or mark > now) then
+      if mark == 0 then unmarked = late.client end
       -- It may only not have heard. Whoever lives keeps a place in the queue: the last one.
       join_queue(late.token, { client = late.client, ttl = late.ttl, since = now, owner = late.owner })
     end
   end
-  if not holder and (waiting > 0 or joined) then
+  if not holder and (waiting > 0 or #joined > 0) then
     read_queue()
     if order[1] then offer(order[1]) end
   end
@@ -131,7 +135,7 @@ local function not_held(token)
 end
 
 local function commit()
-  local changed_queue = #left > 0 or joined or #fallen > 0
+  local changed_queue = #left > 0 or #joined > 0 or #fallen > 0
   for first = 1, #left, 1000 do
     local part = {}
     for i = first, math.min(first + 999, #left) do part[#part + 1] = left[i] end
@@ -141,17 +145,19 @@ local function commit()
   for _, client in ipairs(fallen) do redis.call('ZREM', marks, client) end
   if freeing then redis.call('DEL', base) end
 
-  if joined then
-    local seat = seat_of[joined]
+  for _, token in ipairs(joined) do
+    local seat = seat_of[token]
     ticket = ticket + 1
-    redis.call('ZADD', queue, ticket, joined)
-    redis.call('HSET', seats, joined, cmsgpack.pack(seat.client, seat.ttl, seat.since, seat.owner))
+    redis.call('ZADD', queue, ticket, token)
+    redis.call('HSET', seats, token, cmsgpack.pack(seat.client, seat.ttl, seat.since, seat.owner))
   end
-  if marked then redis.call('ZADD', marks, int(now + mark_us), me) end
   if grave then redis.call('SET', grave.key, grave.text, 'PX', grave.lasts) end
   if changed_queue then waiting = redis.call('ZCARD', queue) end
   local queued = waiting > 0 or (holder and holder.offered)
   if queued_before and not queued then redis.call('DEL', marks) end
+  -- Marks are for those who wait: without any, the key would never end.
+  if unmarked and queued then redis.call('ZADD', marks, int(now), unmarked) end
+  if marked and queued then redis.call('ZADD', marks, int(now + mark_us), me) end
   --@include write.lua
   if queued then
     for _, key in ipairs({ queue, seats, marks }) do redis.call('PEXPIRE', key, keep_ms) end

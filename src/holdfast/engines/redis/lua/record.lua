@@ -33,5 +33,5 @@ if packed then
   end
 end
 local quiet = waiting == 0 and buried <= now and not (holder and holder.offered)
-local freeing = false
+local freeing = false  -- whether this must pass at maxmemory
 

@@ -7,7 +7,7 @@
 
 local ends = buried > now and buried or now
 if holder and holder.expires > ends then ends = holder.expires end
-local keep_ms = string.format('%.0f', math.ceil((ends - now) / 1000) + ARGV[2])
+local keep_ms = math.ceil((ends - now) / 1000) + ARGV[2]
 local record
 if holder then
   record = cmsgpack.pack(fence, last, waiting, buried, ticket, holder.token, holder.client, holder.fence, holder.ttl,
@@ -15,5 +15,12 @@ if holder then
 else
   record = cmsgpack.pack(fence, last, waiting, buried, ticket, '', '', 0, 0, 0, 0, false, '')
 end
-if freeing then redis.call('DEL', base) end
-redis.call('SET', base, record, 'PX', keep_ms)
+if freeing then
+  -- At maxmemory the first write of a script must be one that frees; after it the others pass.
+  if redis.pcall('SET', base, record, 'PX', keep_ms).err then
+    redis.call('DEL', base)
+    redis.call('SET', base, record, 'PX', keep_ms)
+  end
+else
+  redis.call('SET', base, record, 'PX', keep_ms)
+end

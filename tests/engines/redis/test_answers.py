@@ -1,0 +1,271 @@
+"""Whatever the server answers instead of an answer has one defined outcome."""
+
+import time
+from contextlib import suppress
+
+import pytest
+from redis_faces import calls_of
+
+from holdfast import Unavailable
+from holdfast.commands import Acquire, Granted, Release, Released, Renew, Renewed, Undo
+from holdfast.testing import eventually
+from holdfast.testing.resp import ServerError
+
+# What the core does about an answer does not depend on the face; where the test takes its time, one will do.
+ONE_FACE = pytest.mark.parametrize("face", ["blocking"])
+SPIN = "while true do end"
+SPOIL = "for i = 1, 15000 do redis.call('SET', 'load:' .. i, 'x') end"
+
+
+def refused(client, reason, timeout=0):
+    """The acquire fails for this reason, and nothing was started."""
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x").acquire(timeout=timeout)
+    assert trouble.value.reason == reason
+    assert trouble.value.retryable
+    return trouble.value
+
+
+def test_a_server_that_has_forgotten_the_scripts_is_sent_their_text(place):
+    """SCRIPT FLUSH, a restart, a failover: the caller does not notice."""
+    client = place.connect()
+    leases = [client.lock(name, ttl=1.2).acquire() for name in "abc"]
+    place.server.command("SCRIPT", "FLUSH")
+
+    place.until("renewed", 3)
+    place.server.command("SCRIPT", "FLUSH")
+    for lease in leases:
+        lease.release()
+
+    assert place.kinds("lost", "unavailable", "renewal failed") == []
+
+
+@ONE_FACE
+def test_a_server_that_is_loading_is_not_ready(server, new_server, place_on):
+    """At first contact that is told at once; a waiter that was in contact before waits on."""
+    server = new_server(server.kind, appendonly=True, arguments=("--key-load-delay", "100"))
+    place = place_on(server)
+    client, waiter = place.connect(), place.connect()
+    held = client.lock("x", ttl=20).acquire()
+    waiting = place.start(lambda: waiter.lock("x").acquire(timeout=30))
+    place.until_queued(client, "x", 1)
+    server.command("EVAL", SPOIL, "0")
+    server.kill()
+    server.start(wait=False)
+    eventually(lambda: "LOADING" in answer_of(server, "GET", "x"), 10, "the server to be loading")
+
+    refused(place.connect(), "loading")
+    server.wait_ready()
+    server.command("EVAL", SPOIL.replace("'SET'", "'DEL'").replace(", 'x'", ""), "0")
+
+    held.release()
+    waiting.result().release()
+
+
+def answer_of(server, *words):
+    try:
+        return str(server.command(*words))
+    except (OSError, ServerError) as error:
+        return str(error)
+
+
+def test_a_replica_is_read_only(server, new_server, place_on):
+    """After a failover the old address may be one; writing there is refused, and may pass."""
+    replica = new_server(server.kind)
+    place = place_on(replica)
+    client, waiter = place.connect(), place.connect()
+    held = client.lock("x", ttl=2).acquire()
+    waiting = place.start(lambda: waiter.lock("x").acquire(timeout=30))
+    place.until_queued(client, "x", 1)
+    replica.command("REPLICAOF", "127.0.0.1", 1)
+
+    refused(place.connect(), "read-only")
+    place.until("renewal failed")
+    replica.command("REPLICAOF", "NO", "ONE")
+
+    place.until("renewed late" if "renewed late" in place.kinds() else "renewed")
+    held.release()
+    waiting.result().release()
+    assert place.kinds("lost") == []
+
+
+def test_a_server_busy_with_a_script_of_somebody_else_is_busy(server, new_server, place_on):
+    """It answers BUSY after its time limit; a waiter that was in contact goes on asking."""
+    server = new_server(server.kind, arguments=("--lua-time-limit", "5"))
+    place = place_on(server)
+    client, waiter = place.connect(), place.connect()
+    held = client.lock("x", ttl=20).acquire()
+    waiting = place.start(lambda: waiter.lock("x").acquire(timeout=30))
+    place.until_queued(client, "x", 1)
+    spinning = place.start(lambda: server.command("EVAL", SPIN, "0", timeout=30))
+    eventually(lambda: "BUSY" in answer_of(server, "GET", "x"), 10)
+
+    refused(place.connect(), "busy")
+    server.command("SCRIPT", "KILL")
+
+    assert isinstance(spinning.error(), ServerError)
+    held.release()
+    waiting.result().release()
+
+
+def test_a_full_server_grants_nothing_and_still_frees(server, new_server, place_on):
+    """At maxmemory whoever holds can renew, release and undo; otherwise a full server would never empty."""
+    server = new_server(server.kind)
+    place = place_on(server)
+    client, peer = place.connect(), place.peer()
+    held = client.lock("x", ttl=1.5).acquire()
+    assert isinstance(peer.say(Acquire("held", "aa", "", 20_000, wait=False)), Granted)
+    assert isinstance(peer.say(Acquire("undone", "bb", "", 20_000, wait=False)), Granted)
+    server.command("CONFIG", "SET", "maxmemory", 1)
+
+    with pytest.raises(Unavailable) as full:
+        client.lock("y").acquire(timeout=5)
+    renewed = len(place.kinds("renewed"))
+    place.until("renewed", renewed + 1)
+    assert peer.say(Renew("held", "aa", 20_000)) == Renewed()
+    peer.say(Undo("undone", "bb"))
+    peer.say(Undo("never seen", "cc"))
+    held.release()
+    released_again = [peer.say(Release("held", "aa")) for _ in range(2)]
+
+    assert full.value.reason == "full"
+    assert released_again == [Released(), Released()]
+    assert place.kinds("lost", "renewal failed") == []
+    assert client.show("undone").owner is None
+    assert client.show("x").owner is None
+    server.command("CONFIG", "SET", "maxmemory", 0)
+    client.lock("y").acquire(timeout=0).release()
+
+
+@ONE_FACE
+def test_a_server_that_cannot_save_takes_no_writes(server, new_server, place_on, tmp_path):
+    """MISCONF: the disk of the server is in trouble, and it says so."""
+    data = tmp_path / "data"
+    data.mkdir()
+    server = new_server(server.kind, directory=data, arguments=("--save", "900", "1000000"))
+    place = place_on(server)
+    client = place.connect()
+    for file in data.iterdir():
+        file.unlink()
+    data.rmdir()
+    with suppress(ServerError):
+        server.command("BGSAVE")
+    eventually(lambda: b"rdb_last_bgsave_status:err" in server.command("INFO", "persistence"), 10)
+
+    refused(client, "read-only")
+    server.command("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+
+    client.lock("x").acquire(timeout=0).release()
+    server.command("CONFIG", "SET", "save", "")  # otherwise it refuses to end
+
+
+@pytest.mark.parametrize("given", ["wrong", "none", "unknown user"])
+def test_without_the_right_password_nobody_gets_in(server, new_server, place_on, given):
+    """No permission will not pass by itself: told at once, whatever the patience."""
+    server = new_server(server.kind, password="right-one")
+    secret = {"wrong": ":wrong-one@", "none": "", "unknown user": "nobody:right-one@"}[given]
+    place = place_on(server)
+    client = place.connect(f"redis://{secret}127.0.0.1:{server.port}")
+    began = time.monotonic()
+
+    error = refused(client, "no permission", timeout=None)
+
+    assert time.monotonic() - began < 2
+    assert "one" not in str(error).replace(" one ", "")
+    place.connect().lock("x").acquire().release()
+
+
+def test_a_user_without_the_right_to_run_scripts_is_told_so(server, new_server, place_on):
+    """NOPERM on the command itself."""
+    server = new_server(server.kind)
+    server.command("ACL", "SETUSER", "reader", "on", ">pw", "~*", "+@connection", "+get")
+    client = place_on(server).connect(f"redis://reader:pw@127.0.0.1:{server.port}")
+
+    refused(client, "no permission", timeout=None)
+
+
+def test_a_user_without_the_right_to_the_key_is_told_so(server, new_server, place_on):
+    """NOPERM on what a script touches, or on its key."""
+    server = new_server(server.kind)
+    server.command("ACL", "SETUSER", "other", "on", ">pw", "~other:*", "&*", "+@all")
+    client = place_on(server).connect(f"redis://other:pw@127.0.0.1:{server.port}")
+
+    refused(client, "no permission", timeout=None)
+
+
+def test_connections_that_are_cut_are_opened_again(place):
+    """A load balancer, a firewall, CLIENT KILL: nobody is told, nothing is lost."""
+    proxy = place.proxy()
+    client, other = place.connect(proxy.url), place.connect()
+    held = client.lock("x", ttl=1.5).acquire()
+    waiting = place.start(lambda: client.lock("y").acquire(timeout=20))
+    waiting.result().release()
+
+    for _ in range(3):
+        proxy.cut()
+        client.lock("z").acquire(timeout=5).release()
+    proxy.cut()
+    place.until("renewed", len(place.kinds("renewed")) + 1)
+
+    assert place.kinds("lost") == []
+    held.check()
+    held.release()
+    assert other.show("x").owner is None
+
+
+def test_a_killed_client_is_connected_again_and_keeps_its_leases(place):
+    """CLIENT KILL by an operator is an accident like any other."""
+    client = place.connect()
+    held = client.lock("x", ttl=1.5).acquire()
+    place.until("renewed")
+
+    place.server.command("CLIENT", "KILL", "TYPE", "normal")
+
+    place.until("renewed", len(place.kinds("renewed")) + 1)
+    held.release()
+    assert place.kinds("lost") == []
+
+
+def test_a_waiter_whose_subscription_was_killed_is_woken_all_the_same(place):
+    """The ear connects again by itself, and then asks once more."""
+    client, holder = place.connect(), place.connect()
+    held = holder.lock("x").acquire()
+    waiting = place.start(lambda: client.lock("x").acquire(timeout=20))
+    place.until_queued(holder, "x", 1)
+    eventually(lambda: place.server.command("PUBSUB", "CHANNELS", "hf1:*"))
+
+    place.server.command("CLIENT", "KILL", "TYPE", "pubsub")
+    held.release()
+    began = time.monotonic()
+
+    waiting.result().release()
+    assert time.monotonic() - began < 5
+
+
+def test_a_renewal_meets_a_foreign_value_and_the_lease_is_told_lost(place):
+    """Somebody wrote over the record: that is no lease any more, and no crash of the keeper either."""
+    client = place.connect()
+    lease = client.lock("x", ttl=1.0).acquire()
+    place.server.command("DEL", "hf1:{x}")
+    place.server.command("RPUSH", "hf1:{x}", "not a record")
+    place.server.command("EXPIRE", "hf1:{x}", 20)
+
+    assert lease.lost.wait(5)
+
+    place.server.command("DEL", "hf1:{x}")
+    client.lock("x").acquire(timeout=5).release()
+
+
+def test_commands_of_a_batch_that_are_unknown_are_each_sent_whole(sync):
+    """A pipeline meets NOSCRIPT for every command in it."""
+    proxy = sync.proxy()
+    client = sync.connect(proxy.url)
+    leases = [client.lock(f"n{number}", ttl=1.5).acquire() for number in range(20)]
+    sync.server.command("SCRIPT", "FLUSH")
+
+    sync.until("renewed", 20)
+
+    assert proxy.count(calls_of(Renew)) >= 40
+    assert sync.kinds("lost", "renewal failed") == []
+    for lease in leases:
+        lease.release()

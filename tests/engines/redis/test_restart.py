@@ -1,0 +1,116 @@
+"""The server restarts, with and without its data, under leases and waiters."""
+
+import time
+
+import pytest
+
+from holdfast import LeaseLost
+from holdfast.commands import Acquire, Granted
+from holdfast.testing import eventually
+
+
+@pytest.mark.acceptance("G-1")
+def test_a_restart_without_data_tells_holders_and_repeats_no_fence(server, new_server, place_on):
+    """It has forgotten its leases: the holder hears it at its next renewal, the next one has a higher fence."""
+    server = new_server(server.kind)
+    place = place_on(server)
+    holder, waiter, third = place.connect(), place.connect(), place.connect()
+    held = holder.lock("x", ttl=2).acquire()
+    waiting = [place.start(lambda c=c: c.lock("x", ttl=2).acquire(timeout=20)) for c in (waiter, third)]
+    place.until_queued(holder, "x", 2)
+
+    server.restart(keep_data=False)
+
+    eventually(lambda: any(one.done() for one in waiting), 15)
+    first = next(one for one in waiting if one.done()).result()
+    assert first.fence > held.fence
+    eventually(lambda: held.lost, 10)
+    with pytest.raises(LeaseLost):
+        held.release()
+    first.check()
+    first.release()
+    second = max((one.result() for one in waiting), key=lambda lease: lease.fence)
+    assert second.fence > first.fence
+    second.release()
+    assert place.kinds("lost") == ["lost"]
+
+
+@pytest.mark.acceptance("A0-6")
+def test_a_restart_with_its_data_loses_nothing(server, new_server, place_on):
+    """The record, the queue and the fences are data like any other."""
+    server = new_server(server.kind, appendonly=True)
+    place = place_on(server)
+    holder, waiter, third = place.connect(), place.connect(label="2"), place.connect(label="3")
+    held = holder.lock("x", ttl=4).acquire()
+    waiting = []
+    for client in (waiter, third):
+        waiting.append(place.start(lambda c=client: c.lock("x", ttl=4).acquire(timeout=30)))
+        place.until_queued(holder, "x", len(waiting))
+
+    server.restart()
+
+    place.until("renewed")
+    held.check()
+    assert holder.show("x").fence == held.fence
+    assert [owner.label for owner in holder.show("x").waiters] == ["2", "3"]
+    held.release()
+    second = waiting[0].result()
+    second.release()
+    third_lease = waiting[1].result()
+    third_lease.release()
+    assert held.fence < second.fence < third_lease.fence
+    assert place.kinds("lost") == []
+
+
+def test_a_lease_that_lapsed_while_the_server_was_away_is_not_brought_back(new_server, place_on):
+    """Its clock went on; whoever asks first after the restart gets a newer fence."""
+    server = new_server(appendonly=True)
+    place = place_on(server)
+    holder, other = place.connect(), place.connect()
+    held = holder.lock("x", ttl=0.6).acquire()
+    server.kill()
+    assert held.lost.wait(5)
+    server.start()
+
+    lease = other.lock("x").acquire(timeout=5)
+
+    assert lease.fence > held.fence
+    with pytest.raises(LeaseLost):
+        held.release()
+    other.show("x")
+    lease.check()
+    lease.release()
+
+
+def test_fences_never_repeat_over_many_restarts(server, new_server, place_on):
+    """Microseconds of the server's clock carry them over the loss of all data."""
+    server = new_server(server.kind)
+    fences = []
+    for _ in range(3):
+        place = place_on(server, "blocking")
+        peer = place.peer()
+        fences += [granted.fence for granted in (peer.say(ask(token)) for token in "abc")]
+        place.close()
+        server.restart(keep_data=False)
+
+    assert fences == sorted(set(fences))
+
+
+def ask(token):
+    return Acquire(f"name of {token}" if token == "c" else "x" + token, token, "", 200, wait=False)
+
+
+def test_a_short_restart_is_not_noticed_by_a_holder_that_need_not_renew(new_server, place_on):
+    """Nothing is asked for meanwhile, so there is nothing to fail; the idle connection is looked at before use."""
+    server = new_server(appendonly=True)
+    place = place_on(server)
+    client = place.connect()
+    lease = client.lock("x", ttl=20).acquire()
+
+    server.restart()
+    time.sleep(0.6)
+    lease.release()
+
+    assert place.kinds("lost", "release delayed") == [] or place.face == "asyncio"
+    assert place.kinds("released") == ["released"]
+    assert isinstance(place.peer().say(Acquire("x", "ab", "", 200, wait=False)), Granted)

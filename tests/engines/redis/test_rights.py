@@ -1,0 +1,147 @@
+"""The least rights that a user needs, and what happens without each of them."""
+
+import re
+import time
+
+import pytest
+from redis_faces import calls_of
+
+from holdfast import LeaseLost, Unavailable
+from holdfast.commands import Renew
+from holdfast.engines.redis.scripts import SCRIPTS
+from holdfast.testing import eventually
+
+# ACL SETUSER <name> on ><password> and this. `eval` is for a server that has forgotten the scripts; the commands
+# after it are what the scripts call; the last ones are said when a connection opens.
+KEYS = "~hf1:*"
+CHANNELS = "&hf1:wake:*"
+COMMANDS = (
+    "+evalsha", "+eval",
+    "+time", "+get", "+set", "+del", "+pexpire", "+zrange", "+zrangebyscore", "+zscore", "+zadd", "+zrem", "+zcard",
+    "+hmget", "+hset", "+hdel", "+publish",
+    "+subscribe", "+select", "+client|setname", "+client|setinfo",
+)  # fmt: skip
+
+
+@pytest.fixture
+def user(server, new_server, place_on):
+    """A server of this test, and a way to connect as a user with these rights."""
+    strict = new_server(server.kind)
+
+    def connect(*rights, **options):
+        strict.command("ACL", "SETUSER", "app", "reset", "on", ">pw", *rights)
+        return place.connect(f"redis://app:pw@127.0.0.1:{strict.port}", **options)
+
+    place = place_on(strict)
+    connect.server, connect.place = strict, place
+    return connect
+
+
+def live(user, client, other):
+    """Everything that a client does in its life: granted, queued, woken, renewed, undone, broken, released."""
+    place = user.place
+    held = client.lock("x", ttl=1.2).acquire()
+    waiting = place.start(lambda: other.lock("x").acquire(timeout=20))
+    place.until_queued(client, "x", 1)
+    place.until("renewed")
+    user.server.command("SCRIPT", "FLUSH")
+    held.release()
+    began = time.monotonic()
+    second = waiting.result()
+    waited = time.monotonic() - began
+    assert second.fence > held.fence
+    assert client.lock("x").try_acquire() is None
+    client.break_lease("x", "because")
+    eventually(lambda: second.lost, 5)
+    with pytest.raises(LeaseLost):
+        second.release()
+    return waited
+
+
+def test_the_documented_rights_are_enough(user):
+    """Nobody has to give a lock library the whole server."""
+    client, other = user(KEYS, CHANNELS, *COMMANDS), user(KEYS, CHANNELS, *COMMANDS)
+
+    waited = live(user, client, other)
+
+    assert waited < 2
+    assert user.place.kinds("unavailable", "renewal failed") == []
+
+
+def test_no_right_of_the_list_is_superfluous(user):
+    """Each is there because a script or a connection needs it; a list that only grows protects nobody."""
+    called = set()
+    for script in SCRIPTS.values():
+        called |= {name.lower() for name in re.findall(r"redis\.p?call\('(\w+)'", script.text)}
+    connection = {"evalsha", "eval", "subscribe", "select", "client|setname", "client|setinfo"}
+
+    assert {right.removeprefix("+") for right in COMMANDS} == called | connection
+
+
+def test_a_client_in_another_database_needs_no_more(user):
+    """SELECT is in the list."""
+    user(KEYS, CHANNELS, *COMMANDS)
+    client = user.place.connect(f"redis://app:pw@127.0.0.1:{user.server.port}/3")
+
+    client.lock("x").acquire().release()
+
+    assert b"db3:keys=1" in user.server.command("INFO", "keyspace")
+
+
+def test_without_the_channel_leases_are_granted_all_the_same(user):
+    """A missing channel right makes wake-ups late, not wrong: nobody is refused, nobody is served twice."""
+    rights = (KEYS, "resetchannels", *COMMANDS)
+    client, other = user(*rights), user(*rights)
+
+    held = client.lock("x", ttl=1).acquire()
+    waiting = user.place.start(lambda: other.lock("x", ttl=1).acquire(timeout=20))
+    user.place.until_queued(client, "x", 1)
+    held.release()
+    lease = waiting.result()
+
+    assert lease.fence > held.fence
+    lease.release()
+    assert user.place.kinds("lost", "unavailable") == []
+
+
+@pytest.mark.parametrize("right", ["+publish", "+subscribe"])
+def test_without_wake_ups_leases_are_granted_all_the_same(user, right):
+    """The same for the two commands that wake-ups are made of."""
+    rights = [KEYS, CHANNELS, *COMMANDS, f"-{right[1:]}"]
+    client, other = user(*rights), user(*rights)
+    held = client.lock("x", ttl=1).acquire()
+    waiting = user.place.start(lambda: other.lock("x", ttl=1).acquire(timeout=20))
+    user.place.until_queued(client, "x", 1)
+
+    held.release()
+
+    waiting.result().release()
+    assert user.place.kinds("lost") == []
+
+
+@pytest.mark.parametrize("right", ["+evalsha", "+get", "+set", "+time", KEYS])
+def test_without_a_right_that_leases_need_nothing_is_granted(user, right):
+    """Told at once as missing permission, and nothing is left half done."""
+    rights = [CHANNELS, *COMMANDS] if right == KEYS else [KEYS, CHANNELS, *COMMANDS, f"-{right[1:]}"]
+    client = user(*rights)
+
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x").acquire(timeout=5)
+
+    assert trouble.value.reason == "no permission"
+    assert user.server.command("DBSIZE") == 0
+
+
+def test_rights_taken_away_during_a_hold_end_in_a_loss(user):
+    """Renewals are refused until the trusted deadline; then the holder is told, and its block does not end well."""
+    client = user(KEYS, CHANNELS, *COMMANDS)
+    lease = client.lock("x", ttl=0.9).acquire()
+    user.server.command("ACL", "SETUSER", "app", "-evalsha", "-eval")
+
+    assert lease.lost.wait(5)
+
+    assert "renewal failed" in user.place.kinds()
+    with pytest.raises(LeaseLost):
+        lease.release()
+    user.server.command("ACL", "SETUSER", "app", "+evalsha", "+eval")
+    assert calls_of(Renew)

@@ -1,0 +1,151 @@
+"""No server, a server that dies, a server that is back: exclusion fails closed, and in time."""
+
+import logging
+import socket
+import time
+
+import pytest
+
+from holdfast import Unavailable
+from holdfast.testing import eventually
+
+CONNECT_S = 1.0
+SLACK_S = 1.0
+
+
+@pytest.fixture
+def nobody():
+    """A port of ours where nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+@pytest.fixture
+def deaf():
+    """A port where the kernel drops every new connection: somebody listens, but the queue is full."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = listener.getsockname()
+        guests = [socket.socket() for _ in range(4)]
+        for guest in guests:
+            guest.setblocking(False)
+            guest.connect_ex(address)
+        time.sleep(0.05)
+        yield address[1]
+        for guest in guests:
+            guest.close()
+
+
+@pytest.mark.acceptance("A0-5", "C-1", "G-3")
+@pytest.mark.parametrize(("port", "timeout"), [("nobody", 0), ("nobody", 5), ("nobody", None), ("deaf", None)])
+def test_where_nobody_listens_nothing_is_started_and_each_time_is_told(slow, request, caplog, port, timeout):
+    """Never a second lock domain, never a silent wait: `Unavailable` within the connect timeout."""
+    client = slow.connect(f"redis://127.0.0.1:{request.getfixturevalue(port)}")
+    ran = []
+
+    tries = 3 if port == "nobody" else 1
+    for _ in range(tries):
+        began = time.monotonic()
+        with caplog.at_level(logging.WARNING, "holdfast"), pytest.raises(Unavailable) as trouble:
+            ran.append(client.lock("x").acquire(timeout=timeout))
+        assert time.monotonic() - began < CONNECT_S + SLACK_S
+
+    assert ran == []
+    assert (trouble.value.engine, trouble.value.reason) == ("redis", "unreachable")
+    assert trouble.value.retryable
+    # One by one for each time, and none for an undo: nothing was ever sent.
+    assert slow.kinds() == ["unavailable"] * tries
+    assert len([record for record in caplog.records if record.message.startswith("unavailable")]) == tries
+
+
+@pytest.mark.acceptance("A0-5")
+def test_a_decorated_function_does_not_run_without_its_lease(one_server, nobody):
+    """The work never ran: not before, not after, not instead."""
+    import holdfast
+
+    ran = []
+    with holdfast.connect(f"redis://127.0.0.1:{nobody}") as client, pytest.raises(Unavailable):
+        client.lock("x")(lambda: ran.append(1))()
+
+    assert ran == []
+
+
+@pytest.mark.acceptance("A0-6")
+def test_a_waiter_gets_its_lease_though_the_server_died_meanwhile(new_server, place_on):
+    """The server is back before the deadline, so the acquire succeeds; what it has forgotten, nobody holds."""
+    server = new_server()
+    place = place_on(server)
+    holder, waiter = place.connect(), place.connect()
+    held = holder.lock("x", ttl=3).acquire()
+    waiting = place.start(lambda: waiter.lock("x").acquire(timeout=20))
+    place.until_queued(holder, "x", 1)
+
+    server.kill()
+    time.sleep(0.5)
+    assert not waiting.done()
+    server.start()
+
+    lease = waiting.result()
+    assert lease.fence > held.fence
+    eventually(lambda: held.lost, timeout=10)
+    lease.release()
+
+
+@pytest.mark.acceptance("A0-6")
+def test_an_acquire_survives_a_server_that_dies_with_the_question_in_its_hands(new_server, place_on):
+    """The question was sent, nobody knows what became of it, and the answer will never come."""
+    server = new_server()
+    place = place_on(server)
+    client = place.connect()
+    client.lock("y").acquire().release()
+    server.freeze()
+    asking = place.start(lambda: client.lock("x").acquire(timeout=20))
+    time.sleep(0.2)
+
+    server.kill()
+    time.sleep(0.2)
+    server.start()
+
+    asking.result().release()
+    assert "unavailable" in place.kinds()
+
+
+@pytest.mark.acceptance("A0-5")
+def test_a_frozen_server_is_told_as_unavailable_and_leaves_nothing_behind(new_server, place_on):
+    """It was reached and then fell silent: one decision has the wire timeout, and what it may have got is undone."""
+    server = new_server()
+    place = place_on(server)
+    client = place.connect()
+    client.lock("y").acquire().release()
+    server.freeze()
+    began = time.monotonic()
+
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x").acquire(timeout=0)
+
+    assert time.monotonic() - began < 2 * 2 + SLACK_S
+    assert trouble.value.retryable
+    server.thaw()
+    place.until("undone")
+    client.lock("x").acquire(timeout=0).release()
+
+
+@pytest.mark.acceptance("A0-16", "A0-17", "G-10")
+def test_closing_while_nobody_answers_ends_in_time(new_server, place_on):
+    """Shutdown must not hang on a server that does."""
+    server = new_server()
+    place = place_on(server)
+    client = place.connect()
+    client.lock("y").acquire().release()
+    server.freeze()
+    asking = place.start(lambda: client.lock("x").acquire(timeout=60))
+    time.sleep(0.1)
+    began = time.monotonic()
+
+    client.close(timeout=0.1)
+
+    assert time.monotonic() - began < 12
+    assert asking.error(20) is not None
+    server.thaw()

@@ -1,0 +1,183 @@
+"""Closing loses nothing and leaks nothing."""
+
+import threading
+import time
+
+import pytest
+from law_faces import descriptors, queue_of, threads_of_holdfast, together, until_queued
+
+import holdfast
+from holdfast import Closed, LeaseLost
+from holdfast.testing import eventually
+
+
+@pytest.mark.acceptance("A0-16", "G-10")
+def test_close_during_a_hold_returns_after_the_release(face):
+    """The work under way is waited for, new work is refused, and then there is nothing left."""
+    client, other = face.connect(), face.connect()
+    leader = client.leader("y")
+    with client.lock("x") as lease:
+        closing = face.start(lambda: (client.close(), time.monotonic()))
+        eventually(lambda: client._client.state == "closing")
+        with pytest.raises(Closed):
+            client.lock("z").acquire()
+        time.sleep(0.1)
+        assert not closing.done()
+        lease.check()
+        left_at = time.monotonic()
+
+    left, closed_at = closing.result()
+
+    assert left == ()
+    assert left_at < closed_at < left_at + 1
+    assert other.show("x").owner is None
+    for use in (
+        client.lock("x").acquire,
+        client.lock("x").try_acquire,
+        client.lock("x").__enter__,
+        lambda: client.show("x"),
+        lambda: client.break_lease("x", "by hand"),
+        leader.current,
+        leader.candidates,
+        leader.__enter__,
+    ):
+        with pytest.raises(Closed):
+            use()
+
+
+@pytest.mark.acceptance("A0-17", "G-10")
+def test_close_during_an_acquire_waits_for_its_end(face):
+    """Whoever was waiting gets the lease and does its work; only then does the client end."""
+    holder, other = face.connect(), face.connect()
+    lease = holder.lock("x").acquire()
+    ran = []
+
+    def work():
+        with other.lock("x"):
+            ran.append(closing.done())
+
+    working = face.start(work)
+    until_queued(holder, "x", 1)
+    closing = face.start(other.close)
+    eventually(lambda: other._client.state == "closing")
+    time.sleep(0.1)
+    assert not closing.done()
+
+    lease.release()
+
+    working.result()
+    assert closing.result() == ()
+    assert ran == [False]
+    assert holder.show("x").owner is None
+
+
+@pytest.mark.acceptance("G-10")
+@together
+def test_a_lease_is_never_released_under_running_work(face):
+    """After its bound, close names what it could not wait for; the holder is told, and the ttl ends the lease."""
+    client, other = face.connect(), face.connect()
+    calls = []
+    with pytest.raises(LeaseLost) as loss, client.lock("x", ttl=1, on_loss=calls.append) as lease:
+        began = time.monotonic()
+        assert client.close(timeout=0.2) == ("x",)
+        closed = time.monotonic()
+        assert 0.2 <= closed - began < 1
+        assert lease.lost
+        assert lease.lost.reason == "closed"
+        assert other.lock("x").try_acquire() is None
+
+    assert (loss.value.reason, loss.value.retryable) == ("closed", False)
+    assert other.lock("x").try_acquire() is None
+    with other.lock("x", timeout=5):
+        assert time.monotonic() - began > 0.4
+    eventually(lambda: len(calls) == 1)
+    assert client.close() == ("x",)
+
+
+@pytest.mark.acceptance("G-10")
+def test_a_waiter_is_sent_home_when_the_bound_has_passed(face):
+    """It gets `Closed` and leaves the queue, so that nobody waits behind it."""
+    holder, other = face.connect(), face.connect()
+    lease = holder.lock("x").acquire()
+    waiting = face.start(lambda: other.lock("x").acquire())
+    until_queued(holder, "x", 1)
+    began = time.monotonic()
+
+    assert other.close(timeout=0.1) == ()
+
+    assert time.monotonic() - began < 1.5
+    assert isinstance(waiting.error(), Closed)
+    assert queue_of(holder, "x") == []
+    lease.release()
+
+
+def test_close_may_be_said_twice_and_by_many(face):
+    """Each returns when the client is closed, with the same answer."""
+    client = face.connect()
+    with client.lock("x"):
+        closing = [face.start(client.close) for _ in range(3)]
+        eventually(lambda: client._client.state == "closing")
+        time.sleep(0.05)
+        assert [each.done() for each in closing] == [False] * 3
+
+    assert [each.result() for each in closing] == [()] * 3
+    assert client.close() == ()
+    assert client.close(timeout=0) == ()
+
+
+@together
+def test_closing_one_client_leaves_the_leases_of_another(face):
+    """Two clients in one process, one place: the first to leave must not take the second one's lease with it."""
+    first, second, third = face.connect(), face.connect(), face.connect()
+    with first.lock("mine"):
+        pass
+    with second.lock("x", ttl=0.6) as lease:
+        assert first.close() == ()
+
+        for _ in range(8):
+            assert third.lock("x").try_acquire() is None
+            time.sleep(0.1)
+        lease.check()
+    third.lock("x").try_acquire().release()
+
+
+@pytest.mark.acceptance("G-10", "A0-16")
+def test_nothing_is_left_of_a_closed_client(face):
+    """No thread, no open file, no place in a queue: the same as before it came."""
+    threads, files = threads_of_holdfast(), descriptors()
+    client, other = face.connect(), face.connect()
+    with client.lock("x", ttl=0.3) as lease:
+        waiting = face.start(lambda: other.lock("x", ttl=0.3).acquire())
+        until_queued(client, "x", 1)
+        lease.lost.wait(0.15)
+    waiting.result().release()
+
+    assert client.close() == ()
+    assert other.close() == ()
+
+    assert threads_of_holdfast() == threads
+    assert descriptors() == files
+
+
+def test_leaving_the_block_of_a_client_closes_it(face):
+    """`with connect(...) as hf` ends as `close` does."""
+    client = face.connect()
+    with client:
+        with client.lock("x"):
+            pass
+        assert "open" in repr(client._thing if hasattr(client, "_thing") else client)
+
+    with pytest.raises(Closed):
+        client.lock("x").acquire()
+
+
+def test_a_client_that_never_did_anything_closes_at_once(face):
+    """Opening and closing costs nothing, and needs no keeper."""
+    began = time.monotonic()
+    client = face.connect()
+    assert [thread for thread in threading.enumerate() if thread.name == "holdfast-keeper"] == []
+
+    assert client.close() == ()
+
+    assert time.monotonic() - began < 1
+    assert isinstance(holdfast.Closed(), holdfast.HoldfastError)
