@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format bench docs clean
+.PHONY: demo test check format bench matrix docs clean
 
 demo: $(READY)  ## several workers, one lock: one is killed, one is frozen and refused
 	$(BIN)/python -m holdfast.demo $(ARGS)
@@ -26,6 +26,9 @@ format: $(READY)
 bench: $(READY)  ## the race against the floor and the peers; QUICK=1 for a short one
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uvloop
 	$(BIN)/python bench/uncontended.py $(ARGS)
+
+matrix: $(READY)  ## the laws and the Redis tests on every server that this machine has
+	HOLDFAST_SERVERS=valkey,redis-6.2,redis $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)
 
 docs: $(READY)  ## make the generated pages again
 	$(BIN)/python tools/acceptance.py

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import SYSTEM, Clock, Seconds, timeout_ns
 from holdfast.errors import InvalidConfig
+from holdfast.names import is_unicode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,6 +79,9 @@ def settings(
         raise InvalidConfig("url", shown_url(text), UNREADABLE) from None
     if not parts.scheme:
         raise InvalidConfig("url", shown_url(text), "it must begin with a scheme, as in sqlite:///path or memory://")
+    path = unquote(parts.netloc + parts.path)
+    if "\x00" in path or not is_unicode(path):
+        raise InvalidConfig("url", shown_url(text), "no system could open it: it has a NUL or a lone surrogate")
 
     memory_ns = timeout_ns(fence_memory, setting="fence_memory")
     if memory_ns is None or memory_ns < FENCE_MEMORY_MIN_S * 1e9:
@@ -87,7 +91,7 @@ def settings(
         url=shown_url(text),
         secret=Secret(text),
         source=source,
-        path=unquote(parts.netloc + parts.path),
+        path=path,
         options=options,
         fence_memory_us=memory_ns // 1000,
         clock=clock or SYSTEM,

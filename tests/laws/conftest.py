@@ -4,7 +4,7 @@
 from contextlib import contextmanager
 
 import pytest
-from law_faces import LOOP, PLACES, Face, descriptors, threads_of_holdfast
+from law_faces import FRESH, LOOP, PLACES, Face, descriptors, threads_of_holdfast
 
 from holdfast.testing import eventually
 from holdfast.testing.clock import ManualClock
@@ -21,6 +21,7 @@ def _loop():
     """The loop of the asyncio face lives as long as the laws do."""
     yield
     LOOP.close()
+    FRESH.close()
 
 
 @contextmanager

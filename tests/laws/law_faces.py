@@ -10,6 +10,7 @@ one task of its own, so that a thread of a law is a task of the face; `with` ent
 import asyncio
 import gc
 import inspect
+import itertools
 import os
 import threading
 import time
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 
+import pytest
 from law_faults import Peer, Wire
 
 import holdfast
@@ -27,6 +29,7 @@ from holdfast.clock import SYSTEM
 from holdfast.engines import open_engine
 from holdfast.engines.sqlite import lockfile
 from holdfast.testing import eventually
+from holdfast.testing.servers import Server, available
 
 WAIT_S = 60
 LOST_S = 5
@@ -44,18 +47,43 @@ class Place:
     url: str
     unusable: tuple[str, ...] = ()
     hand_moved: bool = False
+    label: str = ""
 
     def __str__(self):
-        return self.engine
+        return self.label or self.engine
 
+
+# Which servers the laws are tried on; `make matrix` names them all.
+SERVERS = os.environ.get("HOLDFAST_SERVERS", "valkey").split(",")
+
+
+class Fresh:
+    """An empty database of a real server, of the kind that is asked for; the server is started when it is needed."""
+
+    def __init__(self):
+        self._servers, self._databases = {}, itertools.count()
+        self._lock = threading.Lock()
+
+    def __getitem__(self, kind):
+        with self._lock:
+            if kind not in available():
+                pytest.skip(f"no {kind} server on this machine")
+            if kind not in self._servers:
+                self._servers[kind] = Server(kind, arguments=("--databases", "4096")).start()
+        return f"{self._servers[kind].url}/{next(self._databases)}"
+
+    def close(self):
+        for server in self._servers.values():
+            server.close()
+
+
+FRESH = Fresh()
 
 PLACES = [
     Place("memory", "memory://{unique}", hand_moved=True),
     Place("sqlite", "sqlite://{folder}/x.db", unusable=("sqlite://{folder}/taken", "sqlite://{folder}/file/x.db")),
+    *(Place("redis", f"{{fresh[{kind}]}}", unusable=("redis://127.0.0.1:1",), label=kind) for kind in SERVERS),
 ]
-
-# Engines that are being built: each leaves this set with its line above.
-NOT_YET = {"holdfast.engines.redis"}
 
 
 def on_loop(work):
@@ -194,7 +222,7 @@ class Face:
     def __init__(self, place, kind, folder, clock=None):
         self.place, self.kind, self.folder, self.clock = place, kind, folder, clock
         self.unique = uuid.uuid4().hex
-        self.url = place.url.format(folder=folder, unique=self.unique)
+        self.url = place.url.format(folder=folder, unique=self.unique, fresh=FRESH)
         self._clients, self._wires, self._peers, self._running = [], [], [], []
         folder.mkdir()
 

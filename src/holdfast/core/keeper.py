@@ -183,9 +183,7 @@ class Keeper:
                 wake_ns = self._next_ns(now_ns)
                 if wake_ns < NEVER_NS:
                     idle_since_ns = now_ns
-                # Asked once more under the guard: whoever came in the meantime found a thread and started none.
-                idle = now_ns - idle_since_ns >= _LINGER_NS and self._next_ns(now_ns) >= NEVER_NS
-                if self._stopping or idle:
+                if self._stopping or now_ns - idle_since_ns >= _LINGER_NS:
                     self._ending, self._thread = self._thread, None
                     break
             self._wake_ns = min(wake_ns, now_ns + _LOOK_NS)

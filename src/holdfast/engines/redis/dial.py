@@ -54,7 +54,7 @@ _ANSWER_REASONS = {
 
 
 _IN_SCRIPT = "Error running script"
-_NOT_ALLOWED = "The user executing the script can't"
+_NOT_ALLOWED = ("The user executing the script can't", "ACL failure in script")
 
 
 class Dialler:
@@ -129,11 +129,13 @@ def refused(url: str, error: BaseException) -> Unavailable:
 
 
 def _word(error: BaseException) -> str:
-    """The word that says what is wrong. Redis 6 tells trouble inside a script as trouble of the script."""
+    """The word that says what is wrong. Some trouble inside a script is told as trouble of the script."""
     text = str(error)
+    if any(words in text for words in _NOT_ALLOWED):
+        return "NOPERM"
     if _IN_SCRIPT in text:
         inner = re.search(r": -([A-Z]+) ", text)
-        return inner[1] if inner else "NOPERM" if _NOT_ALLOWED in text else "ERR"
+        return inner[1] if inner else "ERR"
     return text.split(" ", 1)[0].rstrip(":")
 
 
@@ -151,7 +153,7 @@ def dialler(settings: Settings) -> Dialler:
         rule = str(error) if str(error).startswith("Invalid value for") else UNREADABLE
         raise InvalidConfig("url", settings.url, rule) from None
     kind = kwargs.pop("connection_class", redis.Connection)
-    for option in kwargs:
+    for option in {*kwargs, *settings.options}:
         if option not in _COPIED and option not in _TIMEOUTS and not option.startswith("ssl_"):
             raise InvalidConfig(f"option {option}", "(not shown)", "redis knows no such option")
     timeouts = {name: kwargs[name] for name in _TIMEOUTS if name in kwargs}
@@ -165,7 +167,7 @@ def dialler(settings: Settings) -> Dialler:
 
 def _from_client(client: Any) -> Dialler:
     pool = client.connection_pool
-    kind, kwargs = getattr(pool, "connection_class", None), dict(pool.connection_kwargs)
+    kind, kwargs = getattr(pool, "connection_class", None), dict(getattr(pool, "connection_kwargs", {}))
     tls = (redis.SSLConnection, redis.asyncio.SSLConnection)
     path = (redis.UnixDomainSocketConnection, redis.asyncio.UnixDomainSocketConnection)
     copyable = kind in (redis.Connection, redis.asyncio.Connection, *tls, *path)

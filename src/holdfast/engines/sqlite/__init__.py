@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,8 +25,6 @@ def open_engine(settings: Settings) -> LocalEngine:
             settings.url,
             "it must name a file by its absolute path, as in sqlite:///srv/app/holdfast.db",
         )
-    if not _possible(settings.path):
-        raise InvalidConfig("url", settings.url, "no file can have this path: it has a NUL or a lone surrogate")
     if path.is_dir():
         raise InvalidConfig("url", settings.url, "it must name a file, and this is a directory")
     if settings.clock is not SYSTEM:
@@ -44,10 +41,3 @@ def open_engine(settings: Settings) -> LocalEngine:
     if not settings.chosen:
         log.info("leases live in %s: this host only", path)
     return LocalEngine(store)
-
-
-def _possible(path: str) -> bool:
-    try:
-        return b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:
-        return False

@@ -1,0 +1,129 @@
+"""A forked child sends nothing on its parent's connections, and the parent's leases go on."""
+
+import gc
+import os
+import time
+
+import pytest
+from redis_faces import calls_of
+
+from holdfast import LeaseLost
+from holdfast.commands import Mark, Renew
+from holdfast.testing import eventually
+
+WAIT_S = 20
+
+
+def in_child(work):
+    """Run this in a forked child; its exit code is 0 if it went well."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return child
+
+
+def ended_well(child):
+    until = time.monotonic() + WAIT_S
+    while time.monotonic() < until:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status) == 0
+        time.sleep(0.005)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    raise AssertionError("the child did not end")
+
+
+def test_a_child_that_ends_sends_nothing_on_what_it_inherited(slow):
+    """Bytes of two processes on one socket would be answers to the wrong questions."""
+    proxy = slow.proxy()
+    client, other = slow.connect(proxy.url), slow.connect()
+    blocker = other.lock("y").acquire()
+    lease = client.lock("x", ttl=30).acquire()
+    waiting = slow.start(lambda: client.lock("y").acquire(timeout=20))
+    slow.until_queued(other, "y", 1)
+    eventually(lambda: proxy.count(lambda words: words[0] == b"SUBSCRIBE"))
+    time.sleep(0.1)
+    # The keeper marks its waiter as alive every 1.7 s: it has just done so, or will not for a while.
+    eventually(lambda: proxy.count(calls_of(Mark)))
+    time.sleep(0.05)
+    before, standing = proxy.bytes_up, proxy.open
+
+    def child():
+        assert lease.lost
+        assert lease.lost.reason == "forked"
+        gc.collect()
+
+    assert ended_well(in_child(child))
+
+    time.sleep(0.1)
+    assert proxy.bytes_up == before
+    assert proxy.open == standing
+    lease.check()
+    blocker.release()
+    waiting.result().release()
+    lease.release()
+    assert slow.kinds("lost") == []
+
+
+def test_a_child_that_works_on_opens_connections_of_its_own(sync):
+    """It may use the same client object; nothing of it travels on the parent's sockets."""
+    proxy = sync.proxy()
+    client = sync.connect(proxy.url)
+    lease = client.lock("x", ttl=1.5).acquire()
+    sync.until("renewed")
+    inherited = {sent.connection for sent in proxy.sent}
+
+    def child():
+        with pytest.raises(LeaseLost):
+            lease.check()
+        assert client.lock("x").try_acquire() is None
+        client.lock("from the child").acquire(timeout=5).release()
+        client.close()
+
+    assert ended_well(in_child(child))
+    renewed = len(sync.kinds("renewed"))
+    sync.until("renewed", renewed + 1)
+
+    of_child = [sent for sent in proxy.sent if b"hf1:{from the child}" in sent.words]
+    assert of_child
+    assert {sent.connection for sent in of_child} & inherited == set()
+    renewals = {sent.connection for sent in proxy.sent if calls_of(Renew)(sent.words)}
+    assert renewals <= inherited
+    lease.check()
+    lease.release()
+    assert sync.kinds("lost") == []
+
+
+def test_a_lease_that_the_child_took_is_its_own(sync):
+    """The child is another client: other owner, other token, other subscription."""
+    client = sync.connect()
+    client.lock("warm").acquire().release()
+    reads, writes = os.pipe()
+
+    def child():
+        lease = client.lock("y", ttl=20).acquire()
+        os.write(writes, f"{lease.fence} {lease.owner.pid} {os.getpid()}\n".encode())
+        time.sleep(0.3)
+        lease.release()
+        client.close()
+
+    pid = in_child(child)
+    os.close(writes)
+    fence, owner, own = map(int, os.read(reads, 100).split())
+    os.close(reads)
+
+    assert owner == own == pid
+    assert client.show("y").owner.pid == pid
+    assert ended_well(pid)
+    with client.lock("y", timeout=5) as lease:
+        assert lease.fence > fence

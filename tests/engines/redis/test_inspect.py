@@ -1,0 +1,327 @@
+"""What is on the server, and by which ways it is reached."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import redis
+import valkey
+from redis.crc import key_slot
+from redis.sentinel import Sentinel
+
+import holdfast
+from holdfast import InvalidConfig, Unavailable, aio
+from holdfast.testing import eventually
+from holdfast.testing.servers import Server, certificates
+
+SOURCE = Path(holdfast.__file__).parents[1]
+
+
+def keys_of(server):
+    return {key: server.command("PTTL", key) for key in server.command("KEYS", "*")}
+
+
+@pytest.mark.acceptance("A0-3", "G-10")
+def test_a_hold_keeps_one_record_and_a_release_leaves_one_that_ends(place):
+    """The record has its token and a bounded life; what stays is the last fence, for as long as it was asked to."""
+    client = place.connect(fence_memory=2)
+    lease = client.lock("x", ttl=10).acquire()
+
+    held = keys_of(place.server)
+    record = place.server.command("GET", "hf1:{x}")
+    lease.release()
+    left = keys_of(place.server)
+
+    assert list(held) == list(left) == [b"hf1:{x}"]
+    assert 0 < held[b"hf1:{x}"] <= 10_000 + 2_000
+    assert lease.token.encode() in record
+    assert 0 < left[b"hf1:{x}"] <= 2_000
+
+
+@pytest.mark.acceptance("A0-3")
+def test_waiters_are_kept_in_documented_keys_that_end_too(place):
+    """The queue, its seats and the signs of life share the record's slot and its end."""
+    client, other = place.connect(), place.connect()
+    held = client.lock("x", ttl=10).acquire()
+    waiting = place.start(lambda: other.lock("x").acquire(timeout=20))
+    place.until_queued(client, "x", 1)
+
+    keys = keys_of(place.server)
+    held.release()
+    waiting.result().release()
+
+    assert set(keys) == {b"hf1:{x}", b"hf1:{x}:q", b"hf1:{x}:w", b"hf1:{x}:m"}
+    assert all(0 < ms <= 10_000 + 60_000 for ms in keys.values())
+    assert set(keys_of(place.server)) == {b"hf1:{x}"}
+
+
+@pytest.mark.acceptance("A0-3")
+def test_after_its_memory_nothing_is_left_of_a_name(sync):
+    """Then nothing stays: no key for every name that was ever used."""
+    client = sync.connect(fence_memory=1)
+    with client.lock("x") as first:
+        pass
+
+    eventually(lambda: sync.server.command("DBSIZE") == 0, 5, "the name to be forgotten")
+
+    with client.lock("x") as second:
+        assert second.fence > first.fence
+
+
+@pytest.mark.acceptance("C-13", "A4-11")
+@pytest.mark.parametrize("name", ["a:b", "{", "}", "{}", "a}b{c", "%7D", "spaces and\nlines", "名前", "x" * 512, "*?["])
+def test_all_keys_of_a_name_share_one_slot_whatever_the_name(sync, name):
+    """One step touches one slot; and no name can reach into the keys of another."""
+    client, other = sync.connect(), sync.connect()
+    held = client.lock(name).acquire()
+    waiting = sync.start(lambda: other.lock(name).acquire(timeout=20))
+    sync.until_queued(client, name, 1)
+
+    slots = {key_slot(key) for key in keys_of(sync.server)}
+    held.release()
+    waiting.result().release()
+
+    assert len(slots) == 1
+
+
+@pytest.mark.acceptance("C-13")
+def test_no_two_names_share_a_key(sync):
+    """Escaping must not make one name of two."""
+    client = sync.connect()
+    names = ["}", "%7D", "%257D", "{", "a", "a}:q", "a:q", "{a}", "hf1:{a}"]
+    leases = [client.lock(name).acquire(timeout=0) for name in names]
+
+    assert len(keys_of(sync.server)) == len(names)
+
+    for lease in leases:
+        lease.release()
+
+
+@pytest.mark.acceptance("A0-24", "C-23")
+@pytest.mark.parametrize("hidden", ["redis", "hiredis"])
+def test_without_a_client_library_all_else_works_and_redis_gives_one_clear_error(tmp_path, hidden):
+    """The core needs nothing; an extra that is missing is said when it is asked for, and how to get it."""
+    program = f"""
+import sys
+sys.modules[{hidden!r}] = None
+import holdfast, holdfast.aio
+for url in ("memory://", "sqlite://{tmp_path}/x.db"):
+    with holdfast.connect(url) as client, client.lock("x") as lease:
+        print(lease.fence > 0)
+for url in ("redis://localhost", "rediss://localhost", "valkey://localhost", "unix:///x"):
+    try:
+        holdfast.connect(url)
+    except holdfast.InvalidConfig as error:
+        print(error)
+"""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+
+    lines = run.stdout.splitlines()
+    assert lines[:2] == ["True", "True"]
+    assert len(lines) == 6
+    assert all(f"{hidden} is not installed: pip install 'holdfast[redis]'" in line for line in lines[2:])
+
+
+@pytest.mark.acceptance("A0-24")
+def test_where_nothing_is_installed_the_core_still_works(tmp_path):
+    """Not hidden but absent: a Python without any package."""
+    program = (
+        "import holdfast\n"
+        "with holdfast.connect('memory://') as hf, hf.lock('x'): pass\n"
+        "try: holdfast.connect('redis://localhost')\n"
+        "except holdfast.InvalidConfig as error: print(error)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        env={"PYTHONPATH": str(SOURCE), "PATH": os.environ["PATH"]},
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+
+    assert "pip install 'holdfast[redis]'" in run.stdout
+
+
+@pytest.mark.parametrize("library", [redis.Redis, redis.asyncio.Redis], ids=["sync", "asyncio"])
+def test_a_client_of_the_user_gives_its_settings_and_is_left_alone(new_server, place_on, library):
+    """We open our own connections to the same server, database and user; theirs is neither used nor closed."""
+    server = new_server(password="pw")
+    theirs = library(host="127.0.0.1", port=server.port, db=4, password="pw", client_name="theirs")
+    place = place_on(server)
+    client = place.connect(theirs)
+
+    lease = client.lock("x").acquire()
+    names = server.command("CLIENT", "LIST")
+    keyspace = server.command("INFO", "keyspace")
+    lease.release()
+    client.close()
+
+    assert b"name=holdfast" in names
+    assert b"name=theirs" not in names
+    assert b"db4:keys=1" in keyspace
+    assert ping(theirs) is True
+
+
+def ping(client):
+    if isinstance(client, redis.Redis):
+        try:
+            return client.ping()
+        finally:
+            client.close()
+
+    async def asked():
+        try:
+            return await client.ping()
+        finally:
+            await client.aclose()
+
+    return asyncio.run(asked())
+
+
+def exotic():
+    class Strange:
+        connection_pool = object()
+
+    connecting = redis.Redis(redis_connect_func=print)
+    return {
+        "sentinel": Sentinel([("127.0.0.1", 1)]).master_for("x"),
+        "valkey-py": valkey.Valkey(),
+        "own connect function": connecting,
+        "strange": Strange(),
+        "number": 7,
+        "bytes": b"redis://localhost",
+    }
+
+
+@pytest.mark.acceptance("A1-27")
+@pytest.mark.parametrize("kind", ["sentinel", "valkey-py", "own connect function", "strange", "number", "bytes"])
+def test_a_client_that_cannot_be_copied_is_refused_before_any_input_or_output(kind):
+    """A guess would open connections that lead somewhere else."""
+    with pytest.raises(InvalidConfig):
+        holdfast.connect(exotic()[kind])
+
+
+@pytest.mark.parametrize("scheme", ["redis", "valkey", "REDIS"])
+def test_every_scheme_for_a_plain_server_leads_to_it(place, scheme):
+    """Valkey speaks the same protocol; a scheme is written as people like."""
+    client = place.connect(f"{scheme}://127.0.0.1:{place.server.port}")
+
+    client.lock("x").acquire().release()
+
+    assert keys_of(place.server)
+
+
+def test_a_socket_file_is_a_way_in(server, new_server, place_on):
+    """`unix://` for a server on the same host, with password and database."""
+    server = new_server(server.kind, unix=True, password="pw")
+    place = place_on(server)
+    client, other = place.connect(f"{server.url}?db=2"), place.connect(f"{server.url}?db=2")
+    held = client.lock("x", ttl=1.2).acquire()
+    waiting = place.start(lambda: other.lock("x").acquire(timeout=20))
+    place.until_queued(client, "x", 1)
+    place.until("renewed")
+
+    held.release()
+
+    waiting.result().release()
+    assert b"db2:keys=1" in server.command("INFO", "keyspace")
+
+
+def test_database_user_and_password_come_from_the_url(server, new_server, place_on):
+    """The usual form, percent-encoded."""
+    server = new_server(server.kind)
+    server.command("ACL", "SETUSER", "ann/bob", "on", ">p@ss/word#1", "~*", "&*", "+@all")
+    place = place_on(server)
+    client = place.connect(f"redis://ann%2Fbob:p%40ss%2Fword%231@127.0.0.1:{server.port}/7")
+
+    client.lock("x").acquire().release()
+
+    assert b"db7:keys=1" in server.command("INFO", "keyspace")
+
+
+def test_an_unknown_option_is_refused_and_timeouts_are_taken(one_server):
+    """An option that nobody reads is a mistake that nobody would notice."""
+    url = f"redis://127.0.0.1:{one_server.port}"
+    with pytest.raises(InvalidConfig):
+        holdfast.connect(f"{url}?max_connections=3")
+    with pytest.raises(InvalidConfig):
+        holdfast.connect(f"{url}?socket_timeout=soon")
+
+    with holdfast.connect(f"{url}?socket_timeout=0.5&socket_connect_timeout=0.3") as client:
+        assert client._client.engine.dialler.wire_s == 0.5
+
+
+def test_another_clock_is_refused(one_server):
+    """The server's clock decides; a hand-moved one would only seem to."""
+    from holdfast.testing.clock import ManualClock
+
+    with pytest.raises(InvalidConfig):
+        holdfast.connect(one_server.url, clock=ManualClock())
+
+
+@pytest.fixture(scope="module")
+def own_certificates(tmp_path_factory):
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl program to make certificates with")
+    return certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def test_leases_travel_through_tls(place, own_certificates):
+    """`rediss://` to a proxy that ends TLS: real handshakes, real records, on every kind of server."""
+    proxy = place.proxy(tls=own_certificates)
+    client, other = place.connect(proxy.url), place.connect(proxy.url.replace("rediss", "valkeys"))
+    held = client.lock("x", ttl=1.2).acquire()
+    waiting = place.start(lambda: other.lock("x").acquire(timeout=20))
+    place.until_queued(client, "x", 1)
+    place.until("renewed")
+    time.sleep(0.6)  # an idle connection is looked at before it is used
+
+    held.release()
+
+    waiting.result().release()
+    assert place.kinds("unavailable", "lost", "renewal failed") == []
+    proxy.drop_reply()
+    client.lock("x").acquire(timeout=5).release()
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(slow, own_certificates):
+    """Without the authority there is no connection, and no lease."""
+    proxy = slow.proxy(tls=own_certificates)
+    client = slow.connect(f"rediss://localhost:{proxy.port}")
+
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x").acquire(timeout=5)
+
+    assert trouble.value.reason == "unreachable"
+    assert "certificate" in str(trouble.value)
+
+
+def test_a_server_with_tls_of_its_own_is_reached(own_certificates, place_on, face):
+    """The same with a server that speaks TLS itself, where there is one."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("no redis-server on the PATH; the wheels are built without TLS")
+    try:
+        server = Server("redis", tls=own_certificates).start()
+    except RuntimeError:
+        pytest.skip("the redis-server on the PATH is built without TLS")
+    with server:
+        place = place_on(server)
+        place.connect().lock("x").acquire().release()
+        place.close()
+
+
+def test_two_loops_of_one_process_have_their_own_clients(one_server):
+    """A client belongs to the loop it was made in."""
+
+    async def once(name):
+        async with await aio.connect(one_server.url) as client, client.lock(name) as lease:
+            return lease.fence
+
+    assert asyncio.run(once("x")) < asyncio.run(once("x"))

@@ -1,0 +1,137 @@
+"""Thousands of leases in one process, and what a lease costs on the wire."""
+
+import threading
+import time
+
+import pytest
+from redis_faces import ACQUIRES, calls_of
+
+from holdfast.commands import Release, Renew
+from holdfast.engines.redis.blocking import AT_ONCE
+from holdfast.testing import eventually
+
+MANY = 3000
+SLOW_US = 2000
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+def test_thousands_of_leases_are_renewed_in_bounded_batches(server, new_server, place_on):
+    """One thread, one connection of its own, and no script that blocks the server for long."""
+    server = new_server(server.kind, arguments=("--slowlog-log-slower-than", str(SLOW_US), "--slowlog-max-len", "1000"))
+    place = place_on(server)
+    proxy = place.proxy()
+    client = place.connect(proxy.url)
+    leases = [client.lock(f"n{number}", ttl=9).acquire() for number in range(MANY)]
+    server.command("CONFIG", "RESETSTAT")
+    server.command("SLOWLOG", "RESET")
+    proxy.reset()
+
+    eventually(lambda: len({e.name for e in place.events if e.kind == "renewed"}) == MANY, 30, "all to be renewed")
+
+    stats = server.command("INFO", "commandstats").decode()
+    evalsha = next(line for line in stats.splitlines() if line.startswith("cmdstat_evalsha"))
+    each_us = float(evalsha.split("usec_per_call=")[1].split(",")[0])
+    round_trips = proxy.round_trips
+    renewals = [sent for sent in proxy.sent if calls_of(Renew)(sent.words)]
+    keepers = [thread for thread in threading.enumerate() if thread.name == "holdfast-keeper"]
+    slow = [entry for entry in server.command("SLOWLOG", "GET", "1000") if entry[3][0].upper() == b"EVALSHA"]
+    names = server.command("CLIENT", "LIST").count(b" name=holdfast ")
+    for lease in leases:
+        lease.release()
+
+    assert each_us < SLOW_US / 10
+    assert len(slow) <= MANY / 100  # a machine that is busy elsewhere stops the server too
+    assert len(keepers) == 1
+    assert len({sent.connection for sent in renewals}) == 1
+    assert names == 2
+    assert MANY / AT_ONCE <= round_trips < MANY / 10
+    assert place.kinds("lost", "renewed late", "renewal failed") == []
+
+
+@pytest.mark.acceptance("C-12")
+def test_an_uncontended_pair_costs_two_round_trips(place):
+    """One to acquire, with its fence, and one to release; nothing before, between or after."""
+    proxy = place.proxy()
+    client = place.connect(proxy.url)
+    client.lock("x").acquire().release()
+    time.sleep(0.05)
+    proxy.reset()
+
+    for _ in range(10):
+        client.lock("x").acquire().release()
+
+    time.sleep(0.05)
+    assert (proxy.round_trips, proxy.requests, proxy.replies) == (20, 20, 20)
+    assert proxy.count(ACQUIRES) == proxy.count(calls_of(Release)) == 10
+    assert proxy.connections == 0
+
+
+def test_a_refused_attempt_costs_one_round_trip(place):
+    """`try_acquire` of a name that is held: one question, one answer, no undo."""
+    proxy = place.proxy()
+    client, holder = place.connect(proxy.url), place.connect()
+    held = holder.lock("x").acquire()
+    assert client.lock("x").try_acquire() is None
+    proxy.reset()
+
+    assert client.lock("x").try_acquire() is None
+
+    time.sleep(0.2)
+    assert (proxy.round_trips, proxy.requests) == (1, 1)
+    held.release()
+
+
+@pytest.mark.acceptance("A0-13")
+def test_short_work_under_a_long_ttl_sends_no_renewal(place):
+    """Nothing is due, so nothing is sent, and no connection is opened for it."""
+    proxy = place.proxy()
+    client = place.connect(proxy.url)
+    for _ in range(3):
+        lease = client.lock("x", ttl=30).acquire()
+        time.sleep(0.05)
+        lease.release()
+
+    assert proxy.count(calls_of(Renew)) == 0
+    assert proxy.connections == 1
+
+
+@pytest.mark.acceptance("A0-18", "A0-16")
+def test_a_senseless_name_sends_nothing_and_a_closed_client_neither(place):
+    """Refused before any command, and nothing is opened after the end."""
+    from holdfast import Closed, InvalidName
+
+    proxy = place.proxy()
+    client = place.connect(proxy.url)
+    with pytest.raises(InvalidName):
+        client.lock("")
+    assert proxy.connections == 0
+    lock = client.lock("x")
+    lock.acquire().release()
+    client.close()
+    proxy.reset()
+
+    with pytest.raises(Closed):
+        lock.acquire()
+    with pytest.raises(Closed):
+        client.show("x")
+
+    time.sleep(0.05)
+    assert (proxy.requests, proxy.connections) == (0, 0)
+    eventually(lambda: proxy.open == 0)
+
+
+def test_all_waiters_of_a_client_share_one_subscription(place):
+    """Connections for waiting are bounded per client, never one per lock."""
+    client, holder = place.connect(), place.connect()
+    held = [holder.lock(f"n{number}").acquire() for number in range(20)]
+    waiting = [place.start(lambda number=number: client.lock(f"n{number}").acquire(timeout=20)) for number in range(20)]
+    for number in range(20):
+        place.until_queued(holder, f"n{number}", 1)
+
+    channels = place.server.command("PUBSUB", "CHANNELS", "hf1:*")
+    for lease in held:
+        lease.release()
+    for one in waiting:
+        one.result().release()
+
+    assert len(channels) == 1

@@ -1,0 +1,267 @@
+"""The proxy: what it breaks, what it leaves alone, and how it counts."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from holdfast.testing import eventually
+from holdfast.testing.proxy import Proxy, named, script
+from holdfast.testing.resp import Messages, pack
+from holdfast.testing.servers import Server, available
+
+pytestmark = pytest.mark.skipif(not available(), reason="neither Redis nor Valkey is here")
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Server(min(available())) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(server):
+    server.command("FLUSHALL")
+    before = threading.active_count()
+    with Proxy("127.0.0.1", server.port) as proxy:
+        yield proxy
+    assert threading.active_count() == before
+
+
+class Caller:
+    """A plain client, which knows no retries."""
+
+    def __init__(self, proxy, timeout=5.0):
+        self.link = socket.create_connection(("127.0.0.1", proxy.port), timeout)
+        self._messages = Messages()
+        self._came = []
+
+    def send(self, *commands):
+        self.link.sendall(b"".join(pack(*command) for command in commands))
+
+    def read(self):
+        while not self._came:
+            data = self.link.recv(65536)
+            if not data:
+                raise ConnectionError("closed")
+            self._came += self._messages.feed(data)
+        return self._came.pop(0).value
+
+    def ask(self, *words):
+        self.send(words)
+        return self.read()
+
+
+@pytest.fixture
+def caller(proxy):
+    callers = []
+
+    def connect(timeout=5.0):
+        callers.append(Caller(proxy, timeout))
+        return callers[-1]
+
+    yield connect
+    for one in callers:
+        one.link.close()
+
+
+def test_what_nobody_asked_to_break_goes_through_untouched(proxy, caller):
+    """Any size, any bytes, in order."""
+    one = caller()
+    big = bytes(range(256)) * 4000
+
+    assert one.ask("SET", "x", big) == b"OK"
+    assert one.ask("GET", "x") == big
+    assert one.ask("GET", "nothing") is None
+
+
+def test_a_dropped_reply_belongs_to_a_command_that_was_applied(proxy, caller, server):
+    """That is what a lost reply is: done, and nobody knows."""
+    one = caller()
+    one.ask("SET", "n", 0)
+    proxy.drop_reply(2)
+
+    assert one.ask("INCR", "n") == 1
+    with pytest.raises(ConnectionError):
+        one.ask("INCR", "n")
+
+    assert server.command("GET", "n") == b"2"
+    assert proxy.dropped == [2]
+    assert caller().ask("INCR", "n") == 3
+
+
+def test_a_swallowed_command_is_never_applied_and_its_connection_stays(proxy, caller, server):
+    """Nothing of what follows on that connection arrives either: bytes keep their order."""
+    one = caller(timeout=0.2)
+    one.ask("SET", "n", 0)
+    proxy.swallow()
+
+    with pytest.raises(TimeoutError):
+        one.ask("INCR", "n")
+    with pytest.raises(TimeoutError):
+        one.ask("INCR", "n")
+
+    assert server.command("GET", "n") == b"0"
+    assert caller().ask("INCR", "n") == 1
+
+
+def test_a_fault_strikes_only_what_it_is_meant_for(proxy, caller):
+    """By the name of the command, and of scripts by hash or by text."""
+    one, two = caller(), caller()
+    sha = one.ask("SCRIPT", "LOAD", "return 7").decode()
+    proxy.drop_reply(when=named("incr"))
+    proxy.drop_reply(2, when=script(sha))
+
+    assert one.ask("SET", "n", 1) == b"OK"
+    assert one.ask("EVALSHA", sha, 0) == 7
+    with pytest.raises(ConnectionError):
+        one.ask("Incr", "n")
+    with pytest.raises(ConnectionError):
+        two.ask("EVAL", "return 7", 0)
+
+
+def test_replies_are_matched_to_a_pipeline_by_order(proxy, caller, server):
+    """The third of five is lost: two are answered, all are applied or none after it is heard."""
+    one = caller()
+    proxy.drop_reply(3)
+    one.send(*[("INCR", "n")] * 5)
+
+    assert [one.read(), one.read()] == [1, 2]
+    with pytest.raises(ConnectionError):
+        one.read()
+    assert proxy.dropped == [3]
+
+
+def test_a_slow_way_takes_its_time(proxy, caller):
+    """Until it is told to be quick again."""
+    one = caller()
+    one.ask("PING")
+    proxy.delay(0.1, when=named("GET"))
+    began = time.monotonic()
+
+    one.ask("PING")
+    quick = time.monotonic() - began
+    one.ask("GET", "x")
+    slow = time.monotonic() - began
+    proxy.delay(0)
+    one.ask("GET", "x")
+
+    assert quick < 0.1 <= slow
+
+
+def test_cutting_ends_every_connection_at_once(proxy, caller):
+    """New ones are welcome."""
+    callers = [caller() for _ in range(3)]
+    for one in callers:
+        one.ask("PING")
+
+    proxy.cut()
+
+    for one in callers:
+        with pytest.raises(ConnectionError):
+            one.ask("PING")
+    assert caller().ask("PING") == b"PONG"
+    eventually(lambda: proxy.open == 1)
+
+
+def test_half_open_connections_stay_and_say_nothing(proxy, caller, server):
+    """New ones too, unless that is not wanted; afterwards the silent ones are cut."""
+    old = caller(timeout=0.1)
+    old.ask("PING")
+    proxy.half_open(new=False)
+    fresh = caller()
+    with pytest.raises(TimeoutError):
+        old.ask("SET", "x", 1)
+    assert fresh.ask("PING") == b"PONG"
+
+    proxy.half_open()
+    with pytest.raises(TimeoutError):
+        caller(timeout=0.1).ask("SET", "x", 1)
+    assert server.command("GET", "x") is None
+
+    proxy.accept()
+    old.link.settimeout(5)
+    with pytest.raises(ConnectionError):
+        old.ask("PING")
+    assert caller().ask("PING") == b"PONG"
+
+
+def test_refusing_and_accepting_again_keeps_the_port(proxy, caller):
+    """A server that is away and comes back; what stood stays."""
+    old = caller()
+    old.ask("PING")
+    proxy.refuse()
+    with pytest.raises(ConnectionRefusedError):
+        caller()
+    assert old.ask("PING") == b"PONG"
+
+    proxy.accept()
+
+    assert caller().ask("PING") == b"PONG"
+    proxy.refuse()
+    with pytest.raises(ConnectionRefusedError):
+        caller()
+
+
+def test_commands_replies_and_round_trips_are_counted(proxy, caller):
+    """A pipeline is one round trip of several commands."""
+    one = caller()
+    one.ask("PING")
+    proxy.reset()
+
+    one.ask("SET", "x", 1)
+    one.send(("GET", "x"), ("GET", "x"), ("GET", "x"))
+    answers = [one.read() for _ in range(3)]
+
+    assert answers == [b"1"] * 3
+    assert (proxy.requests, proxy.replies, proxy.connections) == (4, 4, 0)
+    assert 2 <= proxy.round_trips <= 4
+    assert proxy.count(named("GET")) == 3
+    assert proxy.sent[0].words == (b"SET", b"x", b"1")
+    assert proxy.bytes_up == len(pack("SET", "x", 1)) + 3 * len(pack("GET", "x"))
+    assert proxy.bytes_down == len(b"+OK\r\n") + 3 * len(b"$1\r\n1\r\n")
+
+
+def test_messages_that_come_unasked_are_no_replies(proxy, caller, server):
+    """A subscription gets one reply and many messages; a fault must not strike the wrong one."""
+    one = caller()
+    assert one.ask("SUBSCRIBE", "news") == [b"subscribe", b"news", 1]
+    server.command("PUBLISH", "news", "first")
+
+    assert one.read() == [b"message", b"news", b"first"]
+    assert proxy.replies == 1
+
+
+def test_a_server_that_is_away_looks_away_through_the_proxy():
+    """The connection is taken and cut: there is nobody behind."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        with Proxy("127.0.0.1", nobody.getsockname()[1]) as proxy:
+            one = Caller(proxy)
+            with one.link, pytest.raises(ConnectionError):
+                one.ask("PING")
+
+
+def test_a_fault_in_the_past_is_refused(proxy):
+    """The first next command is number one."""
+    with pytest.raises(ValueError, match="already come by"):
+        proxy.drop_reply(0)
+
+
+def test_closing_ends_what_is_slow_or_silent(server):
+    """Whatever it was doing: no thread and no connection is left."""
+    before = threading.active_count()
+    proxy = Proxy("127.0.0.1", server.port)
+    proxy.delay(60)
+    with socket.create_connection(("127.0.0.1", proxy.port)) as link:
+        link.sendall(pack("PING"))
+        eventually(lambda: proxy.requests == 1)
+
+        proxy.close()
+        proxy.close()
+
+        assert threading.active_count() == before
+        assert link.recv(10) == b""
