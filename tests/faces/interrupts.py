@@ -22,11 +22,14 @@ class Interrupt(KeyboardInterrupt):
 
 
 class InterruptAt:
-    """Raise `Interrupt` in this thread at the n-th line of the library that is run in the block."""
+    """Raise `Interrupt` in this thread at the n-th line of the library that is run in the block.
 
-    def __init__(self, number, skip=()):
+    `skip` are functions whose first line is left out. `where` tells afterwards which line it was, or that none was.
+    """
+
+    def __init__(self, number):
+        self.skip = frozenset()
         self._left = number
-        self._skip = frozenset(skip)
         self._before = {}
         self.where = None
 
@@ -44,7 +47,7 @@ class InterruptAt:
             return None
         if event == "line":
             before, self._before[frame] = self._before.get(frame), frame.f_lineno
-            first_of_skipped = before is None and code.co_qualname in self._skip
+            first_of_skipped = before is None and code.co_qualname in self.skip
             if not first_of_skipped and not leaves_a_with(code.co_filename, before, frame.f_lineno):
                 self._left -= 1
                 if self._left < 0:
@@ -69,4 +72,6 @@ def blocks(filename):
 
 @functools.cache
 def leaves_a_with(filename, before, line):
-    return before is not None and any(line == begins and first <= before <= last for begins, first, last in blocks(filename))
+    return before is not None and any(
+        line == begins and first <= before <= last for begins, first, last in blocks(filename)
+    )

@@ -133,7 +133,9 @@ def test_the_child_of_a_child_begins_anew_as_well(connect):
 
     def nest():
         mine = client.lock("child's").acquire(timeout=0)
-        inner = Forked(lambda: [mine.lost.reason, lease.lost.reason, outcome(client.lock("y").acquire(timeout=0).release)])
+        inner = Forked(
+            lambda: [mine.lost.reason, lease.lost.reason, outcome(client.lock("y").acquire(timeout=0).release)]
+        )
         answer = inner.result()
         mine.check()
         mine.release()

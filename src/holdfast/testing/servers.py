@@ -212,7 +212,7 @@ class Server:
 
     def __enter__(self) -> Self:
         try:
-            return self.start()
+            return self if self.alive else self.start()
         except BaseException:
             self.close()
             raise

@@ -167,6 +167,12 @@ class Place:
         assert left == [], "leases were left when the clients were closed"
 
 
+def paired(test):
+    """For tests that take their time: each kind of server with one of the faces, each face with one of the kinds."""
+    test.paired = True
+    return test
+
+
 def calls_of(*kinds):
     """Tells the scripts of these commands from all else that a proxy sees."""
     return script(*(SCRIPTS[kind].sha for kind in kinds))

@@ -4,7 +4,7 @@ import time
 from contextlib import suppress
 
 import pytest
-from redis_faces import calls_of
+from redis_faces import calls_of, paired
 
 from holdfast import Unavailable
 from holdfast.commands import Acquire, Granted, Release, Released, Renew, Renewed, Undo
@@ -26,10 +26,11 @@ def refused(client, reason, timeout=0):
     return trouble.value
 
 
+@paired
 def test_a_server_that_has_forgotten_the_scripts_is_sent_their_text(place):
     """SCRIPT FLUSH, a restart, a failover: the caller does not notice."""
     client = place.connect()
-    leases = [client.lock(name, ttl=1.2).acquire() for name in "abc"]
+    leases = [client.lock(name, ttl=1.0).acquire() for name in "abc"]
     place.server.command("SCRIPT", "FLUSH")
 
     place.until("renewed", 3)
@@ -41,9 +42,9 @@ def test_a_server_that_has_forgotten_the_scripts_is_sent_their_text(place):
 
 
 @ONE_FACE
-def test_a_server_that_is_loading_is_not_ready(server, new_server, place_on):
+def test_a_server_that_is_loading_is_not_ready(new_server, place_on):
     """At first contact that is told at once; a waiter that was in contact before waits on."""
-    server = new_server(server.kind, appendonly=True, arguments=("--key-load-delay", "100"))
+    server = new_server(appendonly=True, arguments=("--key-load-delay", "100"))
     place = place_on(server)
     client, waiter = place.connect(), place.connect()
     held = client.lock("x", ttl=20).acquire()
@@ -69,6 +70,7 @@ def answer_of(server, *words):
         return str(error)
 
 
+@paired
 def test_a_replica_is_read_only(server, new_server, place_on):
     """After a failover the old address may be one; writing there is refused, and may pass."""
     replica = new_server(server.kind)
@@ -89,6 +91,7 @@ def test_a_replica_is_read_only(server, new_server, place_on):
     assert place.kinds("lost") == []
 
 
+@paired
 def test_a_server_busy_with_a_script_of_somebody_else_is_busy(server, new_server, place_on):
     """It answers BUSY after its time limit; a waiter that was in contact goes on asking."""
     server = new_server(server.kind, arguments=("--lua-time-limit", "5"))
@@ -108,12 +111,13 @@ def test_a_server_busy_with_a_script_of_somebody_else_is_busy(server, new_server
     waiting.result().release()
 
 
+@paired
 def test_a_full_server_grants_nothing_and_still_frees(server, new_server, place_on):
     """At maxmemory whoever holds can renew, release and undo; otherwise a full server would never empty."""
     server = new_server(server.kind)
     place = place_on(server)
     client, peer = place.connect(), place.peer()
-    held = client.lock("x", ttl=1.5).acquire()
+    held = client.lock("x", ttl=1.0).acquire()
     assert isinstance(peer.say(Acquire("held", "aa", "", 20_000, wait=False)), Granted)
     assert isinstance(peer.say(Acquire("undone", "bb", "", 20_000, wait=False)), Granted)
     server.command("CONFIG", "SET", "maxmemory", 1)
@@ -159,6 +163,7 @@ def test_a_server_that_cannot_save_takes_no_writes(server, new_server, place_on,
     server.command("CONFIG", "SET", "save", "")  # otherwise it refuses to end
 
 
+@paired
 @pytest.mark.parametrize("given", ["wrong", "none", "unknown user"])
 def test_without_the_right_password_nobody_gets_in(server, new_server, place_on, given):
     """No permission will not pass by itself: told at once, whatever the patience."""
@@ -175,6 +180,7 @@ def test_without_the_right_password_nobody_gets_in(server, new_server, place_on,
     place.connect().lock("x").acquire().release()
 
 
+@paired
 def test_a_user_without_the_right_to_run_scripts_is_told_so(server, new_server, place_on):
     """NOPERM on the command itself."""
     server = new_server(server.kind)
@@ -184,6 +190,7 @@ def test_a_user_without_the_right_to_run_scripts_is_told_so(server, new_server, 
     refused(client, "no permission", timeout=None)
 
 
+@paired
 def test_a_user_without_the_right_to_the_key_is_told_so(server, new_server, place_on):
     """NOPERM on what a script touches, or on its key."""
     server = new_server(server.kind)
@@ -193,11 +200,12 @@ def test_a_user_without_the_right_to_the_key_is_told_so(server, new_server, plac
     refused(client, "no permission", timeout=None)
 
 
+@paired
 def test_connections_that_are_cut_are_opened_again(place):
     """A load balancer, a firewall, CLIENT KILL: nobody is told, nothing is lost."""
     proxy = place.proxy()
     client, other = place.connect(proxy.url), place.connect()
-    held = client.lock("x", ttl=1.5).acquire()
+    held = client.lock("x", ttl=1.0).acquire()
     waiting = place.start(lambda: client.lock("y").acquire(timeout=20))
     waiting.result().release()
 
@@ -213,10 +221,11 @@ def test_connections_that_are_cut_are_opened_again(place):
     assert other.show("x").owner is None
 
 
+@paired
 def test_a_killed_client_is_connected_again_and_keeps_its_leases(place):
     """CLIENT KILL by an operator is an accident like any other."""
     client = place.connect()
-    held = client.lock("x", ttl=1.5).acquire()
+    held = client.lock("x", ttl=1.0).acquire()
     place.until("renewed")
 
     place.server.command("CLIENT", "KILL", "TYPE", "normal")
@@ -226,6 +235,7 @@ def test_a_killed_client_is_connected_again_and_keeps_its_leases(place):
     assert place.kinds("lost") == []
 
 
+@paired
 def test_a_waiter_whose_subscription_was_killed_is_woken_all_the_same(place):
     """The ear connects again by itself, and then asks once more."""
     client, holder = place.connect(), place.connect()
@@ -242,6 +252,7 @@ def test_a_waiter_whose_subscription_was_killed_is_woken_all_the_same(place):
     assert time.monotonic() - began < 5
 
 
+@paired
 def test_a_renewal_meets_a_foreign_value_and_the_lease_is_told_lost(place):
     """Somebody wrote over the record: that is no lease any more, and no crash of the keeper either."""
     client = place.connect()
@@ -260,7 +271,7 @@ def test_commands_of_a_batch_that_are_unknown_are_each_sent_whole(sync):
     """A pipeline meets NOSCRIPT for every command in it."""
     proxy = sync.proxy()
     client = sync.connect(proxy.url)
-    leases = [client.lock(f"n{number}", ttl=1.5).acquire() for number in range(20)]
+    leases = [client.lock(f"n{number}", ttl=1.0).acquire() for number in range(20)]
     sync.server.command("SCRIPT", "FLUSH")
 
     sync.until("renewed", 20)

@@ -13,6 +13,7 @@ import redis
 import valkey
 from redis.crc import key_slot
 from redis.sentinel import Sentinel
+from redis_faces import paired
 
 import holdfast
 from holdfast import InvalidConfig, Unavailable, aio
@@ -218,12 +219,13 @@ def test_every_scheme_for_a_plain_server_leads_to_it(place, scheme):
     assert keys_of(place.server)
 
 
+@paired
 def test_a_socket_file_is_a_way_in(server, new_server, place_on):
     """`unix://` for a server on the same host, with password and database."""
     server = new_server(server.kind, unix=True, password="pw")
     place = place_on(server)
     client, other = place.connect(f"{server.url}?db=2"), place.connect(f"{server.url}?db=2")
-    held = client.lock("x", ttl=1.2).acquire()
+    held = client.lock("x", ttl=1.0).acquire()
     waiting = place.start(lambda: other.lock("x").acquire(timeout=20))
     place.until_queued(client, "x", 1)
     place.until("renewed")
@@ -234,6 +236,7 @@ def test_a_socket_file_is_a_way_in(server, new_server, place_on):
     assert b"db2:keys=1" in server.command("INFO", "keyspace")
 
 
+@paired
 def test_database_user_and_password_come_from_the_url(server, new_server, place_on):
     """The usual form, percent-encoded."""
     server = new_server(server.kind)
@@ -273,11 +276,12 @@ def own_certificates(tmp_path_factory):
     return certificates(tmp_path_factory.mktemp("certificates"))
 
 
+@paired
 def test_leases_travel_through_tls(place, own_certificates):
     """`rediss://` to a proxy that ends TLS: real handshakes, real records, on every kind of server."""
     proxy = place.proxy(tls=own_certificates)
     client, other = place.connect(proxy.url), place.connect(proxy.url.replace("rediss", "valkeys"))
-    held = client.lock("x", ttl=1.2).acquire()
+    held = client.lock("x", ttl=1.0).acquire()
     waiting = place.start(lambda: other.lock("x").acquire(timeout=20))
     place.until_queued(client, "x", 1)
     place.until("renewed")

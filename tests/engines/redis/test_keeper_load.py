@@ -15,9 +15,9 @@ SLOW_US = 2000
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_thousands_of_leases_are_renewed_in_bounded_batches(server, new_server, place_on):
+def test_thousands_of_leases_are_renewed_in_bounded_batches(new_server, place_on):
     """One thread, one connection of its own, and no script that blocks the server for long."""
-    server = new_server(server.kind, arguments=("--slowlog-log-slower-than", str(SLOW_US), "--slowlog-max-len", "1000"))
+    server = new_server(arguments=("--slowlog-log-slower-than", str(SLOW_US), "--slowlog-max-len", "1000"))
     place = place_on(server)
     proxy = place.proxy()
     client = place.connect(proxy.url)

@@ -3,12 +3,14 @@
 import time
 
 import pytest
+from redis_faces import paired
 
 from holdfast import LeaseLost
 from holdfast.commands import Acquire, Granted
 from holdfast.testing import eventually
 
 
+@paired
 @pytest.mark.acceptance("G-1")
 def test_a_restart_without_data_tells_holders_and_repeats_no_fence(server, new_server, place_on):
     """It has forgotten its leases: the holder hears it at its next renewal, the next one has a higher fence."""
@@ -35,6 +37,7 @@ def test_a_restart_without_data_tells_holders_and_repeats_no_fence(server, new_s
     assert place.kinds("lost") == ["lost"]
 
 
+@paired
 @pytest.mark.acceptance("A0-6")
 def test_a_restart_with_its_data_loses_nothing(server, new_server, place_on):
     """The record, the queue and the fences are data like any other."""

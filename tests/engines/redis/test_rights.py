@@ -4,6 +4,7 @@ import re
 import time
 
 import pytest
+from redis_faces import paired
 
 from holdfast import LeaseLost, Unavailable
 from holdfast.engines.redis.scripts import SCRIPTS
@@ -39,8 +40,8 @@ def user(server, new_server, place_on):
 def live(user, client, other):
     """Everything that a client does in its life: granted, queued, woken, renewed, undone, broken, released."""
     place = user.place
-    held = client.lock("x", ttl=1.2).acquire()
-    waiting = place.start(lambda: other.lock("x", ttl=1.2).acquire(timeout=20))
+    held = client.lock("x", ttl=1.0).acquire()
+    waiting = place.start(lambda: other.lock("x", ttl=1.0).acquire(timeout=20))
     place.until_queued(client, "x", 1)
     place.until("renewed")
     user.server.command("SCRIPT", "FLUSH")
@@ -57,6 +58,7 @@ def live(user, client, other):
     return waited
 
 
+@paired
 def test_the_documented_rights_are_enough(user):
     """Nobody has to give a lock library the whole server."""
     client, other = user(KEYS, *CHANNELS, *COMMANDS), user(KEYS, *CHANNELS, *COMMANDS)

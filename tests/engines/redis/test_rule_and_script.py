@@ -96,7 +96,7 @@ def twin(server):
 def test_every_script_does_what_its_rule_says(twin):
     """The law is written twice, in Python and in Lua; nothing else keeps the two from drifting apart."""
 
-    @settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(PROGRAMS)
     def agree(program):
         twin.run(program)

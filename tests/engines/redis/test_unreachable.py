@@ -133,6 +133,7 @@ def test_a_frozen_server_is_told_as_unavailable_and_leaves_nothing_behind(new_se
 
 
 @pytest.mark.acceptance("A0-16", "A0-17", "G-10")
+@pytest.mark.parametrize("face", ["asyncio"])
 def test_closing_while_nobody_answers_ends_in_time(new_server, place_on):
     """Shutdown must not hang on a server that does."""
     server = new_server()
