@@ -168,7 +168,7 @@ class Place:
 
 
 def paired(test):
-    """For tests that take their time: each kind of server with one of the faces, each face with one of the kinds."""
+    """For tests that take their time: each kind of server with one face only (see conftest.py)."""
     test.paired = True
     return test
 

@@ -178,7 +178,8 @@ class Twin:
     def _seen(self, look):
         lines, seats, marks, tombs, ends, wakes, keys = look
         ends = {key: int(end) for key, end in _paired(ends).items()}
-        fence, last, _, _, _, token, client, held, ttl_ms, since_us, expires_us, offered, owner = lines or NOTHING
+        lines = (*(lines or ()), *NOTHING[len(lines or ()) :])  # a free record ends before its holder
+        fence, last, _, _, _, token, client, held, ttl_ms, since_us, expires_us, offered, owner = lines
         holder = None
         if token:
             numbers = map(int, (held, ttl_ms, since_us, expires_us))

@@ -271,7 +271,7 @@ def test_commands_of_a_batch_that_are_unknown_are_each_sent_whole(sync):
     """A pipeline meets NOSCRIPT for every command in it."""
     proxy = sync.proxy()
     client = sync.connect(proxy.url)
-    leases = [client.lock(f"n{number}", ttl=1.0).acquire() for number in range(20)]
+    leases = [client.lock(f"n{number}", ttl=1.5).acquire() for number in range(20)]
     sync.server.command("SCRIPT", "FLUSH")
 
     sync.until("renewed", 20)

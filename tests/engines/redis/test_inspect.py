@@ -18,7 +18,7 @@ from redis_faces import paired
 import holdfast
 from holdfast import InvalidConfig, Unavailable, aio
 from holdfast.testing import eventually
-from holdfast.testing.servers import Server, certificates
+from holdfast.testing.servers import certificates
 
 SOURCE = Path(holdfast.__file__).parents[1]
 
@@ -307,18 +307,24 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(slow, own_certificates
     assert "certificate" in str(trouble.value)
 
 
-def test_a_server_with_tls_of_its_own_is_reached(own_certificates, place_on, face):
+def test_a_server_with_tls_of_its_own_is_reached(own_certificates, new_server, place_on):
     """The same with a server that speaks TLS itself, where there is one."""
     if shutil.which("redis-server") is None:
         pytest.skip("no redis-server on the PATH; the wheels are built without TLS")
     try:
-        server = Server("redis", tls=own_certificates).start()
+        server = new_server("redis", tls=own_certificates, password="pw")
     except RuntimeError:
         pytest.skip("the redis-server on the PATH is built without TLS")
-    with server:
-        place = place_on(server)
-        place.connect().lock("x").acquire().release()
-        place.close()
+    place = place_on(server)
+    client, other = place.connect(), place.connect()
+    held = client.lock("x", ttl=1.0).acquire()
+    waiting = place.start(lambda: other.lock("x").acquire(timeout=20))
+    place.until_queued(client, "x", 1)
+    place.until("renewed")
+
+    held.release()
+
+    waiting.result().release()
 
 
 def test_two_loops_of_one_process_have_their_own_clients(one_server):

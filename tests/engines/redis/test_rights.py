@@ -11,7 +11,9 @@ from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.testing import eventually
 
 # ACL SETUSER <name> on ><password> and this. `eval` is for a server that has forgotten the scripts; the commands
-# after it are what the scripts call; the last ones are said when a connection opens.
+# after it are what the scripts call; the last ones are said when a connection opens. (redis-py also says CLIENT SETINFO
+# and does without; Redis 7.0 does not know that word in a rule. `resetchannels` is for Redis 6.2, where a new user may
+# use all channels.)
 ONE_FACE = pytest.mark.parametrize("face", ["blocking"])
 KEYS = "~hf1:*"
 CHANNELS = ("resetchannels", "&hf1:wake:*")
@@ -19,7 +21,7 @@ COMMANDS = (
     "+evalsha", "+eval",
     "+time", "+get", "+set", "+del", "+pexpire", "+zrange", "+zrangebyscore", "+zscore", "+zadd", "+zrem", "+zcard",
     "+hmget", "+hset", "+hdel", "+publish",
-    "+subscribe", "+select", "+client|setname", "+client|setinfo",
+    "+subscribe", "+select", "+client|setname",
 )  # fmt: skip
 
 
@@ -74,7 +76,7 @@ def test_no_right_of_the_list_is_superfluous():
     called = set()
     for script in SCRIPTS.values():
         called |= {name.lower() for name in re.findall(r"redis\.p?call\('(\w+)'", script.text)}
-    connection = {"evalsha", "eval", "subscribe", "select", "client|setname", "client|setinfo"}
+    connection = {"evalsha", "eval", "subscribe", "select", "client|setname"}
 
     assert {right.removeprefix("+") for right in COMMANDS} == called | connection
 

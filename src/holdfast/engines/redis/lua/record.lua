@@ -1,9 +1,9 @@
 -- Read the record of one name. Every script begins with this text.
 --
--- KEYS[1]  record  string, packed: fence, last, waiting, buried, ticket, and of the holder: token (empty if nobody
---                  holds), client, held, ttl_ms, since_us, expires_us, offered, owner. One text is read and written
---                  faster than a hash of as many fields, and its expiry comes with the same command. The other keys of
---                  the name are made from this one and share its slot:
+-- KEYS[1]  record  string, packed: fence, last, waiting, buried, ticket; then, if somebody holds: token, client, held,
+--                  ttl_ms, since_us, expires_us, offered, owner. One text is read and written faster than a hash of as
+--                  many fields, and its expiry comes with the same command. The other keys of the name are made from
+--                  this one and share its slot:
 --                    :q  queue  sorted set  token by ticket
 --                    :w  seats  hash        token -> client, ttl_ms, since_us, owner
 --                    :m  marks  sorted set  client by the end of its mark
@@ -27,7 +27,7 @@ local packed = redis.call('GET', base)
 if packed then
   local token, client, held, ttl, since, expires, offered, owner
   fence, last, waiting, buried, ticket, token, client, held, ttl, since, expires, offered, owner = cmsgpack.unpack(packed)
-  if token ~= '' then
+  if token then
     holder = { token = token, client = client, fence = held, ttl = ttl, since = since, expires = expires,
       offered = offered, owner = owner }
   end

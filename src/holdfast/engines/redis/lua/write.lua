@@ -13,7 +13,7 @@ if holder then
   record = cmsgpack.pack(fence, last, waiting, buried, ticket, holder.token, holder.client, holder.fence, holder.ttl,
     holder.since, holder.expires, holder.offered, holder.owner)
 else
-  record = cmsgpack.pack(fence, last, waiting, buried, ticket, '', '', 0, 0, 0, 0, false, '')
+  record = cmsgpack.pack(fence, last, waiting, buried, ticket)
 end
 if freeing then
   -- At maxmemory the first write of a script must be one that frees; after it the others pass.
