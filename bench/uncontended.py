@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 from contenders import ASYNC, SYNC, burst, burst_async
+
 from holdfast.testing.servers import Server, available
 
 FLOOR = next(iter(SYNC))

@@ -229,7 +229,7 @@ class Leader:
             term._owned = True
             return term  # noqa: TRY300 - as above
         except BaseException:
-            self._candidacy.never_began(term)
+            self._candidacy.forget(term)
             lifecycle.undo(term)
             raise
 
@@ -237,7 +237,10 @@ class Leader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         term = self._candidacy.term
-        await leader.end_term(self._candidacy, error if term is None else _settled(term, error))
+        try:
+            await leader.end_term(self._candidacy, error if term is None else _settled(term, error))
+        finally:
+            leader.ended(self._candidacy, term)
         return False
 
 

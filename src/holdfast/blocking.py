@@ -217,14 +217,18 @@ class Leader:
             term._owned = True
             return term  # noqa: TRY300 - as above
         except BaseException:
-            self._candidacy.never_began(term)
+            self._candidacy.forget(term)
             lifecycle.undo(term)
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        run(leader.end_term(self._candidacy, error))
+        term = self._candidacy.term
+        try:
+            run(leader.end_term(self._candidacy, error))
+        finally:
+            leader.ended(self._candidacy, term)
         return False
 
 

@@ -1,8 +1,9 @@
 """Raising an interrupt at one chosen line of the library.
 
 A signal handler runs between two bytecodes, but not between any two: CPython looks for signals when a function begins,
-after a call, and when a loop turns. So one place that a tracer sees is left out: the second visit to the line of a
-`with` statement, where the block has ended and its `__exit__` is about to be called. No signal can strike there.
+after a call, and when a loop turns. So two places that a tracer sees are left out, because no signal can strike there:
+the line of a bare `try`, and the second visit to the line of a `with`, where the block has ended and its `__exit__` is
+about to be called.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class InterruptAt:
         if event == "line":
             before, self._before[frame] = self._before.get(frame), frame.f_lineno
             first_of_skipped = before is None and code.co_qualname in self.skip
-            if not first_of_skipped and not leaves_a_with(code.co_filename, before, frame.f_lineno):
+            if not first_of_skipped and not out_of_reach(code.co_filename, before, frame.f_lineno):
                 self._left -= 1
                 if self._left < 0:
                     self.where = f"{code.co_filename.removeprefix(SOURCE)}:{frame.f_lineno} {code.co_qualname}"
@@ -60,18 +61,16 @@ class InterruptAt:
 
 
 @functools.cache
-def blocks(filename):
-    """The `with` statements of a file: the line where each begins, and the lines of its block."""
-    tree = ast.parse(Path(filename).read_text(encoding="utf-8"))
-    return [
-        (node.lineno, node.body[0].lineno, node.body[-1].end_lineno)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.With | ast.AsyncWith)
-    ]
+def statements(filename):
+    """The `with` statements of a file, each as the line where it begins and those of its block; and its `try` lines."""
+    nodes = list(ast.walk(ast.parse(Path(filename).read_text(encoding="utf-8"))))
+    withs = [node for node in nodes if isinstance(node, ast.With | ast.AsyncWith)]
+    blocks = [(node.lineno, node.body[0].lineno, node.body[-1].end_lineno) for node in withs]
+    return blocks, {node.lineno for node in nodes if isinstance(node, ast.Try | ast.TryStar)}
 
 
 @functools.cache
-def leaves_a_with(filename, before, line):
-    return before is not None and any(
-        line == begins and first <= before <= last for begins, first, last in blocks(filename)
-    )
+def out_of_reach(filename, before, line):
+    blocks, tries = statements(filename)
+    leaves = before is not None and any(line == begins and first <= before <= last for begins, first, last in blocks)
+    return leaves or line in tries

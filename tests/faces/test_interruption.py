@@ -50,7 +50,7 @@ def settled(client, prober):
 
 
 def at_every_line(attempt, *, atleast):
-    """Call `attempt(name, interrupt)` with an interrupt at its first line, its second, and so on, until one gets through.
+    """Call `attempt(name, interrupt)`, interrupted at its first line, its second, and so on, until one gets through.
 
     Every attempt has a name of its own: what was undone is remembered under its name for a minute.
     """
@@ -157,6 +157,7 @@ def test_an_interrupt_anywhere_in_the_block_of_a_lease_ends_it(client, settled):
         lease = client.lock(name, ttl=TTL).acquire(timeout=AT_ONCE)
         with contextlib.suppress(Interrupt), interrupt, lease:
             pass
+        lease.release()  # it is still the caller's if the block was never entered
         settled(name, interrupt.where)
 
     at_every_line(attempt, atleast=30)
@@ -176,6 +177,16 @@ def test_an_interrupt_anywhere_in_a_term_ends_the_term(client, settled):
     at_every_line(attempt, atleast=100)
 
 
+def end_of(interrupted, interrupt):
+    """Let it be interrupted, and forget all that the interrupt kept alive."""
+    try:
+        interrupted()
+    except Interrupt as error:
+        error.__traceback__ = None
+    finally:
+        interrupt.__exit__()
+
+
 def test_an_interrupt_before_the_first_line_of_the_exit_leaves_the_lease_to_its_ttl(connect, prober):
     """Python calls `__exit__` and looks for signals before its first line runs: there nothing can be done but to tell.
 
@@ -191,12 +202,7 @@ def test_an_interrupt_before_the_first_line_of_the_exit_leaves_the_lease_to_its_
 
     interrupt = InterruptAt(0)
     with pytest.warns(ResourceWarning, match="dropped without a release"):
-        try:
-            interrupted()
-        except Interrupt as error:
-            error.__traceback__ = None
-        finally:
-            interrupt.__exit__()
+        end_of(interrupted, interrupt)
 
     assert "Lock.__exit__" in interrupt.where
     assert prober.seconds_to_get("x", 3) < 1.5
@@ -218,6 +224,7 @@ def test_an_interrupt_in_close_can_be_followed_by_another_close(url, prober):
     at_every_line(attempt, atleast=30)
 
 
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <function LeaseBase.__del__")
 def test_real_signals_at_random_moments_leave_nothing_behind(client, settled):
     """What a tracer cannot reach, a real signal may: inside calls of the standard library, between two bytecodes."""
     dice = random.Random(7)
@@ -243,8 +250,10 @@ def test_real_signals_at_random_moments_leave_nothing_behind(client, settled):
                 with lock:
                     pass
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            except Interrupt:
+            except Interrupt as error:
                 struck += 1
+                if before_the_first_line(error, "__exit__"):
+                    lock.__exit__(None, None, None)
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
             settled(f"name {number}", "a random moment")
@@ -252,6 +261,17 @@ def test_real_signals_at_random_moments_leave_nothing_behind(client, settled):
         signal.signal(signal.SIGALRM, before)
 
     assert struck > 30
+
+
+def before_the_first_line(error, function):
+    """Whether it struck in the one moment that no library can guard."""
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code.co_name == function and trace.tb_lineno == code.co_firstlineno:
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def test_a_signal_handler_may_release_a_lease_in_the_middle_of_another_command(sqlite_url):

@@ -178,18 +178,24 @@ class Keeper:
             except Exception:
                 log.exception("the keeper met an error of its own; it goes on")
             now_ns = self._clock.now_ns()
-            with self.guard:
-                # Looked up under the guard: a lease that comes meanwhile is seen here, or starts another thread.
-                wake_ns = self._next_ns(now_ns)
-                if wake_ns < NEVER_NS:
-                    idle_since_ns = now_ns
-                if self._stopping or now_ns - idle_since_ns >= _LINGER_NS:
-                    self._ending, self._thread = self._thread, None
-                    break
+            wake_ns = self._next_ns(now_ns)
+            if wake_ns < NEVER_NS:
+                idle_since_ns = now_ns
+            if (self._stopping or now_ns - idle_since_ns >= _LINGER_NS) and self._retire(now_ns):
+                break
             self._wake_ns = min(wake_ns, now_ns + _LOOK_NS)
             run(self._bell.wait(self._wake_ns))
-        run(self._form.close())  # it opens again if it is needed again
         self._on_idle()
+
+    def _retire(self, now_ns: int) -> bool:
+        """End the thread and its connections, unless something has come in the meantime."""
+        run(self._form.close())  # it opens again if it is needed again
+        with self.guard:
+            # Under the guard: a lease that comes now is seen here, or finds no thread and starts another.
+            if not self._stopping and self._next_ns(now_ns) < NEVER_NS:
+                return False
+            self._ending, self._thread = self._thread, None
+            return True
 
     def _next_ns(self, now_ns: int) -> int:
         ends = [min(lease._due_ns, lease._deadline_ns) for lease in self.standing() if lease._state is HELD]
@@ -238,7 +244,7 @@ class Keeper:
         except Unavailable as error:
             for lease in leases:
                 tell(self._observer, "renewal failed", lease.name, lease._fence, detail=str(error))
-                lease._due_ns = self._clock.now_ns() + (_RETRY_NS if error.reason in PASSING else 10 * _RETRY_NS)
+                lease._due_ns = self._clock.now_ns() + self._pause_ns(lease, error)
             return
         for lease, answer in zip(leases, answers, strict=True):
             if isinstance(answer, NotHeld):
@@ -248,6 +254,13 @@ class Keeper:
                 kind = "renewed late" if left_s * 3 < lease.ttl else "renewed"
                 lease._trust_from(sent_ns)
                 tell(self._observer, kind, lease.name, lease._fence, left_s)
+
+    def _pause_ns(self, lease: LeaseBase, error: Unavailable) -> int:
+        """How long until the next try: longer where only somebody's action can help, but never past the deadline."""
+        if error.reason in PASSING:
+            return _RETRY_NS
+        left_ns = lease._deadline_ns - self._clock.now_ns()
+        return max(_RETRY_NS, min(10 * _RETRY_NS, left_ns // 4))
 
     def _mark(self, now_ns: int) -> None:
         with self.guard:

@@ -45,7 +45,7 @@ class Candidacy:
     def begin(self, term: LeaseBase) -> None:
         self.term, self.over, self.heir = term, False, ""
 
-    def never_began(self, term: LeaseBase) -> None:
+    def forget(self, term: LeaseBase) -> None:
         if self.term is term:
             self.term = None
 
@@ -123,12 +123,16 @@ async def end_term(candidacy: Candidacy, error: BaseException | None) -> None:
     term, candidacy.term, heir = candidacy.term, None, ""
     if term is None:
         raise RuntimeError(f"the term of {candidacy.candidate!r} has ended before")
-    try:
-        if candidacy.heir:
-            heir = await _token_of(candidacy, candidacy.heir)
-        await leave(term, error, heir)
-    finally:
-        end(term, heir)  # if anything above was interrupted
+    if candidacy.heir:
+        heir = await _token_of(candidacy, candidacy.heir)
+    await leave(term, error, heir)
+
+
+def ended(candidacy: Candidacy, term: LeaseBase | None) -> None:
+    """The term is over, however its end went: what was interrupted is finished."""
+    if term is not None:
+        candidacy.forget(term)
+        end(term)
 
 
 async def _token_of(candidacy: Candidacy, heir: str) -> str:

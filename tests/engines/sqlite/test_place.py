@@ -33,7 +33,7 @@ def mounted(tmp_path, monkeypatch):
     "kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "fuse.sshfs", "ceph", "lustre", "glusterfs"]
 )
 def test_a_network_filesystem_is_refused_by_name(mounted, tmp_path, kind):
-    """Over a network SQLite's log loses commits; whoever tries is told which filesystem it is, before a file is made."""
+    """Over a network SQLite's log loses commits; whoever tries is told which filesystem it is, and no file is made."""
     share = tmp_path / "share"
     share.mkdir()
     mounted(f"99 27 0:50 / {share} rw,relatime shared:7 - {kind} server:/export rw")
