@@ -44,7 +44,7 @@ class InterruptAt:
 
     def _trace(self, frame, event, _arg):
         code = frame.f_code
-        if not code.co_filename.startswith(SOURCE) or self.where:
+        if not code.co_filename.startswith(SOURCE) or self.where or being_deleted(frame):
             return None
         if event == "line":
             before, self._before[frame] = self._before.get(frame), frame.f_lineno
@@ -58,6 +58,15 @@ class InterruptAt:
         elif event == "return":
             self._before.pop(frame, None)
         return self._trace
+
+
+def being_deleted(frame):
+    """Whether it runs inside a `__del__`: what is raised there, Python itself reports and forgets."""
+    while frame is not None and frame.f_code.co_filename.startswith(SOURCE):
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 @functools.cache

@@ -170,7 +170,7 @@ def test_forking_while_other_threads_acquire_never_hangs(connect):
     for thread in threads:
         thread.start()
     try:
-        for _ in range(40):
+        for _ in range(25):
             assert Forked(be_a_child).result() == []
     finally:
         over.set()

@@ -78,6 +78,7 @@ def test_an_interrupt_in_acquire_leaves_nothing_that_nobody_owns(client, settled
 
 def test_an_interrupt_in_a_contended_acquire_leaves_no_place_in_the_queue(client, connect, settled):
     """A waiter that has gone would be offered the lease, and everybody behind it would wait for nothing."""
+    before = set(threading.enumerate())
     holder = connect()
 
     def attempt(name, interrupt):
@@ -88,6 +89,9 @@ def test_an_interrupt_in_a_contended_acquire_leaves_no_place_in_the_queue(client
         settled(name, interrupt.where)
 
     at_every_line(attempt, atleast=80)
+    client.close()
+    holder.close()
+    assert set(threading.enumerate()) <= before
 
 
 def test_an_interrupt_while_the_lease_is_handed_over_leaves_it_to_the_next(client, url, connect, settled):
@@ -217,6 +221,7 @@ def test_an_interrupt_in_close_can_be_followed_by_another_close(url, prober):
         with contextlib.suppress(Interrupt), interrupt:
             client.close(timeout=1)
         assert client.close(timeout=1) == (), interrupt.where
+        assert client._client.state == "closed", interrupt.where
         assert prober.seconds_to_get(name, AT_ONCE) < AT_ONCE, interrupt.where
         with pytest.raises(holdfast.Closed):
             client.lock(name).acquire()

@@ -111,20 +111,22 @@ async def close(client: Client, timeout: Seconds | None) -> tuple[str, ...]:
     """Refuse, wait, end; the names of leases that could not be waited for. Interrupted, it may be called again."""
     patience_ns = timeout_ns(timeout)
     until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
-    with client.guard:
-        first = not client._being_closed
-        client._being_closed = True
-        if client.state is OPEN:
-            client.state = CLOSING
-    if not first:
-        await _until(client, lambda: client.state is CLOSED, until_ns)
-        return client._left if client.state is CLOSED else _names(client)
-
+    first = False
     try:
+        with client.guard:
+            first = not client._being_closed
+            client._being_closed = True
+            if client.state is OPEN:
+                client.state = CLOSING
+        if not first:
+            await _until(client, lambda: client.state is CLOSED, until_ns)
+            return client._left if client.state is CLOSED else _names(client)
+
         await _until(client, client.keeper.idle, until_ns)
         await _end(client)
     except BaseException:
-        client._being_closed = False
+        if first:
+            client._being_closed = False
         raise
     return client._left
 

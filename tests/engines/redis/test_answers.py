@@ -63,6 +63,11 @@ def test_a_server_that_is_loading_is_not_ready(new_server, place_on):
     waiting.result().release()
 
 
+def wake(client):
+    """Have its waiters ask now, in the middle of the trouble."""
+    client._client.form.stir()
+
+
 def answer_of(server, *words):
     try:
         return str(server.command(*words))
@@ -80,7 +85,9 @@ def test_a_replica_is_read_only(server, new_server, place_on):
     waiting = place.start(lambda: waiter.lock("x").acquire(timeout=30))
     place.until_queued(client, "x", 1)
     replica.command("REPLICAOF", "127.0.0.1", 1)
+    wake(waiter)
 
+    place.until("unavailable")
     refused(place.connect(), "read-only")
     place.until("renewal failed")
     replica.command("REPLICAOF", "NO", "ONE")
@@ -102,7 +109,9 @@ def test_a_server_busy_with_a_script_of_somebody_else_is_busy(server, new_server
     place.until_queued(client, "x", 1)
     spinning = place.start(lambda: server.command("EVAL", SPIN, "0", timeout=30))
     eventually(lambda: "BUSY" in answer_of(server, "GET", "x"), 10)
+    wake(waiter)
 
+    place.until("unavailable")
     refused(place.connect(), "busy")
     server.command("SCRIPT", "KILL")
 

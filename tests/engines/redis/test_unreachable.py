@@ -1,13 +1,15 @@
 """No server, a server that dies, a server that is back: exclusion fails closed, and in time."""
 
+import asyncio
 import logging
 import socket
 import time
 
 import pytest
 
-from holdfast import Unavailable
+from holdfast import Unavailable, aio
 from holdfast.testing import eventually
+from holdfast.testing.proxy import Proxy, named
 
 CONNECT_S = 1.0
 SLACK_S = 1.0
@@ -150,3 +152,24 @@ def test_closing_while_nobody_answers_ends_in_time(new_server, place_on):
     assert time.monotonic() - began < 12
     assert asking.error(20) is not None
     server.thaw()
+
+
+@pytest.mark.acceptance("A0-17", "G-10")
+def test_a_connection_that_is_being_opened_does_not_outlive_its_client(one_server):
+    """The caller was cancelled and the client closed while the server was still greeting."""
+
+    async def scenario(proxy):
+        client = await aio.connect(proxy.url)
+        asking = asyncio.ensure_future(client.lock("x").acquire())
+        await asyncio.sleep(0.1)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await client.close(timeout=0)
+        await asyncio.sleep(0.7)
+        return proxy.open, len(asyncio.all_tasks())
+
+    with Proxy("127.0.0.1", one_server.port) as proxy:
+        greetings = iter([True])
+        proxy.delay(0.6, when=lambda words: named("CLIENT")(words) and next(greetings, False))
+        assert asyncio.run(scenario(proxy)) == (0, 1)

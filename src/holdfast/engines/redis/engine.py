@@ -54,6 +54,7 @@ class RedisEngine:
         self.board = Board()
         self.packer = Packer(PREFIX, new_token(), self._memory_ms, MARK_MS)
         self._ear_lock = threading.Lock()
+        self._closed = False
 
     def promise(self) -> Promise:
         return _PROMISE
@@ -76,7 +77,7 @@ class RedisEngine:
 
     def listen(self, token: str) -> bool:  # noqa: ARG002 - one ear hears for all
         with self._ear_lock:
-            if self._ear is not None:
+            if self._ear is not None or self._closed:
                 return False
             self._ear = Ear(self.dialler, self.packer.channel, self.board)
             return True
@@ -92,5 +93,6 @@ class RedisEngine:
     def close(self) -> None:
         with self._ear_lock:
             ear, self._ear = self._ear, None
+            self._closed = True
         if ear is not None:
             ear.close()

@@ -64,6 +64,10 @@ class RedisAsyncio(LoopForm):
         return await self._loop.run_in_executor(None, self._engine.listen, token)
 
     async def close(self) -> None:
+        if self._opening is not None:
+            # Nobody waits for it any more: whoever did was cancelled.
+            self._opening.cancel()
+            await asyncio.wait((self._opening,))
         if self._stream is not None:
             self._stream.close()
         await self._loop.run_in_executor(None, self._engine.close)

@@ -44,18 +44,22 @@ class Ear:
     def __init__(self, database: Path, session: int, board: Board) -> None:
         self._path = pipe_path(database, session)
         self._board = board
+        self._guard = threading.Lock()
+        self._watched: dict[int, int] = {}  # by pid: its descriptor
+        self._absent: set[int] = set()
+        self._pipe = self._stop = self._stopper = -1
+        self._selector = selectors.DefaultSelector()
+        self._thread = threading.Thread(target=self._hear, name="holdfast-ear", daemon=True)
+
+    def open(self) -> None:
+        """Begin to hear. Whatever goes wrong half-way, `close` clears away."""
         with contextlib.suppress(FileExistsError):
             os.mkfifo(self._path, _MODE)
         # Read and write, so that the pipe never ends when its last writer goes.
         self._pipe = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         self._stop, self._stopper = os.pipe()
-        self._guard = threading.Lock()
-        self._watched: dict[int, int] = {}  # by pid: its descriptor
-        self._absent: set[int] = set()
-        self._selector = selectors.DefaultSelector()
         self._selector.register(self._pipe, selectors.EVENT_READ)
         self._selector.register(self._stop, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._hear, name="holdfast-ear", daemon=True)
         self._thread.start()
 
     def watch(self, pid: int) -> bool:
@@ -99,24 +103,30 @@ class Ear:
         self._board.ring_all()
 
     def close(self) -> None:
-        os.close(self._stopper)
-        self._thread.join()
+        _close(self._stopper)
+        if self._thread.is_alive():
+            self._thread.join()
         self._close_all()
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.unlink(self._path)
 
     def forked(self) -> None:
         """In a child: the thread is not here, and the pipe belongs to the parent's session."""
-        os.close(self._stopper)
+        _close(self._stopper)
         self._close_all()
 
     def _close_all(self) -> None:
         self._selector.close()
         for descriptor in (self._stop, self._pipe, *self._watched.values()):
-            os.close(descriptor)
+            _close(descriptor)
 
     @staticmethod
     def remove(database: Path, session: int) -> None:
         """Clear away the pipe of a dead session."""
         with contextlib.suppress(OSError):
             os.unlink(pipe_path(database, session))
+
+
+def _close(descriptor: int) -> None:
+    if descriptor >= 0:
+        os.close(descriptor)

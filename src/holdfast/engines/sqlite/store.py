@@ -211,11 +211,17 @@ class SqliteStore:
                 return bool(holder) and self._ear.watch(holder)
             if self._deaf:
                 return False
+            ear = Ear(self.database.path, self._session, self.board)
             try:
-                self._ear = Ear(self.database.path, self._session, self.board)
+                ear.open()
+                self._ear = ear
             except OSError as error:
+                ear.close()
                 self._deaf = True
                 log.warning("no pipe for wake-ups beside %s, so waiting is slower here: %s", self.database.path, error)
+            except BaseException:
+                ear.close()
+                raise
             return True
 
     def promise(self) -> Promise:
