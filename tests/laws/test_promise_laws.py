@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from law_faces import PLACES
+from law_faces import PLACES, SERVERS, WANTED
 
 from holdfast import Limit, Promise
 from holdfast.engines import ENGINES
@@ -54,3 +54,12 @@ def test_every_engine_keeps_the_laws():
     lawful = {ENGINES[place.engine] for place in PLACES}
 
     assert lawful == registered
+
+
+@pytest.mark.parametrize("kind", WANTED)
+def test_the_laws_were_tried_on_every_server_that_was_asked_for(kind):
+    """What could not be tried is said by name, once, instead of being left out in silence."""
+    if kind not in SERVERS:
+        pytest.skip(f"no {kind} server on this machine")
+
+    assert any(place.label == kind for place in PLACES)

@@ -21,7 +21,7 @@ def test_thousands_of_leases_are_renewed_in_bounded_batches(new_server, place_on
     place = place_on(server)
     proxy = place.proxy()
     client = place.connect(proxy.url)
-    leases = [client.lock(f"n{number}", ttl=9).acquire() for number in range(MANY)]
+    leases = [client.lock(f"n{number}", ttl=6).acquire() for number in range(MANY)]
     server.command("CONFIG", "RESETSTAT")
     server.command("SLOWLOG", "RESET")
     proxy.reset()

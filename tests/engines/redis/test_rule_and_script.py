@@ -80,6 +80,12 @@ WITNESSES = {
         ask(0, "a1", 200), ask(0, "b2", 200), ask(4_999_999, "a1"), ask(1, "a1", 1000),
         ask(199_999, "b1", 1000, wait=False), ask(1_000_000, "a1", 200),
     ],
+    "a lapsed lease is renewed": [ask(0, "a1", 200), tell(200_000, "a", Renew(NAME, "a1", 200))],
+    "a waiter loses patience": [ask(0, "a1"), ask(0, "b1"), ask(0, "b1", wait=False)],
+    "a released token comes again": [
+        ask(0, "a1"), tell(0, "a", Release(NAME, "a1", entomb=True)), ask(0, "b1"), tell(0, "b", Release(NAME, "b1")),
+        tell(0, "a", Undo(NAME, "a1")), ask(0, "a1"), tell(0, "a", Renew(NAME, "a1", 200)),
+    ],
     "a tomb has crumbled": [tell(0, "a", Undo(NAME, "a1")), ask(60_000_000, "a1")],
 }  # fmt: skip
 

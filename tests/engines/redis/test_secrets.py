@@ -24,7 +24,7 @@ SHAPES = {
     "misspelt option": f"redis://127.0.0.1:{{port}}?pasword={SECRET}",
     "no number": f"redis://:{SECRET}@127.0.0.1:port",
     "no scheme": f":{SECRET}@127.0.0.1:{{port}}",
-    "TLS": f"rediss://:{SECRET}@127.0.0.1:{{port}}",
+    "TLS": f"rediss://:{SECRET}@127.0.0.1:1",
     "socket file": f"unix://:{SECRET}@/nowhere/s.sock",
     "another scheme": f"postgres://:{SECRET}@127.0.0.1",
 }

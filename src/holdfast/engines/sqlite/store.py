@@ -74,6 +74,7 @@ class SqliteStore:
 
     def __init__(self, database: Database, memory_us: int) -> None:
         self.database = database.enter()
+        self._entered = True
         self.board = Board()
         self._memory_us = memory_us
         self._session = 0
@@ -248,7 +249,7 @@ class SqliteStore:
             ear.close()
         session, self._session = self._session, 0
         if not session:
-            self.database.leave()
+            self._leave()
             return
 
         def end(link: sqlite3.Connection) -> bool:
@@ -265,7 +266,13 @@ class SqliteStore:
             ended = False
         if ended:
             self.database.live.unlock(session)
-        self.database.leave()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Once: an interrupted close is said again."""
+        entered, self._entered = self._entered, False
+        if entered:
+            self.database.leave()
 
 
 # A child's stores have sessions of their own; those it inherited are the parent's, to be rung through the pipe.
