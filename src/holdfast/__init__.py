@@ -79,6 +79,10 @@ __all__ = [
 def __getattr__(name: str) -> object:
     from importlib import import_module  # noqa: PLC0415 - only when a name is used
 
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415
+
+        return version("holdfast")
     for home, names in _HOMES.items():
         if name in names:
             value = globals()[name] = getattr(import_module(home), name)

@@ -16,7 +16,7 @@ from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
 from holdfast.core import inspection, leader, lifecycle
 from holdfast.core.lease import LeaseBase, SignalBase
-from holdfast.core.lock import TTL_S, UNSET, LockBase, Unset, is_coroutine_function, naming
+from holdfast.core.lock import TTL_S, UNSET, LockBase, Unset, is_coroutine_function, naming, refuse_generator
 from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
 
 if TYPE_CHECKING:
@@ -132,8 +132,10 @@ class Lock(LockBase):
 
     def __call__(self, work: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         """Like `blocking.Lock.__call__`, for coroutine functions."""
+        refuse_generator(work)
         if not is_coroutine_function(work):
-            raise InvalidConfig("function", work, "a plain function needs the lock of the blocking face")
+            name = getattr(work, "__qualname__", work)
+            raise InvalidConfig("function", name, "a plain function needs the lock of the blocking face")
         name = naming(self.name, work)
 
         @functools.wraps(work)

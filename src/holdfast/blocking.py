@@ -11,7 +11,16 @@ from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
 from holdfast.core import inspection, leader, lifecycle
 from holdfast.core.lease import LeaseBase, SignalBase
-from holdfast.core.lock import TTL_S, UNSET, LockBase, Unset, is_coroutine_function, naming
+from holdfast.core.lock import (
+    TTL_S,
+    UNSET,
+    LockBase,
+    Unset,
+    is_coroutine_function,
+    naming,
+    refuse_generator,
+    refuse_unfinished,
+)
 from holdfast.core.run import run
 from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
 
@@ -121,8 +130,9 @@ class Lock(LockBase):
 
     def __call__(self, work: Callable[P, R]) -> Callable[P, R]:
         """Run a function under the lease; fields in braces are filled from its arguments."""
+        refuse_generator(work)
         if is_coroutine_function(work):
-            raise InvalidConfig("function", work, "a coroutine function needs the lock of holdfast.aio")
+            raise InvalidConfig("function", work.__qualname__, "a coroutine function needs the lock of holdfast.aio")
         name = naming(self.name, work)
 
         @functools.wraps(work)
@@ -132,6 +142,7 @@ class Lock(LockBase):
             try:
                 with lock:
                     done.append(work(*args, **kwargs))
+                    refuse_unfinished(work, done[0])
             except LeaseLost as lost:
                 lost.result = lost.result if not done else done[0]
                 raise

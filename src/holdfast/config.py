@@ -17,7 +17,7 @@ from holdfast.names import is_unicode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-UNREADABLE = "it cannot be read as a URL; in a password, all but letters and digits must be percent-encoded"
+UNREADABLE = "it cannot be read as a URL: a port is a number, and signs in a password must be percent-encoded"
 URL_VARIABLE = "HOLDFAST_URL"
 FENCE_MEMORY_S = 60.0
 FENCE_MEMORY_MIN_S = 1.0

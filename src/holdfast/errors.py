@@ -13,6 +13,10 @@ from typing import Any, ClassVar
 PASSING = frozenset(("unreachable", "reply lost", "stalled", "loading", "busy", "read-only"))
 
 
+# Reasons that mean: what granted the lease is no longer there, and others may hold elsewhere by now.
+GONE = frozenset(("replaced",))
+
+
 class HoldfastError(Exception):
     """The family: `except HoldfastError` catches everything that this library raises on purpose."""
 

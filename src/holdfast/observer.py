@@ -63,7 +63,9 @@ def tell(
     """Log what happened and hand it to the observer, whose troubles are its own. Nearly free when nobody listens."""
     level = _LEVELS.get(kind, logging.DEBUG)
     if log.isEnabledFor(level):
-        log.log(level, "%s %r fence=%s seconds=%s %s", kind, name, fence, seconds, detail)
+        facts = (("fence", fence), ("seconds", seconds))
+        known = " ".join(f"{what}={value}" for what, value in facts if value is not None)
+        log.log(level, "holdfast: %s %r %s%s", kind, name, known, f": {detail}" if detail else "")
     if observer is not None:
         try:
             observer(Event(kind, name, fence, seconds, detail))

@@ -15,7 +15,7 @@ from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.core.keeper import WIRE_NS, Keeper
 from holdfast.core.lease import ASKING, HELD
 from holdfast.engines import open_engine
-from holdfast.errors import Closed, InvalidConfig, Unavailable
+from holdfast.errors import Closed, InvalidConfig, ReplyLost, Unavailable
 from holdfast.names import this_process
 from holdfast.observer import Observer, tell
 
@@ -92,7 +92,10 @@ class Client:
         """One command that belongs to no lease of ours."""
         if self.state is CLOSED:
             raise Closed
-        return await self.form.apply(command)
+        try:
+            return await self.form.apply(command)
+        except ReplyLost as error:
+            raise Unavailable(error.engine, error.reason, error.detail) from error
 
     def forked(self) -> None:
         """In a child: every lease is the parent's, and nothing that was inherited is touched."""

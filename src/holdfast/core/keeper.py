@@ -16,7 +16,7 @@ from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import Command, Mark, Marked, NotHeld, Release, Renew, Undo
 from holdfast.core.lease import ASKING, HELD, LeaseBase
 from holdfast.core.run import run
-from holdfast.errors import PASSING, Unavailable
+from holdfast.errors import GONE, PASSING, Unavailable
 from holdfast.observer import Observer, log, tell
 from holdfast.rules import trust
 
@@ -216,7 +216,7 @@ class Keeper:
             except Unavailable as error:
                 tell(self._observer, "unavailable", chore.command.name, detail=str(error))
                 chore.due_ns = self._clock.now_ns() + _RETRY_NS
-                if chore.due_ns < chore.until_ns and not self._stopping:
+                if chore.due_ns < chore.until_ns and not self._stopping and error.reason not in GONE:
                     self._chores.append(chore)
             else:
                 if isinstance(chore.command, Undo):
@@ -232,7 +232,7 @@ class Keeper:
         now_ns = self._clock.now_ns()
         for lease in self.standing():
             if lease._state is HELD and lease._deadline_ns <= now_ns:
-                lease._lose("expired")
+                lease._lose("expired", lease._trouble)
 
     def _renew_all(self, leases: list[LeaseBase]) -> None:
         if not leases:
@@ -243,6 +243,10 @@ class Keeper:
             answers = run(self._form.apply_all(commands, self._bound_ns()))
         except Unavailable as error:
             for lease in leases:
+                lease._trouble = str(error)
+                if error.reason in GONE:
+                    lease._lose(error.reason, str(error))
+                    continue
                 tell(self._observer, "renewal failed", lease.name, lease._fence, detail=str(error))
                 lease._due_ns = self._clock.now_ns() + self._pause_ns(lease, error)
             return
@@ -253,6 +257,7 @@ class Keeper:
                 left_s = (lease._deadline_ns - self._clock.now_ns()) / NS
                 kind = "renewed late" if left_s * 3 < lease.ttl else "renewed"
                 lease._trust_from(sent_ns)
+                lease._trouble = ""
                 tell(self._observer, kind, lease.name, lease._fence, left_s)
 
     def _pause_ns(self, lease: LeaseBase, error: Unavailable) -> int:

@@ -46,6 +46,7 @@ class LeaseBase:
         "_sent_ns",
         "_since_ns",
         "_state",
+        "_trouble",
         "_ttl_ms",
         "_why",
         "name",
@@ -77,6 +78,7 @@ class LeaseBase:
         self._deadline_ns = 0
         self._due_ns = 0
         self._why = ("", "")
+        self._trouble = ""
         self._bells: list[Bell] = []
         self._state = ASKING  # last: without it an interrupted half of a lease is none
 
@@ -108,12 +110,12 @@ class LeaseBase:
         if self._state is HELD and self._client.clock.now_ns() < self._deadline_ns:
             return
         if self._state is HELD:
-            self._lose("expired")
+            self._lose("expired", self._trouble)
         raise self._loss()
 
     def _is_lost(self) -> bool:
         if self._state is HELD and self._client.clock.now_ns() >= self._deadline_ns:
-            self._lose("expired")
+            self._lose("expired", self._trouble)
         return self._state is LOST
 
     def _wake(self) -> None:

@@ -13,7 +13,7 @@ from holdfast.commands import Acquire, Answer, Busy, Granted, NotHeld, Refused, 
 from holdfast.core.client import ABORTING, CLOSED
 from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import ENDED, ENDING, HELD, LOST, LeaseBase
-from holdfast.errors import PASSING, Closed, LeaseLost, NotAcquired, ReplyLost, Unavailable
+from holdfast.errors import GONE, PASSING, Closed, LeaseLost, NotAcquired, ReplyLost, Unavailable
 from holdfast.names import Owner
 from holdfast.rules import trust
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from holdfast.core.client import Client
 
 _RETRY_NS = 50 * NS_PER_MS
+# The last word is said when patience ends; its answer may take this much longer if the engine is in trouble.
+_LAST_WORD_NS = 500 * NS_PER_MS
 
 
 def undo(lease: LeaseBase) -> None:
@@ -61,15 +63,17 @@ async def acquire(lease: LeaseBase, patience_ns: int | None) -> None:
 
 async def _ask(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
     client, clock = lease._client, lease._client.clock
+    # One decision has the wire timeout for its re-sends; whoever waits has the rest of its patience.
+    give_up_ns = began_ns + WIRE_NS if until_ns == began_ns else until_ns
     queued = False
     try:
         while True:
-            ask, answer = await _send(lease, began_ns, until_ns)
+            ask, answer = await _send(lease, until_ns, give_up_ns)
             if isinstance(answer, Granted):
                 now_ns = clock.now_ns()
                 if now_ns >= lease._sent_ns + trust.trusted_ms(lease._ttl_ms) * NS_PER_MS:
                     # The answer came so late that it proves nothing: ask again, while there is patience.
-                    if now_ns >= max(until_ns, began_ns + WIRE_NS):
+                    if now_ns >= give_up_ns:
                         late_s = (now_ns - lease._sent_ns) / NS
                         raise Unavailable(client.promise().engine, "stalled", f"an answer took {late_s:.3f} s")
                     continue
@@ -90,31 +94,34 @@ async def _ask(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
             client.keeper.no_longer_waiting(lease)
 
 
-async def _send(lease: LeaseBase, began_ns: int, until_ns: int) -> tuple[Acquire, Answer]:
+async def _send(lease: LeaseBase, until_ns: int, give_up_ns: int) -> tuple[Acquire, Answer]:
     """Send the question until it is answered. After patience has ended it is the last word: now, or not at all.
 
     An engine that cannot be reached at all is told at once. One that was reached and then lost is asked again, with
-    the same token, until patience ends; one decision has the wire timeout for that.
+    the same token, until it is time to give up.
     """
-    client = lease._client
+    client, told_ns = lease._client, 0
     while True:
         lease._sent_ns = client.clock.now_ns()
         ask = Acquire(lease.name, lease.token, lease._packed, lease._ttl_ms, wait=lease._sent_ns < until_ns)
+        bound_ns = None if give_up_ns == NEVER_NS else max(give_up_ns, lease._sent_ns + _LAST_WORD_NS)
         try:
-            answer = await client.form.apply(ask)
+            answer = await client.form.apply(ask, bound_ns)
         except Unavailable as error:
-            client.tell("unavailable", lease.name, detail=str(error))
+            now_ns = client.clock.now_ns()
+            if not told_ns or now_ns - told_ns >= NS:
+                told_ns = now_ns
+                client.tell("unavailable", lease.name, detail=str(error))
             lease._resent = lease._resent or isinstance(error, ReplyLost)
             lease._reached = lease._reached or lease._resent
-            now_ns = client.clock.now_ns()
             passing = isinstance(error, ReplyLost) or error.reason in PASSING
             if not lease._reached:
                 lease._sent_ns = 0  # nothing has arrived, so there is nothing to undo
                 raise
-            if not passing or now_ns >= max(until_ns, began_ns + WIRE_NS):
-                raise
+            if not passing or now_ns >= give_up_ns:
+                raise Unavailable(error.engine, error.reason, error.detail) from error
             _refuse_if_closed(client)
-            await client.form.bell().wait(now_ns + _RETRY_NS)
+            await client.form.bell().wait(min(give_up_ns, now_ns + _RETRY_NS))
         else:
             lease._reached = True
             return ask, answer
@@ -164,7 +171,7 @@ async def _give_back(lease: LeaseBase, to: str) -> None:
         return
     command = _release(lease, to)
     if state is LOST or lease._state is HELD:
-        lease._lose("expired")  # no effect if it is known to be lost already
+        lease._lose("expired", lease._trouble)  # no effect if it is known to be lost already
         if lease._why[0] == "expired":
             # Our clock stops earlier than the engine's: let it hear, so that the next one need not wait.
             client.keeper.finish_release(lease, command)
@@ -180,12 +187,16 @@ async def _tell_release(lease: LeaseBase, command: Release) -> Answer | None:
     """The engine's answer, or `None` if it could not be told within the wire timeout."""
     client = lease._client
     first_ns = client.clock.now_ns()
-    sent_before = False
+    sent_before, told_ns = False, 0
     while True:
         try:
             answer = await client.form.apply(command, first_ns + WIRE_NS)
         except Unavailable as error:
-            client.tell("release delayed", lease.name, lease._fence, detail=str(error))
+            if error.reason in GONE:
+                return NotHeld(error.reason, str(error))
+            if not told_ns or client.clock.now_ns() - told_ns >= NS:
+                told_ns = client.clock.now_ns()
+                client.tell("release delayed", lease.name, lease._fence, detail=str(error))
             sent_before = sent_before or isinstance(error, ReplyLost)
             if client.clock.now_ns() + _RETRY_NS >= first_ns + WIRE_NS:
                 return None
@@ -222,6 +233,8 @@ async def leave(lease: LeaseBase, error: BaseException | None, to: str = "") -> 
     except LeaseLost as lost:
         if error is None:
             raise
+        if isinstance(error, LeaseLost) and (error.name, error.fence) == (lost.name, lost.fence):
+            return  # the work has told this very loss, by check() or release(): it passes as it is
         if isinstance(error, Exception):
             raise lost from error
         error.add_note(str(lost))

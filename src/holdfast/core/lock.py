@@ -141,6 +141,22 @@ def is_coroutine_function(work: object) -> bool:
     return inspect.iscoroutinefunction(work)
 
 
+def refuse_generator(work: Callable[..., Any]) -> None:
+    """The body of a generator runs when it is iterated: long after the lease was released."""
+    import inspect  # noqa: PLC0415 - slow to import, and only decorators need it
+
+    if inspect.isgeneratorfunction(work) or inspect.isasyncgenfunction(work):
+        rule = "a generator's body would run without the lease: take the lease inside it"
+        raise InvalidConfig("function", getattr(work, "__qualname__", work), rule)
+
+
+def refuse_unfinished(work: Callable[..., Any], result: object) -> None:
+    """What is still to be awaited or iterated would run without the lease."""
+    if hasattr(result, "__await__") or hasattr(result, "gi_frame"):
+        rule = f"it returned {type(result).__name__}, whose body would run without the lease"
+        raise InvalidConfig("function", getattr(work, "__qualname__", work), rule)
+
+
 def naming(template: str, work: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
     """How a decorated function's arguments become a name: `"report/{day}"` takes the argument `day`.
 

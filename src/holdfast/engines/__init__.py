@@ -38,6 +38,13 @@ class Limit(NamedTuple):
     shown_by: str
 
 
+_AMONG = {
+    "process": "the threads and tasks of one process",
+    "host": "the processes of one host",
+    "hosts": "the processes of many hosts",
+}
+
+
 class Promise(NamedTuple):
     """What may be relied on, as a value: print it, compare it, refuse to start without it."""
 
@@ -51,9 +58,7 @@ class Promise(NamedTuple):
 
     def __str__(self) -> str:
         lines = [
-            f"{self.engine}: one holder among the processes of one {self.scope}"
-            if self.scope == "host"
-            else f"{self.engine}: one holder within one {self.scope}",
+            f"{self.engine}: one holder among {_AMONG.get(self.scope, self.scope)}",
             f"  level        {self.level}",
             f"  waiting      {'first in, first out' if self.fifo else 'in no promised order'}",
             f"  fences       {'only grow' if self.fences_grow else 'may repeat'}",

@@ -62,8 +62,10 @@ class Dialler:
 
     def __init__(self, url: str, kwargs: dict[str, Any], *, tls: bool, path: bool) -> None:
         self.url = url
-        self._kwargs = {"socket_connect_timeout": CONNECT_S, "socket_timeout": WIRE_S} | kwargs
-        self.wire_s = float(self._kwargs["socket_timeout"])
+        kwargs = {"socket_connect_timeout": CONNECT_S, "socket_timeout": WIRE_S} | kwargs
+        self.wire_s = float(kwargs["socket_timeout"])
+        # While redis-py has the connection it is being opened, and that has the connect timeout for every step.
+        self._kwargs = kwargs | {"socket_timeout": float(kwargs["socket_connect_timeout"])}
         self._tls = tls
         self._path = path
 
@@ -153,6 +155,10 @@ def dialler(settings: Settings) -> Dialler:
         rule = str(error) if str(error).startswith("Invalid value for") else UNREADABLE
         raise InvalidConfig("url", settings.url, rule) from None
     kind = kwargs.pop("connection_class", redis.Connection)
+    database = settings.path.partition("/")[2]
+    if scheme.lower() != "unix" and database and not (database.isascii() and database.isdigit()):
+        # redis-py would quietly take database 0, and two services with one typo would not exclude each other.
+        raise InvalidConfig("url", settings.url, f"the path must be the number of a database, not {database!r}")
     for option in {*kwargs, *settings.options}:
         if option not in _COPIED and option not in _TIMEOUTS and not option.startswith("ssl_"):
             raise InvalidConfig(f"option {option}", "(not shown)", "redis knows no such option")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.clock import SYSTEM
-from holdfast.errors import InvalidConfig
+from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -25,8 +26,19 @@ def open_engine(settings: Settings) -> LocalEngine:
             settings.url,
             "it must name a file by its absolute path, as in sqlite:///srv/app/holdfast.db",
         )
-    if path.is_dir():
-        raise InvalidConfig("url", settings.url, "it must name a file, and this is a directory")
+    if path.parts[1].startswith("~") or path.name == ":memory:":
+        hint = "a path beginning with ~ is not expanded, and leases in memory are memory://"
+        raise InvalidConfig("url", settings.url, f"it must name a file by its absolute path; {hint}")
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        pass  # it will be made
+    except OSError as error:
+        raise Unavailable("sqlite", "unreachable", f"{path}: {error.strerror}") from error
+    else:
+        if not stat.S_ISREG(mode):
+            what = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+            raise InvalidConfig("url", settings.url, f"it must name a file, and this is {what}")
     if settings.clock is not SYSTEM:
         raise InvalidConfig("clock", settings.clock, "only memory:// takes a clock that is moved by hand")
     if importlib.util.find_spec("fcntl") is None:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NS_PER_US, SYSTEM
-from holdfast.commands import Acquire, Busy, Mark
+from holdfast.commands import Acquire, Busy, Mark, Undo
 from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.sqlite import rows
@@ -82,7 +82,7 @@ class SqliteStore:
         self._marked_us = 0
         self._count = 0
         self._held: set[str] = set()
-        self._holders: dict[str, int] = {}
+        self._ahead: dict[str, set[int]] = {}
         self._ear: Ear | None = None
         self._ear_lock = threading.Lock()
         self._deaf = False
@@ -117,8 +117,10 @@ class SqliteStore:
                 self._mark(link, now_us)
             if step.wake is not None:
                 rung.append(step.wake)
+            if type(command) is Undo:
+                self._ahead.pop(command.token, None)
             if type(command) is Acquire and command.wait:
-                self._note_holder(link, command.token, step.record.holder)
+                self._note_those_ahead(link, command.token, step.record)
             answers.append(step.answer)
         # With the first command too: a process that takes one lease and ends does its part.
         if self._count % _FORGET_EVERY == 0:
@@ -126,13 +128,16 @@ class SqliteStore:
         self._count += 1
         return answers, rung
 
-    def _note_holder(self, link: sqlite3.Connection, token: str, holder: Holder | None) -> None:
-        """Whose end this waiter should be woken by: the process that holds what it waits for."""
-        self._holders.pop(token, None)
-        if holder is not None and holder.token != token:
-            row = link.execute("SELECT pid FROM session WHERE id = ?", (int(holder.client),)).fetchone()
-            if row is not None and row[0] != os.getpid():
-                self._holders[token] = row[0]
+    def _note_those_ahead(self, link: sqlite3.Connection, token: str, record: Record) -> None:
+        """Whose end this waiter should be woken by: whoever holds, and everybody who will before its turn comes."""
+        self._ahead.pop(token, None)
+        place = record.position(token)
+        if record.holder is None or place is None:
+            return
+        sessions = {record.holder.client, *(waiter.client for waiter in record.waiters[:place])}
+        ask = "SELECT pid FROM session WHERE id = ?"
+        found = (link.execute(ask, (int(session),)).fetchone() for session in sessions)
+        self._ahead[token] = {row[0] for row in found if row is not None and row[0] != os.getpid()}
 
     def _moment(self, link: sqlite3.Connection, record: Record, now_us: int) -> Moment:
         me = str(self._session)
@@ -206,10 +211,11 @@ class SqliteStore:
             ring_session(self.database.path, session, holder.token)
 
     def listen(self, token: str) -> bool:
-        holder = self._holders.pop(token, 0)
+        ahead = self._ahead.pop(token, ())
         with self._ear_lock:
             if self._ear is not None:
-                return bool(holder) and self._ear.watch(holder)
+                ended = [self._ear.watch(pid) for pid in ahead]  # each is watched, whatever the others say
+                return any(ended)
             if self._deaf:
                 return False
             ear = Ear(self.database.path, self._session, self.board)
@@ -234,7 +240,7 @@ class SqliteStore:
         self._session = 0
         self._marked_us = 0
         self._held = set()
-        self._holders = {}
+        self._ahead = {}
         self._session_lock = threading.Lock()
         self._ear_lock = threading.Lock()
         if self._ear is not None:
