@@ -225,6 +225,7 @@ class Leader:
         term = Term(*self._lock._fields())  # the leader is a shape around its lock
         term._candidacy = self._candidacy
         try:
+            self._candidacy.enter(term)
             await lifecycle.acquire(term, self._lock._patience_ns)
             self._candidacy.begin(term)
             _cancel_on_loss(term, self._lock._on_loss)

@@ -223,6 +223,7 @@ class Leader:
         term = Term(*self._lock._fields())  # the leader is a shape around its lock
         term._candidacy = self._candidacy
         try:
+            self._candidacy.enter(term)
             run(lifecycle.acquire(term, self._lock._patience_ns))
             self._candidacy.begin(term)
             term._owned = True

@@ -128,9 +128,13 @@ class Done(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """Heard. The present lease or offer ends in `remaining_ms` unless it is renewed; 0 if there is none."""
+    """Heard. The present lease or offer ends in `remaining_ms` unless it is renewed; 0 if there is none.
+
+    `offered` is the token of a waiter of this client to whom the lease is offered just now, or empty.
+    """
 
     remaining_ms: int
+    offered: str = ""
 
 
 class Seat(NamedTuple):

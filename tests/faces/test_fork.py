@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -51,6 +52,15 @@ class Forked:
         answer = json.loads(data)
         assert "trouble" not in answer, answer["trouble"]
         return answer["result"]
+
+
+def open_files():
+    """What the descriptors of this process lead to."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+    return found
 
 
 def outcome(call):
@@ -178,6 +188,21 @@ def test_forking_while_other_threads_acquire_never_hangs(connect):
             thread.join(10)
 
     assert troubles == []
+
+
+def test_nothing_of_sqlite_crosses_a_fork(sqlite_url):
+    """Its locks would stay behind while it believed to have them; so the connection is closed before the fork."""
+    with holdfast.connect(sqlite_url) as client:
+        lease = client.lock("x").acquire()
+        database = client._client.engine.store.database
+
+        def look():
+            inherited = database._connection is not None
+            return [inherited, str(database.path) in open_files()]
+
+        assert Forked(look).result() == [False, False]
+        lease.check()
+        lease.release()
 
 
 def test_a_fork_leaves_the_waiters_of_the_parent_waiting(connect):

@@ -50,7 +50,9 @@ def test_a_silent_holder_knows_of_its_loss_before_its_successor_enters(face):
     assert remaining == 0
     assert time.monotonic() - asked > 0.999
     assert successor.fence > lease.fence
-    assert eventually(lambda: [event.detail for event in events if event.kind == "lost"]) == ["expired"]
+    told = eventually(lambda: [event.detail for event in events if event.kind == "lost"])
+    assert [detail.split()[0] for detail in told] == ["expired"]
+    assert "as the law demands" in told[0], "why it was not renewed is part of the loss"
     with pytest.raises(LeaseLost):
         lease.check()
     successor.check()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.clock import NS_PER_MS
 from holdfast.commands import Break, NotHeld, Show, Standing
-from holdfast.errors import InvalidConfig, NotFound
+from holdfast.core.keeper import WIRE_NS
+from holdfast.errors import InvalidConfig, NotFound, ReplyLost, Unavailable
 from holdfast.names import Owner, checked_name, is_unicode
 
 if TYPE_CHECKING:
     from holdfast.core.client import Client
 
 _REASON_MAX = 500
+_RETRY_NS = 50 * NS_PER_MS
 
 
 class Holding(NamedTuple):
@@ -53,6 +56,18 @@ async def break_lease(client: Client, name: str, reason: str) -> None:
     now = await standing(client, name)
     if now.holder is None:
         raise NotFound(name, "lease to break")
-    answer = await client.ask(Break(name, now.holder.fence, reason))
-    if isinstance(answer, NotHeld):
-        raise NotFound(name, f"lease with fence {now.holder.fence} any more")
+    command, until_ns = Break(name, now.holder.fence, reason), client.clock.now_ns() + WIRE_NS
+    sent_before = False
+    while True:
+        try:
+            answer = await client.ask(command)
+        except Unavailable as error:
+            # The same fence again: asked for anew, it might be the next holder's.
+            sent_before = sent_before or isinstance(error.__cause__, ReplyLost)
+            if not sent_before or client.clock.now_ns() >= until_ns:
+                raise
+            await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+            continue
+        if isinstance(answer, NotHeld) and not sent_before:
+            raise NotFound(name, f"lease with fence {command.fence} any more")
+        return

@@ -22,7 +22,7 @@ from holdfast.rules import trust
 
 if TYPE_CHECKING:
     from holdfast.clock import Clock
-    from holdfast.engines import Form
+    from holdfast.engines import Form, Reply
 
 WIRE_NS = 2 * NS
 _RETRY_NS = 100 * NS_PER_MS
@@ -74,7 +74,8 @@ class Keeper:
         self.guard = threading.RLock()
         self._kept: dict[str, weakref.ref[LeaseBase]] = {}
         self._waiting: dict[str, Vigil] = {}
-        self._chores: deque[Chore] = deque()
+        self._given: deque[Chore] = deque()  # anybody may add to it, at any time
+        self._chores: list[Chore] = []  # the thread's own
         self._bell = self._form.bell()
         self._thread: threading.Thread | None = None
         self._ending: threading.Thread | None = None
@@ -135,12 +136,13 @@ class Keeper:
 
     def standing(self) -> list[LeaseBase]:
         """Every lease that is asked for or held."""
-        leases = (ref() for ref in tuple(self._kept.values()))
+        # A copy first: a lease that is dropped while this looks changes the dictionary.
+        leases = [ref() for ref in self._kept.copy().values()]
         return [lease for lease in leases if lease is not None]
 
     def idle(self) -> bool:
         """Nothing is asked for, held or owed."""
-        return not self._chores and not self.standing()
+        return not self._given and not self._chores and not self.standing()
 
     def on_idle(self, call: object) -> None:
         self._on_idle = call  # type: ignore[assignment]
@@ -161,7 +163,7 @@ class Keeper:
 
     def _stir(self) -> None:
         with self.guard:
-            if self._thread is None and not self._stopping:
+            if (self._thread is None or not self._thread.is_alive()) and not self._stopping:
                 self._thread = threading.Thread(target=self._work, name="holdfast-keeper", daemon=True)
                 self._thread.start()
         self._bell.ring()
@@ -170,22 +172,43 @@ class Keeper:
         idle_since_ns = self._clock.now_ns()
         while True:
             self._wake_ns = NEVER_NS
-            now_ns = self._clock.now_ns()
             try:
-                self._do_chores(now_ns)
-                self._renew(now_ns)
-                self._mark(now_ns)
+                self._round()
+                now_ns = self._clock.now_ns()
+                wake_ns = self._next_ns(now_ns)
+                if wake_ns < NEVER_NS:
+                    idle_since_ns = now_ns
+                if (self._stopping or now_ns - idle_since_ns >= _LINGER_NS) and self._retire(now_ns):
+                    break
             except Exception:
                 log.exception("the keeper met an error of its own; it goes on")
-            now_ns = self._clock.now_ns()
-            wake_ns = self._next_ns(now_ns)
-            if wake_ns < NEVER_NS:
-                idle_since_ns = now_ns
-            if (self._stopping or now_ns - idle_since_ns >= _LINGER_NS) and self._retire(now_ns):
-                break
+                wake_ns = now_ns = self._clock.now_ns() + _LOOK_NS
             self._wake_ns = min(wake_ns, now_ns + _LOOK_NS)
             run(self._bell.wait(self._wake_ns))
         self._on_idle()
+
+    def _round(self) -> None:
+        """Whatever is due, once. A loss is told before and after every exchange, none of which outlasts a deadline."""
+        for duty in (self._renew, self._do_chores, self._mark):
+            self._tell_expired()
+            duty(self._clock.now_ns())
+        self._tell_expired()
+
+    def _tell_expired(self) -> None:
+        now_ns = self._clock.now_ns()
+        for lease in self.standing():
+            if lease._state is HELD and lease._deadline_ns <= now_ns:
+                lease._lose("expired", lease._trouble)
+
+    def _ask_all(self, commands: list[Command]) -> list[Reply]:
+        """An answer or an error for each command, whatever happens."""
+        try:
+            return run(self._form.apply_all(commands, self._bound_ns()))
+        except Unavailable as error:
+            return [error] * len(commands)
+        except Exception as error:
+            log.exception("the engine met an error of its own")
+            return [Unavailable("engine", "failed", repr(error))] * len(commands)
 
     def _retire(self, now_ns: int) -> bool:
         """End the thread and its connections, unless something has come in the meantime."""
@@ -202,63 +225,63 @@ class Keeper:
         ends += [chore.due_ns for chore in self._chores]
         with self.guard:
             ends += [vigil.due_ns for vigil in self._waiting.values()]
+        if self._given:
+            ends.append(now_ns)
         # Between two rounds there is a breath, whatever is due: an engine in trouble is not to be hammered.
         return max(min(ends), now_ns + NS_PER_MS) if ends else NEVER_NS
 
     def _do_chores(self, now_ns: int) -> None:
-        for _ in range(len(self._chores)):
-            chore = self._chores.popleft()
-            if chore.due_ns > now_ns and not self._stopping:
-                self._chores.append(chore)
-                continue
-            try:
-                run(self._form.apply(chore.command, self._bound_ns()))
-            except Unavailable as error:
-                tell(self._observer, "unavailable", chore.command.name, detail=str(error))
-                chore.due_ns = self._clock.now_ns() + _RETRY_NS
-                if chore.due_ns < chore.until_ns and not self._stopping and error.reason not in GONE:
-                    self._chores.append(chore)
-            else:
-                if isinstance(chore.command, Undo):
+        """Undos and releases that are owed, in one exchange."""
+        while self._given:
+            self._chores.append(self._given.popleft())
+        due = [chore for chore in self._chores if chore.due_ns <= now_ns or self._stopping]
+        if due:
+            later = [chore for chore in self._chores if chore not in due]
+            for chore, answer in zip(due, self._ask_all([chore.command for chore in due]), strict=True):
+                if isinstance(answer, Unavailable):
+                    tell(self._observer, "unavailable", chore.command.name, detail=str(answer))
+                    chore.due_ns = self._clock.now_ns() + _RETRY_NS
+                    if self._still_owed(chore, answer):
+                        later.append(chore)
+                elif isinstance(chore.command, Undo):
                     tell(self._observer, "undone", chore.command.name)
+            self._chores = later
         if not self._chores:
             self._on_idle()
 
-    def _renew(self, now_ns: int) -> None:
-        """Renew what is due, and what will soon be, in one exchange; then tell what is past its deadline."""
-        leases = [lease for lease in self.standing() if lease._state is HELD and _due(lease, now_ns)]
-        if leases:
-            self._renew_all([lease for lease in leases if lease._deadline_ns > now_ns])
-        now_ns = self._clock.now_ns()
-        for lease in self.standing():
-            if lease._state is HELD and lease._deadline_ns <= now_ns:
-                lease._lose("expired", lease._trouble)
+    def _still_owed(self, chore: Chore, error: Unavailable) -> bool:
+        """The ttl undoes a lease; a place in a queue stands for as long as the client's mark does."""
+        if self._stopping or error.reason in GONE:
+            return False
+        queued = isinstance(chore.command, Undo) and chore.command.name in self._waiting
+        return queued or chore.due_ns < chore.until_ns
 
-    def _renew_all(self, leases: list[LeaseBase]) -> None:
+    def _renew(self, now_ns: int) -> None:
+        """Renew what is due, and what will soon be, in one exchange."""
+        leases = [lease for lease in self.standing() if lease._state is HELD and _due(lease, now_ns)]
         if not leases:
             return
         sent_ns = self._clock.now_ns()
-        commands = [Renew(lease.name, lease.token, lease._ttl_ms) for lease in leases]
-        try:
-            answers = run(self._form.apply_all(commands, self._bound_ns()))
-        except Unavailable as error:
-            for lease in leases:
-                lease._trouble = str(error)
-                if error.reason in GONE:
-                    lease._lose(error.reason, str(error))
-                    continue
-                tell(self._observer, "renewal failed", lease.name, lease._fence, detail=str(error))
-                lease._due_ns = self._clock.now_ns() + self._pause_ns(lease, error)
-            return
+        answers = self._ask_all([Renew(lease.name, lease.token, lease._ttl_ms) for lease in leases])
         for lease, answer in zip(leases, answers, strict=True):
             if isinstance(answer, NotHeld):
                 lease._lose(answer.reason, answer.detail)
+            elif isinstance(answer, Unavailable):
+                self._not_renewed(lease, answer)
             elif lease._state is HELD:
                 left_s = (lease._deadline_ns - self._clock.now_ns()) / NS
                 kind = "renewed late" if left_s * 3 < lease.ttl else "renewed"
                 lease._trust_from(sent_ns)
                 lease._trouble = ""
                 tell(self._observer, kind, lease.name, lease._fence, left_s)
+
+    def _not_renewed(self, lease: LeaseBase, error: Unavailable) -> None:
+        lease._trouble = str(error)
+        if error.reason in GONE:
+            lease._lose(error.reason, str(error))
+            return
+        tell(self._observer, "renewal failed", lease.name, lease._fence, detail=str(error))
+        lease._due_ns = self._clock.now_ns() + self._pause_ns(lease, error)
 
     def _pause_ns(self, lease: LeaseBase, error: Unavailable) -> int:
         """How long until the next try: longer where only somebody's action can help, but never past the deadline."""
@@ -274,15 +297,14 @@ class Keeper:
             return
         for _, vigil in due:
             vigil.due_ns = now_ns + _MARK_EVERY_NS
-        try:
-            answers = run(self._form.apply_all([Mark(name) for name, _ in due], self._bound_ns()))
-        except Unavailable as error:
-            tell(self._observer, "unavailable", due[0][0], detail=str(error))
-            return
-        now_ns = self._clock.now_ns()
-        for (_, vigil), answer in zip(due, answers, strict=True):
-            if isinstance(answer, Marked) and answer.remaining_ms:
-                vigil.due_ns = min(vigil.due_ns, now_ns + answer.remaining_ms * NS_PER_MS)
+        for (name, vigil), answer in zip(due, self._ask_all([Mark(name) for name, _ in due]), strict=True):
+            if isinstance(answer, Unavailable):
+                tell(self._observer, "unavailable", name, detail=str(answer))
+            elif isinstance(answer, Marked):
+                if answer.remaining_ms:
+                    vigil.due_ns = min(vigil.due_ns, self._clock.now_ns() + answer.remaining_ms * NS_PER_MS)
+                if answer.offered:
+                    self._form.ring(answer.offered)  # the engine's own ring may have got lost
 
     def _bound_ns(self) -> int:
         """No exchange may last beyond the first deadline that has to be told."""
@@ -293,7 +315,7 @@ class Keeper:
     def _chore(self, command: Undo | Release, lease: LeaseBase) -> None:
         if lease._sent_ns or lease._state is not ASKING:
             until_ns = lease._sent_ns + lease._ttl_ms * NS_PER_MS
-            self._chores.append(Chore(command, max(until_ns, self._clock.now_ns() + NS)))
+            self._given.append(Chore(command, max(until_ns, self._clock.now_ns() + NS)))
             self._stir()
 
 

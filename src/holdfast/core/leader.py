@@ -38,9 +38,17 @@ class Candidacy:
         self.client = client
         self.name = name
         self.candidate = candidate
+        self.entered: LeaseBase | None = None
         self.term: LeaseBase | None = None
         self.over = False
         self.heir = ""
+
+    def enter(self, term: LeaseBase) -> None:
+        """One term at a time: a second one would be ended by the first one's block."""
+        with self.client.guard:
+            if self.entered is not None:
+                raise RuntimeError(f"candidate {self.candidate!r} is in use: make a leader of its own for each block")
+            self.entered = term
 
     def begin(self, term: LeaseBase) -> None:
         self.term, self.over, self.heir = term, False, ""
@@ -48,6 +56,8 @@ class Candidacy:
     def forget(self, term: LeaseBase) -> None:
         if self.term is term:
             self.term = None
+        if self.entered is term:
+            self.entered = None
 
     def is_over(self, term: LeaseBase) -> bool:
         return self.over or self.term is not term

@@ -121,7 +121,7 @@ class LeaseBase:
     def _wake(self) -> None:
         """Have everyone who waits for something to happen to this lease look again."""
         with self._client.guard:
-            bells, self._bells = self._bells, []
+            bells = tuple(self._bells)
         for bell in bells:
             bell.ring()
 
@@ -210,10 +210,14 @@ class SignalBase:
         client, patience_ns = lease._client, timeout_ns(timeout)
         until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
         bell = client.form.bell()
-        while not self._happened():
-            if client.clock.now_ns() >= until_ns or lease._state is ENDED:
-                return False
+        with client.guard:
+            lease._bells.append(bell)
+        try:
+            while not self._happened():
+                if client.clock.now_ns() >= until_ns or lease._state is ENDED:
+                    return False
+                await bell.wait(until_ns)
+            return True
+        finally:
             with client.guard:
-                lease._bells.append(bell)
-            await bell.wait(until_ns)
-        return True
+                lease._bells.remove(bell)

@@ -39,6 +39,7 @@ def end(lease: LeaseBase, to: str = "") -> None:
     if lease._state in (HELD, ENDING):
         lease._client.keeper.finish_release(lease, _release(lease, to))
         lease._state = ENDED
+        lease._wake()
     lease._client.keeper.let_go(lease)
 
 
@@ -77,6 +78,7 @@ async def _ask(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
                         late_s = (now_ns - lease._sent_ns) / NS
                         raise Unavailable(client.promise().engine, "stalled", f"an answer took {late_s:.3f} s")
                     continue
+                _refuse_if_closed(client)
                 lease._granted(answer.fence, lease._sent_ns)
                 return
             if not isinstance(answer, Busy) or not ask.wait:

@@ -106,6 +106,9 @@ class LockBase:
     def _leaving(self, who: object) -> Leaving:
         """The block that is about to end. Changes nothing."""
         stack = self._entered.get(who)
+        if not stack and not self._reentrant and self._entered:
+            # Entered in one task and left in another, as fixtures and generators do: the last one in goes out.
+            who, stack = next(reversed(self._entered.items()))
         if not stack:
             raise RuntimeError(f"{self!r} is left by a thread or task that has not entered it")
         return Leaving(who, len(stack), None if stack[-1] in stack[:-1] else stack[-1])

@@ -8,7 +8,7 @@ form suspends. A new engine is one folder, one line in `ENGINES` and one line in
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from holdfast.errors import InvalidConfig
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Acquire, Answer, Command
     from holdfast.config import Settings
+    from holdfast.errors import Unavailable
 
 
 ENGINES = {
@@ -68,6 +69,9 @@ class Promise(NamedTuple):
         return "\n".join(lines)
 
 
+Reply: TypeAlias = "Answer | Unavailable"
+
+
 class Bell(Protocol):
     """Something to sleep on, which any thread may ring. A ring before the sleep is not lost."""
 
@@ -84,8 +88,11 @@ class Form(Protocol):
     async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
         """Answer one command in one atomic step, or raise `Unavailable` not much later than `until_ns`."""
 
-    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Answer]:
-        """Answer each of several commands in order; together they need not be atomic."""
+    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
+        """Answer each of several commands in order; together they need not be atomic.
+
+        Where one of them is refused, its error stands in its place, and the others are answered all the same.
+        """
 
     async def wait(self, ask: Acquire, until_ns: int) -> Answer | None:
         """Sleep until `ask` may succeed. An engine that can ask in the same step answers; `None` means: ask again.
@@ -95,6 +102,9 @@ class Form(Protocol):
 
     def bell(self) -> Bell:
         """A new bell of this form."""
+
+    def ring(self, token: str) -> None:
+        """Wake this waiter of the client: the lease is offered to it."""
 
     def stir(self) -> None:
         """End every sleep of this client's waiters early."""

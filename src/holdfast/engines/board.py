@@ -52,7 +52,7 @@ class Board:
     """Which bell belongs to which token, in one process."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # a signal handler may ring while its thread does
         self._bells: dict[str, Bell | bool] = {}
 
     def expect(self, token: str) -> None:

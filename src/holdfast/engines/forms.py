@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.commands import Acquire, Busy, Undo
 from holdfast.engines.board import ThreadBell
+from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Command
-    from holdfast.engines import Bell
+    from holdfast.engines import Bell, Reply
     from holdfast.engines.board import Board
 
 
@@ -37,12 +38,15 @@ class BaseForm:
     def __init__(self, ears: Ears) -> None:
         self._ears = ears
 
-    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Answer]:
+    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
         raise NotImplementedError
 
     async def answer(self, command: Command, until_ns: int | None) -> Answer:
         """One command. An engine that can do one faster than a list of one says so here."""
-        return (await self.apply_all((command,), until_ns))[0]
+        reply = (await self.apply_all((command,), until_ns))[0]
+        if isinstance(reply, Unavailable):
+            raise reply
+        return reply
 
     async def listen(self, token: str) -> bool:
         return self._ears.listen(token)
@@ -79,6 +83,9 @@ class BaseForm:
             finally:
                 board.take_down(ask.token)
         return None
+
+    def ring(self, token: str) -> None:
+        self._ears.board.ring(token)
 
     def stir(self) -> None:
         self._ears.board.ring_all()

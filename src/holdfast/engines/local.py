@@ -12,8 +12,8 @@ from holdfast.engines.forms import Ears, ThreadForm
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.commands import Answer, Command
-    from holdfast.engines import Form, Promise
+    from holdfast.commands import Command
+    from holdfast.engines import Form, Promise, Reply
 
 
 class Store(Ears, Protocol):
@@ -21,7 +21,7 @@ class Store(Ears, Protocol):
 
     quick: bool
 
-    def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Answer]:
+    def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
         """Answer each command in one atomic step, and ring whom the rules name."""
 
     def promise(self) -> Promise:
@@ -67,7 +67,7 @@ class LocalBlocking(ThreadForm):
         super().__init__(store)
         self.store = store
 
-    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Answer]:
+    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
         return self.store.answer_all(commands, until_ns)
 
     async def close(self) -> None:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.clock import Clock
-    from holdfast.commands import Answer, Command
-    from holdfast.engines import Bell
+    from holdfast.commands import Command
+    from holdfast.engines import Bell, Reply
     from holdfast.engines.forms import Ears
     from holdfast.engines.local import Store
 
@@ -80,7 +80,7 @@ class LocalAsyncio(LoopForm):
         self.store = store
         self._worker: ThreadPoolExecutor | None = None
 
-    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Answer]:
+    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
         if self.store.quick:
             return self.store.answer_all(commands, until_ns)
         return await self._on_worker(partial(self.store.answer_all, commands, until_ns))

@@ -17,7 +17,7 @@ from holdfast.commands import Acquire, Busy, Mark
 from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.local import LocalEngine
-from holdfast.errors import InvalidConfig
+from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.names import new_token
 from holdfast.rules import RULES, Moment, Record, forget_at_us
 from holdfast.rules.trust import MARK_MS
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Command
     from holdfast.config import Settings
+    from holdfast.engines import Reply
     from holdfast.rules.lease import Holder
 
 _PROMISE = Promise(
@@ -52,7 +53,7 @@ class Domain:
     def __init__(self, path: str, clock: Clock) -> None:
         self.path = path
         self.clock = clock
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # it knows its owner
         self.board = Board()
         self.records: dict[str, Record] = {}
         self.marks: dict[str, int] = {}
@@ -99,8 +100,10 @@ class MemoryStore:
         self.client = new_token()
         self._memory_us = memory_us
 
-    def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Answer]:  # noqa: ARG002
-        answers: list[Answer] = []
+    def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:  # noqa: ARG002
+        if self.domain.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks
+            raise Unavailable("memory", "stalled", "this thread is inside a command already: a signal handler asked")
+        answers: list[Reply] = []
         rung: list[Holder] = []
         with self.domain.lock:
             for command in commands:

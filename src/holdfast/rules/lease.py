@@ -261,7 +261,8 @@ def mark(record: Record, _command: Mark, moment: Moment) -> Step:
 
     unheard = holder if holder.offered and holder.client == moment.client else None
     wake = _woken(before, record) or unheard
-    return Step(record._replace(touched_us=moment.now_us), Marked(_remaining_ms(holder, moment)), wake)
+    answer = Marked(_remaining_ms(holder, moment), unheard.token if unheard else "")
+    return Step(record._replace(touched_us=moment.now_us), answer, wake)
 
 
 def show(record: Record, _command: Show, moment: Moment) -> Step:

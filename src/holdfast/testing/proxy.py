@@ -308,7 +308,7 @@ class Proxy:
                 pair.waiting.append(fault)
         if slow_s:
             self._sleep(slow_s)
-        if not pair.silent:
+        if not pair.silent and not self._closed:
             pair.server.sendall(message.raw)
 
     def _struck(self, words: Words) -> str | None:

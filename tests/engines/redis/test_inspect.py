@@ -249,6 +249,13 @@ def test_database_user_and_password_come_from_the_url(server, new_server, place_
     assert b"db7:keys=1" in server.command("INFO", "keyspace")
 
 
+@pytest.mark.parametrize("path", ["/jobs", "/1x", "/1/2", "/-1", "/²"])
+def test_a_path_that_is_no_database_is_refused(path):
+    """It would quietly mean database 0, and two services with one typo would not exclude each other."""
+    with pytest.raises(InvalidConfig):
+        holdfast.connect(f"redis://127.0.0.1:1{path}")
+
+
 def test_an_unknown_option_is_refused_and_timeouts_are_taken(one_server):
     """An option that nobody reads is a mistake that nobody would notice."""
     url = f"redis://127.0.0.1:{one_server.port}"

@@ -17,6 +17,7 @@ SHAPES = {
     "user and password": f"redis://{SECRET}:{SECRET}@127.0.0.1:{{port}}",
     "option": f"redis://127.0.0.1:{{port}}?password={SECRET}",
     "with a slash": f"redis://:{SECRET}/{SECRET}@127.0.0.1:{{port}}",
+    "with a slash after a number": f"redis://:12/{SECRET}@127.0.0.1:{{port}}",
     "with a hash": f"redis://:{SECRET}#{SECRET}@127.0.0.1:{{port}}",
     "with a question mark": f"redis://:{SECRET}?{SECRET}@127.0.0.1:{{port}}",
     "with an at": f"redis://:{SECRET}@{SECRET}@127.0.0.1:{{port}}",

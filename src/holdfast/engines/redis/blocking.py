@@ -17,15 +17,18 @@ from holdfast.engines.forms import ThreadForm
 from holdfast.engines.redis.dial import refused
 from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.scripts import answered
+from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.commands import Answer, Command
+    from holdfast.engines import Reply
     from holdfast.engines.redis.engine import RedisEngine
 
 AT_ONCE = 100
 _IDLE_S = 0.5
+_FREE_MAX = 16
 _STEP_S = 0.1
 
 
@@ -34,12 +37,9 @@ def unknown_script(reply: Any) -> bool:
     return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
 
 
-def answers(url: str, replies: list[Any]) -> list[Answer]:
-    """What the replies mean; an error reply means that the command was not applied."""
-    for reply in replies:
-        if isinstance(reply, hiredis.ReplyError):
-            raise refused(url, reply)
-    return [answered(reply) for reply in replies]
+def answers(url: str, replies: list[Any]) -> list[Reply]:
+    """What the replies mean; an error reply means that its command was not applied."""
+    return [refused(url, reply) if isinstance(reply, hiredis.ReplyError) else answered(reply) for reply in replies]
 
 
 def bounded(wire_s: float, until_ns: int) -> float:
@@ -55,6 +55,7 @@ class RedisBlocking(ThreadForm):
         super().__init__(engine)
         self._engine = engine
         self._owns = owns
+        self._closed = False
         self._free: deque[Link] = deque()
 
     async def answer(self, command: Command, until_ns: int | None) -> Answer:
@@ -64,20 +65,24 @@ class RedisBlocking(ThreadForm):
         reply = link.ask(engine.packer.pack(command), limit_s)
         if type(reply) is not list and unknown_script(reply):
             reply = link.ask(engine.packer.pack(command, whole=True), limit_s)
-        self._free.append(link)
+        self._give_back(link)
         if type(reply) is not list:
             raise refused(engine.dialler.url, reply)
         return answered(reply)
 
-    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Answer]:
+    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
         if len(commands) <= AT_ONCE:
             return self._exchange(commands, until_ns)
-        told: list[Answer] = []
+        told: list[Reply] = []
         for start in range(0, len(commands), AT_ONCE):
-            told += self._exchange(commands[start : start + AT_ONCE], until_ns)
+            try:
+                told += self._exchange(commands[start : start + AT_ONCE], until_ns)
+            except Unavailable as error:
+                # What was answered stays answered; the rest has not been, and is not sent into the same trouble.
+                return told + [error] * (len(commands) - len(told))
         return told
 
-    def _exchange(self, commands: Sequence[Command], until_ns: int | None) -> list[Answer]:
+    def _exchange(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
         engine = self._engine
         pack, limit_s = engine.packer.pack, engine.dialler.wire_s
         if until_ns is not None:
@@ -87,7 +92,7 @@ class RedisBlocking(ThreadForm):
         for at, reply in enumerate(replies):
             if unknown_script(reply):
                 replies[at] = link.exchange(pack(commands[at], whole=True), 1, limit_s)[0]
-        self._free.append(link)
+        self._give_back(link)
         return answers(engine.dialler.url, replies)
 
     def _take(self, limit_s: float) -> Link:
@@ -99,7 +104,15 @@ class RedisBlocking(ThreadForm):
             if monotonic() - link.used_s < _IDLE_S or link.alive():
                 return link
 
+    def _give_back(self, link: Link) -> None:
+        """Keep a few for the next ones; whoever comes back after the end finds nobody to keep it for."""
+        if self._closed or len(self._free) >= _FREE_MAX:
+            link.close()
+        else:
+            self._free.append(link)
+
     async def close(self) -> None:
+        self._closed = self._owns
         while self._free:
             self._free.pop().close()
         if self._owns:

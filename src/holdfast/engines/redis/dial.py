@@ -10,6 +10,7 @@ import asyncio
 import re
 import socket
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import redis
 import redis.asyncio
@@ -155,10 +156,11 @@ def dialler(settings: Settings) -> Dialler:
         rule = str(error) if str(error).startswith("Invalid value for") else UNREADABLE
         raise InvalidConfig("url", settings.url, rule) from None
     kind = kwargs.pop("connection_class", redis.Connection)
-    database = settings.path.partition("/")[2]
+    database = urlsplit(settings.secret).path.removeprefix("/")
     if scheme.lower() != "unix" and database and not (database.isascii() and database.isdigit()):
-        # redis-py would quietly take database 0, and two services with one typo would not exclude each other.
-        raise InvalidConfig("url", settings.url, f"the path must be the number of a database, not {database!r}")
+        # redis-py would quietly take database 0, and two services with one typo would not exclude each other. The path
+        # itself is not told: it may be the end of a password with a slash in it.
+        raise InvalidConfig("url", settings.url, "the path must be the number of a database")
     for option in {*kwargs, *settings.options}:
         if option not in _COPIED and option not in _TIMEOUTS and not option.startswith("ssl_"):
             raise InvalidConfig(f"option {option}", "(not shown)", "redis knows no such option")

@@ -75,6 +75,11 @@ class RedisEngine:
 
         return RedisAsyncio(self)
 
+    @property
+    def listening(self) -> bool:
+        """Whether rings arrive already; a closed engine has no more to come."""
+        return self._ear is not None or self._closed
+
     def listen(self, token: str) -> bool:  # noqa: ARG002 - one ear hears for all
         with self._ear_lock:
             if self._ear is not None or self._closed:

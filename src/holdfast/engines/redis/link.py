@@ -6,9 +6,7 @@ link is then closed, because a late reply must never be taken for the answer to 
 
 from __future__ import annotations
 
-import socket
 import ssl
-import struct
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +35,6 @@ class Link:
         self._reader = reader()
         self._limit_s = 0.0
         self.used_s = monotonic()
-        # A receive timeout of the kernel is free; a Python timeout costs a poll per call. TLS needs the latter.
-        self._kernel_timeout = not isinstance(self._socket, ssl.SSLSocket)
-        if self._kernel_timeout:
-            self._socket.settimeout(None)
 
     def ask(self, command: bytes, limit_s: float) -> Any:
         """Send one command and read its reply, within the limit. The common case of `exchange`, without its lists."""
@@ -123,8 +117,6 @@ class Link:
             self._socket.recv(1)
         except (BlockingIOError, ssl.SSLWantReadError):
             self._limit_s = 0.0
-            if self._kernel_timeout:
-                self._socket.settimeout(None)
             return True
         except OSError:
             pass
@@ -135,11 +127,6 @@ class Link:
         self._socket.close()
 
     def _set_limit(self, limit_s: float) -> None:
+        # Python's own timeout costs a poll per call. The kernel's would be free, but every signal would start it anew.
         self._limit_s = limit_s
-        if self._kernel_timeout:
-            micros = max(1000, int(limit_s * 1_000_000))
-            packed = struct.pack("ll", micros // 1_000_000, micros % 1_000_000)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, packed)
-        else:
-            self._socket.settimeout(max(0.001, limit_s))
+        self._socket.settimeout(max(0.001, limit_s))

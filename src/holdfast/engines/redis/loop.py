@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.engines.loop import LoopForm
 from holdfast.engines.redis.blocking import AT_ONCE, answers, bounded, unknown_script
 from holdfast.engines.redis.stream import Stream
+from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from holdfast.commands import Answer, Command
+    from holdfast.commands import Command
+    from holdfast.engines import Reply
     from holdfast.engines.redis.engine import RedisEngine
+
+T = TypeVar("T")
 
 
 class RedisAsyncio(LoopForm):
@@ -25,15 +31,18 @@ class RedisAsyncio(LoopForm):
         self._stream: Stream | None = None
         self._opening: asyncio.Task[Stream] | None = None
 
-    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Answer]:
+    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
         if len(commands) <= AT_ONCE:
             return await self._exchange(commands, until_ns)
-        told: list[Answer] = []
+        told: list[Reply] = []
         for start in range(0, len(commands), AT_ONCE):
-            told += await self._exchange(commands[start : start + AT_ONCE], until_ns)
+            try:
+                told += await self._exchange(commands[start : start + AT_ONCE], until_ns)
+            except Unavailable as error:
+                return told + [error] * (len(commands) - len(told))  # as in the blocking form
         return told
 
-    async def _exchange(self, commands: Sequence[Command], until_ns: int | None) -> list[Answer]:
+    async def _exchange(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
         engine = self._engine
         pack, limit_s = engine.packer.pack, engine.dialler.wire_s
         if until_ns is not None:
@@ -60,8 +69,9 @@ class RedisAsyncio(LoopForm):
             self._stream = opening.result()
 
     async def listen(self, token: str) -> bool:
-        # Subscribing blocks for a moment, which a loop must not.
-        return await self._loop.run_in_executor(None, self._engine.listen, token)
+        if self._engine.listening:
+            return False
+        return await self._aside(partial(self._engine.listen, token))
 
     async def close(self) -> None:
         if self._opening is not None:
@@ -70,4 +80,12 @@ class RedisAsyncio(LoopForm):
             await asyncio.wait((self._opening,))
         if self._stream is not None:
             self._stream.close()
-        await self._loop.run_in_executor(None, self._engine.close)
+        await self._aside(self._engine.close)
+
+    async def _aside(self, call: Callable[[], T]) -> T:
+        """Something that blocks for a moment, on a thread of its own: the loop's own threads may all be taken."""
+        worker = ThreadPoolExecutor(1, thread_name_prefix="holdfast-aside")
+        try:
+            return await self._loop.run_in_executor(worker, call)
+        finally:
+            worker.shutdown(wait=False)

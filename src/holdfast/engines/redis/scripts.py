@@ -152,6 +152,6 @@ _ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "released": lambda _reply: _RELEASED,
     "not held": lambda reply: NotHeld(reply[1], reply[2]),
     "done": lambda _reply: Done(),
-    "marked": lambda reply: Marked(reply[1]),
+    "marked": lambda reply: Marked(reply[1], reply[2]),
     "standing": _standing,
 }

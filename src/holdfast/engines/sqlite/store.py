@@ -19,7 +19,7 @@ from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.sqlite import rows
 from holdfast.engines.sqlite.ear import Ear, ring_session
-from holdfast.errors import Unavailable
+from holdfast.errors import Closed, Unavailable
 from holdfast.observer import log
 from holdfast.rules import RULES, Moment, Record
 from holdfast.rules.trust import MARK_MS
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.clock import Clock
-    from holdfast.commands import Answer, Command
+    from holdfast.commands import Command
+    from holdfast.engines import Reply
     from holdfast.engines.sqlite.database import Database
     from holdfast.rules.lease import Holder
 
@@ -81,16 +82,17 @@ class SqliteStore:
         self._session_lock = threading.Lock()
         self._marked_us = 0
         self._count = 0
+        self._closed = False
         self._held: set[str] = set()
         self._ahead: dict[str, set[int]] = {}
         self._ear: Ear | None = None
         self._ear_lock = threading.Lock()
         self._deaf = False
 
-    def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Answer]:
+    def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
         if not self._session:
             self._begin_session(until_ns)
-        answers: list[Answer] = []
+        answers: list[Reply] = []
         for start in range(0, len(commands), _AT_ONCE):
             part = commands[start : start + _AT_ONCE]
             replies, rung = self.database.transact(partial(self._answer, commands=part), until_ns)
@@ -99,34 +101,40 @@ class SqliteStore:
                 self._ring(holder)
         return answers
 
-    def _answer(self, link: sqlite3.Connection, commands: Sequence[Command]) -> tuple[list[Answer], list[Holder]]:
-        answers: list[Answer] = []
+    def _answer(self, link: sqlite3.Connection, commands: Sequence[Command]) -> tuple[list[Reply], list[Holder]]:
+        if self._closed:
+            raise Closed  # asked before the end, and only now at its turn: nobody would keep what it got
         rung: list[Holder] = []
-        now_us, me = SYSTEM.now_ns() // NS_PER_US, str(self._session)
-        for command in commands:
-            row = rows.load(link, command.name)
-            step = RULES[type(command)](row.record, command, self._moment(link, row.record, now_us))
-            if step.record is not row.record:
-                rows.store(link, command.name, row, step.record, self._memory_us)
-            holder = step.record.holder
-            if holder is not None and holder.client == me:
-                self._held.add(command.name)
-            else:
-                self._held.discard(command.name)
-            if type(command) is Mark or (type(command) is Acquire and isinstance(step.answer, Busy)):
-                self._mark(link, now_us)
-            if step.wake is not None:
-                rung.append(step.wake)
-            if type(command) is Undo:
-                self._ahead.pop(command.token, None)
-            if type(command) is Acquire and command.wait:
-                self._note_those_ahead(link, command.token, step.record)
-            answers.append(step.answer)
+        now_us = SYSTEM.now_ns() // NS_PER_US
+        answers = [self._answer_one(link, command, now_us, rung) for command in commands]
         # With the first command too: a process that takes one lease and ends does its part.
         if self._count % _FORGET_EVERY == 0:
             rows.forget(link, now_us)
         self._count += 1
         return answers, rung
+
+    def _answer_one(self, link: sqlite3.Connection, command: Command, now_us: int, rung: list[Holder]) -> Reply:
+        try:
+            row = rows.load(link, command.name)
+        except (ValueError, TypeError) as error:
+            return Unavailable("sqlite", "corrupt", f"the record of {command.name!r} cannot be read: {error}")
+        step = RULES[type(command)](row.record, command, self._moment(link, row.record, now_us))
+        if step.record is not row.record:
+            rows.store(link, command.name, row, step.record, self._memory_us)
+        holder = step.record.holder
+        if holder is not None and holder.client == str(self._session):
+            self._held.add(command.name)
+        else:
+            self._held.discard(command.name)
+        if type(command) is Mark or (type(command) is Acquire and isinstance(step.answer, Busy)):
+            self._mark(link, now_us)
+        if step.wake is not None:
+            rung.append(step.wake)
+        if type(command) is Acquire and command.wait:
+            self._note_those_ahead(link, command.token, step.record)
+        elif type(command) is Undo:
+            self._ahead.pop(command.token, None)
+        return step.answer
 
     def _note_those_ahead(self, link: sqlite3.Connection, token: str, record: Record) -> None:
         """Whose end this waiter should be woken by: whoever holds, and everybody who will before its turn comes."""
@@ -174,6 +182,8 @@ class SqliteStore:
         with self._session_lock:
             if self._session:
                 return
+            if self._closed:
+                raise Closed
             live, locked = self.database.live, 0
 
             def begin(link: sqlite3.Connection) -> int:
@@ -253,7 +263,8 @@ class SqliteStore:
             ear, self._ear = self._ear, None
         if ear is not None:
             ear.close()
-        session, self._session = self._session, 0
+        self._closed = True
+        session = self._session
         if not session:
             self._leave()
             return
@@ -272,6 +283,7 @@ class SqliteStore:
             ended = False
         if ended:
             self.database.live.unlock(session)
+        self._session = 0
         self._leave()
 
     def _leave(self) -> None:

@@ -3,7 +3,7 @@
 -- KEYS[1]  record
 -- ARGV     nothing more
 --
--- Returns  {'marked', remaining_ms}; 0 if nobody holds
+-- Returns  {'marked', remaining_ms, token}; 0 if nobody holds; the token of a waiter of the caller, if it is offered
 --
 -- Same law as rules/lease.py: mark.
 
@@ -12,7 +12,7 @@
 settle()
 if not holder then
   if queued_before then commit() end
-  return { 'marked', 0 }
+  return { 'marked', 0, '' }
 end
 
 marked = true
@@ -20,4 +20,5 @@ commit()
 if holder.offered and holder.client == me and holder.fence == fence_before then
   redis.pcall('PUBLISH', ARGV[4] .. me, holder.token)
 end
-return { 'marked', math.ceil((holder.expires - now) / 1000) }
+local mine = holder.offered and holder.client == me
+return { 'marked', math.ceil((holder.expires - now) / 1000), mine and holder.token or '' }
