@@ -31,6 +31,7 @@ def undo(lease: LeaseBase) -> None:
         lease._client.keeper.undo(lease)
         lease._state = ENDED
     lease._client.keeper.no_longer_waiting(lease)
+    lease._client.form.forget(lease.token)
     lease._client.keeper.let_go(lease)
 
 

@@ -103,6 +103,9 @@ class Form(Protocol):
     def bell(self) -> Bell:
         """A new bell of this form."""
 
+    def forget(self, token: str) -> None:
+        """This waiter was interrupted and asks no more: no ring need be kept for it."""
+
     def ring(self, token: str) -> None:
         """Wake this waiter of the client: the lease is offered to it."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.commands import Acquire, Busy, Undo
+from holdfast.commands import Acquire, Busy
 from holdfast.engines.board import ThreadBell
 from holdfast.errors import Unavailable
 
@@ -56,8 +56,6 @@ class BaseForm:
 
     async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
         """One command; a waiter's rings are kept from before its question until it leaves the queue."""
-        if type(command) is Undo:
-            self._ears.board.forget(command.token)  # its waiter was interrupted and asks no more
         if type(command) is not Acquire:
             return await self.answer(command, until_ns)
 
@@ -83,6 +81,9 @@ class BaseForm:
             finally:
                 board.take_down(ask.token)
         return None
+
+    def forget(self, token: str) -> None:
+        self._ears.board.forget(token)
 
     def ring(self, token: str) -> None:
         self._ears.board.ring(token)
