@@ -20,7 +20,7 @@ AT_ONCE = 2.0
 def left_behind(client):
     """What is still owed, waited for or listened to on behalf of nobody."""
     inner = client._client
-    return inner.keeper.standing(), list(inner.keeper._chores), inner.keeper._waiting, inner.form._ears.board._bells
+    return not inner.keeper.idle(), inner.keeper._waiting, inner.form._ears.board._bells
 
 
 async def until(condition):
@@ -33,9 +33,11 @@ async def settled(client, other, name, where):
     """Somebody else gets the name at once, and nothing is left of the cancelled task."""
     try:
         async with asyncio.timeout(AT_ONCE + 1):
+            await until(lambda: not any(left_behind(client)))
+            seen = await other.show(name)
+            assert (seen.owner, seen.waiters) == (None, ()), f"after a cancellation {where}: {seen}"
             lease = await other.lock(name).acquire(timeout=AT_ONCE)
             await lease.release()
-            await until(lambda: not any(left_behind(client)))
     except (TimeoutError, holdfast.HoldfastError) as error:
         raise AssertionError(f"after a cancellation {where}: {error!r}, {left_behind(client)}") from error
 

@@ -38,8 +38,9 @@ def settled(client, prober):
         keeper = client._client.keeper
         try:
             eventually(keeper.idle, AT_ONCE)
+            seen = client.show(name)
+            assert (seen.owner, seen.waiters) == (None, ())
             assert prober.seconds_to_get(name, AT_ONCE) < AT_ONCE
-            assert client.show(name).waiters == ()
             assert keeper._waiting == {}
             assert client._client.form._ears.board._bells == {}
             client.lock(name).acquire(timeout=AT_ONCE).release()

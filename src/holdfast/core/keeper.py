@@ -234,20 +234,30 @@ class Keeper:
         """Undos and releases that are owed, in one exchange."""
         while self._given:
             self._chores.append(self._given.popleft())
-        due = [chore for chore in self._chores if chore.due_ns <= now_ns or self._stopping]
+        due: list[Chore] = []
+        later: list[Chore] = []
+        for chore in self._chores:
+            (due if chore.due_ns <= now_ns or self._stopping else later).append(chore)
         if due:
-            later = [chore for chore in self._chores if chore not in due]
-            for chore, answer in zip(due, self._ask_all([chore.command for chore in due]), strict=True):
-                if isinstance(answer, Unavailable):
-                    tell(self._observer, "unavailable", chore.command.name, detail=str(answer))
-                    chore.due_ns = self._clock.now_ns() + _RETRY_NS
-                    if self._still_owed(chore, answer):
-                        later.append(chore)
-                elif isinstance(chore.command, Undo):
-                    tell(self._observer, "undone", chore.command.name)
-            self._chores = later
+            self._chores = later + self._failed(due, self._ask_all([chore.command for chore in due]))
         if not self._chores:
             self._on_idle()
+
+    def _failed(self, chores: list[Chore], answers: list[Reply]) -> list[Chore]:
+        """Those that are still owed. The same trouble is told once, however many it holds up."""
+        owed: list[Chore] = []
+        told: Unavailable | None = None
+        for chore, answer in zip(chores, answers, strict=True):
+            if isinstance(answer, Unavailable):
+                if answer is not told:
+                    told = answer
+                    tell(self._observer, "unavailable", chore.command.name, detail=str(answer))
+                chore.due_ns = self._clock.now_ns() + _RETRY_NS
+                if self._still_owed(chore, answer):
+                    owed.append(chore)
+            elif isinstance(chore.command, Undo):
+                tell(self._observer, "undone", chore.command.name)
+        return owed
 
     def _still_owed(self, chore: Chore, error: Unavailable) -> bool:
         """The ttl undoes a lease; a place in a queue stands for as long as the client's mark does."""

@@ -33,7 +33,7 @@ holds the lock, one is frozen for longer than its ttl and woken again. What
 happened is recorded, and the summary at the end is checked against it: the
 exit code is 1 if anything was violated.
 
-It takes about 12 seconds, needs Python and Linux only, and leaves nothing behind."""
+It takes about 10 seconds, needs Python and Linux only, and leaves nothing behind."""
 
 _EXAMPLES = """\
 examples:

@@ -271,8 +271,7 @@ class SqliteStore:
 
         def end(link: sqlite3.Connection) -> bool:
             now_us = SYSTEM.now_ns() // NS_PER_US
-            holders = [rows.load(link, name).record.holder for name in self._held]
-            stands = any(one is not None and one.client == str(session) and one.expires_us > now_us for one in holders)
+            stands = any(self._stands(link, name, now_us) for name in self._held)
             if not stands:
                 link.execute("DELETE FROM session WHERE id = ?", (session,))
             return not stands
@@ -285,6 +284,13 @@ class SqliteStore:
             self.database.live.unlock(session)
         self._session = 0
         self._leave()
+
+    def _stands(self, link: sqlite3.Connection, name: str, now_us: int) -> bool:
+        try:
+            holder = rows.load(link, name).record.holder
+        except (ValueError, TypeError):
+            return False  # whatever it was, nobody can hold it
+        return holder is not None and holder.client == str(self._session) and holder.expires_us > now_us
 
     def _leave(self) -> None:
         """Once: an interrupted close is said again."""

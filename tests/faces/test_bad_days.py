@@ -1,0 +1,279 @@
+"""Days on which several things go wrong at once: what was found by reading the code with ill will."""
+
+import asyncio
+import signal
+import threading
+import time
+
+import pytest
+
+import holdfast
+from holdfast import Closed, InvalidConfig, LeaseLost, Unavailable, aio, pauses
+from holdfast.blocking import Lease
+from holdfast.clock import NS
+from holdfast.commands import Acquire, Break, Undo
+from holdfast.core.run import run
+from holdfast.engines.redis.scripts import SCRIPTS
+from holdfast.testing import eventually
+from holdfast.testing.proxy import Proxy, script
+from holdfast.testing.servers import Server
+
+
+def unowned(client, name, ttl=0.2):
+    """A lease that somebody asked for long ago and nobody owns."""
+    lease = Lease(*client.lock(name, ttl=ttl)._fields())
+    lease._sent_ns = client._client.clock.now_ns() - 60 * NS
+    return lease
+
+
+def refuse(client, kind):
+    """Have the keeper's exchanges with such commands fail; the answer ends that."""
+    form = client._client.keeper._form
+    apply_all = form.apply_all
+
+    async def failing(commands, until_ns=None):
+        if any(isinstance(command, kind) for command in commands):
+            raise Unavailable("test", "unreachable", "refused")
+        return await apply_all(commands, until_ns)
+
+    form.apply_all = failing
+    return lambda: setattr(form, "apply_all", apply_all)
+
+
+@pytest.fixture
+def client(request):
+    """A client of a domain of its own."""
+    with holdfast.connect(f"memory://{request.node.name}") as client:
+        yield client
+
+
+def test_an_undo_is_owed_for_as_long_as_its_client_marks_the_name(client, request):
+    """A ghost in the queue would be kept alive by the marks of its client, and cost an offer each turn."""
+    lease = client.lock("x").acquire()
+    waiting = threading.Thread(target=lambda: client.lock("x").acquire().release())
+    waiting.start()
+    ghost = unowned(client, "x")
+    run(client._client.form.apply(Acquire("x", ghost.token, ghost._packed, 200, wait=True)))
+    eventually(lambda: len(client.show("x").waiters) == 2)
+    heal = refuse(client, Undo)
+    client._client.keeper.undo(ghost)
+    time.sleep(1.5)
+    assert len(client.show("x").waiters) == 2
+
+    heal()
+
+    eventually(lambda: len(client.show("x").waiters) == 1)
+    lease.release()
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
+def test_the_keeper_survives_a_storm_of_undos_that_cannot_be_delivered(client):
+    """Anybody may add to what it owes at any moment; if its thread died, every lease would lapse unsaid."""
+    lease = client.lock("kept", ttl=0.6).acquire()
+    heal = refuse(client, Undo)
+
+    def storm():
+        for _ in range(300):
+            client._client.keeper.undo(unowned(client, "y", ttl=30))
+            time.sleep(0.004)
+
+    storms = [threading.Thread(target=storm) for _ in range(3)]
+    for one in storms:
+        one.start()
+    for one in storms:
+        one.join()
+    heal()
+
+    lease.check()
+    assert client._client.keeper._thread.is_alive()
+    lease.release()
+    eventually(client._client.keeper.idle, 10)
+
+
+def test_an_acquire_that_outlasts_close_gets_nothing(tmp_path):
+    """What is granted after the end would be renewed by nobody and told to nobody."""
+    url = f"sqlite://{tmp_path}/x.db"
+    client, go, errors = holdfast.connect(url), threading.Event(), []
+    client.lock("warm").acquire().release()
+
+    def ask(name):
+        try:
+            client.lock(name, ttl=1).acquire()
+        except Closed as error:
+            errors.append(error)
+
+    asking = [threading.Thread(target=ask, args=(name,)) for name in ("x", "y")]
+    pauses.arm("sqlite.before-commit", lambda: go.wait(3.5))
+    try:
+        for one in asking:
+            one.start()
+            time.sleep(0.1)
+        closing = threading.Thread(target=client.close, args=(0,))
+        closing.start()
+        time.sleep(2.5)
+        pauses.disarm("sqlite.before-commit")
+    finally:
+        go.set()
+        pauses.disarm("sqlite.before-commit")
+    for one in (*asking, closing):
+        one.join(10)
+
+    assert len(errors) == 2
+    with holdfast.connect(url) as other:
+        for name in ("x", "y"):
+            other.lock(name, timeout=5).acquire().release()
+
+
+def test_one_record_that_cannot_be_read_costs_one_lease(tmp_path):
+    """A batch is many commands, and each has its own answer."""
+    with holdfast.connect(f"sqlite://{tmp_path}/x.db") as client:
+        leases = [client.lock(f"n{number}", ttl=1).acquire() for number in range(4)]
+        junk = "UPDATE lease SET body = 'junk' WHERE name = 'n2'"
+        client._client.engine.store.database.transact(lambda link: link.execute(junk))
+        time.sleep(1.5)
+
+        assert [bool(lease.lost) for lease in leases] == [False, False, True, False]
+        for lease in leases:
+            if not lease.lost:
+                lease.release()
+
+
+def test_a_break_whose_reply_was_lost_spares_the_next_holder():
+    """It is sent again for the same fence, so the operator need not ask, and cannot hit the wrong one."""
+    with (
+        Server("valkey") as server,
+        Proxy("127.0.0.1", server.port) as proxy,
+        holdfast.connect(server.url) as stuck,
+        holdfast.connect(server.url) as heir,
+        holdfast.connect(proxy.url) as op,
+    ):
+        op.lock("warm").acquire().release()
+        server.command("SCRIPT", "LOAD", SCRIPTS[Break].text)
+        broken = stuck.lock("x", ttl=1).acquire()
+        got = []
+        waiting = threading.Thread(target=lambda: got.append(heir.lock("x", ttl=1).acquire()))
+        waiting.start()
+        eventually(lambda: heir.show("x").waiters)
+        proxy.drop_reply(1, script(SCRIPTS[Break].sha))
+        op.break_lease("x", "stuck")
+        waiting.join(5)
+        time.sleep(0.7)
+
+        got[0].check()
+        got[0].release()
+        with pytest.raises(LeaseLost):
+            broken.release()
+
+
+def test_signals_do_not_stretch_a_timeout():
+    """A profiler that interrupts every system call must not turn two seconds into for ever."""
+    with Server("valkey") as server, holdfast.connect(server.url) as client:
+        client.lock("warm").acquire().release()
+        server.freeze()
+        before = signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.setitimer(signal.ITIMER_REAL, 0.3, 0.3)
+        began = time.monotonic()
+        try:
+            with pytest.raises(Unavailable):
+                client.lock("x").acquire(timeout=1)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            server.thaw()
+
+        assert time.monotonic() - began < 3
+
+
+def test_a_full_executor_of_the_loop_does_not_stop_a_waiter():
+    """The loop's threads belong to the user, who may have filled them all."""
+
+    async def main(url):
+        loop = asyncio.get_running_loop()
+        gate = threading.Event()
+        async with await aio.connect(url) as holder, await aio.connect(url) as other:
+            lease = await holder.lock("x").acquire()
+            for _ in range(80):
+                loop.run_in_executor(None, gate.wait)
+            began = time.monotonic()
+            try:
+                with pytest.raises(holdfast.NotAcquired):
+                    await other.lock("x", timeout=0.3).acquire()
+                return time.monotonic() - began
+            finally:
+                gate.set()
+                await lease.release()
+
+    with Server("valkey") as server:
+        assert asyncio.run(main(server.url)) < 2
+
+
+def test_a_leader_is_in_one_block_at_a_time(client):
+    """The end of one block would end the term of the other."""
+    leader = client.leader("boss", candidate="a")
+    with leader, pytest.raises(RuntimeError, match="in use"):
+        leader.__enter__()
+
+    with leader as term:
+        assert term.fence
+
+
+def test_a_block_may_be_left_by_another_thread(client):
+    """Fixtures and generators enter in one task and leave in another; the lease belongs to neither."""
+    lock = client.lock("x", ttl=5)
+    entering = threading.Thread(target=lock.__enter__)
+    entering.start()
+    entering.join()
+
+    lock.__exit__(None, None, None)
+
+    assert client.show("x").owner is None
+
+
+def test_waiting_for_a_loss_again_and_again_leaves_nothing(client):
+    """`while not lease.lost.wait(1)` is how people write it, for days."""
+    with client.lock("x") as lease:
+        for _ in range(50):
+            assert not lease.lost.wait(0)
+
+        assert lease._bells == []
+
+
+def test_a_loss_that_the_work_has_told_is_told_once(client):
+    """check() inside the block is the documented way; its error passes as it is."""
+    with pytest.raises(LeaseLost) as told, client.lock("x", ttl=1) as lease:
+        client.break_lease("x", "why")
+        eventually(lambda: lease.lost)
+        lease.check()
+
+    assert told.value.__cause__ is None
+    assert told.value.detail == "why"
+
+
+def test_a_generator_cannot_be_decorated(client):
+    """Its body would run when it is iterated, long after the lease was given back."""
+
+    def numbers():
+        yield 1
+
+    async def later():
+        return 1
+
+    with pytest.raises(InvalidConfig, match="generator"):
+        client.lock("x")(numbers)
+    with pytest.raises(InvalidConfig, match="without the lease"):
+        client.lock("x")(numbers.__call__)()
+    unawaited = later()
+    with pytest.raises(InvalidConfig, match="without the lease"):
+        client.lock("x")(lambda: unawaited)()
+    unawaited.close()
+
+
+def test_the_loss_of_a_replaced_file_is_told(tmp_path):
+    """Others may hold in the new file by now: nobody can vouch for a lease in the old one."""
+    with holdfast.connect(f"sqlite://{tmp_path}/x.db") as client:
+        with pytest.raises(LeaseLost) as told, client.lock("x"):
+            for file in tmp_path.iterdir():
+                file.unlink()
+
+        assert told.value.reason == "replaced"
