@@ -13,14 +13,11 @@ import holdfast
 from holdfast.testing import eventually
 
 
+@pytest.fixture
 def keepers():
-    return [thread for thread in threading.enumerate() if thread.name == "holdfast-keeper"]
-
-
-@pytest.fixture(autouse=True)
-def no_older_keepers():
-    """The keepers of other tests may still be at their last lines."""
-    eventually(lambda: not keepers())
+    """The keepers that this test has made; those of other tests may still be at their last lines."""
+    before = set(threading.enumerate())
+    return lambda: [thread for thread in set(threading.enumerate()) - before if thread.name == "holdfast-keeper"]
 
 
 def test_a_dropped_lease_is_no_longer_renewed_and_is_told(connect, prober):
@@ -91,7 +88,7 @@ def test_a_client_without_a_lease_has_no_thread(url):
         assert threading.active_count() == before
 
 
-def test_a_keeper_without_work_ends_and_another_begins_when_there_is_some(url, monkeypatch):
+def test_a_keeper_without_work_ends_and_another_begins_when_there_is_some(url, keepers, monkeypatch):
     """A program that locked once should not have a thread for ever."""
     monkeypatch.setattr("holdfast.core.keeper._LINGER_NS", 100_000_000)
     monkeypatch.setattr("holdfast.core.keeper._LOOK_NS", 20_000_000)

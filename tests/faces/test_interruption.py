@@ -112,10 +112,10 @@ def test_an_interrupt_while_the_lease_is_handed_over_leaves_it_to_the_next(clien
         helper.join()
         if got is not None:
             got.release()
+        eventually(waiting._client.keeper.idle, AT_ONCE)
         settled(name, interrupt.where)
 
     at_every_line(attempt, atleast=80)
-    eventually(waiting._client.keeper.idle)
     assert waiting.close(timeout=0) == ()
 
 

@@ -125,7 +125,9 @@ def test_what_needs_attention_is_logged_as_a_warning(face, caplog):
         pass
 
     ours = [record for record in caplog.records if record.name == "holdfast"]
-    assert [(record.levelname, record.getMessage().split()[:2]) for record in ours] == [("WARNING", ["holdfast:", "lost"])]
+    assert [(record.levelname, record.getMessage().split()[:2]) for record in ours] == [
+        ("WARNING", ["holdfast:", "lost"])
+    ]
 
 
 @pytest.mark.acceptance("C-1", "G-3", "A0-5")
