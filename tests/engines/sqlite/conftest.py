@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+from obedient import Child
 
 import holdfast
 
 CHILDREN = Path(__file__).with_name("children.py")
-
-
-class Child:
-    """A process that obeys: `ask` waits for its answer, `order` does not."""
-
-    def __init__(self, worker):
-        self.worker = worker
-        self.pid = worker.pid
-
-    def order(self, do, **details):
-        self.worker.tell(json.dumps({"do": do, **details}))
-
-    def answer(self, timeout=10.0):
-        return json.loads(self.worker.read_line(timeout))
-
-    def ask(self, do, within=10.0, **details):
-        self.order(do, **details)
-        return self.answer(within)
 
 
 @pytest.fixture

@@ -201,7 +201,7 @@ def test_a_holder_on_a_full_disk_keeps_its_lease_until_its_deadline_and_is_told_
     if (line := worker.read_line()) == "no mount":
         pytest.skip("a disk of its own can be mounted by root only")
     assert line == "ready"
-    from conftest import Child
+    from obedient import Child
 
     small = Child(worker)
     assert small.ask("acquire", name="held", ttl=1)["fence"]

@@ -84,8 +84,10 @@ class RedisAsyncio(LoopForm):
 
     async def _aside(self, call: Callable[[], T]) -> T:
         """Something that blocks for a moment, on a thread of its own: the loop's own threads may all be taken."""
-        worker = ThreadPoolExecutor(1, thread_name_prefix="holdfast-aside")
+        worker, done = ThreadPoolExecutor(1, thread_name_prefix="holdfast-aside"), False
         try:
-            return await self._loop.run_in_executor(worker, call)
+            result = await self._loop.run_in_executor(worker, call)
+            done = True
+            return result
         finally:
-            worker.shutdown(wait=False)
+            worker.shutdown(wait=done)  # a cancelled caller does not wait for what it no longer wants
