@@ -11,7 +11,7 @@ import holdfast
 from holdfast import Closed, InvalidConfig, LeaseLost, Unavailable, aio, pauses
 from holdfast.blocking import Lease
 from holdfast.clock import NS
-from holdfast.commands import Acquire, Break, Undo
+from holdfast.commands import Acquire, Break, Renew, Undo
 from holdfast.core.run import run
 from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.testing import eventually
@@ -26,13 +26,15 @@ def unowned(client, name, ttl=0.2):
     return lease
 
 
-def refuse(client, kind):
-    """Have the keeper's exchanges with such commands fail; the answer ends that."""
+def refuse(client, kind, *, hangs=False):
+    """Have the keeper's exchanges with such commands fail, at once or when they must; the answer ends that."""
     form = client._client.keeper._form
-    apply_all = form.apply_all
+    apply_all, clock = form.apply_all, client._client.clock
 
     async def failing(commands, until_ns=None):
         if any(isinstance(command, kind) for command in commands):
+            if hangs:
+                time.sleep(max(0, until_ns - clock.now_ns()) / NS)  # noqa: ASYNC251 - a blocking form blocks inside its awaits
             raise Unavailable("test", "unreachable", "refused")
         return await apply_all(commands, until_ns)
 
@@ -89,6 +91,23 @@ def test_the_keeper_survives_a_storm_of_undos_that_cannot_be_delivered(client):
     assert client._client.keeper._thread.is_alive()
     lease.release()
     eventually(client._client.keeper.idle, 10)
+
+
+def test_a_loss_is_told_in_time_though_much_is_owed(client):
+    """Undos that hang on a dead wire, one after the other, must not keep a holder from hearing that its trust ended."""
+    told = []
+    lease = client.lock("x", ttl=1.2, on_loss=lambda _: told.append(time.monotonic())).acquire()
+    ends = time.monotonic() + lease.remaining()
+    heal = refuse(client, Undo | Renew, hangs=True)
+    for _ in range(8):
+        client._client.keeper.undo(unowned(client, "y", ttl=30))
+
+    eventually(lambda: told, 10)
+    heal()
+
+    assert told[0] - ends < 0.5
+    with pytest.raises(LeaseLost):
+        lease.release()
 
 
 def test_an_acquire_that_outlasts_close_gets_nothing(tmp_path):
