@@ -33,7 +33,7 @@ async def settled(client, other, name, where):
     """Somebody else gets the name at once, and nothing is left of the cancelled task."""
     try:
         async with asyncio.timeout(AT_ONCE + 1):
-            await until(lambda: not any(left_behind(client)))
+            await until(lambda: not any(left_behind(client)) and not any(left_behind(other)))
             seen = await other.show(name)
             assert (seen.owner, seen.waiters) == (None, ()), f"after a cancellation {where}: {seen}"
             lease = await other.lock(name).acquire(timeout=AT_ONCE)
