@@ -37,6 +37,7 @@ class LeaseBase:
         "_deadline_ns",
         "_due_ns",
         "_fence",
+        "_lasts_ms",
         "_on_loss",
         "_owned",
         "_owner",
@@ -65,7 +66,7 @@ class LeaseBase:
         self._client = client
         self.name = name
         self.token = new_token()
-        self._ttl_ms = ttl_ms
+        self._ttl_ms = self._lasts_ms = ttl_ms
         self._owner = owner
         self._packed = packed
         self._on_loss = on_loss
@@ -128,18 +129,21 @@ class LeaseBase:
     def __repr__(self) -> str:
         return f"<lease {self.name!r} fence={self._fence} {self._state}>"
 
-    def _granted(self, fence: int, sent_ns: int) -> None:
+    def _granted(self, fence: int, sent_ns: int, lasts_ms: int) -> None:
         self._fence = fence
         self._since_ns = sent_ns
         self._state = HELD
-        self._trust_from(sent_ns)
+        self._trust_from(sent_ns, lasts_ms)
 
-    def _trust_from(self, sent_ns: int) -> None:
-        trusted_ns, after_ns = trust.spans_ns(self._ttl_ms)
+    def _trust_from(self, sent_ns: int, lasts_ms: int) -> None:
+        self._lasts_ms = lasts_ms
+        trusted_ns, after_ns = trust.spans_ns(lasts_ms)
         self._deadline_ns = sent_ns + trusted_ns
-        # A little early and never alike, so that the leases of many processes do not renew in step.
-        early_ns = after_ns * int(self.token[:4], 16) // (10 * 0xFFFF)
-        self._due_ns = sent_ns + max(_RENEW_MIN_NS, after_ns - early_ns)
+        self._due_ns = sent_ns + max(_RENEW_MIN_NS, self._jittered(after_ns))
+
+    def _jittered(self, span_ns: int) -> int:
+        """A little less, and never alike, so that the leases of many processes do nothing in step."""
+        return span_ns - span_ns * int(self.token[:4], 16) // (10 * 0xFFFF)
 
     def _loss(self) -> LeaseLost:
         reason, detail = self._why if self._state is LOST else ("released", "")

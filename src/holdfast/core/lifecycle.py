@@ -20,7 +20,9 @@ from holdfast.rules import trust
 if TYPE_CHECKING:
     from holdfast.core.client import Client
 
+# An engine in trouble is asked again, ever less often, and by no two waiters in step.
 _RETRY_NS = 50 * NS_PER_MS
+_RETRY_MAX_NS = 800 * NS_PER_MS
 # The last word is said when patience ends; its answer may take this much longer if the engine is in trouble.
 _LAST_WORD_NS = 500 * NS_PER_MS
 
@@ -69,32 +71,59 @@ async def _ask(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
     give_up_ns = began_ns + WIRE_NS if until_ns == began_ns else until_ns
     queued = False
     try:
-        while True:
-            ask, answer = await _send(lease, until_ns, give_up_ns)
-            if isinstance(answer, Granted):
-                now_ns = clock.now_ns()
-                if now_ns >= lease._sent_ns + trust.trusted_ms(lease._ttl_ms) * NS_PER_MS:
-                    # The answer came so late that it proves nothing: ask again, while there is patience.
-                    if now_ns >= give_up_ns:
-                        late_s = (now_ns - lease._sent_ns) / NS
-                        raise Unavailable(client.promise().engine, "stalled", f"an answer took {late_s:.3f} s")
-                    continue
-                _refuse_if_closed(client)
-                lease._granted(answer.fence, lease._sent_ns)
-                return
-            if not isinstance(answer, Busy) or not ask.wait:
+        ask, answer = await _send(lease, until_ns, give_up_ns)
+        while not _is_granted(lease, ask, answer, give_up_ns):
+            if not isinstance(answer, Busy | Granted) or not ask.wait:
                 raise _not_acquired(lease, answer, began_ns)
-            if not queued:
-                queued = True
-                client.keeper.waiting(lease, answer.remaining_ms)
-                client.tell("waited", lease.name, answer.fence, detail=str(Owner.unpacked(answer.owner)))
-            _refuse_if_closed(client)
-            nap_ms = trust.patience_ms(answer.position or 0, answer.remaining_ms, lease._ttl_ms)
-            await client.form.wait(ask, min(until_ns, clock.now_ns() + nap_ms * NS_PER_MS))
-            _refuse_if_closed(client)
+            if isinstance(answer, Busy):
+                if not queued:
+                    queued = True
+                    client.keeper.waiting(lease, answer.remaining_ms)
+                    client.tell("waited", lease.name, answer.fence, detail=str(Owner.unpacked(answer.owner)))
+                _refuse_if_closed(client)
+                nap_ms = trust.patience_ms(answer.position or 0, answer.remaining_ms, lease._ttl_ms)
+                ask, told = await _wait(lease, min(until_ns, clock.now_ns() + nap_ms * NS_PER_MS))
+                _refuse_if_closed(client)
+                if told is not None:
+                    answer = told
+                    continue
+            ask, answer = await _send(lease, until_ns, give_up_ns)
     finally:
         if queued:
             client.keeper.no_longer_waiting(lease)
+
+
+def _is_granted(lease: LeaseBase, ask: Acquire, answer: Answer, give_up_ns: int) -> bool:
+    """Whether the answer makes the lease the caller's. One that comes too late proves nothing: ask again."""
+    if not isinstance(answer, Granted):
+        return False
+    client = lease._client
+    now_ns = client.clock.now_ns()
+    if now_ns >= lease._sent_ns + trust.spans_ns(ask.ttl_ms)[0]:
+        if now_ns >= give_up_ns:
+            late_s = (now_ns - lease._sent_ns) / NS
+            raise Unavailable(client.promise().engine, "stalled", f"an answer took {late_s:.3f} s")
+        return False
+    _refuse_if_closed(client)
+    lease._granted(answer.fence, lease._sent_ns, ask.ttl_ms)
+    return True
+
+
+async def _wait(lease: LeaseBase, until_ns: int) -> tuple[Acquire, Answer | None]:
+    """Sleep until it is worth asking again; an engine that can ask in the same step has the answer already.
+
+    Such a question was sent before the sleep. It proves that the waiter lived then and not that it lives now, so the
+    lease that comes of it is short, and the keeper makes it a whole one.
+    """
+    client = lease._client
+    ask = Acquire(lease.name, lease.token, lease._packed, trust.handover_ms(lease._ttl_ms), wait=True)
+    lease._sent_ns = client.clock.now_ns()
+    try:
+        return ask, await client.form.wait(ask, until_ns)
+    except Unavailable as error:
+        # It may have been asked, and the answer did not come. Asked again, the trouble is told and waited out.
+        lease._resent = lease._resent or isinstance(error, ReplyLost)
+        return ask, None
 
 
 async def _send(lease: LeaseBase, until_ns: int, give_up_ns: int) -> tuple[Acquire, Answer]:
@@ -103,7 +132,7 @@ async def _send(lease: LeaseBase, until_ns: int, give_up_ns: int) -> tuple[Acqui
     An engine that cannot be reached at all is told at once. One that was reached and then lost is asked again, with
     the same token, until it is time to give up.
     """
-    client, told_ns = lease._client, 0
+    client, told_ns, pause_ns = lease._client, 0, _RETRY_NS
     while True:
         lease._sent_ns = client.clock.now_ns()
         ask = Acquire(lease.name, lease.token, lease._packed, lease._ttl_ms, wait=lease._sent_ns < until_ns)
@@ -124,7 +153,8 @@ async def _send(lease: LeaseBase, until_ns: int, give_up_ns: int) -> tuple[Acqui
             if not passing or now_ns >= give_up_ns:
                 raise Unavailable(error.engine, error.reason, error.detail) from error
             _refuse_if_closed(client)
-            await client.form.bell().wait(min(give_up_ns, now_ns + _RETRY_NS))
+            await client.form.bell().wait(min(give_up_ns, now_ns + lease._jittered(pause_ns)))
+            pause_ns = min(2 * pause_ns, _RETRY_MAX_NS)
         else:
             lease._reached = True
             return ask, answer

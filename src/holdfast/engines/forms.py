@@ -67,7 +67,7 @@ class BaseForm:
             reply = await self.answer(command, until_ns)
         finally:
             if not (command.wait and isinstance(reply, Busy)):
-                board.forget(command.token)
+                self.forget(command.token)
         return reply
 
     async def wait(self, ask: Acquire, until_ns: int) -> Answer | None:

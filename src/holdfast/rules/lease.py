@@ -1,7 +1,8 @@
 """The law of a lease: who may hold, which fence comes next, who is next in line.
 
 Pure functions: a record and a command go in, the next record and the answer come out. No clock, no input, no output.
-Every function first brings the record to the present (`settle`), then refuses, then grants. An engine loads the
+Every function first brings the record to the present (`settle`), then refuses, then grants; only what the
+holder says of its own right needs no more than its own lines. An engine loads the
 record, calls the rule, stores what changed and rings the waiter that the step names.
 """
 
@@ -153,11 +154,12 @@ def acquire(record: Record, command: Acquire, moment: Moment) -> Step:
     """Grant, confirm, queue or refuse: in that one step nobody can come between."""
     if command.token == record.last:
         return Step(record, Refused("released"))
-    ended = record.tomb(command.token)
-    if ended is not None and ended.until_us > moment.now_us:
-        return Step(record, Refused(ended.why))
-
-    before, record = record, settle(record, moment)
+    before = record
+    if not _holds(record.holder, command.token, moment):
+        ended = record.tomb(command.token)
+        if ended is not None and ended.until_us > moment.now_us:
+            return Step(record, Refused(ended.why))
+        record = settle(record, moment)
     holder = record.holder
     if holder is not None and holder.token != command.token:
         return _wait(before, record, holder, command, moment)
@@ -195,9 +197,9 @@ def _wait(before: Record, record: Record, holder: Holder, command: Acquire, mome
 
 def renew(record: Record, command: Renew, moment: Moment) -> Step:
     """Restart the ttl of a full lease; a lapsed one stays lapsed, even if nobody took it."""
-    before, record = record, settle(record, moment)
     holder = record.holder
-    if holder is None or holder.token != command.token or holder.offered:
+    if holder is None or not _holds(holder, command.token, moment) or holder.offered:
+        before, record = record, settle(record, moment)
         return Step(record, _not_held(record, command.token), _woken(before, record))
 
     expires_us = moment.now_us + command.ttl_ms * 1000
@@ -285,6 +287,13 @@ def forget_at_us(record: Record, memory_us: int) -> int:
     if record.holder is not None:
         ends.append(record.holder.expires_us)
     return max(ends) + memory_us
+
+
+def _holds(holder: Holder | None, token: str, moment: Moment) -> bool:
+    """Whether this token has the right or the offer just now: then nothing else needs to be brought to the present."""
+    if holder is None or holder.token != token or holder.expires_us <= moment.now_us:
+        return False
+    return holder.client not in moment.gone
 
 
 def _entombed(record: Record, tomb: Tomb) -> Record:

@@ -19,6 +19,10 @@ KINDS = [kind for kind in WANTED if kind in available()] or sorted(available(), 
 RECORD = re.compile(rb"hf1:\{[^}]+\}")
 TOMB = re.compile(rb"hf1:\{[^}]+\}:d:[0-9a-z-]+")
 MOST_KEPT_MS = 62_000 + 60_000
+# The bell of a waiter that did not come to pop it, gone with its offer.
+BELL = re.compile(rb"hf1:\{[^}]+\}:k:[0-9a-z-]+")
+BELL_KEPT_MS = 1_000
+GONE_MS = -2
 
 
 FACES = ["blocking", "asyncio"]
@@ -64,9 +68,12 @@ def left_behind(server):
 
 def keys_left(server):
     """Keys that are neither a fence record nor a tomb, or would stay for ever."""
-    keys = server.command("KEYS", "*")
-    wrong = [key for key in keys if not (RECORD.fullmatch(key) or TOMB.fullmatch(key))]
-    return wrong + [key for key in keys if not 0 < server.command("PTTL", key) <= MOST_KEPT_MS]
+    keys = {key: server.command("PTTL", key) for key in server.command("KEYS", "*")}
+    keys = {key: ms for key, ms in keys.items() if ms != GONE_MS}  # some have just come to their end
+    wrong = [key for key in keys if not (RECORD.fullmatch(key) or TOMB.fullmatch(key) or BELL.fullmatch(key))]
+    return wrong + [
+        key for key, ms in keys.items() if not 0 <= ms <= (BELL_KEPT_MS if BELL.fullmatch(key) else MOST_KEPT_MS)
+    ]
 
 
 def look_after(server):

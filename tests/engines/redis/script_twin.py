@@ -23,7 +23,7 @@ MEMORY_MS = 60_000
 LONGEST_TTL_MS = 20_000
 CLIENTS = ("a", "b", "c")
 BASE = record_key(PREFIX, NAME)
-NOTHING = ("0", "", "0", "0", "0", "", "", "0", "0", "0", "0", "0", "")
+NOTHING = ("0", "", "0", "0", "0", "0", "", "", "0", "0", "0", "0", "0", "")
 
 BETWEEN = """
 local server, redis = redis, {}
@@ -36,8 +36,9 @@ local function through(send, name, key, ...)
   if name == 'TIME' then return send('LRANGE', 'test:time', 0, -1) end
   if name == 'PEXPIRE' then later(key, rest[1]) end
   if name == 'SET' and rest[2] == 'PX' then later(key, rest[3]) end
-  if name == 'DEL' then server.call('HDEL', 'test:ends', key) end
+  if name == 'DEL' then server.call('HDEL', 'test:ends', key, ...) end
   if name == 'PUBLISH' then server.call('RPUSH', 'test:wakes', key, rest[1]) end
+  if name == 'RPUSH' then server.call('RPUSH', 'test:wakes', 'pop', key) end
   return send(name, key, ...)
 end
 function redis.call(...) return through(server.call, ...) end
@@ -75,8 +76,12 @@ end
 for _, token in ipairs(redis.call('ZRANGE', base .. ':q', 0, -1)) do
   seats[#seats + 1] = { token, words(redis.call('HGET', base .. ':w', token)) }
 end
+local endless = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  if redis.call('PTTL', key) == -1 and not string.find(key, '^test:') then endless[#endless + 1] = key end
+end
 return { words(redis.call('GET', base)), seats, redis.call('ZRANGE', base .. ':m', 0, -1, 'WITHSCORES'), tombs,
-  redis.call('HGETALL', 'test:ends'), redis.call('LRANGE', 'test:wakes', 0, -1), redis.call('KEYS', '*') }
+  redis.call('HGETALL', 'test:ends'), redis.call('LRANGE', 'test:wakes', 0, -1), endless }
 """
 
 
@@ -100,7 +105,7 @@ class Twin:
 
     def __init__(self, url, mutation=None):
         self._link = Link(dialler(config.settings(url)))
-        self._packers = {client: Packer(PREFIX, client, MEMORY_MS, MARK_MS) for client in CLIENTS}
+        self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in CLIENTS}
         self._shas = {}
         for kind, script in SCRIPTS.items():
             text = BETWEEN + (script.text if mutation is None else mutation.applied_to(script.text))
@@ -118,6 +123,7 @@ class Twin:
         """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
         self._ask(packed("FLUSHALL"))
         self.now_us, self.record, self.marks = START_US, Record(), {}
+        self._popping = set()
         for step in program:
             self._step(step)
 
@@ -134,9 +140,9 @@ class Twin:
         before, expected = self.record, self._by_rule(step.client, command)
         reply, seen = self._by_script(step.client, command)
 
-        wanted = [] if expected.wake is None else [f"{PREFIX}:wake:{expected.wake.client}", expected.wake.token]
+        wanted = self._rings(command, before, expected)
         facts = {
-            "answer": (expected.answer, answered(reply)),
+            "answer": (expected.answer, answered(type(command), reply)),
             "record": (self._present(expected.record, self.marks), self._present(seen.record, seen.marks)),
             "wake-up": (wanted, seen.wakes),
             "keys without an end": ([], seen.endless),
@@ -146,6 +152,20 @@ class Twin:
             if rule != script:
                 raise Difference(f"{fact} after {command} by {step.client}:\n  rule   {rule}\n  script {script}")
         self.record = expected.record
+
+    def _rings(self, command, before, expected):
+        """How the server is to wake whom the rule names: by the bell that it pops, or by its client's channel."""
+        late, wake = before.holder, expected.wake
+        if late is not None and late.offered and late.expires_us <= self.now_us:
+            self._popping.discard(late.token)  # nobody knows what it does now, so it is rung
+        if type(command) is Acquire and command.wait and isinstance(expected.answer, Busy):
+            (self._popping.add if pops(command.token) else self._popping.discard)(command.token)
+        if wake is None:
+            return []
+        told_again = late is not None and late.fence == wake.fence
+        if wake.token in self._popping and not told_again:
+            return ["pop", f"{BASE}:k:{wake.token}"]
+        return [f"{PREFIX}:wake:{wake.client}", wake.token]
 
     def _advance(self, after_us):
         self.now_us += after_us
@@ -170,28 +190,28 @@ class Twin:
 
     def _by_script(self, client, command):
         ours, theirs = self._shas[type(command)]
-        sent = self._packers[client].pack(command).replace(ours, theirs)
+        popping = type(command) is Acquire and command.wait and pops(command.token)
+        sent = self._packers[client].pack(command, pops=popping).replace(ours, theirs)
         looked = packed("EVALSHA", self._look, "1", BASE)
         reply, look = self._ask(sent, looked)
         return reply, self._seen(look)
 
     def _seen(self, look):
-        lines, seats, marks, tombs, ends, wakes, keys = look
+        lines, seats, marks, tombs, ends, wakes, endless = look
         ends = {key: int(end) for key, end in _paired(ends).items()}
         lines = (*(lines or ()), *NOTHING[len(lines or ()) :])  # a free record ends before its holder
-        fence, last, _, _, _, token, client, held, ttl_ms, since_us, expires_us, offered, owner = lines
+        fence, last, _, _, _, _, token, client, held, ttl_ms, since_us, expires_us, offered, owner = lines
         holder = None
         if token:
             numbers = map(int, (held, ttl_ms, since_us, expires_us))
-            holder = Holder(token, client, owner, *numbers, offered=offered == "1")
-        waiters = [Waiter(token, seat[0], seat[3], int(seat[1]), int(seat[2])) for token, seat in seats]
+            holder = Holder(token, _client(client), owner, *numbers, offered=offered == "1")
+        waiters = [Waiter(token, _client(seat[0]), seat[3], int(seat[1]), int(seat[2])) for token, seat in seats]
         graves = [(key.removeprefix(f"{BASE}:d:"), ends[key], *text.split("\n", 1)) for key, text in tombs]
         record = Record(
             fence=int(fence), holder=holder, waiters=tuple(waiters),
             tombs=tuple(Tomb(*grave) for grave in graves), last=last,
         )  # fmt: skip
-        endless = [key for key in keys if key not in ends and not key.startswith("test:")]
-        return Seen(record, {c: int(end) for c, end in _paired(marks).items()}, ends, wakes, endless)
+        return Seen(record, {_client(c): int(end) for c, end in _paired(marks).items()}, ends, wakes, endless)
 
     def _moment(self, record, marks, client):
         """What the engine sees, as engines/memory.py finds it out."""
@@ -213,6 +233,15 @@ class Twin:
         last_us = self.now_us + (max(60_000, 2 * LONGEST_TTL_MS) + MEMORY_MS) * 1000
         touched = record._replace(tombs=tuple(tomb for tomb in record.tombs if tomb.until_us > self.now_us))
         return forget_at_us(touched, MEMORY_MS * 1000) <= seen.ends[BASE] <= last_us
+
+
+def pops(token):
+    """Every second token of the test blocks on its bell."""
+    return token.endswith("2")
+
+
+def _client(channel):
+    return channel.removeprefix(f"{PREFIX}:wake:")
 
 
 def _paired(flat):

@@ -19,9 +19,9 @@ KEYS = "~hf1:*"
 CHANNELS = ("resetchannels", "&hf1:wake:*")
 COMMANDS = (
     "+evalsha", "+eval",
-    "+time", "+get", "+set", "+del", "+pexpire", "+zrange", "+zrangebyscore", "+zscore", "+zadd", "+zrem", "+zcard",
-    "+hmget", "+hset", "+hdel", "+publish",
-    "+subscribe", "+select", "+client|setname",
+    "+time", "+get", "+set", "+del", "+pexpire", "+zrange", "+zrangebyscore", "+zscore", "+zrank", "+zadd", "+zrem",
+    "+zcard", "+hget", "+hmget", "+hset", "+hdel", "+rpush", "+publish",
+    "+blpop", "+subscribe", "+select", "+client|setname",
 )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def test_no_right_of_the_list_is_superfluous():
     called = set()
     for script in SCRIPTS.values():
         called |= {name.lower() for name in re.findall(r"redis\.p?call\('(\w+)'", script.text)}
-    connection = {"evalsha", "eval", "subscribe", "select", "client|setname"}
+    connection = {"evalsha", "eval", "blpop", "subscribe", "select", "client|setname"}
 
     assert {right.removeprefix("+") for right in COMMANDS} == called | connection
 

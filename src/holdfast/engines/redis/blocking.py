@@ -2,6 +2,10 @@
 
 A free link is used again; one that has been idle for a while is looked at first, so that a restarted server is not
 mistaken for a lost reply. The keeper has a form, and so a link, of its own.
+
+A thread that waits blocks on the server for its first moments, with the acquire that confirms its offer already sent
+behind the blocking command: the hand-over then costs it no round trip. After that it listens, as tasks do, because a
+long wait must neither hold a connection nor ask again and again.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from holdfast.clock import NS, SYSTEM
+from holdfast.clock import NS, NS_PER_MS, SYSTEM
+from holdfast.commands import Acquire, Busy
 from holdfast.engines.forms import ThreadForm
 from holdfast.engines.redis.dial import refused
 from holdfast.engines.redis.link import Link
@@ -29,7 +34,10 @@ if TYPE_CHECKING:
 AT_ONCE = 100
 _IDLE_S = 0.5
 _FREE_MAX = 16
+_POPPING_MAX = 16
 _STEP_S = 0.1
+# A server ends a blocking command on its own tick, ten times a second.
+_TICK_S = 0.5
 
 
 def unknown_script(reply: Any) -> bool:
@@ -37,15 +45,26 @@ def unknown_script(reply: Any) -> bool:
     return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
 
 
-def answers(url: str, replies: list[Any]) -> list[Reply]:
+def answers(url: str, commands: Sequence[Command], replies: list[Any]) -> list[Reply]:
     """What the replies mean; an error reply means that its command was not applied."""
-    return [refused(url, reply) if isinstance(reply, hiredis.ReplyError) else answered(reply) for reply in replies]
+    return [
+        refused(url, reply) if isinstance(reply, hiredis.ReplyError) else answered(type(command), reply)
+        for command, reply in zip(commands, replies, strict=True)
+    ]
 
 
 def bounded(wire_s: float, until_ns: int) -> float:
     """How long an exchange may take; in coarse steps, so that the socket's own limit seldom has to be set anew."""
     left_s = (until_ns - SYSTEM.now_ns()) / NS
     return wire_s if left_s > wire_s - _STEP_S else max(0.01, left_s)
+
+
+def _pop_ns(ttl_ms: int) -> int:
+    """How long a waiter may block on the server.
+
+    The lease that comes of it counts from the moment its acquire was sent, so most of its ttl must still be left.
+    """
+    return ttl_ms * NS_PER_MS // 3
 
 
 class RedisBlocking(ThreadForm):
@@ -57,18 +76,22 @@ class RedisBlocking(ThreadForm):
         self._owns = owns
         self._closed = False
         self._free: deque[Link] = deque()
+        self._popping: set[Link] = set()
+        self._listening: set[str] = set()  # waiters that have blocked, and now listen
 
     async def answer(self, command: Command, until_ns: int | None) -> Answer:
         engine = self._engine
         limit_s = engine.dialler.wire_s if until_ns is None else bounded(engine.dialler.wire_s, until_ns)
         link = self._take(limit_s)
-        reply = link.ask(engine.packer.pack(command), limit_s)
-        if type(reply) is not list and unknown_script(reply):
-            reply = link.ask(engine.packer.pack(command, whole=True), limit_s)
+        pack = engine.packer.pack
+        pops = type(command) is Acquire and command.wait and self._may_pop(command, until_ns)
+        reply = link.ask(pack(command, pops=pops), limit_s)
+        if isinstance(reply, hiredis.ReplyError) and unknown_script(reply):
+            reply = link.ask(pack(command, pops=pops, whole=True), limit_s)
         self._give_back(link)
-        if type(reply) is not list:
+        if isinstance(reply, hiredis.ReplyError):
             raise refused(engine.dialler.url, reply)
-        return answered(reply)
+        return answered(type(command), reply)
 
     async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
         if len(commands) <= AT_ONCE:
@@ -93,7 +116,49 @@ class RedisBlocking(ThreadForm):
             if unknown_script(reply):
                 replies[at] = link.exchange(pack(commands[at], whole=True), 1, limit_s)[0]
         self._give_back(link)
-        return answers(engine.dialler.url, replies)
+        return answers(engine.dialler.url, commands, replies)
+
+    def _may_pop(self, ask: Acquire, until_ns: int | None) -> bool:
+        """Whether this waiter will block on the server first: once, for short, and while there are links for it."""
+        if ask.token in self._listening or len(self._popping) >= _POPPING_MAX:
+            return False
+        return until_ns is None or until_ns - SYSTEM.now_ns() >= _pop_ns(ask.ttl_ms)
+
+    async def wait(self, ask: Acquire, until_ns: int) -> Answer | None:
+        if ask.token in self._listening:
+            return await super().wait(ask, until_ns)
+        may_pop = self._may_pop(ask, until_ns)
+        self._listening.add(ask.token)
+        if not may_pop:
+            return None  # asked again, it says that it listens
+        return self._pop(ask, _pop_ns(ask.ttl_ms) / NS)
+
+    def _pop(self, ask: Acquire, seconds: float) -> Answer | None:
+        """Block until the lease is offered, and confirm it in the same breath."""
+        packer = self._engine.packer
+        link = self._take(seconds)
+        self._popping.add(link)
+        try:
+            commands = packer.pack_pop(ask, seconds) + packer.pack(ask)
+            reply = link.exchange(commands, 2, seconds + _TICK_S)[1]
+        finally:
+            self._popping.discard(link)
+        self._give_back(link)
+        if isinstance(reply, hiredis.ReplyError):
+            return None  # asked again, it is told in full
+        answer = answered(Acquire, reply)
+        if not isinstance(answer, Busy):
+            self.forget(ask.token)
+        return answer
+
+    def forget(self, token: str) -> None:
+        super().forget(token)
+        self._listening.discard(token)
+
+    def stir(self) -> None:
+        for link in tuple(self._popping):
+            link.cut()
+        super().stir()
 
     def _take(self, limit_s: float) -> Link:
         while True:
@@ -122,3 +187,6 @@ class RedisBlocking(ThreadForm):
         """In a child: the links are the parent's, and nothing is said on them."""
         while self._free:
             self._free.pop().close()
+        while self._popping:
+            self._popping.pop().close()
+        self._listening.clear()

@@ -13,7 +13,6 @@ from holdfast.engines.redis.blocking import RedisBlocking
 from holdfast.engines.redis.ear import Ear
 from holdfast.engines.redis.scripts import PREFIX, Packer
 from holdfast.names import new_token
-from holdfast.rules.trust import MARK_MS
 
 if TYPE_CHECKING:
     from holdfast.engines import Form
@@ -60,7 +59,7 @@ class RedisEngine:
 
     def _begin(self) -> None:
         self.board = Board()
-        self.packer = Packer(PREFIX, new_token(), self._memory_ms, MARK_MS)
+        self.packer = Packer(PREFIX, new_token(), self._memory_ms)
         self._ear_lock = threading.Lock()
         self._closed = False
 

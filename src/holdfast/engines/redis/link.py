@@ -6,6 +6,7 @@ link is then closed, because a late reply must never be taken for the answer to 
 
 from __future__ import annotations
 
+import socket
 import ssl
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,10 @@ class Link:
     def __init__(self, dialler: Dialler, limit_s: float | None = None) -> None:
         self._url = dialler.url
         self._socket = dialler.dial(limit_s)
+        # Python asks the kernel whether a socket with a timeout can be written to before it writes. The buffer of a
+        # link that is free is empty, so a second object on the same descriptor, which knows no timeout, just writes.
+        tls = isinstance(self._socket, ssl.SSLSocket)
+        self._out = self._socket if tls else socket.socket(fileno=self._socket.fileno())
         self._reader = reader()
         self._limit_s = 0.0
         self.used_s = monotonic()
@@ -40,7 +45,8 @@ class Link:
         """Send one command and read its reply, within the limit. The common case of `exchange`, without its lists."""
         if limit_s == self._limit_s:
             try:
-                self._socket.sendall(command)
+                if self._out.send(command) != len(command):
+                    raise ConnectionError("a command did not fit into the buffer of an idle connection")
                 data = self._socket.recv(_READ)
             except OSError as error:
                 raise self._lost(error, limit_s) from error
@@ -123,7 +129,16 @@ class Link:
         self.close()
         return False
 
+    def cut(self) -> None:
+        """End an exchange that another thread is in: it sees the end of the connection."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # it has ended already
+
     def close(self) -> None:
+        if self._out is not self._socket:
+            self._out.detach()
         self._socket.close()
 
     def _set_limit(self, limit_s: float) -> None:

@@ -54,7 +54,7 @@ class RedisAsyncio(LoopForm):
         for at, reply in enumerate(replies):
             if unknown_script(reply):
                 replies[at] = (await stream.ask(pack(commands[at], whole=True), 1, limit_s))[0]
-        return answers(engine.dialler.url, replies)
+        return answers(engine.dialler.url, commands, replies)
 
     async def _open(self) -> Stream:
         """The one connection. A caller that is cancelled meanwhile does not take it from the others."""

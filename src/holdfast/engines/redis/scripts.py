@@ -79,12 +79,12 @@ class Script:
         self.whole_head = count + bulk("EVAL") + bulk(self.text) + bulk("1")
 
 
-_FIXED = 4
+_FIXED = 2
 
 SCRIPTS: dict[type, Script] = {
     Acquire: Script("acquire", 4),
     Renew: Script("renew", 2),
-    Release: Script("release", 3),
+    Release: Script("release", 2),
     Undo: Script("undo", 1),
     Break: Script("break", 2),
     Mark: Script("mark", 0),
@@ -99,12 +99,24 @@ def _token(token: str) -> bytes:
 # An owner and a ttl are the same from one command to the next.
 _often = lru_cache(maxsize=64)(bulk)
 _number = lru_cache(maxsize=64)(lambda number: bulk(str(number)))
-_ONE, _ZERO = bulk("1"), bulk("0")
+_EMPTY = bulk("")
+_WAIT = {False: bulk("0"), True: bulk("1")}
+_POP = bulk("2")
+
+
+def _acquire(ask: Acquire, wait: bytes) -> bytes:
+    return b"%b%b%b%b" % (_token(ask.token), _often(ask.owner), _number(ask.ttl_ms), wait)
+
+
+def _release(ask: Release) -> bytes:
+    how = bulk(f"{int(ask.entomb)}{ask.to}") if ask.entomb or ask.to else _EMPTY
+    return _token(ask.token) + how
+
 
 _REST: dict[type, Callable[[Any], bytes]] = {
-    Acquire: lambda ask: _token(ask.token) + _often(ask.owner) + _number(ask.ttl_ms) + (_ONE if ask.wait else _ZERO),
+    Acquire: lambda ask: _acquire(ask, _WAIT[ask.wait]),
     Renew: lambda ask: _token(ask.token) + _number(ask.ttl_ms),
-    Release: lambda ask: _token(ask.token) + (_ONE if ask.entomb else _ZERO) + _often(ask.to),
+    Release: _release,
     Undo: lambda ask: _token(ask.token),
     Break: lambda ask: bulk(str(ask.fence)) + bulk(ask.reason),
     Mark: lambda _ask: b"",
@@ -115,24 +127,35 @@ _REST: dict[type, Callable[[Any], bytes]] = {
 class Packer:
     """Packs the commands of one client."""
 
-    def __init__(self, prefix: str, client: str, memory_ms: int, mark_ms: int) -> None:
+    def __init__(self, prefix: str, client: str, memory_ms: int) -> None:
         self.prefix = prefix
-        self.channels = f"{prefix}:wake:"
-        self.channel = self.channels + client
+        self.channel = f"{prefix}:wake:{client}"
         # Most clients use few names, over and over.
         self._key = lru_cache(maxsize=512)(lambda name: bulk(record_key(prefix, name)))
-        self._fixed = bulk(client) + bulk(str(memory_ms)) + bulk(str(mark_ms)) + bulk(self.channels)
+        self._fixed = bulk(self.channel) + bulk(str(memory_ms))
 
-    def pack(self, command: Command, *, whole: bool = False) -> bytes:
-        """The bytes of a command; `whole` for a server that does not know the script."""
+    def pack(self, command: Command, *, whole: bool = False, pops: bool = False) -> bytes:
+        """The bytes of a command; `whole` for a server that does not know the script.
+
+        `pops` for a waiter that will pop its bell instead of listening for it.
+        """
         kind = type(command)
         script = SCRIPTS[kind]
         head = script.whole_head if whole else script.head
-        return b"%b%b%b%b" % (head, self._key(command.name), self._fixed, _REST[kind](command))
+        rest = _acquire(command, _POP) if pops and isinstance(command, Acquire) else _REST[kind](command)
+        return b"%b%b%b%b" % (head, self._key(command.name), self._fixed, rest)
+
+    def pack_pop(self, ask: Acquire, seconds: float) -> bytes:
+        """Block until this waiter's bell is rung, or that long."""
+        return packed("BLPOP", f"{record_key(self.prefix, ask.name)}:k:{ask.token}", f"{seconds:.3f}")
 
 
-def answered(reply: list[Any]) -> Answer:
-    """What a script's reply means."""
+def answered(kind: type, reply: Any) -> Answer:
+    """What a script's reply to that kind of command means."""
+    if type(reply) is str:
+        return Granted(int(reply))
+    if type(reply) is int:
+        return _YES[kind]
     return _ANSWERS[reply[0]](reply)
 
 
@@ -143,15 +166,12 @@ def _standing(reply: list[Any]) -> Standing:
     return Standing(int(fence), holder, bool(offered), waiters)
 
 
-_RENEWED, _RELEASED = Renewed(), Released()
+# What the plain answer to a command says.
+_YES: dict[type, Answer] = {Renew: Renewed(), Release: Released(), Break: Released(), Undo: Done()}
 _ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
-    "granted": lambda reply: Granted(int(reply[1])),
     "busy": lambda reply: Busy(reply[1], int(reply[2]), reply[3], None if reply[4] < 0 else reply[4]),
     "refused": lambda reply: Refused(reply[1]),
-    "renewed": lambda _reply: _RENEWED,
-    "released": lambda _reply: _RELEASED,
     "not held": lambda reply: NotHeld(reply[1], reply[2]),
-    "done": lambda _reply: Done(),
     "marked": lambda reply: Marked(reply[1], reply[2]),
     "standing": _standing,
 }

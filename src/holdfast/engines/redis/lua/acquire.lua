@@ -1,56 +1,66 @@
 -- Grant, confirm, queue or refuse, in one step that nobody can come between.
 --
 -- KEYS[1]  record
--- ARGV[5]  token
--- ARGV[6]  owner
--- ARGV[7]  ttl_ms
--- ARGV[8]  wait    1 to be kept in the queue if the lease is taken
+-- ARGV[3]  token
+-- ARGV[4]  owner
+-- ARGV[5]  ttl_ms
+-- ARGV[6]  wait    what to do if the lease is taken: 0 nothing, 1 queue and be rung, 2 queue and pop the bell
 --
--- Returns  {'granted', fence} | {'busy', owner, fence, remaining_ms, position or -1} | {'refused', why}
+-- Returns  fence | {'busy', owner, fence, remaining_ms, position or -1} | {'refused', why}
 --
 -- Same law as rules/lease.py: acquire.
 
 --@include record.lua
-local token, ttl = ARGV[5], tonumber(ARGV[7])
+local token, wait = ARGV[3], ARGV[6]
 if token == last then return { 'refused', 'released' } end
 
 local store
-if quiet and holder and holder.expires <= now then holder = nil end
-if not quiet or (holder and holder.token ~= token) then
-  --@include queue.lua
-  local ended = tomb(token)
-  if ended then return { 'refused', ended.why } end
-
-  settle()
-  if holder and holder.token ~= token then
-    local place = place_of(token)
-    if ARGV[8] == '1' then
-      if not place then
-        place = #order
-        join_queue(token, { client = me, ttl = ttl, since = now, owner = ARGV[6] })
-      end
-      marked = true
-    elseif place then
-      leave_queue(token)
-      place = nil
-    end
-    commit()
-    return { 'busy', holder.owner, int(holder.fence), math.ceil((holder.expires - now) / 1000), place or -1 }
+if holder ~= token or expires <= now then
+  if buried > now then
+    local ended = redis.call('GET', base .. ':d:' .. token)
+    if ended then return { 'refused', string.match(ended, '^(.-)\n') } end
   end
-  store = commit
+  if waiting > 0 or offered or (holder and expires > now) then
+    --@include queue.lua
+    settle()
+    if holder and holder ~= token then
+      local place = place_of(token)
+      if wait == '0' then
+        if place then leave_queue(token) end
+        place = nil
+      elseif not place then
+        place = length()
+        join_queue(token, { me, tonumber(ARGV[5]), now, ARGV[4], wait == '2' })
+        marked = true
+      else
+        if seat_of(token)[5] ~= (wait == '2') then
+          seat[token][5] = wait == '2'
+          sit(token)
+        end
+        marked = true
+      end
+      commit()
+      return { 'busy', owner, int(held), math.ceil((expires - now) / 1000), place or -1 }
+    end
+    store = commit
+  else
+    holder = nil
+  end
 end
 
-local held, since = holder and holder.fence, now
-if holder and not holder.offered then since = holder.since end
-if not held then
+if not holder then
   fence = math.max(fence + 1, now)
-  held = fence
+  held, since = fence, now
+elseif offered then
+  freeing = true  -- it was promised: at maxmemory too
+  since = now
+  if waiting == 0 and not store then redis.call('DEL', base .. ':m') end
 end
-holder = { token = token, client = me, owner = ARGV[6], fence = held, ttl = ttl, since = since,
-  expires = now + ttl * 1000, offered = false }
+ttl = tonumber(ARGV[5])
+holder, client, owner, expires, offered = token, me, ARGV[4], now + ttl * 1000, false
 if store then
   store()
 else
   --@include write.lua
 end
-return { 'granted', string.format('%.0f', held) }
+return string.format('%.0f', held)

@@ -17,8 +17,6 @@ end
 
 marked = true
 commit()
-if holder.offered and holder.client == me and holder.fence == fence_before then
-  redis.pcall('PUBLISH', ARGV[4] .. me, holder.token)
-end
-local mine = holder.offered and holder.client == me
-return { 'marked', math.ceil((holder.expires - now) / 1000), mine and holder.token or '' }
+local mine = offered and client == me
+if mine and held == fence_before then redis.pcall('PUBLISH', me, holder) end
+return { 'marked', math.ceil((expires - now) / 1000), mine and holder or '' }

@@ -1,4 +1,4 @@
--- The queue of a name: who waits, who is next, and what has lapsed. For all but the quiet case.
+-- The queue of a name: who waits, who is next, and what has lapsed. For names that are contended.
 --
 -- KEYS[1]  record
 -- ARGV     as in record.lua
@@ -6,65 +6,112 @@
 -- Returns  nothing; it gives the command the functions settle, offer, tomb and so on.
 --
 -- Same law as rules/lease.py: settle, offer. Nothing is written before `commit`; there, what frees memory comes first,
--- because such commands pass at maxmemory and open the door for the rest, and the wake-up comes last and may fail.
+-- because such commands pass at maxmemory and open the door for the rest, and the wake-up comes last and may fail. The
+-- queue is read as a whole only when a client has fallen or people want to see it: else a command costs the same
+-- whether two wait or ten thousand.
 
-local mark_us = ARGV[3] * 1000
 local queue, seats, tombs, marks = base .. ':q', base .. ':w', base .. ':d:', base .. ':m'
-local OFFER_US, TOMB_US = 1000000, 60000000
+local MARK_US, OFFER_US, TOMB_US = 5000000, 1000000, 60000000
 
 -- Lua would print a fence as 1.7e+15 by itself.
 local function int(number) return string.format('%.0f', number) end
 
-local fence_before = holder and holder.fence
-local queued_before = waiting > 0 or (holder and holder.offered)
+local fence_before = holder and held
+local queued_before = waiting > 0 or offered
 
-local order, seat_of = nil, {}     -- the queue, read only if somebody waits
-local left, fallen = {}, {}        -- tokens to take out of it; clients whose mark lapsed
-local joined, grave = {}, nil      -- tokens to put in, in order; a tomb to add
+local order                  -- the whole queue, if it was read; then `seat` knows every seat
+local seat = {}              -- token -> { client, ttl_ms, since_us, owner, pops }
+local left, gone = {}, {}    -- tokens to take out, in order and as a set
+local joined = {}            -- tokens to put in: a late one, the caller's
+local fallen = {}            -- clients whose mark lapsed
+local grave                  -- a tomb to add
 local marked = false
-local unmarked = nil               -- a client that waits without a mark: it gets one that has just lapsed
+local unmarked               -- a client that waits without a mark: it gets one that has just lapsed
+local pops = false           -- whether the offered waiter blocks on its bell
+
+local function each_thousand(list, call)
+  for first = 1, #list, 1000 do
+    call(unpack(list, first, math.min(first + 999, #list)))
+  end
+end
+
+local function take_out(token)
+  left[#left + 1], gone[token] = token, true
+end
+
+local function leave_queue(token)
+  for i, other in ipairs(joined) do
+    if other == token then return table.remove(joined, i) end
+  end
+  if waiting > 0 and not gone[token] and redis.call('ZSCORE', queue, token) then take_out(token) end
+end
+
+local function join_queue(token, place)
+  joined[#joined + 1], seat[token] = token, place
+end
+
+-- How many wait, after what has been decided so far.
+local function length() return waiting - #left + #joined end
 
 local function read_queue()
   if order then return end
   order = {}
   if waiting == 0 then return end
   local tokens = redis.call('ZRANGE', queue, 0, -1)
-  for first = 1, #tokens, 1000 do
-    local part = {}
-    for i = first, math.min(first + 999, #tokens) do part[#part + 1] = tokens[i] end
-    local texts = redis.call('HMGET', seats, unpack(part))
+  each_thousand(tokens, function(...)
+    local part = { ... }
+    local texts = redis.call('HMGET', seats, ...)
     for i, token in ipairs(part) do
       if texts[i] then
-        local client, ttl, since, owner = cmsgpack.unpack(texts[i])
+        seat[token] = { cmsgpack.unpack(texts[i]) }
         order[#order + 1] = token
-        seat_of[token] = { client = client, ttl = ttl, since = since, owner = owner }
+      elseif not gone[token] then
+        take_out(token)
+      end
+    end
+  end)
+end
+
+local function seat_of(token)
+  if not seat[token] then
+    local text = redis.call('HGET', seats, token)
+    if text then seat[token] = { cmsgpack.unpack(text) } end
+  end
+  return seat[token]
+end
+
+-- The first who waits, or nothing.
+local function first()
+  if not order then
+    -- Whatever was taken out stood at the head, so the next one is not far behind it.
+    for _, token in ipairs(redis.call('ZRANGE', queue, 0, #left)) do
+      if not gone[token] then
+        if seat_of(token) then return token end
+        read_queue()  -- a key was lost: look at all of them
+        break
       end
     end
   end
-end
-
-local function join_queue(token, seat)
-  read_queue()
-  order[#order + 1] = token
-  seat_of[token] = seat
-  joined[#joined + 1] = token
-end
-
-local function leave_queue(token)
-  read_queue()
-  for i, other in ipairs(order) do
-    if other == token then
-      table.remove(order, i)
-      if joined[#joined] == token then joined[#joined] = nil else left[#left + 1] = token end
-      return
-    end
+  for _, token in ipairs(order or {}) do
+    if not gone[token] then return token end
   end
+  return joined[1]
 end
 
+-- How many wait before this token; nothing if it does not wait.
 local function place_of(token)
-  read_queue()
-  for i, other in ipairs(order) do
-    if other == token then return i - 1 end
+  for i, other in ipairs(joined) do
+    if other == token then return waiting - #left + i - 1 end
+  end
+  if waiting == 0 or gone[token] then return end
+  if not order then
+    local place = redis.call('ZRANK', queue, token)
+    return place and place - #left  -- what was taken out stood at the head
+  end
+  local place = 0
+  for _, other in ipairs(order) do
+    if other == token then return place end
+    if not gone[other] then place = place + 1 end
   end
 end
 
@@ -74,45 +121,49 @@ local function next_fence()
 end
 
 local function offer(token)
-  local seat = seat_of[token]
+  local theirs = seat_of(token)
   leave_queue(token)
-  holder = { token = token, client = seat.client, owner = seat.owner, fence = next_fence(), ttl = seat.ttl,
-    since = now, expires = now + math.min(seat.ttl * 1000, OFFER_US), offered = true }
+  holder, client, ttl, owner, pops = token, theirs[1], theirs[2], theirs[4], theirs[5]
+  held, since, expires, offered = next_fence(), now, now + math.min(ttl * 1000, OFFER_US), true
+end
+
+local function free()
+  holder, offered = nil, false
+end
+
+local function offer_first()
+  local token = length() > 0 and first()
+  if token then offer(token) end
+end
+
+-- Take out the waiters of clients that have fallen silent. Only then is the whole queue looked at.
+local function drop_fallen()
+  for _, other in ipairs(redis.call('ZRANGEBYSCORE', marks, '-inf', int(now))) do
+    if other ~= me then
+      fallen[#fallen + 1] = other
+      fallen[other] = true
+    end
+  end
+  if #fallen == 0 then return end
+  read_queue()
+  for _, token in ipairs(order) do
+    if fallen[seat[token][1]] then take_out(token) end
+  end
 end
 
 local function settle()
-  if waiting > 0 or (holder and holder.offered) then
-    for _, client in ipairs(redis.call('ZRANGEBYSCORE', marks, '-inf', int(now))) do
-      if client ~= me then
-        fallen[#fallen + 1] = client
-        fallen[client] = true
-      end
-    end
-    if #fallen > 0 then
-      read_queue()
-      local standing = {}
-      for _, token in ipairs(order) do
-        local list = fallen[seat_of[token].client] and left or standing
-        list[#list + 1] = token
-      end
-      order = standing
-    end
-  end
-  if holder and holder.expires <= now then
-    local late = holder
-    holder = nil
+  if queued_before then drop_fallen() end
+  if holder and expires <= now then
     -- The mark itself is looked at: that of a client that fell before has already been taken away.
-    local mark = late.offered and tonumber(redis.call('ZSCORE', marks, late.client) or 0)
-    if late.offered and (late.client == me or mark > now) then
-      if mark == 0 then unmarked = late.client end
+    local mark = offered and tonumber(redis.call('ZSCORE', marks, client) or 0)
+    if offered and (client == me or mark > now) then
+      if mark == 0 then unmarked = client end
       -- It may only not have heard. Whoever lives keeps a place in the queue: the last one.
-      join_queue(late.token, { client = late.client, ttl = late.ttl, since = now, owner = late.owner })
+      join_queue(holder, { client, ttl, now, owner, false })
     end
+    free()
   end
-  if not holder and (waiting > 0 or #joined > 0) then
-    read_queue()
-    if order[1] then offer(order[1]) end
-  end
+  if not holder then offer_first() end
 end
 
 local function tomb(token)
@@ -134,36 +185,43 @@ local function not_held(token)
   return ended and { 'not held', ended.why, ended.detail } or { 'not held', 'expired', '' }
 end
 
-local function commit()
-  local changed_queue = #left > 0 or #joined > 0 or #fallen > 0
-  for first = 1, #left, 1000 do
-    local part = {}
-    for i = first, math.min(first + 999, #left) do part[#part + 1] = left[i] end
-    redis.call('ZREM', queue, unpack(part))
-    redis.call('HDEL', seats, unpack(part))
-  end
-  for _, client in ipairs(fallen) do redis.call('ZREM', marks, client) end
-  if freeing then redis.call('DEL', base) end
+local function sit(token)
+  redis.call('HSET', seats, token, cmsgpack.pack(unpack(seat[token], 1, 5)))
+end
 
+local function commit()
+  local anew = #joined > 0 and waiting <= #left  -- the queue's keys are made anew
+  local unknown = anew and waiting == 0
+  waiting = length()
+  local queued = waiting > 0 or offered
+  each_thousand(left, function(...) redis.call('ZREM', queue, ...) redis.call('HDEL', seats, ...) end)
+  each_thousand(fallen, function(...) redis.call('ZREM', marks, ...) end)
+  if freeing and #left == 0 and #fallen == 0 then redis.call('DEL', base) end
+
+  if anew then kept = 0 end
+  -- Whatever stands in a queue of which the record knows nothing belongs to a record that was lost.
+  if unknown and redis.call('ZCARD', queue) > 0 then redis.call('DEL', queue, seats) end
   for _, token in ipairs(joined) do
-    local seat = seat_of[token]
     ticket = ticket + 1
     redis.call('ZADD', queue, ticket, token)
-    redis.call('HSET', seats, token, cmsgpack.pack(seat.client, seat.ttl, seat.since, seat.owner))
+    sit(token)
   end
   if grave then redis.call('SET', grave.key, grave.text, 'PX', grave.lasts) end
-  if changed_queue then waiting = redis.call('ZCARD', queue) end
-  local queued = waiting > 0 or (holder and holder.offered)
-  if queued_before and not queued then redis.call('DEL', marks) end
   -- Marks are for those who wait: without any, the key would never end.
-  if unmarked and queued then redis.call('ZADD', marks, int(now), unmarked) end
-  if marked and queued then redis.call('ZADD', marks, int(now + mark_us), me) end
-  --@include write.lua
   if queued then
-    for _, key in ipairs({ queue, seats, marks }) do redis.call('PEXPIRE', key, keep_ms) end
+    if unmarked then redis.call('ZADD', marks, int(now), unmarked) end
+    if marked and redis.call('ZADD', marks, int(now + MARK_US), me) == 1 then kept = 0 end
+  elseif queued_before then
+    redis.call('DEL', marks)
   end
+  --@include write.lua
 
-  if holder and holder.offered and holder.fence ~= fence_before then
-    redis.pcall('PUBLISH', ARGV[4] .. holder.client, holder.token)
+  if offered and held ~= fence_before then
+    if pops then
+      redis.pcall('RPUSH', base .. ':k:' .. holder, '1')
+      redis.pcall('PEXPIRE', base .. ':k:' .. holder, OFFER_US / 1000)
+    else
+      redis.pcall('PUBLISH', client, holder)
+    end
   end
 end

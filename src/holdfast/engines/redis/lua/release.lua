@@ -1,34 +1,35 @@
 -- Free the lease and offer it on, in one step; the same token may say so twice.
 --
 -- KEYS[1]  record
--- ARGV[5]  token
--- ARGV[6]  entomb  1 to refuse the token from now on
--- ARGV[7]  heir    token of the waiter that is to have it next, or empty
+-- ARGV[3]  token
+-- ARGV[4]  how    empty; or, for the seldom cases, 1 to refuse the token from now on, else 0, and then the token of the
+--                 waiter that is to have it next
 --
--- Returns  {'released'} | {'not held', why, detail}
+-- Returns  1 | {'not held', why, detail}
 --
 -- Same law as rules/lease.py: release.
 
 --@include record.lua
-local token, heir = ARGV[5], ARGV[7]
+local token = ARGV[3]
 freeing = true
-if quiet and ARGV[6] ~= '1' and holder and holder.token == token and holder.expires > now then
+if holder == token and expires > now and waiting == 0 and not offered and ARGV[4] == '' then
   holder, last = nil, token
   --@include write.lua
-  return { 'released' }
+  return 1
 end
 
 --@include queue.lua
 settle()
-if not holder or holder.token ~= token then
+if holder ~= token then
   local again = token == last
   commit()
-  return again and { 'released' } or not_held(token)
+  return again and 1 or not_held(token)
 end
 
-holder, last = nil, token
-if ARGV[6] == '1' then entomb(token, TOMB_US, 'released', '') end
-local first = place_of(heir) and heir or order[1]
-if first then offer(first) end
+last = token
+free()
+if string.sub(ARGV[4], 1, 1) == '1' then entomb(token, TOMB_US, 'released', '') end
+local heir = string.sub(ARGV[4], 2)
+if heir ~= '' and place_of(heir) then offer(heir) else offer_first() end
 commit()
-return { 'released' }
+return 1

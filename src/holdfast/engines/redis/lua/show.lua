@@ -14,12 +14,15 @@ settle()
 read_queue()
 local answer = { 'standing', int(fence), 0, '', '', '0', 0, 0 }
 if holder then
-  answer = { 'standing', int(fence), holder.offered and 1 or 0, holder.token, holder.owner, int(holder.fence),
-    math.floor((now - holder.since) / 1000), math.floor(math.max(0, holder.expires - now) / 1000) }
+  answer = { 'standing', int(fence), offered and 1 or 0, holder, owner, int(held), math.floor((now - since) / 1000),
+    math.floor(math.max(0, expires - now) / 1000) }
 end
-for _, token in ipairs(order) do
+local function add(token)
+  if gone[token] then return end
   answer[#answer + 1] = token
-  answer[#answer + 1] = seat_of[token].owner
-  answer[#answer + 1] = math.floor((now - seat_of[token].since) / 1000)
+  answer[#answer + 1] = seat[token][4]
+  answer[#answer + 1] = math.floor((now - seat[token][3]) / 1000)
 end
+for _, token in ipairs(order) do add(token) end
+for _, token in ipairs(joined) do add(token) end
 return answer
