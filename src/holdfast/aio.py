@@ -47,8 +47,6 @@ class Signal(SignalBase):
 class Lease(LeaseBase):
     """Like `blocking.Lease`, awaited."""
 
-    __slots__ = ("_cancelled", "_task")
-
     _task: asyncio.Task[Any] | None
     _cancelled: bool
 
@@ -136,7 +134,7 @@ class Lock(LockBase):
         if not is_coroutine_function(work):
             name = getattr(work, "__qualname__", work)
             raise InvalidConfig("function", name, "a plain function needs the lock of the blocking face")
-        name = naming(self.name, work)
+        name = self._naming(work)
 
         @functools.wraps(work)
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -162,8 +160,6 @@ class Lock(LockBase):
 
 class Term(Lease):
     """Like `blocking.Term`, awaited."""
-
-    __slots__ = ("_candidacy",)
 
     _candidacy: leader.Candidacy
 

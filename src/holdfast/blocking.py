@@ -17,7 +17,6 @@ from holdfast.core.lock import (
     LockBase,
     Unset,
     is_coroutine_function,
-    naming,
     refuse_generator,
     refuse_unfinished,
 )
@@ -49,8 +48,6 @@ class Signal(SignalBase):
 
 class Lease(LeaseBase):
     """A right to a name, until it is released, lost or expired."""
-
-    __slots__ = ()
 
     @property
     def lost(self) -> Signal:
@@ -133,7 +130,7 @@ class Lock(LockBase):
         refuse_generator(work)
         if is_coroutine_function(work):
             raise InvalidConfig("function", work.__qualname__, "a coroutine function needs the lock of holdfast.aio")
-        name = naming(self.name, work)
+        name = self._naming(work)
 
         @functools.wraps(work)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -160,8 +157,6 @@ class Lock(LockBase):
 
 class Term(Lease):
     """The lease of a leader."""
-
-    __slots__ = ("_candidacy",)
 
     _candidacy: leader.Candidacy
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from holdfast.errors import InvalidConfig
@@ -26,6 +27,7 @@ TTL_MIN_S = 0.2
 TTL_MAX_S = 31 * 24 * 3600.0
 TIMEOUT_MAX_S = 366 * 24 * 3600.0
 NEVER_NS = 2**62
+_NUMBER = "it must be a number of seconds or a timedelta"
 
 # macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC goes on while the machine sleeps, which is what is needed.
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -68,6 +70,15 @@ SYSTEM = SystemClock()
 
 def ttl_ms(value: Seconds, *, setting: str = "ttl") -> int:
     """A checked ttl in milliseconds."""
+    try:
+        return _ttl_ms(value, setting)
+    except TypeError:
+        raise InvalidConfig(setting, value, _NUMBER) from None  # it cannot even be looked up
+
+
+@lru_cache(maxsize=64, typed=True)
+def _ttl_ms(value: Seconds, setting: str) -> int:
+    # A program has few of them, and uses them over and over.
     seconds = _seconds(setting, value)
     if not TTL_MIN_S <= seconds <= TTL_MAX_S:
         raise InvalidConfig(setting, value, f"it must be between {TTL_MIN_S} and {TTL_MAX_S:.0f} seconds")
@@ -91,7 +102,7 @@ def _seconds(setting: str, value: Seconds) -> float:
     if hasattr(value, "total_seconds"):
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidConfig(setting, value, "it must be a number of seconds or a timedelta")
+        raise InvalidConfig(setting, value, _NUMBER)
 
     try:
         seconds = float(value)

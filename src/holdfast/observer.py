@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 log = logging.getLogger("holdfast")
+DEBUG = logging.DEBUG
 
 KINDS = (
     "granted",  # seconds: how long it was waited

@@ -17,7 +17,7 @@ from holdfast.core.lease import ASKING, HELD
 from holdfast.engines import open_engine
 from holdfast.errors import Closed, InvalidConfig, ReplyLost, Unavailable
 from holdfast.names import this_process
-from holdfast.observer import Observer, tell
+from holdfast.observer import DEBUG, Observer, log, tell
 
 if TYPE_CHECKING:
     import threading
@@ -73,6 +73,11 @@ class Client:
 
     def promise(self) -> Promise:
         return self.engine.promise()
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody would hear of what goes well."""
+        return self.observer is not None or log.isEnabledFor(DEBUG)
 
     def tell(
         self, kind: str, name: str, fence: int | None = None, seconds: float | None = None, detail: str = ""

@@ -6,13 +6,13 @@ the lease is followed by an undo. State changes after the answer, never before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import Acquire, Answer, Busy, Granted, NotHeld, Refused, Release, Released
 from holdfast.core.client import ABORTING, CLOSED
 from holdfast.core.keeper import WIRE_NS
-from holdfast.core.lease import ENDED, ENDING, HELD, LOST, LeaseBase
+from holdfast.core.lease import ENDED, ENDING, HELD, LOST, LeaseBase, jittered
 from holdfast.errors import GONE, PASSING, Closed, LeaseLost, NotAcquired, ReplyLost, Unavailable
 from holdfast.names import Owner
 from holdfast.rules import trust
@@ -54,28 +54,33 @@ async def acquire(lease: LeaseBase, patience_ns: int | None) -> None:
     client = lease._client
     began_ns = client.clock.now_ns()
     until_ns = NEVER_NS if patience_ns is None else began_ns + patience_ns
+    # One decision has the wire timeout for its re-sends; whoever waits has the rest of its patience.
+    give_up_ns = began_ns + WIRE_NS if patience_ns == 0 else until_ns
     client.begin(lease)
     try:
-        await _ask(lease, began_ns, until_ns)
+        ask, answer = await _send(lease, until_ns, give_up_ns)
+        if not _is_granted(lease, ask, answer, give_up_ns):
+            await _stand_in_line(lease, ask, answer, began_ns, until_ns, give_up_ns)
     except BaseException:
         undo(lease)
         raise
     client.keeper.due(lease._due_ns)
-    waited_s = (client.clock.now_ns() - began_ns) / NS
-    client.tell("granted", lease.name, lease._fence, waited_s)
+    if client.watched:
+        client.tell("granted", lease.name, lease._fence, (client.clock.now_ns() - began_ns) / NS)
 
 
-async def _ask(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
+async def _stand_in_line(
+    lease: LeaseBase, ask: Acquire, answer: Answer, began_ns: int, until_ns: int, give_up_ns: int
+) -> None:
+    """Wait and ask again, until the lease is granted or patience ends."""
     client, clock = lease._client, lease._client.clock
-    # One decision has the wire timeout for its re-sends; whoever waits has the rest of its patience.
-    give_up_ns = began_ns + WIRE_NS if until_ns == began_ns else until_ns
     queued = False
     try:
-        ask, answer = await _send(lease, until_ns, give_up_ns)
-        while not _is_granted(lease, ask, answer, give_up_ns):
-            if not isinstance(answer, Busy | Granted) or not ask.wait:
-                raise _not_acquired(lease, answer, began_ns)
-            if isinstance(answer, Busy):
+        while True:
+            told: Answer | None = None
+            if not isinstance(answer, Granted):  # one that came too late proves nothing, and is asked for again
+                if not isinstance(answer, Busy) or not ask.wait:
+                    raise _not_acquired(lease, answer, began_ns)
                 if not queued:
                     queued = True
                     client.keeper.waiting(lease, answer.remaining_ms)
@@ -84,10 +89,11 @@ async def _ask(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
                 nap_ms = trust.patience_ms(answer.position or 0, answer.remaining_ms, lease._ttl_ms)
                 ask, told = await _wait(lease, min(until_ns, clock.now_ns() + nap_ms * NS_PER_MS))
                 _refuse_if_closed(client)
-                if told is not None:
-                    answer = told
-                    continue
-            ask, answer = await _send(lease, until_ns, give_up_ns)
+            if told is None:
+                ask, told = await _send(lease, until_ns, give_up_ns)
+            answer = told
+            if _is_granted(lease, ask, answer, give_up_ns):
+                return
     finally:
         if queued:
             client.keeper.no_longer_waiting(lease)
@@ -134,9 +140,9 @@ async def _send(lease: LeaseBase, until_ns: int, give_up_ns: int) -> tuple[Acqui
     """
     client, told_ns, pause_ns = lease._client, 0, _RETRY_NS
     while True:
-        lease._sent_ns = client.clock.now_ns()
-        ask = Acquire(lease.name, lease.token, lease._packed, lease._ttl_ms, wait=lease._sent_ns < until_ns)
-        bound_ns = None if give_up_ns == NEVER_NS else max(give_up_ns, lease._sent_ns + _LAST_WORD_NS)
+        lease._sent_ns = sent_ns = client.clock.now_ns()
+        ask = Acquire(lease.name, lease.token, lease._packed, lease._ttl_ms, sent_ns < until_ns)
+        bound_ns = None if give_up_ns == NEVER_NS else max(give_up_ns, sent_ns + _LAST_WORD_NS)
         try:
             answer = await client.form.apply(ask, bound_ns)
         except Unavailable as error:
@@ -153,7 +159,7 @@ async def _send(lease: LeaseBase, until_ns: int, give_up_ns: int) -> tuple[Acqui
             if not passing or now_ns >= give_up_ns:
                 raise Unavailable(error.engine, error.reason, error.detail) from error
             _refuse_if_closed(client)
-            await client.form.bell().wait(min(give_up_ns, now_ns + lease._jittered(pause_ns)))
+            await client.form.bell().wait(min(give_up_ns, now_ns + jittered(pause_ns, now_ns)))
             pause_ns = min(2 * pause_ns, _RETRY_MAX_NS)
         else:
             lease._reached = True
@@ -184,7 +190,17 @@ def _not_acquired(lease: LeaseBase, answer: Answer, began_ns: int) -> NotAcquire
 async def release(lease: LeaseBase, to: str = "") -> None:
     """Give the lease back. `LeaseLost` if it was not there to be given; said twice, the second is no more than true."""
     try:
-        await _give_back(lease, to)
+        client = lease._client
+        with client.guard:
+            state = lease._state
+            if state is HELD and client.clock.now_ns() < lease._deadline_ns:
+                lease._state = ENDING
+        if state is ENDED or state is ENDING:
+            return
+        command = _release(lease, to)
+        if state is LOST or lease._state is HELD:
+            _too_late(lease, command)
+        _released(client, lease, command, await _tell_release(lease, command))
     except LeaseLost:
         raise
     except BaseException:
@@ -194,22 +210,13 @@ async def release(lease: LeaseBase, to: str = "") -> None:
         raise
 
 
-async def _give_back(lease: LeaseBase, to: str) -> None:
-    client = lease._client
-    with client.guard:
-        state = lease._state
-        if state is HELD and client.clock.now_ns() < lease._deadline_ns:
-            lease._state = ENDING
-    if state in (ENDED, ENDING):
-        return
-    command = _release(lease, to)
-    if state is LOST or lease._state is HELD:
-        lease._lose("expired", lease._trouble)  # no effect if it is known to be lost already
-        if lease._why[0] == "expired":
-            # Our clock stops earlier than the engine's: let it hear, so that the next one need not wait.
-            client.keeper.finish_release(lease, command)
-        raise lease._loss()
-    _released(client, lease, command, await _tell_release(lease, command))
+def _too_late(lease: LeaseBase, command: Release) -> NoReturn:
+    """There is nothing left to give back: the holder is told."""
+    lease._lose("expired", lease._trouble)  # no effect if it is known to be lost already
+    if lease._why[0] == "expired":
+        # Our clock stops earlier than the engine's: let it hear, so that the next one need not wait.
+        lease._client.keeper.finish_release(lease, command)
+    raise lease._loss()
 
 
 def _release(lease: LeaseBase, to: str) -> Release:
@@ -242,7 +249,6 @@ async def _tell_release(lease: LeaseBase, command: Release) -> Answer | None:
 
 
 def _released(client: Client, lease: LeaseBase, command: Release, answer: Answer | None) -> None:
-    held_s = (client.clock.now_ns() - lease._since_ns) / NS
     if isinstance(answer, NotHeld):
         lease._lose(answer.reason, answer.detail, since=ENDING)
         raise lease._loss()
@@ -250,9 +256,10 @@ def _released(client: Client, lease: LeaseBase, command: Release, answer: Answer
     lease._wake()
     if answer is None:
         client.keeper.finish_release(lease, command)
-    else:
-        client.keeper.let_go(lease)
-        client.tell("released", lease.name, lease._fence, held_s)
+        return
+    client.keeper.let_go(lease)
+    if client.watched:
+        client.tell("released", lease.name, lease._fence, (client.clock.now_ns() - lease._since_ns) / NS)
 
 
 async def leave(lease: LeaseBase, error: BaseException | None, to: str = "") -> None:

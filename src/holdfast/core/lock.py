@@ -14,7 +14,7 @@ from holdfast.errors import InvalidConfig, InvalidName
 from holdfast.names import checked_name, this_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, MutableMapping
 
     from holdfast.core.client import Client
     from holdfast.core.lease import LeaseBase
@@ -30,6 +30,9 @@ class Unset:
 
 
 UNSET: Final = Unset()
+
+
+_NO_LIKES: Final[dict[str, Any]] = {}  # most locks decorate nothing
 
 
 class Leaving(NamedTuple):
@@ -67,7 +70,7 @@ class LockBase:
         self._on_loss = on_loss
         self._label = label
         self._entered: dict[object, list[LeaseBase]] = {}
-        self._likes: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+        self._likes: MutableMapping[str, Any] = _NO_LIKES
 
     def __repr__(self) -> str:
         return f"<lock {self.name!r} on {self._client.url}>"
@@ -126,6 +129,12 @@ class LockBase:
         del stack[depth:]
         if not stack:
             self._entered.pop(who, None)
+
+    def _naming(self, work: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
+        """How the names of a decorated function come about; its locks are kept while somebody uses them."""
+        if self._likes is _NO_LIKES:
+            self._likes = weakref.WeakValueDictionary()
+        return naming(self.name, work)
 
     def _settings(self) -> dict[str, Any]:
         """What another lock with another name would be made with."""

@@ -19,6 +19,5 @@ def run(operation: Coroutine[Any, Any, T]) -> T:
     except StopIteration as done:
         result: T = done.value
         return result
-    finally:
-        operation.close()
+    operation.close()
     raise RuntimeError("a blocking form suspended")

@@ -79,17 +79,26 @@ class RedisBlocking(ThreadForm):
         self._popping: set[Link] = set()
         self._listening: set[str] = set()  # waiters that have blocked, and now listen
 
+    async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
+        """One command. A waiter that will pop its bell need not be rung, so nothing is kept for it."""
+        if type(command) is Acquire and command.wait:
+            if self._may_pop(command, until_ns):
+                return self._ask(command, until_ns, pops=True)
+            return await super().apply(command, until_ns)
+        return self._ask(command, until_ns)
+
     async def answer(self, command: Command, until_ns: int | None) -> Answer:
+        return self._ask(command, until_ns)
+
+    def _ask(self, command: Command, until_ns: int | None, *, pops: bool = False) -> Answer:
         engine = self._engine
         limit_s = engine.dialler.wire_s if until_ns is None else bounded(engine.dialler.wire_s, until_ns)
         link = self._take(limit_s)
-        pack = engine.packer.pack
-        pops = type(command) is Acquire and command.wait and self._may_pop(command, until_ns)
-        reply = link.ask(pack(command, pops=pops), limit_s)
-        if isinstance(reply, hiredis.ReplyError) and unknown_script(reply):
-            reply = link.ask(pack(command, pops=pops, whole=True), limit_s)
+        reply = link.ask(engine.packer.pack(command, pops=pops), limit_s)
+        if type(reply) is hiredis.ReplyError and unknown_script(reply):
+            reply = link.ask(engine.packer.pack(command, whole=True, pops=pops), limit_s)
         self._give_back(link)
-        if isinstance(reply, hiredis.ReplyError):
+        if type(reply) is hiredis.ReplyError:
             raise refused(engine.dialler.url, reply)
         return answered(type(command), reply)
 

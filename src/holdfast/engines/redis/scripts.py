@@ -92,32 +92,25 @@ SCRIPTS: dict[type, Script] = {
 }
 
 
-def _token(token: str) -> bytes:
-    return b"$%d\r\n%b\r\n" % (len(token), token.encode("ascii"))
-
-
-# An owner and a ttl are the same from one command to the next.
-_often = lru_cache(maxsize=64)(bulk)
-_number = lru_cache(maxsize=64)(lambda number: bulk(str(number)))
 _EMPTY = bulk("")
-_WAIT = {False: bulk("0"), True: bulk("1")}
-_POP = bulk("2")
+_NEVER, _RUNG, _POPS = bulk("0"), bulk("1"), bulk("2")
 
 
-def _acquire(ask: Acquire, wait: bytes) -> bytes:
-    return b"%b%b%b%b" % (_token(ask.token), _often(ask.owner), _number(ask.ttl_ms), wait)
+@lru_cache(maxsize=64)
+def _often(text: str | int) -> bytes:
+    """An owner, a ttl: the same from one command to the next."""
+    return bulk(str(text))
 
 
 def _release(ask: Release) -> bytes:
     how = bulk(f"{int(ask.entomb)}{ask.to}") if ask.entomb or ask.to else _EMPTY
-    return _token(ask.token) + how
+    return b"%b%b" % (bulk(ask.token), how)
 
 
 _REST: dict[type, Callable[[Any], bytes]] = {
-    Acquire: lambda ask: _acquire(ask, _WAIT[ask.wait]),
-    Renew: lambda ask: _token(ask.token) + _number(ask.ttl_ms),
+    Renew: lambda ask: bulk(ask.token) + _often(ask.ttl_ms),
     Release: _release,
-    Undo: lambda ask: _token(ask.token),
+    Undo: lambda ask: bulk(ask.token),
     Break: lambda ask: bulk(str(ask.fence)) + bulk(ask.reason),
     Mark: lambda _ask: b"",
     Show: lambda _ask: b"",
@@ -130,9 +123,14 @@ class Packer:
     def __init__(self, prefix: str, client: str, memory_ms: int) -> None:
         self.prefix = prefix
         self.channel = f"{prefix}:wake:{client}"
+        fixed = bulk(self.channel) + bulk(str(memory_ms))
+
         # Most clients use few names, over and over.
-        self._key = lru_cache(maxsize=512)(lambda name: bulk(record_key(prefix, name)))
-        self._fixed = bulk(self.channel) + bulk(str(memory_ms))
+        @lru_cache(maxsize=512)
+        def head(kind: type, name: str) -> bytes:
+            return SCRIPTS[kind].head + bulk(record_key(prefix, name)) + fixed
+
+        self._head = head
 
     def pack(self, command: Command, *, whole: bool = False, pops: bool = False) -> bytes:
         """The bytes of a command; `whole` for a server that does not know the script.
@@ -140,10 +138,13 @@ class Packer:
         `pops` for a waiter that will pop its bell instead of listening for it.
         """
         kind = type(command)
-        script = SCRIPTS[kind]
-        head = script.whole_head if whole else script.head
-        rest = _acquire(command, _POP) if pops and isinstance(command, Acquire) else _REST[kind](command)
-        return b"%b%b%b%b" % (head, self._key(command.name), self._fixed, rest)
+        head = self._head(kind, command.name)  # type: ignore[arg-type]
+        if whole:
+            head = SCRIPTS[kind].whole_head + head.removeprefix(SCRIPTS[kind].head)
+        if isinstance(command, Acquire):
+            wait = _POPS if pops else _RUNG if command.wait else _NEVER
+            return b"%b%b%b%b%b" % (head, bulk(command.token), _often(command.owner), _often(command.ttl_ms), wait)
+        return head + _REST[kind](command)
 
     def pack_pop(self, ask: Acquire, seconds: float) -> bytes:
         """Block until this waiter's bell is rung, or that long."""
