@@ -16,7 +16,7 @@ from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
 from holdfast.core import inspection, leader, lifecycle
 from holdfast.core.lease import LeaseBase, SignalBase
-from holdfast.core.lock import TTL_S, UNSET, LockBase, Unset, is_coroutine_function, naming, refuse_generator
+from holdfast.core.lock import TTL_S, UNSET, LockBase, Unset, is_coroutine_function, refuse_generator
 from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from holdfast.errors import InvalidConfig
@@ -52,8 +52,8 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clock."""
 
-    def now_ns(self) -> int:
-        return time.clock_gettime_ns(_BOOT_CLOCK)
+    # Asked many times in the life of a lease, so there is no frame of ours in between.
+    now_ns = staticmethod(partial(time.clock_gettime_ns, _BOOT_CLOCK))
 
     def wall_us(self) -> int:
         return time.time_ns() // NS_PER_US

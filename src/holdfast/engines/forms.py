@@ -7,14 +7,14 @@ has to import it.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.commands import Acquire, Busy
 from holdfast.engines.board import ThreadBell
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Command
@@ -54,11 +54,13 @@ class BaseForm:
     def bell(self) -> Bell:
         raise NotImplementedError
 
-    async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
+    def apply(self, command: Command, until_ns: int | None = None) -> Coroutine[Any, Any, Answer]:
         """One command; a waiter's rings are kept from before its question until it leaves the queue."""
         if type(command) is not Acquire:
-            return await self.answer(command, until_ns)
+            return self.answer(command, until_ns)
+        return self._acquire(command, until_ns)
 
+    async def _acquire(self, command: Acquire, until_ns: int | None) -> Answer:
         board = self._ears.board
         if command.wait:
             board.expect(command.token)

@@ -79,16 +79,14 @@ class RedisBlocking(ThreadForm):
         self._popping: set[Link] = set()
         self._listening: set[str] = set()  # waiters that have blocked, and now listen
 
-    async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
-        """One command. A waiter that will pop its bell need not be rung, so nothing is kept for it."""
-        if type(command) is Acquire and command.wait:
-            if self._may_pop(command, until_ns):
-                return self._ask(command, until_ns, pops=True)
-            return await super().apply(command, until_ns)
-        return self._ask(command, until_ns)
-
     async def answer(self, command: Command, until_ns: int | None) -> Answer:
         return self._ask(command, until_ns)
+
+    async def _acquire(self, command: Acquire, until_ns: int | None) -> Answer:
+        """A waiter that will pop its bell need not be rung, so nothing is kept for it."""
+        if command.wait and self._may_pop(command, until_ns):
+            return self._ask(command, until_ns, pops=True)
+        return await super()._acquire(command, until_ns)
 
     def _ask(self, command: Command, until_ns: int | None, *, pops: bool = False) -> Answer:
         engine = self._engine

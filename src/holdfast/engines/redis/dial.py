@@ -123,6 +123,11 @@ class Dialler:
             return Unavailable("redis", "no permission", f"{self.url} refused the credentials: {error}")
         if word in _ANSWER_REASONS:
             return Unavailable("redis", _ANSWER_REASONS[word], f"{self.url}: {error}")
+        if "DB index is out of range" in str(error) or "invalid DB index" in str(error):
+            return Unavailable("redis", "failed", f"{self.url}: the server has no such database: {error}")
+        if self._tls and not isinstance(error, redis.exceptions.AuthenticationError):
+            hint = "; is it a port for TLS?" if isinstance(error, TimeoutError | redis.TimeoutError) else ""
+            return Unavailable("redis", "unreachable", f"{self.url} over TLS: {error or type(error).__name__}{hint}")
         return Unavailable("redis", "unreachable", f"{self.url}: {error or type(error).__name__}")
 
 
@@ -164,13 +169,19 @@ def dialler(settings: Settings) -> Dialler:
     for option in {*kwargs, *settings.options}:
         if option not in _COPIED and option not in _TIMEOUTS and not option.startswith("ssl_"):
             raise InvalidConfig(f"option {option}", "(not shown)", "redis knows no such option")
-    timeouts = {name: kwargs[name] for name in _TIMEOUTS if name in kwargs}
+    timeouts = {name: _timeout(settings.url, name, kwargs[name]) for name in _TIMEOUTS if name in kwargs}
     return Dialler(
         settings.url,
         _copied(kwargs) | timeouts,
         tls=issubclass(kind, redis.SSLConnection),
         path=issubclass(kind, redis.UnixDomainSocketConnection),
     )
+
+
+def _timeout(url: str, name: str, seconds: float) -> float:
+    if not 0.01 <= seconds <= 3600:
+        raise InvalidConfig("url", url, f"{name} must be between 0.01 and 3600 seconds, not {seconds}")
+    return seconds
 
 
 def _from_client(client: Any) -> Dialler:

@@ -1,8 +1,9 @@
 """Wake-ups from Redis: one subscription per client, heard by one thread.
 
-The thread connects again by itself, and then wakes every waiter once, because a ring may have been missed. Without a
-subscription, also because the user may not subscribe, waiters are late and nothing else. It is never the keeper's
-connection, and there is one of it, however many names are waited for.
+The thread connects again by itself, ever less often while that fails, and then wakes every waiter once, because a ring
+may have been missed. A subscription that has been quiet is asked whether it lives: a connection that was cut without a
+word would else be trusted for ever. Without a subscription, also because the user may not subscribe, waiters are late
+and nothing else. It is never the keeper's connection, and there is one of it, however many names are waited for.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     from holdfast.engines.redis.dial import Dialler
 
 _AGAIN_S = 0.2
+_AGAIN_MAX_S = 3.0
 _NOT_ALLOWED_S = 10.0
+_QUIET_S = 5.0
+_PING = packed("PING")
 
 
 class Ear:
@@ -35,6 +39,8 @@ class Ear:
         self._stop, self._stopper = socket.socketpair()
         self._link: Link | None = None
         self._again_s = _AGAIN_S
+        self._asked = False  # whether it lives; no answer yet
+        self._trouble = ""
         self._listen()
         self._thread = threading.Thread(target=self._hear, name="holdfast-ear", daemon=True)
         self._thread.start()
@@ -50,11 +56,24 @@ class Ear:
     def _listen(self) -> bool:
         """Subscribe, if that can be done now; a waiter can do without."""
         try:
-            self._link = self._subscribed()
+            self._link, self._asked = self._subscribed(), False
         except Unavailable as error:
-            log.warning("wake-ups are late: %s", error)
-            self._again_s = _NOT_ALLOWED_S if error.reason == "no permission" else _AGAIN_S
-        return self._link is not None
+            self._late(error)
+            self._again_s = min(2 * self._again_s, _AGAIN_MAX_S)
+            if error.reason == "no permission":
+                self._again_s = _NOT_ALLOWED_S
+            return False
+        self._again_s = _AGAIN_S
+        if self._trouble:
+            self._trouble = ""
+            log.info("holdfast: wake-ups come again")
+        return True
+
+    def _late(self, error: Unavailable) -> None:
+        """Say it once, however often it is tried again."""
+        if not self._trouble:
+            log.warning("holdfast: wake-ups are late: %s", error)
+        self._trouble = str(error)
 
     def _hear(self) -> None:
         while True:
@@ -65,18 +84,25 @@ class Ear:
             if link is None:
                 if self._listen():
                     self._board.ring_all()
-            elif ready:
-                self._heard(link)
+            else:
+                self._attend(link, bool(ready))
         self._drop()
 
-    def _heard(self, link: Link) -> None:
+    def _attend(self, link: Link, ready: bool) -> None:
+        """Hear what has come; if nothing has for long, ask; if nothing came of that, it is dead."""
         try:
-            for reply in link.heard():
-                if isinstance(reply, list) and reply[0] == "message":
-                    self._board.ring(reply[2])
+            if ready:
+                self._asked = False
+                for reply in link.heard():
+                    if isinstance(reply, list) and reply[0] == "message":
+                        self._board.ring(reply[2])
+            elif self._asked:
+                raise ReplyLost("redis", "reply lost", f"{self._dialler.url}: the subscription has fallen silent")
+            else:
+                self._asked = True
+                link.say(_PING)
         except ReplyLost as error:
-            log.warning("wake-ups are late: %s", error)
-            self._again_s = _AGAIN_S
+            self._late(error)
             self._drop()
 
     def _poll(self, link: Link | None) -> set[int]:
@@ -85,7 +111,8 @@ class Ear:
         poll.register(self._stop, select.POLLIN)
         if link is not None:
             poll.register(link, select.POLLIN)
-        return {descriptor for descriptor, _ in poll.poll(self._again_s * 1000 if link is None else None)}
+        wait_s = self._again_s if link is None else self._dialler.wire_s if self._asked else _QUIET_S
+        return {descriptor for descriptor, _ in poll.poll(wait_s * 1000)}
 
     def _drop(self) -> None:
         if self._link is not None:

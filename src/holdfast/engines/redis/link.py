@@ -98,6 +98,13 @@ class Link:
     def fileno(self) -> int:
         return self._socket.fileno()
 
+    def say(self, command: bytes) -> None:
+        """Send a command whose answer will be heard with the rest, on a link that is subscribed."""
+        try:
+            self._socket.sendall(command)
+        except OSError as error:
+            raise ReplyLost("redis", "reply lost", f"{self._url}: {error}") from error
+
     def heard(self) -> list[Any]:
         """What has come unasked, on a link that is subscribed."""
         try:

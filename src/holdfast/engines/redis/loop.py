@@ -7,15 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+import hiredis
+
 from holdfast.engines.loop import LoopForm
 from holdfast.engines.redis.blocking import AT_ONCE, answers, bounded, unknown_script
+from holdfast.engines.redis.dial import refused
+from holdfast.engines.redis.scripts import answered
 from holdfast.engines.redis.stream import Stream
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.commands import Command
+    from holdfast.commands import Answer, Command
     from holdfast.engines import Reply
     from holdfast.engines.redis.engine import RedisEngine
 
@@ -30,6 +34,19 @@ class RedisAsyncio(LoopForm):
         self._engine = engine
         self._stream: Stream | None = None
         self._opening: asyncio.Task[Stream] | None = None
+
+    async def answer(self, command: Command, until_ns: int | None) -> Answer:
+        engine = self._engine
+        limit_s = engine.dialler.wire_s if until_ns is None else bounded(engine.dialler.wire_s, until_ns)
+        stream = self._stream
+        if stream is None or stream.closed:
+            stream = await self._open()
+        reply = (await stream.ask(engine.packer.pack(command), 1, limit_s))[0]
+        if type(reply) is hiredis.ReplyError and unknown_script(reply):
+            reply = (await stream.ask(engine.packer.pack(command, whole=True), 1, limit_s))[0]
+        if type(reply) is hiredis.ReplyError:
+            raise refused(engine.dialler.url, reply)
+        return answered(type(command), reply)
 
     async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
         if len(commands) <= AT_ONCE:

@@ -1,0 +1,262 @@
+"""A thread that waits blocks on the server, with the acquire that confirms its offer already behind it."""
+
+import threading
+import time
+
+import pytest
+from redis_faces import ACQUIRES, calls_of
+
+import holdfast
+from holdfast import Closed, testing
+from holdfast.commands import Acquire, Busy, Granted, Release
+from holdfast.engines.redis import blocking as form
+from holdfast.engines.redis import ear
+from holdfast.rules import trust
+from holdfast.testing import eventually
+from holdfast.testing.proxy import named
+
+TTL_S = 30
+# An offer that nobody confirms, and what the scheduler of a busy machine adds.
+SOON_S = 1.0 + 2.0
+
+
+def blocked(server):
+    """How many clients block on the server."""
+    return int(server.command("INFO", "clients").split(b"blocked_clients:")[1].split(b"\r\n")[0])
+
+
+def wait_for_ever(url, name):
+    """What a worker process does: it waits for a lease that it may never see."""
+    client = holdfast.connect(url)
+    testing.child.tell("waiting")
+    client.lock(name, ttl=TTL_S).acquire()
+    testing.child.tell("got it")
+
+
+def test_a_hand_over_costs_a_waiting_thread_no_round_trip_after_the_offer(sync):
+    """Its acquire has been sent before: what comes back is the lease."""
+    proxy = sync.proxy()
+    holder, client = sync.connect(), sync.connect(proxy.url)
+    first = holder.lock("x", ttl=TTL_S).acquire()
+    waiting = sync.start(lambda: client.lock("x", ttl=TTL_S).acquire())
+    eventually(lambda: blocked(sync.server) == 1)
+    sent = proxy.count()
+
+    first.release()
+    second = waiting.result()
+
+    assert proxy.count() == sent
+    assert (proxy.count(ACQUIRES), proxy.count(named("BLPOP"))) == (2, 1)
+    assert second.fence > first.fence
+    second.release()
+    assert proxy.count(calls_of(Release)) == 1
+
+
+def test_a_lease_got_by_hand_over_is_short_until_the_keeper_has_renewed_it(sync):
+    """An acquire that was sent before its offer does not prove that its waiter lives: it counts no more than a mark."""
+    holder, client = sync.connect(), sync.connect()
+    first = holder.lock("x", ttl=TTL_S).acquire()
+    waiting = sync.start(lambda: client.lock("x", ttl=TTL_S).acquire())
+    eventually(lambda: blocked(sync.server) == 1)
+
+    first.release()
+    lease = waiting.result()
+
+    assert lease.remaining() <= trust.MARK_MS / 1000
+    assert holder.show("x").remaining <= trust.MARK_MS / 1000
+    eventually(lambda: lease.remaining() > TTL_S / 2, 10)
+    assert sync.kinds("renewed late", "lost") == []
+    lease.release()
+
+
+def test_a_waiter_that_died_is_not_handed_the_lease(sync, holdfast_workers):
+    """Its connection ends with it, and so does the acquire that it had sent ahead."""
+    client = sync.connect()
+    first = client.lock("x", ttl=TTL_S).acquire()
+    dead = holdfast_workers.start(f"{__file__}:wait_for_ever", url=sync.server.url, name="x")
+    eventually(lambda: blocked(sync.server) == 1)
+    waiting = sync.start(lambda: client.lock("x", ttl=TTL_S).acquire())
+    sync.until_queued(client, "x", 2)
+    dead.kill()
+
+    began = time.monotonic()
+    first.release()
+    second = waiting.result()
+
+    assert time.monotonic() - began < SOON_S
+    second.release()
+    sync.server.command("FLUSHALL")  # the place of the dead would stand until its mark lapses
+
+
+def test_a_frozen_waiter_keeps_the_lease_no_longer_than_its_mark_would_stand(sync, holdfast_workers):
+    """The server confirms for it while it sleeps. That costs the others one mark, not a ttl of half a minute."""
+    client = sync.connect()
+    first = client.lock("x", ttl=TTL_S).acquire()
+    frozen = holdfast_workers.start(f"{__file__}:wait_for_ever", url=sync.server.url, name="x")
+    eventually(lambda: blocked(sync.server) == 1)
+    waiting = sync.start(lambda: client.lock("x", ttl=TTL_S).acquire())
+    sync.until_queued(client, "x", 2)
+    frozen.freeze()
+
+    began = time.monotonic()
+    first.release()
+    second = waiting.result()
+
+    assert time.monotonic() - began < trust.MARK_MS / 1000 + SOON_S
+    second.release()
+
+
+def test_a_long_wait_gives_its_connection_back_and_listens(sync):
+    """Only the first moments are spent on the server: a wait of hours must not hold a connection."""
+    client = sync.connect()
+    first = client.lock("x", ttl=TTL_S).acquire()
+    waiting = sync.start(lambda: client.lock("x", ttl=0.6).acquire())
+    eventually(lambda: blocked(sync.server) == 1)
+
+    eventually(lambda: blocked(sync.server) == 0 and sync.server.command("PUBSUB", "CHANNELS", "hf1:wake:*"))
+    first.release()
+
+    began = time.monotonic()
+    waiting.result().release()
+    assert time.monotonic() - began < SOON_S
+
+
+def test_only_so_many_threads_of_a_client_block_at_once(sync):
+    """Connections for waiting are bounded per client; the others listen, and all of them get their turn."""
+    client, count = sync.connect(), form._POPPING_MAX + 4
+    first = client.lock("x", ttl=TTL_S).acquire()
+    waiting = [sync.start(lambda: client.lock("x", ttl=TTL_S).acquire().release()) for _ in range(count)]
+    sync.until_queued(client, "x", count)
+    eventually(lambda: blocked(sync.server) >= form._POPPING_MAX // 2)
+
+    most = blocked(sync.server)
+    first.release()
+    for each in waiting:
+        each.result()
+
+    assert most <= form._POPPING_MAX
+
+
+def test_closing_ends_a_wait_on_the_server(sync):
+    """A thread that blocks there would else hear of the end only when its turn comes."""
+    client = sync.connect()
+    first = sync.connect().lock("x", ttl=TTL_S).acquire()
+    waiting = sync.start(lambda: client.lock("x", ttl=TTL_S).acquire())
+    eventually(lambda: blocked(sync.server) == 1)
+
+    began = time.monotonic()
+    client.close(timeout=0)
+
+    assert time.monotonic() - began < SOON_S
+    assert isinstance(waiting.error(), Closed)
+    assert sync.connect().show("x").waiters == ()
+    first.release()
+
+
+def test_a_cut_during_the_wait_costs_a_moment_and_no_place(sync):
+    """The acquire that was sent ahead may or may not have been applied: it is sent again, with the same token."""
+    proxy = sync.proxy()
+    holder, client = sync.connect(), sync.connect(proxy.url)
+    first = holder.lock("x", ttl=TTL_S).acquire()
+    waiting = sync.start(lambda: client.lock("x", ttl=TTL_S).acquire())
+    eventually(lambda: blocked(sync.server) == 1)
+
+    proxy.cut()
+    eventually(lambda: proxy.count(ACQUIRES) >= 3)
+    later = sync.start(lambda: holder.lock("x", ttl=TTL_S).acquire())
+    sync.until_queued(holder, "x", 2)
+    first.release()
+
+    second = waiting.result()
+    assert not later.done()
+    second.release()
+    later.result().release()
+
+
+@pytest.mark.parametrize("right", ["-blpop", "-rpush"])
+@pytest.mark.parametrize("face", ["blocking"])
+def test_who_may_not_block_on_the_server_listens(server, new_server, place_on, right):
+    """A missing right makes the wake-up late and nothing else."""
+    strict = new_server(server.kind)
+    strict.command("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", right)
+    place = place_on(strict, "blocking")
+    client = place.connect(f"redis://app:pw@127.0.0.1:{strict.port}")
+    first = client.lock("x", ttl=1).acquire()
+    waiting = place.start(lambda: client.lock("x", ttl=1).acquire())
+    place.until_queued(client, "x", 1)
+
+    first.release()
+
+    waiting.result().release()
+    assert place.kinds("lost", "unavailable") == []
+
+
+def test_a_command_costs_the_same_whether_two_wait_or_thousands(sync):
+    """A script that read the whole queue would hold up everybody on the server, at each hand-over."""
+    peer, server = sync.peer(), sync.server
+    assert isinstance(peer.say(Acquire("x", "first", "", 20_000, wait=True)), Granted)
+
+    def hand_over(token, heir):
+        server.command("CONFIG", "RESETSTAT")
+        peer.say(Release("x", token))
+        assert isinstance(peer.say(Acquire("x", heir, "", 20_000, wait=True)), Granted)
+        lines = server.command("INFO", "commandstats").split(b"\r\n")
+        calls = [line for line in lines if line.startswith(b"cmdstat_")]
+        return {line.split(b":")[0]: int(line.split(b"calls=")[1].split(b",")[0]) for line in calls}
+
+    for number in range(3):
+        assert isinstance(peer.say(Acquire("x", f"t{number}", "", 20_000, wait=True)), Busy)
+    few = hand_over("first", "t0")
+    for number in range(3, 3000):
+        peer.say(Acquire("x", f"t{number}", "", 20_000, wait=True))
+    many = hand_over("t0", "t1")
+
+    for calls in (few, many):
+        calls.pop(b"cmdstat_pexpire", None)  # now and then the ends of the keys are set anew
+    assert many == few
+    assert b"cmdstat_hmget" not in many
+    server.command("FLUSHALL")
+
+
+def test_a_subscription_that_has_fallen_silent_is_noticed(sync, monkeypatch, caplog):
+    """A cut without a word leaves a connection that looks alive; whoever trusted it would never be woken again."""
+    monkeypatch.setattr(ear, "_QUIET_S", 0.2)
+    proxy = sync.proxy()
+    client = sync.connect(f"{proxy.url}?socket_timeout=0.3")
+    first = sync.connect().lock("x", ttl=TTL_S).acquire()
+    waiting = sync.start(lambda: client.lock("x", ttl=0.6).acquire())
+    subscribes = named("SUBSCRIBE")
+    eventually(lambda: proxy.count(subscribes) == 1)
+
+    proxy.half_open(new=False)
+
+    eventually(lambda: proxy.count(subscribes) >= 2, 10, "a second subscription")
+    first.release()
+    waiting.result().release()
+    late = [record for record in caplog.records if "wake-ups are late" in record.getMessage()]
+    assert len(late) == 1
+
+
+def test_a_server_that_is_away_is_asked_ever_less_often(sync, monkeypatch):
+    """A hundred waiters that dial twenty times a second each would be the next trouble of a server in trouble."""
+    proxy = sync.proxy()
+    client = sync.connect(proxy.url)
+    first = sync.connect().lock("x", ttl=TTL_S).acquire()
+    waiting = sync.start(lambda: client.lock("x", ttl=TTL_S).acquire())
+    eventually(lambda: blocked(sync.server) == 1)
+    dials, dial = [], client._client.engine.dialler.dial
+
+    def counted(*args):
+        if threading.current_thread().name == "redis-test":
+            dials.append(time.monotonic())
+        return dial(*args)
+
+    monkeypatch.setattr(client._client.engine.dialler, "dial", counted)
+    proxy.refuse()
+    proxy.cut()
+    time.sleep(3)
+    proxy.accept()
+
+    first.release()
+    waiting.result().release()
+    assert 3 <= len(dials) <= 12
