@@ -255,7 +255,7 @@ def test_waiting_for_a_loss_again_and_again_leaves_nothing(client):
         for _ in range(50):
             assert not lease.lost.wait(0)
 
-        assert lease._bells == []
+        assert lease._bells == ()
 
 
 def test_a_loss_that_the_work_has_told_is_told_once(client):
