@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.engines.sqlite import place, rows
+from holdfast.engines.sqlite import layout, place
 from holdfast.errors import LeaseLost, NotAcquired, Unavailable
 from holdfast.testing import eventually
 
@@ -172,7 +172,7 @@ def test_a_full_disk_changes_nothing_and_is_told(connect):
     """SQLite's own limit makes it say that the disk is full; a half-made grant must not remain."""
     client = connect()
     lease = client.lock("x", ttl=30).acquire()
-    link = database_of(client)._connection
+    link = database_of(client)._link.connection
     pages = link.execute("PRAGMA page_count").fetchone()[0]
     link.execute(f"PRAGMA max_page_count = {pages}")
 
@@ -251,7 +251,7 @@ def test_a_layout_of_another_version_is_refused_and_untouched(connect, path):
     """An old library that writes into a new file would break it for everyone."""
     with connect() as client:
         client.lock("x").acquire().release()
-    rewrite(path, "UPDATE meta SET value = ? WHERE key = 'layout'", rows.LAYOUT + 1)
+    rewrite(path, "UPDATE meta SET value = ? WHERE key = 'layout'", layout.LAYOUT + 1)
     before = path.read_bytes()
 
     with pytest.raises(Unavailable) as caught:
@@ -307,7 +307,7 @@ def test_a_release_that_the_engine_cannot_hear_is_finished_later(connect):
     client = connect(observer=lambda event: events.append(event.kind))
     lease = client.lock("x", ttl=30).acquire()
     database = database_of(client)
-    real, database._inside = database._inside, lambda work: (_ for _ in ()).throw(Unavailable("sqlite", "full"))
+    real, database._inside = database._inside, lambda *_: (_ for _ in ()).throw(Unavailable("sqlite", "full"))
 
     began = time.monotonic()
     lease.release()

@@ -20,12 +20,14 @@ from holdfast.errors import Unavailable
 from holdfast.observer import log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 _MODE = 0o600
 STALL_S = 5.0
 _SLOW_S = 1.0
 _TRIES = 40
+_TRY = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 # struct flock: the fields and their order differ between the kernels.
 _LINUX = "hhqqi4x"
@@ -38,22 +40,22 @@ class LockFile:
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self.descriptor = descriptor
-        # It knows its owner, so that whoever was interrupted between two lines can find out whether he has it.
-        self.mutex = threading.RLock()
-        self.mine: set[int] = set()
         self.inode = os.fstat(descriptor).st_ino
-        self._turn: _Turn | None = None
+        self.begin()
 
-    def forked(self) -> None:
-        """In a child: the locks stayed with the parent, and the mutex may be held by a thread that is not here."""
+    def begin(self) -> None:
+        """Without a lock. Also in a child: they stayed with the parent, and so did the thread that has the mutex."""
+        # It knows its owner, so that whoever was interrupted between two lines can find out whether he has it:
+        # `mine_now` tells whether this very thread does, as threading.Condition asks it.
         self.mutex = threading.RLock()
-        self.mine = set()
-        self._turn = None
+        self.mine_now: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
+        self.mine: set[int] = set()
+        self._turn: _Turn | None = None
 
     def lock(self, byte: int) -> bool:
         """Lock one byte for this process, without waiting."""
         try:
-            fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+            fcntl.lockf(self.descriptor, _TRY, 1, byte)
         except (BlockingIOError, PermissionError):
             return False
         self.mine.add(byte)
@@ -76,10 +78,6 @@ class LockFile:
             answer = struct.unpack(_LINUX, fcntl.fcntl(self.descriptor, fcntl.F_GETLK, ask))
             kind, pid = answer[0], answer[4]
         return None if kind == fcntl.F_UNLCK else max(0, pid)
-
-    def mine_now(self) -> bool:
-        """Whether this very thread has the mutex."""
-        return bool(self.mutex._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks
 
     def take_mutex(self, until_s: float) -> None:
         """The mutex, but not for ever: whoever has it may be waiting for a process that does not move."""
@@ -197,7 +195,7 @@ def _forget_locks() -> None:
     global _files_lock  # noqa: PLW0603
     _files_lock = threading.Lock()
     for file in _files.values():
-        file.forked()
+        file.begin()
 
 
 os.register_at_fork(after_in_child=_forget_locks)
