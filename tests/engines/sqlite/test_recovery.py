@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.engines.sqlite import layout, place
+from holdfast.engines.sqlite import place
 from holdfast.errors import LeaseLost, NotAcquired, Unavailable
 from holdfast.testing import eventually
 
@@ -20,14 +20,6 @@ from holdfast.testing import eventually
 def parts(path):
     """The database with its log."""
     return [file for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")) if file.exists()]
-
-
-def rewrite(path, statement, *values):
-    """Change a file that nobody uses."""
-    connection = sqlite3.connect(path)
-    with connection:
-        connection.execute(statement, values)
-    connection.close()
 
 
 def test_fences_grow_after_the_last_commits_were_lost(child, connect, path, tmp_path):
@@ -245,21 +237,6 @@ def test_a_directory_that_may_not_be_written_is_told_as_read_only(start, closed_
     assert '"error": "Unavailable"' in line
     assert '"reason": "read-only"' in line
     assert str(path) in line
-
-
-def test_a_layout_of_another_version_is_refused_and_untouched(connect, path):
-    """An old library that writes into a new file would break it for everyone."""
-    with connect() as client:
-        client.lock("x").acquire().release()
-    rewrite(path, "UPDATE meta SET value = ? WHERE key = 'layout'", layout.LAYOUT + 1)
-    before = path.read_bytes()
-
-    with pytest.raises(Unavailable) as caught:
-        connect().lock("x").acquire()
-
-    assert caught.value.reason == "other layout"
-    assert "upgrade" in caught.value.detail
-    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
