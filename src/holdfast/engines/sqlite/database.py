@@ -107,6 +107,7 @@ class Database:
             self._link.connection.rollback()
         self.gate.leave()
         self.gate.mutex.release()
+        self.gate.step_aside()
 
     def _refuse_stranger(self) -> NoReturn:
         """Whoever connects from now on gets the file that is there; whoever held a lease here has lost it."""

@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 _MODE = 0o600
 STALL_S = 5.0
 _SLOW_S = 1.0
-_TRIES = 40
+_SAY_S = 0.005
+_TRIES = 20
+_NAP_S = 0.00005
+_ASIDE_S = 0.0001
+_LOOK_EVERY = 4
+_SOMEBODY, _NOBODY = b"1", b"0"
 _TRY = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 # struct flock: the fields and their order differ between the kernels.
@@ -51,6 +56,7 @@ class LockFile:
         self.mine_now: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
         self.mine: set[int] = set()
         self._turn: _Turn | None = None
+        self._passes = 0
 
     def lock(self, byte: int) -> bool:
         """Lock one byte for this process, without waiting."""
@@ -97,7 +103,11 @@ class LockFile:
         for attempt in range(_TRIES):
             if self.lock(0):
                 return
-            time.sleep(0 if attempt < _TRIES // 2 else 0.0001)
+            self._say_that_somebody_waits()
+            if attempt < _TRIES // 2:
+                _let_others_run()
+            else:
+                time.sleep(_NAP_S)
         if time.monotonic() < until_s and self._enter_in_turn(until_s):
             self.mine.add(0)
             return
@@ -107,17 +117,36 @@ class LockFile:
         """Unlock byte 0; may be said twice."""
         self.unlock(0)
 
+    def step_aside(self) -> None:
+        """After leaving: a moment for whoever waits, now and then.
+
+        The kernel wakes the first in its queue, but does not keep the lock for it: a process that runs would be back
+        before one that has to be woken is there, and on a busy machine that would go on and on.
+        """
+        self._passes += 1
+        if self._passes % _LOOK_EVERY == 0 and os.pread(self.descriptor, 1, 0) == _SOMEBODY:
+            os.pwrite(self.descriptor, _NOBODY, 0)
+            time.sleep(_ASIDE_S)
+
+    def _say_that_somebody_waits(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk; it is only a hint
+            os.pwrite(self.descriptor, _SOMEBODY, 0)
+
     def _enter_in_turn(self, until_s: float) -> bool:
+        told = False
+        began_s = time.monotonic()
         try:
             turn = self._turn
             if turn is None or not turn.resume():
                 turn = self._turn = _Turn(self)
                 turn.begin()
-            if turn.come.wait(min(_SLOW_S, until_s - time.monotonic())):
-                return turn.take()
-            log.warning("waiting for the gate %s, held by process %s", self.path, self.holder(0))
-            if turn.come.wait(max(0.0, until_s - time.monotonic())):
-                return turn.take()
+            while (left_s := until_s - time.monotonic()) > 0:
+                if turn.come.wait(min(_SAY_S, left_s)):
+                    return turn.take()
+                self._say_that_somebody_waits()
+                if not told and time.monotonic() - began_s >= _SLOW_S:
+                    told = True
+                    log.warning("waiting for the gate %s, held by process %s", self.path, self.holder(0))
         except BaseException:
             # Interrupted anywhere in here: nobody may stay in the queue on behalf of nobody.
             if self._turn is not None:
@@ -172,6 +201,13 @@ class _Turn:
             if self._state == "abandoned":
                 self._state = "wanted"
             return self._state == "wanted"
+
+
+def _let_others_run() -> None:
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()
+    else:
+        time.sleep(0)
 
 
 _files: dict[tuple[int, int], LockFile] = {}

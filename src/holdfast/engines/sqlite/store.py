@@ -13,7 +13,7 @@ import weakref
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
-from holdfast.commands import Acquire, Busy, Mark, Undo
+from holdfast.commands import Acquire, Break, Busy, Mark, Release, Show, Undo
 from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.sqlite import rows
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 200
 _FORGET_EVERY = 64
+_PIDS_MAX = 10_000
 _MARK_EVERY_US = 1_000_000
 
 _PROMISE = Promise(
@@ -70,12 +71,13 @@ _here: weakref.WeakValueDictionary[tuple[str, int], SqliteStore] = weakref.WeakV
 class _Seen(NamedTuple):
     """Another client, as this transaction sees it."""
 
-    pid: int
+    client: str
     marked_us: int
     gone: bool
 
 
-_NOBODY_ELSE: dict[str, _Seen] = {}
+# After these the right may go to the next one, whoever held it until now; and whoever looks wants to know who lives.
+_PASSING_ON = (Release, Undo, Break, Show)
 
 
 class SqliteStore:
@@ -97,6 +99,7 @@ class SqliteStore:
         self._closed = False
         self._held: set[str] = set()
         self._ahead: dict[str, set[int]] = {}
+        self._pids: dict[str, int] = {}  # of other sessions, each of which has one for good
         self._ear: Ear | None = None
         self._ear_lock = threading.Lock()
         self._deaf = False
@@ -128,11 +131,11 @@ class SqliteStore:
         name = command.name
         try:
             row = rows.load(link, name)
+            moment = self._moment(link, command, row.record, now_us)
         except (ValueError, TypeError) as error:
             return _unreadable(name, error)
-        seen = self._seen(link, row.record)
         try:
-            after, answer, wake = RULES[type(command)](row.record, command, self._moment(row.record, seen, now_us))
+            after, answer, wake = RULES[type(command)](row.record, command, moment)
         except Damaged as error:
             return _unreadable(name, error)
         if after is not row.record:
@@ -146,38 +149,43 @@ class SqliteStore:
         if type(answer) is Busy or type(command) is Mark:
             self._mark(link, now_us)
         if type(command) is Acquire and type(answer) is Busy and command.wait:
-            self._ahead[command.token] = {client.pid for client in seen.values()} - {0, os.getpid()}
+            self._ahead[command.token] = self._pids_of(link, after)
         elif self._ahead and isinstance(command, Acquire | Undo):
             self._ahead.pop(command.token, None)
         return answer
 
-    def _seen(self, link: sqlite3.Cursor, record: Record) -> dict[str, _Seen]:
-        """The other clients that this record speaks of: whoever holds, and whoever waits."""
-        holder, clients = record.holder, record.waiters.clients
-        if not clients and (holder is None or holder.client == self._me):
-            return _NOBODY_ELSE
-        others = {*clients} if holder is None else {*clients, holder.client}
-        others.discard(self._me)
-        return {client: self._look_at(link, int(client)) for client in others}
+    def _moment(self, link: sqlite3.Cursor, command: Command, record: Record, now_us: int) -> Moment:
+        """Who has died or fallen silent, as far as this step needs it: whoever holds, and all whose turn may come."""
+        holder, clients, me = record.holder, record.waiters.clients, self._me
+        if not clients and (holder is None or holder.client == me):
+            return Moment(now_us, SYSTEM.wall_us(), me)
+        others = set() if holder is None or holder.client == me else {holder.client}
+        seen = [self._look_at(link, client) for client in others]
+        stays = holder is not None and holder.expires_us > now_us and not any(state.gone for state in seen)
+        if not stays or type(command) in _PASSING_ON:
+            seen += [self._look_at(link, client) for client in clients.keys() - others - {me}]
+        gone = frozenset(state.client for state in seen if state.gone)
+        silent = frozenset(state.client for state in seen if state.marked_us < now_us - MARK_MS * 1000)
+        return Moment(now_us, SYSTEM.wall_us(), me, gone, silent)
 
-    def _look_at(self, link: sqlite3.Cursor, session: int) -> _Seen:
+    def _look_at(self, link: sqlite3.Cursor, client: str) -> _Seen:
         """Proven dead: its byte is free, in the same live file that it locked when it began."""
-        row = link.execute("SELECT live, pid, marked_us FROM session WHERE id = ?", (session,)).fetchone()
+        row = link.execute("SELECT live, marked_us FROM session WHERE id = ?", (int(client),)).fetchone()
         live = self.database.live
-        locked = live.holder(session) is not None
+        locked = live.holder(int(client)) is not None
         if row is None:
-            return _Seen(0, NEVER_NS, gone=not locked)
-        return _Seen(row[1], row[2], gone=not locked and row[0] == live.inode)
+            return _Seen(client, NEVER_NS, gone=not locked)
+        return _Seen(client, row[1], gone=not locked and row[0] == live.inode)
 
-    def _moment(self, record: Record, seen: dict[str, _Seen], now_us: int) -> Moment:
-        if not seen:
-            return Moment(now_us, SYSTEM.wall_us(), self._me)
-        gone = frozenset(client for client, state in seen.items() if state.gone)
-        silent: frozenset[str] = frozenset()
-        if record.waiters.clients or (record.holder is not None and record.holder.offered):
-            since_us = now_us - MARK_MS * 1000
-            silent = frozenset(client for client, state in seen.items() if state.marked_us < since_us)
-        return Moment(now_us, SYSTEM.wall_us(), self._me, gone, silent)
+    def _pids_of(self, link: sqlite3.Cursor, record: Record) -> set[int]:
+        """Whose end a waiter should be woken by: whoever holds, and everybody who may before its turn comes."""
+        clients = {*record.waiters.clients, record.holder.client if record.holder else self._me}
+        if len(self._pids) > _PIDS_MAX:
+            self._pids.clear()
+        for client in clients - self._pids.keys():
+            row = link.execute("SELECT pid FROM session WHERE id = ?", (int(client),)).fetchone()
+            self._pids[client] = 0 if row is None else row[0]
+        return {self._pids[client] for client in clients} - {0, os.getpid()}
 
     def _mark(self, link: sqlite3.Cursor, now_us: int) -> None:
         if now_us - self._marked_us >= _MARK_EVERY_US:
@@ -260,6 +268,7 @@ class SqliteStore:
         self._marked_us = 0
         self._held = set()
         self._ahead = {}
+        self._pids = {}
         self._session_lock = threading.Lock()
         self._ear_lock = threading.Lock()
         if self._ear is not None:
