@@ -37,7 +37,7 @@ def add_expired(client, many):
             rows.store(
                 link,
                 f"expired {number}",
-                rows.Row(Record(), None),
+                rows.Row(Record(), ""),
                 Record(7, holder, touched_us=past_us),
                 1_000_000,
             )

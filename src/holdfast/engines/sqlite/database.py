@@ -59,7 +59,12 @@ class Database:
         _alive.add(self)
 
     def transact(self, work: Callable[..., T], until_ns: int | None = None, *details: object) -> T:
-        """Run `work` in one transaction behind the gate: with the cursor, and with these details.
+        """Run `work` in one transaction behind the gate: with the cursor, and with these details."""
+        result: T = self.behind_gate(in_transaction, until_ns, work, *details)
+        return result
+
+    def behind_gate(self, work: Callable[..., T], until_ns: int | None, *details: object) -> T:
+        """Run `work` behind the gate; where its transactions begin and end is its own affair.
 
         An exception, even one that a signal handler raises between two lines, leaves neither a transaction nor the
         gate nor its mutex behind: `_calm` may be said twice, and is.
@@ -93,12 +98,7 @@ class Database:
             link = self._open()
         elif self._identity() != self._file:
             self._refuse_stranger()
-        link.execute("BEGIN IMMEDIATE")
-        result = work(link, *details)
-        pauses.point("sqlite.before-commit")
-        link.execute("COMMIT")
-        pauses.point("sqlite.after-commit")
-        return result
+        return work(link, *details)
 
     def _calm(self) -> None:
         if not self.gate.mine_now():
@@ -176,6 +176,16 @@ class Database:
             link.connection.close()
         finally:
             self.gate.leave()
+
+
+def in_transaction(link: sqlite3.Cursor, work: Callable[..., T], *details: object) -> T:
+    """All of it or nothing."""
+    link.execute("BEGIN IMMEDIATE")
+    result = work(link, *details)
+    pauses.point("sqlite.before-commit")
+    link.execute("COMMIT")
+    pauses.point("sqlite.after-commit")
+    return result
 
 
 def _bound_s(until_ns: int | None) -> float:

@@ -23,10 +23,16 @@ _FORGET_AT_ONCE = 200
 
 
 class Row(NamedTuple):
-    """A record as it was loaded, and the number of its row; `None` if there is none."""
+    """A record and the text it is stored as; empty if there is no row."""
 
     record: Record
-    number: int | None
+    body: str
+
+    def quiet(self, client: str) -> bool:
+        """Nobody else has anything to do with it: no waiter, no tomb, no offer, no other holder."""
+        record, holder = self.record, self.record.holder
+        mine = holder is None or (holder.client == client and not holder.offered)
+        return mine and not record.waiters.clients and not record.tombs.ends_us
 
 
 def packed(record: Record, memory_us: int) -> str:
@@ -59,11 +65,11 @@ def unpacked(link: sqlite3.Cursor, name: str, body: str) -> tuple[Record, int]:
 
 def load(link: sqlite3.Cursor, name: str) -> Row:
     """The record of a name; an empty one if nothing is known."""
-    found = link.execute("SELECT id, body FROM record WHERE name = ?", (name,)).fetchone()
-    return Row(Record(), None) if found is None else Row(unpacked(link, name, found[1])[0], found[0])
+    found = link.execute("SELECT body FROM record WHERE name = ?", (name,)).fetchone()
+    return Row(Record(), "") if found is None else Row(unpacked(link, name, found[0])[0], found[0])
 
 
-def store(link: sqlite3.Cursor, name: str, row: Row, after: Record, memory_us: int) -> None:
+def store(link: sqlite3.Cursor, name: str, row: Row, after: Record, memory_us: int) -> Row:
     """Write what the rule changed. When to look for a name to forget is set once, and moved when it is looked at."""
     before = row.record
     if after.waiters is not before.waiters:
@@ -71,10 +77,18 @@ def store(link: sqlite3.Cursor, name: str, row: Row, after: Record, memory_us: i
     if after.tombs is not before.tombs:
         _store_tombs(link, name, after.tombs)
     body = packed(after, memory_us)
-    if row.number is not None:
-        link.execute("UPDATE record SET body = ? WHERE id = ?", (body, row.number))
+    if row.body:
+        link.execute("UPDATE record SET body = ? WHERE name = ?", (body, name))
     else:
         link.execute(_INSERT, (name, forget_at_us(after, memory_us), body))
+    return Row(after, body)
+
+
+def exchange(link: sqlite3.Cursor, name: str, row: Row, after: Record, memory_us: int) -> Row | None:
+    """Write a quiet record if it is still stored as it was; one statement, which is its own transaction."""
+    body = packed(after, memory_us)
+    link.execute("UPDATE record SET body = ? WHERE name = ? AND body = ?", (body, name, row.body))
+    return Row(after, body) if link.rowcount else None
 
 
 def keep_fences_only(link: sqlite3.Cursor, now_us: int, memory_us: int) -> None:

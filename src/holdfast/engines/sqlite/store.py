@@ -12,23 +12,26 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast import pauses
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
-from holdfast.commands import Acquire, Break, Busy, Mark, Release, Show, Undo
+from holdfast.commands import Acquire, Break, Busy, Granted, Mark, Release, Released, Renewed, Show, Undo
 from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.sqlite import rows
+from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.ear import Ear, ring_session
 from holdfast.engines.sqlite.line import Damaged
 from holdfast.errors import Closed, Unavailable
 from holdfast.observer import log
 from holdfast.rules import RULES, Moment
+from holdfast.rules.record import NO_TOMBS, NOBODY
 from holdfast.rules.trust import MARK_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.clock import Clock
-    from holdfast.commands import Command
+    from holdfast.commands import Answer, Command
     from holdfast.engines import Reply
     from holdfast.engines.sqlite.database import Database
     from holdfast.rules.record import Holder, Record
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 200
 _FORGET_EVERY = 64
 _PIDS_MAX = 10_000
+_KNOWN_MAX = 1_000
 _MARK_EVERY_US = 1_000_000
 
 _PROMISE = Promise(
@@ -80,6 +84,10 @@ class _Seen(NamedTuple):
 _PASSING_ON = (Release, Undo, Break, Show)
 
 
+# Answers that nobody else has to hear of.
+_PLAIN = (Granted, Renewed, Released)
+
+
 class SqliteStore:
     """A session on the file."""
 
@@ -99,6 +107,7 @@ class SqliteStore:
         self._closed = False
         self._held: set[str] = set()
         self._ahead: dict[str, set[int]] = {}
+        self._known: dict[str, rows.Row] = {}
         self._pids: dict[str, int] = {}  # of other sessions, each of which has one for good
         self._ear: Ear | None = None
         self._ear_lock = threading.Lock()
@@ -110,7 +119,7 @@ class SqliteStore:
         if len(commands) > _AT_ONCE:
             parts = (commands[start : start + _AT_ONCE] for start in range(0, len(commands), _AT_ONCE))
             return [answer for part in parts for answer in self.answer_all(part, until_ns)]
-        answers, rung = self.database.transact(self._answer, until_ns, commands)
+        answers, rung = self.database.behind_gate(self._answer, until_ns, commands)
         for holder in rung:
             self._ring(holder)
         return answers
@@ -118,6 +127,34 @@ class SqliteStore:
     def _answer(self, link: sqlite3.Cursor, commands: Sequence[Command]) -> tuple[list[Reply], list[Holder]]:
         if self._closed:
             raise Closed  # asked before the end, and only now at its turn: nobody would keep what it got
+        if len(commands) == 1:
+            answer = self._answer_known(link, commands[0])
+            if answer is not None:
+                return [answer], []
+        return in_transaction(link, self._answer_each, commands)
+
+    def _answer_known(self, link: sqlite3.Cursor, command: Command) -> Answer | None:
+        """The answer about a quiet name, if it is still as this client left it; `None` if that has to be looked up.
+
+        The rule decides on what is remembered, and its step is stored only in place of just that.
+        """
+        row = self._known.get(command.name)
+        if row is None or self._count % _FORGET_EVERY == 0:
+            return None
+        moment = Moment(SYSTEM.now_ns() // NS_PER_US, SYSTEM.wall_us(), self._me)
+        after, answer, _ = RULES[type(command)](row.record, command, moment)
+        if type(answer) not in _PLAIN or after.waiters is not NOBODY or after.tombs is not NO_TOMBS:
+            return None
+        pauses.point("sqlite.before-commit")
+        now = rows.exchange(link, command.name, row, after, self._memory_us)
+        if now is None:
+            return None
+        pauses.point("sqlite.after-commit")
+        self._remember(command.name, now)
+        self._count += 1
+        return answer
+
+    def _answer_each(self, link: sqlite3.Cursor, commands: Sequence[Command]) -> tuple[list[Reply], list[Holder]]:
         rung: list[Holder] = []
         now_us = SYSTEM.now_ns() // NS_PER_US
         answers = [self._answer_one(link, command, now_us, rung) for command in commands]
@@ -139,11 +176,8 @@ class SqliteStore:
         except Damaged as error:
             return _unreadable(name, error)
         if after is not row.record:
-            rows.store(link, name, row, after, self._memory_us)
-        if after.holder is not None and after.holder.client == self._me:
-            self._held.add(name)
-        else:
-            self._held.discard(name)
+            row = rows.store(link, name, row, after, self._memory_us)
+        self._remember(name, row)
         if wake is not None:
             rung.append(wake)
         if type(answer) is Busy or type(command) is Mark:
@@ -153,6 +187,20 @@ class SqliteStore:
         elif self._ahead and isinstance(command, Acquire | Undo):
             self._ahead.pop(command.token, None)
         return answer
+
+    def _remember(self, name: str, row: rows.Row) -> None:
+        """What is held here, and what nobody else has anything to do with."""
+        holder = row.record.holder
+        if holder is not None and holder.client == self._me:
+            self._held.add(name)
+        else:
+            self._held.discard(name)
+        if row.body and row.quiet(self._me):
+            self._known[name] = row
+        else:
+            self._known.pop(name, None)
+        if len(self._known) > _KNOWN_MAX:
+            self._known.clear()
 
     def _moment(self, link: sqlite3.Cursor, command: Command, record: Record, now_us: int) -> Moment:
         """Who has died or fallen silent, as far as this step needs it: whoever holds, and all whose turn may come."""
@@ -268,6 +316,7 @@ class SqliteStore:
         self._marked_us = 0
         self._held = set()
         self._ahead = {}
+        self._known = {}
         self._pids = {}
         self._session_lock = threading.Lock()
         self._ear_lock = threading.Lock()
