@@ -78,10 +78,11 @@ def test_a_token_that_was_undone_elsewhere_is_refused(stores):
 
 
 def test_a_name_that_was_forgotten_and_made_anew_is_looked_up(stores):
-    """The row that is remembered may not be there any more."""
-    mine, _ = stores
+    """The row that is remembered may not be there any more; a lease that is only remembered would exclude nobody."""
+    mine, other = stores
     fence = hold(mine)
     say(mine, Release("x", "mine"))
     mine.database.transact(lambda link: link.execute("DELETE FROM record"))
 
     assert say(mine, ask("again")).fence > fence
+    assert isinstance(say(other, ask("thief")), Busy)
