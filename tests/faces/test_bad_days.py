@@ -148,7 +148,7 @@ def test_one_record_that_cannot_be_read_costs_one_lease(tmp_path):
     """A batch is many commands, and each has its own answer."""
     with holdfast.connect(f"sqlite://{tmp_path}/x.db") as client:
         leases = [client.lock(f"n{number}", ttl=1).acquire() for number in range(4)]
-        junk = "UPDATE lease SET body = 'junk' WHERE name = 'n2'"
+        junk = "UPDATE record SET body = 'junk' WHERE name = 'n2'"
         client._client.engine.store.database.transact(lambda link: link.execute(junk))
         time.sleep(1.5)
 

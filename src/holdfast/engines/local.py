@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.engines.forms import Ears, ThreadForm
+from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.commands import Command
+    from holdfast.commands import Answer, Command
     from holdfast.engines import Form, Promise, Reply
 
 
@@ -69,6 +70,12 @@ class LocalBlocking(ThreadForm):
 
     async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
         return self.store.answer_all(commands, until_ns)
+
+    async def answer(self, command: Command, until_ns: int | None) -> Answer:
+        reply = self.store.answer_all((command,), until_ns)[0]
+        if isinstance(reply, Unavailable):
+            raise reply
+        return reply
 
     async def close(self) -> None:
         self.store.close()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Answer, Command
     from holdfast.config import Settings
     from holdfast.engines import Reply
-    from holdfast.rules.lease import Holder
+    from holdfast.rules.record import Holder
 
 _PROMISE = Promise(
     engine="memory",
@@ -133,9 +133,11 @@ class MemoryStore:
 
     def _moment(self, record: Record, now_us: int) -> Moment:
         marks = self.domain.marks
-        clients = {waiter.client for waiter in record.waiters}
+        clients = record.waiters.clients
         if record.holder is not None and record.holder.offered:
-            clients.add(record.holder.client)
+            clients = {**clients, record.holder.client: 1}
+        if not clients:
+            return Moment(now_us, self.clock.wall_us(), self.client)
         silent = frozenset(client for client in clients if marks.get(client, 0) <= now_us and client != self.client)
         return Moment(now_us, self.clock.wall_us(), self.client, silent=silent)
 

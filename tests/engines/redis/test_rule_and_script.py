@@ -80,6 +80,10 @@ WITNESSES = {
         ask(0, "a1", 200), ask(0, "b2", 200), ask(4_999_999, "a1"), ask(1, "a1", 1000),
         ask(199_999, "b1", 1000, wait=False), ask(1_000_000, "a1", 200),
     ],
+    "the last mark falls and the next one stands alone": [
+        ask(0, "a1", 200), ask(0, "b1"), tell(5_000_000, "b", Renew(NAME, "b2", 800)),
+        ask(1_000_000, "b2", 1000, wait=False),
+    ],
     "a lapsed lease is renewed": [ask(0, "a1", 200), tell(200_000, "a", Renew(NAME, "a1", 200))],
     "a waiter loses patience": [ask(0, "a1"), ask(0, "b1"), ask(0, "b1", wait=False)],
     "a released token comes again": [
@@ -202,7 +206,7 @@ MUTATIONS = [
     Mutation("the record is kept too short", "if holder and expires > ends then ends = expires end", ""),
     Mutation("the queue stays for ever", "and kept < now + keep_ms * 1000 then", "and false then"),
     Mutation("a new queue stays for ever", "if anew then kept = 0 end", ""),
-    Mutation("a new mark stays for ever", "me) == 1 then kept = 0 end", "me) == 1 then marked = true end"),
+    Mutation("a new mark stays for ever", "if added > 0 then kept = 0 end", ""),
     Mutation("the queue of a lost record is taken over", "if unknown and redis.call('ZCARD', queue) > 0 then",
              "if false then"),
     Mutation("places count who has left", "return place and place - #left", "return place"),

@@ -15,6 +15,7 @@ import threading
 import time
 
 import holdfast
+from holdfast import pauses
 from holdfast.errors import Fenced, HoldfastError, LeaseLost
 from holdfast.testing import GuardedFile, Recorder, read_line, ready, tell
 
@@ -199,8 +200,12 @@ def _count_once(client, file, recorder, name):
         recorder.record("released", name, **facts)
 
 
-def hurry(url, name, seconds):
-    """Acquire and release one's own name as fast as possible; tell how often, and the longest time it took."""
+def hurry(url, name, seconds, inside_ms):
+    """Acquire and release one's own name as fast as possible; tell how often, and the longest time it took.
+
+    Each transaction sleeps inside the gate for a while: so the gate decides who gets on, and not who gets a processor.
+    """
+    pauses.arm("sqlite.before-commit", lambda: time.sleep(inside_ms / 1000))
     client = holdfast.connect(url)
     lock = client.lock(name)
     lock.acquire().release()
