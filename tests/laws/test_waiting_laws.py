@@ -14,6 +14,8 @@ from holdfast.commands import Acquire, Busy, Granted, Mark, Release, Show
 from holdfast.testing import eventually
 
 LONG = 30_000
+# What a busy machine may add to a promised bound.
+MARGIN_S = 1.5
 
 
 def ask(token, *, wait=True, ttl_ms=LONG):
@@ -123,7 +125,7 @@ def test_an_offer_that_nobody_confirms_passes_on(face):
 
     waiting.result().release()
 
-    assert time.monotonic() - released < 5 / 3 + 0.5
+    assert time.monotonic() - released < 5 / 3 + MARGIN_S
 
 
 def test_an_offer_lasts_no_longer_than_the_ttl_that_was_asked_for(engine):
