@@ -18,7 +18,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Self, get_args
 
-Kind = Literal["asked", "granted", "renewed", "released", "lost", "refused", "write", "died", "fault"]
+Kind = Literal[
+    "asked",
+    "queued",  # the engine has put it into the queue
+    "granted",
+    "renewed",
+    "released",
+    "lost",
+    "refused",
+    "worked",  # code that ran under the lease, from `since_ns` to `at_ns`
+    "write",
+    "observed",  # who leads, as somebody else saw it
+    "died",
+    "fault",  # something was broken on purpose; `name` is the worker that it strikes, or empty for everybody
+    "healed",  # that fault is over; it has the same `value`
+    "left",  # what was still there after a close; `value` says how much
+]
 
 LINE_BYTES = 512
 DETAIL_LIMIT = 100
@@ -144,6 +159,23 @@ class History:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Tail:
+    """Reads a history while it grows: each look gives what has come since the last one."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._seen = 0
+
+    def new(self) -> list[Event]:
+        """The events that were added since the last call, in the order in which they were written."""
+        with self.path.open("rb") as file:
+            file.seek(self._seen)
+            data = file.read()
+        whole = len(data) - len(data) % LINE_BYTES
+        self._seen += whole
+        return [_decode(line, f"{self.path}, new line") for line in data[:whole].split(b"\n")[:-1]]
 
 
 def read(path: str | os.PathLike[str]) -> list[Event]:
