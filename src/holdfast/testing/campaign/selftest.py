@@ -75,7 +75,7 @@ def _mutants(seed: int) -> tuple[Mutant, ...]:
         Mutant("child-keeps-the-lease", overlap, at("sqlite", "blocking", "counter", "fork")),
         Mutant("fails-open", overlap, at("redis", "asyncio", "counter", "restart", lasts_s=(1.0, 1.5), long=0.1)),
         Mutant("client-clock", overlap, at("sqlite", "blocking", "counter", "client clock")),
-        Mutant("ttl-not-restarted-on-resend", overlap, at("redis", "blocking", "counter", "slow re-send", ttl_s=1.0)),
+        Mutant("ttl-not-restarted-on-resend", overlap, at("redis", "blocking", "counter", "slow re-send", ttl_s=1.0, long=0.8, lasts_s=(6.0, 6.0), every_s=(9.0, 9.0))),
         Mutant("loss-not-told", told, freezing),
         Mutant("fence-apart-from-grant", fences, at("sqlite", "blocking", "counter", "freeze", long=0.0)),
         Mutant("fence-kept-on-takeover", fences, freezing),

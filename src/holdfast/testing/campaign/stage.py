@@ -181,6 +181,10 @@ class Stage:
         suited = [label for label in free if target in (label, self._states.get(label))]
         return next(iter(suited or free), None)
 
+    def holds(self, label: str) -> bool:
+        """Whether this worker has told of a grant and not yet of its end."""
+        return self._states.get(label) == HOLDER
+
     def _follow(self) -> None:
         for event in self._tail.new():
             if event.kind in _STATES and event.worker in self.workers:

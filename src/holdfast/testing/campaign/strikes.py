@@ -9,9 +9,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.commands import Acquire
-from holdfast.engines.redis.scripts import SCRIPTS
-from holdfast.testing.proxy import script
 from holdfast.testing.windows import EVERYBODY
 
 if TYPE_CHECKING:
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
     Strike = Callable[[Stage, str, Fault], Iterator[float]]
 
 _LOOK_S = 0.01
-_ACQUIRE = script(SCRIPTS[Acquire].sha)
 
 
 def _kill(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
@@ -75,23 +71,29 @@ def _half_open(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
 def _slow_resend(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
     """The worst moment for a client that counts its ttl wrongly.
 
-    An answer is lost and the server cannot be reached for a part of the ttl; then the client asks again and is
+    The answer that grants is lost and the server cannot be reached for a part of the ttl; then the client asks again and is
     answered; then nothing goes through, so that no renewal can mend what it believes.
     """
     link = stage.redis.link(label)
     with stage.faults.window("slow re-send", label):
         lost = len(link.dropped)
-        link.drop_reply(1, _ACQUIRE)
+        link.drop_answer(_granted, refuse=True)
         end = time.monotonic() + fault.lasts_s
-        while len(link.dropped) == lost and time.monotonic() < end:
-            yield _LOOK_S
-        with stage.faults.refused(label):
+        try:
+            while len(link.dropped) == lost and time.monotonic() < end:
+                yield _LOOK_S
             yield stage.round.ttl * 0.45
-        answered = link.replies
-        while link.replies == answered and time.monotonic() < end:
+        finally:
+            link.accept()
+        end = time.monotonic() + stage.round.ttl * 0.5
+        while not stage.holds(label) and time.monotonic() < end:
             yield _LOOK_S
         with stage.faults.half_open(label):
             yield stage.round.ttl
+
+
+def _granted(reply: object) -> bool:
+    return isinstance(reply, list) and reply[:1] == [b"granted"]
 
 
 def _slow_server(stage: Stage, label: str, fault: Fault) -> Iterator[float]:  # noqa: ARG001 - it strikes everybody
