@@ -115,10 +115,8 @@ class RedisPlace(Place):
         return list(self._links.values())
 
     def left(self) -> list[str]:
-        found = []
-        for key in self.server.command("KEYS", "*"):
-            if self.server.command("PTTL", key) == -1:
-                found.append(f"the key {key.decode(errors='replace')!r} without an end")
+        endless = [key for key in self.server.command("KEYS", "*") if self.server.command("PTTL", key) == -1]
+        found = [f"the key {key.decode(errors='replace')!r} without an end" for key in endless]
         channels = self.server.command("PUBSUB", "CHANNELS")
         if channels:
             found.append(f"{len(channels)} subscriptions")

@@ -51,4 +51,3 @@ def windows(events: Sequence[Event]) -> list[Window]:
             end_ns = healed.get((event.pid, event.value), over)
             found.append(Window(event.detail or "", event.name, event.earliest_ns, end_ns))
     return found
-

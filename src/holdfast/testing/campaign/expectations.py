@@ -39,9 +39,7 @@ class Expectation:
     explains: Explains
 
 
-def _late_unguarded_write(
-    round_: Round, violation: Violation, events: Sequence[Event], faults: list[Window]
-) -> bool:
+def _late_unguarded_write(round_: Round, violation: Violation, events: Sequence[Event], faults: list[Window]) -> bool:
     """The resource compares nothing, and one of the writers was struck between its grant and its write."""
     if round_.work.guarded:
         return False
@@ -52,7 +50,11 @@ def _late_unguarded_write(
     for write in writers:
         since_ns = granted.get((write.worker, write.token), write.at_ns)
         for fault in faults:
-            if fault.kind in _LATE | _FORGETTING and fault.strikes(write.worker) and fault.touches(since_ns, write.at_ns):
+            if (
+                fault.kind in _LATE | _FORGETTING
+                and fault.strikes(write.worker)
+                and fault.touches(since_ns, write.at_ns)
+            ):
                 return True
     return False
 
@@ -71,7 +73,10 @@ def _forgotten(kind: str) -> Explains:
 
 
 def _child_of_memory(
-    round_: Round, violation: Violation, events: Sequence[Event], faults: list[Window]  # noqa: ARG001
+    round_: Round,
+    violation: Violation,
+    events: Sequence[Event],  # noqa: ARG001
+    faults: list[Window],  # noqa: ARG001
 ) -> bool:
     return round_.engine == "memory" and any(event.worker.endswith(".child") for event in violation.events)
 

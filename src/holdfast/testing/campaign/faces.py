@@ -1,7 +1,7 @@
 """The two faces behind one shape, so that each workload is written once.
 
-The rule: a workload is a coroutine. On the blocking face nothing in it ever suspends, and each actor is a thread; on the
-asyncio face each actor is a task of one loop.
+The rule: a workload is a coroutine. On the blocking face nothing in it ever suspends, and each actor is a thread; on
+the asyncio face each actor is a task of one loop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Does a round keep the promises? Every checker, and every expectation, has a name.
 
-The rule: a violation is a violation, unless an expectation of `expectations` names the very limit that explains it; then
-it is counted under that name. Nothing is dropped.
+The rule: a violation is a violation, unless an expectation of `expectations` names the very limit that explains it;
+then it is counted under that name. Nothing is dropped.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Verdict:
         return {f"{promise} {one.checker}" for promise, found in self.violations.items() for one in found}
 
 
-def checkers_for(round_: Round, *, counter: int | None, appended: tuple[int, ...] | None, now_ns: int | None) -> (
-    list[tuple[str, Checker]]
-):
+def checkers_for(
+    round_: Round, *, counter: int | None, appended: tuple[int, ...] | None, now_ns: int | None
+) -> list[tuple[str, Checker]]:
     """The checkers of a round. Final values are given at its end; `now_ns` while it runs."""
     bounds = queues.Bounds(ttl_s=round_.ttl, deaths_are_seen=round_.engine == "sqlite")
     final = None if counter is None else {NAME: counter}

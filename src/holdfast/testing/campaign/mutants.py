@@ -1,7 +1,7 @@
 """Lock clients that are broken on purpose: each is the real library with one mistake that others have made.
 
-The rule: a mutant changes the library inside one worker process, and nothing else: the round, the faults and the checkers
-are those of the campaign. A campaign that does not catch a mutant has no say about the right client.
+The rule: a mutant changes the library inside its worker processes, and nothing else: the round, the faults and the
+checkers are those of the campaign. A campaign that does not catch a mutant has no say about the right client.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ def apply(name: str, folder: Path) -> None:
         MUTATIONS[name](folder)
 
 
-def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+def _wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     setattr(owner, name, make(getattr(owner, name)))
+
+
+def _put(owner: Any, name: str, wrong: Any) -> None:
+    setattr(owner, name, wrong)
 
 
 # The engine's side: rules that are wrong.
@@ -81,7 +85,7 @@ def client_clock(_folder: Path) -> None:
 def fence_kept_on_takeover(_folder: Path) -> None:
     """The fence grows with a release; whoever takes over what has lapsed gets the old one."""
     right = law.release
-    law.next_fence = lambda record, moment: record.fence or moment.wall_us
+    _put(law, "next_fence", lambda record, moment: record.fence or moment.wall_us)
 
     def release(record: Record, command: Release, moment: Moment) -> Step:
         held = record.holder is not None and record.holder.token == command.token
@@ -102,7 +106,7 @@ def hand_off_to_the_dead(_folder: Path) -> None:
 
         return settled
 
-    _replace(law, "settle", blind)
+    _wrap(law, "settle", blind)
 
 
 def barging(_folder: Path) -> None:
@@ -116,7 +120,7 @@ def barging(_folder: Path) -> None:
 
         return settled
 
-    _replace(law, "settle", unfair)
+    _wrap(law, "settle", unfair)
 
 
 # The client's side.
@@ -139,7 +143,7 @@ def unlock_by_name(_folder: Path) -> None:
                     return command._replace(token=standing.holder.token)
         return command
 
-    _replace(keeper.Keeper, "_ask_all", by_name)
+    _wrap(keeper.Keeper, "_ask_all", by_name)
 
 
 def _deaf_to_its_own_clock(_folder: Path) -> None:
@@ -149,13 +153,13 @@ def _deaf_to_its_own_clock(_folder: Path) -> None:
         if self._state is not lease.HELD:
             raise self._loss()
 
-    keeper.Keeper._tell_expired = lambda _self: None  # type: ignore[method-assign]
-    lease.LeaseBase.check = check  # type: ignore[method-assign]
-    lease.LeaseBase._is_lost = lambda self: self._state is lease.LOST  # type: ignore[method-assign]
+    _put(keeper.Keeper, "_tell_expired", lambda _self: None)
+    _put(lease.LeaseBase, "check", check)
+    _put(lease.LeaseBase, "_is_lost", lambda self: self._state is lease.LOST)
 
 
 def renew_after_loss(folder: Path) -> None:
-    """"Not yours" is taken for an answer like any other."""
+    """ "Not yours" is taken for an answer like any other."""
 
     def stubborn(ask_all: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         def asked(self: keeper.Keeper, commands: list[Command]) -> list[Any]:
@@ -168,13 +172,13 @@ def renew_after_loss(folder: Path) -> None:
         return asked
 
     _deaf_to_its_own_clock(folder)
-    _replace(keeper.Keeper, "_ask_all", stubborn)
+    _wrap(keeper.Keeper, "_ask_all", stubborn)
 
 
 def loss_not_told(_folder: Path) -> None:
     """The keeper knows, and the work is not told."""
-    lease.LeaseBase.check = lambda _self: None  # type: ignore[method-assign]
-    lease.LeaseBase._is_lost = lambda _self: False  # type: ignore[method-assign]
+    _put(lease.LeaseBase, "check", lambda _self: None)
+    _put(lease.LeaseBase, "_is_lost", lambda _self: False)
 
 
 def fence_apart_from_grant(folder: Path) -> None:
@@ -190,14 +194,16 @@ def fence_apart_from_grant(folder: Path) -> None:
 
         return took
 
-    _replace(lease.LeaseBase, "_granted", in_two_steps)
+    _wrap(lease.LeaseBase, "_granted", in_two_steps)
 
 
 def blind_retry(_folder: Path) -> None:
     """After a lost answer it asks again as somebody else."""
 
     async def send(
-        one: lease.LeaseBase, until_ns: int, give_up_ns: int  # noqa: ARG001 - as the right one has it
+        one: lease.LeaseBase,
+        until_ns: int,
+        give_up_ns: int,  # noqa: ARG001 - as the right one has it
     ) -> tuple[Acquire, Answer]:
         owner = one._client
         while True:
@@ -211,7 +217,7 @@ def blind_retry(_folder: Path) -> None:
                 owner.keeper.keep(one)
                 await owner.form.bell().wait(owner.clock.now_ns() + NS // 20)
 
-    lifecycle._send = send
+    _put(lifecycle, "_send", send)
 
 
 def ttl_not_restarted_on_resend(_folder: Path) -> None:
@@ -239,7 +245,7 @@ def ttl_not_restarted_on_resend(_folder: Path) -> None:
             break
         return await right(one, until_ns, give_up_ns)
 
-    lifecycle._send = send
+    _put(lifecycle, "_send", send)
 
 
 def fails_open(_folder: Path) -> None:
@@ -254,7 +260,7 @@ def fails_open(_folder: Path) -> None:
 
         return acquired
 
-    _replace(lifecycle, "acquire", trusting)
+    _wrap(lifecycle, "acquire", trusting)
 
 
 def no_timer_beside_the_wake_up(_folder: Path) -> None:
@@ -264,8 +270,8 @@ def no_timer_beside_the_wake_up(_folder: Path) -> None:
         for vigil in self._waiting.values():
             vigil.due_ns = now_ns + 3600 * NS
 
-    trust.patience_ms = lambda *_: 3_600_000
-    keeper.Keeper._mark = only_wait  # type: ignore[method-assign]
+    _put(trust, "patience_ms", lambda *_: 3_600_000)
+    _put(keeper.Keeper, "_mark", only_wait)
 
 
 def cancel_without_undo(_folder: Path) -> None:
@@ -276,12 +282,12 @@ def cancel_without_undo(_folder: Path) -> None:
         one._client.keeper.no_longer_waiting(one)
         one._client.keeper.let_go(one)
 
-    lifecycle.undo = forget
+    _put(lifecycle, "undo", forget)
 
 
 def child_keeps_the_lease(_folder: Path) -> None:
     """After a fork there are two who believe that it is theirs."""
-    client.Client.forked = lambda _self: None  # type: ignore[method-assign]
+    _put(client.Client, "forked", lambda _self: None)
 
 
 def close_leaves_the_keeper(_folder: Path) -> None:
@@ -291,19 +297,19 @@ def close_leaves_the_keeper(_folder: Path) -> None:
         one.state = client.CLOSED
         return ()
 
-    client.close = close  # type: ignore[assignment]
+    _put(client, "close", close)
 
 
 # The resource's side.
 
 
 def guard_compares_nothing(_folder: Path) -> None:
-    GuardedFile.write = lambda self, _fence, _token, change: self.unguarded_write(change)  # type: ignore[method-assign]
+    _put(GuardedFile, "write", lambda self, _fence, _token, change: self.unguarded_write(change))
 
 
 def guard_not_told_of_readers(_folder: Path) -> None:
     """The resource hears of a new holder only when it writes."""
-    GuardedFile.guarded_read = lambda self, _fence, _token: self.read().value  # type: ignore[method-assign]
+    _put(GuardedFile, "guarded_read", lambda self, _fence, _token: self.read().value)
 
 
 MUTATIONS: dict[str, Callable[[Path], None]] = {

@@ -45,8 +45,10 @@ WORKLOADS = {
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round. `kinds`, if given, are the only faults of its schedule; `ttl_s` and `lasts_s`, if given, take the place
-    of the workload's ttl and of the faults' own lengths. `long` is the share of sections that outlast the ttl.
+    """One round of a campaign.
+
+    `kinds`, if given, are the only faults of its schedule; `ttl_s` and `lasts_s`, if given, take the place of the
+    workload's ttl and of the faults' own lengths. `long` is the share of sections that outlast the ttl.
     """
 
     seed: int

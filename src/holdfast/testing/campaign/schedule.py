@@ -1,8 +1,8 @@
 """Which faults strike when: a schedule, drawn from the seed of a round.
 
-The rule: a pure function. It does not look at the machine, so that the same round has the same schedule everywhere; what
-a machine cannot do is counted as not run. No worker and no server is struck twice at a time, and no round loses both
-the server's data and its clock: no engine promises anything then.
+The rule: a pure function. It does not look at the machine, so that the same round has the same schedule everywhere;
+what a machine cannot do is counted as not run. No worker and no server is struck twice at a time, and no round loses
+both the server's data and its clock: no engine promises anything then.
 """
 
 from __future__ import annotations
@@ -58,13 +58,48 @@ KINDS = {
         Kind("lost reply", "a command is applied and its answer never comes", engines=_SERVER),
         Kind("cut", "the connections of a worker end", engines=_SERVER),
         Kind("half-open", "connections of a worker stand, and nothing goes through", engines=_SERVER, ttls=(0.4, 2.0)),
-        Kind("slow re-send", "an answer is lost, the worker asks again late, then is cut off", engines=_SERVER, ttls=(2.0, 2.5), aim=WAITER),
-        Kind("slow server", "every command takes longer", engines=_SERVER, server=True, seconds=(0.5, 1.5), amounts=(0.02, 0.05, 0.15)),
+        Kind(
+            "slow re-send",
+            "an answer is lost, the worker asks again late, then is cut off",
+            engines=_SERVER,
+            ttls=(2.0, 2.5),
+            aim=WAITER,
+        ),
+        Kind(
+            "slow server",
+            "every command takes longer",
+            engines=_SERVER,
+            server=True,
+            seconds=(0.5, 1.5),
+            amounts=(0.02, 0.05, 0.15),
+        ),
         Kind("frozen server", "SIGSTOP of the server", engines=_SERVER, server=True, ttls=(0.3, 1.5)),
-        Kind("restart", "SIGKILL of the server; it comes back with its data", engines=_SERVER, server=True, seconds=(0.05, 0.4)),
-        Kind("restart without data", "the same, and all data is lost", engines=_SERVER, server=True, seconds=(0.05, 0.4)),
-        Kind("server clock", "the server's calendar is set forward, then right again", engines=_SERVER, server=True, seconds=(0.5, 1.0), amounts=(3.0,), clock=True),
-        Kind("client clock", "a worker's calendar is set an hour forward or back, then right again", seconds=(0.5, 1.5), amounts=(3600.0, -3600.0), clock=True),
+        Kind(
+            "restart",
+            "SIGKILL of the server; it comes back with its data",
+            engines=_SERVER,
+            server=True,
+            seconds=(0.05, 0.4),
+        ),
+        Kind(
+            "restart without data", "the same, and all data is lost", engines=_SERVER, server=True, seconds=(0.05, 0.4)
+        ),
+        Kind(
+            "server clock",
+            "the server's calendar is set forward, then right again",
+            engines=_SERVER,
+            server=True,
+            seconds=(0.5, 1.0),
+            amounts=(3.0,),
+            clock=True,
+        ),
+        Kind(
+            "client clock",
+            "a worker's calendar is set an hour forward or back, then right again",
+            seconds=(0.5, 1.5),
+            amounts=(3600.0, -3600.0),
+            clock=True,
+        ),
     )
 }
 _NEVER_TOGETHER = ("restart without data", "server clock")
@@ -100,9 +135,7 @@ def draw(round_: Round) -> tuple[Fault, ...]:
     return tuple(faults)
 
 
-def _fault(
-    dice: random.Random, round_: Round, kind: Kind, at_s: float, busy_until: dict[str, float]
-) -> Fault | None:
+def _fault(dice: random.Random, round_: Round, kind: Kind, at_s: float, busy_until: dict[str, float]) -> Fault | None:
     """One fault, if anybody is free to be struck. Holders and waiters are looked for when it strikes."""
     ttl_s = min(round_.ttl, 2.0)
     lasts_s = dice.uniform(*kind.ttls) * ttl_s if kind.ttls[1] else dice.uniform(*kind.seconds)

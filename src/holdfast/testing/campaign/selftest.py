@@ -1,7 +1,7 @@
 """The campaign tests itself first: each broken client is caught by the checker that is named for it.
 
-The rule: a mutant is caught when a checker of its own promise accuses it, in a round of the campaign with the faults that
-bring its mistake to light. The right client is played in the same rounds, and every checker must be content with it.
+The rule: a mutant is caught when the checker of its own promise accuses it, in a round of the campaign with faults
+that bring its mistake to light. The right client is played in the same rounds, and every checker must be content.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from holdfast.testing import wallclock
 from holdfast.testing.campaign.judge import Verdict, checkers_for, judge, judge_events
 from holdfast.testing.campaign.mutants import MUTATIONS
 from holdfast.testing.campaign.rounds import Round
+from holdfast.testing.campaign.runs import play_all
 from holdfast.testing.campaign.schedule import KINDS
 from holdfast.testing.campaign.stage import Stage
 
@@ -75,7 +76,20 @@ def _mutants(seed: int) -> tuple[Mutant, ...]:
         Mutant("child-keeps-the-lease", overlap, at("sqlite", "blocking", "counter", "fork")),
         Mutant("fails-open", overlap, at("redis", "asyncio", "counter", "restart", lasts_s=(1.0, 1.5), long=0.1)),
         Mutant("client-clock", overlap, at("sqlite", "blocking", "counter", "client clock")),
-        Mutant("ttl-not-restarted-on-resend", overlap, at("redis", "blocking", "counter", "slow re-send", ttl_s=1.0, long=0.8, lasts_s=(6.0, 6.0), every_s=(9.0, 9.0))),
+        Mutant(
+            "ttl-not-restarted-on-resend",
+            overlap,
+            at(
+                "redis",
+                "blocking",
+                "counter",
+                "slow re-send",
+                ttl_s=1.0,
+                long=0.8,
+                lasts_s=(6.0, 6.0),
+                every_s=(9.0, 9.0),
+            ),
+        ),
         Mutant("loss-not-told", told, freezing),
         Mutant("fence-apart-from-grant", fences, at("sqlite", "blocking", "counter", "freeze", long=0.0)),
         Mutant("fence-kept-on-takeover", fences, freezing),
@@ -83,10 +97,16 @@ def _mutants(seed: int) -> tuple[Mutant, ...]:
         Mutant("guard-not-told-of-readers", "X5 lost_updates", freezing),
         Mutant("blind-retry", waited, at("redis", "blocking", "queue", "lost reply", ttl_s=20.0)),
         Mutant("hand-off-to-the-dead", waited, at("sqlite", "blocking", "queue", "kill", ttl_s=20.0)),
-        Mutant("no-timer-beside-the-wake-up", waited, at("sqlite", "blocking", "counter", "freeze", lasts_s=(7.0, 8.0), every_s=(9.0, 9.0))),
+        Mutant(
+            "no-timer-beside-the-wake-up",
+            waited,
+            at("sqlite", "blocking", "counter", "freeze", lasts_s=(7.0, 8.0), every_s=(9.0, 9.0)),
+        ),
         Mutant("cancel-without-undo", waited, at("redis", "asyncio", "queue", "cancellation storm", ttl_s=20.0)),
         Mutant("barging", "X8 overtakes", at("sqlite", "blocking", "queue", "fork")),
-        Mutant("close-leaves-the-keeper", "X13 leftovers", at("memory", "blocking", "queue", "client clock"), ends=True),
+        Mutant(
+            "close-leaves-the-keeper", "X13 leftovers", at("memory", "blocking", "queue", "client clock"), ends=True
+        ),
     )
 
 
@@ -128,15 +148,9 @@ def rounds_of(mutants: Sequence[Mutant]) -> list[Round]:
     return list(dict.fromkeys(replace(mutant.round, seconds=_RIGHT_S) for mutant in mutants if mutant.runs))
 
 
-def acquit_all(rounds: Sequence[Round], folder: Path) -> dict[Round, Verdict]:
+def acquit_all(rounds: Sequence[Round], folder: Path) -> list[tuple[Round, Verdict]]:
     """The right client in these rounds."""
-
-    def one(item: tuple[int, Round]) -> Verdict:
-        number, round_ = item
-        return judge(Stage(round_, folder / f"right-{number}").play())
-
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip(rounds, pool.map(one, enumerate(rounds)), strict=True))
+    return [(played.round, verdict) for played, verdict in play_all(rounds, folder, _AT_ONCE)]
 
 
 assert set(bank(0)) == set(MUTATIONS), "each mutation has its checker"

@@ -1,7 +1,7 @@
 """How each kind of fault strikes: generators that break something, wait, and heal it.
 
-The rule: what a generator yields is how many seconds it wants to wait; the stage waits for all of them together. However
-it ends, also when the stage closes it early, its `with` blocks heal what it broke.
+The rule: what a generator yields is how many seconds it wants to wait; the stage waits for all of them together.
+However it ends, also when the stage closes it early, its `with` blocks heal what it broke.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def _half_open(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
 def _slow_resend(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
     """The worst moment for a client that counts its ttl wrongly.
 
-    The answer that grants is lost and the server cannot be reached for a part of the ttl; then the client asks again and is
-    answered; then nothing goes through, so that no renewal can mend what it believes.
+    The answer that grants is lost, and the server cannot be reached for a part of the ttl. Then the client asks again
+    and is answered. Then nothing goes through, so that no renewal can mend what it believes.
     """
     link = stage.redis.link(label)
     with stage.faults.window("slow re-send", label):

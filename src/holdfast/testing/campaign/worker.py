@@ -109,9 +109,7 @@ def _inherit(actor: Actor, lease: Any) -> None:
             asked_ns = time.monotonic_ns()
             with hf.lock(NAME, ttl=actor.scene.ttl_s, timeout=0) as own:
                 until_ns = trusted_until_ns(own)
-                recorder.record(
-                    "granted", NAME, fence=own.fence, token=own.token, since_ns=asked_ns, until_ns=until_ns
-                )
+                recorder.record("granted", NAME, fence=own.fence, token=own.token, since_ns=asked_ns, until_ns=until_ns)
                 recorder.record("released", NAME, fence=own.fence, token=own.token)
             hf.close(timeout=1)
 
@@ -144,7 +142,9 @@ class Ear(threading.Thread):
         self._dice = dice
         self._numbers = itertools.count(1)
         # Opened once and before anything is counted, so that they are not taken for something left behind.
-        self._storms = {f"{actor.label}.storm": Recorder(actor.recorder.path, f"{actor.label}.storm") for actor in actors}
+        self._storms = {
+            f"{actor.label}.storm": Recorder(actor.recorder.path, f"{actor.label}.storm") for actor in actors
+        }
 
     def run(self) -> None:
         while not self._scene.over:
