@@ -103,7 +103,7 @@ EXPECTATIONS = (
     Expectation(
         "memory ends at fork",
         "a forked child has a memory of its own, and so has its leases",
-        ("X1", "X3"),
+        ("X1", "X2", "X3"),
         _child_of_memory,
     ),
 )

@@ -40,7 +40,8 @@ def _page(tally: Tally, summary: dict[str, Any], drawn: list[tuple[str, str]]) -
     yield _verdict(tally, summary)
     yield ""
     minutes = max(1, round(tally.seconds / 60))
-    yield f"Repeat it with `make chaos MINUTES={minutes} SEED={tally.seed}`. The same seed gives the same schedule of faults;"
+    repeat = f"make chaos MINUTES={minutes} SEED={tally.seed}"
+    yield f"Repeat it with `{repeat}`. The same seed gives the same schedule of faults;"
     yield f"how the processes interleave is the machine's. The figures are in [{DATA}]({DATA})."
     yield ""
     yield from _table(("", ""), _facts(tally, summary))

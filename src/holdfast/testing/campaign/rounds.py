@@ -48,7 +48,8 @@ class Round:
     """One round of a campaign.
 
     `kinds`, if given, are the only faults of its schedule; `ttl_s` and `lasts_s`, if given, take the place of the
-    workload's ttl and of the faults' own lengths. `long` is the share of sections that outlast the ttl.
+    workload's ttl and of the faults' own lengths, and `aim` that of their aims. `long` is the share of sections that
+    outlast the ttl.
     """
 
     seed: int
@@ -62,6 +63,7 @@ class Round:
     every_s: tuple[float, float] = (0.25, 0.9)
     lasts_s: tuple[float, float] | None = None
     long: float = 0.06
+    aim: str = ""
 
     @property
     def name(self) -> str:

@@ -147,7 +147,7 @@ def _fault(dice: random.Random, round_: Round, kind: Kind, at_s: float, busy_unt
         if busy_until[SERVER] > at_s:
             return None
     elif free:
-        target = kind.aim or dice.choice([HOLDER, WAITER, dice.choice(free)])
+        target = round_.aim or kind.aim or dice.choice([HOLDER, WAITER, dice.choice(free)])
     else:
         return None
     # Whoever is aimed at by a role is known only then; the round looks for one that is free.

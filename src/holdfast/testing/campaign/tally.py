@@ -96,7 +96,9 @@ class Tally:
                 self.faults[MACHINE] += 1
         self.wake_ups_ms[where] += [ns / MS for ns in wake_ups_ns(events)]
         self.waits_ms[where] += _waits_ms(played)
-        for zombie in zombies(events):
+        # A child of a process has a memory of its own: what it is granted there takes nothing from its parent.
+        apart = ".child" if round_.engine == "memory" else "\n"
+        for zombie in zombies([event for event in events if not event.worker.endswith(apart)]):
             self.zombies_ms[zombie.cause].append(zombie.length_ns / MS)
             self.told_late_ms.append(zombie.checked_ns / MS)
         self._accuse(round_, verdict)
