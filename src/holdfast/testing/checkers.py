@@ -144,7 +144,14 @@ def leftovers(events: Sequence[Event]) -> list[Violation]:
     ]
 
 
-ALL: tuple[Checker, ...] = (claimed_overlaps, fences_grow, guarded_writes_never_go_down, lost_updates)
+ALL: tuple[Checker, ...] = (
+    claimed_overlaps,
+    fences_grow,
+    guarded_writes_never_go_down,
+    lost_updates,
+    observers_see_fences_grow,
+    leftovers,
+)
 
 
 def check(events: Sequence[Event], *checkers: Checker) -> list[Violation]:

@@ -14,9 +14,13 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Kind = Literal[
     "asked",
@@ -68,6 +72,19 @@ class Event:
         return self.at_ns if self.since_ns is None else self.since_ns
 
 
+class Held(Protocol):
+    """What a recorder asks of a lease, of either face."""
+
+    name: str
+    token: str
+
+    @property
+    def fence(self) -> int: ...
+    @property
+    def lost(self) -> object: ...
+    def remaining(self) -> float: ...
+
+
 class Recorder:
     """Appends the events of one worker to a history that other processes may be writing too."""
 
@@ -112,6 +129,21 @@ class Recorder:
         """Record, just before killing it, that a worker claims nothing any more, whatever the name."""
         event = Event(at_ns=time.monotonic_ns(), pid=pid, worker=worker, kind="died", name="", detail=_cut(detail))
         return self._append(event)
+
+    @contextmanager
+    def holding(self, lease: Held, *, since_ns: int | None = None) -> Iterator[None]:
+        """Record a block under this lease: `granted` at its beginning, `lost` or `released` at its end.
+
+        `since_ns` is when it was asked for. The claim lasts for as long as the lease was trusted at its grant: renewals
+        are recorded by an observer, where they matter.
+        """
+        mine: dict[str, Any] = {"fence": lease.fence, "token": lease.token}
+        until_ns = time.monotonic_ns() + int(lease.remaining() * 1e9)
+        self.record("granted", lease.name, since_ns=since_ns, until_ns=until_ns, **mine)
+        try:
+            yield
+        finally:
+            self.record("lost" if lease.lost else "released", lease.name, **mine)
 
     def close(self) -> None:
         """Close the file; a second time changes nothing."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.testing.checkers import Violation
 from holdfast.testing.claims import claims_by_name
-from holdfast.testing.windows import EVERYBODY, MACHINE, windows
+from holdfast.testing.windows import EVERYBODY, MACHINE, fault_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -105,7 +105,7 @@ def idle_while_awaited(events: Sequence[Event], bounds: Bounds, now_ns: int | No
     Time in which everybody was struck does not count, nor a waiter while it is struck itself. With `now_ns` the
     history is judged while it grows.
     """
-    faults = windows(events)
+    faults = fault_windows(events)
     end_ns = now_ns or max((event.at_ns for event in events), default=0)
     claims = claims_by_name(events)
     down = [(fault.start_ns, fault.end_ns) for fault in faults if fault.target == EVERYBODY]
@@ -127,7 +127,7 @@ def idle_while_awaited(events: Sequence[Event], bounds: Bounds, now_ns: int | No
 
 def overtakes(events: Sequence[Event]) -> list[Violation]:
     """Nobody who asked later is granted before one who was in the queue already and could have taken it (X8)."""
-    faults = windows(events)
+    faults = fault_windows(events)
     violations = []
     for name, waits in waits_by_name(events).items():
         granted = [wait for wait in waits if wait.ended is not None and wait.ended.kind == "granted"]
@@ -152,7 +152,7 @@ def wake_ups_ns(events: Sequence[Event]) -> list[int]:
 
     A waiter that was killed is in the queue for a while, and costs those behind it a moment: that is no wake-up.
     """
-    faults = [replace(f, end_ns=f.end_ns + _DEAD_IN_QUEUE_NS) if f.kind == "kill" else f for f in windows(events)]
+    faults = [replace(f, end_ns=f.end_ns + _DEAD_IN_QUEUE_NS) if f.kind == "kill" else f for f in fault_windows(events)]
     claims = claims_by_name(events)
     found = []
     for name, waits in waits_by_name(events).items():

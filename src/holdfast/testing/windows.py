@@ -35,7 +35,7 @@ class Window:
         return self.target in (EVERYBODY, worker)
 
 
-def windows(events: Sequence[Event]) -> list[Window]:
+def fault_windows(events: Sequence[Event]) -> list[Window]:
     """The faults of a history, in the order in which they struck; one that was never healed lasts for ever.
 
     A `fault` with a `since_ns` of its own is told afterwards: it is over now, or at its `until_ns`. A `died` is a fault

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.testing.checkers import Violation
-from holdfast.testing.windows import windows
+from holdfast.testing.windows import fault_windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Zombie:
     cause: str
 
 
-def zombies(events: Sequence[Event]) -> list[Zombie]:
+def zombie_times(events: Sequence[Event]) -> list[Zombie]:
     """Every lease under which code ran after its successor had been granted, and before its holder knew."""
     grants: dict[str, list[Event]] = defaultdict(list)
     worked: dict[tuple[str, int, str | None], list[Event]] = defaultdict(list)
@@ -48,7 +48,7 @@ def zombies(events: Sequence[Event]) -> list[Zombie]:
         elif event.kind in {"lost", "released"}:
             known.setdefault(key, event.at_ns)
 
-    faults = windows(events)
+    faults = fault_windows(events)
     found = []
     for named in grants.values():
         for grant, successor in _succeeded(named):
@@ -76,7 +76,7 @@ def late_losses(events: Sequence[Event], allowed_s: float = 0.25) -> list[Violat
             f"after {zombie.successor.worker} had {zombie.granted.name!r}",
             (zombie.granted, zombie.successor, zombie.last),
         )
-        for zombie in zombies(events)
+        for zombie in zombie_times(events)
         if zombie.checked_ns > allowed_s * 1e9
     ]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.testing.windows import windows
+from holdfast.testing.windows import fault_windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,21 +40,18 @@ class Expectation:
 
 
 def _late_unguarded_write(round_: Round, violation: Violation, events: Sequence[Event], faults: list[Window]) -> bool:
-    """The resource compares nothing, and one of the writers was struck between its grant and its write."""
+    """The resource compares nothing, and an older holder than the newest one concerned was struck while it held."""
     if round_.work.guarded:
         return False
-    writers = [event for event in violation.events if event.kind == "write"] or [
-        event for event in events if event.kind == "write"
-    ]
-    granted = {(event.worker, event.token): event.at_ns for event in events if event.kind == "granted"}
-    for write in writers:
-        since_ns = granted.get((write.worker, write.token), write.at_ns)
-        for fault in faults:
-            if (
-                fault.kind in _LATE | _FORGETTING
-                and fault.strikes(write.worker)
-                and fault.touches(since_ns, write.at_ns)
-            ):
+    writes = [event for event in violation.events or events if event.kind == "write" and event.fence is not None]
+    newest = max((write.fence or 0 for write in writes), default=0)
+    last_ns = max((write.at_ns for write in writes), default=0)
+    late = [fault for fault in faults if fault.kind in _LATE | _FORGETTING]
+    ended = {(event.worker, event.token): event.at_ns for event in events if event.kind in {"released", "lost"}}
+    for grant in events:
+        if grant.kind == "granted" and (grant.fence or 0) < newest:
+            until_ns = min(ended.get((grant.worker, grant.token), last_ns), last_ns)
+            if any(fault.strikes(grant.worker) and fault.touches(grant.at_ns, until_ns) for fault in late):
                 return True
     return False
 
@@ -111,7 +108,7 @@ EXPECTATIONS = (
 
 def explains(round_: Round, promise: str, violation: Violation, events: Sequence[Event]) -> str | None:
     """The name of the limit that explains this violation, if one does."""
-    faults = windows(events)
+    faults = fault_windows(events)
     for expectation in EXPECTATIONS:
         if promise in expectation.promises and expectation.explains(round_, violation, events, faults):
             return expectation.name

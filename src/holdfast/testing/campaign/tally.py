@@ -15,8 +15,8 @@ from holdfast.testing.campaign.judge import PROMISES
 from holdfast.testing.campaign.schedule import KINDS
 from holdfast.testing.claims import claims_by_name
 from holdfast.testing.queues import waits_by_name, wake_ups_ns
-from holdfast.testing.windows import MACHINE, windows
-from holdfast.testing.zombies import zombies
+from holdfast.testing.windows import MACHINE, fault_windows
+from holdfast.testing.zombies import zombie_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +98,7 @@ class Tally:
         self.waits_ms[where] += _waits_ms(played)
         # A child of a process has a memory of its own: what it is granted there takes nothing from its parent.
         apart = ".child" if round_.engine == "memory" else "\n"
-        for zombie in zombies([event for event in events if not event.worker.endswith(apart)]):
+        for zombie in zombie_times([event for event in events if not event.worker.endswith(apart)]):
             self.zombies_ms[zombie.cause].append(zombie.length_ns / MS)
             self.told_late_ms.append(zombie.checked_ns / MS)
         self._accuse(round_, verdict)
@@ -189,7 +189,7 @@ def timeline(played: Played) -> Timeline:
     ]
     faults = [
         Line(fault.target, second(fault.start_ns), second(fault.end_ns), fault.kind)
-        for fault in windows(events)
+        for fault in fault_windows(events)
         if fault.kind not in (MACHINE, "refused")
     ]
     refused = [
