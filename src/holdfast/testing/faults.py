@@ -55,6 +55,11 @@ class Faults:
         number = next(self._numbers)
         self._recorder.record("fault", target, value=number, since_ns=now_ns, until_ns=until_ns, detail=kind)
 
+    def noted(self, kind: str, target: str = EVERYBODY) -> None:
+        """Say in the history that something happens just now, which should harm nobody."""
+        now_ns = time.monotonic_ns()
+        self._recorder.record("fault", target, value=next(self._numbers), since_ns=now_ns, detail=kind)
+
     # Processes.
 
     @contextmanager

@@ -105,7 +105,7 @@ def idle_while_awaited(events: Sequence[Event], bounds: Bounds, now_ns: int | No
     Time in which everybody was struck does not count, nor a waiter while it is struck itself. With `now_ns` the
     history is judged while it grows.
     """
-    faults = fault_windows(events)
+    faults = _excuses(events)
     end_ns = now_ns or max((event.at_ns for event in events), default=0)
     claims = claims_by_name(events)
     down = [(fault.start_ns, fault.end_ns) for fault in faults if fault.target == EVERYBODY]
@@ -127,7 +127,7 @@ def idle_while_awaited(events: Sequence[Event], bounds: Bounds, now_ns: int | No
 
 def overtakes(events: Sequence[Event]) -> list[Violation]:
     """Nobody who asked later is granted before one who was in the queue already and could have taken it (X8)."""
-    faults = fault_windows(events)
+    faults = _excuses(events)
     violations = []
     for name, waits in waits_by_name(events).items():
         granted = [wait for wait in waits if wait.ended is not None and wait.ended.kind == "granted"]
@@ -152,7 +152,7 @@ def wake_ups_ns(events: Sequence[Event]) -> list[int]:
 
     A waiter that was killed is in the queue for a while, and costs those behind it a moment: that is no wake-up.
     """
-    faults = [replace(f, end_ns=f.end_ns + _DEAD_IN_QUEUE_NS) if f.kind == "kill" else f for f in fault_windows(events)]
+    faults = [replace(f, end_ns=f.end_ns + _DEAD_IN_QUEUE_NS) if f.kind == "kill" else f for f in _excuses(events)]
     claims = claims_by_name(events)
     found = []
     for name, waits in waits_by_name(events).items():
@@ -167,6 +167,10 @@ def wake_ups_ns(events: Sequence[Event]) -> list[int]:
             if not any(fault.touches(released_ns[place - 1], wait.ended.at_ns) for fault in faults):
                 found.append(wait.ended.at_ns - released_ns[place - 1])
     return found
+
+
+def _excuses(events: Sequence[Event]) -> list[Window]:
+    return [fault for fault in fault_windows(events) if not fault.harmless]
 
 
 def _struck(wait: Wait, until_ns: int, faults: list[Window]) -> bool:

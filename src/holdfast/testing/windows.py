@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MACHINE = "machine stall"
 EVERYBODY = ""
+# A right client does not even notice these: they stand in the history, and excuse nothing.
+HARMLESS = frozenset({"fork", "cancellation storm", "client clock"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,10 @@ class Window:
 
     def touches(self, since_ns: float, until_ns: float) -> bool:
         return self.start_ns <= until_ns and since_ns <= self.end_ns
+
+    @property
+    def harmless(self) -> bool:
+        return self.kind in HARMLESS
 
     def strikes(self, worker: str) -> bool:
         return self.target in (EVERYBODY, worker)

@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.testing.checkers import Violation
-from holdfast.testing.windows import fault_windows
+from holdfast.testing.windows import HARMLESS, fault_windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.testing.history import Event
+    from holdfast.testing.windows import Window
 
 UNCHECKED = "unchecked"
+# None of these alone ends a lease: the keeper renews it all the same.
+_SPARING = frozenset({*HARMLESS, "loop stall", "cut", "lost reply"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +62,9 @@ def zombie_times(events: Sequence[Event]) -> list[Zombie]:
                 continue
             # Whoever asked before it went on is to be told; whoever did not ask cannot be.
             asked = [work for work in late if work.detail != UNCHECKED and work.earliest_ns > successor.at_ns]
-            causes = [f.kind for f in faults if f.strikes(grant.worker) and f.touches(grant.at_ns, late[-1].at_ns)]
             length_ns = sum(work.at_ns - max(work.earliest_ns, successor.at_ns) for work in late)
             checked_ns = sum(work.at_ns - work.earliest_ns for work in asked)
-            cause = causes[-1] if causes else "unknown"
-            found.append(Zombie(length_ns, checked_ns, grant, successor, late[-1], cause))
+            found.append(Zombie(length_ns, checked_ns, grant, successor, late[-1], _cause(faults, grant, successor)))
     return found
 
 
@@ -79,6 +80,14 @@ def late_losses(events: Sequence[Event], allowed_s: float = 0.25) -> list[Violat
         for zombie in zombie_times(events)
         if zombie.checked_ns > allowed_s * 1e9
     ]
+
+
+def _cause(faults: list[Window], grant: Event, successor: Event) -> str:
+    """What struck the holder last before its lease was another's; of two, that which can cost a lease."""
+    near = [f for f in faults if f.strikes(grant.worker) and f.touches(grant.at_ns, successor.at_ns)]
+    if not near:
+        return "unknown"
+    return max(near, key=lambda fault: (fault.kind not in _SPARING, fault.start_ns)).kind
 
 
 def _succeeded(grants: list[Event]) -> list[tuple[Event, Event]]:

@@ -118,6 +118,10 @@ def _legend(plots: Any, axes: Any, colours: dict[str, str], hatches: dict[str, s
     plots.tight_layout()
 
 
+def _plain(value: float, _place: int) -> str:
+    return f"{value:g}"
+
+
 def _latencies(plots: Any, tally: Tally, file: Path) -> None:
     figure, (left, right) = plots.subplots(1, 2, figsize=(13, 4.6))
     for where in _WHERE:
@@ -128,6 +132,7 @@ def _latencies(plots: Any, tally: Tally, file: Path) -> None:
                 values, shares, where="post", label=f"{where} ({len(values)})", color=_COLOURS[where], linewidth=1.8
             )
     left.set_xscale("log")
+    left.xaxis.set_major_formatter(_plain)
     left.set_ylim(0, 1.02)
     left.set_xlabel("milliseconds from the release to the next one's grant")
     left.set_ylabel("share of hand-overs")
@@ -143,6 +148,7 @@ def _latencies(plots: Any, tally: Tally, file: Path) -> None:
     right.set_yticks(range(len(causes)), [f"{cause} ({len(tally.zombies_ms[cause])})" for cause in causes])
     right.set_ylim(-0.6, max(len(causes), 1) - 0.4)
     right.set_xscale("log")
+    right.xaxis.set_major_formatter(_plain)
     right.set_xlabel("milliseconds of code after the lease was another's")
     right.set_title("Zombie time, by cause")
     right.grid(axis="x", alpha=0.25)

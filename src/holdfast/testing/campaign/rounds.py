@@ -62,7 +62,7 @@ class Round:
     ttl_s: float = 0.0
     every_s: tuple[float, float] = (0.25, 0.9)
     lasts_s: tuple[float, float] | None = None
-    long: float = 0.06
+    long: float = 0.025
     aim: str = ""
 
     @property

@@ -151,6 +151,6 @@ def _fault(dice: random.Random, round_: Round, kind: Kind, at_s: float, busy_unt
     else:
         return None
     # Whoever is aimed at by a role is known only then; the round looks for one that is free.
-    if target in busy_until:
-        busy_until[target] = at_s + lasts_s
+    struck = round_.labels if round_.engine == "memory" and not kind.server else (target,)
+    busy_until.update({label: at_s + lasts_s for label in struck if label in busy_until})
     return Fault(at_s, kind.name, target, lasts_s, amount)

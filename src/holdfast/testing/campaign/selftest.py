@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.testing.history import Event
 
 LONGEST_S = 45.0
-_RIGHT_S = 4.0
+_RIGHT_S = 3.0
 _AT_ONCE = 4
 
 

@@ -13,7 +13,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import holdfast
 from holdfast.testing import wallclock
+from holdfast.testing.campaign.actors import NAME
 from holdfast.testing.campaign.schedule import HOLDER, KINDS, SERVER, WAITER, draw
 from holdfast.testing.campaign.strikes import STRIKES
 from holdfast.testing.faults import Faults
@@ -39,6 +41,7 @@ _LATE_S = 0.25
 _READY_S = 30.0
 _CALM_S = 0.8
 _END_S = 40.0
+_MARK_S = 10.0
 _STATES = {"asked": WAITER, "queued": WAITER, "granted": HOLDER, "released": "", "lost": "", "refused": "", "died": ""}
 
 
@@ -223,11 +226,21 @@ class Stage:
 
     def _look_around(self) -> None:
         if self._ends:
-            left = self.place.left()
+            left = self.place.left() + ([] if self.place.one_process else self._still_there())
             self._recorder.record("left", "", value=len(left), detail=", ".join(left) or None)
         counter = GuardedFile(self._folder / "counter.json").read().value
         self.played.counter = counter
         self.played.appended = tuple(GuardedFile(self._folder / "list.json", initial=[]).read().value)
+
+    def _still_there(self) -> list[str]:
+        """Holders and waiters, when all have ended; what the killed ones left has its ttl, and its mark, to go."""
+        end = time.monotonic() + self.round.ttl + _MARK_S
+        with holdfast.connect(self.place.url("stage")) as hf:
+            while (standing := hf.show(NAME)).owner is not None or standing.waiters:
+                if time.monotonic() > end:
+                    return [f"{standing.owner} as the holder and {len(standing.waiters)} waiters"]
+                time.sleep(_LOOK_S)
+        return []
 
     def _close(self) -> None:
         self._all.close()

@@ -44,11 +44,13 @@ def _loop_stall(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
 
 
 def _fork(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+    stage.faults.noted("fork", label)
     stage.workers[label].tell("fork")
     yield fault.lasts_s
 
 
 def _storm(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+    stage.faults.noted("cancellation storm", label)
     stage.workers[label].tell("storm")
     yield fault.lasts_s
 

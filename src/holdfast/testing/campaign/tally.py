@@ -49,7 +49,10 @@ class Timeline:
     claims: list[Line]
     faults: list[Line]
     refused: list[Line]
-    kinds: int = 0
+
+    @property
+    def to_see(self) -> int:
+        return len({fault.kind for fault in self.faults}) + 3 * min(2, len(self.refused))
 
 
 @dataclass
@@ -110,13 +113,13 @@ class Tally:
                 self.violations[promise].append(f"seed {self.seed}, round {round_.name}\n{violation}")
 
     def _draw(self, played: Played) -> None:
-        """Of each engine the round with the most kinds of faults."""
-        name = played.round.engine
-        drawn = self.timelines.get(name)
-        variety = len(played.struck)
-        if played.round.workload.startswith(("counter", "list")) and (drawn is None or variety > drawn.kinds):
-            self.timelines[name] = timeline(played)
-            self.timelines[name].kinds = variety
+        """Of each engine the guarded round with the most to see: many kinds of faults, and a refused write."""
+        if played.round.workload not in ("counter", "list") or not played.events:
+            return
+        line = timeline(played)
+        drawn = self.timelines.get(played.round.engine)
+        if drawn is None or line.to_see > drawn.to_see:
+            self.timelines[played.round.engine] = line
 
     @property
     def holds(self) -> bool:
