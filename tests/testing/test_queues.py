@@ -141,3 +141,19 @@ def test_a_wake_up_is_the_time_from_release_to_grant():
     assert wake_ups_ns(history) == [pytest.approx(0.1 * S), pytest.approx(0.1 * S)]
     assert len(wake_ups_ns([*history, *fault(4.01, 4.05, "slow server")])) == 1
     assert wake_ups_ns([*history, event(3.9, "stage", "died", name="")]) == []
+
+
+def test_a_cut_leaves_no_lease_behind_and_so_costs_no_ttl():
+    """A lost answer is asked for again at once; only who cannot ask may keep the others waiting."""
+    cut = fault(4.9, 5.0, "cut", "c")
+
+    assert idle_while_awaited([*HELD_THEN_FREE, *cut, granted(12, "b", until_s=20)], Bounds(ttl_s=5))
+
+
+@pytest.mark.parametrize("kind", ["fork", "cancellation storm", "client clock"])
+def test_what_a_right_client_does_not_notice_excuses_nothing(kind):
+    """It is in the history for people to see, also where it struck the waiter itself."""
+    struck = fault(2, 14, kind, "b")
+
+    assert idle_while_awaited([*HELD_THEN_FREE, *struck, granted(15, "b", until_s=20)], Bounds(ttl_s=1))
+    assert overtakes([*queue_of_two("c", "b"), *struck])

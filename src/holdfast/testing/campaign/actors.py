@@ -7,6 +7,7 @@ process.
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ class Actor:
         self.dice = dice
         self.client: Any = None
         self.held: dict[int, Any] = {}
+        # The keeper tells of renewals on a thread of its own: none may be recorded after the end of its lease.
+        self._guard = threading.Lock()
         self._appended = 0
 
     async def live(self) -> None:
@@ -68,11 +71,9 @@ class Actor:
         except Fenced:
             return  # the write was refused, and has been recorded
         except (NotAcquired, Unavailable) as error:
-            if lease is None:
-                self.recorder.record("refused", NAME, detail=f"{type(error).__name__}: {error}")
-        finally:
             if lease is not None:
-                self.held.pop(lease.fence, None)
+                raise  # whoever has a lease is told of its loss, and of nothing else
+            self.recorder.record("refused", NAME, detail=f"{type(error).__name__}: {error}")
 
     def lock(self) -> Any:
         policies = ("report", "cancel") if self.scene.face.name == "asyncio" else ("report",)
@@ -80,17 +81,19 @@ class Actor:
         return self.client.lock(NAME, ttl=self.scene.ttl_s, timeout=PATIENCE_S, on_loss=on_loss)
 
     def granted(self, lease: Any, asked_ns: int) -> None:
-        until_ns = trusted_until_ns(lease)
-        self.held[lease.fence] = lease
-        self.recorder.record(
-            "granted", lease.name, fence=lease.fence, token=lease.token, since_ns=asked_ns, until_ns=until_ns
-        )
+        mine = {"fence": lease.fence, "token": lease.token}
+        with self._guard:
+            until_ns = trusted_until_ns(lease)
+            self.recorder.record("granted", lease.name, since_ns=asked_ns, until_ns=until_ns, **mine)
+            self.held[lease.fence] = lease
 
     def ended(self, lease: Any) -> None:
         """The section is over, well or not: from here on nothing is claimed."""
         kind: Any = "lost" if lease.lost else "released"
         detail = lease.lost.reason or None
-        self.recorder.record(kind, lease.name, fence=lease.fence, token=lease.token, detail=detail)
+        with self._guard:
+            self.held.pop(lease.fence, None)
+            self.recorder.record(kind, lease.name, fence=lease.fence, token=lease.token, detail=detail)
 
     async def section(self, lease: Any) -> None:
         raise NotImplementedError
@@ -119,11 +122,12 @@ class Actor:
         """What the library tells: the place in the queue, and each renewal."""
         if event.kind == "waited":
             self.recorder.record("queued", event.name)
-        elif event.kind.startswith("renewed") and event.fence in self.held:
-            lease = self.held[event.fence]
-            until_ns = trusted_until_ns(lease)
-            if until_ns > time.monotonic_ns():
-                self.recorder.record("renewed", event.name, fence=lease.fence, token=lease.token, until_ns=until_ns)
+        elif event.kind.startswith("renewed") and event.fence is not None:
+            with self._guard:
+                lease = self.held.get(event.fence)
+                if lease is not None and (until_ns := trusted_until_ns(lease)) > time.monotonic_ns():
+                    mine = {"fence": lease.fence, "token": lease.token}
+                    self.recorder.record("renewed", event.name, until_ns=until_ns, **mine)
 
 
 class Counting(Actor):
