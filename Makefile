@@ -5,7 +5,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format bench matrix docs clean
+# The campaign: make chaos MINUTES=20 SEED=7 OUT=docs/campaign
+MINUTES ?= 3
+SEED ?= 1
+OUT ?= build/campaign
+
+.PHONY: demo test check format bench chaos matrix docs clean
 
 demo: $(READY)  ## several workers, one lock: one is killed, one is frozen and refused
 	$(BIN)/python -m holdfast.demo $(ARGS)
@@ -26,6 +31,10 @@ format: $(READY)
 bench: $(READY)  ## the race against the floor and the peers; QUICK=1 for a short one
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uvloop
 	$(BIN)/python bench/uncontended.py $(ARGS)
+
+chaos: $(READY)  ## the fault campaign, with a report and pictures in OUT; MINUTES and SEED as you like
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[report]'
+	$(BIN)/python -m holdfast.testing.campaign --minutes $(MINUTES) --seed $(SEED) --out $(OUT) $(ARGS)
 
 matrix: $(READY)  ## the laws and the Redis tests on every server that this machine has
 	HOLDFAST_SERVERS=valkey,redis-6.2,redis $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)
