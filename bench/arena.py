@@ -184,17 +184,17 @@ class Arena:
     def crews(self, contenders: Sequence[Contender], size: int = 1, cores: Sequence[int] = ()) -> Iterator[list[Crew]]:
         """That many workers of each contender, all ready; those that cannot start are left out and noted."""
         with ExitStack() as exits:
-            crews = []
+            launched: list[Crew] = []
             for contender in contenders:
                 try:
                     crew = [exits.enter_context(self.launch(contender, cores)) for _ in range(size)]
-                    for worker in crew:
-                        worker.hear(_READY_S)
+                    launched.append((contender, crew))
                 except Broken as why:
                     self.note(contender, str(why))
-                else:
-                    crews.append((contender, crew))
-            yield crews
+            ready = list(launched)
+            for _ in self._each(ready, lambda _, crew: {"ready": [worker.hear(_READY_S) for worker in crew]}):
+                pass
+            yield ready
 
     def note(self, contender: Contender, why: str) -> None:
         self.not_run.setdefault(contender.name, why)

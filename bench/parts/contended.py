@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bench.arena import Arena, Worker
 
-_LEAD_S = 0.4
+_LEAD_S = 0.25
 
 
 class Setting(NamedTuple):
