@@ -149,7 +149,7 @@ _HOW = """\
 How it is measured: everybody in the same run, each in a process and an environment of its own, interleaved in an order
 that changes with every round; medians, in brackets the least and the most of the rounds. Ratios are taken round by
 round. Commands and CPU time are the server's own counters. Every contended run is checked for two holders at once.
-[The record](decisions/0012-how-we-measure.md) says why. Read ratios first: absolute figures are this machine's."""
+[A record](decisions/README.md) says why. Read ratios first: absolute figures are this machine's."""
 
 
 def page(results: dict[str, Any], picture: str = "") -> str:
