@@ -41,15 +41,30 @@ def measured(python: str, scale: scales.Scale, parts: list[str]) -> dict[str, An
 
 
 def write(results: dict[str, Any]) -> Path:
-    """The results and what is made from them; gives the page's path."""
+    """The results, and page and picture made from what was written; gives the page's path."""
     name = results["scale"]["name"]
-    text = json.dumps(results, indent=1, default=float) + "\n"
-    (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
+    kept = RESULTS / f"{name}.json"
+    kept.write_text(json.dumps(_short(results), indent=1) + "\n", encoding="utf-8")
+    return make(name)
+
+
+def make(name: str) -> Path:
+    """Page and picture, from the results of that name."""
+    results = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     folder, stem = (ROOT / "docs", "benchmarks") if name == "full" else (RESULTS, name)
     draw(results, folder / f"{stem}.svg")
     made = folder / f"{stem}.md"
     made.write_text(page(results, f"{stem}.svg"), encoding="utf-8")
     return made
+
+
+def _short(value: Any) -> Any:
+    """Six digits are more than any of this is worth."""
+    if isinstance(value, dict):
+        return {key: _short(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_short(each) for each in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def main() -> int:
@@ -63,8 +78,7 @@ def main() -> int:
     )
     chosen = options.parse_args()
     if chosen.again:
-        results = json.loads((RESULTS / f"{chosen.again}.json").read_text(encoding="utf-8"))
-        print(f"wrote {write(results).relative_to(ROOT)}")
+        print(f"wrote {make(chosen.again).relative_to(ROOT)}")
         return 0
     scale = scales.QUICK if os.environ.get("QUICK") else scales.FULL
     results = measured(chosen.python, scale, chosen.only or list(PARTS))

@@ -55,10 +55,19 @@ def _rates(runs: list[Run]) -> dict[str, list[float]]:
     return {run.contender.name: [figures["pairs_per_s"] for figures in run.rounds] for run in runs}
 
 
+def _middles(runs: list[Run]) -> dict[str, list[float]]:
+    return {run.contender.name: [figures["p50_us"] for figures in run.rounds] for run in runs}
+
+
 def against(runs: list[Run], floor: Contender) -> list[dict[str, Any]]:
-    """The rows, with how many times the floor's time a pair takes, round by round."""
-    rows, rates = [run.row() for run in runs], _rates(runs)
+    """The rows, with how many times the floor's time a pair takes, round by round.
+
+    By rate, which counts everything; and by median time, which a busy machine disturbs less.
+    """
+    rows, rates, middles = [run.row() for run in runs], _rates(runs), _middles(runs)
     for row in rows:
         if floor.name in rates:
-            row["figures"]["times_floor"] = spread(ratios(rates[floor.name], rates[row["contender"]]))._asdict()
+            own = row["contender"]
+            row["figures"]["times_floor"] = spread(ratios(rates[floor.name], rates[own]))._asdict()
+            row["figures"]["times_floor_p50"] = spread(ratios(middles[own], middles[floor.name]))._asdict()
     return rows
