@@ -43,6 +43,7 @@ def measured(python: str, scale: scales.Scale, parts: list[str]) -> dict[str, An
 def write(results: dict[str, Any]) -> Path:
     """The results, and page and picture made from what was written; gives the page's path."""
     name = results["scale"]["name"]
+    RESULTS.mkdir(exist_ok=True)
     kept = RESULTS / f"{name}.json"
     kept.write_text(json.dumps(_short(results), indent=1) + "\n", encoding="utf-8")
     return make(name)

@@ -173,7 +173,7 @@ def page(results: dict[str, Any], picture: str = "") -> str:
         ""
         if scale["name"] == "full"
         else "**A quick run: few rounds, short bursts. It shows that the race runs, no more.**",
-        f"One command repeats it: `{command}`.",
+        f"One command repeats it: `{command}`. `BENCH_PYTHON=...` chooses the interpreter of all contenders.",
         _where(results["facts"]),
         _HOW,
         "## The targets",
