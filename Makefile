@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DRAWS := $(VENV)/.draws
 
 # The campaign: make chaos MINUTES=20 SEED=7 OUT=docs/campaign
 MINUTES ?= 3
@@ -28,12 +29,10 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## the race against the floor and the peers; QUICK=1 for a short one
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uvloop
-	$(BIN)/python bench/uncontended.py $(ARGS)
+bench: $(DRAWS)  ## the race against the floor and the peers; QUICK=1 for a short one, BENCH_PYTHON=… for all contenders
+	QUICK=$(QUICK) $(BIN)/python -m bench $(if $(BENCH_PYTHON),--python $(BENCH_PYTHON)) $(ARGS)
 
-chaos: $(READY)  ## the fault campaign, with a report and pictures in OUT; MINUTES and SEED as you like
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[report]'
+chaos: $(DRAWS)  ## the fault campaign, with a report and pictures in OUT; MINUTES and SEED as you like
 	$(BIN)/python -m holdfast.testing.campaign --minutes $(MINUTES) --seed $(SEED) --out $(OUT) $(ARGS)
 
 matrix: $(READY)  ## the laws and the Redis tests on every server that this machine has
@@ -43,9 +42,13 @@ docs: $(READY)  ## make the generated pages again
 	$(BIN)/python tools/acceptance.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-bench .mypy_cache .ruff_cache .pytest_cache
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $(READY)
+
+$(DRAWS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[report]'
+	touch $(DRAWS)
