@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 LONGEST_S = 900
-_READY_S = 30.0
+_READY_S = 120.0  # a hundred interpreters may start at once
 clock = time.monotonic
 
 
@@ -74,7 +74,10 @@ class Worker:
         except (EOFError, TimeoutError) as error:
             self._said.seek(0)
             lines = self._said.read().decode(errors="replace").strip().splitlines()
-            raise Broken(lines[-1] if lines else str(error)) from error
+            silent = (
+                f"no answer within {timeout:.0f} s" if isinstance(error, TimeoutError) else "it ended without a word"
+            )
+            raise Broken(lines[-1] if lines else silent) from error
 
     def do(self, deed: str, **arguments: Any) -> dict[str, Any]:
         self.tell(deed, **arguments)

@@ -112,4 +112,14 @@ def _turns(
     if at_start is not None:
         time.sleep(max(0.0, start - clock()))
         at_start()
-    return [worker.hear() for worker in crew], start, until
+    told = [worker.hear() for worker in crew]
+    return told, max([start, *_first_asks(told)]), until
+
+
+def _first_asks(told: list[dict[str, Any]]) -> list[float]:
+    """When each caller began to ask. A run counts from the last of them: on a busy machine some are late."""
+    asks: dict[str, float] = {}
+    for each in told:
+        for worker, asked, _, _ in each["grants"]:
+            asks.setdefault(worker, asked)
+    return list(asks.values())
