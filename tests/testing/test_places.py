@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.testing import Recorder, eventually, fault_windows, read_history, servers, wallclock
+from holdfast.testing.campaign.strikes import granted
 from holdfast.testing.faults import Faults
 from holdfast.testing.places import SERVER, open_place
 from holdfast.testing.wallclock import WallClock
@@ -99,7 +100,7 @@ def test_the_answer_that_grants_can_be_lost_and_the_door_shut(redis):
     link = redis.link("a")
     with holdfast.connect(redis.url("a")) as hf:
         hf.lock("warm", ttl=5).acquire().release()
-        link.drop_answer(lambda reply: isinstance(reply, list) and reply[:1] == [b"granted"], refuse=True)
+        link.drop_answer(granted, refuse=True)
         attempt = Later(lambda: hf.lock("x", ttl=20).acquire(timeout=20))
         eventually(lambda: link.dropped, 10)
         assert redis.server.command("EXISTS", "hf1:{x}") == 1
@@ -108,7 +109,7 @@ def test_the_answer_that_grants_can_be_lost_and_the_door_shut(redis):
         link.accept()
         lease = attempt.result()
 
-        assert lease.fence == int(link.dropped[0][1])
+        assert lease.fence == int(link.dropped[0])
         lease.release()
 
 

@@ -92,7 +92,8 @@ class RedisEngine:
             if self._ear is not None or self._closed:
                 return False
             self._ear = Ear(self.dialler, self.packer.channel, self.board)
-            return True
+        self.board.ring_all()  # whoever queued while nobody listened yet may have missed a ring, and asks once more
+        return True
 
     def forked(self) -> None:
         ear, self._ear = self._ear, None

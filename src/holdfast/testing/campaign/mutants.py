@@ -19,13 +19,15 @@ from holdfast.errors import Unavailable
 from holdfast.names import new_token
 from holdfast.rules import RULES, trust
 from holdfast.rules import lease as law
+from holdfast.rules.record import Holder
 from holdfast.testing.guard import GuardedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.commands import Answer, Command
-    from holdfast.rules.lease import Moment, Record, Step
+    from holdfast.rules.lease import Step
+    from holdfast.rules.record import Moment, Record
 
 
 def apply(name: str, folder: Path) -> None:
@@ -63,7 +65,7 @@ def recreate_on_renew(folder: Path) -> None:
         there = record.holder
         if there is not None and there.token == command.token:
             return law.Step(record._replace(holder=there._replace(expires_us=expires_us)), Renewed())
-        back = law.Holder(
+        back = Holder(
             command.token, moment.client, "", record.fence, command.ttl_ms, moment.now_us, expires_us, offered=False
         )
         return law.Step(record._replace(holder=back, touched_us=moment.now_us), Renewed())
@@ -186,11 +188,11 @@ def fence_apart_from_grant(folder: Path) -> None:
     counter = folder / "fence"
 
     def in_two_steps(granted: Callable[..., None]) -> Callable[..., None]:
-        def took(self: lease.LeaseBase, _fence: int, sent_ns: int) -> None:
+        def took(self: lease.LeaseBase, _fence: int, sent_ns: int, lasts_ms: int) -> None:
             number = int(counter.read_text() or 0) if counter.exists() else 0
             time.sleep(0.2)
             counter.write_text(str(number + 1))
-            granted(self, number + 1, sent_ns)
+            granted(self, number + 1, sent_ns, lasts_ms)
 
         return took
 
@@ -256,7 +258,7 @@ def fails_open(_folder: Path) -> None:
             try:
                 await acquire(one, patience_ns)
             except Unavailable:
-                one._granted(time.time_ns() // 1000, one._client.clock.now_ns())
+                one._granted(time.time_ns() // 1000, one._client.clock.now_ns(), one._ttl_ms)
 
         return acquired
 

@@ -99,7 +99,7 @@ def _mutants(seed: int) -> tuple[Mutant, ...]:
             "X5 lost_updates",
             at("sqlite", "blocking", "counter", "freeze", long=1.0, aim=HOLDER),
         ),
-        Mutant("blind-retry", waited, at("redis", "blocking", "queue", "lost reply", ttl_s=20.0, aim=WAITER)),
+        Mutant("blind-retry", waited, at("redis", "asyncio", "queue", "lost reply", ttl_s=20.0, aim=WAITER)),
         Mutant("hand-off-to-the-dead", waited, at("sqlite", "blocking", "queue", "kill", ttl_s=20.0, aim=WAITER)),
         Mutant(
             "no-timer-beside-the-wake-up",
