@@ -83,8 +83,14 @@ def test_a_second_holder_is_expected_after_the_server_forgot_the_first(kind, nam
 
 @pytest.mark.parametrize(
     "struck",
-    [[], fault(2, 3, "restart"), fault(2, 3, "frozen server"), fault(5, 6, "restart without data")],
-    ids=["nothing", "a restart with its data", "a frozen server", "lost data, but afterwards"],
+    [
+        [],
+        fault(2, 3, "restart"),
+        fault(2, 3, "frozen server"),
+        fault(5, 6, "restart without data"),
+        fault(0.1, 0.3, "restart without data"),
+    ],
+    ids=["nothing", "a restart with its data", "a frozen server", "lost data afterwards", "lost data before"],
 )
 def test_a_second_holder_is_a_violation_whatever_else_was_broken(struck):
     """Nothing but lost data or a jumping clock excuses it."""

@@ -26,7 +26,8 @@ NS = 1_000_000_000
 _LATE = frozenset(
     {"freeze", "gil stall", "loop stall", "half-open", "slow re-send", "machine stall", "frozen server", "slow server"}
 )
-_FORGETTING = frozenset({"restart without data", "server clock"})
+_ON_ITS_WAY_NS = NS // 2
+FORGETTING = frozenset({"restart without data", "server clock"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def _late_unguarded_write(round_: Round, violation: Violation, events: Sequence[
     writes = [event for event in violation.events or events if event.kind == "write" and event.fence is not None]
     newest = max((write.fence or 0 for write in writes), default=0)
     last_ns = max((write.at_ns for write in writes), default=0)
-    late = [fault for fault in faults if fault.kind in _LATE | _FORGETTING]
+    late = [fault for fault in faults if fault.kind in _LATE | FORGETTING]
     ended = {(event.worker, event.token): event.at_ns for event in events if event.kind in {"released", "lost"}}
     for grant in events:
         if grant.kind == "granted" and (grant.fence or 0) < newest:
@@ -62,7 +63,8 @@ def _forgotten(kind: str) -> Explains:
     def explains(round_: Round, violation: Violation, events: Sequence[Event], faults: list[Window]) -> bool:  # noqa: ARG001
         if not violation.events:
             return False
-        since_ns = min(event.earliest_ns for event in violation.events)
+        # From the older grant on; it may have been on its way for a moment when it was recorded.
+        since_ns = min(event.at_ns for event in violation.events) - _ON_ITS_WAY_NS
         until_ns = max(event.at_ns for event in violation.events)
         return any(fault.kind == kind and fault.touches(since_ns, until_ns) for fault in faults)
 

@@ -9,6 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from holdfast.testing.campaign.schedule import KINDS
 from holdfast.testing.windows import EVERYBODY
 
 if TYPE_CHECKING:
@@ -60,9 +61,11 @@ def _timeline(plots: Any, line: Timeline, file: Path) -> None:
     """One row for each worker, and one for what strikes everybody."""
     rows = {worker: place for place, worker in enumerate(reversed((EVERYBODY, *line.workers)))}
     figure, axes = plots.subplots(figsize=(13, 1.3 + 0.75 * len(rows)))
-    kinds = sorted({fault.kind for fault in line.faults})
-    colours = {kind: _PALETTE[place % len(_PALETTE)] for place, kind in enumerate(kinds)}
-    hatches = {kind: ("", "///", "...")[place // len(_PALETTE)] for place, kind in enumerate(kinds)}
+    seen = {fault.kind for fault in line.faults}
+    # By its place among all kinds, so that a fault looks the same in every picture.
+    kinds = [(place, kind) for place, kind in enumerate(KINDS) if kind in seen]
+    colours = {kind: _PALETTE[place % len(_PALETTE)] for place, kind in kinds}
+    hatches = {kind: ("", "///", "...")[place // len(_PALETTE)] for place, kind in kinds}
     for fault in line.faults:
         row = rows.get(fault.worker, rows[EVERYBODY])
         start_s, length_s = _visible(fault)

@@ -110,6 +110,8 @@ def _verdict(tally: Tally, summary: dict[str, Any]) -> str:
     alive = sum(not kill.killed and not kill.not_run for kill in tally.kills)
     outcome = "no promise was broken" if not broken else f"**{broken} violations**"
     caught = "every broken client was caught" if not alive else f"**{alive} broken clients were not caught**"
+    if not tally.kills:
+        caught = "**no broken client was played**"
     return (
         f"{summary['grants']['total']:,} grants under {tally.faults.total() - tally.faults[MACHINE]:,} faults: "
         f"{outcome}, and {caught}."
@@ -127,7 +129,8 @@ def _facts(tally: Tally, summary: dict[str, Any]) -> Iterator[tuple[object, ...]
     yield "most leases held at once by one process", f"{tally.most_held:,}"
     yield "writes", f"{tally.writes['accepted']:,} accepted, {tally.writes['refused']:,} refused by the guard"
     yield "largest zombie time", f"{summary['largest_zombie_ms']:,} ms"
-    yield "the same, of a holder that asks before each step", f"{summary['largest_zombie_of_one_that_asks_ms']:,} ms"
+    asked = f"{summary['largest_zombie_of_one_that_asks_ms']:,} ms, where the server kept its data and its clock"
+    yield "the same, of a holder that asks before each step", asked
     yield "worst wake-up", f"{summary['worst_wake_up_ms']:,} ms"
 
 

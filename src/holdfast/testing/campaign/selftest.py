@@ -108,9 +108,7 @@ def _mutants(seed: int) -> tuple[Mutant, ...]:
         ),
         Mutant("cancel-without-undo", waited, at("redis", "asyncio", "queue", "cancellation storm", ttl_s=20.0)),
         Mutant("barging", "X8 overtakes", at("sqlite", "blocking", "queue", "fork")),
-        Mutant(
-            "close-leaves-the-keeper", "X13 leftovers", at("memory", "blocking", "queue", "client clock"), ends=True
-        ),
+        Mutant("close-leaves-the-keeper", "X13 leftovers", at("memory", "blocking", "queue", "fork"), ends=True),
     )
 
 

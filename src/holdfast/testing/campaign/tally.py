@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.campaign.expectations import EXPECTATIONS
+from holdfast.testing.campaign.expectations import EXPECTATIONS, FORGETTING
 from holdfast.testing.campaign.judge import PROMISES
 from holdfast.testing.campaign.schedule import KINDS
 from holdfast.testing.claims import claims_by_name
@@ -103,7 +103,8 @@ class Tally:
         apart = ".child" if round_.engine == "memory" else "\n"
         for zombie in zombie_times([event for event in events if not event.worker.endswith(apart)]):
             self.zombies_ms[zombie.cause].append(zombie.length_ns / MS)
-            self.told_late_ms.append(zombie.checked_ns / MS)
+            if zombie.cause not in FORGETTING:
+                self.told_late_ms.append(zombie.checked_ns / MS)
         self._accuse(round_, verdict)
         self._draw(played)
 
@@ -193,7 +194,7 @@ def timeline(played: Played) -> Timeline:
     faults = [
         Line(fault.target, second(fault.start_ns), second(fault.end_ns), fault.kind)
         for fault in fault_windows(events)
-        if fault.kind not in (MACHINE, "refused")
+        if fault.kind in KINDS
     ]
     refused = [
         Line(event.worker, second(event.at_ns), second(event.at_ns))
