@@ -114,8 +114,8 @@ class LeaseBase:
     def _granted(self, fence: int, sent_ns: int, lasts_ms: int) -> None:
         self._fence = fence
         self._since_ns = sent_ns
-        self._state = HELD
         self._trust_from(sent_ns, lasts_ms)
+        self._state = HELD  # last: whoever finds it held, as the keeper may at any moment, finds its deadline too
 
     def _trust_from(self, sent_ns: int, lasts_ms: int) -> None:
         self._lasts_ms = lasts_ms

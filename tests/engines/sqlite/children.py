@@ -146,17 +146,26 @@ def work_under_fire(url, counter, history, names, workers, kills, seed):
 
     for _ in range(workers):
         bear()
-    for _ in range(kills):
-        time.sleep(dice.uniform(0, 0.04))
-        pid = dice.choice(list(alive))
-        recorder.died(alive[pid], pid)
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        del alive[pid]
-        bear()
+    with open(history, "rb") as seen:
+        for _ in range(kills):
+            _wait_for_progress(seen)
+            time.sleep(dice.uniform(0, 0.04))
+            pid = dice.choice(list(alive))
+            recorder.died(alive[pid], pid)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            del alive[pid]
+            bear()
 
     codes = [_end(pid) for pid in alive]
     tell(json.dumps({"codes": codes}))
+
+
+def _wait_for_progress(history):
+    """Until somebody has counted since the last time: on a slow machine the killer must not be faster than the work."""
+    until = time.monotonic() + 10
+    while b'"write"' not in history.read() and time.monotonic() < until:
+        time.sleep(0.001)
 
 
 def _end(pid):

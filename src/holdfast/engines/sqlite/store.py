@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast import pauses
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
-from holdfast.commands import Acquire, Break, Busy, Granted, Mark, Release, Released, Renewed, Show, Undo
+from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renew, Renewed, Undo
 from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.sqlite import rows
@@ -78,10 +78,6 @@ class _Seen(NamedTuple):
     client: str
     marked_us: int
     gone: bool
-
-
-# After these the right may go to the next one, whoever held it until now; and whoever looks wants to know who lives.
-_PASSING_ON = (Release, Undo, Break, Show)
 
 
 # Answers that nobody else has to hear of.
@@ -203,14 +199,14 @@ class SqliteStore:
             self._known.clear()
 
     def _moment(self, link: sqlite3.Cursor, command: Command, record: Record, now_us: int) -> Moment:
-        """Who has died or fallen silent, as far as this step needs it: whoever holds, and all whose turn may come."""
+        """Who has died or fallen silent. A holder that speaks of its own right, or a mark, need not know of waiters."""
         holder, clients, me = record.holder, record.waiters.clients, self._me
         if not clients and (holder is None or holder.client == me):
             return Moment(now_us, SYSTEM.wall_us(), me)
         others = set() if holder is None or holder.client == me else {holder.client}
         seen = [self._look_at(link, client) for client in others]
         stays = holder is not None and holder.expires_us > now_us and not any(state.gone for state in seen)
-        if not stays or type(command) in _PASSING_ON:
+        if not (stays and _leaves_all_as_it_is(command, holder)):
             seen += [self._look_at(link, client) for client in clients.keys() - others - {me}]
         gone = frozenset(state.client for state in seen if state.gone)
         silent = frozenset(state.client for state in seen if state.marked_us < now_us - MARK_MS * 1000)
@@ -365,6 +361,13 @@ class SqliteStore:
         entered, self._entered = self._entered, False
         if entered:
             self.database.leave()
+
+
+def _leaves_all_as_it_is(command: Command, holder: Holder | None) -> bool:
+    """Whether the line is the same after this command, as long as the holder stays what it is."""
+    if type(command) is Acquire:
+        return holder is not None and command.token == holder.token
+    return type(command) in (Renew, Mark)
 
 
 def _unreadable(name: str, error: Exception) -> Unavailable:
