@@ -18,6 +18,7 @@ from holdfast.rules.trust import MARK_MS
 if TYPE_CHECKING:
     from holdfast.engines import Form
     from holdfast.engines.redis.dial import Dialler
+    from holdfast.engines.survey import Examination, Names
 
 _PROMISE = Promise(
     engine="redis",
@@ -94,6 +95,19 @@ class RedisEngine:
                 return False
             self._ear = Ear(self.dialler, self.packer.channel, self.board)
             return True
+
+    def lifeline(self) -> None:
+        return None  # only the ttl ends a lease here
+
+    def names(self, prefix: str, limit: int) -> Names:
+        from holdfast.engines.redis import survey  # noqa: PLC0415 - only for people
+
+        return survey.names(self.dialler, prefix, limit)
+
+    def examine(self) -> Examination:
+        from holdfast.engines.redis import survey  # noqa: PLC0415 - only for people
+
+        return survey.examine(self.dialler)
 
     def forked(self) -> None:
         ear, self._ear = self._ear, None

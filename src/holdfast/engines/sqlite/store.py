@@ -17,7 +17,7 @@ from holdfast.clock import NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Busy, Mark, Undo
 from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
-from holdfast.engines.sqlite import rows
+from holdfast.engines.sqlite import lifeline, rows, survey
 from holdfast.engines.sqlite.ear import Ear, ring_session
 from holdfast.errors import Closed, Unavailable
 from holdfast.observer import log
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Command
     from holdfast.engines import Reply
     from holdfast.engines.sqlite.database import Database
+    from holdfast.engines.survey import Examination, Names
     from holdfast.rules.lease import Holder
 
 _AT_ONCE = 200
@@ -165,9 +166,9 @@ class SqliteStore:
         return Moment(now_us, SYSTEM.wall_us(), me, gone, silent)
 
     def _gone(self, link: sqlite3.Connection, session: int) -> bool:
-        """Proven dead: its byte is free, in the same live file that it locked when it began."""
+        """Proven dead: its byte is free, in the same live file that it locked when it began; and its lifeline is."""
         live = self.database.live
-        if live.holder(session) is not None:
+        if live.holder(session) is not None or lifeline.is_held(live, session):
             return False
         row = link.execute("SELECT live FROM session WHERE id = ?", (session,)).fetchone()
         return row is None or bool(row[0] == live.inode)
@@ -208,7 +209,7 @@ class SqliteStore:
     def _bury_the_dead(self, link: sqlite3.Connection) -> None:
         live = self.database.live
         for session, inode in link.execute("SELECT id, live FROM session").fetchall():
-            if inode == live.inode and live.holder(session) is None:
+            if inode == live.inode and live.holder(session) is None and not lifeline.is_held(live, session):
                 link.execute("DELETE FROM session WHERE id = ?", (session,))
                 Ear.remove(self.database.path, session)
 
@@ -243,6 +244,17 @@ class SqliteStore:
 
     def promise(self) -> Promise:
         return _PROMISE
+
+    def lifeline(self) -> int:
+        if not self._session:
+            self._begin_session(None)
+        return lifeline.open_lifeline(self.database.live, self._session)
+
+    def names(self, prefix: str, limit: int) -> Names:
+        return survey.names(self.database, prefix, limit)
+
+    def examine(self) -> Examination:
+        return survey.examine(self.database)
 
     def forked(self) -> None:
         """The session stayed with the parent; the child begins its own with its first command."""
