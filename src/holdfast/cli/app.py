@@ -228,7 +228,7 @@ def demo(
 
 
 # Older and newer releases of typer have these in different places.
-_UsageError = typer.BadParameter.__mro__[1]
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def main(arguments: list[str]) -> int:
@@ -236,10 +236,7 @@ def main(arguments: list[str]) -> int:
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     _quiet()
     try:
-        with suppress(AttributeError, ValueError):
-            sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-        result = app(arguments or ["--help"], prog_name="holdfast", standalone_mode=False)
-        sys.stdout.flush()
+        return _called(arguments)
     except HoldfastError as error:
         hint = codes.hint_for(error)
         return _failed(codes.code_of(error), f"{str(error).rstrip('.')}{'; ' if hint else ''}{hint}", as_json=as_json)
@@ -256,6 +253,13 @@ def main(arguments: list[str]) -> int:
             raise
         what = f"a mistake in holdfast: {error!r}; HOLDFAST_DEBUG=1 tells where"
         return _failed(codes.INTERNAL, what, as_json=as_json)
+
+
+def _called(arguments: list[str]) -> int:
+    with suppress(AttributeError, ValueError):
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    result = app(arguments or ["--help"], prog_name="holdfast", standalone_mode=False)
+    sys.stdout.flush()
     if not arguments:
         return codes.USAGE  # the help was shown, since nothing was asked for
     return result if isinstance(result, int) else codes.OK

@@ -28,10 +28,10 @@ _BAD_PAIR_MS = 50.0
 
 
 class Figures(NamedTuple):
-    """One measurement: how many, how many per second, and how long one took."""
+    """One measurement: how many times, how many per second, and how long one took."""
 
     what: str
-    count: int
+    times: int
     per_second: float
     median_ms: float
     p99_ms: float
@@ -64,7 +64,7 @@ def bench(url: str | None, seconds: float, *, as_json: bool) -> int:
     rows = [
         (
             each.what,
-            each.count,
+            each.times,
             f"{each.per_second:.0f}",
             f"{each.median_ms:.3f}",
             f"{each.p99_ms:.3f}",

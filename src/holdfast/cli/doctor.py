@@ -49,7 +49,7 @@ class Report(NamedTuple):
         promise = self.promise._asdict() | {"limits": [limit._asdict() for limit in self.promise.limits]}
         return {
             "url": self.url,
-            "version": holdfast.__version__,  # type: ignore[attr-defined]
+            "version": holdfast.__version__,
             "promise": promise,
             "facts": dict(self.facts),
             "findings": [finding._asdict() for finding in self.findings],
@@ -99,7 +99,7 @@ def _examined(url: str | None) -> Report:
 
 def _print(report: Report) -> None:
     console = output.console()
-    console.print(output.facts([("url", report.url), ("holdfast", holdfast.__version__), *report.facts]))  # type: ignore[attr-defined]
+    console.print(output.facts([("url", report.url), ("holdfast", holdfast.__version__), *report.facts]))
     console.print()
     console.print(str(report.promise), markup=False, soft_wrap=True)
     console.print()

@@ -223,7 +223,7 @@ def break_lease(url: str | None, name: str, reason: str, *, yes: bool, as_json: 
 
 def _confirm(seen: Seen, reason: str) -> None:
     if not sys.stdin.isatty():
-        raise InvalidConfig("yes", False, "there is no terminal to ask on: add --yes")  # noqa: FBT003
+        raise InvalidConfig("yes", False, "there is no terminal to ask on: add --yes")
     import typer  # noqa: PLC0415
 
     console = output.console()

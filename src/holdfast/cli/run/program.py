@@ -121,7 +121,8 @@ def _at_the_gate(gate: socket.socket, command: list[str]) -> NoReturn:
             for number in _PYTHON_IGNORES:
                 signal.signal(number, signal.SIG_DFL)
             variables = dict(line.split(b"=", 1) for line in payload.split(b"\0"))
-            os.execvpe(os.fsencode(command[0]), [os.fsencode(word) for word in command], _environment() | variables)
+            words = [os.fsencode(word) for word in command]
+            os.execvpe(words[0], words, _environment() | variables)  # noqa: S606 - it is what we are asked for
     except OSError as error:
         with suppress(OSError):
             gate.send(str(error.errno).encode())

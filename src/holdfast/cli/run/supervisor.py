@@ -13,11 +13,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.clock import NS, NS_PER_MS
 from holdfast.cli import codes
 from holdfast.cli.run.guard import Guard, NoWatcher
 from holdfast.cli.run.terminal import STOPS, Terminal
 from holdfast.cli.run.watcher import Timetable, now_ns
+from holdfast.clock import NS, NS_PER_MS
 from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
