@@ -1,15 +1,21 @@
 """What the tests of the command line share: the tool, its processes, and the places where leases live."""
 
+import io
 import itertools
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import holdfast
+from holdfast.cli import app
 from holdfast.testing import Event, assert_holds, eventually
 from holdfast.testing.servers import Server
 
@@ -139,17 +145,43 @@ def alive(pid):
     return False
 
 
+def together(law):
+    """Let a law hold on every engine at the same time: for laws that mostly wait."""
+
+    def on_all(tools):
+        everywhere(law, tools)
+
+    on_all.__name__, on_all.__doc__, on_all.__module__ = law.__name__, law.__doc__, law.__module__
+    return on_all
+
+
+def everywhere(law, cases):
+    """Call the law with each case, on a thread of its own; what breaks is told with its case."""
+    with ThreadPoolExecutor(len(cases)) as threads:
+        running = [(case, threads.submit(law, case)) for case in cases]
+        broken = [(case, error) for case, law in running if (error := law.exception()) is not None]
+    for case, error in broken:
+        error.add_note(f"with {case}")
+    if broken:
+        raise BaseExceptionGroup(f"broken with {[str(case) for case, _ in broken]}", [error for _, error in broken])
+
+
 class Tool:
     """Starts `holdfast`; ends what is left when the test is over."""
 
-    def __init__(self, url, folder):
-        self.url = url
+    def __init__(self, place, folder):
+        self.place = place
+        self.url = url = place.url
         self.folder = folder
+        folder.mkdir(exist_ok=True)
         self.book = folder / "beats"
         self._started = []
         self._clients = []
         kept = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
         self.environ = {**kept, "HOLDFAST_URL": url, "HOME": str(folder)}
+
+    def __str__(self):
+        return self.place.kind
 
     def start(self, *words, **options):
         """Start it, and go on."""
@@ -162,6 +194,21 @@ class Tool:
     def __call__(self, *words, **options):
         """Run it to its end."""
         return self.start(*words, **options).end()
+
+    def inside(self, *words, env=None):
+        """The same in this process: for what does not depend on its being one. Not from several threads at once."""
+        out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+        log = logging.getLogger("holdfast")
+        before = log.handlers[:], log.propagate
+        variables = {**self.environ, **(env or {})}
+        try:
+            with redirect_stdout(out), redirect_stderr(err), mock.patch.dict(os.environ, variables, clear=True):
+                code = app.main([os.fsdecode(word) for word in words])
+        finally:
+            log.handlers[:], log.propagate = before
+        out.flush()
+        err.flush()
+        return SimpleNamespace(code=code, out=out.buffer.getvalue(), err=err.buffer.getvalue())
 
     def beating(self, name, *options, seconds=60, manner=(), ttl=2, **how):
         """`holdfast run` with the program that beats."""
@@ -182,7 +229,7 @@ class Tool:
         return max(self.beats())
 
     def assert_never_two(self):
-        """The history of all programs: each claims its name from its first beat to its last."""
+        """The history of all programs: each claims its name from its first beat to its last. How many there were."""
         events = []
         for fence, moments in self.beats().items():
             who = {"pid": fence, "worker": str(fence), "name": "x", "fence": fence, "token": str(fence)}
@@ -196,7 +243,8 @@ class Tool:
         return self._clients[-1]
 
     def json(self, *words, **options):
-        done = self(*words, "--json", **options)
+        """What it tells programs, in this process."""
+        done = self.inside(*words, "--json", **options)
         assert done.code == 0, done.err
         return json.loads(done.out)
 

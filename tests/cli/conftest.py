@@ -1,5 +1,7 @@
 """The tool as people use it: a process of its own, on a SQLite file and on a real server."""
 
+from contextlib import ExitStack, contextmanager
+
 import pytest
 from cli_tool import Places, Tool
 
@@ -30,12 +32,20 @@ def embedded(_places):
 @pytest.fixture
 def tool(place, tmp_path):
     """`holdfast` on the command line, with HOLDFAST_URL set; whatever it started is ended with the test."""
-    with Tool(place.url, tmp_path) as tool:
+    with Tool(place, tmp_path) as tool:
         yield tool
+
+
+@pytest.fixture
+def tools(_places, tmp_path):
+    """One on every engine, for laws that are tried everywhere at the same time: see `together`."""
+    with ExitStack() as open_:
+        places = [open_.enter_context(contextmanager(_places.lend)(kind)) for kind in KINDS]
+        yield [open_.enter_context(Tool(place, tmp_path / place.kind)) for place in places]
 
 
 @pytest.fixture
 def local(embedded, tmp_path):
     """The same on a SQLite file."""
-    with Tool(embedded.url, tmp_path) as tool:
+    with Tool(embedded, tmp_path) as tool:
         yield tool

@@ -9,14 +9,14 @@ import subprocess
 import sys
 import time
 
-import pytest
-from cli_tool import BEATING, HOLDFAST, alive
+from cli_tool import BEATING, HOLDFAST, alive, everywhere, together
 
 from holdfast.testing import eventually
 
 SHOW = "import os, sys; sys.stdout.write(repr(dict(os.environ)) + chr(10) + ascii(sys.argv))"
 
 
+@together
 def test_the_program_runs_under_the_lease_and_its_code_is_ours(tool):
     """A script sees what the program said; the lease was held meanwhile and is free afterwards."""
     command = "sleep 0.2; echo out; echo err >&2; exit 3"
@@ -32,6 +32,7 @@ def test_the_program_runs_under_the_lease_and_its_code_is_ours(tool):
     assert other.show("x").owner is None
 
 
+@together
 def test_name_fence_and_deadline_are_in_the_environment(tool):
     """What a program needs to write under its fence, and to know how long it has."""
     before = time.time()
@@ -70,19 +71,20 @@ def test_a_plain_locale_is_not_changed_for_the_program(local):
     assert b"HOLDFAST_FENCE" in process.stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT])
-def test_signals_are_forwarded_and_the_programs_end_by_one_is_told(local, number):
+def test_signals_are_forwarded_and_the_programs_end_by_one_is_told(local):
     """Whoever manages us manages the program: systemd, cron, a shell."""
-    run = local.beating("x")
-    local.until_beating()
-    program = run.program
+    numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT]
 
-    run.send(number)
-    run.end()
+    def forward(number):
+        run = local.start("run", f"x/{number}", "--", "sh", "-c", "echo ready; exec sleep 60")
+        assert run.process.stdout.readline() == b"ready\n"
+        program = run.program
+        run.send(number)
+        assert run.end().code == 128 + number
+        assert not alive(program)
+        assert local.client().show(f"x/{number}").owner is None
 
-    assert run.code == 128 + number
-    assert not alive(program)
-    assert local.client().show("x").owner is None
+    everywhere(forward, numbers)
 
 
 def test_a_signal_that_the_program_handles_does_not_end_it(local):
@@ -115,6 +117,7 @@ def test_an_ignored_signal_stays_ignored(local):
     assert run.end().code == 0
 
 
+@together
 def test_a_busy_name_is_told_with_its_holder_and_nothing_is_started(tool):
     """`--timeout 0` is how cron on two hosts becomes one job."""
     with tool.client(label="somebody").lock("x"):
@@ -149,6 +152,7 @@ def test_a_program_that_is_not_there_is_told_before_anybody_waits(local):
     assert local.client().show("x").owner is None
 
 
+@together
 def test_waiting_can_be_given_up(tool):
     """Ctrl-C and TERM while waiting: no program, no place in the queue, no process left."""
     other = tool.client()
@@ -167,14 +171,15 @@ def test_waiting_can_be_given_up(tool):
 
 def test_a_program_that_holds_too_long_is_ended(local):
     """`--max-hold` bounds the work itself, as `timeout` does, and has its code."""
-    polite = local("run", "x", "--ttl", "8", "--max-hold", "0.3", "--", "sleep", "60")
+    polite = local.start("run", "x", "--ttl", "8", "--max-hold", "0.3", "--", "sleep", "60")
     deaf = local.beating("y", "--max-hold", "0.3", "--grace", "0.5", manner=["deaf"]).end()
 
-    assert (polite.code, deaf.code) == (124, 124)
+    assert (polite.end().code, deaf.code) == (124, 124)
     assert b"more than 0.3 s" in polite.err
     assert b"signal 9" in deaf.err
 
 
+@together
 def test_what_the_program_leaves_in_its_group_ends_before_the_lease(tool):
     """Work in the background is work: it does not run on without the lease. What leaves the group is out of reach."""
     beat = " ".join([*BEATING, str(tool.book), "60", "slow", "0.5"])
@@ -200,6 +205,7 @@ def test_the_end_is_told_to_programs_as_json(local):
     assert told["held"] > 0
 
 
+@together
 def test_a_reader_that_has_seen_enough_ends_the_program(tool):
     """`holdfast run x -- yes | head -1`: the program dies of its broken pipe, and the lease is free."""
     pipe = subprocess.run(
@@ -212,6 +218,7 @@ def test_a_reader_that_has_seen_enough_ends_the_program(tool):
     assert tool.client().show("x").owner is None
 
 
+@together
 def test_two_runs_of_one_name_take_turns(tool):
     """What it is for: whoever comes second waits, in order, and begins when the first has ended."""
     runs = [tool.beating("x", seconds=0.15) for _ in range(5)]

@@ -1,6 +1,8 @@
 """The commands and their options. What they do is in modules of their own, imported when a command is called.
 
-A feature adds its commands here, in the same style: `--url` and `--json`, an example, and codes from `codes`.
+Typer reads the words and no more: a command gives back what is to be done, and `main` does it, so that errors, signals
+and broken pipes are ours to tell. A feature adds its commands here, in the same style: `--url` and `--json`, an
+example, and codes from `codes`.
 """
 
 from __future__ import annotations
@@ -8,7 +10,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+Job = Callable[[], int]
 Url = Annotated[
     str | None,
     typer.Option(
@@ -63,7 +68,7 @@ def run(
     ] = None,
     label: Annotated[str, typer.Option(help="What others see of this holder, beside host and pid.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON on standard error at the end.")] = False,
-) -> int:
+) -> Job:
     """Run a program under a lease.
 
     The program ends before anybody else may hold the lease, also if this process is frozen or killed. It finds
@@ -76,13 +81,13 @@ def run(
     from holdfast.cli.run.command import Request  # noqa: PLC0415
     from holdfast.cli.run.command import run as run_program  # noqa: PLC0415
 
-    return run_program(Request(url, name, command, ttl, timeout, max_hold, grace, label, as_json))
+    return partial(run_program, Request(url, name, command, ttl, timeout, max_hold, grace, label, as_json))
 
 
 @app.command("ls")
 def list_names(
     prefix: Prefix = "", url: Url = None, every: All = False, limit: Limit = 1000, as_json: Json = False
-) -> int:
+) -> Job:
     """What is held, by whom, since when, and how many wait.
 
     This is the one command that scans: on a large server it takes its time, in steps that block nobody.
@@ -93,11 +98,11 @@ def list_names(
     """
     from holdfast.cli import look  # noqa: PLC0415
 
-    return look.list_names(url, prefix, limit=limit, every=every, as_json=as_json)
+    return partial(look.list_names, url, prefix, limit=limit, every=every, as_json=as_json)
 
 
 @app.command()
-def show(name: Name, url: Url = None, as_json: Json = False) -> int:
+def show(name: Name, url: Url = None, as_json: Json = False) -> Job:
     """Who holds one name, and who waits for it, in order.
 
     \b
@@ -106,7 +111,7 @@ def show(name: Name, url: Url = None, as_json: Json = False) -> int:
     """
     from holdfast.cli import look  # noqa: PLC0415
 
-    return look.show(url, name, as_json=as_json)
+    return partial(look.show, url, name, as_json=as_json)
 
 
 @app.command()
@@ -118,7 +123,7 @@ def watch(
     every: All = False,
     limit: Limit = 1000,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per look.")] = False,
-) -> int:
+) -> Job:
     """What is held, live, like top. Ctrl-C ends it.
 
     \b
@@ -127,7 +132,7 @@ def watch(
     """
     from holdfast.cli import look  # noqa: PLC0415
 
-    return look.watch(url, prefix, limit=limit, every=every, interval=interval, count=count, as_json=as_json)
+    return partial(look.watch, url, prefix, limit=limit, every=every, interval=interval, count=count, as_json=as_json)
 
 
 @app.command()
@@ -139,7 +144,7 @@ def wait(
     ] = None,
     interval: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks.")] = 0.5,
     as_json: Json = False,
-) -> int:
+) -> Job:
     """Wait until nobody holds the name. It does not take it, and it is in nobody's way.
 
     \b
@@ -148,7 +153,7 @@ def wait(
     """
     from holdfast.cli import look  # noqa: PLC0415
 
-    return look.wait(url, name, timeout=timeout, interval=interval, as_json=as_json)
+    return partial(look.wait, url, name, timeout=timeout, interval=interval, as_json=as_json)
 
 
 @app.command("break")
@@ -158,7 +163,7 @@ def break_lease(
     url: Url = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Json = False,
-) -> int:
+) -> Job:
     """End a lease by force: the fence grows, the next in line gets it, the holder is told.
 
     Safe only where the resource compares fences: the holder may be at work until it hears of it.
@@ -169,11 +174,11 @@ def break_lease(
     """
     from holdfast.cli import look  # noqa: PLC0415
 
-    return look.break_lease(url, name, reason, yes=yes, as_json=as_json)
+    return partial(look.break_lease, url, name, reason, yes=yes, as_json=as_json)
 
 
 @app.command()
-def doctor(url: Url = None, as_json: Json = False) -> int:
+def doctor(url: Url = None, as_json: Json = False) -> Job:
     """What the engine is, what it promises, how far away it is, and what is wrong with it.
 
     It tries a lease of its own from beginning to end. Exit code 0: all is well; 1: something should be looked at; 2: it
@@ -185,7 +190,7 @@ def doctor(url: Url = None, as_json: Json = False) -> int:
     """
     from holdfast.cli.doctor import doctor as examine  # noqa: PLC0415
 
-    return examine(url, as_json=as_json)
+    return partial(examine, url, as_json=as_json)
 
 
 @app.command()
@@ -193,7 +198,7 @@ def bench(
     url: Url = None,
     seconds: Annotated[float, typer.Option(min=0.5, max=600, help="How long it takes.")] = 60.0,
     as_json: Json = False,
-) -> int:
+) -> Job:
     """How quick leases are on your own server: one minute, a plain verdict.
 
     It takes and gives back leases of names of its own, as fast as it can, from this one process.
@@ -204,7 +209,7 @@ def bench(
     """
     from holdfast.cli.bench import bench as measure  # noqa: PLC0415
 
-    return measure(url, seconds, as_json=as_json)
+    return partial(measure, url, seconds, as_json=as_json)
 
 
 @app.command()
@@ -214,7 +219,7 @@ def demo(
         bool, typer.Option("--without-guard", help="The counter compares no fences: shows that the check can fail.")
     ] = False,
     as_json: Json = False,
-) -> int:
+) -> Job:
     """Five processes, one lock: one is killed, one is frozen and its late write is refused.
 
     \b
@@ -224,7 +229,7 @@ def demo(
     from holdfast.demo.__main__ import main as play  # noqa: PLC0415
 
     options = ["--json"] * as_json + ["--without-guard"] * without_guard
-    return play(options + (["--url", url] if url else []))
+    return partial(play, options + (["--url", url] if url else []))
 
 
 # Older and newer releases of typer have these in different places.
@@ -258,11 +263,10 @@ def main(arguments: list[str]) -> int:
 def _called(arguments: list[str]) -> int:
     with suppress(AttributeError, ValueError):
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    result = app(arguments or ["--help"], prog_name="holdfast", standalone_mode=False)
+    job = app(arguments or ["--help"], prog_name="holdfast", standalone_mode=False)
+    code: int = job() if callable(job) else codes.OK if arguments else codes.USAGE  # or the help was shown
     sys.stdout.flush()
-    if not arguments:
-        return codes.USAGE  # the help was shown, since nothing was asked for
-    return result if isinstance(result, int) else codes.OK
+    return code
 
 
 def _misused(error: Any, *, as_json: bool) -> int:
