@@ -26,6 +26,7 @@ format: $(READY)
 bench: $(READY)  ## the race against the floor and the peers; QUICK=1 for a short one
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uvloop
 	$(BIN)/python bench/uncontended.py $(ARGS)
+	$(BIN)/python bench/startup.py
 
 matrix: $(READY)  ## the laws and the Redis tests on every server that this machine has
 	HOLDFAST_SERVERS=valkey,redis-6.2,redis $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)
