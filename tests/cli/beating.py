@@ -2,7 +2,7 @@
 
     python beating.py FILE SECONDS [deaf | slow SECONDS]
 
-One line per beat: fence, moment, pid. `deaf` ignores TERM, `slow` goes on for a while after it. The first beat is the
+One line per beat: fence, moment, pid. `deaf` ignores TERM, `slow` notes it and goes on for a while. The first beat is the
 earliest moment, and the last one the latest, at which somebody can prove that the program ran.
 """
 
@@ -16,6 +16,8 @@ ends = [time.monotonic() + float(seconds)]
 
 
 def late(_number, _frame):
+    with open(f"{file}.term", "w") as told:
+        told.write(str(time.monotonic_ns()))
     ends.append(time.monotonic() + float(manner[1]))
 
 

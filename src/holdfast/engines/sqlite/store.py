@@ -209,7 +209,7 @@ class SqliteStore:
     def _bury_the_dead(self, link: sqlite3.Connection) -> None:
         live = self.database.live
         for session, inode in link.execute("SELECT id, live FROM session").fetchall():
-            if inode == live.inode and live.holder(session) is None and not lifeline.is_held(live, session):
+            if inode == live.inode and live.holder(session) is None:
                 link.execute("DELETE FROM session WHERE id = ?", (session,))
                 Ear.remove(self.database.path, session)
 
