@@ -107,6 +107,18 @@ def test_the_program_leads_a_group_of_its_own(local):
     assert group != session
 
 
+def test_streams_that_are_not_there_change_nothing(local):
+    """Started without standard streams, or with nobody at their other end: the program runs, and its code is told."""
+    script = f"{' '.join(HOLDFAST)} run x -- sh -c 'exit 6' <&- >&- 2>&-"
+    closed = subprocess.run(["/bin/sh", "-c", script], env=local.environ, check=False)
+    reads, writes = os.pipe()
+    os.close(reads)
+    deaf = local("run", "x", "--json", "--", "sh", "-c", "exit 6", stderr=writes)
+    os.close(writes)
+
+    assert (closed.returncode, deaf.code) == (6, 6)
+
+
 def test_an_ignored_signal_stays_ignored(local):
     """`nohup holdfast run` goes on after the terminal has gone, and so does the program."""
     run = local.beating("x", seconds=1, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))

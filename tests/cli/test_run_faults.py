@@ -4,12 +4,14 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from contextlib import suppress
 
 from cli_tool import alive, everywhere, together
 
-from holdfast.testing import eventually
+from holdfast.testing import PausePoints, eventually
 
 TTL_S = 2
 NS = 1_000_000_000
@@ -151,6 +153,41 @@ def test_a_broken_lease_ends_the_program_within_a_second_of_hearing(tool):
     heard_ns = int(tool.book.with_name("beats.term").read_text())
     assert last_beat(tool, fence) < heard_ns + 1.2 * NS
     assert tool.client().show("x").fence > fence
+
+
+@together
+def test_a_parent_that_wakes_too_late_starts_nothing(tool):
+    """Frozen after the grant and before the program: the lease it had is somebody else's by then."""
+    pauses = PausePoints(tool.folder / "pauses")
+    pauses.arm("run.granted")
+    late = tool.beating("x", env=pauses.env)
+    pauses.wait_reached("run.granted")
+    late.send(signal.SIGSTOP)
+    pauses.go("run.granted")
+    rival = tool.beating("x", seconds=0.2).end()
+    late.send(signal.SIGCONT)
+
+    assert (rival.code, late.end().code) == (0, 79)
+    assert tool.assert_never_two() == 1
+
+
+def test_the_program_itself_looks_at_the_clock_before_it_begins(tmp_path):
+    """Between our last look and its first instruction we may be frozen; so the last look is its own."""
+    program = """
+import sys
+from holdfast.cli.run.program import Program
+from holdfast.cli.run.watcher import now_ns
+
+for file, left_s in zip(sys.argv[1:], (-0.001, 60)):
+    child = Program(["touch", file])
+    print(child.begin({}, None, now_ns() + int(left_s * 1e9)))
+    child.reap()
+"""
+    files = [tmp_path / "late", tmp_path / "early"]
+    told = subprocess.run([sys.executable, "-c", program, *files], capture_output=True, text=True, check=True)
+
+    assert told.stdout.split() == ["False", "True"]
+    assert [file.exists() for file in files] == [False, True]
 
 
 def hurt(run, luck):

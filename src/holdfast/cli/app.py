@@ -239,6 +239,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 def main(arguments: list[str]) -> int:
     """Call the command; whatever goes wrong is one line."""
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
+    _streams()
     _quiet()
     try:
         return _called(arguments)
@@ -277,8 +278,20 @@ def _misused(error: Any, *, as_json: bool) -> int:
 
 def _failed(code: int, what: str, *, as_json: bool) -> int:
     what = " ".join(what.split("\n"))
-    sys.stderr.write((json.dumps({"error": what, "code": code}) if as_json else f"holdfast: {what}") + "\n")
+    with suppress(OSError):  # whoever does not want to hear it gets the code all the same
+        sys.stderr.write((json.dumps({"error": what, "code": code}) if as_json else f"holdfast: {what}") + "\n")
     return code
+
+
+def _streams() -> None:
+    """A stream that we were started without is one that goes nowhere, so that no file of ours gets its number."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number; the program does not inherit it
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _quiet() -> None:

@@ -143,8 +143,9 @@ def _how(code: int) -> str:
 
 
 def _tell(request: Request, facts: dict[str, Any], sentence: str) -> None:
-    if request.json:
-        said = {"error": sentence} if sentence else {}
-        sys.stderr.write(json.dumps({"name": request.name, **facts, **said}) + "\n")
-    elif sentence:
-        sys.stderr.write(f"holdfast: {sentence}\n")
+    with suppress(OSError):  # whoever does not want to hear it must not change the exit code
+        if request.json:
+            said = {"error": sentence} if sentence else {}
+            sys.stderr.write(json.dumps({"name": request.name, **facts, **said}) + "\n")
+        elif sentence:
+            sys.stderr.write(f"holdfast: {sentence}\n")

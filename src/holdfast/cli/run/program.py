@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PAYLOAD_MAX = 1 << 16
+_LATE = b"late"
 # Python ignores these for itself; a program expects the default.
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -64,17 +65,23 @@ class Program:
         with suppress(OSError):
             os.setpgid(self.pid, self.pid)  # by both, so that whoever comes first finds it done
 
-    def begin(self, variables: dict[str, str], lifeline: int | None) -> None:
-        """Open the gate; returns when the program runs, or raises `CannotRun`."""
-        payload = b"\0".join(os.fsencode(f"{key}={value}") for key, value in variables.items())
+    def begin(self, variables: dict[str, str], lifeline: int | None, latest_ns: int) -> bool:
+        """Open the gate; true when the program runs, false if it was later than that on the boot clock.
+
+        The child looks at the clock, as the last thing before it becomes the program: we may have been frozen on the
+        way. Raises `CannotRun`.
+        """
+        words = [str(latest_ns), *(f"{key}={value}" for key, value in variables.items())]
+        payload = b"\0".join(os.fsencode(word) for word in words)
         failed = b""
         self._begun = True
         with suppress(OSError):  # whoever is not there any more to answer has an exit code that tells
             socket.send_fds(self._gate, [payload], [] if lifeline is None else [lifeline])
             failed = self._gate.recv(16)  # its end comes with the program's beginning
         self._gate.close()
-        if failed:
+        if failed and failed != _LATE:
             raise CannotRun(self._command[0], int(failed))
+        return not failed
 
     def send(self, number: int) -> None:
         """A signal for its whole group."""
@@ -120,9 +127,12 @@ def _at_the_gate(gate: socket.socket, command: list[str]) -> NoReturn:
                 os.set_inheritable(descriptor, True)
             for number in _PYTHON_IGNORES:
                 signal.signal(number, signal.SIG_DFL)
-            variables = dict(line.split(b"=", 1) for line in payload.split(b"\0"))
+            latest_ns, *lines = payload.split(b"\0")
+            variables = _environment() | dict(line.split(b"=", 1) for line in lines)
             words = [os.fsencode(word) for word in command]
-            os.execvpe(words[0], words, _environment() | variables)  # noqa: S606 - it is what we are asked for
+            if watcher.now_ns() < int(latest_ns):
+                os.execvpe(words[0], words, variables)  # noqa: S606 - it is what we are asked for
+            gate.send(_LATE)
     except OSError as error:
         with suppress(OSError):
             gate.send(str(error.errno).encode())

@@ -13,6 +13,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast import pauses
 from holdfast.cli import codes
 from holdfast.cli.run.guard import Guard, NoWatcher
 from holdfast.cli.run.terminal import STOPS, Terminal
@@ -73,13 +74,15 @@ class Supervisor:
 
     def run(self, variables: dict[str, str], lifeline: int | None) -> Ended:
         """Let the program go and see it through; returns when nothing of it is left and the lease is given back."""
+        pauses.point("run.granted")
         guard = Guard(self._program.pid, self._plan.grace_ns, self._plan.lead_ns, lifeline)
         try:
             guard.start(self.deadline_ns())
             self._timetable.deadline_ns = self.deadline_ns()
             self._signals.forwarding = True
             self._terminal.lend(self._program.pid)
-            self._program.begin(variables, lifeline)
+            if not self._program.begin(variables, lifeline, self._timetable.term_ns()):
+                self._why = "late"
             code = self._until_ended(guard)
             self._clear()
         finally:
