@@ -24,10 +24,10 @@ def last_beat(tool, fence):
 @together
 def test_a_killed_parent_frees_nothing_while_the_program_runs(tool):
     """The embedded engine sees a death at once: here it must not be fooled. The watcher ends the program politely."""
-    run = tool.beating("x", manner=["slow", "0.3"], ttl=4)
+    run = tool.beating("x", manner=["slow", "0.3"], ttl=3)
     fence = tool.until_beating()
     program, watcher = run.program, run.watcher
-    rival = tool.beating("x", seconds=0.2, ttl=4)
+    rival = tool.beating("x", seconds=0.2, ttl=3)
     eventually(lambda: tool.client().show("x").waiters, what="a rival in the queue")
 
     killed_ns = time.monotonic_ns()

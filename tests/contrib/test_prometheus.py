@@ -5,10 +5,11 @@ import re
 import threading
 import urllib.request
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
@@ -22,16 +23,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Scraped:
-    """A registry behind a real HTTP server, and what a scrape of it says."""
+    """An observer with a registry of its own, and what a scrape of it says."""
 
     def __init__(self, **options):
         self.registry = CollectorRegistry()
         self.observer = PrometheusObserver(self.registry, **options)
+        self._page = partial(generate_latest, self.registry)
 
     @contextmanager
     def served(self):
+        """From here on a scrape is a real one, over HTTP."""
         server, thread = start_http_server(0, "127.0.0.1", self.registry)
-        self._url = f"http://127.0.0.1:{server.server_address[1]}/metrics"
+        self._page = partial(fetched, f"http://127.0.0.1:{server.server_address[1]}/metrics")
         try:
             yield self
         finally:
@@ -41,18 +44,21 @@ class Scraped:
 
     def scrape(self):
         """Value by name and labels."""
-        with urllib.request.urlopen(self._url, timeout=10) as page:
-            families = list(text_string_to_metric_families(page.read().decode()))
+        families = list(text_string_to_metric_families(self._page().decode()))
         return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
 
     def value(self, name, **labels):
         return self.scrape().get((name, frozenset(labels.items())))
 
 
+def fetched(url):
+    with urllib.request.urlopen(url, timeout=10) as page:
+        return page.read()
+
+
 @pytest.fixture
 def scraped():
-    with Scraped().served() as scraped:
-        yield scraped
+    return Scraped()
 
 
 @pytest.fixture
@@ -83,7 +89,11 @@ def test_the_fates_of_leases_are_counted_and_scraped(scraped, url):
     """Wait time, hold time, contention, losses, margins, trouble: under the family of the name."""
     live(scraped.observer, url)
 
-    value = scraped.value
+    with scraped.served():
+        assert_counted(scraped.value)
+
+
+def assert_counted(value):
     assert value("holdfast_wait_seconds_count", family="orders", outcome="granted") == 2
     assert value("holdfast_wait_seconds_count", family="orders", outcome="refused") == 1
     assert value("holdfast_wait_seconds_sum", family="orders", outcome="refused") >= 0.05
@@ -135,19 +145,21 @@ def test_every_kind_of_event_is_understood(scraped):
 
 def test_many_names_make_few_families():
     """A name is anybody's choice; millions of time series are nobody's."""
-    with Scraped(families=3).served() as scraped:
-        for number in range(100):
-            scraped.observer(Event("waited", f"user-{number}"))
-        told = {dict(labels)["family"]: v for (name, labels), v in scraped.scrape().items() if name.endswith("_total")}
+    scraped = Scraped(families=3)
+    for number in range(100):
+        scraped.observer(Event("waited", f"user-{number}"))
+    told = {dict(labels)["family"]: v for (name, labels), v in scraped.scrape().items() if name.endswith("_total")}
+
     assert len(told) == 4
     assert told[OTHER] == 97
 
 
 def test_the_users_own_families_are_used():
     """Whoever knows the names knows how to group them."""
-    with Scraped(family=lambda name: name.rpartition(".")[2]).served() as scraped:
-        scraped.observer(Event("waited", "a/b.pdf"))
-        assert scraped.value("holdfast_contended_total", family="pdf") == 1
+    scraped = Scraped(family=lambda name: name.rpartition(".")[2])
+    scraped.observer(Event("waited", "a/b.pdf"))
+
+    assert scraped.value("holdfast_contended_total", family="pdf") == 1
 
 
 def test_the_smallest_margin_is_forgotten_after_a_while():
@@ -171,7 +183,8 @@ def test_the_dashboard_and_the_figures_have_the_same_names(scraped, url):
     live(scraped.observer, url)
     for kind in KINDS:
         scraped.observer(Event(kind, "x", 1, 0.1, "why"))
-    exported = {name for name, _ in scraped.scrape() if not name.endswith("_created")}
+    with scraped.served():
+        exported = {name for name, _ in scraped.scrape() if not name.endswith("_created")}
     dashboard = json.loads((ROOT / "docs" / "grafana" / "holdfast.json").read_text(encoding="utf-8"))
     asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     asked += [variable["query"] for variable in dashboard["templating"]["list"]]
