@@ -1,8 +1,10 @@
 """`doctor` and `bench`: what an engine is worth, from where you stand."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from cli_tool import Served, Tool
@@ -11,6 +13,7 @@ import holdfast
 from holdfast.testing.servers import Server, available
 
 KIND = "valkey" if "valkey" in available() else next(iter(available()), None)
+ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ["~hf1:*", "resetchannels", "&hf1:wake:*", "+@all", "-@admin"]
 
 
@@ -77,14 +80,19 @@ def test_missing_rights_are_named_one_by_one(served):
         server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", *rights)
         return people(served, env={"HOLDFAST_URL": f"redis://app:pw@127.0.0.1:{server.port}"})
 
+    page = (ROOT / "docs" / "redis.md").read_text(encoding="utf-8")
+    documented = re.search(r"^ACL SETUSER app on >password (.*)$", page, re.MULTILINE)[1].split()
     well = as_user(*NEEDED)
-    modest = as_user(*NEEDED, "-scan", "-info")
+    modest = as_user(*documented)
+    listed = served.inside("ls", env={"HOLDFAST_URL": f"redis://app:pw@127.0.0.1:{server.port}"})
     deaf = as_user("~hf1:*", "resetchannels", "+@all", "-@admin")
     barred = as_user(*NEEDED, "-evalsha", "-eval")
 
     assert (well[0], modest[0]) == (0, 0)
     assert "may not SCAN" in modest[1]
     assert "may not ask INFO" in modest[1]
+    assert (listed.code, listed.out) == (77, b"")
+    assert b"SCAN" in listed.err.upper()
     assert deaf[0] == 1
     assert "wake-ups do not arrive" in deaf[1]
     assert barred[0] == 2

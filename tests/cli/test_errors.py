@@ -114,6 +114,7 @@ def test_a_shell_can_complete_commands(local):
     assert offered.out.split() == [b"doctor", b"demo"]
 
 
+@pytest.mark.acceptance("C-23")
 def test_without_the_extra_a_clear_line_says_what_to_install(tmp_path):
     """The core needs no package; only the tool does."""
     program = """
