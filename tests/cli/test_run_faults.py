@@ -171,6 +171,26 @@ def test_a_parent_that_wakes_too_late_starts_nothing(tool):
     assert tool.assert_never_two() == 1
 
 
+def test_a_program_that_cannot_be_watched_any_more_is_ended(local):
+    """What was promised cannot be kept by the parent alone; it is said once."""
+    (local.folder / "sitecustomize.py").write_text("""
+from holdfast.cli.run import guard
+
+def fail(self):
+    raise guard.NoWatcher("no more processes")
+
+guard.Guard.restart = fail
+""")
+    run = local.beating("x", manner=["slow", "0.5"], env={"PYTHONPATH": str(local.folder)}, ttl=4)
+    local.until_beating()
+    os.kill(run.watcher, signal.SIGKILL)
+    run.end()
+
+    assert run.code == 79
+    assert run.err.count(b"no more processes; the program is ended") == 1
+    assert local.client().show("x").owner is None
+
+
 def test_the_program_itself_looks_at_the_clock_before_it_begins(tmp_path):
     """Between our last look and its first instruction we may be frozen; so the last look is its own."""
     program = """

@@ -9,6 +9,7 @@ from terminals import Terminal
 
 from holdfast.testing import eventually
 
+POLITE = 'import signal as s; s.signal(15, lambda *_: print("politely") or exit()); print("ready"); s.pause()'
 ASK = "import sys; print('tty', sys.stdin.isatty(), sys.stdout.isatty()); print('got', input('name? '))"
 
 
@@ -49,14 +50,15 @@ def test_ctrl_z_stops_the_job_and_fg_wakes_it(local):
 
 
 def test_a_job_that_stays_stopped_is_ended_before_its_lease(local):
-    """Nobody renews a stopped job: the watcher ends it in time, and the shell is told why when it is woken."""
+    """Nobody renews a stopped job: the watcher wakes it to end, in time; the shell is told why when it comes back."""
     environ = {**local.environ, "PS1": "$ ", "HISTFILE": "/dev/null"}
     with Terminal("bash", "--norc", "--noprofile", "-i", env=environ) as shell:
         shell.until(r"\$ ")
-        shell.type(f"{' '.join(HOLDFAST)} run x --ttl 1 -- sh -c 'echo ready; read line'\n")
+        shell.type(f"{' '.join(HOLDFAST)} run x --ttl 1.2 -- {sys.executable} -c '{POLITE}'\n")
         shell.until(r"[\r\n]ready")
         shell.type("\x1a")
         shell.until("Stopped")
+        shell.until(r"[\r\n]politely")
         eventually(lambda: local.client().show("x").owner is None, what="a free name")
         shell.type("fg\n")
         shell.until(r"was lost \(expired\)")

@@ -10,6 +10,7 @@ import os
 import statistics
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import holdfast
@@ -18,7 +19,7 @@ from holdfast.engines.survey import Finding
 from holdfast.errors import HoldfastError, LeaseLost, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from holdfast.blocking import Holdfast
     from holdfast.engines.survey import Examination
@@ -182,17 +183,14 @@ class Trial:
         self.findings.append(Finding(grave=True, what=what, advice="report it, with what `holdfast doctor` printed"))
 
 
-class _connected:  # noqa: N801 - a `with` word
+@contextmanager
+def _connected(url: str | None) -> Iterator[Holdfast]:
     """A client that is closed soon, whatever the engine does."""
-
-    def __init__(self, url: str | None) -> None:
-        self._hf = holdfast.connect(url, label="holdfast doctor", fence_memory=1)
-
-    def __enter__(self) -> Holdfast:
-        return self._hf
-
-    def __exit__(self, *_: object) -> None:
-        self._hf.close(_CLOSE_S)
+    hf = holdfast.connect(url, label="holdfast doctor", fence_memory=1)
+    try:
+        yield hf
+    finally:
+        hf.close(_CLOSE_S)
 
 
 def _probe_name() -> str:

@@ -66,6 +66,7 @@ class Supervisor:
         self._timetable = Timetable(max(0, plan.grace_ns - _LAG_NS), max(0, plan.lead_ns - _LAG_NS))
         self._began_ns = now_ns()
         self._why = ""
+        self._watched = True
 
     def deadline_ns(self) -> int:
         """Until when the lease is trusted, as seen now; never later than it is."""
@@ -85,6 +86,9 @@ class Supervisor:
                 self._why = "late"
             code = self._until_ended(guard)
             self._clear()
+        except BaseException:
+            self._program.send(signal.SIGKILL)  # whatever it was, nobody would see the program through
+            raise
         finally:
             # The watcher goes first: it must not find the program's number at work for somebody else.
             guard.end()
@@ -102,10 +106,11 @@ class Supervisor:
             waiting.poll(self._timetable.wait_ms(now_ns()))
             for number in self._signals.come():
                 self._program.send(number)
-            if not guard.hear():
+            if self._watched and not guard.hear():
                 waiting.unregister(guard)
-                self._watch_again(guard)
-                waiting.register(guard, select.POLLIN)
+                self._watched = self._watch_again(guard)
+                if self._watched:
+                    waiting.register(guard, select.POLLIN)
             if guard.acted():
                 self._timetable.begin(now_ns())
             self._pass_on_a_stop()
@@ -129,7 +134,7 @@ class Supervisor:
             self._why = self._why or "late"
             self._program.send(number)
 
-    def _watch_again(self, guard: Guard) -> None:
+    def _watch_again(self, guard: Guard) -> bool:
         try:
             guard.restart()
         except NoWatcher as trouble:
@@ -138,6 +143,8 @@ class Supervisor:
             self._why = "late"
             if self._timetable.begin(now_ns()):
                 self._program.send(signal.SIGTERM)
+            return False
+        return True
 
     def _pass_on_a_stop(self) -> None:
         """Ctrl-Z: give the terminal back and stop as well, as the shell expects; the lease then runs out.
@@ -171,5 +178,5 @@ class Supervisor:
         if self._why == "max-hold":
             return Ended(code, "max-hold")
         if acted or self._why == "late":
-            return Ended(code, "lost", f"lease {self._lease.name!r} could not be renewed in time")
+            return Ended(code, "lost", f"lease {self._lease.name!r} could not be vouched for to the end")
         return Ended(code, "ended")

@@ -75,9 +75,11 @@ class Timetable:
 
 
 def send(group: int, number: int) -> bool:
-    """A signal for the whole group; false if nobody is left in it."""
+    """A signal for the whole group; false if nobody is left in it. Who is to end is woken, so that it can."""
     try:
         os.killpg(group, number)
+        if number == signal.SIGTERM:
+            os.killpg(group, signal.SIGCONT)
     except ProcessLookupError:
         return False
     except PermissionError:
