@@ -58,7 +58,7 @@ def test_a_job_that_stays_stopped_is_ended_before_its_lease(local):
         shell.until(r"[\r\n]ready")
         shell.type("\x1a")
         shell.until("Stopped")
-        shell.until(r"[\r\n]politely")
+        shell.until(r"politely\r")
         eventually(lambda: local.client().show("x").owner is None, what="a free name")
         shell.type("fg\n")
         shell.until(r"was lost \(expired\)")
