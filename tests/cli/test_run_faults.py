@@ -43,7 +43,7 @@ def test_a_killed_parent_frees_nothing_while_the_program_runs(tool):
 @together
 def test_a_program_that_outlives_parent_and_watcher_keeps_the_lease_for_its_ttl(tool):
     """Both killed: nobody can end the program any more. Its lease is not taken for a dead one's before the ttl."""
-    run = tool.beating("x", seconds=2.5, ttl=3)
+    run = tool.beating("x", seconds=1.8, ttl=3)
     fence = tool.until_beating()
     watcher, began_ns = run.watcher, tool.beats()[fence][0]
     rival = tool.beating("x", seconds=0.1, ttl=3)
