@@ -44,9 +44,13 @@ def test_a_healthy_engine_is_told_with_its_promise(tool):
     assert told["promise"]["scope"] == promise.scope
     assert (told["findings"], told["code"]) == ([], 0)
     assert told["version"] == holdfast.__version__
-    assert {"version", "round trip", "a lease, taken and given back", "handed to the next in line"} <= set(
-        told["facts"]
-    )
+    assert {
+        "version",
+        "round trip",
+        "a lease, taken and given back",
+        "handed to a waiting thread",
+        "handed to a waiting task",
+    } <= set(told["facts"])
 
 
 def test_a_server_that_evicts_or_cannot_be_written_to_is_told(served):

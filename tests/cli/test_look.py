@@ -8,10 +8,9 @@ import threading
 import time
 
 import pytest
-from cli_tool import HOLDFAST
+from cli_tool import HOLDFAST, eventually
 
 from holdfast import LeaseLost
-from holdfast.testing import eventually
 
 
 @pytest.fixture

@@ -9,9 +9,7 @@ import subprocess
 import sys
 import time
 
-from cli_tool import BEATING, HOLDFAST, alive, everywhere, together
-
-from holdfast.testing import eventually
+from cli_tool import BEATING, HOLDFAST, alive, eventually, everywhere, together
 
 SHOW = "import os, sys; sys.stdout.write(repr(dict(os.environ)) + chr(10) + ascii(sys.argv))"
 

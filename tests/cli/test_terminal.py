@@ -4,10 +4,8 @@ import re
 import subprocess
 import sys
 
-from cli_tool import HOLDFAST
+from cli_tool import HOLDFAST, eventually
 from terminals import Terminal
-
-from holdfast.testing import eventually
 
 POLITE = 'import signal as s; s.signal(15, lambda *_: print("politely") or exit()); print("ready"); s.pause()'
 ASK = "import sys; print('tty', sys.stdin.isatty(), sys.stdout.isatty()); print('got', input('name? '))"

@@ -51,7 +51,7 @@ def typed(script, folder, longest_s=LONGEST_RUN_S):
         "PYTHONPATH": str(ROOT / "src"),
     }
     process = subprocess.Popen(
-        ["/bin/bash", "-m", "-c", f"set -e\n{script}"],
+        ["/bin/bash", "-c", f"set -e\n{script}"],
         cwd=folder,
         env={**inherited, **own},
         stdin=subprocess.DEVNULL,
@@ -69,7 +69,7 @@ def typed(script, folder, longest_s=LONGEST_RUN_S):
 
 
 def end_session(leader):
-    """Everything that the shell of this test started: with job control, each job has a group of its own."""
+    """Everything that the shell of this test started: `holdfast run` puts its program into a group of its own."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
