@@ -20,7 +20,7 @@ KINDS = (
     "renewed",  # seconds: how much trust was left
     "renewed late",  # the same, but less than a third of the ttl was left
     "renewal failed",  # the engine could not be asked; it will be, until the deadline
-    "lost",  # detail: why
+    "lost",  # seconds: how long it was held; detail: why
     "released",  # seconds: how long it was held
     "release delayed",  # the engine could not be told; the keeper goes on
     "undone",  # what no caller owned was given back

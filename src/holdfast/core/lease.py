@@ -140,7 +140,8 @@ class LeaseBase:
             self._state, self._why = LOST, (reason, detail)
         client.keeper.let_go(self)
         self._wake()
-        client.tell("lost", self.name, self._fence, detail=f"{reason} {detail}".strip())
+        held_s = (client.clock.now_ns() - self._since_ns) / NS
+        client.tell("lost", self.name, self._fence, held_s, detail=f"{reason} {detail}".strip())
         if self._on_loss is not None:
             client.form.deliver(self._call_on_loss)
 

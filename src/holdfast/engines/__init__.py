@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Acquire, Answer, Command
     from holdfast.config import Settings
+    from holdfast.engines.survey import Examination, Names
     from holdfast.errors import Unavailable
 
 
@@ -138,6 +139,18 @@ class Engine(Protocol):
 
     def forked(self) -> None:
         """In a new child: forget every session and connection, and send nothing on what was inherited."""
+
+    def lifeline(self) -> int | None:
+        """A descriptor for child processes: while any of them has it open, this client is not taken for dead.
+
+        `None` where nobody is taken for dead before the ttl has passed.
+        """
+
+    def names(self, prefix: str, limit: int) -> Names:
+        """Names that begin so. It may scan and it blocks: for people who look, never for programs that hold."""
+
+    def examine(self) -> Examination:
+        """How the engine stands, for `holdfast doctor`. It may scan, and it blocks."""
 
 
 def open_engine(settings: Settings) -> Engine:

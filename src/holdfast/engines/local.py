@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Answer, Command
     from holdfast.engines import Form, Promise, Reply
+    from holdfast.engines.survey import Examination, Names
 
 
 class Store(Ears, Protocol):
@@ -33,6 +34,15 @@ class Store(Ears, Protocol):
 
     def close(self) -> None:
         """Give back every resource."""
+
+    def lifeline(self) -> int | None:
+        """As the engine's."""
+
+    def names(self, prefix: str, limit: int) -> Names:
+        """As the engine's."""
+
+    def examine(self) -> Examination:
+        """As the engine's."""
 
 
 class LocalEngine:
@@ -59,6 +69,15 @@ class LocalEngine:
 
     def forked(self) -> None:
         self.store.forked()
+
+    def lifeline(self) -> int | None:
+        return self.store.lifeline()
+
+    def names(self, prefix: str, limit: int) -> Names:
+        return self.store.names(prefix, limit)
+
+    def examine(self) -> Examination:
+        return self.store.examine()
 
 
 class LocalBlocking(ThreadForm):

@@ -17,6 +17,7 @@ from holdfast.commands import Acquire, Busy, Mark
 from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.local import LocalEngine
+from holdfast.engines.survey import Examination, Names
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.names import new_token
 from holdfast.rules import RULES, Moment, Record, forget_at_us
@@ -168,6 +169,17 @@ class MemoryStore:
     def close(self) -> None:
         with self.domain.lock:
             self.domain.marks.pop(self.client, None)
+
+    def lifeline(self) -> None:
+        return None  # a child process does not share these leases
+
+    def names(self, prefix: str, limit: int) -> Names:
+        with self.domain.lock:
+            found = sorted(name for name in self.domain.records if name.startswith(prefix))
+        return Names(tuple(found[:limit]), more=len(found) > limit)
+
+    def examine(self) -> Examination:
+        return Examination((("names remembered", str(len(self.domain.records))),))
 
 
 def open_engine(settings: Settings) -> LocalEngine:

@@ -17,6 +17,7 @@ from holdfast.names import new_token
 if TYPE_CHECKING:
     from holdfast.engines import Form
     from holdfast.engines.redis.dial import Dialler
+    from holdfast.engines.survey import Examination, Names
 
 _PROMISE = Promise(
     engine="redis",
@@ -94,6 +95,19 @@ class RedisEngine:
             self._ear = Ear(self.dialler, self.packer.channel, self.board)
         self.board.ring_all()  # whoever queued while nobody listened yet may have missed a ring, and asks once more
         return True
+
+    def lifeline(self) -> None:
+        return None  # only the ttl ends a lease here
+
+    def names(self, prefix: str, limit: int) -> Names:
+        from holdfast.engines.redis import survey  # noqa: PLC0415 - only for people
+
+        return survey.names(self.dialler, prefix, limit)
+
+    def examine(self) -> Examination:
+        from holdfast.engines.redis import survey  # noqa: PLC0415 - only for people
+
+        return survey.examine(self.dialler)
 
     def forked(self) -> None:
         ear, self._ear = self._ear, None

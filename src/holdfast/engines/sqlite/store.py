@@ -17,7 +17,7 @@ from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renew, Renewed, Undo
 from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
-from holdfast.engines.sqlite import rows
+from holdfast.engines.sqlite import lifeline, rows, survey
 from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.ear import Ear, ring_session
 from holdfast.engines.sqlite.line import Damaged
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Answer, Command
     from holdfast.engines import Reply
     from holdfast.engines.sqlite.database import Database
+    from holdfast.engines.survey import Examination, Names
     from holdfast.rules.record import Holder, Record
 
 _AT_ONCE = 200
@@ -213,10 +214,10 @@ class SqliteStore:
         return Moment(now_us, SYSTEM.wall_us(), me, gone, silent)
 
     def _look_at(self, link: sqlite3.Cursor, client: str) -> _Seen:
-        """Proven dead: its byte is free, in the same live file that it locked when it began."""
-        row = link.execute("SELECT live, marked_us FROM session WHERE id = ?", (int(client),)).fetchone()
-        live = self.database.live
-        locked = live.holder(int(client)) is not None
+        """Proven dead: its byte is free, in the same live file that it locked when it began; and its lifeline is."""
+        session, live = int(client), self.database.live
+        row = link.execute("SELECT live, marked_us FROM session WHERE id = ?", (session,)).fetchone()
+        locked = live.holder(session) is not None or lifeline.is_held(live, session)
         if row is None:
             return _Seen(client, NEVER_NS, gone=not locked)
         return _Seen(client, row[1], gone=not locked and row[0] == live.inode)
@@ -268,7 +269,7 @@ class SqliteStore:
     def _bury_the_dead(self, link: sqlite3.Cursor) -> None:
         live = self.database.live
         for session, inode in link.execute("SELECT id, live FROM session").fetchall():
-            if inode == live.inode and live.holder(session) is None:
+            if inode == live.inode and live.holder(session) is None and not lifeline.is_held(live, session):
                 link.execute("DELETE FROM session WHERE id = ?", (session,))
                 Ear.remove(self.database.path, session)
 
@@ -303,6 +304,17 @@ class SqliteStore:
 
     def promise(self) -> Promise:
         return _PROMISE
+
+    def lifeline(self) -> int:
+        if not self._session:
+            self._begin_session(None)
+        return lifeline.open_lifeline(self.database.live, self._session)
+
+    def names(self, prefix: str, limit: int) -> Names:
+        return survey.names(self.database, prefix, limit)
+
+    def examine(self) -> Examination:
+        return survey.examine(self.database)
 
     def forked(self) -> None:
         """The session stayed with the parent; the child begins its own with its first command."""
