@@ -220,7 +220,7 @@ def test_every_contender_has_pinned_requirements():
     everybody = [each for each in vars(who).values() if isinstance(each, Contender)]
 
     assert {each.environment for each in everybody} == set(names())
-    assert [pin for name in names() for pin in pins(name) if "==" not in pin] == ["-e ."]
+    assert [pin for name in names() for pin in pins(name) if "==" not in pin] == ["-e .[cli]"]
 
 
 def test_the_page_in_the_docs_says_what_the_results_say():
