@@ -88,12 +88,13 @@ class RedisEngine:
         """Whether rings arrive already; a closed engine has no more to come."""
         return self._ear is not None or self._closed
 
-    def listen(self, token: str) -> bool:  # noqa: ARG002 - one ear hears for all
+    def listen(self, token: str) -> bool:
         with self._ear_lock:
             if self._ear is not None or self._closed:
                 return False
             self._ear = Ear(self.dialler, self.packer.channel, self.board)
-        self.board.ring_all()  # whoever queued while nobody listened yet may have missed a ring, and asks once more
+        # Whoever queued while nobody listened yet may have missed a ring: it asks once more, as this one will.
+        self.board.ring_all(but=token)
         return True
 
     def lifeline(self) -> None:
