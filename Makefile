@@ -27,8 +27,8 @@ bench: $(READY)  ## the race against the floor and the peers; QUICK=1 for a shor
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uvloop
 	$(BIN)/python bench/uncontended.py $(ARGS)
 
-matrix: $(READY)  ## the laws and the Redis tests on every server that this machine has
-	HOLDFAST_SERVERS=valkey,redis-6.2,redis $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)
+matrix: $(READY)  ## the laws and the Redis tests on every server and group of servers that this machine has
+	HOLDFAST_SERVERS=valkey,redis-6.2,redis HOLDFAST_GROUPS=all $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)
 
 docs: $(READY)  ## make the generated pages again
 	$(BIN)/python tools/acceptance.py

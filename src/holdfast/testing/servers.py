@@ -85,6 +85,7 @@ class Server:
         tls: Certificates | None = None,
         appendonly: bool = False,
         password: str | None = None,
+        port: int | None = None,
     ) -> None:
         known = available()
         if kind not in known:
@@ -93,7 +94,7 @@ class Server:
         self.binary = known[kind]
         self.tls = tls
         self.password = password
-        self.port = 0 if unix else _free_port()
+        self.port = 0 if unix else port or _free_port()
         self._arguments = arguments
         self._appendonly = appendonly
         self._own_directory = None if directory is not None else tempfile.TemporaryDirectory(prefix="holdfast-")

@@ -2,8 +2,10 @@
 
 The thread connects again by itself, ever less often while that fails, and then wakes every waiter once, because a ring
 may have been missed. A subscription that has been quiet is asked whether it lives: a connection that was cut without a
-word would else be trusted for ever. Without a subscription, also because the user may not subscribe, waiters are late
-and nothing else. It is never the keeper's connection, and there is one of it, however many names are waited for.
+word would else be trusted for ever. Where there are several servers, any of them hears what is published on another;
+when they change, one that is still among them is listened to. Without a subscription, also because the user may not
+subscribe, waiters are late and nothing else. It is never the keeper's connection, and there is one of it, however many
+names are waited for.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import select
 import socket
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.engines.redis.link import Link
@@ -20,20 +23,21 @@ from holdfast.observer import log
 
 if TYPE_CHECKING:
     from holdfast.engines.board import Board
-    from holdfast.engines.redis.dial import Dialler
+    from holdfast.engines.redis.topology import Topology
 
 _AGAIN_S = 0.2
 _AGAIN_MAX_S = 3.0
 _NOT_ALLOWED_S = 10.0
 _QUIET_S = 5.0
+_NUDGES = 64
 _PING = packed("PING")
 
 
 class Ear:
     """Hears the rings of one client."""
 
-    def __init__(self, dialler: Dialler, channel: str, board: Board) -> None:
-        self._dialler = dialler
+    def __init__(self, topology: Topology, channel: str, board: Board) -> None:
+        self._topology = topology
         self._channel = channel
         self._board = board
         self._stop, self._stopper = socket.socketpair()
@@ -46,8 +50,8 @@ class Ear:
         self._thread.start()
 
     def _subscribed(self) -> Link:
-        link = Link(self._dialler)
-        reply = link.exchange(packed("SUBSCRIBE", self._channel), 1, self._dialler.wire_s)[0]
+        link = Link(self._topology.any_node())
+        reply = link.exchange(packed("SUBSCRIBE", self._channel), 1, self._topology.wire_s)[0]
         if isinstance(reply, Exception):
             link.close()
             raise Unavailable("redis", "no permission", f"cannot subscribe to {self._channel}: {reply}")
@@ -80,8 +84,10 @@ class Ear:
             link = self._link
             ready = self._poll(link)
             if self._stop.fileno() in ready:
-                break
-            if link is None:
+                if not self._stop.recv(_NUDGES):
+                    break
+                self._drop()
+            elif link is None:
                 if self._listen():
                     self._board.ring_all()
             else:
@@ -97,7 +103,7 @@ class Ear:
                     if isinstance(reply, list) and reply[0] == "message":
                         self._board.ring(reply[2])
             elif self._asked:
-                raise ReplyLost("redis", "reply lost", f"{self._dialler.url}: the subscription has fallen silent")
+                raise ReplyLost("redis", "reply lost", f"{self._topology.url}: the subscription has fallen silent")
             else:
                 self._asked = True
                 link.say(_PING)
@@ -111,13 +117,18 @@ class Ear:
         poll.register(self._stop, select.POLLIN)
         if link is not None:
             poll.register(link, select.POLLIN)
-        wait_s = self._again_s if link is None else self._dialler.wire_s if self._asked else _QUIET_S
+        wait_s = self._again_s if link is None else self._topology.wire_s if self._asked else _QUIET_S
         return {descriptor for descriptor, _ in poll.poll(wait_s * 1000)}
 
     def _drop(self) -> None:
         if self._link is not None:
             self._link.close()
             self._link = None
+
+    def again(self) -> None:
+        """Other servers answer now: listen to one of those."""
+        with suppress(OSError):  # it is being closed
+            self._stopper.send(b".")
 
     def close(self) -> None:
         self._stopper.close()

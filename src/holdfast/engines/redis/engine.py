@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.redis.blocking import RedisBlocking
 from holdfast.engines.redis.ear import Ear
-from holdfast.engines.redis.scripts import PREFIX, Packer
+from holdfast.engines.redis.scripts import LAYOUT, Packer, prefix_of
+from holdfast.errors import Unavailable
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
     from holdfast.engines import Form
-    from holdfast.engines.redis.dial import Dialler
+    from holdfast.engines.redis.routed import Routed
+    from holdfast.engines.redis.topology import Node, Topology
 
 _PROMISE = Promise(
     engine="redis",
@@ -50,18 +52,42 @@ class RedisEngine:
 
     clock: Clock = SYSTEM
 
-    def __init__(self, dialler: Dialler, memory_us: int) -> None:
-        self.dialler = dialler
+    def __init__(self, topology: Topology, memory_us: int, namespace: str = "") -> None:
+        self.topology = topology
+        self.wire_s = topology.wire_s
+        self.met = False  # whether the place is known to be kept as we keep it
         self._memory_ms = memory_us // 1000
-        self._forms: weakref.WeakSet[RedisBlocking] = weakref.WeakSet()
+        self._prefix = prefix_of(namespace)
+        self._forms: weakref.WeakSet[Routed[Any]] = weakref.WeakSet()
         self._ear: Ear | None = None
+        topology.on_change = self._moved
         self._begin()
 
     def _begin(self) -> None:
         self.board = Board()
-        self.packer = Packer(PREFIX, new_token(), self._memory_ms)
+        self.packer = Packer(self._prefix, new_token(), self._memory_ms, slots=self.topology.only is None)
         self._ear_lock = threading.Lock()
         self._closed = False
+
+    @property
+    def dialler(self) -> Node:
+        """The server; one of them, where there are several."""
+        return self.topology.any_node()
+
+    def meet(self, layout: Any) -> None:
+        """What stands under the layout's key: nothing, unless a later version has taken the place over."""
+        if isinstance(layout, str) and layout != str(LAYOUT):
+            detail = f"{self.topology.url} is kept in layout {layout!r}, this version knows {LAYOUT}"
+            raise Unavailable("redis", "other layout", detail)
+        self.met = True
+
+    def _moved(self) -> None:
+        """Other servers answer now, or answer for other names."""
+        for form in tuple(self._forms):
+            form.moved()
+        ear = self._ear
+        if ear is not None:
+            ear.again()
 
     def promise(self) -> Promise:
         return _PROMISE
@@ -80,7 +106,9 @@ class RedisEngine:
     def asyncio(self) -> Form:
         from holdfast.engines.redis.loop import RedisAsyncio  # noqa: PLC0415 - only for those who use it
 
-        return RedisAsyncio(self)
+        form = RedisAsyncio(self)
+        self._forms.add(form)
+        return form
 
     @property
     def listening(self) -> bool:
@@ -91,7 +119,7 @@ class RedisEngine:
         with self._ear_lock:
             if self._ear is not None or self._closed:
                 return False
-            self._ear = Ear(self.dialler, self.packer.channel, self.board)
+            self._ear = Ear(self.topology, self.packer.channel, self.board)
             return True
 
     def forked(self) -> None:
@@ -100,6 +128,7 @@ class RedisEngine:
             ear.forked()
         for form in tuple(self._forms):
             form.forked()
+        self.topology.forked()
         self._begin()
 
     def close(self) -> None:
