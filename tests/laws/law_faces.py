@@ -29,7 +29,8 @@ from holdfast.clock import SYSTEM
 from holdfast.engines import open_engine
 from holdfast.engines.sqlite import lockfile
 from holdfast.testing import eventually
-from holdfast.testing.clusters import Cluster, Sentinels
+from holdfast.testing.clusters import Cluster
+from holdfast.testing.sentinels import Sentinels
 from holdfast.testing.servers import Server, available
 
 WAIT_S = 60
@@ -41,8 +42,8 @@ SHAPES = (aio.Holdfast, aio.Lock, aio.Lease, aio.Leader, aio.Signal)
 class Place:
     """Where a law is to hold: the URL (a fresh folder and a fresh name may be part of it), and what is special there.
 
-    `unusable` are URLs of places that cannot be used: `{folder}/taken` is a folder, `{folder}/file` a file. `large` is a
-    place of many servers: without `make matrix` it keeps the laws that are marked `large`, and those of `together`.
+    `unusable` are URLs of places that cannot be used: `{folder}/taken` is a folder, `{folder}/file` a file. `large` is
+    a place of many servers: without `make matrix` it keeps the laws that are marked `large`, and those of `together`.
     """
 
     engine: str

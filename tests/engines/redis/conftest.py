@@ -9,6 +9,8 @@ from redis_faces import Loop, Place
 
 from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.testing import eventually
+from holdfast.testing.clusters import Cluster
+from holdfast.testing.sentinels import Sentinels
 from holdfast.testing.servers import Server, available
 
 # `make matrix` names them all.
@@ -16,16 +18,19 @@ WANTED = os.environ.get("HOLDFAST_SERVERS", "valkey").split(",")
 KINDS = [kind for kind in WANTED if kind in available()] or sorted(available(), reverse=True)
 
 # What may outlive a client: the record of a name with its last fence, and the tomb of a token; both end by themselves.
-RECORD = re.compile(rb"hf1:\{[^}]+\}")
-TOMB = re.compile(rb"hf1:\{[^}]+\}:d:[0-9a-z-]+")
+RECORD = re.compile(rb"hf1:(?:[\w.-]+:)?\{[^}]+\}")
+TOMB = re.compile(RECORD.pattern + rb":d:[0-9a-z-]+")
 MOST_KEPT_MS = 62_000 + 60_000
 # The bell of a waiter that did not come to pop it, gone with its offer.
-BELL = re.compile(rb"hf1:\{[^}]+\}:k:[0-9a-z-]+")
+BELL = re.compile(RECORD.pattern + rb":k:[0-9a-z-]+")
 BELL_KEPT_MS = 1_000
 GONE_MS = -2
 
 
 FACES = ["blocking", "asyncio"]
+GROUPS = {"sentinel": Sentinels, "cluster": Cluster}
+GROUP_KINDS = KINDS if os.environ.get("HOLDFAST_GROUPS") == "all" else KINDS[:1]
+NO_GROUP = [pytest.param(("none", "none"), marks=pytest.mark.skip("neither Redis nor Valkey is here"))]
 
 
 def pytest_collection_modifyitems(items):
@@ -80,7 +85,8 @@ def look_after(server):
     """The look after every test."""
     eventually(lambda: not left_behind(server), what="an end of what was open")
     assert left_behind(server) == []
-    assert keys_left(server) == []
+    if server.command("ROLE")[0] == b"master":  # a replica has what its master has
+        assert keys_left(server) == []
 
 
 def _lent(servers, kind):
@@ -138,6 +144,60 @@ def _place(server, face, loop):
     place = Place(server, face, loop)
     yield place
     place.close()
+
+
+@pytest.fixture(scope="session")
+def _groups():
+    started = {}
+    yield started
+    for group in started.values():
+        group.close()
+
+
+def _lent_group(groups, sort, kind):
+    if (sort, kind) not in groups:
+        groups[sort, kind] = GROUPS[sort](kind)
+        groups[sort, kind].start()
+    group = groups[sort, kind]
+    group.heal()
+    for server in group.servers:
+        if server.command("ROLE")[0] == b"master":
+            server.command("FLUSHALL")
+    group.wait_replicated()
+    yield group
+    group.heal()
+    for server in group.servers:
+        look_after(server)
+
+
+@pytest.fixture(params=[(sort, kind) for sort in GROUPS for kind in GROUP_KINDS] or NO_GROUP, ids="-".join)
+def group(request, _groups):
+    """A primary with sentinels, and a cluster: whole and empty at the start; what the test leaves behind fails it."""
+    yield from _lent_group(_groups, *request.param)
+
+
+@pytest.fixture(params=GROUP_KINDS or [pytest.param("none", marks=pytest.mark.skip("neither Redis nor Valkey is here"))])
+def cluster(request, _groups):
+    """A cluster alone."""
+    yield from _lent_group(_groups, "cluster", request.param)
+
+
+@pytest.fixture(params=GROUP_KINDS or [pytest.param("none", marks=pytest.mark.skip("neither Redis nor Valkey is here"))])
+def sentinels(request, _groups):
+    """A primary with sentinels alone."""
+    yield from _lent_group(_groups, "sentinel", request.param)
+
+
+@pytest.fixture
+def grouped(group, face, loop):
+    """Each group of servers through both faces."""
+    yield from _place(group, face, loop)
+
+
+@pytest.fixture
+def clustered(cluster, face, loop):
+    """A cluster through both faces."""
+    yield from _place(cluster, face, loop)
 
 
 @pytest.fixture
