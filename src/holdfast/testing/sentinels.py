@@ -108,19 +108,17 @@ class Sentinels(Group):
         return [*self.servers, *self.sentinels]
 
     def _bring_home(self) -> None:
-        """The sentinels would do so too, after ten seconds."""
-        primary = eventually(quietly(self._agreed), SETTLED_S, f"the sentinels of {self!r} to agree")
-        assert primary is not None
-        for server in self.servers:
-            if server is not primary:
-                server.command("REPLICAOF", HOST, primary.port)
+        """Everybody gets the role that the sentinels know; they would see to it too, after ten seconds."""
+        eventually(quietly(self._is_home), SETTLED_S, f"the servers of {self!r} to have their roles")
 
-    def _agreed(self) -> Server | None:
-        """The primary, if nobody is about to replace it."""
+    def _is_home(self) -> bool:
         primary = self.primary()
-        facts = [self._facts(sentinel) for sentinel in self.sentinels]
-        well = all(fact[b"flags"] == b"master" for fact in facts) and primary.command("ROLE")[0] == b"master"
-        return primary if well else None
+        if primary.command("ROLE")[0] != b"master":
+            primary.command("REPLICAOF", "NO", "ONE")
+        for server in self.servers:
+            if server is not primary and server.command("ROLE")[:3] != [b"slave", HOST.encode(), primary.port]:
+                server.command("REPLICAOF", HOST, primary.port)
+        return all(self._facts(sentinel)[b"flags"] == b"master" for sentinel in self.sentinels)
 
     def _settled(self) -> bool:
         wanted = {b"num-slaves": 2, b"num-other-sentinels": 2}

@@ -30,7 +30,8 @@ GONE_MS = -2
 FACES = ["blocking", "asyncio"]
 GROUPS = {"sentinel": Sentinels, "cluster": Cluster}
 GROUP_KINDS = KINDS if os.environ.get("HOLDFAST_GROUPS") == "all" else KINDS[:1]
-NO_GROUP = [pytest.param(("none", "none"), marks=pytest.mark.skip("neither Redis nor Valkey is here"))]
+NOTHING = pytest.mark.skip("neither Redis nor Valkey is here")
+NO_KIND, NO_GROUP = [pytest.param("none", marks=NOTHING)], [pytest.param(("none", "none"), marks=NOTHING)]
 
 
 def pytest_collection_modifyitems(items):
@@ -104,7 +105,7 @@ def know_scripts(server):
         server.command("SCRIPT", "LOAD", script.text)
 
 
-@pytest.fixture(params=KINDS or [pytest.param("none", marks=pytest.mark.skip("neither Redis nor Valkey is here"))])
+@pytest.fixture(params=KINDS or NO_KIND)
 def server(request, _servers):
     """One server of each kind, empty at the start; what the test leaves behind fails it."""
     yield from _lent(_servers, request.param)
@@ -176,13 +177,17 @@ def group(request, _groups):
     yield from _lent_group(_groups, *request.param)
 
 
-@pytest.fixture(params=GROUP_KINDS or [pytest.param("none", marks=pytest.mark.skip("neither Redis nor Valkey is here"))])
+@pytest.fixture(
+    params=GROUP_KINDS or [pytest.param("none", marks=pytest.mark.skip("neither Redis nor Valkey is here"))]
+)
 def cluster(request, _groups):
     """A cluster alone."""
     yield from _lent_group(_groups, "cluster", request.param)
 
 
-@pytest.fixture(params=GROUP_KINDS or [pytest.param("none", marks=pytest.mark.skip("neither Redis nor Valkey is here"))])
+@pytest.fixture(
+    params=GROUP_KINDS or [pytest.param("none", marks=pytest.mark.skip("neither Redis nor Valkey is here"))]
+)
 def sentinels(request, _groups):
     """A primary with sentinels alone."""
     yield from _lent_group(_groups, "sentinel", request.param)

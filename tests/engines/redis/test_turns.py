@@ -5,7 +5,9 @@ import pytest
 from holdfast.engines.redis.turns import ASK, GO, LOOK, STOP, WAIT, Astray, Turn, turn
 from holdfast.errors import SETTLING, ReplyLost, Unavailable
 
-INNER = "ERR Error running script (call to f_ab): @user_script:88: -READONLY You can't write against a read only replica."
+INNER = (
+    "ERR Error running script (call to f_ab): @user_script:88: -READONLY You can't write against a read only replica."
+)
 
 
 def astray(reply):

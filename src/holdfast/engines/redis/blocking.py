@@ -169,8 +169,7 @@ class RedisBlocking(Routed[Links], ThreadForm):
         self._listening.discard(token)
 
     def stir(self) -> None:
-        for link in tuple(self._popping):
-            link.cut()
+        self._cut_poppers()
         super().stir()
 
     async def close(self) -> None:
@@ -182,9 +181,20 @@ class RedisBlocking(Routed[Links], ThreadForm):
     def _end(self) -> None:
         self._lane = None
         while self._lanes:
-            _, lane = self._lanes.popitem()
-            lane.closed = True
-            lane.drop()
+            self._leave(self._lanes.popitem()[1])
+
+    def _leave(self, lane: Links) -> None:
+        lane.closed = True
+        lane.drop()
+
+    def tidy(self) -> None:
+        super().tidy()
+        if self._engine.topology.only is not None:
+            self._cut_poppers()  # where they block, nobody will ring
+
+    def _cut_poppers(self) -> None:
+        for link in tuple(self._popping):
+            link.cut()
 
     def forked(self) -> None:
         """In a child: the links are the parent's, and nothing is said on them."""

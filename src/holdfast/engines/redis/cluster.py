@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.engines.redis.dial import Dialler
+    from holdfast.engines.redis.ear import Ear
     from holdfast.engines.redis.topology import Node
 
 SLOTS = 16384
@@ -152,6 +153,9 @@ class Cluster:
     def _at(self, place: tuple[str, int]) -> Dialler:
         """The dialler of a place: one and the same, while the place is known."""
         return self._known.setdefault(place, self._seeds[0].at(*place))
+
+    def watch(self) -> Ear | None:
+        """A server that is asked for what is not its own says so: nothing has to be watched."""
 
     def settle(self) -> None:
         with self._guard:

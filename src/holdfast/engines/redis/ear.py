@@ -1,11 +1,11 @@
-"""Wake-ups from Redis: one subscription per client, heard by one thread.
+"""What servers say unasked: one subscription, heard by one thread. Wake-ups come so, with one ear for each client.
 
-The thread connects again by itself, ever less often while that fails, and then wakes every waiter once, because a ring
-may have been missed. A subscription that has been quiet is asked whether it lives: a connection that was cut without a
-word would else be trusted for ever. Where there are several servers, any of them hears what is published on another;
-when they change, one that is still among them is listened to. Without a subscription, also because the user may not
-subscribe, waiters are late and nothing else. It is never the keeper's connection, and there is one of it, however many
-names are waited for.
+The thread connects again by itself, ever less often while that fails, and then says that something may have been
+missed, so that every waiter wakes once. A subscription that has been quiet is asked whether it lives: a connection that
+was cut without a word would else be trusted for ever. Where there are several servers, any of them hears what is
+published on another; when they change, one that is still among them is listened to. Without a subscription, also
+because the user may not subscribe, waiters are late and nothing else. It is never the keeper's connection, and there is
+one of it, however many names are waited for.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from holdfast.errors import ReplyLost, Unavailable
 from holdfast.observer import log
 
 if TYPE_CHECKING:
-    from holdfast.engines.board import Board
-    from holdfast.engines.redis.topology import Topology
+    from collections.abc import Callable
+
+    from holdfast.engines.redis.topology import Node
 
 _AGAIN_S = 0.2
 _AGAIN_MAX_S = 3.0
@@ -34,12 +35,26 @@ _PING = packed("PING")
 
 
 class Ear:
-    """Hears the rings of one client."""
+    """Hears what is published on one channel: `node` says where to listen, `what` is said of it in the log.
 
-    def __init__(self, topology: Topology, channel: str, board: Board) -> None:
-        self._topology = topology
+    `heard` is called with each message, and `missed` when some may have been.
+    """
+
+    def __init__(
+        self,
+        node: Callable[[], Node],
+        channel: str,
+        *,
+        heard: Callable[[str], object],
+        missed: Callable[[], object],
+        what: str = "wake-ups",
+    ) -> None:
+        self._node = node
         self._channel = channel
-        self._board = board
+        self._heard = heard
+        self._missed = missed
+        self._what = what
+        self._url, self._wire_s = "", 0.0
         self._stop, self._stopper = socket.socketpair()
         self._link: Link | None = None
         self._again_s = _AGAIN_S
@@ -50,8 +65,10 @@ class Ear:
         self._thread.start()
 
     def _subscribed(self) -> Link:
-        link = Link(self._topology.any_node())
-        reply = link.exchange(packed("SUBSCRIBE", self._channel), 1, self._topology.wire_s)[0]
+        node = self._node()
+        self._url, self._wire_s = node.url, node.wire_s
+        link = Link(node)
+        reply = link.exchange(packed("SUBSCRIBE", self._channel), 1, node.wire_s)[0]
         if isinstance(reply, Exception):
             link.close()
             raise Unavailable("redis", "no permission", f"cannot subscribe to {self._channel}: {reply}")
@@ -70,13 +87,13 @@ class Ear:
         self._again_s = _AGAIN_S
         if self._trouble:
             self._trouble = ""
-            log.info("holdfast: wake-ups come again")
+            log.info("holdfast: %s come again", self._what)
         return True
 
     def _late(self, error: Unavailable) -> None:
         """Say it once, however often it is tried again."""
         if not self._trouble:
-            log.warning("holdfast: wake-ups are late: %s", error)
+            log.warning("holdfast: %s are late: %s", self._what, error)
         self._trouble = str(error)
 
     def _hear(self) -> None:
@@ -89,7 +106,7 @@ class Ear:
                 self._drop()
             elif link is None:
                 if self._listen():
-                    self._board.ring_all()
+                    self._missed()
             else:
                 self._attend(link, bool(ready))
         self._drop()
@@ -101,9 +118,9 @@ class Ear:
                 self._asked = False
                 for reply in link.heard():
                     if isinstance(reply, list) and reply[0] == "message":
-                        self._board.ring(reply[2])
+                        self._heard(reply[2])
             elif self._asked:
-                raise ReplyLost("redis", "reply lost", f"{self._topology.url}: the subscription has fallen silent")
+                raise ReplyLost("redis", "reply lost", f"{self._url}: the subscription has fallen silent")
             else:
                 self._asked = True
                 link.say(_PING)
@@ -117,7 +134,7 @@ class Ear:
         poll.register(self._stop, select.POLLIN)
         if link is not None:
             poll.register(link, select.POLLIN)
-        wait_s = self._again_s if link is None else self._topology.wire_s if self._asked else _QUIET_S
+        wait_s = self._again_s if link is None else self._wire_s if self._asked else _QUIET_S
         return {descriptor for descriptor, _ in poll.poll(wait_s * 1000)}
 
     def _drop(self) -> None:

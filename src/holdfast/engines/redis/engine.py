@@ -55,11 +55,11 @@ class RedisEngine:
     def __init__(self, topology: Topology, memory_us: int, namespace: str = "") -> None:
         self.topology = topology
         self.wire_s = topology.wire_s
-        self.met = False  # whether the place is known to be kept as we keep it
         self._memory_ms = memory_us // 1000
         self._prefix = prefix_of(namespace)
         self._forms: weakref.WeakSet[Routed[Any]] = weakref.WeakSet()
         self._ear: Ear | None = None
+        self._watch: Ear | None = None
         topology.on_change = self._moved
         self._begin()
 
@@ -68,6 +68,7 @@ class RedisEngine:
         self.packer = Packer(self._prefix, new_token(), self._memory_ms, slots=self.topology.only is None)
         self._ear_lock = threading.Lock()
         self._closed = False
+        self.met = False  # whether the place is known to be kept as we keep it
 
     @property
     def dialler(self) -> Node:
@@ -119,13 +120,21 @@ class RedisEngine:
         with self._ear_lock:
             if self._ear is not None or self._closed:
                 return False
-            self._ear = Ear(self.topology, self.packer.channel, self.board)
+            board = self.board
+            self._ear = Ear(self.topology.any_node, self.packer.channel, heard=board.ring, missed=board.ring_all)
             return True
 
+    def watch(self) -> None:
+        """Have the servers tell of their changes, where they do."""
+        with self._ear_lock:
+            if self._watch is None and not self._closed:
+                self._watch = self.topology.watch()
+
     def forked(self) -> None:
-        ear, self._ear = self._ear, None
-        if ear is not None:
-            ear.forked()
+        ears, self._ear, self._watch = (self._ear, self._watch), None, None
+        for ear in ears:
+            if ear is not None:
+                ear.forked()
         for form in tuple(self._forms):
             form.forked()
         self.topology.forked()
@@ -133,7 +142,8 @@ class RedisEngine:
 
     def close(self) -> None:
         with self._ear_lock:
-            ear, self._ear = self._ear, None
+            ears, self._ear, self._watch = (self._ear, self._watch), None, None
             self._closed = True
-        if ear is not None:
-            ear.close()
+        for ear in ears:
+            if ear is not None:
+                ear.close()

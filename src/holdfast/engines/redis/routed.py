@@ -272,15 +272,20 @@ class Routed(BaseForm, Generic[L]):
                 return
             lane = self._lanes.get(node) or self._lanes.setdefault(node, self._new_lane(node))
             engine.meet((await self._tell(lane, packed("GET", key), 1, limit_s))[0])
+            await self._aside(engine.watch)
 
     def tidy(self) -> None:
-        """The topology has changed: what leads to servers that are no longer in it is closed."""
-        nodes = self._engine.topology.nodes()
-        for node, lane in tuple(self._lanes.items()):
+        """The topology has changed: what leads to servers that are no longer in it is closed, when nobody uses it."""
+        topology = self._engine.topology
+        nodes = () if topology.only is not None else topology.nodes()  # the same node is another server now
+        self._lane = None
+        for node in tuple(self._lanes):
             if node not in nodes:
-                del self._lanes[node]
-            if node not in nodes or self._engine.topology.only is not None:
-                lane.drop()
+                self._leave(self._lanes.pop(node))
+
+    def _leave(self, lane: L) -> None:
+        """Nobody goes there any more."""
+        lane.drop()
 
     def moved(self) -> None:
         """The same, said by any thread."""

@@ -2,15 +2,20 @@
 
 The sentinels are asked each time that a connection is opened, and the server must say itself that it is a primary: an
 address that was right a minute ago may be that of a replica now, or of a server that has come back from the dead.
+
+A primary that is replaced while it lives does not know it for some seconds, and would go on granting to whoever is
+still connected to it. So one sentinel is listened to, and when it tells of another primary all connections are left.
 """
 
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engines.redis.aside import aside
+from holdfast.engines.redis.ear import Ear
 from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.scripts import packed
 from holdfast.engines.redis.topology import OneServer, nobody
@@ -86,6 +91,23 @@ class Primary:
         if before not in (None, address):
             self.on_change()
 
+    def any_sentinel(self) -> Dialler:
+        """One to listen to: each time another."""
+        first = self._sentinels[0]
+        self._last(first)
+        return first
+
+    def told(self, message: str) -> None:
+        """A sentinel tells of a change: service, old host and port, new host and port."""
+        words = message.split(" ")
+        if words[0] == self._service and len(words) == 5 and words[4].isdigit():
+            self._is((words[3], int(words[4])))
+
+    def look(self) -> None:
+        """A change may have been missed."""
+        with suppress(Unavailable):  # whoever dials next will be told
+            self._found(None)
+
     def settle(self) -> None:
         """All sentinels that answer must name the same server, and it must be a primary."""
         told: dict[tuple[str, int], list[str]] = {}
@@ -121,6 +143,16 @@ class Service(OneServer):
 
     def settle(self) -> None:
         self._primary.settle()
+
+    def watch(self) -> Ear | None:
+        primary = self._primary
+        return Ear(
+            primary.any_sentinel,
+            "+switch-master",
+            heard=primary.told,
+            missed=primary.look,
+            what="changes of the primary",
+        )
 
     def forked(self) -> None:
         self._primary.forked()

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from holdfast.engines.redis.ear import Ear
+
 
 class Node(Protocol):
     """One server, or whoever takes its place."""
@@ -69,6 +71,9 @@ class Topology(Protocol):
     def settle(self) -> None:
         """Look around now; `Unavailable` if the servers do not agree, and then nothing has changed."""
 
+    def watch(self) -> Ear | None:
+        """Somebody who is told of changes by the servers themselves, where they tell."""
+
     def forked(self) -> None:
         """In a new child: nobody is looking around."""
 
@@ -116,5 +121,8 @@ class OneServer:
     def settle(self) -> None:
         """The same."""
 
+    def watch(self) -> Ear | None:
+        return None
+
     def forked(self) -> None:
-        """The same."""
+        """Nobody was looking around."""
