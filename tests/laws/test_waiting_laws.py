@@ -13,6 +13,8 @@ from holdfast import NotAcquired
 from holdfast.commands import Acquire, Busy, Granted, Mark, Release, Show
 from holdfast.testing import eventually
 
+pytestmark = pytest.mark.large
+
 LONG = 30_000
 
 

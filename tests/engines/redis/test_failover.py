@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from redis_faces import lengthy
 
 from holdfast import LeaseLost, NotAcquired, Unavailable
 from holdfast.testing import eventually
@@ -108,6 +109,7 @@ def test_whoever_asks_during_a_failover_waits_for_its_end(grouped):
     lease.release()
 
 
+@lengthy
 def test_a_server_that_comes_back_finds_its_place_taken(grouped):
     """It was frozen, so that it believes itself to be what it was; nobody of ours asks it any more."""
     client, other = grouped.connect(), grouped.connect()
@@ -122,15 +124,16 @@ def test_a_server_that_comes_back_finds_its_place_taken(grouped):
         other.lock(NAMES[0]).acquire(timeout=10)  # and so has this one
     server.thaw()
 
-    until = time.monotonic() + 3
+    until = time.monotonic() + 2
     while time.monotonic() < until:
         assert other.lock(NAMES[0]).try_acquire() is None
         assert not held.lost
     held.release()
 
 
+@lengthy
 def test_leases_that_all_servers_forgot_are_told_as_lost(grouped):
-    """They all start again, without their data: holders are told, waiters are served, fences go on growing."""
+    """They all start again, without their data: holders are told, waiters are served in some order, fences grow."""
     client = grouped.connect()
     held = [client.lock(name, ttl=6).acquire(timeout=5) for name in NAMES]
     waiting = waiters(grouped, NAMES[0], 2)
@@ -139,18 +142,20 @@ def test_leases_that_all_servers_forgot_are_told_as_lost(grouped):
         server.kill()
     grouped.server.heal()
 
-    first = waiting[0].result(60)
+    first = eventually(lambda: next((each for each in waiting if each.done()), None), 60, "a waiter that is served")
+    fences = [held[0].fence, first.result().fence]
     for lease in held:
         eventually(lambda lease=lease: lease.lost, 30, f"{lease!r} to be told as lost")
         with pytest.raises(LeaseLost):
             lease.release()
-    assert first.fence > held[0].fence
-    first.release()
-    second = waiting[1].result(60)
-    assert second.fence > first.fence
+    first.result().release()
+    (second,) = (each.result(60) for each in waiting if each is not first)
+    fences.append(second.fence)
     second.release()
+    assert fences == sorted(set(fences))
 
 
+@lengthy
 def test_a_server_that_nobody_replaces_is_told_when_patience_ends(clustered):
     """A master and its replica are gone: bounded tries, then `Unavailable`, which says why."""
     client = clustered.connect()

@@ -20,7 +20,7 @@ from holdfast.clock import NS, NS_PER_MS, SYSTEM
 from holdfast.commands import Acquire, Busy
 from holdfast.engines.forms import ThreadForm
 from holdfast.engines.redis.link import Link
-from holdfast.engines.redis.routed import Lane, Routed, bounded, unknown_script
+from holdfast.engines.redis.routed import Lane, Routed, bounded, leave, unknown_script
 from holdfast.engines.redis.scripts import answered
 from holdfast.errors import Unavailable
 
@@ -41,9 +41,8 @@ _TICK_S = 0.5
 class Links(Lane):
     """The links of one form to one node that are free."""
 
-    def __init__(self, node: Node, *, closed: bool) -> None:
-        super().__init__(node)
-        self.closed = closed
+    def __init__(self, node: Node, *, left: bool) -> None:
+        super().__init__(node, left=left)
         self._free: deque[Link] = deque()
 
     def take(self, limit_s: float) -> Link:
@@ -57,7 +56,7 @@ class Links(Lane):
 
     def give_back(self, link: Link) -> None:
         """Keep a few for the next ones; whoever comes back after the end finds nobody to keep it for."""
-        if self.closed or len(self._free) >= _FREE_MAX:
+        if self.left or len(self._free) >= _FREE_MAX:
             link.close()
         else:
             self._free.append(link)
@@ -115,7 +114,7 @@ class RedisBlocking(Routed[Links], ThreadForm):
         return answered(type(command), reply)
 
     def _new_lane(self, node: Node) -> Links:
-        return Links(node, closed=self._closed)
+        return Links(node, left=self._closed)
 
     async def _tell(self, lane: Links, commands: bytes, count: int, limit_s: float) -> list[Any]:
         link = lane.take(limit_s)
@@ -181,11 +180,7 @@ class RedisBlocking(Routed[Links], ThreadForm):
     def _end(self) -> None:
         self._lane = None
         while self._lanes:
-            self._leave(self._lanes.popitem()[1])
-
-    def _leave(self, lane: Links) -> None:
-        lane.closed = True
-        lane.drop()
+            leave(self._lanes.popitem()[1])
 
     def tidy(self) -> None:
         super().tidy()

@@ -12,6 +12,7 @@ from binascii import crc_hqx
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engines.redis.dial import refused
 from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.scripts import packed, tag
 from holdfast.engines.redis.topology import nobody
@@ -29,6 +30,8 @@ _LOOK_S = 0.5
 _LOOK_EVERY_S = 0.1
 # For so long a server that did not answer is asked after all others.
 _DOUBT_S = 5.0
+# What needs somebody to act, and would be the same from every server.
+_REFUSALS = ("no permission", "failed")
 _VIEW = packed("CLUSTER", "SLOTS")
 _STATE = packed("CLUSTER", "INFO")
 
@@ -117,7 +120,7 @@ class Cluster:
             try:
                 return self._seen_by(node, limit_s)
             except Unavailable as error:
-                if error.reason in ("no permission", "failed"):
+                if error.reason in _REFUSALS:
                     raise
                 trouble = error.detail
         raise Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
@@ -138,7 +141,7 @@ class Cluster:
         finally:
             link.close()
         if isinstance(reply, Exception):
-            raise Unavailable("redis", "failed", f"{node.url}: {reply}")
+            raise refused(node.url, reply)
         return View(reply, node.place[0])
 
     def _adopt(self, view: View) -> None:
@@ -164,6 +167,8 @@ class Cluster:
                 try:
                     reports.append((node, *self._report(node)))
                 except Unavailable as error:
+                    if error.reason in _REFUSALS:
+                        raise
                     trouble = error.detail  # whoever does not answer is left out
             if not reports:
                 raise Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
@@ -184,5 +189,5 @@ class Cluster:
             link.close()
         for reply in (state, slots):
             if isinstance(reply, Exception):
-                raise Unavailable("redis", "failed", f"{node.url}: {reply}")
+                raise refused(node.url, reply)
         return "cluster_state:ok" in state, View(slots, node.place[0])

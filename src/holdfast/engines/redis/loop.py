@@ -10,10 +10,10 @@ import hiredis
 
 from holdfast.engines.loop import LoopForm
 from holdfast.engines.redis.aside import aside
-from holdfast.engines.redis.routed import Lane, Routed, bounded, unknown_script
+from holdfast.engines.redis.routed import Lane, Routed, bounded, leave, unknown_script
 from holdfast.engines.redis.scripts import answered
 from holdfast.engines.redis.stream import Stream
-from holdfast.errors import Unavailable
+from holdfast.errors import SETTLING, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,8 @@ class Shared(Lane):
 
     async def open(self) -> Stream:
         """Open it. A caller that is cancelled meanwhile does not take it from the others."""
+        if self.left:
+            raise Unavailable("redis", SETTLING, f"{self.node.url} has just been left")
         if self._opening is None:
             self._opening = asyncio.ensure_future(Stream.open(self.node))
             self._opening.add_done_callback(self._opened)
@@ -41,6 +43,8 @@ class Shared(Lane):
         self._opening = None
         if not opening.cancelled() and opening.exception() is None:
             self.stream = opening.result()
+            if self.left:
+                self.drop()
 
     def drop(self) -> None:
         if self.stream is not None:
@@ -100,5 +104,7 @@ class RedisAsyncio(Routed[Shared], LoopForm):
     async def close(self) -> None:
         self._lane = None
         while self._lanes:
-            await self._lanes.popitem()[1].close()
+            lane = self._lanes.popitem()[1]
+            leave(lane)
+            await lane.close()
         await aside(self._engine.close)

@@ -35,15 +35,22 @@ _ASKING = packed("ASKING")
 
 
 class Lane:
-    """The connections of one form to one node. `failing`: the last exchange there failed."""
+    """The connections of one form to one node. `failing`: the last exchange there failed. `left`: nobody comes back."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, *, left: bool = False) -> None:
         self.node = node
         self.failing = False
+        self.left = left
 
     def drop(self) -> None:
         """Close what is open and not in use: it would fail, or leads where nobody should go any more."""
         raise NotImplementedError
+
+
+def leave(lane: Lane) -> None:
+    """Nobody goes there any more; what is in use is closed by whoever uses it."""
+    lane.left = True
+    lane.drop()
 
 
 L = TypeVar("L", bound=Lane)
@@ -100,6 +107,8 @@ class Routed(BaseForm, Generic[L]):
         lane = self._lanes.setdefault(node, self._new_lane(node))
         if node is self._engine.topology.only:
             self._lane = lane
+            if lane.left:  # just now, by another thread
+                self._lane = None
         return lane
 
     def _refused(self, url: str, reply: hiredis.ReplyError) -> Unavailable:
@@ -119,10 +128,14 @@ class Routed(BaseForm, Generic[L]):
         begin = _ASKING if asking else b""
         texts = [begin + pack(command, pops=pops) for command in commands]
         replies = (await self._tell(lane, b"".join(texts), each * len(texts), limit_s))[each - 1 :: each]
-        for at, reply in enumerate(replies):
-            if unknown_script(reply):
-                whole = begin + pack(commands[at], whole=True, pops=pops)
-                replies[at] = (await self._tell(lane, whole, each, limit_s))[-1]
+        unknown = [at for at, reply in enumerate(replies) if unknown_script(reply)]
+        if unknown:
+            # The first of each kind goes with the text of its script, which the server then knows for the others.
+            first = {type(commands[at]): at for at in reversed(unknown)}.values()
+            texts = [begin + pack(commands[at], whole=at in first, pops=pops) for at in unknown]
+            again = (await self._tell(lane, b"".join(texts), each * len(texts), limit_s))[each - 1 :: each]
+            for at, reply in zip(unknown, again, strict=True):
+                replies[at] = reply
         url = lane.node.url
         return [
             self._refused(url, reply) if isinstance(reply, hiredis.ReplyError) else answered(type(command), reply)
@@ -281,11 +294,7 @@ class Routed(BaseForm, Generic[L]):
         self._lane = None
         for node in tuple(self._lanes):
             if node not in nodes:
-                self._leave(self._lanes.pop(node))
-
-    def _leave(self, lane: L) -> None:
-        """Nobody goes there any more."""
-        lane.drop()
+                leave(self._lanes.pop(node))
 
     def moved(self) -> None:
         """The same, said by any thread."""
