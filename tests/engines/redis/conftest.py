@@ -246,3 +246,9 @@ def place_on(new_server, face, loop):
     yield make
     for place in places:
         place.close()
+
+
+@pytest.fixture
+def place_in(loop):
+    """Servers that a test has started itself, through the blocking face."""
+    return lambda server: Place(server, "blocking", loop)

@@ -7,9 +7,12 @@ from redis_faces import lengthy
 
 from holdfast import LeaseLost, NotAcquired, Unavailable
 from holdfast.testing import eventually
+from holdfast.testing.clusters import Cluster
+from holdfast.testing.servers import available
 
 # Longer than a failover on a busy machine; nobody waits for it.
 TTL_S = 30
+KIND = next(iter(available()), "valkey")
 NAMES = [f"held/{number}" for number in range(30)]
 
 
@@ -171,3 +174,26 @@ def test_a_server_that_nobody_replaces_is_told_when_patience_ends(clustered):
 
     assert trouble.value.reason in ("not settled", "reply lost")
     assert 2 < time.monotonic() - began < 20
+
+
+def test_a_silent_master_does_not_cost_the_leases_on_the_others(place_in):
+    """One thread keeps them all. Nobody takes its place, so that its leases lapse; those of the others are renewed."""
+    settings = ("--cluster-require-full-coverage", "no")
+    with Cluster(KIND, replicas=0, arguments=settings) as cluster:
+        place = place_in(cluster)
+        client = place.connect()
+        silent = cluster.owner_of(NAMES[0])
+        held = [client.lock(name, ttl=1).acquire(timeout=5) for name in NAMES]
+        there = [lease for lease in held if cluster.owner_of(lease.name) is silent]
+        apart = [lease for lease in held if lease not in there]
+        silent.freeze()
+
+        eventually(lambda: all(lease.lost for lease in there), 20, "the loss of all that the silent one kept")
+        time.sleep(2)
+
+        assert len(apart) > 10
+        assert [lease.name for lease in apart if lease.lost] == []
+        for lease in apart:
+            lease.release()
+        silent.thaw()
+        place.close()

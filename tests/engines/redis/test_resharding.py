@@ -194,7 +194,7 @@ def test_one_subscription_follows_the_cluster(clustered):
         return time.monotonic() - began
 
     handed("first")
-    for _ in range(2):
+    for _ in range(3):
         cluster.failover(subscribed()[0] if subscribed()[0] in cluster.masters() else cluster.masters()[0])
         assert handed("later") < 5
     assert len(subscribed()) == 1
