@@ -35,8 +35,8 @@ bench: $(DRAWS)  ## the race against the floor and the peers; QUICK=1 for a shor
 chaos: $(DRAWS)  ## the fault campaign, with a report and pictures in OUT; MINUTES and SEED as you like
 	$(BIN)/python -m holdfast.testing.campaign --minutes $(MINUTES) --seed $(SEED) --out $(OUT) $(ARGS)
 
-matrix: $(READY)  ## the laws and the Redis tests on every server that this machine has
-	HOLDFAST_SERVERS=valkey,redis-6.2,redis $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)
+matrix: $(READY)  ## the laws and the Redis tests on every server and group of servers that this machine has
+	HOLDFAST_SERVERS=valkey,redis-6.2,redis HOLDFAST_GROUPS=all $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)
 
 docs: $(READY)  ## make the generated pages again
 	$(BIN)/python tools/acceptance.py

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from law_faces import PLACES, SERVERS, WANTED
 
-from holdfast import Limit, Promise
+from holdfast import Closed, Limit, Promise
 from holdfast.engines import ENGINES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,6 +46,20 @@ def test_every_limit_is_shown_by_a_test(engine):
             missing.append(limit.shown_by)
 
     assert missing == []
+
+
+@pytest.mark.large
+def test_where_the_servers_are_may_be_learned_anew_at_any_time(face):
+    """An engine of one place has nothing to learn and says so by doing nothing; a closed client learns no more."""
+    client = face.connect()
+    client.refresh_topology()
+    with client.lock("x", ttl=5) as lease:
+        client.refresh_topology()
+        lease.check()
+    client.close()
+
+    with pytest.raises(Closed):
+        client.refresh_topology()
 
 
 def test_every_engine_keeps_the_laws():

@@ -13,6 +13,8 @@ from holdfast import NotAcquired
 from holdfast.commands import Acquire, Busy, Granted, Mark, Release, Show
 from holdfast.testing import eventually
 
+pytestmark = pytest.mark.large
+
 LONG = 30_000
 # What a busy machine may add to a promised bound.
 MARGIN_S = 1.5

@@ -13,7 +13,7 @@ from holdfast.commands import Acquire, Answer, Busy, Granted, NotHeld, Refused, 
 from holdfast.core.client import ABORTING, CLOSED
 from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import ENDED, ENDING, HELD, LOST, LeaseBase, jittered
-from holdfast.errors import GONE, PASSING, Closed, LeaseLost, NotAcquired, ReplyLost, Unavailable
+from holdfast.errors import GONE, PASSING, SETTLING, Closed, LeaseLost, NotAcquired, ReplyLost, Unavailable
 from holdfast.names import Owner
 from holdfast.rules import trust
 
@@ -151,7 +151,7 @@ async def _send(lease: LeaseBase, until_ns: int, give_up_ns: int) -> tuple[Acqui
                 told_ns = now_ns
                 client.tell("unavailable", lease.name, detail=str(error))
             lease._resent = lease._resent or isinstance(error, ReplyLost)
-            lease._reached = lease._reached or lease._resent
+            lease._reached = lease._reached or lease._resent or error.reason == SETTLING
             passing = isinstance(error, ReplyLost) or error.reason in PASSING
             if not lease._reached:
                 lease._sent_ns = 0  # nothing has arrived, so there is nothing to undo

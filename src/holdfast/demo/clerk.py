@@ -88,7 +88,9 @@ class Clerk:
             self._counter.unguarded_write(lambda _: value)
         return value
 
-    def _claims_no_more(self, kind: Literal["released", "lost"], fence: int, token: str, why: str | None = None) -> None:
+    def _claims_no_more(
+        self, kind: Literal["released", "lost"], fence: int, token: str, why: str | None = None
+    ) -> None:
         """After this nothing is recorded that would be a claim: a renewal that is told late must not follow it."""
         with self._claim:
             self._held = None

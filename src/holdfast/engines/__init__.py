@@ -30,6 +30,14 @@ ENGINES = {
     "valkey": "holdfast.engines.redis",
     "valkeys": "holdfast.engines.redis",
     "unix": "holdfast.engines.redis",
+    "redis+sentinel": "holdfast.engines.redis",
+    "rediss+sentinel": "holdfast.engines.redis",
+    "valkey+sentinel": "holdfast.engines.redis",
+    "valkeys+sentinel": "holdfast.engines.redis",
+    "redis+cluster": "holdfast.engines.redis",
+    "rediss+cluster": "holdfast.engines.redis",
+    "valkey+cluster": "holdfast.engines.redis",
+    "valkeys+cluster": "holdfast.engines.redis",
 }
 
 
@@ -112,6 +120,9 @@ class Form(Protocol):
 
     def stir(self) -> None:
         """End every sleep of this client's waiters early."""
+
+    async def refresh(self) -> None:
+        """Learn anew where the engine's servers are, where there are several; `Unavailable` if they do not agree."""
 
     def deliver(self, call: Callable[[], object]) -> None:
         """Have a user's function called where this form's users live: in their loop, or on a thread of its own."""

@@ -193,7 +193,7 @@ def exotic():
 
     connecting = redis.Redis(redis_connect_func=print)
     return {
-        "sentinel": Sentinel([("127.0.0.1", 1)]).master_for("x"),
+        "replicas of a sentinel": Sentinel([("127.0.0.1", 1)]).slave_for("x"),
         "valkey-py": valkey.Valkey(),
         "own connect function": connecting,
         "strange": Strange(),
@@ -203,7 +203,9 @@ def exotic():
 
 
 @pytest.mark.acceptance("A1-27")
-@pytest.mark.parametrize("kind", ["sentinel", "valkey-py", "own connect function", "strange", "number", "bytes"])
+@pytest.mark.parametrize(
+    "kind", ["replicas of a sentinel", "valkey-py", "own connect function", "strange", "number", "bytes"]
+)
 def test_a_client_that_cannot_be_copied_is_refused_before_any_input_or_output(kind):
     """A guess would open connections that lead somewhere else."""
     with pytest.raises(InvalidConfig):

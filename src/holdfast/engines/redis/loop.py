@@ -3,108 +3,108 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import hiredis
 
 from holdfast.engines.loop import LoopForm
-from holdfast.engines.redis.blocking import AT_ONCE, answers, bounded, unknown_script
-from holdfast.engines.redis.dial import refused
+from holdfast.engines.redis.aside import aside
+from holdfast.engines.redis.routed import Lane, Routed, bounded, leave, unknown_script
 from holdfast.engines.redis.scripts import answered
 from holdfast.engines.redis.stream import Stream
-from holdfast.errors import Unavailable
+from holdfast.errors import SETTLING, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from holdfast.commands import Answer, Command
-    from holdfast.engines import Reply
-    from holdfast.engines.redis.engine import RedisEngine
-
-T = TypeVar("T")
+    from holdfast.engines.redis.topology import Node
 
 
-class RedisAsyncio(LoopForm):
-    """What tasks use."""
+class Shared(Lane):
+    """The one connection of a form to one node."""
 
-    def __init__(self, engine: RedisEngine) -> None:
-        super().__init__(engine)
-        self._engine = engine
-        self._stream: Stream | None = None
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.stream: Stream | None = None
         self._opening: asyncio.Task[Stream] | None = None
 
-    async def answer(self, command: Command, until_ns: int | None) -> Answer:
-        engine = self._engine
-        limit_s = engine.dialler.wire_s if until_ns is None else bounded(engine.dialler.wire_s, until_ns)
-        stream = self._stream
-        if stream is None or stream.closed:
-            stream = await self._open()
-        reply = (await stream.ask(engine.packer.pack(command), 1, limit_s))[0]
-        if type(reply) is hiredis.ReplyError and unknown_script(reply):
-            reply = (await stream.ask(engine.packer.pack(command, whole=True), 1, limit_s))[0]
-        if type(reply) is hiredis.ReplyError:
-            raise refused(engine.dialler.url, reply)
-        return answered(type(command), reply)
-
-    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
-        if len(commands) <= AT_ONCE:
-            return await self._exchange(commands, until_ns)
-        told: list[Reply] = []
-        for start in range(0, len(commands), AT_ONCE):
-            try:
-                told += await self._exchange(commands[start : start + AT_ONCE], until_ns)
-            except Unavailable as error:
-                return told + [error] * (len(commands) - len(told))  # as in the blocking form
-        return told
-
-    async def _exchange(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
-        engine = self._engine
-        pack, limit_s = engine.packer.pack, engine.dialler.wire_s
-        if until_ns is not None:
-            limit_s = bounded(limit_s, until_ns)
-        stream = self._stream
-        if stream is None or stream.closed:
-            stream = await self._open()
-        replies = await stream.ask(b"".join([pack(command) for command in commands]), len(commands), limit_s)
-        for at, reply in enumerate(replies):
-            if unknown_script(reply):
-                replies[at] = (await stream.ask(pack(commands[at], whole=True), 1, limit_s))[0]
-        return answers(engine.dialler.url, commands, replies)
-
-    async def _open(self) -> Stream:
-        """The one connection. A caller that is cancelled meanwhile does not take it from the others."""
+    async def open(self) -> Stream:
+        """Open it. A caller that is cancelled meanwhile does not take it from the others."""
+        if self.left:
+            raise Unavailable("redis", SETTLING, f"{self.node.url} has just been left")
         if self._opening is None:
-            self._opening = asyncio.ensure_future(Stream.open(self._engine.dialler))
+            self._opening = asyncio.ensure_future(Stream.open(self.node))
             self._opening.add_done_callback(self._opened)
         return await asyncio.shield(self._opening)
 
     def _opened(self, opening: asyncio.Task[Stream]) -> None:
         self._opening = None
         if not opening.cancelled() and opening.exception() is None:
-            self._stream = opening.result()
+            self.stream = opening.result()
+            if self.left:
+                self.drop()
 
-    async def listen(self, token: str) -> bool:
-        if self._engine.listening:
-            return False
-        return await self._aside(partial(self._engine.listen, token))
+    def drop(self) -> None:
+        if self.stream is not None:
+            self.stream.close()
 
     async def close(self) -> None:
         if self._opening is not None:
             # Nobody waits for it any more: whoever did was cancelled.
             self._opening.cancel()
             await asyncio.wait((self._opening,))
-        if self._stream is not None:
-            self._stream.close()
-        await self._aside(self._engine.close)
+        self.drop()
 
-    async def _aside(self, call: Callable[[], T]) -> T:
-        """Something that blocks for a moment, on a thread of its own: the loop's own threads may all be taken."""
-        worker, done = ThreadPoolExecutor(1, thread_name_prefix="holdfast-aside"), False
+
+class RedisAsyncio(Routed[Shared], LoopForm):
+    """What tasks use."""
+
+    async def answer(self, command: Command, until_ns: int | None) -> Answer:
         try:
-            result = await self._loop.run_in_executor(worker, call)
-            done = True
-            return result
-        finally:
-            worker.shutdown(wait=done)  # a cancelled caller does not wait for what it no longer wants
+            engine = self._engine
+            limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
+            lane = self._lane or self._lane_of(command.name)
+            stream = lane.stream
+            if stream is None or stream.closed:
+                stream = await lane.open()
+            reply = (await stream.ask(engine.packer.pack(command), 1, limit_s))[0]
+            if type(reply) is hiredis.ReplyError and unknown_script(reply):
+                reply = (await stream.ask(engine.packer.pack(command, whole=True), 1, limit_s))[0]
+            if type(reply) is hiredis.ReplyError:
+                raise self._refused(lane.node.url, reply)
+            return answered(type(command), reply)
+        except Unavailable as trouble:
+            return await self._follow_one(command, trouble, until_ns)
+
+    def _new_lane(self, node: Node) -> Shared:
+        return Shared(node)
+
+    async def _tell(self, lane: Shared, commands: bytes, count: int, limit_s: float) -> list[Any]:
+        stream = lane.stream
+        if stream is None or stream.closed:
+            stream = await lane.open()
+        return await stream.ask(commands, count, limit_s)
+
+    async def _aside(self, call: Callable[[], object]) -> None:
+        await aside(call)
+
+    def moved(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self.tidy)
+        except RuntimeError:
+            return  # the loop is closed, and with it all that it had open
+
+    async def listen(self, token: str) -> bool:
+        if self._engine.listening:
+            return False
+        return await aside(partial(self._engine.listen, token))
+
+    async def close(self) -> None:
+        self._lane = None
+        while self._lanes:
+            lane = self._lanes.popitem()[1]
+            leave(lane)
+            await lane.close()
+        await aside(self._engine.close)

@@ -15,59 +15,72 @@ import hiredis
 from holdfast.clock import SYSTEM
 from holdfast.engines.redis.dial import refused
 from holdfast.engines.redis.link import Link
-from holdfast.engines.redis.scripts import PREFIX, packed
+from holdfast.engines.redis.scripts import LAYOUT, PREFIX, packed
 from holdfast.engines.survey import Examination, Finding, Names
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from holdfast.engines.redis.dial import Dialler
+    from holdfast.engines.redis.topology import Node
 
 _STEP = "1000"
 _SCAN_S = 20.0
 # Keys of the same product that another version would have made.
-_OURS = re.compile(r"hf\d+:\{")
+_OTHERS = re.compile(rf"hf(?!{LAYOUT}:)\d+:")
 _CLOCK_FAR_S = 5.0
 
 
-def names(dialler: Dialler, prefix: str, limit: int) -> Names:
-    """Names on the server: records are the keys that end with their hash tag."""
+def names(nodes: Sequence[Node], keys_with: str, prefix: str, limit: int) -> Names:
+    """Names on the servers: records are the keys that end with their hash tag."""
     found: set[str] = set()
     more = False
-    with _Talk(dialler) as talk:
-        for keys, done in talk.scan(f"{PREFIX}:{{{_literal(_in_key(prefix))}*"):
-            found.update(_name(key) for key in keys if key.endswith("}"))
-            if len(found) > limit or (talk.late and not done):
-                more = True
-                break
+    for node in nodes:
+        with _Talk(node) as talk:
+            for keys, done in talk.scan(f"{keys_with}:{{{_literal(_in_key(prefix))}*"):
+                found.update(_name(key) for key in keys if key.endswith("}"))
+                if len(found) > limit or (talk.late and not done):
+                    more = True
+                    break
     return Names(tuple(sorted(found)[:limit]), more)
 
 
-def examine(dialler: Dialler) -> Examination:
-    """Version, role, memory policy, clock, and keys that should not be there."""
-    with _Talk(dialler) as talk:
-        info = talk.info()
-        facts = [("version", _version(info)), ("role", info.get("role", "unknown: the user may not ask INFO"))]
-        findings = [*_role(info), *_eviction(info)]
-        persistent = "yes" if info.get("aof_enabled") == "1" else "no: a restart forgets leases"
-        facts += [("append-only file", persistent)] if info else []
-        offset_s, within_s = talk.clock_offset()
-        facts.append(("server's clock", f"{offset_s:+.3f} s from this host's, give or take {within_s:.3f} s"))
-        findings += _clock(offset_s)
-        counted, strays = talk.leftovers()
-        facts.append(("keys", counted))
-        findings += strays
+def examine(nodes: Sequence[Node], keys_with: str) -> Examination:
+    """Version, role, memory policy, clock, and keys that should not be there; of each server, where there are more."""
+    facts: list[tuple[str, str]] = []
+    findings: list[Finding] = []
+    for node in nodes:
+        if len(nodes) > 1:
+            facts.append(("server", node.url))
+        with _Talk(node) as talk:
+            told, found = _looked_at(talk, keys_with)
+        facts += told
+        where = f"{node.url}: " if len(nodes) > 1 else ""
+        findings += [finding._replace(what=where + finding.what) for finding in found]
     return Examination(tuple(facts), tuple(findings))
+
+
+def _looked_at(talk: _Talk, keys_with: str) -> tuple[list[tuple[str, str]], list[Finding]]:
+    info = talk.info()
+    facts = [("version", _version(info)), ("role", info.get("role", "unknown: the user may not ask INFO"))]
+    findings = [*_role(info), *_eviction(info)]
+    persistent = "yes" if info.get("aof_enabled") == "1" else "no: a restart forgets leases"
+    facts += [("append-only file", persistent)] if info else []
+    offset_s, within_s = talk.clock_offset()
+    facts.append(("server's clock", f"{offset_s:+.3f} s from this host's, give or take {within_s:.3f} s"))
+    findings += _clock(offset_s)
+    counted, strays = talk.leftovers(keys_with)
+    facts.append(("keys", counted))
+    return facts, findings + strays
 
 
 class _Talk:
     """A connection for one conversation."""
 
-    def __init__(self, dialler: Dialler) -> None:
-        self._url = dialler.url
-        self._wire_s = dialler.wire_s
-        self._link = Link(dialler)
+    def __init__(self, node: Node) -> None:
+        self._url = node.url
+        self._wire_s = node.wire_s
+        self._link = Link(node)
         self._until_s = time.monotonic() + _SCAN_S
 
     def __enter__(self) -> _Talk:
@@ -118,13 +131,13 @@ class _Talk:
             best = min(best, (offset_us / 1e6, half_us / 1e6), key=lambda each: each[1])
         return best
 
-    def leftovers(self) -> tuple[str, list[Finding]]:
+    def leftovers(self, keys_with: str) -> tuple[str, list[Finding]]:
         """How many keys are ours, and those that would stay for ever or are of another layout."""
         count, others, eternal = 0, 0, []
         try:
             for keys, _ in self.scan("hf*"):
-                ours = [key for key in keys if key.startswith(f"{PREFIX}:{{")]
-                others += sum(1 for key in keys if key not in ours and _OURS.match(key))
+                ours = [key for key in keys if key.startswith(f"{keys_with}:{{")]
+                others += sum(1 for key in keys if _OTHERS.match(key))
                 count += len(ours)
                 eternal += [key for key in ours if self.ask("PTTL", key) == -1]
                 if self.late:
@@ -178,7 +191,7 @@ def _in_key(text: str) -> str:
 
 
 def _name(key: str) -> str:
-    tag = key[len(PREFIX) + 2 : -1]
+    tag = key.partition("{")[2].removesuffix("}")
     return tag.replace("%7D", "}").replace("%25", "%")
 
 

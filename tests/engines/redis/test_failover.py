@@ -1,0 +1,199 @@
+"""Servers that are replaced under held leases and waiters: the application does nothing, and nobody is told a lie."""
+
+import time
+
+import pytest
+from redis_faces import lengthy
+
+from holdfast import LeaseLost, NotAcquired, Unavailable
+from holdfast.testing import eventually
+from holdfast.testing.clusters import Cluster
+from holdfast.testing.servers import available
+
+# Longer than a failover on a busy machine; nobody waits for it.
+TTL_S = 30
+KIND = next(iter(available()), "valkey")
+NAMES = [f"held/{number}" for number in range(30)]
+
+
+def hold(place, client):
+    """Leases on every server, and all of it known to the replicas."""
+    held = [client.lock(name, ttl=TTL_S).acquire(timeout=5) for name in NAMES]
+    place.server.wait_replicated()
+    return held
+
+
+def waiters(place, name, count):
+    """Clients of their own that wait for the name, in order."""
+    waiting = []
+    watcher = place.connect()
+    for number in range(count):
+        client = place.connect(label=f"waiter {number}")
+        waiting.append(place.start(lambda client=client: client.lock(name, ttl=TTL_S).acquire(timeout=60)))
+        place.until_queued(watcher, name, number + 1)
+    return waiting
+
+
+def handed_on(lease, waiting):
+    """Release, and have each waiter release in turn; the fences in that order."""
+    fences = [lease.fence]
+    lease.release()
+    for each in waiting:
+        mine = each.result(60)
+        fences.append(mine.fence)
+        mine.release()
+    return fences
+
+
+def ours(server):
+    """The connections of our clients to a server."""
+    return [line for line in server.command("CLIENT", "LIST").split(b"\n") if b" name=holdfast " in line]
+
+
+def stands(client, lease):
+    """What the servers say of a lease that is not lost."""
+    now = client.show(lease.name)
+    return not lease.lost and now.fence == lease.fence and now.owner is not None
+
+
+@pytest.mark.parametrize("fault", ["kill", "freeze"])
+def test_leases_and_waiters_outlive_a_server_that_is_replaced(grouped, fault):
+    """What was replicated goes on: nobody loses a lease, nobody loses a place, and nobody is told of it."""
+    client = grouped.connect()
+    held = hold(grouped, client)
+    waiting = waiters(grouped, NAMES[0], 3)
+    grouped.server.wait_replicated()
+
+    server = grouped.server.owner_of(NAMES[0])
+    getattr(server, fault)()
+    grouped.server.wait_replaced(server)
+
+    fences = handed_on(held[0], waiting)
+    assert fences == sorted(set(fences))
+    assert [lease.name for lease in held[1:] if not stands(client, lease)] == []
+    other = grouped.connect()
+    assert [name for name in NAMES[1:] if other.lock(name).try_acquire() is not None] == []
+    for lease in held[1:]:
+        lease.release()
+
+
+@pytest.mark.acceptance("A1-25")
+def test_a_graceful_failover_loses_no_lease_and_no_place(grouped):
+    """Nobody is told anything: no lease is lost, none is granted twice, and the queue stands as it stood."""
+    client = grouped.connect()
+    held = hold(grouped, client)
+    waiting = waiters(grouped, NAMES[0], 2)
+
+    before = grouped.server.owner_of(NAMES[0])
+    grouped.server.failover(before)
+    if "+sentinel" in grouped.server.url:
+        # It lives on and knows nothing for some seconds; our clients are told by a sentinel, and leave it.
+        eventually(lambda: ours(before) == [], 10, "all to leave the former primary")
+
+    fences = handed_on(held[0], waiting)
+    assert fences == sorted(set(fences))
+    assert [lease.name for lease in held[1:] if not stands(client, lease)] == []
+    for lease in held[1:]:
+        lease.release()
+    assert grouped.kinds("lost") == []
+
+
+def test_whoever_asks_during_a_failover_waits_for_its_end(grouped):
+    """The servers are there and only have to agree: that is worth the caller's patience, not an error."""
+    client = grouped.connect()
+    client.lock(NAMES[0]).acquire(timeout=5).release()
+    newcomer = grouped.connect()
+    newcomer.lock("elsewhere").acquire(timeout=5).release()
+
+    grouped.server.owner_of(NAMES[0]).kill()
+    lease = newcomer.lock(NAMES[0]).acquire(timeout=60)
+
+    assert lease.fence > 0
+    lease.release()
+
+
+@lengthy
+def test_a_server_that_comes_back_finds_its_place_taken(grouped):
+    """It was frozen, so that it believes itself to be what it was; nobody of ours asks it any more."""
+    client, other = grouped.connect(), grouped.connect()
+    held = client.lock(NAMES[0], ttl=9).acquire(timeout=5)
+    other.lock(NAMES[0]).try_acquire()
+    grouped.server.wait_replicated()
+    server = grouped.server.owner_of(NAMES[0])
+    server.freeze()
+    grouped.server.wait_replaced(server)
+    grouped.until("renewed", timeout=TTL_S)  # by now the client has found the new one
+    with pytest.raises(NotAcquired):
+        other.lock(NAMES[0]).acquire(timeout=10)  # and so has this one
+    server.thaw()
+
+    until = time.monotonic() + 2
+    while time.monotonic() < until:
+        assert other.lock(NAMES[0]).try_acquire() is None
+        assert not held.lost
+    held.release()
+
+
+@lengthy
+def test_leases_that_all_servers_forgot_are_told_as_lost(grouped):
+    """They all start again, without their data: holders are told, waiters are served in some order, fences grow."""
+    client = grouped.connect()
+    held = [client.lock(name, ttl=6).acquire(timeout=5) for name in NAMES]
+    waiting = waiters(grouped, NAMES[0], 2)
+
+    for server in grouped.server.servers:
+        server.kill()
+    grouped.server.heal()
+
+    first = eventually(lambda: next((each for each in waiting if each.done()), None), 60, "a waiter that is served")
+    fences = [held[0].fence, first.result().fence]
+    for lease in held:
+        eventually(lambda lease=lease: lease.lost, 30, f"{lease!r} to be told as lost")
+        with pytest.raises(LeaseLost):
+            lease.release()
+    first.result().release()
+    (second,) = (each.result(60) for each in waiting if each is not first)
+    fences.append(second.fence)
+    second.release()
+    assert fences == sorted(set(fences))
+
+
+@lengthy
+def test_a_server_that_nobody_replaces_is_told_when_patience_ends(clustered):
+    """A master and its replica are gone: bounded tries, then `Unavailable`, which says why."""
+    client = clustered.connect()
+    name = NAMES[0]
+    client.lock(name).acquire(timeout=5).release()
+    master = clustered.server.owner_of(name)
+    for server in (*clustered.server.replicas_of(master), master):
+        server.kill()
+
+    began = time.monotonic()
+    with pytest.raises(Unavailable) as trouble:
+        client.lock(name).acquire(timeout=3)
+
+    assert trouble.value.reason in ("not settled", "reply lost")
+    assert 2 < time.monotonic() - began < 20
+
+
+def test_a_silent_master_does_not_cost_the_leases_on_the_others(place_in):
+    """One thread keeps them all. Nobody takes its place, so that its leases lapse; those of the others are renewed."""
+    settings = ("--cluster-require-full-coverage", "no")
+    with Cluster(KIND, replicas=0, arguments=settings) as cluster:
+        place = place_in(cluster)
+        client = place.connect()
+        silent = cluster.owner_of(NAMES[0])
+        held = [client.lock(name, ttl=1).acquire(timeout=5) for name in NAMES]
+        there = [lease for lease in held if cluster.owner_of(lease.name) is silent]
+        apart = [lease for lease in held if lease not in there]
+        silent.freeze()
+
+        eventually(lambda: all(lease.lost for lease in there), 20, "the loss of all that the silent one kept")
+        time.sleep(2)
+
+        assert len(apart) > 10
+        assert [lease.name for lease in apart if lease.lost] == []
+        for lease in apart:
+            lease.release()
+        silent.thaw()
+        place.close()
