@@ -53,7 +53,7 @@ class Cluster(Group):
         self._masters = masters
         # A master and its replicas change places, but stay together.
         shards = [self.servers[at::masters] for at in range(masters)]
-        self._replicas = {server: shard for shard in shards for server in shard}
+        self._shards = {server: shard for shard in shards for server in shard}
 
     @property
     def url(self) -> str:
@@ -96,11 +96,12 @@ class Cluster(Group):
         return replica
 
     def wait_replaced(self, server: Server) -> Server:
-        replicas = self._replicas[server]
+        shard = self._shards[server]
 
         def replaced() -> Server | None:
-            found = [node for node in self.masters() if node in replicas]
-            return found[0] if found and server not in self.masters() and self._well() else None
+            masters = self.masters()
+            heirs = [node for node in masters if node in shard]
+            return heirs[0] if heirs and server not in masters and self._well() else None
 
         found = eventually(quietly(replaced), SETTLED_S, f"another master in the place of {server!r}")
         assert found is not None
