@@ -99,7 +99,6 @@ def test_one_worker_struck_again_and_again_leaves_one_lease_behind():
     assert idle_while_awaited([*HELD_THEN_FREE, *often, granted(7.6, "b", until_s=20)], Bounds(ttl_s=1))
 
 
-
 def test_a_death_is_no_excuse_where_the_engine_sees_it():
     """The embedded engine knows by a kernel lock that a holder is gone; a server waits for its ttl and its mark."""
     died = event(4.9, "c", "died", name="")

@@ -123,16 +123,16 @@ def idle_while_awaited(events: Sequence[Event], bounds: Bounds, now_ns: int | No
     down = [(fault.start_ns, fault.end_ns) for fault in faults if fault.target == EVERYBODY]
     violations = []
     for name, waits in waits_by_name(events).items():
-        taken = _merged([*((claim.opened.earliest_ns, claim.end_ns) for claim in claims.get(name, ())), *down])
+        taken = merged([*((claim.opened.earliest_ns, claim.end_ns) for claim in claims.get(name, ())), *down])
         for wait in waits:
             until_ns = min(wait.end_ns, end_ns)
             if until_ns - wait.asked.at_ns <= idle_ns:
                 continue
             own = [(fault.start_ns, fault.end_ns) for fault in faults if fault.target == wait.asked.worker]
-            idle = _longest_free(wait.asked.at_ns, until_ns, _merged([*taken, *own]))
+            idle = _longest_free(wait.asked.at_ns, until_ns, merged([*taken, *own]))
             near = [f for f in faults if f.touches(idle[0] - (bounds.ttl_s + 2) * NS, idle[1])]
             allowed_ns = bounds.allowed_ns(near)
-            calm = _longest_free(wait.asked.at_ns, until_ns, _merged([*taken, *own, *excused]))
+            calm = _longest_free(wait.asked.at_ns, until_ns, merged([*taken, *own, *excused]))
             if _length(idle) > allowed_ns:
                 violations.append(_idle(name, wait, idle, allowed_ns, claims.get(name, ())))
             elif _length(calm) > idle_ns:
@@ -204,15 +204,15 @@ def _idle(name: str, wait: Wait, idle: Span, allowed_ns: int, claims: Sequence[C
     return Violation("idle_while_awaited", sentence, (*shown, wait.asked, *([wait.ended] if wait.ended else [])))
 
 
-def _merged(spans: Iterable[Span]) -> list[Span]:
+def merged(spans: Iterable[Span]) -> list[Span]:
     """The same time, in spans that do not touch."""
-    merged: list[Span] = []
+    apart: list[Span] = []
     for start_ns, end_ns in sorted(spans):
-        if merged and start_ns <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end_ns))
+        if apart and start_ns <= apart[-1][1]:
+            apart[-1] = (apart[-1][0], max(apart[-1][1], end_ns))
         else:
-            merged.append((start_ns, end_ns))
-    return merged
+            apart.append((start_ns, end_ns))
+    return apart
 
 
 def _longest_free(since_ns: float, until_ns: float, taken: list[Span]) -> Span:

@@ -40,6 +40,7 @@ class Actor:
         # The keeper tells of renewals on a thread of its own: none may be recorded after the end of its lease.
         self._guard = threading.Lock()
         self._appended = 0
+        self._cancelled = False
 
     async def live(self) -> None:
         """Until the round is over."""
@@ -78,6 +79,7 @@ class Actor:
     def lock(self) -> Any:
         policies = ("report", "cancel") if self.scene.face.name == "asyncio" else ("report",)
         on_loss = self.dice.choice(policies)
+        self._cancelled = on_loss == "cancel"
         return self.client.lock(NAME, ttl=self.scene.ttl_s, timeout=PATIENCE_S, on_loss=on_loss)
 
     def granted(self, lease: Any, asked_ns: int) -> None:
@@ -101,6 +103,8 @@ class Actor:
     async def work(self, lease: Any, seconds: float, *, careless: bool) -> None:
         """Work in slices. The careful ask before each slice whether the lease is still theirs; the careless do not.
 
+        Whoever is to be cancelled on a loss need not ask, and is judged as if it had.
+
         It is so much work, however long it takes: a worker that was frozen still has the rest of it to do.
         """
         for _ in range(max(1, round(seconds / SLICE_S))):
@@ -113,7 +117,7 @@ class Actor:
             now_ns = time.monotonic_ns()
             # A slice that took longer was stopped in the middle: of what came after, only its end has run.
             since_ns = max(since_ns, now_ns - int(SLICE_S * 2e9))
-            detail = UNCHECKED if careless else None
+            detail = UNCHECKED if careless and not self._cancelled else None
             self.recorder.record(
                 "worked", lease.name, fence=lease.fence, token=lease.token, since_ns=since_ns, detail=detail
             )

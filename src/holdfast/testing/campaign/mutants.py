@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast import aio
 from holdfast.clock import NS
 from holdfast.commands import Acquire, Granted, NotHeld, Release, Released, Renew, Renewed, Show
 from holdfast.core import client, keeper, lease, lifecycle
@@ -177,10 +178,32 @@ def renew_after_loss(folder: Path) -> None:
     _wrap(keeper.Keeper, "_ask_all", stubborn)
 
 
+def never_renews(_folder: Path) -> None:
+    """The keeper keeps nothing: a lease lasts for its first ttl."""
+    _put(keeper.Keeper, "_renew", lambda _self, _now_ns: None)
+
+
+def ttl_counted_from_the_answer(_folder: Path) -> None:
+    """The ttl is counted from when the answer came, and the engine counts from when the command did."""
+
+    def late(trust_from: Callable[..., None]) -> Callable[..., None]:
+        def trusted(self: lease.LeaseBase, _sent_ns: int, lasts_ms: int) -> None:
+            trust_from(self, self._client.clock.now_ns(), lasts_ms)
+
+        return trusted
+
+    _wrap(lease.LeaseBase, "_trust_from", late)
+
+
 def loss_not_told(_folder: Path) -> None:
     """The keeper knows, and the work is not told."""
     _put(lease.LeaseBase, "check", lambda _self: None)
     _put(lease.LeaseBase, "_is_lost", lambda _self: False)
+
+
+def cancels_nobody(_folder: Path) -> None:
+    """`on_loss="cancel"` is accepted, and forgotten."""
+    _put(aio, "_cancel_on_loss", lambda _lease, _policy: None)
 
 
 def fence_apart_from_grant(folder: Path) -> None:
@@ -325,7 +348,10 @@ MUTATIONS: dict[str, Callable[[Path], None]] = {
         fails_open,
         client_clock,
         ttl_not_restarted_on_resend,
+        never_renews,
+        ttl_counted_from_the_answer,
         loss_not_told,
+        cancels_nobody,
         fence_apart_from_grant,
         fence_kept_on_takeover,
         guard_compares_nothing,
