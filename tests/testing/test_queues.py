@@ -173,3 +173,12 @@ def test_what_a_right_client_does_not_notice_excuses_nothing(kind):
 
     assert idle_while_awaited([*HELD_THEN_FREE, *struck, granted(15, "b", until_s=20)], Bounds(ttl_s=1))
     assert overtakes([*queue_of_two("c", "b"), *struck])
+
+
+def test_a_hand_over_to_one_further_back_is_no_overtaking():
+    """The holder may choose among those that wait; another one than it chose has no such right."""
+    history = queue_of_two("c", "b")
+    assert overtakes(history)
+
+    assert overtakes([*history, event(3.9, "a", "released", token="a", detail="to c")]) == []
+    assert overtakes([*history, event(3.9, "a", "released", token="a", detail="to b")])

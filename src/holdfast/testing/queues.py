@@ -45,6 +45,8 @@ ORPHANING = frozenset(
 )
 _DEAD_IN_QUEUE_NS = 7 * NS
 _ENDS = frozenset({"granted", "refused", "died"})
+# A release whose detail is this and a worker was made in favour of that worker.
+HANDED_TO = "to "
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +143,12 @@ def idle_while_awaited(events: Sequence[Event], bounds: Bounds, now_ns: int | No
 
 
 def overtakes(events: Sequence[Event]) -> list[Violation]:
-    """Nobody who asked later is granted before one who was in the queue already and could have taken it (X8)."""
+    """Nobody who asked later is granted before one who was in the queue already and could have taken it (X8).
+
+    Whoever holds may hand over to one that waits, wherever it stands in the queue.
+    """
     faults = _excuses(events)
+    handed = [event for event in events if event.kind == "released" and (event.detail or "").startswith(HANDED_TO)]
     violations = []
     for name, waits in waits_by_name(events).items():
         granted = [wait for wait in waits if wait.ended is not None and wait.ended.kind == "granted"]
@@ -153,7 +159,8 @@ def overtakes(events: Sequence[Event]) -> list[Violation]:
             later = granted[bisect_right(asked_ns, first.queued.at_ns) : bisect_left(asked_ns, first.end_ns)]
             for wait in later:
                 assert wait.ended is not None
-                if wait.ended.at_ns < first.end_ns and not _struck(first, wait.ended.at_ns, faults):
+                heir = any(_handed(event, wait) for event in handed)
+                if wait.ended.at_ns < first.end_ns and not heir and not _struck(first, wait.ended.at_ns, faults):
                     who, whom = wait.asked.worker, first.asked.worker
                     sentence = f"{who} asked for {name!r} after {whom} had queued, and had it first"
                     shown = (first.asked, first.queued, wait.asked, wait.ended)
@@ -186,6 +193,12 @@ def wake_ups_ns(events: Sequence[Event]) -> list[int]:
 
 def _excuses(events: Sequence[Event]) -> list[Window]:
     return [fault for fault in fault_windows(events) if not fault.harmless]
+
+
+def _handed(release: Event, wait: Wait) -> bool:
+    """This release was in favour of this waiter."""
+    heir = f"{HANDED_TO}{wait.asked.worker}"
+    return release.name == wait.asked.name and release.detail == heir and wait.asked.at_ns < release.at_ns < wait.end_ns
 
 
 def _struck(wait: Wait, until_ns: int, faults: list[Window]) -> bool:

@@ -11,7 +11,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import Fenced, LeaseLost, NotAcquired, Unavailable
+from holdfast.errors import Fenced, LeaseLost, NotAcquired, NotFound, NotOwner, Unavailable
+from holdfast.testing.queues import HANDED_TO
 from holdfast.testing.zombies import UNCHECKED
 
 if TYPE_CHECKING:
@@ -92,10 +93,14 @@ class Actor:
     def ended(self, lease: Any) -> None:
         """The section is over, well or not: from here on nothing is claimed."""
         kind: Any = "lost" if lease.lost else "released"
-        detail = lease.lost.reason or None
+        detail = lease.lost.reason or self.ending()
         with self._guard:
             self.held.pop(lease.fence, None)
             self.recorder.record(kind, lease.name, fence=lease.fence, token=lease.token, detail=detail)
+
+    def ending(self) -> str | None:
+        """What there is to say about a release."""
+        return None
 
     async def section(self, lease: Any) -> None:
         raise NotImplementedError
@@ -193,6 +198,9 @@ class Queueing(Actor):
 class Leading(Counting):
     """Lead for a while, then resign or hand over; the last of them only observes."""
 
+    _leader: Any = None
+    _heir = ""
+
     async def turn(self) -> None:
         if self.label == self.scene.last:
             await self.watch()
@@ -200,7 +208,29 @@ class Leading(Counting):
             await super().turn()
 
     def lock(self) -> Any:
-        return self.client.leader(NAME, ttl=self.scene.ttl_s, timeout=PATIENCE_S, candidate=self.label)
+        self._leader = self.client.leader(NAME, ttl=self.scene.ttl_s, timeout=PATIENCE_S, candidate=self.label)
+        return self._leader
+
+    async def section(self, lease: Any) -> None:
+        """A term may end of itself, by its own word, or in favour of one that waits."""
+        self._heir = ""
+        await super().section(lease)
+        way = self.dice.choice(("end", "resign", "hand over"))
+        heir = self.dice.choice([label for label in self.scene.urls if label != self.scene.last])
+        try:
+            if way == "resign":
+                self._leader.resign()
+            elif way == "hand over":
+                await self.scene.face.settled(self._leader.hand_over(heir))
+                self._heir = heir
+        except NotOwner:
+            if not lease.lost:
+                raise
+        except (NotFound, Unavailable):
+            return  # it does not wait just now, or nobody can tell: the term ends as any other
+
+    def ending(self) -> str | None:
+        return f"{HANDED_TO}{self._heir}" if self._heir else None
 
     def length_s(self) -> float:
         return self.dice.uniform(0.02, 0.3)

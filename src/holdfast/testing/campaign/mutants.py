@@ -6,6 +6,7 @@ checkers are those of the campaign. A campaign that does not catch a mutant has 
 
 from __future__ import annotations
 
+import hashlib
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from holdfast.clock import NS
 from holdfast.commands import Acquire, Granted, NotHeld, Release, Released, Renew, Renewed, Show
 from holdfast.core import client, keeper, lease, lifecycle
 from holdfast.core.run import run
+from holdfast.engines.redis import scripts
 from holdfast.errors import Unavailable
 from holdfast.names import new_token
 from holdfast.rules import RULES, trust
@@ -55,6 +57,15 @@ def release_without_token_check(_folder: Path) -> None:
         return law.Step(record, Released(), law._woken(before, record))
 
     RULES[Release] = release
+
+
+def script_releases_whatever(_folder: Path) -> None:
+    """The same mistake where the server keeps the leases: its script compares no token."""
+    script = scripts.SCRIPTS[Release]
+    right = script.text
+    script.text = right.replace("holder == token and", "holder and").replace("if holder ~= token then", "if false then")
+    assert right.count("holder == token and") == right.count("if holder ~= token then") == 1, "the script has changed"
+    script.sha = hashlib.sha1(script.text.encode()).hexdigest()  # noqa: S324 - the server's own name for it
 
 
 def recreate_on_renew(folder: Path) -> None:
@@ -341,6 +352,7 @@ MUTATIONS: dict[str, Callable[[Path], None]] = {
     mutation.__name__.replace("_", "-"): mutation
     for mutation in (
         release_without_token_check,
+        script_releases_whatever,
         unlock_by_name,
         renew_after_loss,
         recreate_on_renew,

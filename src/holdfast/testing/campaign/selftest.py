@@ -70,6 +70,7 @@ def _mutants(seed: int) -> tuple[Mutant, ...]:
     waited = "X7 idle_while_awaited"
     return (
         Mutant("release-without-token-check", overlap, freezing),
+        Mutant("script-releases-whatever", overlap, at("redis", "blocking", "counter", "freeze", aim=HOLDER)),
         Mutant("unlock-by-name", overlap, at("redis", "blocking", "counter", "freeze", aim=HOLDER)),
         Mutant("renew-after-loss", overlap, freezing),
         Mutant("recreate-on-renew", overlap, at("sqlite", "asyncio", "counter", "freeze", aim=HOLDER)),
