@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Fenced, LeaseLost, NotAcquired, NotFound, NotOwner, Unavailable
@@ -260,11 +261,10 @@ class Hoarding(Actor):
         while not self.scene.over:
             await self.scene.face.sleep(0.05)
         for lease in leases:
-            self.ended(lease)
-            try:
+            if not lease.lost:
+                self.ended(lease)
+            with suppress(LeaseLost):  # told when it was lost
                 await self.scene.face.settled(lease.release())
-            except LeaseLost as lost:
-                self.recorder.record("lost", lease.name, fence=lease.fence, token=lease.token, detail=lost.reason)
 
     async def take(self, name: str) -> Any:
         """The server may just be away."""
@@ -276,7 +276,9 @@ class Hoarding(Actor):
                 await self.scene.face.sleep(0.05)
 
     def observe(self, event: Event) -> None:
-        """Renewals of so many would drown the history."""
+        """Each loss at its moment. Renewals of so many would drown the history."""
+        if event.kind == "lost":
+            self.recorder.record("lost", event.name, fence=event.fence, detail=event.detail)
 
 
 ACTORS: dict[str, type[Actor]] = {

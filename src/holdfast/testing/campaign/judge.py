@@ -32,7 +32,7 @@ _SLACK_S = 0.5
 PROMISES = {
     "X0": "every worker comes to its end, without an unknown error",
     "X1": "no two workers claim a name at one instant",
-    "X2": "a holder that asks before each step is told in time",
+    "X2": "a holder that asks before each step, or is to be cancelled, is told in time",
     "X3": "fences are unique and grow, for holders and observers",
     "X4": "a guarded resource never accepts an older fence after a newer one",
     "X5": "no acknowledged update or append is lost",
