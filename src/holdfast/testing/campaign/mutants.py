@@ -310,6 +310,18 @@ def no_timer_beside_the_wake_up(_folder: Path) -> None:
     _put(keeper.Keeper, "_mark", only_wait)
 
 
+def nobody_is_woken(_folder: Path) -> None:
+    """Whoever waits looks again every 2.5 s, and that is all."""
+
+    def only_wait(self: keeper.Keeper, now_ns: int) -> None:
+        for vigil in self._waiting.values():
+            vigil.due_ns = now_ns + 5 * NS
+
+    _put(law, "_woken", lambda *_: None)
+    _put(trust, "patience_ms", lambda *_: 2500)
+    _put(keeper.Keeper, "_mark", only_wait)
+
+
 def cancel_without_undo(_folder: Path) -> None:
     """Whoever is cancelled just goes."""
 
@@ -371,6 +383,7 @@ MUTATIONS: dict[str, Callable[[Path], None]] = {
         blind_retry,
         hand_off_to_the_dead,
         no_timer_beside_the_wake_up,
+        nobody_is_woken,
         cancel_without_undo,
         barging,
         close_leaves_the_keeper,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FACES = ("blocking", "asyncio")
 _MIXED = 0.5
+_SEEN_S = 2.5  # a name that is left free for longer than `queues.Bounds.idle_s` shows in this time
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +128,13 @@ def _ordinary(round_: Round) -> Round:
     Where everything breaks at once, much is excused. The calm at the end is longer than any excuse but that of a dead
     waiter, so that what still stands still has none.
     """
-    round_ = replace(round_, seconds=round_.seconds * round_.work.longer, calm_s=round_.ttl + 2.5)
+    round_ = replace(round_, seconds=round_.seconds * round_.work.longer)
     dice = round_.dice("aim")
     if dice.random() < _MIXED:
-        return round_
+        return replace(round_, calm_s=round_.ttl + _SEEN_S)
     kind = dice.choice(kinds_for(round_.engine, round_.face, round_.workload))
     aim = KINDS[kind].aim or dice.choice((HOLDER, WAITER))
-    return replace(round_, kinds=(kind,), aim=aim, every_s=(1.0, 2.0), long=0.25)
+    # A lease that is left in a queue stands for a ttl: a long one is seen.
+    ttl_s = max(round_.ttl, round_.seconds / 3) if round_.workload == "queue" else round_.ttl
+    calm_s = ttl_s + _SEEN_S
+    return replace(round_, kinds=(kind,), aim=aim, every_s=(1.0, 2.0), long=0.25, ttl_s=ttl_s, calm_s=calm_s)

@@ -123,6 +123,7 @@ def _mutants(seed: int) -> tuple[Mutant, ...]:
             waited,
             at("sqlite", "blocking", "counter", "freeze", lasts_s=(7.0, 8.0), every_s=(9.0, 9.0), aim=HOLDER),
         ),
+        Mutant("nobody-is-woken", waited, at("memory", "blocking", "queue", "fork", ttl_s=2.0)),
         Mutant("cancel-without-undo", waited, at("redis", "asyncio", "queue", "cancellation storm", ttl_s=20.0)),
         Mutant("barging", "X8 overtakes", at("sqlite", "blocking", "queue", "fork")),
         Mutant("close-leaves-the-keeper", "X13 leftovers", at("memory", "blocking", "queue", "fork"), ends=True),
