@@ -44,6 +44,15 @@ def test_a_name_that_is_free_while_somebody_waits_is_told():
     assert [shown.kind for shown in violation.events] == ["granted", "released", "asked", "granted"]
 
 
+def test_a_name_is_not_taken_while_its_next_holder_still_waits():
+    """A grant tells since when it was asked for: that is waiting, and not holding."""
+    late = event(15, "b", "granted", fence=15, token="b", since_ns=2 * S, until_ns=20 * S)
+
+    [violation] = idle_while_awaited([*HELD_THEN_FREE, late], Bounds(ttl_s=1))
+
+    assert "nobody's for 10.0 s while b waited" in violation.sentence
+
+
 def test_a_waiter_that_is_still_not_served_is_told_while_it_waits():
     """A history may be judged before its end."""
     assert idle_while_awaited(HELD_THEN_FREE, Bounds(ttl_s=1), now_ns=6 * S) == []

@@ -125,7 +125,7 @@ def idle_while_awaited(events: Sequence[Event], bounds: Bounds, now_ns: int | No
     down = [(fault.start_ns, fault.end_ns) for fault in faults if fault.target == EVERYBODY]
     violations = []
     for name, waits in waits_by_name(events).items():
-        taken = merged([*((claim.opened.earliest_ns, claim.end_ns) for claim in claims.get(name, ())), *down])
+        taken = merged([*((claim.start_ns, claim.end_ns) for claim in claims.get(name, ())), *down])
         for wait in waits:
             until_ns = min(wait.end_ns, end_ns)
             if until_ns - wait.asked.at_ns <= idle_ns:
