@@ -170,6 +170,36 @@ def test_a_list_that_is_cut_says_so(tool):
     assert (len(whole["names"]), whole["more"]) == (12, False)
 
 
+def test_names_that_are_only_remembered_do_not_hide_one_that_is_held(tool):
+    """The limit counts what is shown: whoever reads "nothing is held" goes and restarts things."""
+    client = tool.client()
+    for number in range(1001):
+        client.lock(f"jobs/{number:04}").acquire().release()
+    with client.lock("zzz/important"):
+        told, people = tool.json("ls"), tool.inside("ls")
+        watched = json.loads(tool.inside("watch", "--count", "1", "--json").out)
+        one = tool.json("ls", "--limit", "1")
+        everything = tool.json("ls", "--all", "--limit", "1001")
+
+    for seen in (told, watched, one):
+        assert ([name["name"] for name in seen["names"]], seen["more"]) == (["zzz/important"], False)
+    assert b"zzz/important" in people.out
+    assert (len(everything["names"]), everything["more"]) == (1001, True)
+
+
+def test_nothing_is_held_is_said_only_by_who_has_seen_it_all(local, monkeypatch):
+    """Names beyond what was looked at may be held."""
+    monkeypatch.setattr("holdfast.cli.look._REMEMBERED_MAX", 5)
+    client = local.client()
+    for number in range(6):
+        client.lock(f"jobs/{number}").acquire().release()
+    part, whole = local.inside("ls", "--limit", "5"), local.inside("ls", "--limit", "6")
+
+    assert (part.out, part.code) == (b"", 0)
+    assert b"more names than were looked at" in part.err
+    assert (whole.out, whole.err) == (b"nothing is held\n", b"")
+
+
 def test_a_reader_that_has_seen_enough_is_no_error_of_ours(local):
     """`holdfast ls | head -1` prints one line and no traceback, and neither does one whose reader is gone already."""
     command = f"{' '.join(HOLDFAST)} ls --json | head -n 1"

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 CLOSE_S = 2.0
 # A scan may take a twentieth of the time of whoever watches.
 _SCAN_SHARE = 20
+# So many names are looked through for one that is held, in steps of so many.
+_REMEMBERED_MAX = 100_000
+_AT_ONCE = 1000
 _COLUMNS = ("name", "holder", "label", "held", "left", "fence", "waiting")
 
 
@@ -64,7 +67,11 @@ def _person(seat: Seat) -> dict[str, Any]:
 
 
 class Survey:
-    """Names and their standing, looked at again and again; names are scanned for as seldom as their number asks."""
+    """Names and their standing, looked at again and again; names are scanned for as seldom as their number asks.
+
+    The limit counts names that are shown. A name that nobody holds is remembered for its fence, and there may be many
+    of those: they must not hide one that is held.
+    """
 
     def __init__(self, hf: Holdfast, prefix: str, *, limit: int, every: bool) -> None:
         self._hf = hf
@@ -77,13 +84,27 @@ class Survey:
 
     def look(self) -> list[Seen]:
         began = time.monotonic()
-        if began >= self._again:
-            found = self._hf._client.engine.names(self._prefix, self._limit)
-            self._names, self.more = found
-            took = time.monotonic() - began
-            self._again = began + took * _SCAN_SHARE
-        standings = run(inspection.survey(self._hf._client, self._names))
-        seen = [Seen(name, standing) for name, standing in zip(self._names, standings, strict=True)]
+        if began < self._again:
+            return self._of(self._names)
+        seen = self._scan()
+        self._names = tuple(one.name for one in seen)
+        self._again = began + (time.monotonic() - began) * _SCAN_SHARE
+        return seen
+
+    def _scan(self) -> list[Seen]:
+        most = self._limit if self._every else max(self._limit, _REMEMBERED_MAX)
+        names, self.more = self._hf._client.engine.names(self._prefix, most)
+        found: list[Seen] = []
+        for start in range(0, len(names), _AT_ONCE):
+            found += self._of(names[start : start + _AT_ONCE])
+            if len(found) > self._limit:
+                self.more = True
+                break
+        return found[: self._limit]
+
+    def _of(self, names: tuple[str, ...]) -> list[Seen]:
+        standings = run(inspection.survey(self._hf._client, names))
+        seen = [Seen(name, standing) for name, standing in zip(names, standings, strict=True)]
         return [one for one in seen if self._every or one.interesting]
 
 
@@ -100,10 +121,12 @@ def list_names(url: str | None, prefix: str, *, limit: int, every: bool, as_json
     console = output.console()
     if seen:
         console.print(_table(seen))
-    else:
+    elif not survey.more:
         console.print("nothing is held" + (f" under names that begin with {output.plain(prefix)!r}" if prefix else ""))
     if survey.more:
-        sys.stderr.write(f"holdfast: there are more than {limit} names: give a prefix, or a larger --limit\n")
+        cut = len(seen) >= limit
+        what = f"there are more than {limit} names" if cut else "there are more names than were looked at"
+        sys.stderr.write(f"holdfast: {what}: give a prefix{', or a larger --limit' if cut else ''}\n")
     return codes.OK
 
 
