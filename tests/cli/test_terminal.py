@@ -47,6 +47,40 @@ def test_ctrl_z_stops_the_job_and_fg_wakes_it(local):
         assert shell.rest() == 0
 
 
+def test_a_pager_beside_the_program_has_the_keys(local):
+    """In a pipeline the neighbours are in our group: were the foreground lent, they would be stopped at the first key.
+
+    What keys tell the job reaches the program all the same.
+    """
+    environ = {**local.environ, "PS1": "$ ", "HISTFILE": "/dev/null"}
+    holdfast = " ".join(HOLDFAST)
+    pager = "sh -c 'read line; echo shown $line; read key < /dev/tty; echo key $key; cat'"
+    with Terminal("bash", "--norc", "--noprofile", "-i", env=environ) as shell:
+        shell.until(r"\$ ")
+        shell.type(f"{holdfast} run x --ttl 20 -- sh -c 'echo one; sleep 60' | {pager}\n")
+        shell.until(r"[\r\n]shown one")
+        shell.type("q\n")
+        shell.until(r"[\r\n]key q")
+        shell.type("\x1a")
+        shell.until("Stopped")
+        shell.type("fg\n")
+        shell.until("fg")
+        shell.until("cat'")
+        shell.type("\x03")
+        shell.until(r"\$ ")
+        shell.type("echo code ${PIPESTATUS[0]}\n")
+        shell.until("code 130")
+        shell.type(f"cat | {holdfast} run x --ttl 20 -- cat\n")
+        shell.until(r"run x .*\n")
+        shell.type("hello\n")
+        shell.until(r"hello[\r\n]+hello")
+        shell.type("\x04")
+        shell.until(r"\$ ")
+        shell.type("exit\n")
+        assert shell.rest() == 0
+    assert local.client().show("x").owner is None
+
+
 def test_a_job_that_stays_stopped_is_ended_before_its_lease(local):
     """Nobody renews a stopped job: the watcher wakes it to end, in time; the shell is told why when it comes back."""
     environ = {**local.environ, "PS1": "$ ", "HISTFILE": "/dev/null"}
