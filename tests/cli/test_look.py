@@ -200,6 +200,24 @@ def test_nothing_is_held_is_said_only_by_who_has_seen_it_all(local, monkeypatch)
     assert (whole.out, whole.err) == (b"nothing is held\n", b"")
 
 
+def test_whoever_looks_makes_no_file(local, tmp_path):
+    """A slip in a path is not a place where nothing is held: a script would go on, and find a new directory."""
+    url = f"sqlite://{tmp_path}/typo/x.db"
+    done = {
+        words[0]: local.inside(*words, "--url", url)
+        for words in (("ls",), ("show", "x"), ("watch",), ("wait", "x"), ("break", "x", "--reason", "y", "--yes"))
+    }
+    doctor = local.inside("doctor", "--url", url)
+    home = local.inside("ls", env={"HOLDFAST_URL": ""})
+
+    assert {name: one.code for name, one in done.items()} == dict.fromkeys(done, 69)
+    assert all(b"no such file" in one.err and b"--url" in one.err for one in done.values())
+    assert doctor.code == 2
+    assert b"no such file" in doctor.out
+    assert not (tmp_path / "typo").exists()
+    assert home.out == b"nothing is held\n", "nobody named that file, so nobody misspelt it"
+
+
 def test_a_reader_that_has_seen_enough_is_no_error_of_ours(local):
     """`holdfast ls | head -1` prints one line and no traceback, and neither does one whose reader is gone already."""
     command = f"{' '.join(HOLDFAST)} ls --json | head -n 1"

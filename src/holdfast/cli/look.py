@@ -6,8 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import holdfast
-from holdfast.cli import codes, output
+from holdfast.cli import codes, looking, output
 from holdfast.core import inspection
 from holdfast.core.run import run
 from holdfast.errors import InvalidConfig, NotAcquired, NotFound
@@ -109,7 +108,7 @@ class Survey:
 
 
 def list_names(url: str | None, prefix: str, *, limit: int, every: bool, as_json: bool) -> int:
-    hf = holdfast.connect(url)
+    hf = looking.connect(url)
     try:
         survey = Survey(hf, prefix, limit=limit, every=every)
         seen = survey.look()
@@ -132,7 +131,7 @@ def list_names(url: str | None, prefix: str, *, limit: int, every: bool, as_json
 
 def show(url: str | None, name: str, *, as_json: bool) -> int:
     checked_name(name)
-    with holdfast.connect(url) as hf:
+    with looking.connect(url) as hf:
         seen = _seen(hf, name)
     if as_json:
         output.print_json(seen.as_json())
@@ -150,7 +149,7 @@ def watch(
     url: str | None, prefix: str, *, limit: int, every: bool, interval: float, count: int | None, as_json: bool
 ) -> int:
     """Look until somebody has seen enough."""
-    hf = holdfast.connect(url)
+    hf = looking.connect(url)
     try:
         survey = Survey(hf, prefix, limit=limit, every=every)
         _watch(hf, survey, interval=interval, count=count, as_json=as_json)
@@ -200,7 +199,7 @@ def _watch(hf: Holdfast, survey: Survey, *, interval: float, count: int | None, 
 def wait(url: str | None, name: str, *, timeout: float | None, interval: float, as_json: bool) -> int:
     """Until nobody holds the name and nobody is about to."""
     checked_name(name)
-    hf = holdfast.connect(url)
+    hf = looking.connect(url)
     began = time.monotonic()
     try:
         while (seen := _seen(hf, name)).interesting:
@@ -222,7 +221,7 @@ def wait(url: str | None, name: str, *, timeout: float | None, interval: float, 
 def break_lease(url: str | None, name: str, reason: str, *, yes: bool, as_json: bool) -> int:
     """The lease that was shown and no other: a holder that came since is left alone."""
     checked_name(name)
-    with holdfast.connect(url) as hf:
+    with looking.connect(url) as hf:
         seen = _seen(hf, name)
         held = seen.standing.holder
         if held is None:
