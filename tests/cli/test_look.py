@@ -132,6 +132,30 @@ def test_watching_without_a_terminal_prints_one_look_after_the_other(tool):
     assert second["at"] > first["at"]
 
 
+def test_a_watch_goes_on_while_the_engine_is_away(tool):
+    """That is when people watch. What cannot be seen is not told as free; a first look in vain is an error."""
+    tool.client().show("x")
+    watching = tool.start("watch", "--interval", "0.1", "--json", stdout=subprocess.PIPE)
+    people = tool.start("watch", "--interval", "0.1")
+
+    def told(line):
+        seen = json.loads(line)
+        return seen.get("error", "") != "", seen["more"], seen["names"]
+
+    assert told(watching.process.stdout.readline()) == (False, False, [])
+    assert b"0 held" in people.process.stdout.readline()
+    with tool.place.unusable():
+        assert any(told(line) == (True, True, []) for line in watching.process.stdout)
+        assert any(b"unreachable since" in line for line in people.process.stdout)
+        first = tool("watch")
+    assert any(told(line) == (False, False, []) for line in watching.process.stdout)
+    assert any(b"0 held" in line for line in people.process.stdout)
+    for one in (watching, people):
+        one.send(signal.SIGINT)
+        assert one.end().code == 0
+    assert first.code == 69
+
+
 def test_names_are_shown_as_text_and_nothing_else(tool):
     """A name is anybody's: it must not clear the screen, colour it, or look like another one."""
     names = ["a*b", "a?b", "a[c]b", "axb", "a\\b", "a{b}c", "a%7Db", "[red]loud[/red]", "\x1b[2J", "ünï/✓", "a b"]

@@ -1,6 +1,8 @@
 """In a terminal: keys reach the program, Ctrl-C and Ctrl-Z work as without us, and `watch` is a live picture."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -61,11 +63,6 @@ def test_a_pager_beside_the_program_has_the_keys(local):
         shell.until(r"[\r\n]shown one")
         shell.type("q\n")
         shell.until(r"[\r\n]key q")
-        shell.type("\x1a")
-        shell.until("Stopped")
-        shell.type("fg\n")
-        shell.until("fg")
-        shell.until("cat'")
         shell.type("\x03")
         shell.until(r"\$ ")
         shell.type("echo code ${PIPESTATUS[0]}\n")
@@ -123,6 +120,47 @@ def test_watching_is_a_live_picture(local):
         terminal.type("\x03")
         assert terminal.rest() == 0
         assert "\x1b[?1049l" in terminal.shown
+
+
+def test_a_watch_that_is_ended_leaves_the_terminal_as_it_was(local):
+    """TERM or HUP, by a supervisor or a closing window: the screen and the cursor come back, the code tells."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        with Terminal(*HOLDFAST, "watch", "--interval", "0.1", env=local.environ) as terminal:
+            terminal.until("0 held")
+            os.kill(terminal.pid, number)
+            assert terminal.rest() == 128 + number
+            assert "\x1b[?1049l" in terminal.shown
+            assert "\x1b[?25h" in terminal.shown
+
+
+def test_a_watch_shows_what_matters_most_and_says_what_it_cuts(local):
+    """Thirty lines, fifty names: those that are waited for come first, and the rest is counted."""
+    client = local.client()
+    leases = [client.lock(f"x/{number:02}").acquire() for number in range(50)]
+    waiter = local.start("run", "x/49", "--", "true")
+    eventually(lambda: client.show("x/49").waiters, what="somebody who waits")
+    with Terminal(*HOLDFAST, "watch", "--interval", "0.1", env=local.environ) as terminal:
+        terminal.until("50 held, 1 waiting")
+        terminal.until("x/49")
+        terminal.until("x/00")
+        terminal.until("… 24 more")
+    for lease in leases:
+        lease.release()
+    assert waiter.end().code == 0
+
+
+def test_in_a_narrow_terminal_the_figures_stay(local):
+    """Long names and labels are cut in the middle; who holds it, since when, and under which fence are not."""
+    name = "a-tenant/" + "orders/" * 12 + "the-end"
+    client = local.client(label="a label that says more than anybody wants to read")
+    with client.lock(name) as lease, Terminal(*HOLDFAST, "ls", env=local.environ, columns=80) as terminal:
+        assert terminal.rest() == 0
+    titles, line = re.sub(r"\x1b\[[0-9;]*m", "", terminal.shown).splitlines()
+
+    assert titles.split() == ["name", "holder", "label", "held", "left", "fence", "waiting"]
+    assert re.match(rf"a-tenant\S*…\S*the-end +{lease.owner.host[:4]}\S*:{lease.owner.pid} ", line)
+    assert line.split()[-1] == str(lease.fence)
+    assert len(line) <= 80
 
 
 def test_without_any_terminal_a_program_runs_all_the_same(local):

@@ -1,4 +1,4 @@
-"""Who holds what: `ls`, `show`, `watch`, `wait`; and the way out, `break`."""
+"""Who holds what: `ls`, `show`, `wait`; and the way out, `break`."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ _SCAN_SHARE = 20
 # So many names are looked through for one that is held, in steps of so many.
 _REMEMBERED_MAX = 100_000
 _AT_ONCE = 1000
+# What is cut where a line is too long, in this order, and how much of it stays.
+_SHRINK = (("label", 8), ("name", 16), ("holder", 12), ("name", 8))
 _COLUMNS = ("name", "holder", "label", "held", "left", "fence", "waiting")
 
 
@@ -119,7 +121,7 @@ def list_names(url: str | None, prefix: str, *, limit: int, every: bool, as_json
         return codes.OK
     console = output.console()
     if seen:
-        console.print(_table(seen))
+        console.print(table(seen, console.width))
     elif not survey.more:
         console.print("nothing is held" + (f" under names that begin with {output.plain(prefix)!r}" if prefix else ""))
     if survey.more:
@@ -143,57 +145,6 @@ def show(url: str | None, name: str, *, as_json: bool) -> int:
         console.print()
         console.print(output.table(("waiting", "who", "label", "for"), rows, right=("waiting",)))
     return codes.OK
-
-
-def watch(
-    url: str | None, prefix: str, *, limit: int, every: bool, interval: float, count: int | None, as_json: bool
-) -> int:
-    """Look until somebody has seen enough."""
-    hf = looking.connect(url)
-    try:
-        survey = Survey(hf, prefix, limit=limit, every=every)
-        _watch(hf, survey, interval=interval, count=count, as_json=as_json)
-    except KeyboardInterrupt:
-        pass  # the usual way out
-    finally:
-        hf.close(CLOSE_S)
-    return codes.OK
-
-
-def _watch(hf: Holdfast, survey: Survey, *, interval: float, count: int | None, as_json: bool) -> None:
-    from rich.live import Live  # noqa: PLC0415 - only here
-
-    def picture() -> RenderableType:
-        from rich.console import Group  # noqa: PLC0415
-
-        seen = survey.look()
-        waiting = sum(len(one.standing.waiters) for one in seen)
-        held = sum(1 for one in seen if one.standing.holder is not None)
-        more = ", and more names than are shown" if survey.more else ""
-        head = f"{output.plain(hf.url)}  {time.strftime('%H:%M:%S')}  {held} held, {waiting} waiting{more}"
-        return Group(head, "", _table(seen))
-
-    console = output.console()
-    looks = 0
-    if as_json or not console.is_terminal:
-        while True:
-            if as_json:
-                seen = [one.as_json() for one in survey.look()]
-                output.print_json({"at": time.time(), "names": seen, "more": survey.more}, indent=None)
-            else:
-                console.print(picture())
-                sys.stdout.flush()
-            looks += 1
-            if looks == count:
-                return
-            time.sleep(interval)
-    with Live(picture(), console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            looks += 1
-            if looks == count:
-                return
-            time.sleep(interval)
-            live.update(picture(), refresh=True)
 
 
 def wait(url: str | None, name: str, *, timeout: float | None, interval: float, as_json: bool) -> int:
@@ -266,8 +217,10 @@ def _busy(seen: Seen, waited: float) -> NotAcquired:
     return NotAcquired(seen.name, owner=owner, fence=held.fence, waited=waited, remaining=remaining)
 
 
-def _table(seen: list[Seen]) -> RenderableType:
-    return output.table(_COLUMNS, [one.row() for one in seen], right=("held", "left", "fence", "waiting"))
+def table(seen: list[Seen], width: int) -> RenderableType:
+    """One line per name. Where they do not fit, labels are cut first, then names, in the middle; never the figures."""
+    rows = output.fitted(_COLUMNS, [one.row() for one in seen], _SHRINK, width)
+    return output.table(_COLUMNS, rows, right=("held", "left", "fence", "waiting"))
 
 
 def _whom(seat: Seat) -> tuple[str, str, str]:
