@@ -302,6 +302,8 @@ def test_at_maxmemory_whoever_stands_in_the_queue_keeps_its_place_and_its_turn(s
     first.release()
     lease = waiting.result()
 
+    assert lease.fence > first.fence
+    assert place.kinds("unavailable", "lost") == []
     full.command("CONFIG", "SET", "maxmemory", 0)
     lease.release()
 
@@ -311,13 +313,21 @@ def test_a_queue_that_lost_a_part_of_itself_goes_on(sync, lost):
     """A key may be evicted or deleted. Places may be lost with it, and turns; nobody may be stuck or told a riddle."""
     client, other = sync.connect(), sync.connect()
     first = client.lock("x", ttl=TTL_S).acquire()
-    waiting = [sync.start(lambda each=each: each.lock("x", ttl=0.6).acquire().release()) for each in (client, other)]
+
+    def turn(waiter):
+        with waiter.lock("x", ttl=0.6) as lease:
+            return lease.fence
+
+    waiting = [sync.start(lambda each=each: turn(each)) for each in (client, other)]
     sync.until_queued(client, "x", 2)
 
     sync.server.command("DEL", *(f"hf1:{{x}}{part}" for part in lost.split(" ")))
+    time.sleep(0.5)  # both have asked again meanwhile, and found what was left
     with contextlib.suppress(LeaseLost):
         first.release()
 
-    for each in waiting:
-        each.result()
+    fences = {each.result() for each in waiting}
+    assert len(fences) == 2
+    assert min(fences) > first.fence
+    assert sync.kinds("unavailable") == []
     sync.server.command("FLUSHALL")  # what is left of a lost record ends by itself, later
