@@ -27,6 +27,9 @@ KINDS = (
     "fenced",  # a guarded write was refused
     "unavailable",  # detail: why
     "abandoned",  # a lease was dropped without a release
+    "promise changed",  # of no lease; detail: weaker, stronger or changed, and what
+    "clock jumped",  # of no lease: the engine's clock; seconds: by how much, forward or (less than 0) back
+    "engine replaced",  # of no lease: another run of the engine answers, and may have forgotten everything
 )
 
 _LEVELS = {
@@ -37,6 +40,9 @@ _LEVELS = {
     "unavailable": logging.WARNING,
     "fenced": logging.WARNING,
     "abandoned": logging.WARNING,
+    "promise changed": logging.WARNING,
+    "clock jumped": logging.WARNING,
+    "engine replaced": logging.WARNING,
 }
 
 

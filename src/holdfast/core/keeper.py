@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import Command, Mark, Marked, NotHeld, Release, Renew, Undo
+from holdfast.core.aftermath import Aftermath
 from holdfast.core.lease import ASKING, HELD, LeaseBase
+from holdfast.core.outlook import Outlook
 from holdfast.core.run import run
 from holdfast.errors import GONE, PASSING, Unavailable
 from holdfast.observer import Observer, log, tell
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 WIRE_NS = 2 * NS
 _RETRY_NS = 100 * NS_PER_MS
+_CONFIRM_NS = 500 * NS_PER_MS
 _JOIN_S = 1.0
 _LINGER_NS = 10 * NS
 # While it lingers it looks once a second, so that a short lease need not wake it: it comes by before anything is due.
@@ -62,10 +65,11 @@ class Vigil:
 class Keeper:
     """Renews, marks, undoes, and tells."""
 
-    def __init__(self, form: Form, clock: Clock, observer: Observer | None) -> None:
+    def __init__(self, form: Form, clock: Clock, observer: Observer | None, aftermath: Aftermath) -> None:
         self._form = form
         self._clock = clock
         self._observer = observer
+        self._aftermath = aftermath
         self._on_idle = _nobody
         self.forked()
 
@@ -81,6 +85,8 @@ class Keeper:
         self._ending: threading.Thread | None = None
         self._stopping = False
         self._wake_ns = NEVER_NS
+        self._suspect = False  # something has happened to the engine: every lease is to be renewed now
+        self.outlook = Outlook(self._form, self._observer)
 
     # What leases and operations say.
 
@@ -189,7 +195,7 @@ class Keeper:
 
     def _round(self) -> None:
         """Whatever is due, once. A loss is told before and after every exchange, none of which outlasts a deadline."""
-        for duty in (self._renew, self._do_chores, self._mark):
+        for duty in (self._watch, self._renew, self._do_chores, self._mark):
             self._tell_expired()
             duty(self._clock.now_ns())
         self._tell_expired()
@@ -200,9 +206,17 @@ class Keeper:
             if lease._state is HELD and lease._deadline_ns <= now_ns:
                 lease._lose("expired", lease._trouble)
 
-    def _ask_all(self, commands: list[Command]) -> list[Reply]:
+    def _watch(self, now_ns: int) -> None:
+        """While something is held or waited for: is the engine still the same? A short lease costs nothing of this."""
+        since_ns = now_ns - _LOOK_NS
+        if self._waiting or any(lease._state is HELD and lease._since_ns <= since_ns for lease in self.standing()):
+            self._suspect = self.outlook.watch(now_ns, self._bound_ns()) or self._suspect
+
+    def _ask_all(self, commands: list[Command], *, confirm: bool = False) -> list[Reply]:
         """An answer or an error for each command, whatever happens."""
         try:
+            if confirm:
+                return run(self._form.confirm(commands, min(self._bound_ns(), self._clock.now_ns() + _CONFIRM_NS)))
             return run(self._form.apply_all(commands, self._bound_ns()))
         except Unavailable as error:
             return [error] * len(commands)
@@ -268,13 +282,20 @@ class Keeper:
 
     def _renew(self, now_ns: int) -> None:
         """Renew what is due, and what will soon be, in one exchange."""
-        leases = [lease for lease in self.standing() if lease._state is HELD and _due(lease, now_ns)]
-        if not leases:
-            return
+        suspect, self._suspect = self._suspect, False
+        due = [lease for lease in self.standing() if lease._state is HELD and (suspect or _due(lease, now_ns))]
+        for confirm in (False, True):
+            leases = [lease for lease in due if lease._confirm is confirm]
+            if leases:
+                self._renew_all(leases, suspect=suspect, confirm=confirm)
+
+    def _renew_all(self, leases: list[LeaseBase], *, suspect: bool, confirm: bool) -> None:
         sent_ns = self._clock.now_ns()
-        answers = self._ask_all([Renew(lease.name, lease.token, lease._ttl_ms) for lease in leases])
+        answers = self._ask_all([Renew(lease.name, lease.token, lease._ttl_ms) for lease in leases], confirm=confirm)
         for lease, answer in zip(leases, answers, strict=True):
             if isinstance(answer, NotHeld):
+                if suspect:
+                    self._aftermath.lost(lease.name, lease._fence, lease._deadline_ns)
                 lease._lose(answer.reason, answer.detail)
             elif isinstance(answer, Unavailable):
                 self._not_renewed(lease, answer)
@@ -312,7 +333,9 @@ class Keeper:
                 tell(self._observer, "unavailable", name, detail=str(answer))
             elif isinstance(answer, Marked):
                 if answer.remaining_ms:
-                    vigil.due_ns = min(vigil.due_ns, self._clock.now_ns() + answer.remaining_ms * NS_PER_MS)
+                    ends_ns = self._clock.now_ns() + answer.remaining_ms * NS_PER_MS
+                    vigil.due_ns = min(vigil.due_ns, ends_ns)
+                    self._aftermath.renewed(name, ends_ns)
                 if answer.offered:
                     self._form.ring(answer.offered)  # the engine's own ring may have got lost
 

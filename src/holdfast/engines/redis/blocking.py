@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING, Any
 import hiredis
 
 from holdfast.clock import NS, NS_PER_MS, SYSTEM
-from holdfast.commands import Acquire, Busy
+from holdfast.commands import Acquire, Busy, Renew
 from holdfast.engines.forms import ThreadForm
 from holdfast.engines.redis.dial import refused
+from holdfast.engines.redis.facts import GREETING, QUESTIONS
 from holdfast.engines.redis.link import Link
-from holdfast.engines.redis.scripts import answered
-from holdfast.errors import Unavailable
+from holdfast.engines.redis.scripts import answered, time_of
+from holdfast.errors import ReplyLost, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.commands import Answer, Command
-    from holdfast.engines import Reply
+    from holdfast.engines import News, Promise, Reply
     from holdfast.engines.redis.engine import RedisEngine
 
 AT_ONCE = 100
@@ -118,12 +119,44 @@ class RedisBlocking(ThreadForm):
         if until_ns is not None:
             limit_s = bounded(limit_s, until_ns)
         link = self._take(limit_s)
+        sent_ns = SYSTEM.now_ns()
         replies = link.exchange(b"".join([pack(command) for command in commands]), len(commands), limit_s)
+        if type(commands[-1]) is Renew and (clock_us := time_of(replies[-1])) is not None:
+            engine.witness.timed(clock_us, sent_ns, SYSTEM.now_ns())
         for at, reply in enumerate(replies):
             if unknown_script(reply):
                 replies[at] = link.exchange(pack(commands[at], whole=True), 1, limit_s)[0]
         self._give_back(link)
         return answers(engine.dialler.url, commands, replies)
+
+    async def confirm(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
+        return self.confirmed(commands, until_ns)
+
+    def confirmed(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
+        """The same, for whoever is on a thread already. The link is the caller's alone while WAIT blocks it."""
+        from holdfast.engines.redis.replicas import confirm  # noqa: PLC0415 - only for those who use it
+
+        link = self._take(self._engine.dialler.wire_s)
+        told: list[Reply] = []
+        for start in range(0, len(commands), AT_ONCE):
+            told += confirm(self._engine, link, commands[start : start + AT_ONCE], until_ns)
+        self._give_back(link)
+        return told
+
+    async def promise(self, until_ns: int | None = None) -> Promise:
+        limit_s = self._engine.dialler.wire_s
+        if until_ns is not None:
+            limit_s = bounded(limit_s, until_ns)
+        link = self._take(limit_s)
+        replies = link.exchange(b"".join(QUESTIONS), len(QUESTIONS), limit_s)
+        self._give_back(link)
+        return self._engine.promise(replies)
+
+    async def attend(self, until_ns: int) -> None:
+        self._give_back(self._take(bounded(self._engine.dialler.wire_s, until_ns)))
+
+    def news(self) -> Sequence[News]:
+        return self._engine.witness.news()
 
     def _may_pop(self, ask: Acquire, until_ns: int | None) -> bool:
         """Whether this waiter will block on the server first: once, for short, and while there are links for it."""
@@ -172,9 +205,19 @@ class RedisBlocking(ThreadForm):
             try:
                 link = self._free.pop()
             except IndexError:
-                return Link(self._engine.dialler, limit_s)
+                return self._greeted(Link(self._engine.dialler, limit_s), limit_s)
             if monotonic() - link.used_s < _IDLE_S or link.alive():
                 return link
+
+    def _greeted(self, link: Link, limit_s: float) -> Link:
+        """Learn which run of the server this is, before it is asked for anything."""
+        asked_ns = SYSTEM.now_ns()
+        try:
+            reply = link.exchange(GREETING, 1, limit_s)[0]
+        except ReplyLost as error:
+            raise Unavailable("redis", "unreachable", error.detail) from error
+        self._engine.witness.greeted(reply, asked_ns, SYSTEM.now_ns())
+        return link
 
     def _give_back(self, link: Link) -> None:
         """Keep a few for the next ones; whoever comes back after the end finds nobody to keep it for."""

@@ -4,54 +4,33 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.redis.blocking import RedisBlocking
 from holdfast.engines.redis.ear import Ear
+from holdfast.engines.redis.facts import Info, read
+from holdfast.engines.redis.promised import promised
 from holdfast.engines.redis.scripts import PREFIX, Packer
+from holdfast.engines.redis.witness import Witness
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
-    from holdfast.engines import Form
+    from holdfast.engines import Form, Promise
     from holdfast.engines.redis.dial import Dialler
-
-_PROMISE = Promise(
-    engine="redis",
-    scope="hosts",
-    level="survives client faults",
-    fifo=True,
-    fences_grow=True,
-    reasons=(
-        "each command is one script on one server, by the server's clock",
-        "fences are microseconds of that clock, or one more than the last",
-    ),
-    limits=(
-        Limit(
-            "a server that restarts without its data has forgotten its leases: holders are told at their next renewal",
-            "tests/engines/redis/test_restart.py::test_a_restart_without_data_tells_holders_and_repeats_no_fence",
-        ),
-        Limit(
-            "a failover to a replica that had not heard of a grant lets a second holder in, under a larger fence",
-            "tests/engines/redis/test_not_promised.py::test_a_failover_that_lost_the_grant_lets_a_second_holder_in",
-        ),
-        Limit(
-            "a memory policy that evicts keys evicts leases: use noeviction",
-            "tests/engines/redis/test_not_promised.py::test_a_server_that_evicts_lets_a_second_holder_in",
-        ),
-    ),
-)
 
 
 class RedisEngine:
     """What the forms of one client share."""
 
+    name = "redis"
     clock: Clock = SYSTEM
+    replicates = True
 
     def __init__(self, dialler: Dialler, memory_us: int) -> None:
         self.dialler = dialler
+        self.witness = Witness()
         self._memory_ms = memory_us // 1000
         self._forms: weakref.WeakSet[RedisBlocking] = weakref.WeakSet()
         self._ear: Ear | None = None
@@ -63,16 +42,25 @@ class RedisEngine:
         self._ear_lock = threading.Lock()
         self._closed = False
 
-    def promise(self) -> Promise:
-        return _PROMISE
+    @property
+    def epoch(self) -> int:
+        return self.witness.epoch
+
+    def promise(self, replies: list[Any]) -> Promise:
+        """What the answers to `facts.QUESTIONS` promise, with all that this client has seen."""
+        witness = self.witness
+        witness.listed(Info(replies[0]).replicas())
+        seen = {"known": len(witness.known), "jumped_s": witness.jumped_s, "fence_memory_s": self._memory_ms / 1000}
+        return promised(read(replies, **seen))
 
     def keeper(self) -> Form:
-        return self._form(owns=False)
+        return self.form(owns=False)
 
     def blocking(self) -> Form:
-        return self._form(owns=True)
+        return self.form(owns=True)
 
-    def _form(self, *, owns: bool) -> RedisBlocking:
+    def form(self, *, owns: bool) -> RedisBlocking:
+        """A form for threads; one that `owns` the engine closes it with itself."""
         form = RedisBlocking(self, owns=owns)
         self._forms.add(form)
         return form

@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, TypeVar
 
 import hiredis
 
+from holdfast.clock import SYSTEM
 from holdfast.engines.loop import LoopForm
 from holdfast.engines.redis.blocking import AT_ONCE, answers, bounded, unknown_script
 from holdfast.engines.redis.dial import refused
+from holdfast.engines.redis.facts import GREETING, QUESTIONS
 from holdfast.engines.redis.scripts import answered
 from holdfast.engines.redis.stream import Stream
-from holdfast.errors import Unavailable
+from holdfast.errors import ReplyLost, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.commands import Answer, Command
-    from holdfast.engines import Reply
+    from holdfast.engines import Promise, Reply
+    from holdfast.engines.redis.blocking import RedisBlocking
     from holdfast.engines.redis.engine import RedisEngine
 
 T = TypeVar("T")
@@ -34,6 +37,7 @@ class RedisAsyncio(LoopForm):
         self._engine = engine
         self._stream: Stream | None = None
         self._opening: asyncio.Task[Stream] | None = None
+        self._apart: RedisBlocking | None = None
 
     async def answer(self, command: Command, until_ns: int | None) -> Answer:
         engine = self._engine
@@ -76,9 +80,38 @@ class RedisAsyncio(LoopForm):
     async def _open(self) -> Stream:
         """The one connection. A caller that is cancelled meanwhile does not take it from the others."""
         if self._opening is None:
-            self._opening = asyncio.ensure_future(Stream.open(self._engine.dialler))
+            self._opening = asyncio.ensure_future(self._greeted())
             self._opening.add_done_callback(self._opened)
         return await asyncio.shield(self._opening)
+
+    async def _greeted(self) -> Stream:
+        """A connection that has told which run of the server it leads to."""
+        engine = self._engine
+        stream, asked_ns = await Stream.open(engine.dialler), SYSTEM.now_ns()
+        try:
+            replies = await stream.ask(GREETING, 1, engine.dialler.wire_s)
+        except ReplyLost as error:
+            raise Unavailable("redis", "unreachable", error.detail) from error
+        except BaseException:
+            stream.close()
+            raise
+        engine.witness.greeted(replies[0], asked_ns, SYSTEM.now_ns())
+        return stream
+
+    async def confirm(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
+        """On a connection of its own, and a thread of its own: what waits would hold up all other tasks."""
+        if self._apart is None:
+            self._apart = self._engine.form(owns=False)
+        return await self._aside(partial(self._apart.confirmed, commands, until_ns))
+
+    async def promise(self, until_ns: int | None = None) -> Promise:
+        limit_s = self._engine.dialler.wire_s
+        if until_ns is not None:
+            limit_s = bounded(limit_s, until_ns)
+        stream = self._stream
+        if stream is None or stream.closed:
+            stream = await self._open()
+        return self._engine.promise(await stream.ask(b"".join(QUESTIONS), len(QUESTIONS), limit_s))
 
     def _opened(self, opening: asyncio.Task[Stream]) -> None:
         self._opening = None
@@ -97,6 +130,8 @@ class RedisAsyncio(LoopForm):
             await asyncio.wait((self._opening,))
         if self._stream is not None:
             self._stream.close()
+        if self._apart is not None:
+            await self._apart.close()
         await self._aside(self._engine.close)
 
     async def _aside(self, call: Callable[[], T]) -> T:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Busy, Mark, Undo
-from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.sqlite import rows
 from holdfast.engines.sqlite.ear import Ear, ring_session
+from holdfast.engines.sqlite.place import filesystem
+from holdfast.engines.sqlite.promised import promised
 from holdfast.errors import Closed, Unavailable
 from holdfast.observer import log
 from holdfast.rules import RULES, Moment, Record
@@ -29,39 +30,13 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.commands import Command
-    from holdfast.engines import Reply
+    from holdfast.engines import Promise, Reply
     from holdfast.engines.sqlite.database import Database
     from holdfast.rules.lease import Holder
 
 _AT_ONCE = 200
 _FORGET_EVERY = 64
 _MARK_EVERY_US = 1_000_000
-
-_PROMISE = Promise(
-    engine="sqlite",
-    scope="host",
-    level="survives restart",
-    fifo=True,
-    fences_grow=True,
-    reasons=(
-        "each command is one transaction behind a kernel lock",
-        "a dead process is seen by the kernel lock it no longer has",
-    ),
-    limits=(
-        Limit(
-            "a process frozen inside the gate makes the engine unavailable until it moves; its pid is told",
-            "tests/engines/sqlite/test_gate.py::test_a_process_frozen_inside_the_gate_is_named_within_the_bound",
-        ),
-        Limit(
-            "other hosts and network filesystems: refused when opened",
-            "tests/engines/sqlite/test_place.py::test_a_network_filesystem_is_refused_by_name",
-        ),
-        Limit(
-            "a power cut may lose the last commits; fences still grow, by the clock",
-            "tests/engines/sqlite/test_recovery.py::test_fences_grow_after_the_last_commits_were_lost",
-        ),
-    ),
-)
 
 # The clients of this process, by session: a ring for one of them needs no detour through the kernel.
 _here: weakref.WeakValueDictionary[tuple[str, int], SqliteStore] = weakref.WeakValueDictionary()
@@ -70,6 +45,7 @@ _here: weakref.WeakValueDictionary[tuple[str, int], SqliteStore] = weakref.WeakV
 class SqliteStore:
     """A session on the file."""
 
+    name = "sqlite"
     clock: Clock = SYSTEM
     quick = False
 
@@ -242,7 +218,7 @@ class SqliteStore:
             return True
 
     def promise(self) -> Promise:
-        return _PROMISE
+        return promised(filesystem(self.database.path.parent))
 
     def forked(self) -> None:
         """The session stayed with the parent; the child begins its own with its first command."""
