@@ -46,8 +46,8 @@ class Aftermath:
         if before is not None and before.epoch == self._engine.epoch:
             self._heard[name] = before._replace(until_ns=max(before.until_ns, until_ns))
 
-    def lost(self, name: str, fence: int | None, until_ns: int) -> None:
-        """The engine was replaced and does not know this lease of ours, which was trusted until then."""
+    def forgotten(self, name: str, fence: int | None, until_ns: int) -> None:
+        """The engine does not know a lease of ours, which was trusted until then: so it was replaced."""
         self._heard[name] = Heard(until_ns, fence, self._engine.epoch - 1)
 
     def until_ns(self, name: str) -> int:

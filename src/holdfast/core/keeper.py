@@ -55,9 +55,10 @@ class Vigil:
     a lease is seen in time by every client, whatever places its waiters have in the queue.
     """
 
-    __slots__ = ("due_ns", "waiters")
+    __slots__ = ("due_ns", "since_ns", "waiters")
 
-    def __init__(self, due_ns: int) -> None:
+    def __init__(self, since_ns: int, due_ns: int) -> None:
+        self.since_ns = since_ns
         self.waiters: set[str] = set()  # tokens, so that the end of a wait may be said twice
         self.due_ns = due_ns
 
@@ -125,9 +126,10 @@ class Keeper:
 
     def waiting(self, lease: LeaseBase, remaining_ms: int) -> None:
         """A waiter of this client stands in the queue of the name, whose present lease ends then."""
-        due_ns = self._clock.now_ns() + min(_MARK_EVERY_NS, max(1, remaining_ms) * NS_PER_MS)
+        now_ns = self._clock.now_ns()
+        due_ns = now_ns + min(_MARK_EVERY_NS, max(1, remaining_ms) * NS_PER_MS)
         with self.guard:
-            vigil = self._waiting.setdefault(lease.name, Vigil(due_ns))
+            vigil = self._waiting.setdefault(lease.name, Vigil(now_ns, due_ns))
             vigil.waiters.add(lease.token)
             vigil.due_ns = min(vigil.due_ns, due_ns)
         self.due(due_ns)
@@ -198,6 +200,7 @@ class Keeper:
         for duty in (self._watch, self._renew, self._do_chores, self._mark):
             self._tell_expired()
             duty(self._clock.now_ns())
+            self._suspect = self.outlook.tell_news() or self._suspect
         self._tell_expired()
 
     def _tell_expired(self) -> None:
@@ -207,10 +210,12 @@ class Keeper:
                 lease._lose("expired", lease._trouble)
 
     def _watch(self, now_ns: int) -> None:
-        """While something is held or waited for: is the engine still the same? A short lease costs nothing of this."""
-        since_ns = now_ns - _LOOK_NS
-        if self._waiting or any(lease._state is HELD and lease._since_ns <= since_ns for lease in self.standing()):
-            self._suspect = self.outlook.watch(now_ns, self._bound_ns()) or self._suspect
+        """Is the engine still the same? Asked for who holds or waits for a while: a short lease costs none of it."""
+        with self.guard:
+            begun = [vigil.since_ns for vigil in self._waiting.values()]
+        begun += [lease._since_ns for lease in self.standing() if lease._state is HELD]
+        if begun and min(begun) <= now_ns - _LOOK_NS:
+            self.outlook.watch(now_ns, self._bound_ns())
 
     def _ask_all(self, commands: list[Command], *, confirm: bool = False) -> list[Reply]:
         """An answer or an error for each command, whatever happens."""
@@ -287,15 +292,15 @@ class Keeper:
         for confirm in (False, True):
             leases = [lease for lease in due if lease._confirm is confirm]
             if leases:
-                self._renew_all(leases, suspect=suspect, confirm=confirm)
+                self._renew_all(leases, confirm=confirm)
 
-    def _renew_all(self, leases: list[LeaseBase], *, suspect: bool, confirm: bool) -> None:
+    def _renew_all(self, leases: list[LeaseBase], *, confirm: bool) -> None:
         sent_ns = self._clock.now_ns()
         answers = self._ask_all([Renew(lease.name, lease.token, lease._ttl_ms) for lease in leases], confirm=confirm)
         for lease, answer in zip(leases, answers, strict=True):
             if isinstance(answer, NotHeld):
-                if suspect:
-                    self._aftermath.lost(lease.name, lease._fence, lease._deadline_ns)
+                if answer.reason == "expired":
+                    self._aftermath.forgotten(lease.name, lease._fence, lease._deadline_ns)
                 lease._lose(answer.reason, answer.detail)
             elif isinstance(answer, Unavailable):
                 self._not_renewed(lease, answer)

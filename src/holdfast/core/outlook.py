@@ -54,13 +54,16 @@ class Outlook:
         self.last: Promise | None = None
         self._watched_ns = self._look_ns = 0
 
-    def watch(self, now_ns: int, until_ns: int) -> bool:
-        """Look whether anything has happened to the engine; true if it has, and every lease had better be renewed."""
+    def watch(self, now_ns: int, until_ns: int) -> None:
+        """Look whether anything has happened to the engine."""
         try:
             run(self._form.attend(until_ns))
             self._look(now_ns, until_ns)
         except Unavailable:
             pass  # whatever is due meets the same trouble, and tells it
+
+    def tell_news(self) -> bool:
+        """Tell what the engine has noticed by itself; true if every lease had better be renewed now."""
         news = self._form.news()
         for kind, seconds, detail in news:
             tell(self._observer, kind, "", None, seconds, detail)

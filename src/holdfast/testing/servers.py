@@ -21,11 +21,14 @@ import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.testing import kernel
 from holdfast.testing.resp import Messages, ServerError, pack
 from holdfast.testing.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _READY_S = 15.0
 _END_S = 10.0
@@ -72,7 +75,7 @@ class Server:
     """One server. `with` starts it and ends it; `arguments` go to the program as they are.
 
     `appendonly` keeps its data over a restart. `unix` listens on a socket file instead of a port; with `tls` the port
-    speaks TLS only. With `password` the URL carries it, and `command` uses it.
+    speaks TLS only. With `password` the URL carries it, and `command` uses it. `environment` is added to the process's.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Server:
         tls: Certificates | None = None,
         appendonly: bool = False,
         password: str | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         known = available()
         if kind not in known:
@@ -93,6 +97,7 @@ class Server:
         self.binary = known[kind]
         self.tls = tls
         self.password = password
+        self._environment = {**os.environ, "LC_ALL": "C", **(environment or {})}
         self.port = 0 if unix else _free_port()
         self._arguments = arguments
         self._appendonly = appendonly
@@ -130,14 +135,13 @@ class Server:
         """Start it, and return once it answers PING; `LOADING` is no answer."""
         if self.alive:
             raise RuntimeError(f"{self!r} is already running")
-        environment = {**os.environ, "LC_ALL": "C"}
         self._process = subprocess.Popen(
             [str(self.binary), *self._settings(), *self._arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env=environment,
+            env=self._environment,
         )
         self._watch = subprocess.Popen(
             ["/bin/sh", "-c", _WATCH, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True

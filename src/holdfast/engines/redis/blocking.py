@@ -147,10 +147,10 @@ class RedisBlocking(ThreadForm):
         limit_s = self._engine.dialler.wire_s
         if until_ns is not None:
             limit_s = bounded(limit_s, until_ns)
-        link = self._take(limit_s)
+        link, asked_ns = self._take(limit_s), SYSTEM.now_ns()
         replies = link.exchange(b"".join(QUESTIONS), len(QUESTIONS), limit_s)
         self._give_back(link)
-        return self._engine.promise(replies)
+        return self._engine.promise(replies, asked_ns, SYSTEM.now_ns())
 
     async def attend(self, until_ns: int) -> None:
         self._give_back(self._take(bounded(self._engine.dialler.wire_s, until_ns)))

@@ -46,9 +46,10 @@ class RedisEngine:
     def epoch(self) -> int:
         return self.witness.epoch
 
-    def promise(self, replies: list[Any]) -> Promise:
+    def promise(self, replies: list[Any], asked_ns: int, came_ns: int) -> Promise:
         """What the answers to `facts.QUESTIONS` promise, with all that this client has seen."""
         witness = self.witness
+        witness.greeted(replies[0], asked_ns, came_ns)
         witness.listed(Info(replies[0]).replicas())
         seen = {"known": len(witness.known), "jumped_s": witness.jumped_s, "fence_memory_s": self._memory_ms / 1000}
         return promised(read(replies, **seen))

@@ -111,7 +111,9 @@ class RedisAsyncio(LoopForm):
         stream = self._stream
         if stream is None or stream.closed:
             stream = await self._open()
-        return self._engine.promise(await stream.ask(b"".join(QUESTIONS), len(QUESTIONS), limit_s))
+        asked_ns = SYSTEM.now_ns()
+        replies = await stream.ask(b"".join(QUESTIONS), len(QUESTIONS), limit_s)
+        return self._engine.promise(replies, asked_ns, SYSTEM.now_ns())
 
     def _opened(self, opening: asyncio.Task[Stream]) -> None:
         self._opening = None

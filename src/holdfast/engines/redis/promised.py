@@ -63,7 +63,7 @@ def _may_fail_over(facts: Facts) -> bool:
     return facts.replicas != 0 or facts.known > 0 or facts.cluster is not False
 
 
-_TABLE = (
+TABLE = (
     Rule(
         lambda facts: facts.role == "replica",
         EFFICIENCY,
@@ -149,7 +149,7 @@ _TABLE = (
 
 def promised(facts: Facts) -> Promise:
     """What a server with these facts may be relied on for."""
-    rules = [rule for rule in _TABLE if rule.applies(facts)]
+    rules = [rule for rule in TABLE if rule.applies(facts)]
     level = RESTART
     for rule in rules:
         level = weaker(level, rule.most)
