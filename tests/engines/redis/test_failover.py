@@ -14,7 +14,7 @@ from holdfast import Fenced, NotAcquired, Unavailable
 from holdfast.testing import GuardedFile, eventually
 
 QUICKLY = ("--repl-diskless-sync-delay", "0")
-SPLIT_S = 2.0
+SPLIT_S = 1.2
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def take_turns(url, server, resource, seconds):
 
 
 def test_a_partition_repeats_no_fence_that_a_guard_accepts(replicated, tmp_path):
-    """Both sides grant and write for two seconds. A counter repeats hundreds of fences; the guard takes none twice.
+    """Both sides grant and write for a second. A counter repeats hundreds of fences; the guard takes none twice.
 
     Two primaries can pick the same microsecond, so equal fences are refused by their token. That both sides hold at
     once is what the promise excepts; it is printed before anything happens.
@@ -84,7 +84,7 @@ def test_a_partition_repeats_no_fence_that_a_guard_accepts(replicated, tmp_path)
     resource = Resource(tmp_path / "guarded.json")
     with holdfast.connect(primary.url) as client:
         promise = client.promise()
-    take_turns(primary.url, primary, resource, 0.3)
+    take_turns(primary.url, primary, resource, 0.2)
 
     replica.command("REPLICAOF", "NO", "ONE")  # promoted; the old primary does not know, and goes on
     sides = [
@@ -95,7 +95,7 @@ def test_a_partition_repeats_no_fence_that_a_guard_accepts(replicated, tmp_path)
     for side in sides:
         side.join()
     primary.command("REPLICAOF", "127.0.0.1", str(replica.port))  # healed: what the old one granted is forgotten
-    take_turns(replica.url, replica, resource, 0.3)
+    take_turns(replica.url, replica, resource, 0.2)
 
     for server in (primary, replica):
         server.command("REPLICAOF", "NO", "ONE")
