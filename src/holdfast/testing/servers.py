@@ -75,7 +75,7 @@ class Server:
     """One server. `with` starts it and ends it; `arguments` go to the program as they are.
 
     `appendonly` keeps its data over a restart. `unix` listens on a socket file instead of a port; with `tls` the port
-    speaks TLS only. With `password` the URL carries it, and `command` uses it. `environment` is added to the process's.
+    speaks TLS only. With `password` the URL carries it, and `command` uses it. `env` is added to its environment.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Server:
         tls: Certificates | None = None,
         appendonly: bool = False,
         password: str | None = None,
-        environment: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         known = available()
         if kind not in known:
@@ -97,9 +97,9 @@ class Server:
         self.binary = known[kind]
         self.tls = tls
         self.password = password
-        self._environment = {**os.environ, "LC_ALL": "C", **(environment or {})}
         self.port = 0 if unix else _free_port()
         self._arguments = arguments
+        self._env = dict(env or {})
         self._appendonly = appendonly
         self._own_directory = None if directory is not None else tempfile.TemporaryDirectory(prefix="holdfast-")
         self.directory = Path(directory if directory is not None else self._own_directory.name)  # type: ignore[union-attr]
@@ -135,13 +135,14 @@ class Server:
         """Start it, and return once it answers PING; `LOADING` is no answer."""
         if self.alive:
             raise RuntimeError(f"{self!r} is already running")
+        environment = {**os.environ, "LC_ALL": "C", **self._env}
         self._process = subprocess.Popen(
             [str(self.binary), *self._settings(), *self._arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env=self._environment,
+            env=environment,
         )
         self._watch = subprocess.Popen(
             ["/bin/sh", "-c", _WATCH, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
