@@ -28,6 +28,10 @@ class Aftermath:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.forked()
+
+    def forked(self) -> None:
+        """A child has heard of nothing yet."""
         self._heard: dict[str, Heard] = {}
 
     def heard(self, name: str, fence: int, until_ns: int, now_ns: int) -> None:

@@ -110,6 +110,7 @@ class Client:
         leases = self.keeper.standing()
         self.keeper.forked()
         self.engine.forked()
+        self.aftermath.forked()
         self.owner = this_process(self._label, self._info)
         self.packed = self.owner.packed()
         self._bells = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.clock import NS
 from holdfast.core.run import run
 from holdfast.errors import Closed, PromiseNotKept, ReplyLost, Unavailable
-from holdfast.observer import Observer, tell
+from holdfast.observer import Observer, log, tell
 from holdfast.rules.promise import difference, missing
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ class Outlook:
             self._look(now_ns, until_ns)
         except Unavailable:
             pass  # whatever is due meets the same trouble, and tells it
+        except Exception:
+            log.exception("the engine could not be looked at")  # leases are renewed all the same
 
     def tell_news(self) -> bool:
         """Tell what the engine has noticed by itself; true if every lease had better be renewed now."""

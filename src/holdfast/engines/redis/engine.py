@@ -30,7 +30,6 @@ class RedisEngine:
 
     def __init__(self, dialler: Dialler, memory_us: int) -> None:
         self.dialler = dialler
-        self.witness = Witness()
         self._memory_ms = memory_us // 1000
         self._forms: weakref.WeakSet[RedisBlocking] = weakref.WeakSet()
         self._ear: Ear | None = None
@@ -38,6 +37,7 @@ class RedisEngine:
 
     def _begin(self) -> None:
         self.board = Board()
+        self.witness = Witness()
         self.packer = Packer(PREFIX, new_token(), self._memory_ms)
         self._ear_lock = threading.Lock()
         self._closed = False

@@ -49,7 +49,7 @@ class Info(dict[str, str]):
 
     def number(self, key: str) -> int | None:
         text = self.get(key, "")
-        return int(text) if text.isdigit() else None
+        return int(text) if text.isdecimal() else None
 
     def switch(self, key: str) -> bool | None:
         number = self.number(key)
@@ -75,7 +75,7 @@ def read(replies: list[Any], **seen: Any) -> Facts:
         appendfsync=fsync,
         maxmemory=info.number("maxmemory"),
         maxmemory_policy=info.get("maxmemory_policy"),
-        min_replicas=int(least) if least is not None and least.isdigit() else None,
+        min_replicas=int(least) if least is not None and least.isdecimal() else None,
         cluster=info.switch("cluster_enabled"),
         unseen=tuple(f"{question}: {reply}" for question, reply in asked if isinstance(reply, Exception)),
         **seen,

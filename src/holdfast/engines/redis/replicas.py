@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from holdfast.engines.redis.engine import RedisEngine
     from holdfast.engines.redis.link import Link
 
-# A server ends a blocking command on its own tick, ten times a second.
-_TICK_S = 0.5
+# A server ends a blocking command on its own tick, ten times a second. Its answer must come before the time is over.
+_TICK_S = 0.15
 
 
 def confirm(engine: RedisEngine, link: Link, commands: Sequence[Command], until_ns: int) -> list[Reply]:
@@ -38,11 +38,12 @@ def confirm(engine: RedisEngine, link: Link, commands: Sequence[Command], until_
     """
     whole = False
     while True:
-        wait_s = max(0.001, (until_ns - SYSTEM.now_ns()) / NS)
+        left_s = max(0.01, (until_ns - SYSTEM.now_ns()) / NS)
+        wait_ms = max(1, round((left_s - min(_TICK_S, left_s / 2)) * 1000))
         wanted = len(engine.witness.known)
         sent = b"".join([engine.packer.pack(command, whole=whole) for command in commands])
-        sent += REPLICAS + packed("WAIT", str(wanted), str(max(1, round(wait_s * 1000))))
-        *replies, info, heard = link.exchange(sent, len(commands) + 2, wait_s + _TICK_S)
+        sent += REPLICAS + packed("WAIT", str(wanted), str(wait_ms))
+        *replies, info, heard = link.exchange(sent, len(commands) + 2, left_s)
         for reply in (info, heard):
             if isinstance(reply, hiredis.ReplyError):
                 return [refused(engine.dialler.url, reply)] * len(commands)
