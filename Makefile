@@ -4,8 +4,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DRAWS := $(VENV)/.draws
 
-.PHONY: demo test check format bench matrix docs clean
+# The campaign: make chaos MINUTES=20 SEED=7 OUT=docs/campaign
+MINUTES ?= 3
+SEED ?= 1
+OUT ?= build/campaign
+
+.PHONY: demo test check format bench chaos matrix docs clean
 
 demo: $(READY)  ## several workers, one lock: one is killed, one is frozen and refused
 	$(BIN)/python -m holdfast.demo $(ARGS)
@@ -23,20 +29,26 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## the race against the floor and the peers; QUICK=1 for a short one
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uvloop
-	$(BIN)/python bench/uncontended.py $(ARGS)
+bench: $(DRAWS)  ## the race against the floor and the peers; QUICK=1 for a short one, BENCH_PYTHON=… for all contenders
+	QUICK=$(QUICK) $(BIN)/python -m bench $(if $(BENCH_PYTHON),--python $(BENCH_PYTHON)) $(ARGS)
 
-matrix: $(READY)  ## the laws and the Redis tests on every server that this machine has
-	HOLDFAST_SERVERS=valkey,redis-6.2,redis $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)
+chaos: $(DRAWS)  ## the fault campaign, with a report and pictures in OUT; MINUTES and SEED as you like
+	$(BIN)/python -m holdfast.testing.campaign --minutes $(MINUTES) --seed $(SEED) --out $(OUT) $(ARGS)
+
+matrix: $(READY)  ## the laws and the Redis tests on every server and group of servers that this machine has
+	HOLDFAST_SERVERS=valkey,redis-6.2,redis HOLDFAST_GROUPS=all $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)
 
 docs: $(READY)  ## make the generated pages again
 	$(BIN)/python tools/acceptance.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-bench .mypy_cache .ruff_cache .pytest_cache
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $(READY)
+
+$(DRAWS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[report]'
+	touch $(DRAWS)

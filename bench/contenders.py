@@ -1,145 +1,91 @@
-"""One uncontended acquire and release, by each contender. All talk to the same server on loopback.
+"""Who takes part, and in what.
 
-The floor is the least that any lock with a token can do: two pre-packed commands on a bare socket. A contender is a
-function that opens its client and gives back a function of one pair.
+Ours runs with everything on. A floor shows what could not be beaten; a peer is what people use today, with its default
+settings. Each runs in the environment of its requirements file.
 """
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
-import hiredis
-import redis
-import redis.asyncio
-from redis.asyncio.lock import Lock as AsyncioLock
-from redis.lock import Lock
-
-import holdfast
-import holdfast.aio
-
-Pair = Callable[[], Any]
-AsyncPair = Callable[[], Awaitable[Any]]
-
-_TTL_S = 10
-_DELETE = "if redis.call('GET',KEYS[1]) == ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0"
+FLOOR, OURS, PEER = "floor", "ours", "peer"
+TCP, UNIX, FILE = "tcp", "unix", "file"
 
 
-def _packed(*words: str) -> bytes:
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w.encode()), w.encode()) for w in words)
+class Contender(NamedTuple):
+    """One way to lock. `loop` names the event loop's module, or is empty for a blocking one."""
+
+    name: str
+    role: str
+    opener: str
+    environment: str
+    loop: str = ""
+    wire: str = TCP
+    options: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    ttl: float = 10
+
+    def by(self, wire: str) -> Contender:
+        """The same, reached another way."""
+        return self._replace(wire=wire, name=f"{self.name}, {wire} socket")
 
 
-@contextmanager
-def floor(port: int):
-    """A bare socket: SET NX PX, then a script that deletes by token. No fence, no renewal, no errors handled."""
-    with socket.create_connection(("127.0.0.1", port)) as link:
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        reader = hiredis.Reader()
-
-        def ask(command: bytes) -> Any:
-            link.sendall(command)
-            while True:
-                reply = reader.gets()
-                if reply is not False:
-                    return reply
-                reader.feed(link.recv(65536))
-
-        sha = ask(_packed("SCRIPT", "LOAD", _DELETE)).decode()
-        take = _packed("SET", "bench:floor", "token", "NX", "PX", str(_TTL_S * 1000))
-        give = _packed("EVALSHA", sha, "1", "bench:floor", "token")
-
-        def pair() -> None:
-            assert ask(take) == b"OK"
-            assert ask(give) == 1
-
-        yield pair
+def _one(name: str, role: str, opener: str, environment: str, **more: Any) -> Contender:
+    return Contender(name, role, f"bench.openers.{opener}", environment, **more)
 
 
-@contextmanager
-def ours(port: int):
-    """holdfast, with fence, keeper, loss detection and retries."""
-    with holdfast.connect(f"redis://127.0.0.1:{port}") as hf:
-        yield lambda: hf.lock("bench:ours", ttl=_TTL_S).acquire().release()
+RAW = _one("raw socket", FLOOR, "floor:pair", "holdfast")
+RAW_ASYNCIO = _one("raw asyncio", FLOOR, "floor:aio", "holdfast", loop="asyncio")
+RAW_UVLOOP = _one("raw uvloop", FLOOR, "floor:aio", "holdfast", loop="uvloop")
+TOKEN = _one("raw blocking pop", FLOOR, "floor:token", "holdfast")
+FLOCK = _one("flock(2)", FLOOR, "floor:flock", "holdfast", wire=FILE)
 
+HOLDFAST = _one("holdfast", OURS, "ours:blocking", "holdfast")
+HOLDFAST_ASYNCIO = _one("holdfast.aio", OURS, "ours:aio", "holdfast", loop="asyncio")
+HOLDFAST_UVLOOP = _one("holdfast.aio on uvloop", OURS, "ours:aio", "holdfast", loop="uvloop")
+HOLDFAST_SQLITE = _one("holdfast, SQLite", OURS, "ours:blocking", "holdfast", wire=FILE)
 
-@contextmanager
-def redis_py(port: int):
-    """redis-py's Lock: no fence."""
-    with redis.Redis(port=port) as client:
+REDIS_PY = _one("redis-py Lock", PEER, "redis_py:blocking", "redis-py")
+REDIS_ASYNCIO = _one("redis.asyncio Lock", PEER, "redis_py:aio", "redis-py", loop="asyncio")
+REDIS_UVLOOP = _one("redis.asyncio Lock on uvloop", PEER, "redis_py:aio", "redis-py", loop="uvloop")
+PYTHON_REDIS_LOCK = _one("python-redis-lock", PEER, "python_redis_lock:blocking", "python-redis-lock")
+POTTERY = _one("pottery Redlock", PEER, "pottery_redlock:blocking", "pottery")
+POTTERY_ASYNCIO = _one("pottery AIORedlock", PEER, "pottery_redlock:aio", "pottery", loop="asyncio")
+FILELOCK = _one("filelock", PEER, "filelock_lock:blocking", "filelock", wire=FILE)
+PORTALOCKER = _one("portalocker", PEER, "portalocker_lock:blocking", "portalocker", wire=FILE)
 
-        def pair() -> None:
-            lock = Lock(client, "bench:redis-py", timeout=_TTL_S)
-            assert lock.acquire()
-            lock.release()
+_FLOORS = (RAW, RAW_ASYNCIO, RAW_UVLOOP)
+_FACES = (HOLDFAST, HOLDFAST_ASYNCIO, HOLDFAST_UVLOOP)
+_REDIS_PY = (REDIS_PY, REDIS_ASYNCIO, REDIS_UVLOOP)
+_FILES = (FLOCK, HOLDFAST_SQLITE, FILELOCK, PORTALOCKER)
 
-        yield pair
-
-
-@asynccontextmanager
-async def ours_asyncio(port: int):
-    """holdfast.aio, all of the above."""
-    hf = await holdfast.aio.connect(f"redis://127.0.0.1:{port}")
-
-    async def pair() -> None:
-        lease = await hf.lock("bench:ours-asyncio", ttl=_TTL_S).acquire()
-        await lease.release()
-
-    try:
-        yield pair
-    finally:
-        await hf.close()
-
-
-@asynccontextmanager
-async def redis_asyncio(port: int):
-    """redis.asyncio's Lock: no fence."""
-    client = redis.asyncio.Redis(port=port)
-
-    async def pair() -> None:
-        lock = AsyncioLock(client, "bench:redis-asyncio", timeout=_TTL_S)
-        assert await lock.acquire()
-        await lock.release()
-
-    try:
-        yield pair
-    finally:
-        await client.aclose()
-
-
-SYNC: dict[str, Callable[[int], AbstractContextManager[Pair]]] = {
-    "raw socket (floor)": floor,
-    "holdfast": ours,
-    "redis-py Lock": redis_py,
+PAIRS = (*_FLOORS, *_FACES, *_REDIS_PY, PYTHON_REDIS_LOCK, POTTERY, POTTERY_ASYNCIO)
+PAIRS_UNIX = tuple(each.by(UNIX) for each in (*_FLOORS, *_FACES, *_REDIS_PY, PYTHON_REDIS_LOCK))
+PAIRS_FILE = (*_FILES, REDIS_PY.by(UNIX))
+FAN_OUT = (RAW_ASYNCIO, RAW_UVLOOP, HOLDFAST_ASYNCIO, HOLDFAST_UVLOOP, REDIS_ASYNCIO, REDIS_UVLOOP, POTTERY_ASYNCIO)
+CONTENDED = (TOKEN, HOLDFAST, HOLDFAST_ASYNCIO, REDIS_PY, REDIS_ASYNCIO, PYTHON_REDIS_LOCK, POTTERY)
+SIXTEEN = (TOKEN, HOLDFAST, HOLDFAST_ASYNCIO, REDIS_PY, PYTHON_REDIS_LOCK, POTTERY)
+LONE = CONTENDED
+CONTENDED_FILE = _FILES
+# Two seconds of the ttl are left when the holder dies; python-redis-lock takes whole seconds only.
+KILLED = tuple(
+    each._replace(ttl=3 if each is PYTHON_REDIS_LOCK else 2.5)
+    for each in (HOLDFAST, HOLDFAST_ASYNCIO, REDIS_PY, PYTHON_REDIS_LOCK, POTTERY, HOLDFAST_SQLITE, FILELOCK)
+)
+LEASES = (
+    HOLDFAST._replace(ttl=30),
+    PYTHON_REDIS_LOCK._replace(ttl=30, options={"renew": True}),
+)
+NAMES = HOLDFAST_ASYNCIO._replace(ttl=30)
+_HELP = "[sys.executable, '-m', 'holdfast.cli', '--help']"
+# Which environment, and what is timed there.
+IMPORTS = {
+    "import holdfast": ("holdfast", "import holdfast"),
+    "holdfast, a SQLite client": ("holdfast", "import holdfast; holdfast.connect('sqlite://' + file)"),
+    "holdfast, a Redis client": ("holdfast", "import holdfast; holdfast.connect('redis://127.0.0.1:1')"),
+    "holdfast --help": ("holdfast", f"import subprocess; subprocess.run({_HELP}, stdout=-3, check=True)"),
+    "import redis": ("redis-py", "import redis"),
+    "import redis_lock": ("python-redis-lock", "import redis_lock"),
+    "import pottery": ("pottery", "import pottery"),
+    "import filelock": ("filelock", "import filelock"),
+    "import portalocker": ("portalocker", "import portalocker"),
 }
-ASYNC: dict[str, Callable[[int], AbstractAsyncContextManager[AsyncPair]]] = {
-    "holdfast.aio": ours_asyncio,
-    "redis.asyncio Lock": redis_asyncio,
-}
-
-
-def burst(pair: Pair, seconds: float, clock: Callable[[], float]) -> list[float]:
-    """Pairs one after the other for that long; the seconds that each took."""
-    taken, now = [], clock()
-    end = now + seconds
-    while now < end:
-        pair()
-        after = clock()
-        taken.append(after - now)
-        now = after
-    return taken
-
-
-async def burst_async(pair: AsyncPair, seconds: float, clock: Callable[[], float]) -> list[float]:
-    """The same, awaited."""
-    await asyncio.sleep(0)
-    taken, now = [], clock()
-    end = now + seconds
-    while now < end:
-        await pair()
-        after = clock()
-        taken.append(after - now)
-        now = after
-    return taken

@@ -310,6 +310,10 @@ class Holdfast:
         """Like `blocking.Holdfast.break_lease`, awaited."""
         await inspection.break_lease(self._client, name, reason)
 
+    async def refresh_topology(self) -> None:
+        """Like `blocking.Holdfast.refresh_topology`, awaited."""
+        await self._client.refresh_topology()
+
     async def promise(self) -> Promise:
         """Like `blocking.Holdfast.promise`, awaited."""
         return await outlook.promise(self._client)

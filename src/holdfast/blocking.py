@@ -306,6 +306,10 @@ class Holdfast:
         """End the lease of the name by force; its holder is told why."""
         run(inspection.break_lease(self._client, name, reason))
 
+    def refresh_topology(self) -> None:
+        """Learn anew which servers there are; `Unavailable` while they do not agree. They are followed without it."""
+        run(self._client.refresh_topology())
+
     def promise(self) -> Promise:
         """What may be relied on here, from a look at the engine as it is now; print it."""
         return run(outlook.promise(self._client))

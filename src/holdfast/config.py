@@ -67,7 +67,7 @@ def settings(
     from urllib.parse import parse_qsl, unquote, urlsplit  # noqa: PLC0415 - once per client
 
     chosen = url if url is not None else environ.get(URL_VARIABLE) or None
-    source = url if hasattr(url, "connection_pool") else None
+    source = url if hasattr(url, "connection_pool") or hasattr(url, "nodes_manager") else None
     text = "redis://" if source is not None else _default_url(environ) if chosen is None else chosen
     if not isinstance(text, str):
         raise InvalidConfig("url", text, f"it must be text or a redis-py client, not {type(text).__name__}")

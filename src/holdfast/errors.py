@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+# The servers of an engine were reached, but just now none of them answers for the name: a failover, a slot on its way.
+SETTLING = "not settled"
+
 # Reasons of `Unavailable` that may pass by themselves while a waiter waits; the others need somebody to act.
-PASSING = frozenset(("unreachable", "reply lost", "stalled", "loading", "busy", "read-only"))
+PASSING = frozenset(("unreachable", "reply lost", "stalled", "loading", "busy", "read-only", SETTLING))
 
 
 # Reasons that mean: what granted the lease is no longer there, and others may hold elsewhere by now.

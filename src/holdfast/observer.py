@@ -20,7 +20,7 @@ KINDS = (
     "renewed",  # seconds: how much trust was left
     "renewed late",  # the same, but less than a third of the ttl was left
     "renewal failed",  # the engine could not be asked; it will be, until the deadline
-    "lost",  # detail: why
+    "lost",  # seconds: how long it was held; detail: why
     "released",  # seconds: how long it was held
     "release delayed",  # the engine could not be told; the keeper goes on
     "undone",  # what no caller owned was given back
@@ -29,7 +29,7 @@ KINDS = (
     "abandoned",  # a lease was dropped without a release
     "promise changed",  # of no lease; detail: weaker, stronger or changed, and what
     "clock jumped",  # of no lease: the engine's clock; seconds: by how much, forward or (less than 0) back
-    "engine replaced",  # of no lease: another run of the engine answers, and may have forgotten everything
+    "engine replaced",  # of no lease: another run of the engine, or another server, answers; it may have forgotten
 )
 
 _LEVELS = {

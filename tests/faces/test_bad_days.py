@@ -148,7 +148,7 @@ def test_one_record_that_cannot_be_read_costs_one_lease(tmp_path):
     """A batch is many commands, and each has its own answer."""
     with holdfast.connect(f"sqlite://{tmp_path}/x.db") as client:
         leases = [client.lock(f"n{number}", ttl=1).acquire() for number in range(4)]
-        junk = "UPDATE lease SET body = 'junk' WHERE name = 'n2'"
+        junk = "UPDATE record SET body = 'junk' WHERE name = 'n2'"
         client._client.engine.store.database.transact(lambda link: link.execute(junk))
         time.sleep(1.5)
 
@@ -255,7 +255,7 @@ def test_waiting_for_a_loss_again_and_again_leaves_nothing(client):
         for _ in range(50):
             assert not lease.lost.wait(0)
 
-        assert lease._bells == []
+        assert lease._bells == ()
 
 
 def test_a_loss_that_the_work_has_told_is_told_once(client):

@@ -197,7 +197,7 @@ def test_nothing_of_sqlite_crosses_a_fork(sqlite_url):
         database = client._client.engine.store.database
 
         def look():
-            inherited = database._connection is not None
+            inherited = database._link is not None
             return [inherited, str(database.path) in open_files()]
 
         assert Forked(look).result() == [False, False]

@@ -254,11 +254,12 @@ def test_real_signals_at_random_moments_leave_nothing_behind(client, settled, sw
     lock = client.lock("x", ttl=TTL, timeout=AT_ONCE)
     with lock:
         pass
-    began = time.perf_counter()
-    for _ in range(20):
+    quickest = float("inf")
+    for _ in range(50):
+        began = time.perf_counter()
         with lock:
             pass
-    typical = (time.perf_counter() - began) / 20
+        quickest = min(quickest, time.perf_counter() - began)
 
     def strike(*_):
         raise Interrupt
@@ -266,10 +267,13 @@ def test_real_signals_at_random_moments_leave_nothing_behind(client, settled, sw
     before = signal.signal(signal.SIGALRM, strike)
     struck = 0
     try:
-        for number in range(300):
+        for number in itertools.count():
+            if struck >= 100:
+                break
+            assert number < 3000, f"struck only {struck} times"
             lock = client.lock(f"name {number}", ttl=TTL, timeout=AT_ONCE)
             try:
-                signal.setitimer(signal.ITIMER_REAL, dice.uniform(1e-6, typical * 1.5))
+                signal.setitimer(signal.ITIMER_REAL, dice.uniform(1e-6, quickest * 2))
                 with lock:
                     pass
                 signal.setitimer(signal.ITIMER_REAL, 0)
@@ -283,7 +287,6 @@ def test_real_signals_at_random_moments_leave_nothing_behind(client, settled, sw
     finally:
         signal.signal(signal.SIGALRM, before)
 
-    assert struck > 30
     assert len(swallowed) < struck, "Python dropped most of them: this shows nothing"
 
 

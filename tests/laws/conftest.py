@@ -4,12 +4,22 @@
 from contextlib import contextmanager
 
 import pytest
-from law_faces import FRESH, LOOP, PLACES, Face, descriptors, threads_of_holdfast
+from law_faces import ALL_LAWS, FRESH, LOOP, PLACES, Face, descriptors, threads_of_holdfast
 
 from holdfast.testing import eventually
 from holdfast.testing.clock import ManualClock
 
 FACES = ["blocking", "asyncio"]
+
+
+def pytest_collection_modifyitems(items):
+    """Groups of servers keep the laws marked `large`, unless all are asked for."""
+    items[:] = [item for item in items if ALL_LAWS or item.get_closest_marker("large") or not _is_large(item)]
+
+
+def _is_large(item):
+    given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return any(isinstance(value, tuple) and getattr(value[0], "large", False) for value in given)
 
 
 def matrix(places):

@@ -29,6 +29,8 @@ from holdfast.clock import SYSTEM
 from holdfast.engines import open_engine
 from holdfast.engines.sqlite import lockfile
 from holdfast.testing import eventually
+from holdfast.testing.clusters import Cluster
+from holdfast.testing.sentinels import Sentinels
 from holdfast.testing.servers import Server, available
 
 WAIT_S = 60
@@ -40,13 +42,15 @@ SHAPES = (aio.Holdfast, aio.Lock, aio.Lease, aio.Leader, aio.Signal)
 class Place:
     """Where a law is to hold: the URL (a fresh folder and a fresh name may be part of it), and what is special there.
 
-    `unusable` are URLs of places that cannot be used: `{folder}/taken` is a folder, `{folder}/file` a file.
+    `unusable` are URLs of places that cannot be used: `{folder}/taken` is a folder, `{folder}/file` a file. `large` is
+    a place of many servers: without `make matrix` it keeps the laws that are marked `large`, and those of `together`.
     """
 
     engine: str
     url: str
     unusable: tuple[str, ...] = ()
     hand_moved: bool = False
+    large: bool = False
     label: str = ""
 
     def __str__(self):
@@ -58,8 +62,17 @@ WANTED = os.environ.get("HOLDFAST_SERVERS", "valkey,redis-6.2").split(",")
 SERVERS = [kind for kind in WANTED if kind in available()] or WANTED[:1]
 
 
+# `make matrix` has every law kept by every group of servers; else one group of each sort keeps some of them.
+ALL_LAWS = os.environ.get("HOLDFAST_GROUPS") == "all"
+GROUPS = {
+    f"{sort}-{kind}": (group, kind)
+    for sort, group in (("sentinel", Sentinels), ("cluster", Cluster))
+    for kind in (SERVERS if ALL_LAWS else SERVERS[:1])
+}
+
+
 class Fresh:
-    """An empty database of a real server, of the kind that is asked for; the server is started when it is needed."""
+    """An empty place on real servers, of the kind that is asked for; they are started when they are needed."""
 
     def __init__(self):
         self._servers, self._databases = {}, itertools.count()
@@ -67,11 +80,22 @@ class Fresh:
 
     def __getitem__(self, kind):
         with self._lock:
+            if kind in GROUPS:
+                return self._in_group(kind)
             if kind not in available():
                 pytest.skip(f"no {kind} server on this machine")
             if kind not in self._servers:
                 self._servers[kind] = Server(kind, arguments=("--databases", "4096")).start()
         return f"{self._servers[kind].url}/{next(self._databases)}"
+
+    def _in_group(self, label):
+        group, kind = GROUPS[label]
+        if kind not in available():
+            pytest.skip(f"no {kind} server on this machine")
+        if label not in self._servers:
+            self._servers[label] = group(kind)
+            self._servers[label].start()
+        return f"{self._servers[label].url}?namespace=law{next(self._databases)}"
 
     def close(self):
         for server in self._servers.values():
@@ -79,11 +103,16 @@ class Fresh:
 
 
 FRESH = Fresh()
+NOWHERE = {"s": "redis+sentinel://127.0.0.1:1,127.0.0.1:2/main", "c": "redis+cluster://127.0.0.1:1,127.0.0.1:2"}
 
 PLACES = [
     Place("memory", "memory://{unique}", hand_moved=True),
     Place("sqlite", "sqlite://{folder}/x.db", unusable=("sqlite://{folder}/taken", "sqlite://{folder}/file/x.db")),
     *(Place("redis", f"{{fresh[{kind}]}}", unusable=("redis://127.0.0.1:1",), label=kind) for kind in SERVERS),
+    *(
+        Place("redis", f"{{fresh[{label}]}}", unusable=(NOWHERE[label[0]],), large=True, label=label)
+        for label in GROUPS
+    ),
 ]
 
 

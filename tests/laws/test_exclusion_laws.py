@@ -9,6 +9,8 @@ from holdfast import Fenced, NotAcquired
 from holdfast.commands import Acquire
 from holdfast.testing import GuardedFile, assert_holds, eventually
 
+pytestmark = pytest.mark.large
+
 ODD_NAMES = [
     "a",
     "a/b",

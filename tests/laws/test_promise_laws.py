@@ -20,8 +20,12 @@ def functions_of(path):
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
+@pytest.mark.large
 def test_an_engine_says_what_may_be_relied_on(face):
-    """Printed for people, compared by programs, the same through both faces."""
+    """Printed for people, compared by programs, the same through both faces.
+
+    Fences grow where one clock makes them; another server that takes a place brings another.
+    """
     client, other = face.connect(), face.connect()
     promise = client.promise()
 
@@ -30,9 +34,10 @@ def test_an_engine_says_what_may_be_relied_on(face):
     assert promise.engine == face.place.engine
     assert promise.scope in ("process", "host", "hosts")
     assert promise.fifo
-    assert promise.fences_grow
+    assert promise.fences_grow is not face.place.large
     assert promise.reasons != ()
-    for word in (promise.engine, promise.scope, promise.level, "first in, first out", "only grow"):
+    fences = "only grow" if promise.fences_grow else "may repeat or go back"
+    for word in (promise.engine, promise.scope, promise.level, "first in, first out", fences):
         assert word in str(promise)
     for limit in promise.limits:
         assert isinstance(limit, Limit)
@@ -53,7 +58,8 @@ def test_a_client_can_require_what_the_engine_promises(face):
     """Whoever requires no more than there is gets a client; the words may stand alone or together."""
     promise = face.connect().promise()
 
-    for words in (promise.level, promise.scope, [promise.level, promise.scope, "fences grow", "fifo"], ()):
+    several = [promise.level, promise.scope, "fifo", *(["fences grow"] if promise.fences_grow else [])]
+    for words in (promise.level, promise.scope, several, ()):
         with face.connect(require=words).lock("x", timeout=0):
             pass
 
@@ -114,6 +120,20 @@ def test_every_limit_is_shown_by_a_test(engine):
             missing.append(limit.shown_by)
 
     assert missing == []
+
+
+@pytest.mark.large
+def test_where_the_servers_are_may_be_learned_anew_at_any_time(face):
+    """An engine of one place has nothing to learn and says so by doing nothing; a closed client learns no more."""
+    client = face.connect()
+    client.refresh_topology()
+    with client.lock("x", ttl=5) as lease:
+        client.refresh_topology()
+        lease.check()
+    client.close()
+
+    with pytest.raises(Closed):
+        client.refresh_topology()
 
 
 def test_every_engine_keeps_the_laws():

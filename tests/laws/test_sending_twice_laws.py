@@ -25,6 +25,8 @@ from holdfast.commands import (
 )
 from holdfast.testing import eventually
 
+pytestmark = pytest.mark.large
+
 LONG = 30_000
 
 

@@ -13,7 +13,11 @@ from holdfast import NotAcquired
 from holdfast.commands import Acquire, Busy, Granted, Mark, Release, Show
 from holdfast.testing import eventually
 
+pytestmark = pytest.mark.large
+
 LONG = 30_000
+# What a busy machine may add to a promised bound.
+MARGIN_S = 1.5
 
 
 def ask(token, *, wait=True, ttl_ms=LONG):
@@ -123,7 +127,7 @@ def test_an_offer_that_nobody_confirms_passes_on(face):
 
     waiting.result().release()
 
-    assert time.monotonic() - released < 5 / 3 + 0.5
+    assert time.monotonic() - released < 5 / 3 + MARGIN_S
 
 
 def test_an_offer_lasts_no_longer_than_the_ttl_that_was_asked_for(engine):
@@ -245,7 +249,9 @@ def test_a_release_wakes_one_waiter_only(face):
     first = running[0].result()
     time.sleep(0.1)
 
-    assert [len(wire.commands(Acquire)) for wire in wires] == [before[0] + 1, *before[1:]]
+    after = [len(wire.commands(Acquire)) for wire in wires]
+    assert after[1:] == before[1:]
+    assert after[0] <= before[0] + 1  # none, where it had said before it slept that it takes what it is offered
     first.release()
     for each in running[1:]:
         each.result().release()

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import InvalidConfig
 from holdfast.engines.redis.facts import Facts
-from holdfast.engines.redis.promised import promised
+from holdfast.engines.redis.promised import promised, promised_by_all
 from holdfast.engines.sqlite.promised import promised as promised_by_file
 from holdfast.rules.promise import LEVELS, SCOPES, WORDS, difference, missing, required
 
@@ -166,3 +166,43 @@ def test_a_promise_can_be_read_by_people_and_by_programs():
     for text in (*told["reasons"], *told["unseen"], *told["changes"], *(each["sentence"] for each in told["limits"])):
         assert text in str(promise)
     assert {*promise._fields} == told.keys()
+
+
+SOUND = Facts(role="primary", replicas=1, known=1, aof=True, appendfsync="always", maxmemory=0, cluster=True)
+
+
+def test_of_several_servers_the_weakest_decides():
+    """Whatever order they are seen in. What only some say is said with their names; what all say, once."""
+    evicts = SOUND._replace(maxmemory=1, maxmemory_policy="allkeys-lru")
+    for servers in itertools.permutations([("redis://a", SOUND), ("redis://b", evicts), ("redis://c", SOUND)]):
+        promise = promised_by_all(servers)
+
+        assert promise.level == promised(evicts).level == "efficiency only"
+        assert not promise.fences_grow
+        assert sum("redis://b" in reason for reason in promise.reasons) == 2
+        assert not any("redis://a" in reason or "redis://c" in reason for reason in promise.reasons)
+        assert {*promise.limits} == {*promised(SOUND).limits, *promised(evicts).limits}
+        json.dumps(promise.as_dict())
+
+
+def test_one_server_is_no_group():
+    """Nothing is said of others where there are none; several that are alike are worth what each of them is."""
+    assert promised_by_all([("redis://a", SOUND)]) == promised(SOUND)
+    assert promised_by_all([("redis://a", SOUND), ("redis://b", SOUND)]).level == promised(SOUND).level
+
+
+def test_a_replica_that_falls_away_from_any_server_is_a_change():
+    """Not only from the one that decides: the next failover may need it."""
+    before = promised_by_all([("redis://a", SOUND), ("redis://b", SOUND)])
+    now = promised_by_all([("redis://a", SOUND), ("redis://b", SOUND._replace(replicas=0))])
+
+    assert difference(before, now) == "changed: replicas 1 -> 1 / 0"
+
+
+def test_sentinels_may_put_another_server_in_its_place():
+    """Also one that this client has never seen: whether replicas are linked just now does not matter."""
+    alone = SOUND._replace(replicas=0, known=0, cluster=False)
+
+    assert (promised(alone).level, promised(alone).fences_grow) == ("survives restart", True)
+    watched = promised(alone._replace(sentinels=True))
+    assert (watched.level, watched.fences_grow) == ("survives client faults", False)

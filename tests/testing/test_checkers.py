@@ -13,7 +13,10 @@ from holdfast.testing import (
     claimed_overlaps,
     fences_grow,
     guarded_writes_never_go_down,
+    leftovers,
+    lost_appends,
     lost_updates,
+    observers_see_fences_grow,
 )
 
 
@@ -336,3 +339,54 @@ def test_the_order_of_the_list_does_not_matter():
 def test_an_empty_history_holds():
     """Nothing happened, so nothing was broken."""
     assert_holds([])
+
+
+def appended(at_ns, worker, element):
+    return write(at_ns, worker, value=element)
+
+
+def test_an_acknowledged_append_that_is_missing_at_the_end_is_told():
+    """Somebody wrote a list that it had read before; the next write is shown with it."""
+    history = [appended(10, "a", 1), appended(20, "b", 2), appended(30, "c", 3)]
+
+    [violation] = lost_appends(history, {"orders": [1, 3]})
+
+    assert "b (pid 2) appended 2 to 'orders', and it is missing" in violation.sentence
+    assert violation.events == (history[1], history[2])
+
+
+def test_an_append_that_is_there_twice_is_told():
+    """Sent again after a lost answer, and applied again."""
+    [violation] = lost_appends([appended(10, "a", 1)], {"orders": [1, 1]})
+
+    assert "more than once" in violation.sentence
+
+
+def test_appends_that_nobody_acknowledged_are_no_violation():
+    """A worker that died may have written, and a refused one has not."""
+    history = [appended(10, "a", 1), event(20, "b", "write", value=2, accepted=False)]
+
+    assert lost_appends(history, {"orders": [1, 7]}) == []
+
+
+def test_an_observer_that_sees_an_older_leader_again_is_told():
+    """A look takes effect somewhere between its beginning and its end; only looks apart are compared."""
+    history = [
+        event(10, "a", "observed", fence=5, since_ns=9),
+        event(20, "b", "observed", fence=4, since_ns=11),
+    ]
+
+    assert len(observers_see_fences_grow(history)) == 1
+    assert observers_see_fences_grow([history[0], event(20, "b", "observed", fence=4, since_ns=8)]) == []
+
+
+def test_what_is_left_after_a_close_is_told():
+    """`left` with nothing left is what a clean worker records."""
+    history = [
+        event(10, "a", "left", name="", value=0),
+        event(20, "b", "left", name="", value=2, detail="2 threads"),
+    ]
+
+    [violation] = leftovers(history)
+
+    assert violation.sentence == "b (pid 2) left 2 threads"

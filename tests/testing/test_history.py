@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import read_history
-from holdfast.testing.history import LINE_BYTES
+from holdfast.testing import Recorder, read_history
+from holdfast.testing.history import LINE_BYTES, Tail
 
 CLIENTS = Path(__file__).with_name("clients.py")
 
@@ -142,3 +142,30 @@ def test_the_dead_do_not_record(holdfast_history):
         recorder.record("died", "orders")
 
     assert recorder.died("a", 42).pid == 42
+
+
+def test_a_tail_gives_each_event_once_while_the_history_grows(tmp_path):
+    """Whoever watches a run need not read all of it again."""
+    path = tmp_path / "history.jsonl"
+    with Recorder(path, "a") as recorder:
+        tail = Tail(path)
+        assert tail.new() == []
+        first = recorder.record("asked", "x")
+        assert tail.new() == [first]
+        others = [recorder.record("queued", "x"), recorder.record("granted", "x", fence=1)]
+        assert tail.new() == others
+        assert tail.new() == []
+
+
+def test_a_tail_leaves_a_torn_line_for_later(tmp_path):
+    """Half of an event is none; the other half may come."""
+    path = tmp_path / "history.jsonl"
+    with Recorder(path, "a") as recorder:
+        event = recorder.record("asked", "x")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])
+    tail = Tail(path)
+
+    assert tail.new() == []
+    path.write_bytes(whole)
+    assert tail.new() == [event]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import pauses
+from holdfast.testing import servers
 
 pytest_plugins = ["pytester"]
 
@@ -41,6 +42,35 @@ def test_that_comes_after_it():
 """
 
 
+ENGINES = """
+import os
+from pathlib import Path
+import pytest
+import holdfast
+
+seen = {}
+
+def test_on_every_engine(holdfast_engine):
+    with holdfast.connect(holdfast_engine.url("a")) as hf, hf.lock("x", timeout=5):
+        seen[holdfast_engine.engine] = holdfast_engine
+
+@pytest.mark.holdfast_engines("sqlite")
+def test_on_one_engine(holdfast_engine, holdfast_faults, holdfast_history):
+    assert holdfast_engine.engine == "sqlite"
+    with holdfast_faults.window("storm", "a"):
+        pass
+    assert [event.kind for event in holdfast_history.read()] == ["fault", "healed"]
+
+def test_faults_without_an_engine(holdfast_faults):
+    with pytest.raises(TypeError):
+        holdfast_faults.cut("a")
+
+def test_that_comes_after_them():
+    assert set(seen) == {"memory", "sqlite", "redis"}
+    assert not seen["redis"].server.alive
+"""
+
+
 @pytest.fixture(autouse=True)
 def _the_same_package_everywhere(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(pauses.__file__).parents[1]))
@@ -54,6 +84,16 @@ def test_what_a_failed_test_left_behind_is_gone_before_the_next(pytester):
     result = pytester.runpytest_subprocess("-p", "no:randomly", "-W", "error")
 
     result.assert_outcomes(passed=1, xfailed=1)
+
+
+@pytest.mark.skipif("valkey" not in servers.available(), reason="no Valkey server on this machine")
+def test_a_test_that_asks_for_an_engine_runs_on_each_or_on_those_it_names(pytester):
+    """A fresh place for every test, gone with its server afterwards."""
+    pytester.makepyfile(ENGINES)
+
+    result = pytester.runpytest_subprocess("-p", "no:randomly", "-W", "error", "--strict-markers")
+
+    result.assert_outcomes(passed=6)
 
 
 def test_the_tools_do_without_pytest():

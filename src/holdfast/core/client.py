@@ -105,6 +105,12 @@ class Client:
         except ReplyLost as error:
             raise Unavailable(error.engine, error.reason, error.detail) from error
 
+    async def refresh_topology(self) -> None:
+        """Have the engine learn anew where its servers are."""
+        if self.state is CLOSED:
+            raise Closed
+        await self.form.refresh()
+
     def forked(self) -> None:
         """In a child: every lease is the parent's, and nothing that was inherited is touched."""
         leases = self.keeper.standing()

@@ -11,6 +11,8 @@ from holdfast.errors import InvalidConfig, NotFound, ReplyLost, Unavailable
 from holdfast.names import Owner, checked_name, is_unicode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.core.client import Client
 
 _REASON_MAX = 500
@@ -47,8 +49,17 @@ async def show(client: Client, name: str) -> Holding:
     return Holding(name, held.fence, owner, held.since_ms / 1000, held.remaining_ms / 1000, waiters)
 
 
-async def break_lease(client: Client, name: str, reason: str) -> None:
-    """End the lease that there is now, by force. Its holder hears the reason in `LeaseLost`."""
+async def survey(client: Client, names: Sequence[str]) -> list[Standing]:
+    """The engine's own view of many names."""
+    answers = await client.form.apply_all([Show(name) for name in names])
+    for answer in answers:
+        if isinstance(answer, Unavailable):
+            raise answer
+    return [answer for answer in answers if isinstance(answer, Standing)]
+
+
+async def break_lease(client: Client, name: str, reason: str, fence: int | None = None) -> None:
+    """End the lease that there is now, or only that of the fence, by force. Its holder hears why in `LeaseLost`."""
     name = checked_name(name)
     if not isinstance(reason, str) or not 0 < len(reason) <= _REASON_MAX or not is_unicode(reason):
         rule = f"it must be text of 1 to {_REASON_MAX} characters without lone surrogates, for the holder to read"
@@ -56,6 +67,8 @@ async def break_lease(client: Client, name: str, reason: str) -> None:
     now = await standing(client, name)
     if now.holder is None:
         raise NotFound(name, "lease to break")
+    if fence is not None and now.holder.fence != fence:
+        raise NotFound(name, f"lease with fence {fence} any more")
     command, until_ns = Break(name, now.holder.fence, reason), client.clock.now_ns() + WIRE_NS
     sent_before = False
     while True:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 WIRE_NS = 2 * NS
 _RETRY_NS = 100 * NS_PER_MS
 _CONFIRM_NS = 500 * NS_PER_MS
+# Every exchange has at least so long, however late it is for another lease.
+_TURN_NS = 50 * NS_PER_MS
 _JOIN_S = 1.0
 _LINGER_NS = 10 * NS
 # While it lingers it looks once a second, so that a short lease need not wake it: it comes by before anything is due.
@@ -215,14 +217,15 @@ class Keeper:
             begun = [vigil.since_ns for vigil in self._waiting.values()]
         begun += [lease._since_ns for lease in self.standing() if lease._state is HELD]
         if begun and min(begun) <= now_ns - _LOOK_NS:
-            self.outlook.watch(now_ns, self._bound_ns())
+            self.outlook.watch(now_ns, self._bound_ns([]))
 
     def _ask_all(self, commands: list[Command], *, confirm: bool = False) -> list[Reply]:
         """An answer or an error for each command, whatever happens."""
         try:
+            bound_ns = self._bound_ns(commands)
             if confirm:
-                return run(self._form.confirm(commands, min(self._bound_ns(), self._clock.now_ns() + _CONFIRM_NS)))
-            return run(self._form.apply_all(commands, self._bound_ns()))
+                return run(self._form.confirm(commands, min(bound_ns, self._clock.now_ns() + _CONFIRM_NS)))
+            return run(self._form.apply_all(commands, bound_ns))
         except Unavailable as error:
             return [error] * len(commands)
         except Exception as error:
@@ -344,11 +347,19 @@ class Keeper:
                 if answer.offered:
                     self._form.ring(answer.offered)  # the engine's own ring may have got lost
 
-    def _bound_ns(self) -> int:
-        """No exchange may last beyond the first deadline that has to be told."""
-        now_ns = self._clock.now_ns()
-        ends = [lease._deadline_ns for lease in self.standing() if lease._state is HELD]
-        return min([now_ns + WIRE_NS, *(end for end in ends if end > now_ns)])
+    def _bound_ns(self, commands: list[Command]) -> int:
+        """No exchange may last beyond the first deadline that has to be told.
+
+        Nor so long that a lease which is not part of it, and may live on another server, would be renewed too late.
+        """
+        now_ns, names = self._clock.now_ns(), {command.name for command in commands}
+        ends = [now_ns + WIRE_NS]
+        for lease in self.standing():
+            end_ns = lease._deadline_ns
+            if lease._state is HELD and end_ns > now_ns:
+                turn_ns = max(now_ns + _TURN_NS, (lease._due_ns + end_ns) // 2)
+                ends.append(end_ns if lease.name in names else min(end_ns, turn_ns))
+        return min(ends)
 
     def _chore(self, command: Undo | Release, lease: LeaseBase) -> None:
         if lease._sent_ns or lease._state is not ASKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.clock import Seconds, timeout_ns
 from holdfast.core.inspection import standing
 from holdfast.core.lifecycle import end, leave
-from holdfast.errors import InvalidConfig, NotFound, NotOwner, Unavailable
+from holdfast.errors import PASSING, InvalidConfig, NotFound, NotOwner, Unavailable
 from holdfast.names import LABEL_MAX, Owner, is_unicode
 from holdfast.observer import log
 
@@ -97,7 +97,14 @@ class Watch:
         while True:
             if self._seen is not None:
                 await client.form.bell().wait(client.clock.now_ns() + self._interval_ns)
-            now = await current(self._candidacy)
+            try:
+                now = await current(self._candidacy)
+            except Unavailable as error:
+                # Whoever watches for ever watches through an outage too; only the first look tells of it at once.
+                if self._seen is None or error.reason not in PASSING:
+                    raise
+                client.tell("unavailable", self._candidacy.name, detail=str(error))
+                continue
             seen = (None if now is None else now.fence,)
             if seen != self._seen:
                 self._seen = seen

@@ -116,8 +116,8 @@ class LeaseBase:
     def _granted(self, fence: int, sent_ns: int, lasts_ms: int) -> None:
         self._fence = fence
         self._since_ns = sent_ns
-        self._state = HELD
         self._trust_from(sent_ns, lasts_ms)
+        self._state = HELD  # last: whoever finds it held, as the keeper may at any moment, finds its deadline too
 
     def _trust_from(self, sent_ns: int, lasts_ms: int) -> None:
         self._lasts_ms = lasts_ms
@@ -142,7 +142,8 @@ class LeaseBase:
             self._state, self._why = LOST, (reason, detail)
         client.keeper.let_go(self)
         self._wake()
-        client.tell("lost", self.name, self._fence, detail=f"{reason} {detail}".strip())
+        held_s = (client.clock.now_ns() - self._since_ns) / NS
+        client.tell("lost", self.name, self._fence, held_s, detail=f"{reason} {detail}".strip())
         if self._on_loss is not None:
             client.form.deliver(self._call_on_loss)
 

@@ -13,7 +13,7 @@ from holdfast.commands import Acquire, Answer, Busy, Granted, NotHeld, Refused, 
 from holdfast.core.client import ABORTING, CLOSED
 from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import ENDED, ENDING, HELD, LOST, LeaseBase, jittered
-from holdfast.errors import GONE, PASSING, Closed, LeaseLost, NotAcquired, ReplyLost, Unavailable
+from holdfast.errors import GONE, PASSING, SETTLING, Closed, LeaseLost, NotAcquired, ReplyLost, Unavailable
 from holdfast.names import Owner
 from holdfast.rules import trust
 
@@ -155,10 +155,10 @@ async def _confirm(lease: LeaseBase) -> None:
     until_ns = sent_ns + min(_CONFIRM_NS, trust.spans_ns(lease._ttl_ms)[1])
     try:
         answer = (await client.form.confirm((ask,), until_ns))[0]
-    except ReplyLost as error:
-        raise Unavailable(error.engine, error.reason, error.detail) from error
+    except Unavailable as error:
+        answer = error
     if isinstance(answer, Unavailable):
-        raise answer
+        raise Unavailable(answer.engine, answer.reason, answer.detail) from answer
     if answer != Granted(lease.fence) or lease._state is not HELD:
         raise Unavailable(client.engine.name, "not confirmed", f"lease {lease.name!r} was lost meanwhile")
     lease._trust_from(sent_ns, lease._ttl_ms)
@@ -200,7 +200,7 @@ async def _send(lease: LeaseBase, until_ns: int, give_up_ns: int) -> tuple[Acqui
                 told_ns = now_ns
                 client.tell("unavailable", lease.name, detail=str(error))
             lease._resent = lease._resent or isinstance(error, ReplyLost)
-            lease._reached = lease._reached or lease._resent
+            lease._reached = lease._reached or lease._resent or error.reason == SETTLING
             passing = isinstance(error, ReplyLost) or error.reason in PASSING
             if not lease._reached:
                 lease._sent_ns = 0  # nothing has arrived, so there is nothing to undo

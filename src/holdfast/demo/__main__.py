@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import holdfast
-from holdfast.demo.clerk import TTL_S, counter_file
+from holdfast.demo.clerk import LOCK, TTL_S, counter_file
 from holdfast.demo.director import NAMES, Director, Stalled
 from holdfast.demo.summary import summarise
 from holdfast.demo.view import view_for
@@ -68,6 +68,7 @@ def _play(options: argparse.Namespace, folder: Path) -> Summary:
     url = options.url or f"sqlite://{folder.resolve()}/demo.db"
     with holdfast.connect(url) as hf:
         promise, shown = hf.promise(), hf.url
+        hf.show(LOCK)  # where it cannot be reached, it is told here, and not by each worker
     if promise.scope == "process":
         raise Stalled(f"{shown} is of one process; the demonstration needs an engine that several can share")
 

@@ -7,9 +7,10 @@ is frozen in between comes back with a stale value, and only the fence at the re
 from __future__ import annotations
 
 import random
+import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import holdfast
 from holdfast.errors import Fenced, LeaseLost
@@ -34,6 +35,7 @@ class Clerk:
         self._counter = GuardedFile(counter_file(folder))
         self._guarded = guarded
         self._held: Lease | None = None
+        self._claim = threading.Lock()
         self._hf = holdfast.connect(url, label=label, observer=self._observe)
         self._lock = self._hf.lock(LOCK, ttl=TTL_S)
 
@@ -56,11 +58,11 @@ class Clerk:
                 )
                 for _ in range(COUNTS):
                     self._count(lease)
-                self._recorder.record("released", LOCK, fence=fence, token=token)
+                self._claims_no_more("released", fence, token)
         except LeaseLost as lost:
             # A loss outweighs the work's own error, which is its cause: here the refused write.
             why = f"{lost.reason}, after {type(lost.__cause__).__name__}" if lost.__cause__ else lost.reason
-            self._recorder.record("lost", LOCK, fence=fence, token=token, detail=why)
+            self._claims_no_more("lost", fence, token, why)
         finally:
             self._held = None
 
@@ -86,11 +88,20 @@ class Clerk:
             self._counter.unguarded_write(lambda _: value)
         return value
 
+    def _claims_no_more(
+        self, kind: Literal["released", "lost"], fence: int, token: str, why: str | None = None
+    ) -> None:
+        """After this nothing is recorded that would be a claim: a renewal that is told late must not follow it."""
+        with self._claim:
+            self._held = None
+            self._recorder.record(kind, LOCK, fence=fence, token=token, detail=why)
+
     def _observe(self, event: Event) -> None:
-        lease = self._held
-        if event.kind.startswith("renewed") and lease is not None and lease.fence == event.fence:
-            until_ns = _trusted_until_ns(lease)
-            self._recorder.record("renewed", LOCK, fence=lease.fence, token=lease.token, until_ns=until_ns)
+        with self._claim:
+            lease = self._held
+            if event.kind.startswith("renewed") and lease is not None and lease.fence == event.fence:
+                until_ns = _trusted_until_ns(lease)
+                self._recorder.record("renewed", LOCK, fence=lease.fence, token=lease.token, until_ns=until_ns)
 
 
 def work(*, url: str, folder: str, label: str, guarded: bool) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Acquire, Answer, Command
     from holdfast.config import Settings
+    from holdfast.engines.survey import Examination, Names
     from holdfast.errors import Unavailable
 
 __all__ = ["ENGINES", "Bell", "Engine", "Form", "Limit", "News", "Promise", "Reply", "open_engine"]
@@ -31,6 +32,14 @@ ENGINES = {
     "valkey": "holdfast.engines.redis",
     "valkeys": "holdfast.engines.redis",
     "unix": "holdfast.engines.redis",
+    "redis+sentinel": "holdfast.engines.redis",
+    "rediss+sentinel": "holdfast.engines.redis",
+    "valkey+sentinel": "holdfast.engines.redis",
+    "valkeys+sentinel": "holdfast.engines.redis",
+    "redis+cluster": "holdfast.engines.redis",
+    "rediss+cluster": "holdfast.engines.redis",
+    "valkey+cluster": "holdfast.engines.redis",
+    "valkeys+cluster": "holdfast.engines.redis",
 }
 
 
@@ -103,6 +112,9 @@ class Form(Protocol):
     def stir(self) -> None:
         """End every sleep of this client's waiters early."""
 
+    async def refresh(self) -> None:
+        """Learn anew where the engine's servers are, where there are several; `Unavailable` if they do not agree."""
+
     def deliver(self, call: Callable[[], object]) -> None:
         """Have a user's function called where this form's users live: in their loop, or on a thread of its own."""
 
@@ -132,6 +144,18 @@ class Engine(Protocol):
 
     def forked(self) -> None:
         """In a new child: forget every session and connection, and send nothing on what was inherited."""
+
+    def lifeline(self) -> int | None:
+        """A descriptor for child processes: while any of them has it open, this client is not taken for dead.
+
+        `None` where nobody is taken for dead before the ttl has passed.
+        """
+
+    def names(self, prefix: str, limit: int) -> Names:
+        """Names that begin so. It may scan and it blocks: for people who look, never for programs that hold."""
+
+    def examine(self) -> Examination:
+        """How the engine stands, for `holdfast doctor`. It may scan, and it blocks."""
 
 
 def open_engine(settings: Settings) -> Engine:

@@ -83,7 +83,8 @@ class Board:
         if bell is not None and not isinstance(bell, bool):
             bell.ring()
 
-    def ring_all(self) -> None:
-        """Wake everybody, for instance because the engine closes."""
+    def ring_all(self, but: str = "") -> None:
+        """Wake everybody (but this one), for instance because the engine closes."""
         for token in tuple(self._bells):
-            self.ring(token)
+            if token != but:
+                self.ring(token)

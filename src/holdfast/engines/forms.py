@@ -105,6 +105,9 @@ class BaseForm:
     def stir(self) -> None:
         self._ears.board.ring_all()
 
+    async def refresh(self) -> None:
+        """There is one place, and it does not move."""
+
 
 class ThreadForm(BaseForm):
     """The half that threads use: it blocks inside its awaits and never suspends."""

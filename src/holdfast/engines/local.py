@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.engines.forms import Ears, ThreadForm
+from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.commands import Command
+    from holdfast.commands import Answer, Command
     from holdfast.engines import Form, Promise, Reply
+    from holdfast.engines.survey import Examination, Names
 
 
 class Store(Ears, Protocol):
@@ -33,6 +35,15 @@ class Store(Ears, Protocol):
 
     def close(self) -> None:
         """Give back every resource."""
+
+    def lifeline(self) -> int | None:
+        """As the engine's."""
+
+    def names(self, prefix: str, limit: int) -> Names:
+        """As the engine's."""
+
+    def examine(self) -> Examination:
+        """As the engine's."""
 
 
 class LocalEngine:
@@ -61,6 +72,15 @@ class LocalEngine:
     def forked(self) -> None:
         self.store.forked()
 
+    def lifeline(self) -> int | None:
+        return self.store.lifeline()
+
+    def names(self, prefix: str, limit: int) -> Names:
+        return self.store.names(prefix, limit)
+
+    def examine(self) -> Examination:
+        return self.store.examine()
+
 
 class LocalBlocking(ThreadForm):
     """The form that blocks inside its awaits."""
@@ -71,6 +91,12 @@ class LocalBlocking(ThreadForm):
 
     async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
         return self.store.answer_all(commands, until_ns)
+
+    async def answer(self, command: Command, until_ns: int | None) -> Answer:
+        reply = self.store.answer_all((command,), until_ns)[0]
+        if isinstance(reply, Unavailable):
+            raise reply
+        return reply
 
     async def promise(self, until_ns: int | None = None) -> Promise:  # noqa: ARG002 - it is a look at this machine
         return self.store.promise()

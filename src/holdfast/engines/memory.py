@@ -17,6 +17,7 @@ from holdfast.commands import Acquire, Busy, Mark
 from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.local import LocalEngine
+from holdfast.engines.survey import Examination, Names
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.names import new_token
 from holdfast.rules import RULES, Moment, Record, forget_at_us
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Answer, Command
     from holdfast.config import Settings
     from holdfast.engines import Reply
-    from holdfast.rules.lease import Holder
+    from holdfast.rules.record import Holder
 
 _PROMISE = Promise(
     engine="memory",
@@ -134,9 +135,11 @@ class MemoryStore:
 
     def _moment(self, record: Record, now_us: int) -> Moment:
         marks = self.domain.marks
-        clients = {waiter.client for waiter in record.waiters}
+        clients = record.waiters.clients
         if record.holder is not None and record.holder.offered:
-            clients.add(record.holder.client)
+            clients = {**clients, record.holder.client: 1}
+        if not clients:
+            return Moment(now_us, self.clock.wall_us(), self.client)
         silent = frozenset(client for client in clients if marks.get(client, 0) <= now_us and client != self.client)
         return Moment(now_us, self.clock.wall_us(), self.client, silent=silent)
 
@@ -167,6 +170,17 @@ class MemoryStore:
     def close(self) -> None:
         with self.domain.lock:
             self.domain.marks.pop(self.client, None)
+
+    def lifeline(self) -> None:
+        return None  # a child process does not share these leases
+
+    def names(self, prefix: str, limit: int) -> Names:
+        with self.domain.lock:
+            found = sorted(name for name in self.domain.records if name.startswith(prefix))
+        return Names(tuple(found[:limit]), more=len(found) > limit)
+
+    def examine(self) -> Examination:
+        return Examination((("names remembered", str(len(self.domain.records))),))
 
 
 def open_engine(settings: Settings) -> LocalEngine:

@@ -31,72 +31,10 @@ from holdfast.commands import (
     Standing,
     Undo,
 )
+from holdfast.rules.record import NO_TOMBS, Holder, Moment, Record, Tomb, Waiter
 
 OFFER_MAX_US = 1_000_000
 TOMB_US = 60_000_000
-
-
-class Holder(NamedTuple):
-    """Who has the right, or to whom it is offered."""
-
-    token: str
-    client: str
-    owner: str
-    fence: int
-    ttl_ms: int
-    since_us: int
-    expires_us: int
-    offered: bool
-
-
-class Waiter(NamedTuple):
-    """One place in the queue."""
-
-    token: str
-    client: str
-    owner: str
-    ttl_ms: int
-    since_us: int
-
-
-class Tomb(NamedTuple):
-    """A token that has ended; whatever still arrives under it is refused until the tomb crumbles."""
-
-    token: str
-    until_us: int
-    why: str
-    detail: str = ""
-
-
-class Record(NamedTuple):
-    """All that is known about one name."""
-
-    fence: int = 0
-    holder: Holder | None = None
-    waiters: tuple[Waiter, ...] = ()
-    tombs: tuple[Tomb, ...] = ()
-    last: str = ""
-    touched_us: int = 0
-
-    def tomb(self, token: str) -> Tomb | None:
-        return next((tomb for tomb in self.tombs if tomb.token == token), None)
-
-    def position(self, token: str) -> int | None:
-        return next((place for place, waiter in enumerate(self.waiters) if waiter.token == token), None)
-
-
-class Moment(NamedTuple):
-    """What the engine sees as it answers: its clock, who asks, and which clients have fallen silent.
-
-    `gone` are clients proven dead: their leases end at once. `silent` are clients whose liveness mark lapsed: their
-    waiters fall, their leases run to the end of the ttl.
-    """
-
-    now_us: int
-    wall_us: int
-    client: str
-    gone: frozenset[str] = frozenset()
-    silent: frozenset[str] = frozenset()
 
 
 class Step(NamedTuple):
@@ -114,21 +52,24 @@ def next_fence(record: Record, moment: Moment) -> int:
 
 def settle(record: Record, moment: Moment) -> Record:
     """Bring the record to the present: what lapsed is dropped, a free right goes to the first live waiter."""
-    if record.tombs and any(tomb.until_us <= moment.now_us for tomb in record.tombs):
-        record = record._replace(tombs=tuple(tomb for tomb in record.tombs if tomb.until_us > moment.now_us))
-    if record.waiters and (moment.gone or moment.silent):
-        fallen = moment.gone | moment.silent
-        record = record._replace(waiters=tuple(waiter for waiter in record.waiters if waiter.client not in fallen))
+    if 0 < record.tombs.ends_us <= moment.now_us:
+        record = record._replace(tombs=NO_TOMBS)
+    if record.waiters.clients and (moment.gone or moment.silent):
+        fallen = record.waiters.clients.keys() & (moment.gone | moment.silent)
+        if fallen:
+            record = record._replace(waiters=record.waiters.without_clients(fallen))
     holder = record.holder
     if holder is not None and (holder.expires_us <= moment.now_us or holder.client in moment.gone):
         record = record._replace(holder=None)
         if holder.offered and holder.client not in moment.gone and holder.client not in moment.silent:
             # It may only not have heard. Whoever lives keeps a place in the queue: the last one.
             late = Waiter(holder.token, holder.client, holder.owner, holder.ttl_ms, moment.now_us)
-            record = record._replace(waiters=(*record.waiters, late))
+            record = record._replace(waiters=record.waiters.joined(late))
 
-    if record.holder is None and record.waiters:
-        return offer(record, record.waiters[0], moment)
+    if record.holder is None and record.waiters.clients:
+        first = record.waiters.first()
+        assert first is not None
+        return offer(record, first, moment)
     return record
 
 
@@ -146,7 +87,7 @@ def offer(record: Record, waiter: Waiter, moment: Moment) -> Record:
         moment.now_us + lasts_us,
         offered=True,
     )
-    rest = tuple(other for other in record.waiters if other.token != waiter.token)
+    rest = record.waiters.without(waiter.token)
     return record._replace(fence=fence, holder=holder, waiters=rest, touched_us=moment.now_us)
 
 
@@ -156,8 +97,8 @@ def acquire(record: Record, command: Acquire, moment: Moment) -> Step:
         return Step(record, Refused("released"))
     before = record
     if not _holds(record.holder, command.token, moment):
-        ended = record.tomb(command.token)
-        if ended is not None and ended.until_us > moment.now_us:
+        ended = record.tombs.find(command.token, moment.now_us)
+        if ended is not None:
             return Step(record, Refused(ended.why))
         record = settle(record, moment)
     holder = record.holder
@@ -176,19 +117,19 @@ def acquire(record: Record, command: Acquire, moment: Moment) -> Step:
         offered=False,
     )
     return Step(
-        record._replace(fence=fence, holder=granted, touched_us=moment.now_us),
+        Record(fence, granted, record.waiters, record.tombs, record.last, moment.now_us),
         Granted(fence),
     )
 
 
 def _wait(before: Record, record: Record, holder: Holder, command: Acquire, moment: Moment) -> Step:
-    place = record.position(command.token)
+    place = record.waiters.place(command.token)
     if command.wait and place is None:
         waiter = Waiter(command.token, moment.client, command.owner, command.ttl_ms, moment.now_us)
         place = len(record.waiters)
-        record = record._replace(waiters=(*record.waiters, waiter), touched_us=moment.now_us)
+        record = record._replace(waiters=record.waiters.joined(waiter), touched_us=moment.now_us)
     elif not command.wait and place is not None:
-        rest = tuple(waiter for waiter in record.waiters if waiter.token != command.token)
+        rest = record.waiters.without(command.token)
         place, record = None, record._replace(waiters=rest, touched_us=moment.now_us)
 
     busy = Busy(holder.owner, holder.fence, _remaining_ms(holder, moment), place)
@@ -200,7 +141,7 @@ def renew(record: Record, command: Renew, moment: Moment) -> Step:
     holder = record.holder
     if holder is None or not _holds(holder, command.token, moment) or holder.offered:
         before, record = record, settle(record, moment)
-        return Step(record, _not_held(record, command.token), _woken(before, record))
+        return Step(record, _not_held(record, command.token, moment), _woken(before, record))
 
     expires_us = moment.now_us + command.ttl_ms * 1000
     renewed = holder._replace(ttl_ms=command.ttl_ms, expires_us=expires_us)
@@ -213,13 +154,13 @@ def release(record: Record, command: Release, moment: Moment) -> Step:
     holder = record.holder
     if holder is None or holder.token != command.token:
         again = command.token == record.last
-        answer: Answer = Released() if again else _not_held(record, command.token)
+        answer: Answer = Released() if again else _not_held(record, command.token, moment)
         return Step(record, answer, _woken(before, record))
 
-    heir = next((waiter for waiter in record.waiters if waiter.token == command.to), None)
-    record = record._replace(holder=None, last=command.token, touched_us=moment.now_us)
+    heir = record.waiters.find(command.to) if command.to else None
+    record = Record(record.fence, None, record.waiters, record.tombs, command.token, moment.now_us)
     if command.entomb:
-        record = _entombed(record, Tomb(command.token, moment.now_us + TOMB_US, "released"))
+        record = _entombed(record, Tomb(command.token, moment.now_us + TOMB_US, "released"), moment)
     record = settle(record, moment) if heir is None else offer(record, heir, moment)
     return Step(record, Released(), _woken(before, record))
 
@@ -227,9 +168,9 @@ def release(record: Record, command: Release, moment: Moment) -> Step:
 def undo(record: Record, command: Undo, moment: Moment) -> Step:
     """End a token that nobody owns, wherever it stands, and refuse what still comes under it."""
     before, record = record, settle(record, moment)
-    if record.tomb(command.token) is None:
-        record = _entombed(record, Tomb(command.token, moment.now_us + TOMB_US, "undone"))
-    rest = tuple(waiter for waiter in record.waiters if waiter.token != command.token)
+    if record.tombs.find(command.token, moment.now_us) is None:
+        record = _entombed(record, Tomb(command.token, moment.now_us + TOMB_US, "undone"), moment)
+    rest = record.waiters.without(command.token)
     held = record.holder is not None and record.holder.token == command.token
     record = record._replace(waiters=rest, holder=None if held else record.holder, touched_us=moment.now_us)
     record = settle(record, moment)
@@ -244,7 +185,7 @@ def break_(record: Record, command: Break, moment: Moment) -> Step:
         return Step(record, NotHeld("no such lease"), _woken(before, record))
 
     until_us = moment.now_us + max(TOMB_US, 2 * holder.ttl_ms * 1000)
-    record = _entombed(record, Tomb(holder.token, until_us, "broken", command.reason))
+    record = _entombed(record, Tomb(holder.token, until_us, "broken", command.reason), moment)
     record = record._replace(holder=None, fence=next_fence(record, moment), touched_us=moment.now_us)
     record = settle(record, moment)
     return Step(record, Released(), _woken(before, record))
@@ -283,10 +224,8 @@ def show(record: Record, _command: Show, moment: Moment) -> Step:
 
 def forget_at_us(record: Record, memory_us: int) -> int:
     """When nothing of this name needs to be remembered any more, unless it is used again."""
-    ends = [record.touched_us, *(tomb.until_us for tomb in record.tombs)]
-    if record.holder is not None:
-        ends.append(record.holder.expires_us)
-    return max(ends) + memory_us
+    held_us = 0 if record.holder is None else record.holder.expires_us
+    return max(record.touched_us, record.tombs.ends_us, held_us) + memory_us
 
 
 def _holds(holder: Holder | None, token: str, moment: Moment) -> bool:
@@ -296,13 +235,12 @@ def _holds(holder: Holder | None, token: str, moment: Moment) -> bool:
     return holder.client not in moment.gone
 
 
-def _entombed(record: Record, tomb: Tomb) -> Record:
-    others = tuple(other for other in record.tombs if other.token != tomb.token)
-    return record._replace(tombs=(*others, tomb))
+def _entombed(record: Record, tomb: Tomb, moment: Moment) -> Record:
+    return record._replace(tombs=record.tombs.with_tomb(tomb, moment.now_us))
 
 
-def _not_held(record: Record, token: str) -> NotHeld:
-    ended = record.tomb(token)
+def _not_held(record: Record, token: str, moment: Moment) -> NotHeld:
+    ended = record.tombs.find(token, moment.now_us)
     return NotHeld("expired") if ended is None else NotHeld(ended.why, ended.detail)
 
 

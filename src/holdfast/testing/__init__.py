@@ -11,7 +11,10 @@ from holdfast.testing.checkers import (
     claimed_overlaps,
     fences_grow,
     guarded_writes_never_go_down,
+    leftovers,
+    lost_appends,
     lost_updates,
+    observers_see_fences_grow,
 )
 from holdfast.testing.child import read_line, ready, tell
 from holdfast.testing.guard import GuardedFile, Stored
@@ -19,9 +22,13 @@ from holdfast.testing.history import Event, History, Kind, Recorder
 from holdfast.testing.history import read as read_history
 from holdfast.testing.points import PausePoints
 from holdfast.testing.processes import Worker, Workers
+from holdfast.testing.queues import Bounds, idle_while_awaited, overtakes, wake_ups_ns
 from holdfast.testing.waiting import eventually
+from holdfast.testing.windows import Window, fault_windows
+from holdfast.testing.zombies import Zombie, late_losses, zombie_times
 
 __all__ = [
+    "Bounds",
     "Event",
     "GuardedFile",
     "History",
@@ -30,17 +37,28 @@ __all__ = [
     "Recorder",
     "Stored",
     "Violation",
+    "Window",
     "Worker",
     "Workers",
+    "Zombie",
     "assert_holds",
     "check",
     "claimed_overlaps",
     "eventually",
+    "fault_windows",
     "fences_grow",
     "guarded_writes_never_go_down",
+    "idle_while_awaited",
+    "late_losses",
+    "leftovers",
+    "lost_appends",
     "lost_updates",
+    "observers_see_fences_grow",
+    "overtakes",
     "read_history",
     "read_line",
     "ready",
     "tell",
+    "wake_ups_ns",
+    "zombie_times",
 ]

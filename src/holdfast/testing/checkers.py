@@ -7,7 +7,7 @@ over before the other could begin. A worker is told apart by its label and its p
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -104,7 +104,54 @@ def lost_updates(events: Sequence[Event], final: Mapping[str, int] | None = None
     return violations
 
 
-ALL: tuple[Checker, ...] = (claimed_overlaps, fences_grow, guarded_writes_never_go_down, lost_updates)
+def lost_appends(events: Sequence[Event], final: Mapping[str, Sequence[int]]) -> list[Violation]:
+    """Every acknowledged append to a list is in the list at the end, once.
+
+    An append is an accepted `write` whose `value` is the element. A worker that died, or whose answer got lost, may
+    have appended without telling.
+    """
+    violations = []
+    for name, writes in _by_name(events, "write").items():
+        if name not in final:
+            continue
+        appended = [write for write in writes if write.accepted and write.value is not None]
+        times = Counter(final[name])
+        for place, write in enumerate(appended):
+            if times[_value(write)] != 1:
+                what = "is missing" if not times[_value(write)] else "is there more than once"
+                sentence = f"{_who(write)} appended {write.value} to {name!r}, and it {what}"
+                violations.append(_violation("lost_appends", sentence, appended[place : place + 2]))
+    return violations
+
+
+def observers_see_fences_grow(events: Sequence[Event]) -> list[Violation]:
+    """Whoever looks at a leader twice never sees an older one the second time."""
+    violations = []
+    for name, looks in _by_name(events, "observed").items():
+        seen = [look for look in looks if look.fence is not None]
+        for before, after in _falls(seen, _fence):
+            sentence = f"{_who(after)} saw fence {after.fence} of {name!r} after {before.fence} had been seen"
+            violations.append(_violation("observers_see_fences_grow", sentence, (before, after)))
+    return violations
+
+
+def leftovers(events: Sequence[Event]) -> list[Violation]:
+    """After a close nothing is left: no thread, no descriptor, no key without an end (`left` events tell)."""
+    return [
+        _violation("leftovers", f"{_who(event)} left {event.detail}", (event,))
+        for event in events
+        if event.kind == "left" and event.value
+    ]
+
+
+ALL: tuple[Checker, ...] = (
+    claimed_overlaps,
+    fences_grow,
+    guarded_writes_never_go_down,
+    lost_updates,
+    observers_see_fences_grow,
+    leftovers,
+)
 
 
 def check(events: Sequence[Event], *checkers: Checker) -> list[Violation]:

@@ -48,43 +48,49 @@ class Claim:
             self.until_ns = event.until_ns
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    name: str
-    worker: str
-    pid: int
-    token: str | None
+Who = tuple[str, int]
+What = tuple[str, str | None]
 
-    def concerns(self, event: Event) -> bool:
+
+@dataclass(slots=True)
+class _Held:
+    """What one worker claims just now, by name and token. A process may hold ten thousand names."""
+
+    claims: dict[What, Claim] = field(default_factory=dict)
+
+    def concerned(self, event: Event) -> list[What]:
         """An event without a token speaks of all tokens; a death speaks of all names, too."""
-        if (self.worker, self.pid) != (event.worker, event.pid):
-            return False
-        return event.kind == "died" or (self.name == event.name and event.token in {None, self.token})
+        if event.kind == "died":
+            return list(self.claims)
+        if event.token is not None:
+            return [(event.name, event.token)] if (event.name, event.token) in self.claims else []
+        return [(name, token) for name, token in self.claims if name == event.name]
 
 
 def claims_by_name(events: Sequence[Event]) -> dict[str, list[Claim]]:
     """The claims on each name, in the order in which they began."""
     claims: dict[str, list[Claim]] = defaultdict(list)
-    held: dict[_Key, Claim] = {}
+    workers: dict[Who, _Held] = defaultdict(_Held)
     dead = set()
     for event in sorted(events, key=lambda event: event.at_ns):
-        if (event.worker, event.pid) in dead:
+        who = (event.worker, event.pid)
+        if who in dead:
             # Its death is recorded just before the kill, so it may still have learned of a grant.
             continue
         if event.kind == "died":
-            dead.add((event.worker, event.pid))
+            dead.add(who)
 
+        held = workers[who]
         if event.kind in {"granted", "renewed"}:
-            own = _Key(event.name, event.worker, event.pid, event.token)
-            renewed = [key for key in held if key.concerns(event)] if event.kind == "renewed" else []
-            for key in renewed or [own]:
-                claim = held.get(key)
+            renewed = held.concerned(event) if event.kind == "renewed" else []
+            for what in renewed or [(event.name, event.token)]:
+                claim = held.claims.get(what)
                 if claim is not None and event.at_ns <= claim.until_ns:
                     claim.extend(event)
                 elif event.until_ns is None or event.at_ns < event.until_ns:
-                    held[key] = Claim(event)
-                    claims[event.name].append(held[key])
+                    held.claims[what] = Claim(event)
+                    claims[event.name].append(held.claims[what])
         elif event.kind in {"released", "lost", "died"}:
-            for key in [key for key in held if key.concerns(event)]:
-                held.pop(key).closed = event
+            for what in held.concerned(event):
+                held.claims.pop(what).closed = event
     return claims

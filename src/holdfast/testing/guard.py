@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import threading
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,8 +71,8 @@ class GuardedFile:
         return value
 
     def _replace(self, stored: Stored) -> None:
-        # The pid keeps unguarded writers, who take no lock, out of each other's drafts.
-        draft = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        # The numbers keep unguarded writers, who take no lock, out of each other's drafts.
+        draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.{threading.get_ident()}")
         draft.write_text(json.dumps(asdict(stored)))
         draft.replace(self.path)
 

@@ -14,11 +14,30 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
-Kind = Literal["asked", "granted", "renewed", "released", "lost", "refused", "write", "died", "fault"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Kind = Literal[
+    "asked",
+    "queued",  # the engine has put it into the queue
+    "granted",
+    "renewed",
+    "released",
+    "lost",
+    "refused",
+    "worked",  # code that ran under the lease, from `since_ns` to `at_ns`
+    "write",
+    "observed",  # who leads, as somebody else saw it
+    "died",
+    "fault",  # something was broken on purpose; `name` is the worker that it strikes, or empty for everybody
+    "healed",  # that fault is over; it has the same `value`
+    "left",  # what was still there after a close; `value` says how much
+]
 
 LINE_BYTES = 512
 DETAIL_LIMIT = 100
@@ -51,6 +70,19 @@ class Event:
     @property
     def earliest_ns(self) -> int:
         return self.at_ns if self.since_ns is None else self.since_ns
+
+
+class Held(Protocol):
+    """What a recorder asks of a lease, of either face."""
+
+    name: str
+    token: str
+
+    @property
+    def fence(self) -> int: ...
+    @property
+    def lost(self) -> object: ...
+    def remaining(self) -> float: ...
 
 
 class Recorder:
@@ -98,6 +130,21 @@ class Recorder:
         event = Event(at_ns=time.monotonic_ns(), pid=pid, worker=worker, kind="died", name="", detail=_cut(detail))
         return self._append(event)
 
+    @contextmanager
+    def holding(self, lease: Held, *, since_ns: int | None = None) -> Iterator[None]:
+        """Record a block under this lease: `granted` at its beginning, `lost` or `released` at its end.
+
+        `since_ns` is when it was asked for. The claim lasts for as long as the lease was trusted at its grant: renewals
+        are recorded by an observer, where they matter.
+        """
+        mine: dict[str, Any] = {"fence": lease.fence, "token": lease.token}
+        until_ns = time.monotonic_ns() + int(lease.remaining() * 1e9)
+        self.record("granted", lease.name, since_ns=since_ns, until_ns=until_ns, **mine)
+        try:
+            yield
+        finally:
+            self.record("lost" if lease.lost else "released", lease.name, **mine)
+
     def close(self) -> None:
         """Close the file; a second time changes nothing."""
         if self._descriptor >= 0:
@@ -144,6 +191,23 @@ class History:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Tail:
+    """Reads a history while it grows: each look gives what has come since the last one."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._seen = 0
+
+    def new(self) -> list[Event]:
+        """The events that were added since the last call, in the order in which they were written."""
+        with self.path.open("rb") as file:
+            file.seek(self._seen)
+            data = file.read()
+        whole = len(data) - len(data) % LINE_BYTES
+        self._seen += whole
+        return [_decode(line, f"{self.path}, new line") for line in data[:whole].split(b"\n")[:-1]]
 
 
 def read(path: str | os.PathLike[str]) -> list[Event]:

@@ -79,6 +79,12 @@ class _Fault:
     when: When
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    when: Callable[[Any], bool]
+    refuse: bool
+
+
 @dataclass(slots=True)
 class _Delay:
     seconds: float
@@ -116,6 +122,7 @@ class Proxy:
         self._threads: list[threading.Thread] = []
         self._numbers = itertools.count(1)
         self._faults: list[_Fault] = []
+        self._answers: list[_Answer] = []
         self._delays: list[_Delay] = []
         self._half_open = self._refusing = self._closed = False
         self._change = threading.Condition(self._guard)
@@ -156,6 +163,14 @@ class Proxy:
         """The n-th next such command is applied by the server; its reply is swallowed and the connection cut."""
         self._arm(_DROP, n, when)
 
+    def drop_answer(self, when: Callable[[Any], bool], *, refuse: bool = False) -> None:
+        """The next reply that `when` accepts is swallowed and its connection cut; `when` gets it as Python values.
+
+        With `refuse` nobody listens from that moment on, so that the client cannot ask again before `accept`.
+        """
+        with self._guard:
+            self._answers.append(_Answer(when, refuse))
+
     def swallow(self, n: int = 1, when: When = any_command) -> None:
         """The n-th next such command is never delivered, nor what follows on its connection, which stays open."""
         self._arm(_SWALLOW, n, when)
@@ -195,6 +210,7 @@ class Proxy:
             self._half_open = False
             silent = [pair for pair in self._pairs if pair.silent]
             self._faults.clear()
+            self._answers.clear()
             self._delays.clear()
             if self._refusing:
                 self._listener.listen()
@@ -327,11 +343,17 @@ class Proxy:
 
     def _reply(self, pair: _Pair, message: Message) -> None:
         pushed = message.push or (isinstance(message.value, list) and message.value[:1] and message.value[0] in _PUSHED)
-        fault = None
+        fault = armed = None
         with self._guard:
             if not pushed:
                 fault = pair.waiting.popleft() if pair.waiting else None
                 self.replies += 1
+                armed = next((answer for answer in self._answers if answer.when(message.value)), None)
+                if armed is not None:
+                    self._answers.remove(armed)
+                    fault = _DROP
+        if armed is not None and armed.refuse:
+            self.refuse()
         if fault == _DROP:
             self.dropped.append(message.value)
             pair.cut()

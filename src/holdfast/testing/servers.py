@@ -89,6 +89,7 @@ class Server:
         appendonly: bool = False,
         password: str | None = None,
         env: Mapping[str, str] | None = None,
+        port: int | None = None,
     ) -> None:
         known = available()
         if kind not in known:
@@ -97,7 +98,7 @@ class Server:
         self.binary = known[kind]
         self.tls = tls
         self.password = password
-        self.port = 0 if unix else _free_port()
+        self.port = 0 if unix else port or _free_port()
         self._arguments = arguments
         self._env = dict(env or {})
         self._appendonly = appendonly

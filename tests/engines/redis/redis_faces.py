@@ -173,6 +173,12 @@ def paired(test):
     return test
 
 
+def lengthy(test):
+    """For tests on groups of servers that take long: only in `make matrix` (see conftest.py)."""
+    test.lengthy = True
+    return test
+
+
 def calls_of(*kinds):
     """Tells the scripts of these commands from all else that a proxy sees."""
     return script(*(SCRIPTS[kind].sha for kind in kinds))

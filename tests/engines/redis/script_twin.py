@@ -14,7 +14,8 @@ from holdfast.engines.redis.dial import dialler
 from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, answered, packed, record_key
 from holdfast.rules import RULES, Moment, Record, forget_at_us
-from holdfast.rules.lease import Holder, Tomb, Waiter, settle
+from holdfast.rules.lease import settle
+from holdfast.rules.record import Graves, Holder, Tomb, Waiter, Waiters
 from holdfast.rules.trust import MARK_MS
 
 NAME = "one name"
@@ -208,14 +209,14 @@ class Twin:
         waiters = [Waiter(token, _client(seat[0]), seat[3], int(seat[1]), int(seat[2])) for token, seat in seats]
         graves = [(key.removeprefix(f"{BASE}:d:"), ends[key], *text.split("\n", 1)) for key, text in tombs]
         record = Record(
-            fence=int(fence), holder=holder, waiters=tuple(waiters),
-            tombs=tuple(Tomb(*grave) for grave in graves), last=last,
+            fence=int(fence), holder=holder, waiters=Waiters.of(waiters),
+            tombs=Graves.of(Tomb(*grave) for grave in graves), last=last,
         )  # fmt: skip
         return Seen(record, {_client(c): int(end) for c, end in _paired(marks).items()}, ends, wakes, endless)
 
     def _moment(self, record, marks, client):
         """What the engine sees, as engines/memory.py finds it out."""
-        watched = {waiter.client for waiter in record.waiters}
+        watched = set(record.waiters.clients)
         if record.holder is not None and record.holder.offered:
             watched.add(record.holder.client)
         silent = frozenset(other for other in watched if marks.get(other, 0) <= self.now_us and other != client)
@@ -224,14 +225,18 @@ class Twin:
     def _present(self, record, marks):
         """The record as the next command of a stranger would find it."""
         now = settle(record, self._moment(record, marks, "stranger"))
-        return now._replace(touched_us=0, tombs=tuple(sorted(now.tombs, key=lambda tomb: tomb.token)))
+        return now._replace(touched_us=0, tombs=self._standing(now.tombs))
+
+    def _standing(self, tombs):
+        """Those that have not crumbled: the others are seen by nobody."""
+        return Graves.of(tomb for tomb in tombs if tomb.until_us > self.now_us)
 
     def _ends_well(self, record, before, seen):
         """The name is remembered at least as long as the rule wants, and not for ever."""
         if BASE not in seen.ends:
             return record == before == Record()
         last_us = self.now_us + (max(60_000, 2 * LONGEST_TTL_MS) + MEMORY_MS) * 1000
-        touched = record._replace(tombs=tuple(tomb for tomb in record.tombs if tomb.until_us > self.now_us))
+        touched = record._replace(tombs=self._standing(record.tombs))
         return forget_at_us(touched, MEMORY_MS * 1000) <= seen.ends[BASE] <= last_us
 
 

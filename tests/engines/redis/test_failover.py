@@ -1,188 +1,199 @@
-"""Two well-known ways to lose a lock to a failover, tried on ours: what breaks is what the printed promise says.
+"""Servers that are replaced under held leases and waiters: the application does nothing, and nobody is told a lie."""
 
-The first is a partition: the old primary goes on granting while a replica has been promoted. The second is a grant that
-one of two replicas has acknowledged (WAIT 1), and the other one is promoted.
-"""
-
-import threading
 import time
 
 import pytest
+from redis_faces import lengthy
 
-import holdfast
-from holdfast import Fenced, NotAcquired, Unavailable
-from holdfast.testing import GuardedFile, eventually
+from holdfast import LeaseLost, NotAcquired, Unavailable
+from holdfast.testing import eventually
+from holdfast.testing.clusters import Cluster
+from holdfast.testing.servers import available
 
-QUICKLY = ("--repl-diskless-sync-delay", "0")
-SPLIT_S = 1.2
-
-
-@pytest.fixture
-def replicated(new_server):
-    """A primary and so many replicas, in step."""
-
-    def start(count):
-        primary, *replicas = (new_server(arguments=QUICKLY) for _ in range(count + 1))
-        for replica in replicas:
-            replica.command("REPLICAOF", "127.0.0.1", str(primary.port))
-        for replica in replicas:
-            eventually(lambda r=replica: b"master_link_status:up" in r.command("INFO", "replication"), 20)
-        return primary, *replicas
-
-    return start
+# Longer than a failover on a busy machine; nobody waits for it.
+TTL_S = 30
+KIND = next(iter(available()), "valkey")
+NAMES = [f"held/{number}" for number in range(30)]
 
 
-@pytest.fixture
-def connect():
-    """Clients whose leases may be left on a server that has died."""
-    clients = []
-
-    def connect(server):
-        clients.append(holdfast.connect(server.url))
-        return clients[-1]
-
-    yield connect
-    for client in clients:
-        client.close(timeout=0)
+def hold(place, client):
+    """Leases on every server, and all of it known to the replicas."""
+    held = [client.lock(name, ttl=TTL_S).acquire(timeout=5) for name in NAMES]
+    place.server.wait_replicated()
+    return held
 
 
-class Resource:
-    """What the lock protects: it compares fences, and keeps a list of what it has let in."""
-
-    def __init__(self, path):
-        self._file, self._lock = GuardedFile(path), threading.Lock()
-        self.granted, self.accepted, self.textbook = [], [], []
-
-    def write(self, lease):
-        with self._lock:
-            self.granted.append((lease.fence, lease.token))
-            try:
-                self._file.write(lease.fence, lease.token, lambda value: value + 1)
-                self.accepted.append((lease.fence, lease.token))
-            except Fenced:
-                return  # the other side was here with a newer one
+def waiters(place, name, count):
+    """Clients of their own that wait for the name, in order."""
+    waiting = []
+    watcher = place.connect()
+    for number in range(count):
+        client = place.connect(label=f"waiter {number}")
+        waiting.append(place.start(lambda client=client: client.lock(name, ttl=TTL_S).acquire(timeout=60)))
+        place.until_queued(watcher, name, number + 1)
+    return waiting
 
 
-def take_turns(url, server, resource, seconds):
-    """One side: take our lock and write under it; and beside it a textbook lock, SET NX and a counter for a fence."""
-    until = time.monotonic() + seconds
-    with holdfast.connect(url) as client:
-        while time.monotonic() < until:
-            with client.lock("x", ttl=5, timeout=5) as lease:
-                resource.write(lease)
-            if server.command("SET", "textbook", "me", "NX", "PX", "5000") == b"OK":
-                resource.textbook.append(server.command("INCR", "textbook:fence"))
-                server.command("DEL", "textbook")
+def handed_on(lease, waiting):
+    """Release, and have each waiter release in turn; the fences in that order."""
+    fences = [lease.fence]
+    lease.release()
+    for each in waiting:
+        mine = each.result(60)
+        fences.append(mine.fence)
+        mine.release()
+    return fences
 
 
-def test_a_partition_repeats_no_fence_that_a_guard_accepts(replicated, tmp_path):
-    """Both sides grant and write for a second. A counter repeats hundreds of fences; the guard takes none twice.
-
-    Two primaries can pick the same microsecond, if seldom, so equal fences are refused by their token. That both sides
-    hold at once is what the promise excepts; it is printed before anything happens.
-    """
-    primary, replica = replicated(1)
-    resource = Resource(tmp_path / "guarded.json")
-    with holdfast.connect(primary.url) as client:
-        promise = client.promise()
-    take_turns(primary.url, primary, resource, 0.2)
-
-    replica.command("REPLICAOF", "NO", "ONE")  # promoted; the old primary does not know, and goes on
-    sides = [
-        threading.Thread(target=take_turns, args=(side.url, side, resource, SPLIT_S)) for side in (primary, replica)
-    ]
-    for side in sides:
-        side.start()
-    for side in sides:
-        side.join()
-    primary.command("REPLICAOF", "127.0.0.1", str(replica.port))  # healed: what the old one granted is forgotten
-    take_turns(replica.url, replica, resource, 0.2)
-
-    for server in (primary, replica):
-        server.command("REPLICAOF", "NO", "ONE")
-        server.command("DEL", "textbook:fence")
-    repeated = len(resource.textbook) - len(set(resource.textbook))
-    assert repeated > 10, "the textbook lock must show what is being avoided"
-    ours = len(resource.granted) - len({fence for fence, _ in resource.granted})
-    assert ours * 20 < repeated, "clocks do not count alike"
-    fences = [fence for fence, _ in resource.accepted]
-    assert len(fences) > 100
-    assert fences == sorted(fences)
-    assert len(set(fences)) == len(set(resource.accepted)), "a fence was accepted from two tokens"
-    assert promise.level == "survives client faults"
-    assert not promise.fences_grow
-    assert any("failover" in limit.sentence for limit in promise.limits)
+def ours(server):
+    """The connections of our clients to a server."""
+    return [line for line in server.command("CLIENT", "LIST").split(b"\n") if b" name=holdfast " in line]
 
 
-def cut_off(primary, replica):
-    """It hears nothing of its primary any more: as behind a partition."""
-    replica.command("REPLICAOF", "127.0.0.1", "1")
-    eventually(lambda: b"connected_slaves:1" in primary.command("INFO", "replication"), 10)
+def stands(client, lease):
+    """What the servers say of a lease that is not lost."""
+    now = client.show(lease.name)
+    return not lease.lost and now.fence == lease.fence and now.owner is not None
 
 
-def promote(replica):
-    replica.command("REPLICAOF", "NO", "ONE")
+@pytest.mark.parametrize("fault", ["kill", "freeze"])
+def test_leases_and_waiters_outlive_a_server_that_is_replaced(grouped, fault):
+    """What was replicated goes on: nobody loses a lease, nobody loses a place, and nobody is told of it."""
+    client = grouped.connect()
+    held = hold(grouped, client)
+    waiting = waiters(grouped, NAMES[0], 3)
+    grouped.server.wait_replicated()
+
+    server = grouped.server.owner_of(NAMES[0])
+    getattr(server, fault)()
+    grouped.server.wait_replaced(server)
+
+    fences = handed_on(held[0], waiting)
+    assert fences == sorted(set(fences))
+    assert [lease.name for lease in held[1:] if not stands(client, lease)] == []
+    other = grouped.connect()
+    assert [name for name in NAMES[1:] if other.lock(name).try_acquire() is not None] == []
+    for lease in held[1:]:
+        lease.release()
 
 
-def test_a_grant_that_one_of_two_replicas_has_is_granted_again_by_the_other(replicated, connect, tmp_path):
-    """WAIT 1 of 2 is no more than this: one replica has it, the other is promoted, and two hold. The guard sees it."""
-    primary, told, promoted = replicated(2)
-    guard = GuardedFile(tmp_path / "guarded.json")
-    client, other = connect(primary), connect(promoted)
-    promise = client.promise()
-    cut_off(primary, promoted)
-    first = client.lock("x", ttl=30).acquire(timeout=5)
-    eventually(lambda: told.command("EXISTS", "hf1:{x}") == 1, 5)  # which is what WAIT 1 would have waited for
+@pytest.mark.acceptance("A1-25")
+def test_a_graceful_failover_loses_no_lease_and_no_place(grouped):
+    """Nobody is told anything: no lease is lost, none is granted twice, and the queue stands as it stood."""
+    client = grouped.connect()
+    held = hold(grouped, client)
+    waiting = waiters(grouped, NAMES[0], 2)
 
-    told.kill()
-    primary.kill()
-    promote(promoted)
-    second = other.lock("x", ttl=30).acquire(timeout=5)
+    before = grouped.server.owner_of(NAMES[0])
+    grouped.server.failover(before)
+    if "+sentinel" in grouped.server.url:
+        # It lives on and knows nothing for some seconds; our clients are told by a sentinel, and leave it.
+        eventually(lambda: ours(before) == [], 10, "all to leave the former primary")
 
-    assert first.remaining() > 5
-    guard.write(second.fence, second.token, lambda value: value + 1)
-    with pytest.raises(Fenced):
-        guard.write(first.fence, first.token, lambda value: value + 1)
-    assert any("lets a second holder in" in limit.sentence for limit in promise.limits)
+    fences = handed_on(held[0], waiting)
+    assert fences == sorted(set(fences))
+    assert [lease.name for lease in held[1:] if not stands(client, lease)] == []
+    for lease in held[1:]:
+        lease.release()
+    assert grouped.kinds("lost") == []
+
+
+def test_whoever_asks_during_a_failover_waits_for_its_end(grouped):
+    """The servers are there and only have to agree: that is worth the caller's patience, not an error."""
+    client = grouped.connect()
+    client.lock(NAMES[0]).acquire(timeout=5).release()
+    newcomer = grouped.connect()
+    newcomer.lock("elsewhere").acquire(timeout=5).release()
+
+    grouped.server.owner_of(NAMES[0]).kill()
+    lease = newcomer.lock(NAMES[0]).acquire(timeout=60)
+
+    assert lease.fence > 0
+    lease.release()
+
+
+@lengthy
+def test_a_server_that_comes_back_finds_its_place_taken(grouped):
+    """It was frozen, so that it believes itself to be what it was; nobody of ours asks it any more."""
+    client, other = grouped.connect(), grouped.connect()
+    held = client.lock(NAMES[0], ttl=9).acquire(timeout=5)
+    other.lock(NAMES[0]).try_acquire()
+    grouped.server.wait_replicated()
+    server = grouped.server.owner_of(NAMES[0])
+    server.freeze()
+    grouped.server.wait_replaced(server)
+    grouped.until("renewed", timeout=TTL_S)  # by now the client has found the new one
+    with pytest.raises(NotAcquired):
+        other.lock(NAMES[0]).acquire(timeout=10)  # and so has this one
+    server.thaw()
+
+    until = time.monotonic() + 2
+    while time.monotonic() < until:
+        assert other.lock(NAMES[0]).try_acquire() is None
+        assert not held.lost
+    held.release()
+
+
+@lengthy
+def test_leases_that_all_servers_forgot_are_told_as_lost(grouped):
+    """They all start again, without their data: holders are told, waiters are served in some order, fences grow."""
+    client = grouped.connect()
+    held = [client.lock(name, ttl=6).acquire(timeout=5) for name in NAMES]
+    waiting = waiters(grouped, NAMES[0], 2)
+
+    for server in grouped.server.servers:
+        server.kill()
+    grouped.server.heal()
+
+    first = eventually(lambda: next((each for each in waiting if each.done()), None), 60, "a waiter that is served")
+    fences = [held[0].fence, first.result().fence]
+    for lease in held:
+        eventually(lambda lease=lease: lease.lost, 30, f"{lease!r} to be told as lost")
+        with pytest.raises(LeaseLost):
+            lease.release()
+    first.result().release()
+    (second,) = (each.result(60) for each in waiting if each is not first)
+    fences.append(second.fence)
     second.release()
-    client.close(timeout=0)
+    assert fences == sorted(set(fences))
 
 
-def test_a_grant_that_all_replicas_confirmed_is_not_granted_again(replicated, connect):
-    """The same story with `confirm`: what one of two has is withdrawn, what both have stands after the failover."""
-    primary, told, promoted = replicated(2)
-    client, other = connect(primary), connect(promoted)
-    first = client.lock("x", ttl=30, confirm="replicas").acquire(timeout=5)
-    cut_off(primary, promoted)
+@lengthy
+def test_a_server_that_nobody_replaces_is_told_when_patience_ends(clustered):
+    """A master and its replica are gone: bounded tries, then `Unavailable`, which says why."""
+    client = clustered.connect()
+    name = NAMES[0]
+    client.lock(name).acquire(timeout=5).release()
+    master = clustered.server.owner_of(name)
+    for server in (*clustered.server.replicas_of(master), master):
+        server.kill()
+
+    began = time.monotonic()
     with pytest.raises(Unavailable) as trouble:
-        client.lock("y", ttl=30, confirm="replicas").acquire(timeout=5)
-    assert trouble.value.reason == "not confirmed"
+        client.lock(name).acquire(timeout=3)
 
-    told.kill()
-    primary.kill()
-    promote(promoted)
-
-    assert first.remaining() > 5
-    with pytest.raises(NotAcquired) as refusal:
-        other.lock("x").acquire(timeout=0.2)
-    assert refusal.value.fence == first.fence
-    other.lock("y").acquire(timeout=5).release()
-    client.close(timeout=0)
+    assert trouble.value.reason in ("not settled", "reply lost")
+    assert 2 < time.monotonic() - began < 20
 
 
-def test_a_replica_that_a_client_never_saw_is_not_waited_for(replicated, connect):
-    """What `confirm` does not promise: membership is what the client has seen, and nobody tells it of the rest."""
-    primary, told, promoted = replicated(2)
-    cut_off(primary, promoted)
-    client, other = connect(primary), connect(promoted)  # they come too late to know of both
-    first = client.lock("x", ttl=30, confirm="replicas").acquire(timeout=5)
+def test_a_silent_master_does_not_cost_the_leases_on_the_others(place_in):
+    """One thread keeps them all. Nobody takes its place, so that its leases lapse; those of the others are renewed."""
+    settings = ("--cluster-require-full-coverage", "no")
+    with Cluster(KIND, replicas=0, arguments=settings) as cluster:
+        place = place_in(cluster)
+        client = place.connect()
+        silent = cluster.owner_of(NAMES[0])
+        held = [client.lock(name, ttl=1).acquire(timeout=5) for name in NAMES]
+        there = [lease for lease in held if cluster.owner_of(lease.name) is silent]
+        apart = [lease for lease in held if lease not in there]
+        silent.freeze()
 
-    told.kill()
-    primary.kill()
-    promote(promoted)
-    second = other.lock("x", ttl=30).acquire(timeout=5)
+        eventually(lambda: all(lease.lost for lease in there), 20, "the loss of all that the silent one kept")
+        time.sleep(2)
 
-    assert first.remaining() > 5
-    assert second.fence > first.fence
-    second.release()
-    client.close(timeout=0)
+        assert len(apart) > 10
+        assert [lease.name for lease in apart if lease.lost] == []
+        for lease in apart:
+            lease.release()
+        silent.thaw()
+        place.close()

@@ -193,7 +193,7 @@ def exotic():
 
     connecting = redis.Redis(redis_connect_func=print)
     return {
-        "sentinel": Sentinel([("127.0.0.1", 1)]).master_for("x"),
+        "replicas of a sentinel": Sentinel([("127.0.0.1", 1)]).slave_for("x"),
         "valkey-py": valkey.Valkey(),
         "own connect function": connecting,
         "strange": Strange(),
@@ -203,7 +203,9 @@ def exotic():
 
 
 @pytest.mark.acceptance("A1-27")
-@pytest.mark.parametrize("kind", ["sentinel", "valkey-py", "own connect function", "strange", "number", "bytes"])
+@pytest.mark.parametrize(
+    "kind", ["replicas of a sentinel", "valkey-py", "own connect function", "strange", "number", "bytes"]
+)
 def test_a_client_that_cannot_be_copied_is_refused_before_any_input_or_output(kind):
     """A guess would open connections that lead somewhere else."""
     with pytest.raises(InvalidConfig):
@@ -343,3 +345,34 @@ def test_two_loops_of_one_process_have_their_own_clients(one_server):
             return lease.fence
 
     assert asyncio.run(once("x")) < asyncio.run(once("x"))
+
+
+@pytest.mark.parametrize("option", ["socket_timeout", "socket_connect_timeout"])
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "86400"])
+def test_a_timeout_that_no_wire_can_keep_is_refused_before_any_connection(option, value):
+    """Zero would fail every command, and without an end a frozen server would hold its callers for ever."""
+    with pytest.raises(InvalidConfig) as refusal:
+        holdfast.connect(f"redis://127.0.0.1:1?{option}={value}")
+
+    assert option in str(refusal.value)
+
+
+def test_a_database_that_the_server_does_not_have_is_told_as_that(sync):
+    """ "Unreachable" would send people to look at the network."""
+    client = sync.connect(f"{sync.server.url}/9999")
+
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x").acquire(timeout=5)
+
+    assert trouble.value.reason == "failed"
+    assert "database" in str(trouble.value)
+
+
+def test_a_port_without_tls_is_suspected_when_nobody_shakes_hands(sync):
+    """A plain server waits for the rest of what it takes for a command: nothing but silence tells of the mistake."""
+    client = sync.connect(f"rediss://127.0.0.1:{sync.server.port}?socket_connect_timeout=0.3")
+
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x").acquire(timeout=5)
+
+    assert "TLS" in str(trouble.value)

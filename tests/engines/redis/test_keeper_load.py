@@ -7,7 +7,7 @@ import pytest
 from redis_faces import ACQUIRES, calls_of
 
 from holdfast.commands import Release, Renew
-from holdfast.engines.redis.blocking import AT_ONCE
+from holdfast.engines.redis.routed import AT_ONCE
 from holdfast.testing import eventually
 
 MANY = 3000

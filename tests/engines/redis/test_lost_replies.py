@@ -8,6 +8,7 @@ from redis_faces import ACQUIRES, calls_of, paired
 
 from holdfast import LeaseLost
 from holdfast.commands import Acquire, Granted, Mark, Refused, Release, Renew, Undo
+from holdfast.testing.proxy import named
 
 NEVER_S = 30.0
 
@@ -333,3 +334,24 @@ def test_a_second_copy_that_arrives_after_the_release_is_refused(sync):
     peer.say(Release("x", "cd"))
 
     assert peer.say(ask) == Refused("released")
+
+
+@pytest.mark.parametrize("face", ["asyncio"])
+def test_a_ring_that_came_before_anybody_listened_is_made_up_for(slow):
+    """The first waiter opens the ear for all; whoever queued meanwhile must not sleep over a ring that it missed."""
+    proxy = slow.proxy()
+    holder, client = slow.connect(), slow.connect(proxy.url)
+    one, two = holder.lock("one").acquire(), holder.lock("two").acquire()
+    proxy.delay(0.5, when=named("SUBSCRIBE"))
+    first = slow.start(lambda: client.lock("one").acquire())
+    slow.until_queued(holder, "one", 1)
+    second = slow.start(lambda: client.lock("two").acquire())
+    slow.until_queued(holder, "two", 1)
+
+    released = time.monotonic()
+    two.release()
+    second.result().release()
+
+    assert time.monotonic() - released < 1.2  # the next mark would come after 1.7
+    one.release()
+    first.result().release()

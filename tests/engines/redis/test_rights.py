@@ -4,7 +4,7 @@ import re
 import time
 
 import pytest
-from redis_faces import paired
+from redis_faces import Place, lengthy, paired
 
 from holdfast import LeaseLost, Unavailable
 from holdfast.engines.redis.scripts import SCRIPTS
@@ -188,3 +188,59 @@ def test_rights_taken_away_during_a_hold_end_in_a_loss(user):
     with pytest.raises(LeaseLost):
         lease.release()
     user.server.command("ACL", "SETUSER", "app", "+evalsha", "+eval")
+
+
+def grant(servers, *rights):
+    """The same user on each of these servers; rights do not travel."""
+    for server in servers:
+        server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", *rights)
+
+
+def live_on(place, clients):
+    """A life as above, on servers that are replaced in its middle."""
+    client, other = clients
+    held = client.lock("x", ttl=20).acquire(timeout=5)
+    waiting = place.start(lambda: other.lock("x", ttl=20).acquire(timeout=30))
+    place.until_queued(client, "x", 1)
+    place.server.wait_replicated()
+    before = place.server.owner_of("x")
+    before.kill()
+    place.server.wait_replaced(before)
+    held.release()
+    waiting.result().release()
+    client.refresh_topology()
+    assert place.kinds("lost") == []
+
+
+@lengthy
+def test_the_documented_rights_are_enough_in_a_cluster(clustered):
+    """Those of one server, and three more: to ask who is where, and to be sent on."""
+    grant(clustered.server.servers, KEYS, *CHANNELS, *COMMANDS, "+cluster|slots", "+cluster|info", "+asking")
+    url = clustered.server.url.replace("://", "://app:pw@")
+
+    live_on(clustered, [clustered.connect(url) for _ in range(2)])
+
+
+@lengthy
+def test_the_documented_rights_are_enough_behind_sentinels(sentinels, face, loop):
+    """One more for the servers; for the sentinels, to ask them and to hear of changes."""
+    place = Place(sentinels, face, loop)
+    grant(sentinels.servers, KEYS, *CHANNELS, *COMMANDS, "+role")
+    sentinel_rights = ("+sentinel|get-master-addr-by-name", "+subscribe", "+client|setname")
+    grant(sentinels.sentinels, "resetchannels", "&+switch-master", *sentinel_rights)
+    url = sentinels.url.replace("://", "://app:pw@") + "?sentinel_username=app&sentinel_password=pw"
+
+    live_on(place, [place.connect(url) for _ in range(2)])
+
+    place.close()
+
+
+def test_a_missing_right_in_a_cluster_is_told(clustered):
+    """Without `cluster|slots` nobody can be found: that is said, and not waited for."""
+    grant(clustered.server.servers, KEYS, *CHANNELS, *COMMANDS)
+    client = clustered.connect(clustered.server.url.replace("://", "://app:pw@"))
+
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x").acquire(timeout=5)
+
+    assert trouble.value.reason == "no permission"

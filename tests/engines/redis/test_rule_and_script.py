@@ -80,6 +80,17 @@ WITNESSES = {
         ask(0, "a1", 200), ask(0, "b2", 200), ask(4_999_999, "a1"), ask(1, "a1", 1000),
         ask(199_999, "b1", 1000, wait=False), ask(1_000_000, "a1", 200),
     ],
+    "the last mark falls and the next one stands alone": [
+        ask(0, "a1", 200), ask(0, "b1"), tell(5_000_000, "b", Renew(NAME, "b2", 800)),
+        ask(1_000_000, "b2", 1000, wait=False),
+    ],
+    "a lease is renewed for less": [ask(0, "a1"), tell(0, "a", Renew(NAME, "a1", 800))],
+    "somebody looks just as an offer lapses": [
+        ask(0, "a1", 200), ask(0, "b1"), ask(0, "c1"), tell(200_000, "c", Mark(NAME)), tell(1_000_000, "c", Show(NAME)),
+    ],
+    "a waiter asks again as the one before it is offered": [
+        ask(0, "a1", 200), ask(0, "b1"), ask(0, "c1"), ask(200_000, "c1"),
+    ],
     "a lapsed lease is renewed": [ask(0, "a1", 200), tell(200_000, "a", Renew(NAME, "a1", 200))],
     "a waiter loses patience": [ask(0, "a1"), ask(0, "b1"), ask(0, "b1", wait=False)],
     "a released token comes again": [
@@ -129,7 +140,7 @@ class Mutation:
 
 MUTATIONS = [
     Mutation("renew does not extend", "expires = now + ttl * 1000\nfreeing", "freeing"),
-    Mutation("renew forgets the new ttl", "ttl = tonumber(ARGV[4])", "local ttl = tonumber(ARGV[4])"),
+    Mutation("renew forgets the new ttl", "ttl = tonumber(ARGV[4])\n", "\n"),
     Mutation("renew turns an offer into a lease", "or expires <= now or offered then", "or expires <= now then"),
     Mutation("renew asks for no token", "if holder ~= ARGV[3] or expires", "if not holder or expires"),
     Mutation("renew brings back what has lapsed", "or expires <= now or offered then", "or offered then"),
@@ -187,7 +198,8 @@ MUTATIONS = [
     Mutation("asking again is no sign of life", "        end\n        marked = true", "        end"),
     Mutation("a mark marks nothing", "\nmarked = true", "\n"),
     Mutation("a mark forgets what it has seen", "if queued_before then commit() end", ""),
-    Mutation("marks of nobody stay for ever", "  if queued then\n    if unmarked", "  if true then\n    if unmarked"),
+    Mutation("marks of nobody stay for ever", "  if queued then\n    local added",
+             "  if true then\n    local added"),
     Mutation("the impatient are kept in the queue", "if place then leave_queue(token) end", ""),
     Mutation("everybody joins the queue", "if wait == '0' then", "if false then"),
     Mutation("undo leaves the place in the queue", "\nleave_queue(token)", "\n"),
@@ -202,7 +214,7 @@ MUTATIONS = [
     Mutation("the record is kept too short", "if holder and expires > ends then ends = expires end", ""),
     Mutation("the queue stays for ever", "and kept < now + keep_ms * 1000 then", "and false then"),
     Mutation("a new queue stays for ever", "if anew then kept = 0 end", ""),
-    Mutation("a new mark stays for ever", "me) == 1 then kept = 0 end", "me) == 1 then marked = true end"),
+    Mutation("a new mark stays for ever", "if added > 0 then kept = 0 end", ""),
     Mutation("the queue of a lost record is taken over", "if unknown and redis.call('ZCARD', queue) > 0 then",
              "if false then"),
     Mutation("places count who has left", "return place and place - #left", "return place"),

@@ -173,3 +173,20 @@ def test_a_connection_that_is_being_opened_does_not_outlive_its_client(one_serve
         greetings = iter([True])
         proxy.delay(0.6, when=lambda words: named("CLIENT")(words) and next(greetings, False))
         assert asyncio.run(scenario(proxy)) == (0, 1)
+
+
+def test_who_observes_a_leader_observes_through_an_outage(sync):
+    """It watches for ever: one look into the void must not end it, and nobody would start it again."""
+    proxy = sync.proxy()
+    watcher, client = sync.connect(proxy.url), sync.connect()
+    changes = watcher.leader("x", candidate="watcher").observe(interval=0.05)
+    assert next(changes) is None
+    proxy.refuse()
+    proxy.cut()
+    seen = sync.start(lambda: next(changes))
+    sync.until("unavailable")
+    proxy.accept()
+
+    with client.leader("x", candidate="new") as term:
+        assert seen.result().candidate == "new"
+        assert term.fence == client.show("x").fence

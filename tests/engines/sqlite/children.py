@@ -15,6 +15,7 @@ import threading
 import time
 
 import holdfast
+from holdfast import pauses
 from holdfast.errors import Fenced, HoldfastError, LeaseLost
 from holdfast.testing import GuardedFile, Recorder, read_line, ready, tell
 
@@ -145,17 +146,26 @@ def work_under_fire(url, counter, history, names, workers, kills, seed):
 
     for _ in range(workers):
         bear()
-    for _ in range(kills):
-        time.sleep(dice.uniform(0, 0.04))
-        pid = dice.choice(list(alive))
-        recorder.died(alive[pid], pid)
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        del alive[pid]
-        bear()
+    with open(history, "rb") as seen:
+        for _ in range(kills):
+            _wait_for_progress(seen)
+            time.sleep(dice.uniform(0, 0.04))
+            pid = dice.choice(list(alive))
+            recorder.died(alive[pid], pid)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            del alive[pid]
+            bear()
 
     codes = [_end(pid) for pid in alive]
     tell(json.dumps({"codes": codes}))
+
+
+def _wait_for_progress(history):
+    """Until somebody has counted since the last time: on a slow machine the killer must not be faster than the work."""
+    until = time.monotonic() + 10
+    while b'"write"' not in history.read() and time.monotonic() < until:
+        time.sleep(0.001)
 
 
 def _end(pid):
@@ -199,8 +209,12 @@ def _count_once(client, file, recorder, name):
         recorder.record("released", name, **facts)
 
 
-def hurry(url, name, seconds):
-    """Acquire and release one's own name as fast as possible; tell how often, and the longest time it took."""
+def hurry(url, name, seconds, inside_ms):
+    """Acquire and release one's own name as fast as possible; tell how often, and the longest time it took.
+
+    Each transaction sleeps inside the gate for a while: so the gate decides who gets on, and not who gets a processor.
+    """
+    pauses.arm("sqlite.before-commit", lambda: time.sleep(inside_ms / 1000))
     client = holdfast.connect(url)
     lock = client.lock(name)
     lock.acquire().release()

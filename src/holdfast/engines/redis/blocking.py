@@ -12,52 +12,73 @@ from __future__ import annotations
 
 from collections import deque
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import hiredis
 
 from holdfast.clock import NS, NS_PER_MS, SYSTEM
-from holdfast.commands import Acquire, Busy, Renew
+from holdfast.commands import Acquire, Busy
 from holdfast.engines.forms import ThreadForm
-from holdfast.engines.redis.dial import refused
-from holdfast.engines.redis.facts import GREETING, QUESTIONS
+from holdfast.engines.redis.facts import GREETING
 from holdfast.engines.redis.link import Link
-from holdfast.engines.redis.scripts import answered, time_of
+from holdfast.engines.redis.routed import Lane, bounded, leave, unknown_script
+from holdfast.engines.redis.scripts import answered
+from holdfast.engines.redis.watched import Watched
 from holdfast.errors import ReplyLost, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from holdfast.commands import Answer, Command
-    from holdfast.engines import News, Promise, Reply
     from holdfast.engines.redis.engine import RedisEngine
+    from holdfast.engines.redis.topology import Node
+    from holdfast.engines.redis.witness import Sight
 
-AT_ONCE = 100
+T = TypeVar("T")
+
 _IDLE_S = 0.5
 _FREE_MAX = 16
 _POPPING_MAX = 16
-_STEP_S = 0.1
 # A server ends a blocking command on its own tick, ten times a second.
 _TICK_S = 0.5
 
 
-def unknown_script(reply: Any) -> bool:
-    """The server has forgotten the script, or never knew it: send the text."""
-    return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
+class Links(Lane):
+    """The links of one form to one node that are free."""
 
+    def __init__(self, node: Node, sight: Sight, *, left: bool) -> None:
+        super().__init__(node, sight, left=left)
+        self._free: deque[Link] = deque()
 
-def answers(url: str, commands: Sequence[Command], replies: list[Any]) -> list[Reply]:
-    """What the replies mean; an error reply means that its command was not applied."""
-    return [
-        refused(url, reply) if isinstance(reply, hiredis.ReplyError) else answered(type(command), reply)
-        for command, reply in zip(commands, replies, strict=True)
-    ]
+    def take(self, limit_s: float) -> Link:
+        while True:
+            try:
+                link = self._free.pop()
+            except IndexError:
+                return self._greeted(Link(self.node, limit_s), limit_s)
+            if monotonic() - link.used_s < _IDLE_S or link.alive():
+                return link
 
+    def _greeted(self, link: Link, limit_s: float) -> Link:
+        """Learn which run of which server this is, before it is asked for anything."""
+        asked_ns = SYSTEM.now_ns()
+        try:
+            reply = link.exchange(GREETING, 1, limit_s)[0]
+        except ReplyLost as error:
+            raise self.sight.unanswered(error) from error
+        self.sight.greeted(reply, asked_ns, SYSTEM.now_ns())
+        return link
 
-def bounded(wire_s: float, until_ns: int) -> float:
-    """How long an exchange may take; in coarse steps, so that the socket's own limit seldom has to be set anew."""
-    left_s = (until_ns - SYSTEM.now_ns()) / NS
-    return wire_s if left_s > wire_s - _STEP_S else max(0.01, left_s)
+    def give_back(self, link: Link) -> None:
+        """Keep a few for the next ones; whoever comes back after the end finds nobody to keep it for."""
+        if self.left or len(self._free) >= _FREE_MAX:
+            link.close()
+        else:
+            self._free.append(link)
+
+    def drop(self) -> None:
+        while self._free:
+            self._free.pop().close()
 
 
 def _pop_ns(ttl_ms: int) -> int:
@@ -68,95 +89,71 @@ def _pop_ns(ttl_ms: int) -> int:
     return ttl_ms * NS_PER_MS // 3
 
 
-class RedisBlocking(ThreadForm):
+class RedisBlocking(Watched[Links], ThreadForm):
     """What threads use."""
 
     def __init__(self, engine: RedisEngine, *, owns: bool) -> None:
         super().__init__(engine)
-        self._engine = engine
         self._owns = owns
         self._closed = False
-        self._free: deque[Link] = deque()
         self._popping: set[Link] = set()
         self._listening: set[str] = set()  # waiters that have blocked, and now listen
 
     async def answer(self, command: Command, until_ns: int | None) -> Answer:
-        return self._ask(command, until_ns)
+        try:
+            return self._ask(command, until_ns)
+        except Unavailable as trouble:
+            return await self._follow_one(command, trouble, until_ns)
 
     async def _acquire(self, command: Acquire, until_ns: int | None) -> Answer:
         """A waiter that will pop its bell need not be rung, so nothing is kept for it."""
-        if command.wait and self._may_pop(command, until_ns):
+        if not command.wait or not self._may_pop(command, until_ns):
+            return await super()._acquire(command, until_ns)
+        try:
             return self._ask(command, until_ns, pops=True)
-        return await super()._acquire(command, until_ns)
+        except Unavailable as trouble:
+            return await self._follow_one(command, trouble, until_ns, pops=True)
 
     def _ask(self, command: Command, until_ns: int | None, *, pops: bool = False) -> Answer:
+        """The short way of one command: nothing is in its way."""
         engine = self._engine
-        limit_s = engine.dialler.wire_s if until_ns is None else bounded(engine.dialler.wire_s, until_ns)
-        link = self._take(limit_s)
+        limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
+        lane = self._lane or self._lane_of(command.name)
+        link = lane.take(limit_s)
         reply = link.ask(engine.packer.pack(command, pops=pops), limit_s)
         if type(reply) is hiredis.ReplyError and unknown_script(reply):
             reply = link.ask(engine.packer.pack(command, whole=True, pops=pops), limit_s)
-        self._give_back(link)
+        lane.give_back(link)
         if type(reply) is hiredis.ReplyError:
-            raise refused(engine.dialler.url, reply)
+            raise self._refused(lane.node.url, reply)
         return answered(type(command), reply)
 
-    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
-        if len(commands) <= AT_ONCE:
-            return self._exchange(commands, until_ns)
-        told: list[Reply] = []
-        for start in range(0, len(commands), AT_ONCE):
-            try:
-                told += self._exchange(commands[start : start + AT_ONCE], until_ns)
-            except Unavailable as error:
-                # What was answered stays answered; the rest has not been, and is not sent into the same trouble.
-                return told + [error] * (len(commands) - len(told))
-        return told
+    def _new_lane(self, node: Node) -> Links:
+        return Links(node, self._engine.witness.of(node), left=self._closed)
 
-    def _exchange(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
-        engine = self._engine
-        pack, limit_s = engine.packer.pack, engine.dialler.wire_s
-        if until_ns is not None:
-            limit_s = bounded(limit_s, until_ns)
-        link = self._take(limit_s)
-        sent_ns = SYSTEM.now_ns()
-        replies = link.exchange(b"".join([pack(command) for command in commands]), len(commands), limit_s)
-        if type(commands[-1]) is Renew and (clock_us := time_of(replies[-1])) is not None:
-            engine.witness.timed(clock_us, sent_ns, SYSTEM.now_ns())
-        for at, reply in enumerate(replies):
-            if unknown_script(reply):
-                replies[at] = link.exchange(pack(commands[at], whole=True), 1, limit_s)[0]
-        self._give_back(link)
-        return answers(engine.dialler.url, commands, replies)
+    async def _tell(self, lane: Links, commands: bytes, count: int, limit_s: float) -> list[Any]:
+        link = lane.take(limit_s)
+        replies = link.exchange(commands, count, limit_s)
+        lane.give_back(link)
+        return replies
 
-    async def confirm(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
-        return self.confirmed(commands, until_ns)
+    async def _aside(self, call: Callable[[], T]) -> T:
+        return call()
 
-    def confirmed(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
-        """The same, for whoever is on a thread already. The link is the caller's alone while WAIT blocks it."""
-        from holdfast.engines.redis.replicas import confirm  # noqa: PLC0415 - only for those who use it
-
-        link = self._take(self._engine.dialler.wire_s)
-        told: list[Reply] = []
-        for start in range(0, len(commands), AT_ONCE):
-            told += confirm(self._engine, link, commands[start : start + AT_ONCE], until_ns)
-        self._give_back(link)
-        return told
-
-    async def promise(self, until_ns: int | None = None) -> Promise:
-        limit_s = self._engine.dialler.wire_s
-        if until_ns is not None:
-            limit_s = bounded(limit_s, until_ns)
-        link, asked_ns = self._take(limit_s), SYSTEM.now_ns()
-        replies = link.exchange(b"".join(QUESTIONS), len(QUESTIONS), limit_s)
-        self._give_back(link)
-        return self._engine.promise(replies, asked_ns, SYSTEM.now_ns())
+    def _links_of(self, lane: Links) -> Links:
+        return lane
 
     async def attend(self, until_ns: int) -> None:
-        self._give_back(self._take(bounded(self._engine.dialler.wire_s, until_ns)))
-
-    def news(self) -> Sequence[News]:
-        return self._engine.witness.news()
+        only, lanes = self._engine.topology.only, list(self._lanes.values())
+        if only is not None:
+            lanes = [self.lane_at(only)]
+        for before, lane in enumerate(lanes):
+            if not lane.failing:  # that one is found out about by whatever is due there
+                try:
+                    lane.give_back(lane.take(self._limit_s(until_ns) / (len(lanes) - before)))
+                except Unavailable:
+                    self._fails(lane)
+                    raise
 
     def _may_pop(self, ask: Acquire, until_ns: int | None) -> bool:
         """Whether this waiter will block on the server first: once, for short, and while there are links for it."""
@@ -176,14 +173,19 @@ class RedisBlocking(ThreadForm):
     def _pop(self, ask: Acquire, seconds: float) -> Answer | None:
         """Block until the lease is offered, and confirm it in the same breath."""
         packer = self._engine.packer
-        link = self._take(seconds)
-        self._popping.add(link)
+        lane = self._lane or self._lane_of(ask.name)
         try:
-            commands = packer.pack_pop(ask, seconds) + packer.pack(ask)
-            reply = link.exchange(commands, 2, seconds + _TICK_S)[1]
-        finally:
-            self._popping.discard(link)
-        self._give_back(link)
+            link = lane.take(seconds)
+            self._popping.add(link)
+            try:
+                commands = packer.pack_pop(ask, seconds) + packer.pack(ask)
+                reply = link.exchange(commands, 2, seconds + _TICK_S)[1]
+            finally:
+                self._popping.discard(link)
+        except Unavailable:
+            self._fails(lane)
+            raise
+        lane.give_back(link)
         if isinstance(reply, hiredis.ReplyError):
             return None  # asked again, it is told in full
         answer = answered(Acquire, reply)
@@ -196,47 +198,32 @@ class RedisBlocking(ThreadForm):
         self._listening.discard(token)
 
     def stir(self) -> None:
-        for link in tuple(self._popping):
-            link.cut()
+        self._cut_poppers()
         super().stir()
-
-    def _take(self, limit_s: float) -> Link:
-        while True:
-            try:
-                link = self._free.pop()
-            except IndexError:
-                return self._greeted(Link(self._engine.dialler, limit_s), limit_s)
-            if monotonic() - link.used_s < _IDLE_S or link.alive():
-                return link
-
-    def _greeted(self, link: Link, limit_s: float) -> Link:
-        """Learn which run of the server this is, before it is asked for anything."""
-        asked_ns = SYSTEM.now_ns()
-        try:
-            reply = link.exchange(GREETING, 1, limit_s)[0]
-        except ReplyLost as error:
-            raise Unavailable("redis", "unreachable", error.detail) from error
-        self._engine.witness.greeted(reply, asked_ns, SYSTEM.now_ns())
-        return link
-
-    def _give_back(self, link: Link) -> None:
-        """Keep a few for the next ones; whoever comes back after the end finds nobody to keep it for."""
-        if self._closed or len(self._free) >= _FREE_MAX:
-            link.close()
-        else:
-            self._free.append(link)
 
     async def close(self) -> None:
         self._closed = self._owns
-        while self._free:
-            self._free.pop().close()
+        self._end()
         if self._owns:
             self._engine.close()
 
+    def _end(self) -> None:
+        self._lane = None
+        while self._lanes:
+            leave(self._lanes.popitem()[1])
+
+    def tidy(self) -> None:
+        super().tidy()
+        if self._engine.topology.only is not None:
+            self._cut_poppers()  # where they block, nobody will ring
+
+    def _cut_poppers(self) -> None:
+        for link in tuple(self._popping):
+            link.cut()
+
     def forked(self) -> None:
         """In a child: the links are the parent's, and nothing is said on them."""
-        while self._free:
-            self._free.pop().close()
+        self._end()
         while self._popping:
             self._popping.pop().close()
         self._listening.clear()

@@ -7,7 +7,6 @@ redis-py's retries would send our commands again behind our back. A client objec
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -19,7 +18,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from holdfast.config import UNREADABLE
-from holdfast.errors import InvalidConfig, Unavailable
+from holdfast.engines.redis.turns import word
+from holdfast.errors import SETTLING, InvalidConfig, Unavailable
 
 if TYPE_CHECKING:
     from holdfast.config import Settings
@@ -47,6 +47,7 @@ _ANSWER_REASONS = {
     "WRONGPASS": "no permission",
     "MISCONF": "read-only",
     "MASTERDOWN": "read-only",
+    "NOREPLICAS": "read-only",
     "CLUSTERDOWN": "unreachable",
     "MOVED": "other topology",
     "ASK": "other topology",
@@ -54,21 +55,37 @@ _ANSWER_REASONS = {
 }
 
 
-_IN_SCRIPT = "Error running script"
-_NOT_ALLOWED = ("The user executing the script can't", "ACL failure in script")
-
-
 class Dialler:
-    """Opens connections that nobody else touches."""
+    """Opens connections that nobody else touches.
 
-    def __init__(self, url: str, kwargs: dict[str, Any], *, tls: bool, path: bool) -> None:
+    A `member` is one server of several: when it cannot be reached, another may stand in for it. A `primary` must say
+    that it is one.
+    """
+
+    def __init__(
+        self, url: str, kwargs: dict[str, Any], *, tls: bool, path: bool, member: bool = False, primary: bool = False
+    ) -> None:
         self.url = url
+        self._given = kwargs
         kwargs = {"socket_connect_timeout": CONNECT_S, "socket_timeout": WIRE_S} | kwargs
         self.wire_s = float(kwargs["socket_timeout"])
         # While redis-py has the connection it is being opened, and that has the connect timeout for every step.
         self._kwargs = kwargs | {"socket_timeout": float(kwargs["socket_connect_timeout"])}
         self._tls = tls
         self._path = path
+        self._member = member
+        self._primary = primary
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Host and port."""
+        return self._kwargs.get("host", "localhost"), int(self._kwargs.get("port", 6379))
+
+    def at(self, host: str, port: int, *, primary: bool = False) -> Dialler:
+        """The same user and settings, at one server of several."""
+        url = f"{'rediss' if self._tls else 'redis'}://{host}:{port}"
+        kwargs = self._given | {"host": host, "port": port}
+        return Dialler(url, kwargs, tls=self._tls, path=False, member=True, primary=primary)
 
     def dial(self, limit_s: float | None = None) -> socket.socket:
         """A connected, authenticated socket in the right database; no step of that takes longer than the limit."""
@@ -81,12 +98,15 @@ class Dialler:
         connection = kind(**kwargs, retry=Retry(NoBackoff(), 0), **_OWN)
         try:
             connection.connect()
+            if self._primary:
+                connection.send_command("ROLE")
+                self._refuse_replica(connection.read_response())
             link: socket.socket | None = connection._sock  # noqa: SLF001 - taken over from here on
         except Exception as error:
             connection.disconnect()
             raise self.trouble(error) from None
         if link is None:
-            raise Unavailable("redis", "unreachable", f"no connection to {self.url}")
+            raise Unavailable("redis", self._away, f"no connection to {self.url}")
         connection._sock = None  # noqa: SLF001 - so that redis-py neither closes nor uses it
         if not self._path:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -104,6 +124,9 @@ class Dialler:
         connection = kind(**self._kwargs, retry=AsyncRetry(NoBackoff(), 0), **_OWN)
         try:
             await connection.connect()
+            if self._primary:
+                await connection.send_command("ROLE")
+                self._refuse_replica(await connection.read_response())
             writer: asyncio.StreamWriter = connection._writer  # noqa: SLF001 - taken over from here on
         except Exception as error:
             await connection.disconnect(nowait=True)
@@ -114,43 +137,45 @@ class Dialler:
         connection._writer = connection._reader = None  # noqa: SLF001
         return writer
 
+    def _refuse_replica(self, role: Any) -> None:
+        if role[0] not in (b"master", "master"):
+            raise Unavailable("redis", SETTLING, f"{self.url} is named as the primary, but is none yet")
+
     def trouble(self, error: BaseException) -> Unavailable:
         """What an error on the way to the server means. Never carries a password."""
-        word = _word(error)
-        if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError) or word in (
+        if isinstance(error, Unavailable):
+            return error
+        wrong = word(str(error))
+        if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError) or wrong in (
             "WRONGPASS", "NOAUTH", "NOPERM",
         ):  # fmt: skip
             return Unavailable("redis", "no permission", f"{self.url} refused the credentials: {error}")
-        if word in _ANSWER_REASONS:
-            return Unavailable("redis", _ANSWER_REASONS[word], f"{self.url}: {error}")
+        if wrong in _ANSWER_REASONS:
+            reason = SETTLING if self._member and wrong == "LOADING" else _ANSWER_REASONS[wrong]
+            return Unavailable("redis", reason, f"{self.url}: {error}")
         if "DB index is out of range" in str(error) or "invalid DB index" in str(error):
             return Unavailable("redis", "failed", f"{self.url}: the server has no such database: {error}")
         if self._tls and not isinstance(error, redis.exceptions.AuthenticationError):
             hint = "; is it a port for TLS?" if isinstance(error, TimeoutError | redis.TimeoutError) else ""
-            return Unavailable("redis", "unreachable", f"{self.url} over TLS: {error or type(error).__name__}{hint}")
-        return Unavailable("redis", "unreachable", f"{self.url}: {error or type(error).__name__}")
+            return Unavailable("redis", self._away, f"{self.url} over TLS: {error or type(error).__name__}{hint}")
+        return Unavailable("redis", self._away, f"{self.url}: {error or type(error).__name__}")
+
+    @property
+    def _away(self) -> str:
+        return SETTLING if self._member else "unreachable"
 
 
 def refused(url: str, error: BaseException) -> Unavailable:
     """What an error reply means: the command was answered, and it was not applied."""
-    return Unavailable("redis", _ANSWER_REASONS.get(_word(error), "failed"), f"{url}: {error}")
-
-
-def _word(error: BaseException) -> str:
-    """The word that says what is wrong. Some trouble inside a script is told as trouble of the script."""
-    text = str(error)
-    if any(words in text for words in _NOT_ALLOWED):
-        return "NOPERM"
-    if _IN_SCRIPT in text:
-        inner = re.search(r": -([A-Z]+) ", text)
-        return inner[1] if inner else "ERR"
-    return text.split(" ", 1)[0].rstrip(":")
+    reason = _ANSWER_REASONS.get(word(str(error)), "failed")
+    hint = "; for a cluster, connect to redis+cluster://" if reason == "other topology" else ""
+    return Unavailable("redis", reason, f"{url}: {error}{hint}")
 
 
 def dialler(settings: Settings) -> Dialler:
     """From a URL, or from a client object of redis-py."""
     if settings.source is not None:
-        return _from_client(settings.source)
+        return client_dialler(settings.source)
 
     scheme, _, rest = settings.secret.partition("://")
     try:
@@ -167,12 +192,12 @@ def dialler(settings: Settings) -> Dialler:
         # itself is not told: it may be the end of a password with a slash in it.
         raise InvalidConfig("url", settings.url, "the path must be the number of a database")
     for option in {*kwargs, *settings.options}:
-        if option not in _COPIED and option not in _TIMEOUTS and not option.startswith("ssl_"):
+        if option not in _COPIED and option not in (*_TIMEOUTS, "namespace") and not option.startswith("ssl_"):
             raise InvalidConfig(f"option {option}", "(not shown)", "redis knows no such option")
     timeouts = {name: _timeout(settings.url, name, kwargs[name]) for name in _TIMEOUTS if name in kwargs}
     return Dialler(
         settings.url,
-        _copied(kwargs) | timeouts,
+        copied(kwargs) | timeouts,
         tls=issubclass(kind, redis.SSLConnection),
         path=issubclass(kind, redis.UnixDomainSocketConnection),
     )
@@ -184,7 +209,8 @@ def _timeout(url: str, name: str, seconds: float) -> float:
     return seconds
 
 
-def _from_client(client: Any) -> Dialler:
+def client_dialler(client: Any) -> Dialler:
+    """From a client object of redis-py that knows one server."""
     pool = client.connection_pool
     kind, kwargs = getattr(pool, "connection_class", None), dict(getattr(pool, "connection_kwargs", {}))
     tls = (redis.SSLConnection, redis.asyncio.SSLConnection)
@@ -194,10 +220,11 @@ def _from_client(client: Any) -> Dialler:
         name = f"{type(client).__module__}.{type(client).__name__}"
         raise InvalidConfig("client", name, f"its connections ({kind}) cannot be copied: give a URL")
     where = kwargs.get("path") or f"{kwargs.get('host', 'localhost')}:{kwargs.get('port', 6379)}"
-    return Dialler(f"redis://{where}", _copied(kwargs), tls=kind in tls, path=kind in path)
+    return Dialler(f"redis://{where}", copied(kwargs), tls=kind in tls, path=kind in path)
 
 
-def _copied(kwargs: dict[str, Any]) -> dict[str, Any]:
+def copied(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What makes a connection reach the same server as the same user."""
     return {key: value for key, value in kwargs.items() if key in _COPIED or key.startswith("ssl_")}
 
 

@@ -1,9 +1,11 @@
-"""Wake-ups from Redis: one subscription per client, heard by one thread.
+"""What servers say unasked: one subscription, heard by one thread. Wake-ups come so, with one ear for each client.
 
-The thread connects again by itself, ever less often while that fails, and then wakes every waiter once, because a ring
-may have been missed. A subscription that has been quiet is asked whether it lives: a connection that was cut without a
-word would else be trusted for ever. Without a subscription, also because the user may not subscribe, waiters are late
-and nothing else. It is never the keeper's connection, and there is one of it, however many names are waited for.
+The thread connects again by itself, ever less often while that fails, and then says that something may have been
+missed, so that every waiter wakes once. A subscription that has been quiet is asked whether it lives: a connection that
+was cut without a word would else be trusted for ever. Where there are several servers, any of them hears what is
+published on another; when they change, one that is still among them is listened to. Without a subscription, also
+because the user may not subscribe, waiters are late and nothing else. It is never the keeper's connection, and there is
+one of it, however many names are waited for.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import select
 import socket
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.engines.redis.link import Link
@@ -19,23 +22,39 @@ from holdfast.errors import ReplyLost, Unavailable
 from holdfast.observer import log
 
 if TYPE_CHECKING:
-    from holdfast.engines.board import Board
-    from holdfast.engines.redis.dial import Dialler
+    from collections.abc import Callable
+
+    from holdfast.engines.redis.topology import Node
 
 _AGAIN_S = 0.2
 _AGAIN_MAX_S = 3.0
 _NOT_ALLOWED_S = 10.0
 _QUIET_S = 5.0
+_NUDGES = 64
 _PING = packed("PING")
 
 
 class Ear:
-    """Hears the rings of one client."""
+    """Hears what is published on one channel: `node` says where to listen, `what` is said of it in the log.
 
-    def __init__(self, dialler: Dialler, channel: str, board: Board) -> None:
-        self._dialler = dialler
+    `heard` is called with each message, and `missed` when some may have been.
+    """
+
+    def __init__(
+        self,
+        node: Callable[[], Node],
+        channel: str,
+        *,
+        heard: Callable[[str], object],
+        missed: Callable[[], object],
+        what: str = "wake-ups",
+    ) -> None:
+        self._node = node
         self._channel = channel
-        self._board = board
+        self._heard = heard
+        self._missed = missed
+        self._what = what
+        self._url, self._wire_s = "", 0.0
         self._stop, self._stopper = socket.socketpair()
         self._link: Link | None = None
         self._again_s = _AGAIN_S
@@ -46,8 +65,10 @@ class Ear:
         self._thread.start()
 
     def _subscribed(self) -> Link:
-        link = Link(self._dialler)
-        reply = link.exchange(packed("SUBSCRIBE", self._channel), 1, self._dialler.wire_s)[0]
+        node = self._node()
+        self._url, self._wire_s = node.url, node.wire_s
+        link = Link(node)
+        reply = link.exchange(packed("SUBSCRIBE", self._channel), 1, node.wire_s)[0]
         if isinstance(reply, Exception):
             link.close()
             raise Unavailable("redis", "no permission", f"cannot subscribe to {self._channel}: {reply}")
@@ -66,13 +87,13 @@ class Ear:
         self._again_s = _AGAIN_S
         if self._trouble:
             self._trouble = ""
-            log.info("holdfast: wake-ups come again")
+            log.info("holdfast: %s come again", self._what)
         return True
 
     def _late(self, error: Unavailable) -> None:
         """Say it once, however often it is tried again."""
         if not self._trouble:
-            log.warning("holdfast: wake-ups are late: %s", error)
+            log.warning("holdfast: %s are late: %s", self._what, error)
         self._trouble = str(error)
 
     def _hear(self) -> None:
@@ -80,10 +101,12 @@ class Ear:
             link = self._link
             ready = self._poll(link)
             if self._stop.fileno() in ready:
-                break
-            if link is None:
+                if not self._stop.recv(_NUDGES):
+                    break
+                self._drop()
+            elif link is None:
                 if self._listen():
-                    self._board.ring_all()
+                    self._missed()
             else:
                 self._attend(link, bool(ready))
         self._drop()
@@ -95,9 +118,9 @@ class Ear:
                 self._asked = False
                 for reply in link.heard():
                     if isinstance(reply, list) and reply[0] == "message":
-                        self._board.ring(reply[2])
+                        self._heard(reply[2])
             elif self._asked:
-                raise ReplyLost("redis", "reply lost", f"{self._dialler.url}: the subscription has fallen silent")
+                raise ReplyLost("redis", "reply lost", f"{self._url}: the subscription has fallen silent")
             else:
                 self._asked = True
                 link.say(_PING)
@@ -111,13 +134,18 @@ class Ear:
         poll.register(self._stop, select.POLLIN)
         if link is not None:
             poll.register(link, select.POLLIN)
-        wait_s = self._again_s if link is None else self._dialler.wire_s if self._asked else _QUIET_S
+        wait_s = self._again_s if link is None else self._wire_s if self._asked else _QUIET_S
         return {descriptor for descriptor, _ in poll.poll(wait_s * 1000)}
 
     def _drop(self) -> None:
         if self._link is not None:
             self._link.close()
             self._link = None
+
+    def again(self) -> None:
+        """Other servers answer now: listen to one of those."""
+        with suppress(OSError):  # it is being closed
+            self._stopper.send(b".")
 
     def close(self) -> None:
         self._stopper.close()

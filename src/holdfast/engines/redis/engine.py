@@ -11,14 +11,18 @@ from holdfast.engines.board import Board
 from holdfast.engines.redis.blocking import RedisBlocking
 from holdfast.engines.redis.ear import Ear
 from holdfast.engines.redis.facts import Info, read
-from holdfast.engines.redis.promised import promised
-from holdfast.engines.redis.scripts import PREFIX, Packer
+from holdfast.engines.redis.scripts import LAYOUT, Packer, prefix_of
 from holdfast.engines.redis.witness import Witness
+from holdfast.errors import Unavailable
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
-    from holdfast.engines import Form, Promise
-    from holdfast.engines.redis.dial import Dialler
+    from holdfast.engines import Form
+    from holdfast.engines.redis.facts import Facts
+    from holdfast.engines.redis.routed import Routed
+    from holdfast.engines.redis.topology import Node, Topology
+    from holdfast.engines.redis.witness import Sight
+    from holdfast.engines.survey import Examination, Names
 
 
 class RedisEngine:
@@ -28,31 +32,66 @@ class RedisEngine:
     clock: Clock = SYSTEM
     replicates = True
 
-    def __init__(self, dialler: Dialler, memory_us: int) -> None:
-        self.dialler = dialler
+    def __init__(self, topology: Topology, memory_us: int, namespace: str = "") -> None:
+        self.topology = topology
+        self.wire_s = topology.wire_s
         self._memory_ms = memory_us // 1000
-        self._forms: weakref.WeakSet[RedisBlocking] = weakref.WeakSet()
+        self._prefix = prefix_of(namespace)
+        self._forms: weakref.WeakSet[Routed[Any]] = weakref.WeakSet()
         self._ear: Ear | None = None
+        self._watch: Ear | None = None
+        topology.on_change = self._moved
         self._begin()
 
     def _begin(self) -> None:
         self.board = Board()
-        self.witness = Witness()
-        self.packer = Packer(PREFIX, new_token(), self._memory_ms)
+        self.witness = Witness(follows=self.topology.follows)
+        self.packer = Packer(self._prefix, new_token(), self._memory_ms, slots=self.topology.only is None)
         self._ear_lock = threading.Lock()
         self._closed = False
+        self.met = False  # whether the place is known to be kept as we keep it
+
+    @property
+    def dialler(self) -> Node:
+        """The server; one of them, where there are several."""
+        return self.topology.any_node()
+
+    def meet(self, layout: Any) -> None:
+        """What stands under the layout's key: nothing, unless a later version has taken the place over."""
+        if isinstance(layout, str) and layout != str(LAYOUT):
+            detail = f"{self.topology.url} is kept in layout {layout!r}, this version knows {LAYOUT}"
+            raise Unavailable("redis", "other layout", detail)
+        self.witness.moved(self.topology.servers())
+        self.met = True
 
     @property
     def epoch(self) -> int:
         return self.witness.epoch
 
-    def promise(self, replies: list[Any], asked_ns: int, came_ns: int) -> Promise:
-        """What the answers to `facts.QUESTIONS` promise, with all that this client has seen."""
-        witness = self.witness
-        witness.greeted(replies[0], asked_ns, came_ns)
-        witness.listed(Info(replies[0]).replicas())
-        seen = {"known": len(witness.known), "jumped_s": witness.jumped_s, "fence_memory_s": self._memory_ms / 1000}
-        return promised(read(replies, **seen))
+    def _moved(self) -> None:
+        """Other servers answer now, or answer for other names."""
+        for form in tuple(self._forms):
+            form.moved()
+        ear = self._ear
+        if ear is not None:
+            ear.again()
+        only = self.topology.only
+        if only is not None:
+            self.witness.of(only).another()
+        self.witness.moved(self.topology.servers())
+
+    def facts(self, sight: Sight, replies: list[Any], asked_ns: int, came_ns: int) -> Facts:
+        """What the answers to `facts.QUESTIONS` say, with all that this client has seen of that node."""
+        sight.greeted(replies[0], asked_ns, came_ns)
+        sight.listed(Info(replies[0]).replicas())
+        topology = self.topology
+        return read(
+            replies,
+            known=len(sight.known),
+            sentinels=topology.follows and topology.only is not None,
+            jumped_s=sight.jumped_s,
+            fence_memory_s=self._memory_ms / 1000,
+        )
 
     def keeper(self) -> Form:
         return self.form(owns=False)
@@ -69,31 +108,64 @@ class RedisEngine:
     def asyncio(self) -> Form:
         from holdfast.engines.redis.loop import RedisAsyncio  # noqa: PLC0415 - only for those who use it
 
-        return RedisAsyncio(self)
+        form = RedisAsyncio(self)
+        self._forms.add(form)
+        return form
 
     @property
     def listening(self) -> bool:
         """Whether rings arrive already; a closed engine has no more to come."""
         return self._ear is not None or self._closed
 
-    def listen(self, token: str) -> bool:  # noqa: ARG002 - one ear hears for all
+    def listen(self, token: str) -> bool:
         with self._ear_lock:
             if self._ear is not None or self._closed:
                 return False
-            self._ear = Ear(self.dialler, self.packer.channel, self.board)
-            return True
+            board = self.board
+            self._ear = Ear(self.topology.any_node, self.packer.channel, heard=board.ring, missed=board.ring_all)
+        # Whoever queued while nobody listened yet may have missed a ring: it asks once more, as this one will.
+        self.board.ring_all(but=token)
+        return True
+
+    def lifeline(self) -> None:
+        return None  # only the ttl ends a lease here
+
+    def names(self, prefix: str, limit: int) -> Names:
+        from holdfast.engines.redis import survey  # noqa: PLC0415 - only for people
+
+        return survey.names(self._all_nodes(), self._prefix, prefix, limit)
+
+    def examine(self) -> Examination:
+        from holdfast.engines.redis import survey  # noqa: PLC0415 - only for people
+
+        return survey.examine(self._all_nodes(), self._prefix)
+
+    def _all_nodes(self) -> tuple[Node, ...]:
+        """Every server that keeps names: where there are several, they are looked for now."""
+        if self.topology.follows:
+            self.topology.refresh(self.wire_s)
+        return self.topology.nodes() or (self.topology.any_node(),)
+
+    def watch(self) -> None:
+        """Have the servers tell of their changes, where they do."""
+        with self._ear_lock:
+            if self._watch is None and not self._closed:
+                self._watch = self.topology.watch()
 
     def forked(self) -> None:
-        ear, self._ear = self._ear, None
-        if ear is not None:
-            ear.forked()
+        ears, self._ear, self._watch = (self._ear, self._watch), None, None
+        for ear in ears:
+            if ear is not None:
+                ear.forked()
         for form in tuple(self._forms):
             form.forked()
+        self.topology.forked()
         self._begin()
 
     def close(self) -> None:
         with self._ear_lock:
-            ear, self._ear = self._ear, None
+            ears, self._ear, self._watch = (self._ear, self._watch), None, None
             self._closed = True
-        if ear is not None:
-            ear.close()
+        for ear in ears:
+            if ear is not None:
+                ear.close()

@@ -22,7 +22,8 @@ REPLICAS = packed("INFO", "replication")
 class Facts(NamedTuple):
     """One server, and what this client has seen of it. `None` is what was not seen.
 
-    `replicas` are linked to it now, `known` were at some time. `jumped_s` is by how much its clock was seen to jump.
+    `replicas` are linked to it now, `known` were at some time. `sentinels` may put another server in its place.
+    `jumped_s` is by how much its clock was seen to jump.
     """
 
     server: str | None = None
@@ -35,6 +36,7 @@ class Facts(NamedTuple):
     maxmemory_policy: str | None = None
     min_replicas: int | None = None
     cluster: bool | None = None
+    sentinels: bool = False
     jumped_s: float = 0.0
     fence_memory_s: float = 60.0
     unseen: tuple[str, ...] = ()

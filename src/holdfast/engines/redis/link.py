@@ -16,7 +16,7 @@ import hiredis
 from holdfast.errors import ReplyLost
 
 if TYPE_CHECKING:
-    from holdfast.engines.redis.dial import Dialler
+    from holdfast.engines.redis.topology import Node
 
 MORE = object()
 _READ = 65536
@@ -30,9 +30,9 @@ def reader() -> hiredis.Reader:
 class Link:
     """A connection of one thread at a time."""
 
-    def __init__(self, dialler: Dialler, limit_s: float | None = None) -> None:
-        self._url = dialler.url
-        self._socket = dialler.dial(limit_s)
+    def __init__(self, node: Node, limit_s: float | None = None) -> None:
+        self._url = node.url
+        self._socket = node.dial(limit_s)
         # Python asks the kernel whether a socket with a timeout can be written to before it writes. The buffer of a
         # link that is free is empty, so a second object on the same descriptor, which knows no timeout, just writes.
         tls = isinstance(self._socket, ssl.SSLSocket)

@@ -7,12 +7,12 @@ counts as what is worse.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.rules.promise import CLIENTS, EFFICIENCY, LEVELS, RESTART, Limit, Promise, weaker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from holdfast.engines.redis.facts import Facts
 
@@ -35,8 +35,9 @@ _EVICTED = Limit(
     f"{_TESTS}/test_not_promised.py::test_a_server_that_evicts_lets_a_second_holder_in",
 )
 _FORWARD = Limit(
-    "a server clock that is set forward ends leases early; it is noticed at the next renewal, and told",
-    f"{_TESTS}/test_clock.py::test_a_clock_set_forward_ends_leases_early_and_is_told",
+    "a server clock that is set forward ends leases early and lets a second holder in, under a larger fence; it is"
+    " noticed at the next renewal, and told",
+    "tests/testing/test_places.py::test_a_server_whose_clock_is_set_forward_lets_a_second_holder_in",
 )
 _BACK = Limit(
     "a server clock that is set back by more than fence_memory lets forgotten names begin again with smaller fences",
@@ -60,7 +61,7 @@ def _may_evict(facts: Facts) -> bool:
 
 
 def _may_fail_over(facts: Facts) -> bool:
-    return facts.replicas != 0 or facts.known > 0 or facts.cluster is not False
+    return facts.replicas != 0 or facts.known > 0 or facts.cluster is not False or facts.sentinels
 
 
 TABLE = (
@@ -178,6 +179,45 @@ def promised(facts: Facts) -> Promise:
         changes=tuple(dict.fromkeys(rule.change for rule in rules if rule.change)),
         facts=tuple(kept.items()),
     )
+
+
+def promised_by_all(seen: Sequence[tuple[str, Facts]]) -> Promise:
+    """What servers that share the names among them may be relied on for: the weakest decides, and is named."""
+    if len(seen) == 1:
+        return promised(seen[0][1])
+    each = [(url, promised(facts)) for url, facts in seen]
+    url, weakest = min(each, key=lambda one: (LEVELS.index(one[1].level), one[1].fences_grow))
+    alike = len({promise.level for _, promise in each}) == 1
+    decides = "are alike" if alike else f"are not alike: the weakest decides, and that is {url}"
+    return weakest._replace(
+        fences_grow=all(promise.fences_grow for _, promise in each),
+        reasons=(
+            f"the names are shared by {len(each)} servers, which {decides}",
+            *_merged([(url, promise.reasons) for url, promise in each]),
+        ),
+        limits=tuple(dict.fromkeys(limit for _, promise in each for limit in promise.limits)),
+        unseen=_merged([(url, promise.unseen) for url, promise in each]),
+        changes=_merged([(url, promise.changes) for url, promise in each]),
+        facts=(("servers", ", ".join(url for url, _ in each)), *_facts_of_all([dict(one.facts) for _, one in each])),
+    )
+
+
+def _merged(told: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
+    """What all say, once; what only some say, with who does."""
+    said: dict[str, list[str]] = {}
+    for url, sentences in told:
+        for sentence in sentences:
+            said.setdefault(sentence, []).append(url)
+    return tuple(
+        sentence if len(urls) == len(told) else f"{', '.join(urls)}: {sentence}" for sentence, urls in said.items()
+    )
+
+
+def _facts_of_all(facts: Sequence[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Each fact once where it is the same on all servers; else one after the other, in their order."""
+    for what in facts[0]:
+        values = [each[what] for each in facts]
+        yield what, values[0] if len(set(values)) == 1 else " / ".join(str(_or_not_seen(value)) for value in values)
 
 
 def _or_not_seen(fact: object) -> object:

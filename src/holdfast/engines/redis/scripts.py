@@ -40,6 +40,16 @@ LAYOUT = 1
 PREFIX = f"hf{LAYOUT}"
 
 
+def prefix_of(namespace: str) -> str:
+    """What every key and channel begins with. A namespace is a part of it, so that a user's rights may end there."""
+    return f"{PREFIX}:{namespace}" if namespace else PREFIX
+
+
+def layout_key(prefix: str) -> str:
+    """Where a later version would leave word that this place is no longer kept as this version keeps it."""
+    return f"{prefix}:layout"
+
+
 def bulk(text: str) -> bytes:
     """One argument in the server's protocol."""
     data = text.encode()
@@ -51,11 +61,14 @@ def packed(*arguments: str) -> bytes:
     return b"*%d\r\n" % len(arguments) + b"".join(map(bulk, arguments))
 
 
+def tag(name: str) -> str:
+    """The hash tag of a name: what its slot is counted from."""
+    return name.replace("%", "%25").replace("}", "%7D") if "}" in name or "%" in name else name
+
+
 def record_key(prefix: str, name: str) -> str:
     """The key of a name's record. The name is its hash tag, so that all keys of the name share one slot."""
-    if "}" in name or "%" in name:
-        name = name.replace("%", "%25").replace("}", "%7D")
-    return f"{prefix}:{{{name}}}"
+    return f"{prefix}:{{{tag(name)}}}"
 
 
 def script_text(file: str) -> str:
@@ -74,9 +87,12 @@ class Script:
     def __init__(self, file: str, arguments: int) -> None:
         self.text = script_text(f"{file}.lua")
         self.sha = hashlib.sha1(self.text.encode()).hexdigest()  # noqa: S324 - the server's own name for it
-        count = b"*%d\r\n" % (3 + 1 + _FIXED + arguments)
-        self.head = count + bulk("EVALSHA") + bulk(self.sha) + bulk("1")
-        self.whole_head = count + bulk("EVAL") + bulk(self.text) + bulk("1")
+        self._arguments = arguments
+
+    def head(self, keys: int, *, whole: bool = False) -> bytes:
+        """Up to the first key; `whole` sends the text instead of its hash."""
+        count = b"*%d\r\n" % (3 + keys + _FIXED + self._arguments)
+        return count + (bulk("EVAL") + bulk(self.text) if whole else bulk("EVALSHA") + bulk(self.sha)) + bulk(str(keys))
 
 
 _FIXED = 2
@@ -118,19 +134,28 @@ _REST: dict[type, Callable[[Any], bytes]] = {
 
 
 class Packer:
-    """Packs the commands of one client."""
+    """Packs the commands of one client.
 
-    def __init__(self, prefix: str, client: str, memory_ms: int) -> None:
+    With `slots` a second key is declared, which never exists. A cluster then refuses every command on a name whose slot
+    is on its way to another server, before it has begun: half of its keys may be here and half there.
+    """
+
+    def __init__(self, prefix: str, client: str, memory_ms: int, *, slots: bool = False) -> None:
         self.prefix = prefix
         self.channel = f"{prefix}:wake:{client}"
         fixed = bulk(self.channel) + bulk(str(memory_ms))
+        count = 2 if slots else 1
+        heads = {kind: script.head(count) for kind, script in SCRIPTS.items()}
 
         # Most clients use few names, over and over.
         @lru_cache(maxsize=512)
         def head(kind: type, name: str) -> bytes:
-            return SCRIPTS[kind].head + bulk(record_key(prefix, name)) + fixed
+            key = record_key(prefix, name)
+            return heads[kind] + bulk(key) + (bulk(f"{key}:-") if slots else b"") + fixed
 
         self._head = head
+        self._heads = heads
+        self._keys = count
 
     def pack(self, command: Command, *, whole: bool = False, pops: bool = False) -> bytes:
         """The bytes of a command; `whole` for a server that does not know the script.
@@ -140,7 +165,7 @@ class Packer:
         kind = type(command)
         head = self._head(kind, command.name)  # type: ignore[arg-type]
         if whole:
-            head = SCRIPTS[kind].whole_head + head.removeprefix(SCRIPTS[kind].head)
+            head = SCRIPTS[kind].head(self._keys, whole=True) + head.removeprefix(self._heads[kind])
         if isinstance(command, Acquire):
             wait = _POPS if pops else _RUNG if command.wait else _NEVER
             return b"%b%b%b%b%b" % (head, bulk(command.token), _often(command.owner), _often(command.ttl_ms), wait)

@@ -15,7 +15,7 @@ from holdfast.engines.redis.link import MORE, reader
 from holdfast.errors import ReplyLost
 
 if TYPE_CHECKING:
-    from holdfast.engines.redis.dial import Dialler
+    from holdfast.engines.redis.topology import Node
 
 _READ = 65536
 
@@ -50,8 +50,8 @@ class Stream(asyncio.BufferedProtocol):
         self._transport.set_protocol(self)
 
     @classmethod
-    async def open(cls, dialler: Dialler) -> Stream:
-        return cls(await dialler.dial_asyncio(), dialler.url)
+    async def open(cls, node: Node) -> Stream:
+        return cls(await node.dial_asyncio(), node.url)
 
     def ask(self, commands: bytes, count: int, limit_s: float) -> asyncio.Future[list[Any]]:
         """Send the commands; the future gives that many replies, or `ReplyLost`."""

@@ -15,20 +15,19 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from holdfast import pauses
-from holdfast.clock import NS_PER_US, SYSTEM
-from holdfast.engines.sqlite import place, rows
+from holdfast.clock import SYSTEM
+from holdfast.engines.sqlite import layout, place
 from holdfast.engines.sqlite.lockfile import STALL_S, open_lockfile
 from holdfast.errors import InvalidConfig, Unavailable
 
 T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
 
 _OLDEST = (3, 24, 0)
 _BUSY_MS = 2000
-_OLD_BOOT_MEMORY_US = 60_000_000
+_LOG_PAGES = 2000
 
 # What SQLite says, and the word for it in `Unavailable.reason`.
 _REASONS = (
@@ -46,7 +45,8 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._connection: sqlite3.Connection | None = None
+        self._name = str(path)
+        self._link: sqlite3.Cursor | None = None
         self._file = (0, 0)
         self._users = 0
         try:
@@ -58,77 +58,87 @@ class Database:
             raise Unavailable("sqlite", _os_reason(error), str(error)) from error
         _alive.add(self)
 
-    def transact(self, work: Work[T], until_ns: int | None = None) -> T:
-        """Run `work` in one transaction behind the gate.
+    def transact(self, work: Callable[..., T], until_ns: int | None = None, *details: object) -> T:
+        """Run `work` in one transaction behind the gate: with the cursor, and with these details."""
+        result: T = self.behind_gate(in_transaction, until_ns, work, *details)
+        return result
+
+    def behind_gate(self, work: Callable[..., T], until_ns: int | None, *details: object) -> T:
+        """Run `work` behind the gate; where its transactions begin and end is its own affair.
 
         An exception, even one that a signal handler raises between two lines, leaves neither a transaction nor the
         gate nor its mutex behind: `_calm` may be said twice, and is.
         """
-        until_s = time.monotonic() + STALL_S
-        if until_ns is not None:
-            until_s = min(until_s, time.monotonic() + (until_ns - SYSTEM.now_ns()) / 1e9)
         if self.gate.mine_now():
             raise Unavailable("sqlite", "stalled", "this thread is inside a command already: a signal handler asked")
         try:
             try:
-                self.gate.take_mutex(until_s)
-                self.gate.enter(until_s)
-                return self._inside(work)
+                self._enter(until_ns)
+                return self._inside(work, *details)
             finally:
                 self._calm()
-        except sqlite3.Error as error:
-            raise self._unavailable(error) from error
-        finally:
+        except BaseException as error:
             self._calm()
+            if isinstance(error, sqlite3.Error):
+                raise self._unavailable(error) from error
+            raise
 
-    def _inside(self, work: Work[T]) -> T:
-        connection = self._opened()
-        connection.execute("BEGIN IMMEDIATE")
-        result = work(connection)
-        pauses.point("sqlite.before-commit")
-        connection.execute("COMMIT")
-        pauses.point("sqlite.after-commit")
-        return result
+    def _enter(self, until_ns: int | None) -> None:
+        """The mutex and the gate; both are mostly free, and only who has to wait asks for how long."""
+        gate, until_s = self.gate, 0.0
+        if not gate.mutex.acquire(blocking=False):
+            until_s = _bound_s(until_ns)
+            gate.take_mutex(until_s)
+        if not gate.lock(0):
+            gate.enter(until_s or _bound_s(until_ns))
+
+    def _inside(self, work: Callable[..., T], *details: object) -> T:
+        link = self._link
+        if link is None:
+            link = self._open()
+        elif self._identity() != self._file:
+            self._refuse_stranger()
+        return work(link, *details)
 
     def _calm(self) -> None:
         if not self.gate.mine_now():
             return
-        if self._connection is not None and self._connection.in_transaction:
-            self._connection.rollback()
+        if self._link is not None and self._link.connection.in_transaction:
+            self._link.connection.rollback()
         self.gate.leave()
         self.gate.mutex.release()
+        self.gate.step_aside()
 
-    def _opened(self) -> sqlite3.Connection:
-        """The connection, after making sure that the file is still the one it was opened on."""
-        if self._connection is not None:
-            if self._identity() != self._file:
-                # Whoever connects from now on gets the file that is there; whoever held a lease here has lost it.
-                if _databases.get(str(self.path)) is self:
-                    del _databases[str(self.path)]
-                raise Unavailable("sqlite", "replaced", f"{self.path} is no longer the file that was opened")
-            return self._connection
+    def _refuse_stranger(self) -> NoReturn:
+        """Whoever connects from now on gets the file that is there; whoever held a lease here has lost it."""
+        if _databases.get(self._name) is self:
+            del _databases[self._name]
+        raise Unavailable("sqlite", "replaced", f"{self.path} is no longer the file that was opened")
 
+    def _open(self) -> sqlite3.Cursor:
         # Made here and not by SQLite, whose log and shared memory take over the rights of the file.
         with contextlib.suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(self.path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False)
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
-            _prepare(connection)
+            link = connection.cursor()  # one for all: a new one for each statement costs more than some of them
+            link.execute("PRAGMA page_size = 1024")  # of a new file: a command writes one page, or a few
+            link.execute("PRAGMA journal_mode = WAL")
+            link.execute("PRAGMA synchronous = NORMAL")
+            link.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+            layout.prepare(link, self.live)
         except BaseException:
-            connection.close()
+            connection.close()  # which rolls back what it had begun
             raise
         self._file = self._identity()
-        self._connection = connection
-        return connection
+        self._link = link
+        return link
 
     def _identity(self) -> tuple[int, int]:
         try:
-            status = os.stat(self.path)
+            return os.stat(self._name)[1:3]  # inode and device
         except OSError:
             return (0, 0)
-        return (status.st_dev, status.st_ino)
 
     def _unavailable(self, error: sqlite3.Error) -> Unavailable:
         text = str(error)
@@ -153,44 +163,37 @@ class Database:
 
     def before_fork(self) -> None:
         """No SQLite state may cross a fork: its lock table would, and the kernel's locks would not."""
-        if self._connection is not None:
+        if self._link is not None:
             self._close_behind_gate()
 
     def _close_behind_gate(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is None:
+        link, self._link = self._link, None
+        if link is None:
             return
         try:
             with contextlib.suppress(Unavailable):
                 self.gate.enter(time.monotonic() + STALL_S)
-            connection.close()
+            link.connection.close()
         finally:
             self.gate.leave()
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
-    """Make the tables, or check that they are ours; void what another boot of the machine left behind."""
-    connection.execute("BEGIN IMMEDIATE")
-    known = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchone()[0]
-    if not known:
-        for statement in rows.SCHEMA.split(";\n"):
-            if statement.strip():
-                connection.execute(statement)
-        connection.execute("INSERT INTO meta VALUES ('layout', ?)", (str(rows.LAYOUT),))
-        connection.execute("INSERT INTO meta VALUES ('boot', ?)", (place.boot_id(),))
-    found = dict(connection.execute("SELECT key, value FROM meta"))
-    if found.get("layout") != str(rows.LAYOUT):
-        connection.execute("ROLLBACK")
-        raise Unavailable(
-            "sqlite", "other layout", f"layout {found.get('layout')} is not {rows.LAYOUT}: upgrade holdfast"
-        )
-    if found.get("boot") != place.boot_id():
-        # Times of another boot mean nothing, and its processes are gone. The fences stay.
-        now_us = SYSTEM.now_ns() // NS_PER_US
-        rows.keep_fences_only(connection, now_us, _OLD_BOOT_MEMORY_US)
-        connection.execute("DELETE FROM session")
-        connection.execute("UPDATE meta SET value = ? WHERE key = 'boot'", (place.boot_id(),))
-    connection.execute("COMMIT")
+def in_transaction(link: sqlite3.Cursor, work: Callable[..., T], *details: object) -> T:
+    """All of it or nothing."""
+    link.execute("BEGIN IMMEDIATE")
+    result = work(link, *details)
+    pauses.point("sqlite.before-commit")
+    link.execute("COMMIT")
+    pauses.point("sqlite.after-commit")
+    return result
+
+
+def _bound_s(until_ns: int | None) -> float:
+    """Until when to wait for the gate, on the clock of sleeps."""
+    now_s = time.monotonic()
+    if until_ns is None:
+        return now_s + STALL_S
+    return now_s + min(STALL_S, (until_ns - SYSTEM.now_ns()) / 1e9)
 
 
 def _os_reason(error: OSError) -> str:

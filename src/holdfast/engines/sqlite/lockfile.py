@@ -20,12 +20,19 @@ from holdfast.errors import Unavailable
 from holdfast.observer import log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 _MODE = 0o600
 STALL_S = 5.0
 _SLOW_S = 1.0
-_TRIES = 40
+_SAY_S = 0.005
+_TRIES = 20
+_NAP_S = 0.00005
+_ASIDE_S = 0.0001
+_LOOK_EVERY = 4
+_SOMEBODY, _NOBODY = b"1", b"0"
+_TRY = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 # struct flock: the fields and their order differ between the kernels.
 _LINUX = "hhqqi4x"
@@ -38,22 +45,23 @@ class LockFile:
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self.descriptor = descriptor
-        # It knows its owner, so that whoever was interrupted between two lines can find out whether he has it.
-        self.mutex = threading.RLock()
-        self.mine: set[int] = set()
         self.inode = os.fstat(descriptor).st_ino
-        self._turn: _Turn | None = None
+        self.begin()
 
-    def forked(self) -> None:
-        """In a child: the locks stayed with the parent, and the mutex may be held by a thread that is not here."""
+    def begin(self) -> None:
+        """Without a lock. Also in a child: they stayed with the parent, and so did the thread that has the mutex."""
+        # It knows its owner, so that whoever was interrupted between two lines can find out whether he has it:
+        # `mine_now` tells whether this very thread does, as threading.Condition asks it.
         self.mutex = threading.RLock()
-        self.mine = set()
-        self._turn = None
+        self.mine_now: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
+        self.mine: set[int] = set()
+        self._turn: _Turn | None = None
+        self._passes = 0
 
     def lock(self, byte: int) -> bool:
         """Lock one byte for this process, without waiting."""
         try:
-            fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+            fcntl.lockf(self.descriptor, _TRY, 1, byte)
         except (BlockingIOError, PermissionError):
             return False
         self.mine.add(byte)
@@ -77,10 +85,6 @@ class LockFile:
             kind, pid = answer[0], answer[4]
         return None if kind == fcntl.F_UNLCK else max(0, pid)
 
-    def mine_now(self) -> bool:
-        """Whether this very thread has the mutex."""
-        return bool(self.mutex._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks
-
     def take_mutex(self, until_s: float) -> None:
         """The mutex, but not for ever: whoever has it may be waiting for a process that does not move."""
         if not self.mutex.acquire(timeout=max(0.0, until_s - time.monotonic())):
@@ -99,7 +103,11 @@ class LockFile:
         for attempt in range(_TRIES):
             if self.lock(0):
                 return
-            time.sleep(0 if attempt < _TRIES // 2 else 0.0001)
+            self._say_that_somebody_waits()
+            if attempt < _TRIES // 2:
+                _let_others_run()
+            else:
+                time.sleep(_NAP_S)
         if time.monotonic() < until_s and self._enter_in_turn(until_s):
             self.mine.add(0)
             return
@@ -109,17 +117,36 @@ class LockFile:
         """Unlock byte 0; may be said twice."""
         self.unlock(0)
 
+    def step_aside(self) -> None:
+        """After leaving: a moment for whoever waits, now and then.
+
+        The kernel wakes the first in its queue, but does not keep the lock for it: a process that runs would be back
+        before one that has to be woken is there, and on a busy machine that would go on and on.
+        """
+        self._passes += 1
+        if self._passes % _LOOK_EVERY == 0 and os.pread(self.descriptor, 1, 0) == _SOMEBODY:
+            os.pwrite(self.descriptor, _NOBODY, 0)
+            time.sleep(_ASIDE_S)
+
+    def _say_that_somebody_waits(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk; it is only a hint
+            os.pwrite(self.descriptor, _SOMEBODY, 0)
+
     def _enter_in_turn(self, until_s: float) -> bool:
+        told = False
+        began_s = time.monotonic()
         try:
             turn = self._turn
             if turn is None or not turn.resume():
                 turn = self._turn = _Turn(self)
                 turn.begin()
-            if turn.come.wait(min(_SLOW_S, until_s - time.monotonic())):
-                return turn.take()
-            log.warning("waiting for the gate %s, held by process %s", self.path, self.holder(0))
-            if turn.come.wait(max(0.0, until_s - time.monotonic())):
-                return turn.take()
+            while (left_s := until_s - time.monotonic()) > 0:
+                if turn.come.wait(min(_SAY_S, left_s)):
+                    return turn.take()
+                self._say_that_somebody_waits()
+                if not told and time.monotonic() - began_s >= _SLOW_S:
+                    told = True
+                    log.warning("waiting for the gate %s, held by process %s", self.path, self.holder(0))
         except BaseException:
             # Interrupted anywhere in here: nobody may stay in the queue on behalf of nobody.
             if self._turn is not None:
@@ -176,6 +203,13 @@ class _Turn:
             return self._state == "wanted"
 
 
+def _let_others_run() -> None:
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()
+    else:
+        time.sleep(0)
+
+
 _files: dict[tuple[int, int], LockFile] = {}
 _files_lock = threading.Lock()
 
@@ -197,7 +231,7 @@ def _forget_locks() -> None:
     global _files_lock  # noqa: PLW0603
     _files_lock = threading.Lock()
     for file in _files.values():
-        file.forked()
+        file.begin()
 
 
 os.register_at_fork(after_in_child=_forget_locks)

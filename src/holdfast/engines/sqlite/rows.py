@@ -1,152 +1,152 @@
 """Records as rows: how the law's record is loaded and how its changes are stored.
 
-Waiters and tombs have tables of their own, and a lease's row counts them: the uncontended path reads and writes one
-row. Only differences are written.
+One row says all about a name that nobody waits for: a quiet command reads and writes that row and nothing else. Waiters
+and tombs have tables of their own; the row tells whose waiters there are and when the last tomb crumbles.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.rules.lease import Holder, Record, Tomb, Waiter, forget_at_us
+from holdfast.engines.sqlite.line import StoredLine, StoredTombs, bury, join
+from holdfast.rules import forget_at_us
+from holdfast.rules.record import NO_TOMBS, NOBODY, Graves, Holder, Line, Record, Tombs
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Mapping
 
-LAYOUT = 1
-
-SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE session (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- also the byte of the live file that the process keeps locked
-    live INTEGER NOT NULL,                 -- which live file: a byte of another file proves nothing
-    pid INTEGER NOT NULL,
-    marked_us INTEGER NOT NULL             -- the last sign of life, for waiters
-);
-CREATE TABLE lease (
-    name TEXT PRIMARY KEY,
-    forget_us INTEGER NOT NULL,            -- rounded up, so that a busy name seldom moves in the index
-    body TEXT NOT NULL                     -- see packed()
-) WITHOUT ROWID;
-CREATE INDEX lease_forget ON lease (forget_us);
-CREATE TABLE waiter (
-    ticket INTEGER PRIMARY KEY AUTOINCREMENT,
-    name TEXT NOT NULL,
-    token TEXT NOT NULL,
-    session TEXT NOT NULL,
-    owner TEXT NOT NULL,
-    ttl_ms INTEGER NOT NULL,
-    since_us INTEGER NOT NULL
-);
-CREATE INDEX waiter_queue ON waiter (name, ticket);
-CREATE TABLE tomb (
-    name TEXT NOT NULL,
-    token TEXT NOT NULL,
-    until_us INTEGER NOT NULL,
-    why TEXT NOT NULL,
-    detail TEXT NOT NULL,
-    PRIMARY KEY (name, token)
-) WITHOUT ROWID;
-"""
-
-_FORGET_STEP_US = 10_000_000
+_NEVER_US = 2**62
+_INSERT = "INSERT INTO record (name, look_us, body) VALUES (?, ?, ?)"
 # More than can be new since the last time, so that names which are used once do not pile up.
 _FORGET_AT_ONCE = 200
 
 
 class Row(NamedTuple):
-    """A record as it was loaded, and when its name is to be forgotten; `None` if there was no row."""
+    """A record and the text it is stored as; empty if there is no row."""
 
     record: Record
-    forget_us: int | None
+    body: str
+
+    def quiet(self, client: str) -> bool:
+        """Nobody else has anything to do with it: no waiter, no tomb, no offer, no other holder."""
+        record, holder = self.record, self.record.holder
+        mine = holder is None or (holder.client == client and not holder.offered)
+        return mine and not record.waiters.clients and not record.tombs.ends_us
 
 
-def packed(record: Record) -> str:
-    """One line per value: fence, last, touched, waiters, tombs; then the holder, its owner last.
+def packed(record: Record, memory_us: int) -> str:
+    """One line per value: fence, last, touched, memory, tombs, waiters; then the holder, its owner last.
 
     One column is bound and read faster than a dozen.
     """
-    head = f"{record.fence}\n{record.last}\n{record.touched_us}\n{len(record.waiters)}\n{len(record.tombs)}\n"
+    head = f"{record.fence}\n{record.last}\n{record.touched_us}\n{memory_us}\n{record.tombs.ends_us}\n"
+    clients = record.waiters.clients
+    line = _line(clients) if clients else ""
     held = record.holder
     if held is None:
-        return head
+        return f"{head}{line}\n"
     times = f"{held.ttl_ms}\n{held.since_us}\n{held.expires_us}\n{held.offered:d}"
-    return f"{head}{held.token}\n{held.client}\n{held.fence}\n{times}\n{held.owner}"
+    return f"{head}{line}\n{held.token}\n{held.client}\n{held.fence}\n{times}\n{held.owner}"
 
 
-def load(connection: sqlite3.Connection, name: str) -> Row:
-    """The record of a name; an empty one if nothing is known."""
-    row = connection.execute("SELECT forget_us, body FROM lease WHERE name = ?", (name,)).fetchone()
-    if row is None:
-        return Row(Record(), None)
-
-    fence, last, touched_us, waiting, buried, *seat = row[1].split("\n", 12)
+def unpacked(link: sqlite3.Cursor, name: str, body: str) -> tuple[Record, int]:
+    """The record, and for how long its last user wants it remembered."""
+    fence, last, touched_us, memory_us, ends_us, line, *seat = body.split("\n", 13)
     holder = None
     if seat[0]:
         token, client, held, ttl_ms, since_us, expires_us, offered, owner = seat
         times = (int(ttl_ms), int(since_us), int(expires_us))
-        holder = Holder(token, client, owner, int(held), *times, offered=offered == "1")
-    waiters: tuple[Waiter, ...] = ()
-    if waiting != "0":
-        ask = "SELECT token, session, owner, ttl_ms, since_us FROM waiter WHERE name = ? ORDER BY ticket"
-        waiters = tuple(Waiter(*fields) for fields in connection.execute(ask, (name,)))
-    tombs: tuple[Tomb, ...] = ()
-    if buried != "0":
-        ask = "SELECT token, until_us, why, detail FROM tomb WHERE name = ?"
-        tombs = tuple(Tomb(*fields) for fields in connection.execute(ask, (name,)))
-    return Row(Record(int(fence), holder, waiters, tombs, last, int(touched_us)), row[0])
+        holder = Holder(token, client, owner, int(held), *times, offered == "1")
+    waiters: Line = StoredLine(link, name, _clients(line)) if line else NOBODY
+    tombs: Tombs = StoredTombs(link, name, int(ends_us)) if ends_us != "0" else NO_TOMBS
+    return Record(int(fence), holder, waiters, tombs, last, int(touched_us)), int(memory_us)
 
 
-def store(connection: sqlite3.Connection, name: str, row: Row, after: Record, memory_us: int) -> None:
-    """Write what the rule changed; the index only if the name moves in it."""
+def load(link: sqlite3.Cursor, name: str) -> Row:
+    """The record of a name; an empty one if nothing is known."""
+    found = link.execute("SELECT body FROM record WHERE name = ?", (name,)).fetchone()
+    return Row(Record(), "") if found is None else Row(unpacked(link, name, found[0])[0], found[0])
+
+
+def store(link: sqlite3.Cursor, name: str, row: Row, after: Record, memory_us: int) -> Row:
+    """Write what the rule changed. When to look for a name to forget is set once, and moved when it is looked at."""
     before = row.record
     if after.waiters is not before.waiters:
-        _store_waiters(connection, name, before, after)
+        _store_waiters(link, name, after.waiters)
     if after.tombs is not before.tombs:
-        _store_tombs(connection, name, before, after)
-    forget_us = -(-forget_at_us(after, memory_us) // _FORGET_STEP_US) * _FORGET_STEP_US
-    if row.forget_us == forget_us:
-        connection.execute("UPDATE lease SET body = ? WHERE name = ?", (packed(after), name))
+        _store_tombs(link, name, after.tombs)
+    body = packed(after, memory_us)
+    if row.body:
+        link.execute("UPDATE record SET body = ? WHERE name = ?", (body, name))
     else:
-        connection.execute("INSERT OR REPLACE INTO lease VALUES (?, ?, ?)", (name, forget_us, packed(after)))
+        link.execute(_INSERT, (name, forget_at_us(after, memory_us), body))
+    return Row(after, body)
 
 
-def keep_fences_only(connection: sqlite3.Connection, now_us: int, memory_us: int) -> None:
+def exchange(link: sqlite3.Cursor, name: str, row: Row, after: Record, memory_us: int) -> Row | None:
+    """Write a quiet record if it is still stored as it was; one statement, which is its own transaction."""
+    body = packed(after, memory_us)
+    link.execute("UPDATE record SET body = ? WHERE name = ? AND body = ?", (body, name, row.body))
+    return Row(after, body) if link.rowcount else None
+
+
+def keep_fences_only(link: sqlite3.Cursor, now_us: int, memory_us: int) -> None:
     """End every lease, waiter and tomb; the fences stay."""
-    for (name,) in connection.execute("SELECT name FROM lease").fetchall():
-        row = load(connection, name)
-        record = Record(fence=row.record.fence, touched_us=now_us)
-        store(connection, name, row, record, memory_us)
+    known = link.execute("SELECT name, body FROM record").fetchall()
+    for table in ("record", "waiter", "tomb"):
+        link.execute(f"DELETE FROM {table}")  # noqa: S608
+    for name, body in known:
+        keep_fence(link, name, int(body.partition("\n")[0]), now_us, memory_us)
 
 
-def forget(connection: sqlite3.Connection, now_us: int) -> None:
-    """Drop a few names whose memory ended, so that no command pays for many."""
-    ask = "SELECT name FROM lease WHERE forget_us <= ? LIMIT ?"
-    for (name,) in connection.execute(ask, (now_us, _FORGET_AT_ONCE)).fetchall():
-        connection.execute("DELETE FROM lease WHERE name = ?", (name,))
-        connection.execute("DELETE FROM waiter WHERE name = ?", (name,))
-        connection.execute("DELETE FROM tomb WHERE name = ?", (name,))
+def keep_fence(link: sqlite3.Cursor, name: str, fence: int, now_us: int, memory_us: int) -> None:
+    """A name of which nothing but the fence is still true."""
+    record = Record(fence=fence, touched_us=now_us)
+    link.execute(_INSERT, (name, forget_at_us(record, memory_us), packed(record, memory_us)))
 
 
-def _store_waiters(connection: sqlite3.Connection, name: str, before: Record, after: Record) -> None:
-    known = {waiter.token for waiter in before.waiters}
-    kept = {waiter.token for waiter in after.waiters}
-    for waiter in before.waiters:
-        if waiter.token not in kept:
-            connection.execute("DELETE FROM waiter WHERE name = ? AND token = ?", (name, waiter.token))
-    for waiter in after.waiters:
-        if waiter.token not in known:
-            connection.execute(
-                "INSERT INTO waiter (name, token, session, owner, ttl_ms, since_us) VALUES (?, ?, ?, ?, ?, ?)",
-                (name, waiter.token, waiter.client, waiter.owner, waiter.ttl_ms, waiter.since_us),
-            )
+def forget(link: sqlite3.Cursor, now_us: int) -> None:
+    """Drop a few names whose memory ended and a few crumbled tombs, so that no command pays for many."""
+    ask = "SELECT name, body FROM record WHERE look_us <= ? LIMIT ?"
+    for name, body in link.execute(ask, (now_us, _FORGET_AT_ONCE)).fetchall():
+        look_us = _forget_at_us(link, name, body)
+        if look_us > now_us:
+            link.execute("UPDATE record SET look_us = ? WHERE name = ?", (look_us, name))
+        else:
+            link.execute("DELETE FROM record WHERE name = ?", (name,))
+            link.execute("DELETE FROM waiter WHERE name = ?", (name,))
+    crumbled = "SELECT name, token FROM tomb WHERE until_us <= ? LIMIT ?"
+    link.execute(f"DELETE FROM tomb WHERE (name, token) IN ({crumbled})", (now_us, _FORGET_AT_ONCE))  # noqa: S608
 
 
-def _store_tombs(connection: sqlite3.Connection, name: str, before: Record, after: Record) -> None:
-    for tomb in before.tombs:
-        if tomb not in after.tombs:
-            connection.execute("DELETE FROM tomb WHERE name = ? AND token = ?", (name, tomb.token))
-    for tomb in after.tombs:
-        if tomb not in before.tombs:
-            fields = (name, tomb.token, tomb.until_us, tomb.why, tomb.detail)
-            connection.execute("INSERT OR REPLACE INTO tomb VALUES (?, ?, ?, ?, ?)", fields)
+def _forget_at_us(link: sqlite3.Cursor, name: str, body: str) -> int:
+    try:
+        return forget_at_us(*unpacked(link, name, body))
+    except (ValueError, TypeError):
+        return _NEVER_US  # who holds it cannot be known, so nobody gets it by and by
+
+
+def _store_waiters(link: sqlite3.Cursor, name: str, line: Line) -> None:
+    if isinstance(line, StoredLine):
+        line.write()
+        return
+    for waiter in line:  # nobody waited before
+        join(link, name, waiter)
+
+
+def _store_tombs(link: sqlite3.Cursor, name: str, tombs: Tombs) -> None:
+    if isinstance(tombs, StoredTombs):
+        tombs.write()
+    elif isinstance(tombs, Graves):
+        for tomb in tombs:  # there were none before, or all of them have crumbled
+            bury(link, name, tomb)
+
+
+def _line(clients: Mapping[str, int]) -> str:
+    return ",".join(f"{client}:{count}" for client, count in clients.items())
+
+
+def _clients(line: str) -> dict[str, int]:
+    counts = (entry.split(":") for entry in line.split(","))
+    return {client: int(count) for client, count in counts}

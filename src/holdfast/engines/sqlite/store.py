@@ -10,36 +10,54 @@ import os
 import sqlite3
 import threading
 import weakref
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.clock import NS_PER_US, SYSTEM
-from holdfast.commands import Acquire, Busy, Mark, Undo
+from holdfast import pauses
+from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
+from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renew, Renewed, Undo
 from holdfast.engines.board import Board
-from holdfast.engines.sqlite import rows
+from holdfast.engines.sqlite import lifeline, rows, survey
+from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.ear import Ear, ring_session
+from holdfast.engines.sqlite.line import Damaged
 from holdfast.engines.sqlite.place import filesystem
 from holdfast.engines.sqlite.promised import promised
 from holdfast.errors import Closed, Unavailable
 from holdfast.observer import log
-from holdfast.rules import RULES, Moment, Record
+from holdfast.rules import RULES, Moment
+from holdfast.rules.record import NO_TOMBS, NOBODY
 from holdfast.rules.trust import MARK_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.clock import Clock
-    from holdfast.commands import Command
+    from holdfast.commands import Answer, Command
     from holdfast.engines import Promise, Reply
     from holdfast.engines.sqlite.database import Database
-    from holdfast.rules.lease import Holder
+    from holdfast.engines.survey import Examination, Names
+    from holdfast.rules.record import Holder, Record
 
 _AT_ONCE = 200
 _FORGET_EVERY = 64
+_PIDS_MAX = 10_000
+_KNOWN_MAX = 1_000
 _MARK_EVERY_US = 1_000_000
 
 # The clients of this process, by session: a ring for one of them needs no detour through the kernel.
 _here: weakref.WeakValueDictionary[tuple[str, int], SqliteStore] = weakref.WeakValueDictionary()
+
+
+class _Seen(NamedTuple):
+    """Another client, as this transaction sees it."""
+
+    client: str
+    marked_us: int
+    gone: bool
+
+
+# Answers that nobody else has to hear of.
+_PLAIN = (Granted, Renewed, Released)
 
 
 class SqliteStore:
@@ -55,31 +73,61 @@ class SqliteStore:
         self.board = Board()
         self._memory_us = memory_us
         self._session = 0
+        self._me = ""  # the session, as records name it
         self._session_lock = threading.Lock()
         self._marked_us = 0
         self._count = 0
         self._closed = False
         self._held: set[str] = set()
         self._ahead: dict[str, set[int]] = {}
+        self._known: dict[str, rows.Row] = {}
+        self._pids: dict[str, int] = {}  # of other sessions, each of which has one for good
         self._ear: Ear | None = None
         self._ear_lock = threading.Lock()
         self._deaf = False
 
     def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
-        if not self._session:
+        if not self._me:
             self._begin_session(until_ns)
-        answers: list[Reply] = []
-        for start in range(0, len(commands), _AT_ONCE):
-            part = commands[start : start + _AT_ONCE]
-            replies, rung = self.database.transact(partial(self._answer, commands=part), until_ns)
-            answers += replies
-            for holder in rung:
-                self._ring(holder)
+        if len(commands) > _AT_ONCE:
+            parts = (commands[start : start + _AT_ONCE] for start in range(0, len(commands), _AT_ONCE))
+            return [answer for part in parts for answer in self.answer_all(part, until_ns)]
+        answers, rung = self.database.behind_gate(self._answer, until_ns, commands)
+        for holder in rung:
+            self._ring(holder)
         return answers
 
-    def _answer(self, link: sqlite3.Connection, commands: Sequence[Command]) -> tuple[list[Reply], list[Holder]]:
+    def _answer(self, link: sqlite3.Cursor, commands: Sequence[Command]) -> tuple[list[Reply], list[Holder]]:
         if self._closed:
             raise Closed  # asked before the end, and only now at its turn: nobody would keep what it got
+        if len(commands) == 1:
+            answer = self._answer_known(link, commands[0])
+            if answer is not None:
+                return [answer], []
+        return in_transaction(link, self._answer_each, commands)
+
+    def _answer_known(self, link: sqlite3.Cursor, command: Command) -> Answer | None:
+        """The answer about a quiet name, if it is still as this client left it; `None` if that has to be looked up.
+
+        The rule decides on what is remembered, and its step is stored only in place of just that.
+        """
+        row = self._known.get(command.name)
+        if row is None or self._count % _FORGET_EVERY == 0:
+            return None
+        moment = Moment(SYSTEM.now_ns() // NS_PER_US, SYSTEM.wall_us(), self._me)
+        after, answer, _ = RULES[type(command)](row.record, command, moment)
+        if type(answer) not in _PLAIN or after.waiters is not NOBODY or after.tombs is not NO_TOMBS:
+            return None
+        pauses.point("sqlite.before-commit")
+        now = rows.exchange(link, command.name, row, after, self._memory_us)
+        if now is None:
+            return None
+        pauses.point("sqlite.after-commit")
+        self._remember(command.name, now)
+        self._count += 1
+        return answer
+
+    def _answer_each(self, link: sqlite3.Cursor, commands: Sequence[Command]) -> tuple[list[Reply], list[Holder]]:
         rung: list[Holder] = []
         now_us = SYSTEM.now_ns() // NS_PER_US
         answers = [self._answer_one(link, command, now_us, rung) for command in commands]
@@ -89,66 +137,78 @@ class SqliteStore:
         self._count += 1
         return answers, rung
 
-    def _answer_one(self, link: sqlite3.Connection, command: Command, now_us: int, rung: list[Holder]) -> Reply:
+    def _answer_one(self, link: sqlite3.Cursor, command: Command, now_us: int, rung: list[Holder]) -> Reply:
+        name = command.name
         try:
-            row = rows.load(link, command.name)
+            row = rows.load(link, name)
+            moment = self._moment(link, command, row.record, now_us)
         except (ValueError, TypeError) as error:
-            return Unavailable("sqlite", "corrupt", f"the record of {command.name!r} cannot be read: {error}")
-        step = RULES[type(command)](row.record, command, self._moment(link, row.record, now_us))
-        if step.record is not row.record:
-            rows.store(link, command.name, row, step.record, self._memory_us)
-        holder = step.record.holder
-        if holder is not None and holder.client == str(self._session):
-            self._held.add(command.name)
-        else:
-            self._held.discard(command.name)
-        if type(command) is Mark or (type(command) is Acquire and isinstance(step.answer, Busy)):
+            return _unreadable(name, error)
+        try:
+            after, answer, wake = RULES[type(command)](row.record, command, moment)
+        except Damaged as error:
+            return _unreadable(name, error)
+        if after is not row.record:
+            row = rows.store(link, name, row, after, self._memory_us)
+        self._remember(name, row)
+        if wake is not None:
+            rung.append(wake)
+        if type(answer) is Busy or type(command) is Mark:
             self._mark(link, now_us)
-        if step.wake is not None:
-            rung.append(step.wake)
-        if type(command) is Acquire and command.wait:
-            self._note_those_ahead(link, command.token, step.record)
-        elif type(command) is Undo:
+        if type(command) is Acquire and type(answer) is Busy and command.wait:
+            self._ahead[command.token] = self._pids_of(link, after)
+        elif self._ahead and isinstance(command, Acquire | Undo):
             self._ahead.pop(command.token, None)
-        return step.answer
+        return answer
 
-    def _note_those_ahead(self, link: sqlite3.Connection, token: str, record: Record) -> None:
-        """Whose end this waiter should be woken by: whoever holds, and everybody who will before its turn comes."""
-        self._ahead.pop(token, None)
-        place = record.position(token)
-        if record.holder is None or place is None:
-            return
-        sessions = {record.holder.client, *(waiter.client for waiter in record.waiters[:place])}
-        ask = "SELECT pid FROM session WHERE id = ?"
-        found = (link.execute(ask, (int(session),)).fetchone() for session in sessions)
-        self._ahead[token] = {row[0] for row in found if row is not None and row[0] != os.getpid()}
+    def _remember(self, name: str, row: rows.Row) -> None:
+        """What is held here, and what nobody else has anything to do with."""
+        holder = row.record.holder
+        if holder is not None and holder.client == self._me:
+            self._held.add(name)
+        else:
+            self._held.discard(name)
+        if row.body and row.quiet(self._me):
+            self._known[name] = row
+        else:
+            self._known.pop(name, None)
+        if len(self._known) > _KNOWN_MAX:
+            self._known.clear()
 
-    def _moment(self, link: sqlite3.Connection, record: Record, now_us: int) -> Moment:
-        me = str(self._session)
-        gone: frozenset[str] = frozenset()
-        silent: frozenset[str] = frozenset()
-        holder, waiters = record.holder, record.waiters
-        if (holder is not None and holder.client != me) or waiters:
-            clients = {waiter.client for waiter in waiters}
-            if holder is not None:
-                clients.add(holder.client)
-            clients.discard(me)
-            gone = frozenset(client for client in clients if self._gone(link, int(client)))
-            if waiters or (holder is not None and holder.offered):
-                ask = "SELECT id FROM session WHERE marked_us < ?"
-                quiet = {str(row[0]) for row in link.execute(ask, (now_us - MARK_MS * 1000,))}
-                silent = frozenset(clients & quiet)
+    def _moment(self, link: sqlite3.Cursor, command: Command, record: Record, now_us: int) -> Moment:
+        """Who has died or fallen silent. A holder that speaks of its own right, or a mark, need not know of waiters."""
+        holder, clients, me = record.holder, record.waiters.clients, self._me
+        if not clients and (holder is None or holder.client == me):
+            return Moment(now_us, SYSTEM.wall_us(), me)
+        others = set() if holder is None or holder.client == me else {holder.client}
+        seen = [self._look_at(link, client) for client in others]
+        stays = holder is not None and holder.expires_us > now_us and not any(state.gone for state in seen)
+        if not (stays and _leaves_all_as_it_is(command, holder)):
+            seen += [self._look_at(link, client) for client in clients.keys() - others - {me}]
+        gone = frozenset(state.client for state in seen if state.gone)
+        silent = frozenset(state.client for state in seen if state.marked_us < now_us - MARK_MS * 1000)
         return Moment(now_us, SYSTEM.wall_us(), me, gone, silent)
 
-    def _gone(self, link: sqlite3.Connection, session: int) -> bool:
-        """Proven dead: its byte is free, in the same live file that it locked when it began."""
-        live = self.database.live
-        if live.holder(session) is not None:
-            return False
-        row = link.execute("SELECT live FROM session WHERE id = ?", (session,)).fetchone()
-        return row is None or bool(row[0] == live.inode)
+    def _look_at(self, link: sqlite3.Cursor, client: str) -> _Seen:
+        """Proven dead: its byte is free, in the same live file that it locked when it began; and its lifeline is."""
+        session, live = int(client), self.database.live
+        row = link.execute("SELECT live, marked_us FROM session WHERE id = ?", (session,)).fetchone()
+        locked = live.holder(session) is not None or lifeline.is_held(live, session)
+        if row is None:
+            return _Seen(client, NEVER_NS, gone=not locked)
+        return _Seen(client, row[1], gone=not locked and row[0] == live.inode)
 
-    def _mark(self, link: sqlite3.Connection, now_us: int) -> None:
+    def _pids_of(self, link: sqlite3.Cursor, record: Record) -> set[int]:
+        """Whose end a waiter should be woken by: whoever holds, and everybody who may before its turn comes."""
+        clients = {*record.waiters.clients, record.holder.client if record.holder else self._me}
+        if len(self._pids) > _PIDS_MAX:
+            self._pids.clear()
+        for client in clients - self._pids.keys():
+            row = link.execute("SELECT pid FROM session WHERE id = ?", (int(client),)).fetchone()
+            self._pids[client] = 0 if row is None else row[0]
+        return {self._pids[client] for client in clients} - {0, os.getpid()}
+
+    def _mark(self, link: sqlite3.Cursor, now_us: int) -> None:
         if now_us - self._marked_us >= _MARK_EVERY_US:
             link.execute("UPDATE session SET marked_us = ? WHERE id = ?", (now_us, self._session))
             self._marked_us = now_us
@@ -156,13 +216,13 @@ class SqliteStore:
     def _begin_session(self, until_ns: int | None) -> None:
         """Lock a byte of the live file for as long as this client lives, in the transaction that names it."""
         with self._session_lock:
-            if self._session:
+            if self._me:
                 return
             if self._closed:
                 raise Closed
             live, locked = self.database.live, 0
 
-            def begin(link: sqlite3.Connection) -> int:
+            def begin(link: sqlite3.Cursor) -> int:
                 nonlocal locked
                 self._bury_the_dead(link)
                 ask = "INSERT INTO session (live, pid, marked_us) VALUES (?, ?, ?)"
@@ -180,11 +240,12 @@ class SqliteStore:
                     live.unlock(locked)
                 raise
             _here[str(self.database.path), self._session] = self
+            self._me = str(self._session)  # last: from now on others may ask
 
-    def _bury_the_dead(self, link: sqlite3.Connection) -> None:
+    def _bury_the_dead(self, link: sqlite3.Cursor) -> None:
         live = self.database.live
         for session, inode in link.execute("SELECT id, live FROM session").fetchall():
-            if inode == live.inode and live.holder(session) is None:
+            if inode == live.inode and live.holder(session) is None and not lifeline.is_held(live, session):
                 link.execute("DELETE FROM session WHERE id = ?", (session,))
                 Ear.remove(self.database.path, session)
 
@@ -220,13 +281,27 @@ class SqliteStore:
     def promise(self) -> Promise:
         return promised(filesystem(self.database.path.parent))
 
+    def lifeline(self) -> int:
+        if not self._session:
+            self._begin_session(None)
+        return lifeline.open_lifeline(self.database.live, self._session)
+
+    def names(self, prefix: str, limit: int) -> Names:
+        return survey.names(self.database, prefix, limit)
+
+    def examine(self) -> Examination:
+        return survey.examine(self.database)
+
     def forked(self) -> None:
         """The session stayed with the parent; the child begins its own with its first command."""
         self.board = Board()
         self._session = 0
+        self._me = ""
         self._marked_us = 0
         self._held = set()
         self._ahead = {}
+        self._known = {}
+        self._pids = {}
         self._session_lock = threading.Lock()
         self._ear_lock = threading.Lock()
         if self._ear is not None:
@@ -245,7 +320,7 @@ class SqliteStore:
             self._leave()
             return
 
-        def end(link: sqlite3.Connection) -> bool:
+        def end(link: sqlite3.Cursor) -> bool:
             now_us = SYSTEM.now_ns() // NS_PER_US
             stands = any(self._stands(link, name, now_us) for name in self._held)
             if not stands:
@@ -259,20 +334,32 @@ class SqliteStore:
         if ended:
             self.database.live.unlock(session)
         self._session = 0
+        self._me = ""
         self._leave()
 
-    def _stands(self, link: sqlite3.Connection, name: str, now_us: int) -> bool:
+    def _stands(self, link: sqlite3.Cursor, name: str, now_us: int) -> bool:
         try:
             holder = rows.load(link, name).record.holder
         except (ValueError, TypeError):
             return False  # whatever it was, nobody can hold it
-        return holder is not None and holder.client == str(self._session) and holder.expires_us > now_us
+        return holder is not None and holder.client == self._me and holder.expires_us > now_us
 
     def _leave(self) -> None:
         """Once: an interrupted close is said again."""
         entered, self._entered = self._entered, False
         if entered:
             self.database.leave()
+
+
+def _leaves_all_as_it_is(command: Command, holder: Holder | None) -> bool:
+    """Whether the line is the same after this command, as long as the holder stays what it is."""
+    if type(command) is Acquire:
+        return holder is not None and command.token == holder.token
+    return type(command) in (Renew, Mark)
+
+
+def _unreadable(name: str, error: Exception) -> Unavailable:
+    return Unavailable("sqlite", "corrupt", f"the record of {name!r} cannot be read: {error}")
 
 
 # A child's stores have sessions of their own; those it inherited are the parent's, to be rung through the pipe.

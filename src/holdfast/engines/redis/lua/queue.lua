@@ -209,8 +209,9 @@ local function commit()
   if grave then redis.call('SET', grave.key, grave.text, 'PX', grave.lasts) end
   -- Marks are for those who wait: without any, the key would never end.
   if queued then
-    if unmarked then redis.call('ZADD', marks, int(now), unmarked) end
-    if marked and redis.call('ZADD', marks, int(now + MARK_US), me) == 1 then kept = 0 end
+    local added = unmarked and redis.call('ZADD', marks, int(now), unmarked) or 0
+    if marked then added = added + redis.call('ZADD', marks, int(now + MARK_US), me) end
+    if added > 0 then kept = 0 end  -- the key may be new
   elseif queued_before then
     redis.call('DEL', marks)
   end

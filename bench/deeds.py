@@ -1,0 +1,139 @@
+"""What a worker can be told to do. Each deed takes the worker's stage and gives figures that JSON can carry."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from bench.figures import percentile
+from bench.stages import Give, Stage, clock
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+Figures = dict[str, Any]
+
+_held: list[Give] = []
+
+
+async def pairs(stage: Stage, seconds: float) -> Figures:
+    """Acquire and release, one pair after the other, on a name of this worker's own."""
+    began, cpu_began = clock(), time.process_time()
+    taken = await stage.burst(f"bench-{os.getpid()}", seconds)
+    return _timed(taken, clock() - began, time.process_time() - cpu_began)
+
+
+async def fan_out(stage: Stage, callers: int, seconds: float) -> Figures:
+    """Many callers at once, each on a name of its own."""
+    began, cpu_began = clock(), time.process_time()
+    names = (f"bench-{os.getpid()}-{number}" for number in range(callers))
+    bursts = await stage.together(stage.burst(name, seconds) for name in names)
+    spent, cpu = clock() - began, time.process_time() - cpu_began
+    return _timed([taken for burst in bursts for taken in burst], spent, cpu)
+
+
+def _timed(taken: list[float], seconds: float, cpu: float) -> Figures:
+    return {
+        "pairs": len(taken),
+        "pairs_per_s": len(taken) / seconds,
+        "p50_us": percentile(taken, 0.5) * 1e6,
+        "p99_us": percentile(taken, 0.99) * 1e6,
+        "client_cpu_us": cpu / len(taken) * 1e6,
+    }
+
+
+async def turns(
+    stage: Stage,
+    name: str,
+    callers: int,
+    start: float,
+    until: float,
+    section: tuple[float, float],
+    rest: tuple[float, float],
+    seed: int,
+) -> Figures:
+    """Many callers, one name: ask, hold it for a while, give it back, rest, and again until the time is over."""
+    ready_by = time.process_time()
+
+    async def caller(number: int) -> list[tuple[str, float, float, float]]:
+        chance, worker = random.Random(f"{seed}-{os.getpid()}-{number}"), f"{os.getpid()}-{number}"
+        give = await stage.take(f"warm-{worker}")
+        await give()
+        await stage.sleep(start - clock())
+        grants = []
+        while (asked := clock()) < until:
+            give = await stage.take(name)
+            granted = clock()
+            await stage.sleep(chance.uniform(*section))
+            releasing = clock()
+            await give()
+            grants.append((worker, asked, granted, releasing))
+            if rest[1]:
+                await stage.sleep(chance.uniform(*rest))
+        return grants
+
+    told = await stage.together(caller(number) for number in range(callers))
+    return {
+        "workers": [f"{os.getpid()}-{number}" for number in range(callers)],
+        "grants": [grant for grants in told for grant in grants],
+        "cpu_s": time.process_time() - ready_by,
+    }
+
+
+async def hold(stage: Stage, name: str) -> Figures:
+    """Take a name and keep it."""
+    _held.append(await stage.take(name))
+    return {"granted": clock()}
+
+
+async def turn(stage: Stage, name: str) -> Figures:
+    """Wait for a name, and give it back at once."""
+    give = await stage.take(name)
+    granted = clock()
+    await give()
+    return {"granted": granted}
+
+
+async def gather(stage: Stage, count: int) -> Figures:
+    """Take that many names and keep them all."""
+    began = clock()
+    _held.extend([await stage.take(f"held-{os.getpid()}-{number}") for number in range(count)])
+    return {"seconds": clock() - began}
+
+
+async def look(stage: Stage) -> Figures:  # noqa: ARG001 - every deed has one
+    """What this process costs: its CPU time so far, and its threads besides the first."""
+    return {"cpu_s": time.process_time(), "threads": threading.active_count() - 1}
+
+
+async def give_all(stage: Stage) -> Figures:  # noqa: ARG001 - every deed has one
+    """Give back everything that is held; count what could not be given, because it was lost."""
+    lost = 0
+    while _held:
+        try:
+            await _held.pop()()
+        except Exception:
+            lost += 1
+    return {"lost": lost}
+
+
+async def use_names(stage: Stage, count: int, callers: int) -> Figures:
+    """Use that many names, each once."""
+    began, names = clock(), iter(range(count))
+
+    async def caller(left: Iterator[int]) -> None:
+        for number in left:
+            give = await stage.take(f"once-{os.getpid()}-{number}")
+            await give()
+
+    await stage.together(caller(names) for _ in range(callers))
+    return {"seconds": clock() - began, "names": count}
+
+
+DEEDS: dict[str, Callable[..., Coroutine[Any, Any, Figures] | Awaitable[Figures]]] = {
+    deed.__name__: deed for deed in (pairs, fan_out, turns, hold, turn, gather, look, give_all, use_names)
+}

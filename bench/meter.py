@@ -1,0 +1,55 @@
+"""What the server counts about itself: commands, reads, CPU time, memory.
+
+`commands` counts what scripts call inside, too; `round_trips` are the server's read events. What the meter itself costs
+is measured once and taken off.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from holdfast.testing.servers import Server
+
+_OWN = ("info", "flushall", "dbsize")
+
+
+class Reading(NamedTuple):
+    """The server's counters at one moment."""
+
+    commands: int
+    reads: int
+    cpu_s: float
+    memory: int
+
+
+class Meter:
+    """Reads the counters of one server."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        first, second = self.read(), self.read()
+        self._own_reads = second.reads - first.reads
+
+    def read(self) -> Reading:
+        lines = self._server.command("INFO", "everything").decode().splitlines()
+        info = dict(line.split(":", 1) for line in lines if ":" in line)
+        calls = {
+            key.removeprefix("cmdstat_"): int(value.split(",")[0].removeprefix("calls="))
+            for key, value in info.items()
+            if key.startswith("cmdstat_")
+        }
+        return Reading(
+            commands=sum(count for name, count in calls.items() if name not in _OWN),
+            reads=int(info["total_reads_processed"]),
+            cpu_s=float(info["used_cpu_user"]) + float(info["used_cpu_sys"]),
+            memory=int(info["used_memory"]) - int(info.get("mem_clients_normal", 0)),
+        )
+
+    def spent(self, before: Reading, after: Reading, operations: int) -> dict[str, float]:
+        """What one operation cost the server."""
+        return {
+            "round_trips": (after.reads - before.reads - self._own_reads) / operations,
+            "commands": (after.commands - before.commands) / operations,
+            "server_cpu_us": (after.cpu_s - before.cpu_s) / operations * 1e6,
+        }

@@ -1,0 +1,260 @@
+"""From the results of a run to the page that people read. No figure is typed by hand."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from bench.table import AT_MOST, Verdict, overlapped, verdicts
+
+
+class Column(NamedTuple):
+    """How one figure is called and written."""
+
+    title: str
+    form: str
+    factor: float = 1.0
+
+    def shown(self, value: float) -> str:
+        return self.form.format(value * self.factor)
+
+
+COLUMNS = {
+    "pairs_per_s": Column("pairs/s", "{:,.0f}"),
+    "times_floor": Column("x floor", "{:.2f}"),
+    "times_floor_p50": Column("x floor, by p50", "{:.2f}"),
+    "times_peer": Column("x redis.asyncio", "{:.2f}"),
+    "p50_us": Column("p50 us", "{:.0f}"),
+    "p99_us": Column("p99 us", "{:.0f}"),
+    "client_cpu_us": Column("client CPU us", "{:.1f}"),
+    "server_cpu_us": Column("server CPU us", "{:.1f}"),
+    "round_trips": Column("round trips", "{:.2f}"),
+    "sent": Column("commands sent", "{:.2f}"),
+    "commands": Column("commands, scripts' own included", "{:.1f}"),
+    "grants_per_s": Column("grants/s", "{:,.0f}"),
+    "of_ideal": Column("of the ideal rate", "{:.1f} %", 100),
+    "section_ms": Column("section ms", "{:.2f}"),
+    "gap_p50_us": Column("gap p50 us", "{:,.0f}"),
+    "gap_p99_us": Column("gap p99 us", "{:,.0f}"),
+    "to_itself": Column("back to itself", "{:.0f} %", 100),
+    "least": Column("least per worker", "{:,.0f}"),
+    "most": Column("most", "{:,.0f}"),
+    "evenness": Column("least / most", "{:.3f}"),
+    "jain": Column("Jain", "{:.3f}"),
+    "wait_p50_ms": Column("wait p50 ms", "{:.1f}"),
+    "wait_max_ms": Column("worst wait ms", "{:,.1f}"),
+    "wait_of_fifo": Column("worst wait / FIFO ideal", "{:,.2f}"),
+    "lag_p50_ms": Column("lag p50 ms", "{:.2f}"),
+    "lag_p99_ms": Column("lag p99 ms", "{:,.2f}"),
+    "samples": Column("samples", "{:.0f}"),
+    "take_over_s": Column("take-over s", "{:.3f}"),
+    "in_time": Column("seen within the bound", "{:.0f} %", 100),
+    "leases": Column("leases", "{:,.0f}"),
+    "threads": Column("threads", "{:,.0f}"),
+    "client_cpu_share": Column("client, % of a core", "{:.2f} %", 100),
+    "server_cpu_share": Column("server, % of a core", "{:.2f} %", 100),
+    "cpu_share": Column("both, % of a core", "{:.2f} %", 100),
+    "bytes_each": Column("server bytes each", "{:,.0f}"),
+    "lost": Column("lost", "{:.0f}"),
+    "names": Column("names", "{:,.0f}"),
+    "names_per_s": Column("names/s", "{:,.0f}"),
+    "grown_mb": Column("grown MB", "{:,.1f}"),
+    "fence_memory_s": Column("fence_memory s", "{:.0f}"),
+    "forgotten_after_s": Column("all forgotten after s", "{:.1f}"),
+    "left_share": Column("memory left, of what grew", "{:.1f} %", 100),
+    "import_ms": Column("ms", "{:.1f}"),
+}
+
+_PAIR = (
+    "times_floor",
+    "times_floor_p50",
+    "pairs_per_s",
+    "p50_us",
+    "p99_us",
+    "client_cpu_us",
+    "server_cpu_us",
+    "round_trips",
+    "commands",
+)
+_CONTENDED = (
+    "grants_per_s",
+    "of_ideal",
+    "gap_p50_us",
+    "gap_p99_us",
+    "to_itself",
+    "least",
+    "most",
+    "jain",
+    "wait_p50_ms",
+    "wait_max_ms",
+    "wait_of_fifo",
+)
+_COST = ("sent", "commands", "round_trips", "client_cpu_us", "server_cpu_us")
+
+
+class Section(NamedTuple):
+    """One part on the page: its heading, how to read it, and its columns; the first is shown with its spread."""
+
+    title: str
+    words: str
+    columns: tuple[str, ...]
+
+
+SECTIONS = {
+    "pair": Section(
+        "Uncontended, TCP",
+        "One acquire and release after the other; server and client on one core. A new lock object for each pair.",
+        _PAIR,
+    ),
+    "pair_unix": Section(
+        "Uncontended, Unix socket", "The same through a socket file, against a floor of its own.", _PAIR
+    ),
+    "pair_file": Section(
+        "Uncontended, one host",
+        "Engines that need no server, and redis-py on a socket file beside them. The floor is the kernel's lock.",
+        _PAIR[:6],
+    ),
+    "fan_out": Section(
+        "100 tasks in one process",
+        "Each task has a name of its own; server and client on a core each.",
+        ("pairs_per_s", "times_peer", "p50_us", "p99_us", "client_cpu_us", "server_cpu_us", "round_trips", "commands"),
+    ),
+    "contended": Section(
+        "Contended: 2 processes, 4 callers each, a section of 1 ms",
+        "Gap: from the start of a release to the next grant, whoever gets it. The ideal rate is one section after the"
+        " other, at their measured length; asyncio's own sleep is longer than a thread's.",
+        _CONTENDED + _COST,
+    ),
+    "sixteen": Section("Contended: 16 processes, a section of 5 ms", "As above.", _CONTENDED + _COST),
+    "lone": Section(
+        "A lone waiter",
+        "Two processes, sections of 0 to 40 ms, rests of 0 to 20 ms. Lag: from the first release that the one who waits"
+        " could see until it has the lock, overtaking by the other included.",
+        ("lag_p50_ms", "lag_p99_ms", "samples", "round_trips"),
+    ),
+    "contended_file": Section(
+        "Contended on one host: 8 processes, a section of 1 ms", "No server.", (*_CONTENDED, "client_cpu_us")
+    ),
+    "killed": Section(
+        "The holder is killed with 2 s of its ttl left",
+        "SIGKILL while another waits. Locks that the kernel holds for a process end with it.",
+        ("take_over_s", "in_time"),
+    ),
+    "leases": Section(
+        "Many leases held by one process, ttl 30",
+        "A peer with a thread per lease is asked for fewer.",
+        ("cpu_share", "leases", "threads", "client_cpu_share", "server_cpu_share", "bytes_each", "lost"),
+    ),
+    "names": Section(
+        "Many names, each used once",
+        "A name's last fence is remembered for `fence_memory` after its last use; then nothing stays.",
+        ("left_share", "names", "names_per_s", "grown_mb", "bytes_each", "fence_memory_s", "forgotten_after_s"),
+    ),
+    "imports": Section(
+        "Import",
+        "In a fresh interpreter, with compiled files; then up to a client, before any contact.",
+        ("import_ms",),
+    ),
+}
+
+_HOW = """\
+How it is measured: everybody in the same run, each in a process and an environment of its own, interleaved in an order
+that changes with every round; medians, in brackets the least and the most of the rounds. Ratios are taken round by
+round. Commands and CPU time are the server's own counters. Every contended run is checked for two holders at once.
+[A record](decisions/README.md) says why. Read ratios first: absolute figures are this machine's."""
+
+
+def page(results: dict[str, Any], picture: str = "") -> str:
+    """The whole page."""
+    scale = results["scale"]
+    command = "make bench" if scale["name"] == "full" else "make bench QUICK=1"
+    told = [
+        "# Benchmarks",
+        f"<!-- Made by `{command}` from its results; edit bench/page.py, never this page. -->",
+        ""
+        if scale["name"] == "full"
+        else "**A quick run: few rounds, short bursts. It shows that the race runs, no more.**",
+        f"One command repeats it: `{command}`. `BENCH_PYTHON=...` chooses the interpreter of all contenders.",
+        _where(results["facts"]),
+        _HOW,
+        "## The targets",
+        _targets(verdicts(results)),
+        *([f"![the race in pictures]({picture})"] if picture else []),
+        *(_section(part, rows) for part, rows in results["parts"].items()),
+        "## Not run",
+        _not_run(results["not_run"]),
+    ]
+    if overlapped(results):
+        told.insert(2, f"**Two holders at once: {', '.join(overlapped(results))}. Nothing here counts.**")
+    return "\n\n".join(block for block in told if block) + "\n"
+
+
+def _where(facts: dict[str, Any]) -> str:
+    python = facts["python"]
+    optimised = "yes" if python["optimised"] else "not stated by its build"
+    pins = sorted({pin for each in facts["pins"].values() for pin in each})
+    lines = {
+        "day": f"{facts['day']}, commit {facts['commit']}{' with changes' if facts['changed'] else ''}",
+        "interpreter": f"{python['implementation']} {python['version']}, {python['compiler']};"
+        f" built with optimisations: {optimised}; a million turns of a loop take {python['loop_ms']:.0f} ms",
+        "machine": f"{facts['processor']}, {facts['cores']} cores, {facts['system']};"
+        f" load before {facts['load_before']}",
+        "server": f"{facts['server']}, loopback, no persistence",
+        "libraries": ", ".join(pin.replace("==", " ") for pin in pins),
+        "took": f"{facts['minutes']:.1f} minutes",
+    }
+    return _table(("", ""), list(lines.items()))
+
+
+def _targets(found: list[Verdict]) -> str:
+    rows = []
+    for verdict in found:
+        target, column = verdict.target, COLUMNS[verdict.target.figure]
+        goal = f"{'<=' if target.side == AT_MOST else '>='} {column.shown(target.goal)}"
+        ours = "not measured" if verdict.ours is None else _spread(column, verdict.ours)
+        other = [f"{column.shown(each[1])} ({each[0]})" if each else "" for each in (verdict.peer, verdict.floor)]
+        said = "reached" if verdict.reached else "**not reached**"
+        rows.append((f"{target.what}: {column.title}", goal, ours, *other, said))
+    reached = sum(verdict.reached for verdict in found)
+    heads = ("what", "target", "ours", "best peer", "floor", "")
+    return _table(heads, rows) + f"\n\n{reached} of {len(found)} reached."
+
+
+def _section(part: str, rows: list[dict[str, Any]]) -> str:
+    section = SECTIONS[part]
+    columns = [key for key in section.columns if any(key in row["figures"] for row in rows)]
+    lines = [
+        (f"**{row['contender']}**" if row["role"] == "ours" else row["contender"], *_cells(row, columns))
+        for row in sorted(rows, key=lambda row: ("floor", "ours", "peer").index(row["role"]))
+    ]
+    heads = ("", *(COLUMNS[key].title for key in columns))
+    return f"## {section.title}\n\n{section.words}\n\n" + (_table(heads, lines) if lines else "Nobody could run.")
+
+
+def _cells(row: dict[str, Any], columns: list[str]) -> list[str]:
+    figures = row["figures"]
+    if figures.get("overlaps", {}).get("high"):
+        return [f"two holders at once, {figures['overlaps']['high']:,.0f} times", *[""] * (len(columns) - 1)]
+    return [
+        "" if key not in figures else _spread(COLUMNS[key], figures[key]) if at == 0 else _median(key, figures)
+        for at, key in enumerate(columns)
+    ]
+
+
+def _median(key: str, figures: dict[str, Any]) -> str:
+    return COLUMNS[key].shown(figures[key]["median"])
+
+
+def _spread(column: Column, value: dict[str, float]) -> str:
+    middle, low, high = (column.shown(value[key]) for key in ("median", "low", "high"))
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def _not_run(not_run: dict[str, str]) -> str:
+    if not not_run:
+        return "Everybody ran."
+    return _table(("who", "why"), [(name, why.replace("|", "/")) for name, why in not_run.items()])
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [heads, tuple("---" for _ in heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

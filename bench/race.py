@@ -1,0 +1,59 @@
+"""The parts of the race, in order."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from bench import contenders as who
+from bench.parts.contended import Setting, contended, lone
+from bench.parts.crowd import leases, names
+from bench.parts.imports import imports
+from bench.parts.killed import killed
+from bench.parts.pair import fan_out, pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.arena import Arena
+    from bench.scale import Scale
+
+SECTION = (0.001, 0.001)
+LONG_SECTION = (0.005, 0.005)
+
+
+def _setting(scale: Scale, processes: int, callers: int, section: tuple[float, float]) -> Setting:
+    return Setting(processes, callers, scale.contended_s, scale.contended_rounds, section, count_s=scale.count_s)
+
+
+def _eight_callers(arena: Arena, scale: Scale) -> list[dict[str, Any]]:
+    return contended(arena, _setting(scale, 2, 4, SECTION), who.CONTENDED)
+
+
+def _sixteen_processes(arena: Arena, scale: Scale) -> list[dict[str, Any]]:
+    return contended(arena, _setting(scale, 16, 1, LONG_SECTION), who.SIXTEEN)
+
+
+def _eight_processes_on_a_file(arena: Arena, scale: Scale) -> list[dict[str, Any]]:
+    return contended(arena, _setting(scale, 8, 1, SECTION), who.CONTENDED_FILE)
+
+
+def _lone_waiter(arena: Arena, scale: Scale) -> list[dict[str, Any]]:
+    setting = Setting(2, 1, scale.lone_s, scale.contended_rounds, section=(0.0, 0.04), rest=(0.0, 0.02))
+    return lone(arena, setting, who.LONE)
+
+
+PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
+    "pair": partial(pairs, contenders=who.PAIRS),
+    "pair_unix": partial(pairs, contenders=who.PAIRS_UNIX),
+    "pair_file": partial(pairs, contenders=who.PAIRS_FILE),
+    "fan_out": partial(fan_out, contenders=who.FAN_OUT, peer=who.REDIS_ASYNCIO),
+    "contended": _eight_callers,
+    "sixteen": _sixteen_processes,
+    "lone": _lone_waiter,
+    "contended_file": _eight_processes_on_a_file,
+    "killed": partial(killed, contenders=who.KILLED),
+    "leases": partial(leases, contenders=who.LEASES),
+    "names": partial(names, contender=who.NAMES),
+    "imports": partial(imports, statements=who.IMPORTS),
+}

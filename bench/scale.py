@@ -1,0 +1,73 @@
+"""How much of everything: a full run, a quick one, and one that only shows that the programs work."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Scale(NamedTuple):
+    """Rounds, and seconds per contender and round."""
+
+    name: str
+    pair_rounds: int
+    pair_s: float
+    fan_rounds: int
+    fan_s: float
+    callers: int
+    contended_rounds: int
+    contended_s: float
+    count_s: float
+    lone_s: float
+    kills: int
+    kill_longest_s: float
+    leases: int
+    peer_leases: int
+    leases_s: float
+    peer_leases_s: float
+    names: int
+    fence_memory_s: float
+    imports: int
+
+
+FULL = Scale(
+    name="full",
+    pair_rounds=9,
+    pair_s=0.4,
+    fan_rounds=7,
+    fan_s=1.0,
+    callers=100,
+    contended_rounds=3,
+    contended_s=6.0,
+    count_s=2.0,
+    lone_s=6.0,
+    kills=5,
+    kill_longest_s=40.0,
+    leases=10_000,
+    peer_leases=500,
+    leases_s=40.0,
+    peer_leases_s=40.0,
+    names=1_000_000,
+    fence_memory_s=60.0,
+    imports=15,
+)
+QUICK = Scale(
+    name="quick",
+    pair_rounds=3,
+    pair_s=0.12,
+    fan_rounds=2,
+    fan_s=0.4,
+    callers=100,
+    contended_rounds=1,
+    contended_s=0.8,
+    count_s=0.2,
+    lone_s=1.0,
+    kills=1,
+    kill_longest_s=6.0,
+    leases=10_000,
+    peer_leases=100,
+    leases_s=11.0,
+    peer_leases_s=2.0,
+    names=20_000,
+    fence_memory_s=3.0,
+    imports=3,
+)

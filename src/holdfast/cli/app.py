@@ -1,0 +1,303 @@
+"""The commands and their options. What they do is in modules of their own, imported when a command is called.
+
+Typer reads the words and no more: a command gives back what is to be done, and `main` does it, so that errors, signals
+and broken pipes are ours to tell. A feature adds its commands here, in the same style: `--url` and `--json`, an
+example, and codes from `codes`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli import codes
+from holdfast.errors import HoldfastError
+
+app = typer.Typer(
+    name="holdfast",
+    help="One holder at a time, and proof of it: leases on the command line.\n\n"
+    "\b\n"
+    "Example:\n"
+    "  holdfast run nightly-report --timeout 0 -- ./report.sh\n"
+    "  holdfast ls",
+    epilog="Exit codes are listed in docs/cli.md. Every command takes --json.",
+    rich_markup_mode=None,  # plain help is there in a third of the time
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Job = Callable[[], int]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="HOLDFAST_URL",
+        help="Where the leases live: redis://host, valkey://host, unix:///path, sqlite:///path. "
+        "Without it, a SQLite file of this user on this host. A password is better kept in HOLDFAST_URL.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Name = Annotated[str, typer.Argument(help="The name of the lease.")]
+Prefix = Annotated[str, typer.Argument(help="Only names that begin so.", show_default=False)]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many names.")]
+All = Annotated[bool, typer.Option("--all", help="Also names that nobody holds, remembered for their last fence.")]
+
+
+@app.command()
+def run(
+    name: Name,
+    command: Annotated[list[str], typer.Argument(help="The program and its arguments, after --", metavar="CMD")],
+    url: Url = None,
+    ttl: Annotated[float, typer.Option(help="Seconds that the lease lasts without renewal; at least 1.")] = 30.0,
+    timeout: Annotated[
+        float | None, typer.Option(help="Seconds to wait for the lease; 0 tries once.", show_default="for ever")
+    ] = None,
+    max_hold: Annotated[
+        float | None, typer.Option(help="Seconds after which the program is ended.", show_default="no bound")
+    ] = None,
+    grace: Annotated[
+        float | None, typer.Option(help="Seconds between TERM and the deadline.", show_default="a quarter of the ttl")
+    ] = None,
+    label: Annotated[str, typer.Option(help="What others see of this holder, beside host and pid.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON on standard error at the end.")] = False,
+) -> Job:
+    """Run a program under a lease.
+
+    The program ends before anybody else may hold the lease, also if this process is frozen or killed. It finds
+    HOLDFAST_NAME, HOLDFAST_FENCE, HOLDFAST_TOKEN, HOLDFAST_TTL and HOLDFAST_DEADLINE in its environment.
+
+    \b
+    Example:
+      holdfast run nightly-report --timeout 0 -- ./report.sh --full
+    """
+    from holdfast.cli.run.command import Request  # noqa: PLC0415
+    from holdfast.cli.run.command import run as run_program  # noqa: PLC0415
+
+    return partial(run_program, Request(url, name, command, ttl, timeout, max_hold, grace, label, as_json))
+
+
+@app.command("ls")
+def list_names(
+    prefix: Prefix = "", url: Url = None, every: All = False, limit: Limit = 1000, as_json: Json = False
+) -> Job:
+    """What is held, by whom, since when, and how many wait.
+
+    This is the one command that scans: on a large server it takes its time, in steps that block nobody.
+
+    \b
+    Example:
+      holdfast ls orders/
+    """
+    from holdfast.cli import look  # noqa: PLC0415
+
+    return partial(look.list_names, url, prefix, limit=limit, every=every, as_json=as_json)
+
+
+@app.command()
+def show(name: Name, url: Url = None, as_json: Json = False) -> Job:
+    """Who holds one name, and who waits for it, in order.
+
+    \b
+    Example:
+      holdfast show orders/42
+    """
+    from holdfast.cli import look  # noqa: PLC0415
+
+    return partial(look.show, url, name, as_json=as_json)
+
+
+@app.command()
+def watch(
+    prefix: Prefix = "",
+    url: Url = None,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many looks.", show_default="never")] = None,
+    every: All = False,
+    limit: Limit = 1000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per look.")] = False,
+) -> Job:
+    """What is held, live, like top. Ctrl-C ends it.
+
+    \b
+    Example:
+      holdfast watch orders/ --interval 0.5
+    """
+    from holdfast.cli import look  # noqa: PLC0415
+
+    return partial(look.watch, url, prefix, limit=limit, every=every, interval=interval, count=count, as_json=as_json)
+
+
+@app.command()
+def wait(
+    name: Name,
+    url: Url = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="Seconds to wait at most.", show_default="for ever")
+    ] = None,
+    interval: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks.")] = 0.5,
+    as_json: Json = False,
+) -> Job:
+    """Wait until nobody holds the name. It does not take it, and it is in nobody's way.
+
+    \b
+    Example:
+      holdfast wait deploy --timeout 600 && echo "the deployment is over"
+    """
+    from holdfast.cli import look  # noqa: PLC0415
+
+    return partial(look.wait, url, name, timeout=timeout, interval=interval, as_json=as_json)
+
+
+@app.command("break")
+def break_lease(
+    name: Name,
+    reason: Annotated[str, typer.Option("--reason", help="Why: the holder reads it in its LeaseLost.")],
+    url: Url = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> Job:
+    """End a lease by force: the fence grows, the next in line gets it, the holder is told.
+
+    Safe only where the resource compares fences: the holder may be at work until it hears of it.
+
+    \b
+    Example:
+      holdfast break orders/42 --reason "worker 7 is stuck, see ticket 1234"
+    """
+    from holdfast.cli import look  # noqa: PLC0415
+
+    return partial(look.break_lease, url, name, reason, yes=yes, as_json=as_json)
+
+
+@app.command()
+def doctor(url: Url = None, as_json: Json = False) -> Job:
+    """What the engine is, what it promises, how far away it is, and what is wrong with it.
+
+    It tries a lease of its own from beginning to end. Exit code 0: all is well; 1: something should be looked at; 2: it
+    cannot be relied on.
+
+    \b
+    Example:
+      holdfast doctor --url redis://localhost
+    """
+    from holdfast.cli.doctor import doctor as examine  # noqa: PLC0415
+
+    return partial(examine, url, as_json=as_json)
+
+
+@app.command()
+def bench(
+    url: Url = None,
+    seconds: Annotated[float, typer.Option(min=0.5, max=600, help="How long it takes.")] = 60.0,
+    as_json: Json = False,
+) -> Job:
+    """How quick leases are on your own server: one minute, a plain verdict.
+
+    It takes and gives back leases of names of its own, as fast as it can, from this one process.
+
+    \b
+    Example:
+      holdfast bench --url redis://localhost --seconds 10
+    """
+    from holdfast.cli.bench import bench as measure  # noqa: PLC0415
+
+    return partial(measure, url, seconds, as_json=as_json)
+
+
+@app.command()
+def demo(
+    url: Url = None,
+    without_guard: Annotated[
+        bool, typer.Option("--without-guard", help="The counter compares no fences: shows that the check can fail.")
+    ] = False,
+    as_json: Json = False,
+) -> Job:
+    """Five processes, one lock: one is killed, one is frozen and its late write is refused.
+
+    \b
+    Example:
+      holdfast demo
+    """
+    from holdfast.demo.__main__ import main as play  # noqa: PLC0415
+
+    options = ["--json"] * as_json + ["--without-guard"] * without_guard
+    return partial(play, options + (["--url", url] if url else []))
+
+
+# Older and newer releases of typer have these in different places.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+def main(arguments: list[str]) -> int:
+    """Call the command; whatever goes wrong is one line."""
+    as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
+    _streams()
+    _quiet()
+    try:
+        return _called(arguments)
+    except HoldfastError as error:
+        hint = codes.hint_for(error)
+        return _failed(codes.code_of(error), f"{str(error).rstrip('.')}{'; ' if hint else ''}{hint}", as_json=as_json)
+    except BrokenPipeError:
+        # Whoever read us has seen enough. Python would complain once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return codes.SIGNAL + 13
+    except (KeyboardInterrupt, typer.Abort):
+        return _failed(codes.SIGNAL + 2, "interrupted", as_json=as_json)
+    except _UsageError as error:
+        return _misused(error, as_json=as_json)
+    except Exception as error:
+        if os.environ.get("HOLDFAST_DEBUG"):
+            raise
+        what = f"a mistake in holdfast: {error!r}; HOLDFAST_DEBUG=1 tells where"
+        return _failed(codes.INTERNAL, what, as_json=as_json)
+
+
+def _called(arguments: list[str]) -> int:
+    with suppress(AttributeError, ValueError):
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    job = app(arguments or ["--help"], prog_name="holdfast", standalone_mode=False)
+    code: int = job() if callable(job) else codes.OK if arguments else codes.USAGE  # or the help was shown
+    sys.stdout.flush()
+    return code
+
+
+def _misused(error: Any, *, as_json: bool) -> int:
+    context = getattr(error, "ctx", None)
+    more = f"; see `{context.command_path} --help`" if context else ""
+    return _failed(codes.USAGE, f"{error.format_message().rstrip('.')}{more}", as_json=as_json)
+
+
+def _failed(code: int, what: str, *, as_json: bool) -> int:
+    what = " ".join(what.split("\n"))
+    with suppress(OSError):  # whoever does not want to hear it gets the code all the same
+        sys.stderr.write((json.dumps({"error": what, "code": code}) if as_json else f"holdfast: {what}") + "\n")
+    return code
+
+
+def _streams() -> None:
+    """A stream that we were started without is one that goes nowhere, so that no file of ours gets its number."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number; the program does not inherit it
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def _quiet() -> None:
+    """What happens is told by commands, not by the library's log."""
+    import logging  # noqa: PLC0415
+
+    log = logging.getLogger("holdfast")
+    log.addHandler(logging.NullHandler())
+    log.propagate = False

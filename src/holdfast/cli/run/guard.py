@@ -1,0 +1,107 @@
+"""The parent's end of the watcher: starts it, tells it deadlines, hears what it does, starts it again if it dies."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from contextlib import suppress
+
+from holdfast.cli.run import watcher
+
+_READY_MS = 10_000
+_FILE = os.path.abspath(watcher.__file__)
+
+
+class NoWatcher(Exception):
+    """A program that nobody could end in time is not run."""
+
+    def __str__(self) -> str:
+        return f"the watcher did not start: {super().__str__()}"
+
+
+class Guard:
+    """A running watcher. `heard` is what it has told so far."""
+
+    def __init__(self, group: int, grace_ns: int, lead_ns: int, lifeline: int | None) -> None:
+        self._words = [str(number) for number in (group, grace_ns, lead_ns)]
+        self._inherited = () if lifeline is None else (lifeline,)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._deadlines = self._told = -1
+        self._newest_ns = self._sent_ns = 0
+        self.heard = b""
+
+    def start(self, deadline_ns: int) -> None:
+        """Returns when it watches; `NoWatcher` otherwise."""
+        self._newest_ns = deadline_ns
+        self._begin()
+        waiting = select.poll()
+        waiting.register(self._told, select.POLLIN)
+        if not waiting.poll(_READY_MS) or not self.hear():
+            self.end()
+            raise NoWatcher("it did not say that it is ready")
+
+    def restart(self) -> None:
+        """It died, and the program runs: another one takes its place. Until that is ready, our timetable is alone."""
+        self.end()
+        self._begin()
+
+    def _begin(self) -> None:
+        theirs, self._deadlines = os.pipe()
+        self._told, tells = os.pipe()
+        os.set_blocking(self._deadlines, False)
+        os.set_blocking(self._told, False)
+        self.tell(self._newest_ns)
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own file
+                [sys.executable, "-I", "-S", _FILE, *self._words, str(theirs), str(tells)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs, tells, *self._inherited),
+                start_new_session=True,
+                cwd="/",
+            )
+        except OSError as error:
+            raise NoWatcher(str(error)) from None
+        finally:
+            os.close(theirs)
+            os.close(tells)
+
+    def fileno(self) -> int:
+        """Readable when it has told something, or is dead."""
+        return self._told
+
+    def tell(self, deadline_ns: int) -> None:
+        """The newest deadline; a frozen watcher whose pipe is full is told when it is said again."""
+        self._newest_ns = deadline_ns
+        if self._sent_ns != deadline_ns:
+            with suppress(BlockingIOError, BrokenPipeError):
+                os.write(self._deadlines, watcher.MESSAGE.pack(deadline_ns))
+                self._sent_ns = deadline_ns
+
+    def hear(self) -> bool:
+        """Take in what it told; false if it is dead."""
+        try:
+            word = os.read(self._told, 64)
+        except BlockingIOError:
+            return True
+        self.heard += word
+        return bool(word)
+
+    def acted(self) -> bool:
+        """Whether it has ended the program, or tried."""
+        return watcher.TERMED in self.heard or watcher.KILLED in self.heard
+
+    def end(self) -> None:
+        """Nothing is to be watched any more. A frozen watcher dies too."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        for descriptor in (self._deadlines, self._told):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._deadlines = self._told = -1
+        self._sent_ns = 0

@@ -1,0 +1,182 @@
+"""The parent: gets the lease, lets the program go, and keeps the timetable until it has ended.
+
+The lease is given back only when nothing of the program's group is left. What the program says of itself is passed on,
+unless the lease was lost: then that is what has to be told.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast import pauses
+from holdfast.cli import codes
+from holdfast.cli.run.guard import Guard, NoWatcher
+from holdfast.cli.run.terminal import STOPS, Terminal
+from holdfast.cli.run.watcher import Timetable, now_ns
+from holdfast.clock import NS, NS_PER_MS
+from holdfast.errors import LeaseLost
+
+if TYPE_CHECKING:
+    from holdfast.blocking import Lease
+    from holdfast.cli.run.program import Program
+    from holdfast.cli.run.signals import Signals
+
+# The watcher acts first, so that a program is seldom told twice.
+_LAG_NS = 20 * NS_PER_MS
+# After a lease was broken, or is otherwise gone, the program has less than a second.
+_LOST_GRACE_NS = 700 * NS_PER_MS
+_CLEARING_S = 0.02
+_STOPPING_S = 0.1
+
+
+class Plan(NamedTuple):
+    """How long things may take, in nanoseconds; `max_hold_ns` may be without bound."""
+
+    grace_ns: int
+    lead_ns: int
+    max_hold_ns: int | None
+
+
+class Ended(NamedTuple):
+    """How it ended: the program's own code, and the outcome in a word: ended, lost, max-hold."""
+
+    program: int
+    outcome: str
+    detail: str = ""
+
+    @property
+    def code(self) -> int:
+        return {"lost": codes.LOST, "max-hold": codes.MAX_HOLD}.get(self.outcome, self.program)
+
+
+class Supervisor:
+    """One program under one lease."""
+
+    def __init__(self, lease: Lease, program: Program, signals: Signals, plan: Plan) -> None:
+        self._lease = lease
+        self._program = program
+        self._signals = signals
+        self._plan = plan
+        self._terminal = Terminal()
+        self._timetable = Timetable(max(0, plan.grace_ns - _LAG_NS), max(0, plan.lead_ns - _LAG_NS))
+        self._began_ns = now_ns()
+        self._why = ""
+        self._watched = True
+
+    def deadline_ns(self) -> int:
+        """Until when the lease is trusted, as seen now; never later than it is."""
+        at_ns = now_ns()
+        return at_ns + int(self._lease.remaining() * NS)
+
+    def run(self, variables: dict[str, str], lifeline: int | None) -> Ended:
+        """Let the program go and see it through; returns when nothing of it is left and the lease is given back."""
+        pauses.point("run.granted")
+        guard = Guard(self._program.pid, self._plan.grace_ns, self._plan.lead_ns, lifeline)
+        try:
+            guard.start(self.deadline_ns())
+            self._timetable.deadline_ns = self.deadline_ns()
+            self._signals.forwarding = True
+            self._terminal.lend(self._program.pid)
+            if not self._program.begin(variables, lifeline, self._timetable.term_ns()):
+                self._why = "late"
+            code = self._until_ended(guard)
+            self._clear()
+        except BaseException:
+            self._program.send(signal.SIGKILL)  # whatever it was, nobody would see the program through
+            raise
+        finally:
+            # The watcher goes first: it must not find the program's number at work for somebody else.
+            guard.end()
+            self._program.reap()
+            self._terminal.take_back()
+        return self._give_back(code, acted=guard.acted())
+
+    def _until_ended(self, guard: Guard) -> int:
+        waiting = select.poll()
+        waiting.register(self._signals, select.POLLIN)
+        waiting.register(guard, select.POLLIN)
+        while (code := self._program.ended()) is None:
+            self._keep_timetable()
+            guard.tell(self._timetable.deadline_ns)
+            waiting.poll(self._timetable.wait_ms(now_ns()))
+            for number in self._signals.come():
+                self._program.send(number)
+            if self._watched and not guard.hear():
+                waiting.unregister(guard)
+                self._watched = self._watch_again(guard)
+                if self._watched:
+                    waiting.register(guard, select.POLLIN)
+            if guard.acted():
+                self._timetable.begin(now_ns())
+            self._pass_on_a_stop()
+        return code
+
+    def _keep_timetable(self) -> None:
+        at_ns = now_ns()
+        if self._lease.lost:
+            if self._timetable.begin(at_ns, _LOST_GRACE_NS):
+                self._program.send(signal.SIGTERM)
+        else:
+            deadline_ns = self.deadline_ns()
+            if deadline_ns > self._timetable.deadline_ns + NS_PER_MS:  # renewed: less is the error of looking
+                self._timetable.deadline_ns = deadline_ns
+        limit_ns = self._plan.max_hold_ns
+        if limit_ns is not None and at_ns >= self._began_ns + limit_ns and self._timetable.begin(at_ns):
+            self._why = "max-hold"
+            self._program.send(signal.SIGTERM)
+        number = self._timetable.due(at_ns)
+        if number is not None:
+            self._why = self._why or "late"
+            self._program.send(number)
+
+    def _watch_again(self, guard: Guard) -> bool:
+        try:
+            guard.restart()
+        except NoWatcher as trouble:
+            # We alone would have to be trusted, and we may be frozen: that is not what was promised.
+            sys.stderr.write(f"holdfast: {trouble}; the program is ended\n")
+            self._why = "late"
+            if self._timetable.begin(now_ns()):
+                self._program.send(signal.SIGTERM)
+            return False
+        return True
+
+    def _pass_on_a_stop(self) -> None:
+        """Ctrl-Z: give the terminal back and stop as well, as the shell expects; the lease then runs out.
+
+        Woken before that, both go on.
+        """
+        if self._program.stopped_by() in STOPS and self._terminal:
+            self._terminal.take_back()
+            os.kill(0, signal.SIGTSTP)  # the kernel leaves us alone if there is no shell that could wake us
+            time.sleep(_STOPPING_S)
+            self._terminal.lend(self._program.pid)
+            self._program.send(signal.SIGCONT)
+
+    def _clear(self) -> None:
+        """The leader has ended; what it left in its group is ended too, for the lease is about to be given back."""
+        if not self._program.stragglers():
+            return
+        at_ns = now_ns()
+        self._program.send(signal.SIGTERM)
+        self._timetable.begin(at_ns)
+        while self._program.stragglers():
+            if self._timetable.due(now_ns()) == signal.SIGKILL:
+                self._program.send(signal.SIGKILL)
+            time.sleep(_CLEARING_S)
+
+    def _give_back(self, code: int, *, acted: bool) -> Ended:
+        try:
+            self._lease.release()
+        except LeaseLost as lost:
+            return Ended(code, "lost", str(lost))
+        if self._why == "max-hold":
+            return Ended(code, "max-hold")
+        if acted or self._why == "late":
+            return Ended(code, "lost", f"lease {self._lease.name!r} could not be vouched for to the end")
+        return Ended(code, "ended")

@@ -1,0 +1,51 @@
+"""The terminal, lent to the program: who is in the foreground reads the keys and gets Ctrl-C and Ctrl-Z.
+
+Without a terminal, or in the background, there is nothing to lend, and every step here does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+
+
+class Terminal:
+    """The terminal of this process, if it has one."""
+
+    def __init__(self) -> None:
+        self._descriptor = next((number for number in (0, 1, 2) if os.isatty(number)), None)
+        self._lent = False
+
+    def __bool__(self) -> bool:
+        return self._descriptor is not None
+
+    def lend(self, group: int) -> None:
+        """To the program's group, if the foreground is ours to give."""
+        if self._descriptor is not None:
+            with suppress(OSError), _unstoppable():
+                if os.tcgetpgrp(self._descriptor) == os.getpgrp():
+                    os.tcsetpgrp(self._descriptor, group)
+                    self._lent = True
+
+    def take_back(self) -> None:
+        if self._lent and self._descriptor is not None:
+            with suppress(OSError), _unstoppable():
+                os.tcsetpgrp(self._descriptor, os.getpgrp())
+            self._lent = False
+
+
+@contextmanager
+def _unstoppable() -> Iterator[None]:
+    """Whoever changes the foreground from the background would be stopped for it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,134 @@
+"""Figures and spans for OpenTelemetry: an observer over the API, whichever SDK and exporter there is behind it.
+
+    hf = holdfast.connect(observer=OpenTelemetryObserver())
+
+A wait is a span, and so is a hold. Both belong to the span in which the lease was asked for, also when the loss is told
+on another thread.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from opentelemetry import context, metrics, trace
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.trace import Status, StatusCode
+
+from holdfast.contrib.figures import FAMILIES_MAX, SECONDS, Families, Held, LeastMargin, first_part, reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Span, TracerProvider
+
+    from holdfast.observer import Event
+
+_NS = 1_000_000_000
+_SCOPE = "holdfast"
+
+
+class OpenTelemetryObserver:
+    """One for a process; several clients may share it. `family` says how names are grouped in figures.
+
+    Spans carry the whole name: there is one for each of them anyway.
+    """
+
+    def __init__(
+        self,
+        *,
+        meter_provider: MeterProvider | None = None,
+        tracer_provider: TracerProvider | None = None,
+        family: Callable[[str], str] = first_part,
+        families: int = FAMILIES_MAX,
+    ) -> None:
+        meter = metrics.get_meter(_SCOPE, meter_provider=meter_provider)
+        self._tracer = trace.get_tracer(_SCOPE, tracer_provider=tracer_provider)
+        self._families = Families(family, families)
+        self._held_leases = Held()
+        self._least = LeastMargin()
+        self._holds: dict[tuple[str, int | None], Span] = {}
+
+        def seconds(name: str, says: str) -> metrics.Histogram:
+            bounds = list(SECONDS)
+            return meter.create_histogram(name, "s", says, explicit_bucket_boundaries_advisory=bounds)
+
+        self._wait = seconds("holdfast.wait", "How long it took to get a lease, or to give up")
+        self._hold = seconds("holdfast.hold", "How long a lease was held")
+        self._margin = seconds("holdfast.renewal.margin", "How much trust was left when a lease was renewed")
+        self._held = meter.create_up_down_counter("holdfast.held", "{lease}", "Leases that are held now")
+        self._lost = meter.create_counter("holdfast.lost", "{lease}", "Leases that were lost while held")
+        self._counters = {
+            kind: meter.create_counter(name, unit, says)
+            for kind, name, unit, says in (
+                ("waited", "holdfast.contended", "{wait}", "Acquisitions that had to wait for somebody"),
+                (
+                    "renewed late",
+                    "holdfast.renewed.late",
+                    "{renewal}",
+                    "Renewals with less than a third of the ttl left",
+                ),
+                ("renewal failed", "holdfast.renewals.failed", "{renewal}", "Renewals that could not be asked for"),
+                (
+                    "release delayed",
+                    "holdfast.releases.delayed",
+                    "{release}",
+                    "Releases not told to the engine at once",
+                ),
+                ("fenced", "holdfast.fenced", "{write}", "Guarded writes that were refused"),
+                ("unavailable", "holdfast.unavailable", "{time}", "Times that the engine could not be used"),
+                ("abandoned", "holdfast.abandoned", "{lease}", "Leases that were dropped without a release"),
+            )
+        }
+        meter.create_observable_gauge(
+            "holdfast.renewal.margin.least", [self._tell_least], "s", "The smallest margin of the last minutes"
+        )
+
+    def __call__(self, event: Event) -> None:
+        labels = {"family": self._families.of(event.name)}
+        if (counter := self._counters.get(event.kind)) is not None:
+            counter.add(1, labels)
+        if event.seconds is not None:
+            self._measure(event, event.seconds, labels)
+        if event.kind == "lost":
+            self._lost.add(1, {**labels, "reason": reason_of(event)})
+        change = self._held_leases.follow(event)
+        if change:
+            self._held.add(change, labels)
+        self._trace(event)
+
+    def _measure(self, event: Event, seconds: float, labels: dict[str, str]) -> None:
+        if event.kind in ("granted", "refused"):
+            self._wait.record(seconds, {**labels, "outcome": event.kind})
+        elif event.kind in ("released", "lost"):
+            self._hold.record(seconds, {**labels, "outcome": event.kind})
+        elif event.kind in ("renewed", "renewed late"):
+            self._margin.record(seconds, labels)
+            self._least.note(seconds)
+
+    def _trace(self, event: Event) -> None:
+        now_ns = time.time_ns()
+        lease = (event.name, event.fence)
+        about: dict[str, str | int] = {"holdfast.name": event.name}
+        if event.fence is not None:
+            about["holdfast.fence"] = event.fence
+        if event.kind in ("granted", "refused"):
+            began_ns = now_ns - int((event.seconds or 0) * _NS)
+            wait = self._tracer.start_span("holdfast.wait", start_time=began_ns, attributes=about)
+            if event.kind == "refused":
+                wait.set_status(Status(StatusCode.ERROR, event.detail))
+            wait.end(now_ns)
+        if event.kind == "granted":
+            asked = context.get_current()  # of whoever asked; a loss may be told on another thread
+            self._holds[lease] = self._tracer.start_span("holdfast.hold", asked, start_time=now_ns, attributes=about)
+        elif event.kind in ("released", "lost", "abandoned", "release delayed"):
+            hold = self._holds.pop(lease, None)
+            if hold is not None:
+                if event.kind != "released":
+                    hold.set_status(Status(StatusCode.ERROR, f"{event.kind}: {event.detail}".rstrip(": ")))
+                hold.end(now_ns)
+
+    def _tell_least(self, _: CallbackOptions) -> Iterable[Observation]:
+        least = self._least.value()
+        return [] if least != least else [Observation(least)]  # noqa: PLR0124 - NaN: nothing was renewed lately

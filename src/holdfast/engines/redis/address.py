@@ -1,0 +1,139 @@
+"""From a URL, or from the user's own redis-py client, to a topology.
+
+Several hosts are named with commas. Each must be readable before anything is dialled; what is told of a URL that is
+not never repeats a part of it that may be secret.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlencode, urlsplit
+
+import redis
+import redis.asyncio
+
+from holdfast.config import UNREADABLE, Secret
+from holdfast.engines.redis.cluster import Cluster
+from holdfast.engines.redis.dial import Dialler, client_dialler, copied, dialler
+from holdfast.engines.redis.sentinel import Primary, Service
+from holdfast.engines.redis.topology import OneServer
+from holdfast.errors import InvalidConfig
+from holdfast.names import is_unicode
+
+if TYPE_CHECKING:
+    from holdfast.config import Settings
+    from holdfast.engines.redis.topology import Topology
+
+_NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SENTINEL_PORT, _SERVER_PORT = 26379, 6379
+_SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
+
+
+def namespace_of(settings: Settings) -> str:
+    """`?namespace=`: leases of one tenant, apart from all others on the same servers."""
+    namespace = settings.options.get("namespace", "")
+    if "namespace" in settings.options and not _NAMESPACE.fullmatch(namespace):
+        raise InvalidConfig("option namespace", namespace, "it must be 1 to 64 of: letters, digits, '.', '_', '-'")
+    return namespace
+
+
+def topology_of(settings: Settings) -> Topology:
+    """What the URL or the client object leads to."""
+    if settings.source is not None:
+        return _of_client(settings.source)
+    base, _, kind = settings.scheme.partition("+")
+    if not kind:
+        return OneServer(dialler(settings))
+
+    parts = urlsplit(settings.secret)
+    user, at, hosts = parts.netloc.rpartition("@")
+    path = unquote(parts.path.removeprefix("/"))
+    ours = {name: text for name, text in settings.options.items() if name not in _SENTINEL_OPTIONS}
+    if kind == "sentinel":
+        places = _places(settings, hosts, _SENTINEL_PORT)
+        if not path or "/" in path:
+            # The path itself is not told: it may be the end of a password with a slash in it.
+            raise InvalidConfig("url", settings.url, "the path must be the name of a service: ...//host,host/service")
+        server = _one(settings, base, user + at, places[0], ours)
+        secrets = {name.removeprefix("sentinel_"): settings.options.get(name) for name in _SENTINEL_OPTIONS}
+        theirs = {name: text for name, text in ours.items() if name not in ("db", "namespace")}
+        sentinel = _one(settings, base, "", places[0], theirs | {name: text for name, text in secrets.items() if text})
+        return Service(Primary(settings.url, path, [sentinel.at(*place) for place in places], server))
+
+    places = _places(settings, hosts, _SERVER_PORT)
+    if path not in ("", "0") or settings.options.get("db", "0") != "0":
+        raise InvalidConfig("url", settings.url, "a cluster has one database, number 0")
+    server = _one(settings, base, user + at, places[0], dict(settings.options))
+    return Cluster(settings.url, [server.at(*place) for place in places])
+
+
+def _one(settings: Settings, base: str, user: str, place: tuple[str, int], options: dict[str, str]) -> Dialler:
+    """The same settings as if there were one server: so they are read and checked by the same rules."""
+    host = f"[{place[0]}]" if ":" in place[0] else place[0]
+    if not all(map(is_unicode, options.values())):
+        raise InvalidConfig("url", settings.url, UNREADABLE)
+    query = f"?{urlencode(options)}" if options else ""
+    text = Secret(f"{base}://{user}{host}:{place[1]}{query}")
+    return dialler(settings._replace(scheme=base, secret=text, options=options))
+
+
+def _places(settings: Settings, hosts: str, port: int) -> list[tuple[str, int]]:
+    places = []
+    for text in hosts.split(","):
+        found = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:/@\s]+)(?::(\d{1,5}))?", text)
+        if found is None or not 0 < int(found[2] or port) < 65536:
+            raise InvalidConfig("url", settings.url, UNREADABLE)
+        places.append((found[1].strip("[]"), int(found[2] or port)))
+    return places
+
+
+def _of_client(client: Any) -> Topology:
+    manager = getattr(client, "nodes_manager", None)
+    if manager is not None:
+        return _of_cluster(client, manager)
+    pool = client.connection_pool
+    if getattr(pool, "sentinel_manager", None) is None:
+        return OneServer(client_dialler(client))
+    return _of_service(client, pool)
+
+
+def _of_service(client: Any, pool: Any) -> Topology:
+    """A client that `Sentinel.master_for` gave."""
+    name, kwargs, sentinels = _named(client), dict(pool.connection_kwargs), pool.sentinel_manager.sentinels
+    if not pool.is_master:
+        raise InvalidConfig("client", name, "it reads from replicas: give the client of the primary")
+    if getattr(pool.sentinel_manager, "_force_master_ip", None):
+        raise InvalidConfig("client", name, "its force_master_ip cannot be copied: give a URL")
+    tls = issubclass(pool.connection_class, redis.SSLConnection | redis.asyncio.SSLConnection)
+    _refuse_unless_plain(name, kwargs)
+    diallers = [client_dialler(sentinel) for sentinel in sentinels]
+    hosts = ",".join(f"{host}:{port}" for host, port in (sentinel.place for sentinel in diallers))
+    url = f"{'rediss' if tls else 'redis'}+sentinel://{hosts}/{pool.service_name}"
+    return Service(Primary(url, pool.service_name, diallers, Dialler(url, copied(kwargs), tls=tls, path=False)))
+
+
+def _of_cluster(client: Any, manager: Any) -> Topology:
+    name = _named(client)
+    kwargs = dict(getattr(client, "connection_kwargs", None) or manager.connection_kwargs)
+    nodes = list(manager.startup_nodes.values())
+    if getattr(manager, "address_remap", None) is not None:
+        raise InvalidConfig("client", name, "its address_remap cannot be copied: give a URL")
+    _refuse_unless_plain(name, kwargs)
+    kind = kwargs.get("connection_class", redis.Connection)
+    tls = bool(kwargs.get("ssl")) or issubclass(kind, redis.SSLConnection | redis.asyncio.SSLConnection)
+    hosts = ",".join(f"{node.host}:{node.port}" for node in nodes)
+    url = f"{'rediss' if tls else 'redis'}+cluster://{hosts}"
+    server = Dialler(url, copied(kwargs), tls=tls, path=False)
+    return Cluster(url, [server.at(node.host, node.port) for node in nodes])
+
+
+def _refuse_unless_plain(name: str, kwargs: dict[str, Any]) -> None:
+    ours = getattr(kwargs.get("redis_connect_func"), "__self__", None)
+    # A cluster client has a greeting of its own, which says that it may read; nobody else's can be copied.
+    if kwargs.get("redis_connect_func") is not None and not isinstance(ours, redis.RedisCluster):
+        raise InvalidConfig("client", name, "its redis_connect_func cannot be copied: give a URL")
+
+
+def _named(client: Any) -> str:
+    return f"{type(client).__module__}.{type(client).__name__}"

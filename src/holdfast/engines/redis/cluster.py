@@ -1,0 +1,196 @@
+"""The servers of a cluster: which of them answers for which slot.
+
+The map is learned from any server that answers, one at a time and not too often, and corrected by every redirection.
+What is not known, or belongs to a server that did not answer, is looked for before it is asked again.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from binascii import crc_hqx
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engines.redis.dial import refused
+from holdfast.engines.redis.link import Link
+from holdfast.engines.redis.scripts import packed, tag
+from holdfast.engines.redis.topology import nobody
+from holdfast.errors import SETTLING, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.engines.redis.dial import Dialler
+    from holdfast.engines.redis.ear import Ear
+    from holdfast.engines.redis.topology import Node
+
+SLOTS = 16384
+_LOOK_S = 0.5
+_LOOK_EVERY_S = 0.1
+# For so long a server that did not answer is asked after all others.
+_DOUBT_S = 5.0
+# What needs somebody to act, and would be the same from every server.
+_REFUSALS = ("no permission", "failed")
+_VIEW = packed("CLUSTER", "SLOTS")
+_STATE = packed("CLUSTER", "INFO")
+
+
+def slot_of(text: str) -> int:
+    """The slot of a hash tag, or of a key without one."""
+    return crc_hqx(text.encode(), 0) % SLOTS
+
+
+class View:
+    """What one server says of the cluster: who owns which slot, and who else is there."""
+
+    def __init__(self, reply: Any, host: str) -> None:
+        self.owners: list[str] = [""] * SLOTS
+        self.places: list[tuple[str, int] | None] = [None] * SLOTS
+        self.everybody: list[tuple[str, int]] = []
+        for first, last, *servers in reply:
+            # Without a host it is the one that was asked; `?` is one that it does not know either.
+            places = [(str(server[0] or host), int(server[1])) for server in servers]
+            count = last - first + 1
+            self.owners[first : last + 1] = [str(servers[0][2])] * count
+            self.places[first : last + 1] = [places[0] if places[0][0] != "?" else None] * count
+            self.everybody += [place for place in places if place[0] != "?"]
+
+
+class Cluster:
+    """The topology of a cluster."""
+
+    follows = True
+    only: Node | None = None
+
+    def __init__(self, url: str, seeds: Sequence[Dialler]) -> None:
+        self.url = url
+        self.wire_s = seeds[0].wire_s
+        self.version = 0
+        self.on_change: Callable[[], None] = nobody
+        self._seeds = seeds
+        self._known: dict[tuple[str, int], Dialler] = {seed.place: seed for seed in seeds}
+        self._slots: list[Dialler | None] = [None] * SLOTS
+        self._doubted: dict[Node, float] = {}
+        self._looked_s = -_LOOK_EVERY_S
+        self.forked()
+
+    def forked(self) -> None:
+        self._guard = threading.Lock()
+
+    def node_of(self, name: str) -> Node | None:
+        return self._slots[slot_of(tag(name))]
+
+    def node_of_key(self, key: str) -> Node | None:
+        return self._slots[slot_of(key)]
+
+    def node_at(self, host: str, port: int, asked: Node) -> Node:
+        here = getattr(asked, "place", self._seeds[0].place)
+        return self._at((host or here[0], port))
+
+    def nodes(self) -> tuple[Node, ...]:
+        """The owners of slots; before they are known, those that the user named."""
+        owners = dict.fromkeys(node for node in self._slots if node is not None)
+        return tuple(owners) or tuple(self._seeds)
+
+    def servers(self) -> tuple[str, ...]:
+        return tuple(sorted(node.url for node in self.nodes()))
+
+    def any_node(self) -> Node:
+        sound = [node for node in self.nodes() if not self._is_doubted(node)]
+        return random.choice(sound or self.nodes())  # noqa: S311 - nobody is deceived by it
+
+    def learn(self, slot: int, node: Node) -> None:
+        self._slots[slot] = node  # type: ignore[call-overload]
+
+    def doubt(self, node: Node) -> None:
+        self._doubted[node] = monotonic()
+        self._slots = [None if owner is node else owner for owner in self._slots]
+
+    def refresh(self, limit_s: float) -> None:
+        seen = self._looked_s
+        with self._guard:  # one at a time; whoever waited for it has what it wanted
+            if self._looked_s != seen or monotonic() - self._looked_s < _LOOK_EVERY_S:
+                return
+            try:
+                self._adopt(self._view(min(_LOOK_S, limit_s)))
+            finally:
+                self._looked_s = monotonic()
+
+    def _view(self, limit_s: float) -> View:
+        trouble = ""
+        for node in self._askable():
+            try:
+                return self._seen_by(node, limit_s)
+            except Unavailable as error:
+                if error.reason in _REFUSALS:
+                    raise
+                trouble = error.detail
+        raise Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
+
+    def _askable(self) -> list[Dialler]:
+        """All that are known, in no order; those that did not answer come last."""
+        known = list(self._known.values())
+        random.shuffle(known)
+        return sorted(known, key=self._is_doubted)
+
+    def _is_doubted(self, node: Node) -> bool:
+        return monotonic() - self._doubted.get(node, -_DOUBT_S) < _DOUBT_S
+
+    def _seen_by(self, node: Dialler, limit_s: float) -> View:
+        link = Link(node, limit_s)
+        try:
+            reply = link.exchange(_VIEW, 1, limit_s)[0]
+        finally:
+            link.close()
+        if isinstance(reply, Exception):
+            raise refused(node.url, reply)
+        return View(reply, node.place[0])
+
+    def _adopt(self, view: View) -> None:
+        before = set(self.nodes())
+        known = {place: self._at(place) for place in (*view.everybody, *(seed.place for seed in self._seeds))}
+        self._slots = [None if place is None else known[place] for place in view.places]
+        self._known = known
+        if not self.version or set(self.nodes()) != before:
+            self.version += 1
+            self.on_change()
+
+    def _at(self, place: tuple[str, int]) -> Dialler:
+        """The dialler of a place: one and the same, while the place is known."""
+        return self._known.setdefault(place, self._seeds[0].at(*place))
+
+    def watch(self) -> Ear | None:
+        """A server that is asked for what is not its own says so: nothing has to be watched."""
+
+    def settle(self) -> None:
+        with self._guard:
+            reports, trouble = [], ""
+            for node in self._askable():
+                try:
+                    reports.append((node, *self._report(node)))
+                except Unavailable as error:
+                    if error.reason in _REFUSALS:
+                        raise
+                    trouble = error.detail  # whoever does not answer is left out
+            if not reports:
+                raise Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
+            unwell = [node.url for node, well, _ in reports if not well]
+            if unwell:
+                raise Unavailable("redis", SETTLING, f"{', '.join(unwell)} of {self.url}: the cluster is down")
+            view = reports[0][2]
+            if any(other.owners != view.owners for _, _, other in reports) or None in view.places:
+                raise Unavailable("redis", SETTLING, f"the servers of {self.url} do not agree on who owns which slot")
+            self._adopt(view)
+
+    def _report(self, node: Dialler) -> tuple[bool, View]:
+        """Whether the server finds the cluster well, and what it sees."""
+        link = Link(node, _LOOK_S)
+        try:
+            state, slots = link.exchange(_STATE + _VIEW, 2, _LOOK_S)
+        finally:
+            link.close()
+        for reply in (state, slots):
+            if isinstance(reply, Exception):
+                raise refused(node.url, reply)
+        return "cluster_state:ok" in state, View(slots, node.place[0])

@@ -1,0 +1,165 @@
+"""A primary that is found through its sentinels.
+
+The sentinels are asked each time that a connection is opened, and the server must say itself that it is a primary: an
+address that was right a minute ago may be that of a replica now, or of a server that has come back from the dead.
+
+A primary that is replaced while it lives does not know it for some seconds, and would go on granting to whoever is
+still connected to it. So one sentinel is listened to, and when it tells of another primary all connections are left.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engines.redis.aside import aside
+from holdfast.engines.redis.ear import Ear
+from holdfast.engines.redis.link import Link
+from holdfast.engines.redis.scripts import packed
+from holdfast.engines.redis.topology import OneServer, nobody
+from holdfast.errors import SETTLING, Unavailable
+
+if TYPE_CHECKING:
+    import asyncio
+    import socket
+    from collections.abc import Callable, Sequence
+
+    from holdfast.engines.redis.dial import Dialler
+
+# A sentinel that does not answer by then is passed over.
+_LOOK_S = 0.5
+
+
+class Primary:
+    """The node: whoever is the primary of the service just now."""
+
+    def __init__(self, url: str, service: str, sentinels: Sequence[Dialler], server: Dialler) -> None:
+        self.url = url
+        self.wire_s = server.wire_s
+        self.on_change: Callable[[], None] = nobody
+        self._service = service
+        self._sentinels = list(sentinels)
+        self._server = server
+        self._address: tuple[str, int] | None = None
+        self.forked()
+
+    def forked(self) -> None:
+        self._guard = threading.Lock()
+
+    def dial(self, limit_s: float | None = None) -> socket.socket:
+        return self._found(limit_s).dial(limit_s)
+
+    async def dial_asyncio(self) -> asyncio.StreamWriter:
+        found = await aside(partial(self._found, None))
+        return await found.dial_asyncio()
+
+    def _found(self, limit_s: float | None) -> Dialler:
+        """What the first sentinel that answers says; it is asked first the next time."""
+        trouble: list[str] = []
+        for sentinel in tuple(self._sentinels):
+            try:
+                address = self._told_by(sentinel, _LOOK_S if limit_s is None else min(_LOOK_S, limit_s))
+            except Unavailable as error:
+                trouble.append(error.detail)
+                self._last(sentinel)
+                continue
+            self._is(address)
+            return self._server.at(*address, primary=True)
+        raise Unavailable("redis", "unreachable", f"no sentinel of {self.url} answers: {'; '.join(trouble)}")
+
+    def _told_by(self, sentinel: Dialler, limit_s: float) -> tuple[str, int]:
+        link = Link(sentinel, limit_s)
+        try:
+            ask = packed("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
+            reply: Any = link.exchange(ask, 1, limit_s)[0]
+        finally:
+            link.close()
+        if not isinstance(reply, list) or len(reply) != 2:
+            why = reply if isinstance(reply, Exception) else f"it knows no service {self._service!r}"
+            raise Unavailable("redis", "failed", f"{sentinel.url}: {why}")
+        return str(reply[0]), int(reply[1])
+
+    def _last(self, sentinel: Dialler) -> None:
+        with self._guard:
+            self._sentinels.remove(sentinel)
+            self._sentinels.append(sentinel)
+
+    def _is(self, address: tuple[str, int]) -> None:
+        before, self._address = self._address, address
+        if before not in (None, address):
+            self.on_change()
+
+    def where(self) -> tuple[str, ...]:
+        """Host and port, once a sentinel has told them."""
+        return () if self._address is None else ("{}:{}".format(*self._address),)
+
+    def any_sentinel(self) -> Dialler:
+        """One to listen to: each time another."""
+        first = self._sentinels[0]
+        self._last(first)
+        return first
+
+    def told(self, message: str) -> None:
+        """A sentinel tells of a change: service, old host and port, new host and port."""
+        words = message.split(" ")
+        if words[0] == self._service and len(words) == 5 and words[4].isdigit():
+            self._is((words[3], int(words[4])))
+
+    def look(self) -> None:
+        """A change may have been missed."""
+        with suppress(Unavailable):  # whoever dials next will be told
+            self._found(None)
+
+    def settle(self) -> None:
+        """All sentinels that answer must name the same server, and it must be a primary."""
+        told: dict[tuple[str, int], list[str]] = {}
+        trouble: list[str] = []
+        for sentinel in tuple(self._sentinels):
+            try:
+                told.setdefault(self._told_by(sentinel, _LOOK_S), []).append(sentinel.url)
+            except Unavailable as error:
+                trouble.append(error.detail)
+        if not told:
+            raise Unavailable("redis", "unreachable", f"no sentinel of {self.url} answers: {'; '.join(trouble)}")
+        if len(told) > 1:
+            views = "; ".join(f"{host}:{port} by {', '.join(who)}" for (host, port), who in told.items())
+            raise Unavailable("redis", SETTLING, f"the sentinels of {self.url} name several primaries: {views}")
+        address = next(iter(told))
+        self._server.at(*address, primary=True).dial(_LOOK_S).close()
+        self._is(address)
+
+
+class Service(OneServer):
+    """The topology: one node, which others may take the place of."""
+
+    follows = True
+
+    def __init__(self, primary: Primary) -> None:
+        super().__init__(primary)
+        self._primary = primary
+        primary.on_change = self._changed
+
+    def _changed(self) -> None:
+        self.version += 1
+        self.on_change()
+
+    def servers(self) -> tuple[str, ...]:
+        return self._primary.where()
+
+    def settle(self) -> None:
+        self._primary.settle()
+
+    def watch(self) -> Ear | None:
+        primary = self._primary
+        return Ear(
+            primary.any_sentinel,
+            "+switch-master",
+            heard=primary.told,
+            missed=primary.look,
+            what="changes of the primary",
+        )
+
+    def forked(self) -> None:
+        self._primary.forked()

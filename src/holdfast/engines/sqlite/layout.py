@@ -1,0 +1,109 @@
+"""What is in the file: its tables, the version of them, and the boot of the machine that their times belong to.
+
+A file of a newer layout is refused. One of an older layout is brought up to date, unless a process of the older version
+may still use it: then nothing is touched, and the process is named.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.clock import NS_PER_US, SYSTEM
+from holdfast.engines.sqlite import place, rows
+from holdfast.errors import Unavailable
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from holdfast.engines.sqlite.lockfile import LockFile
+
+LAYOUT = 2
+_BEFORE = 1
+_FENCE_MEMORY_US = 60_000_000
+
+_COMMON = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE session (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- also the byte of the live file that the process keeps locked
+    live INTEGER NOT NULL,                 -- which live file: a byte of another file proves nothing
+    pid INTEGER NOT NULL,
+    marked_us INTEGER NOT NULL             -- the last sign of life, for waiters
+);
+"""
+_RECORDS = """
+CREATE TABLE record (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    look_us INTEGER NOT NULL,              -- when to look whether it can be forgotten; may be too early
+    body TEXT NOT NULL                     -- see rows.packed()
+);
+CREATE INDEX record_look ON record (look_us);
+CREATE TABLE waiter (
+    ticket INTEGER PRIMARY KEY,            -- the order in which they came
+    name TEXT NOT NULL,
+    token TEXT NOT NULL,
+    session TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    ttl_ms INTEGER NOT NULL,
+    since_us INTEGER NOT NULL
+);
+CREATE INDEX waiter_queue ON waiter (name, ticket);
+CREATE UNIQUE INDEX waiter_token ON waiter (name, token);
+CREATE TABLE tomb (
+    name TEXT NOT NULL,
+    token TEXT NOT NULL,
+    until_us INTEGER NOT NULL,
+    why TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    PRIMARY KEY (name, token)
+) WITHOUT ROWID;
+CREATE INDEX tomb_until ON tomb (until_us);
+"""
+
+
+def prepare(link: sqlite3.Cursor, live: LockFile) -> None:
+    """Make the tables, or check that they are ours; void what another boot of the machine left behind."""
+    link.execute("BEGIN IMMEDIATE")
+    if not link.execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchone()[0]:
+        _create(link, _COMMON + _RECORDS)
+        link.execute("INSERT INTO meta VALUES ('layout', ?)", (str(LAYOUT),))
+        link.execute("INSERT INTO meta VALUES ('boot', ?)", (place.boot_id(),))
+    found = dict(link.execute("SELECT key, value FROM meta"))
+    if found.get("layout") == str(_BEFORE):
+        _bring_up_to_date(link, live, same_boot=found.get("boot") == place.boot_id())
+    elif found.get("layout") != str(LAYOUT):
+        raise Unavailable("sqlite", "other layout", f"layout {found.get('layout')} is not {LAYOUT}: upgrade holdfast")
+    if found.get("boot") != place.boot_id():
+        # Times of another boot mean nothing, and its processes are gone. The fences stay.
+        rows.keep_fences_only(link, SYSTEM.now_ns() // NS_PER_US, _FENCE_MEMORY_US)
+        link.execute("DELETE FROM session")
+        link.execute("UPDATE meta SET value = ? WHERE key = 'boot'", (place.boot_id(),))
+    link.execute("COMMIT")
+
+
+def _bring_up_to_date(link: sqlite3.Cursor, live: LockFile, *, same_boot: bool) -> None:
+    """The older layout had its leases in another table. Once its users are proven dead, only their fences count."""
+    if same_boot:
+        _refuse_if_in_use(link, live)
+    old = link.execute("SELECT name, body FROM lease").fetchall()
+    for table in ("lease", "waiter", "tomb"):
+        link.execute(f"DROP TABLE {table}")
+    _create(link, _RECORDS)
+    now_us = SYSTEM.now_ns() // NS_PER_US
+    for name, body in old:
+        rows.keep_fence(link, name, int(body.partition("\n")[0]), now_us, _FENCE_MEMORY_US)
+    link.execute("DELETE FROM session")
+    link.execute("UPDATE meta SET value = ? WHERE key = 'layout'", (str(LAYOUT),))
+
+
+def _refuse_if_in_use(link: sqlite3.Cursor, live: LockFile) -> None:
+    for session, inode, pid in link.execute("SELECT id, live, pid FROM session").fetchall():
+        if inode != live.inode or live.holder(session) is not None:
+            what = f"layout {_BEFORE} is in use by process {pid}: end what uses the older version first"
+            raise Unavailable("sqlite", "other layout", what)
+
+
+def _create(link: sqlite3.Cursor, schema: str) -> None:
+    for statement in schema.split(";\n"):
+        if statement.strip():
+            link.execute(statement)

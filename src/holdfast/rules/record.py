@@ -1,0 +1,220 @@
+"""What the law speaks of: a name's record, the line of its waiters, the tombs of ended tokens.
+
+All of it are values: a change gives another one, and the old one stays as it was. The line and the tombs are asked
+through a few questions, so that an engine may look up what the law asks for instead of loading all there is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple, Protocol
+
+_SWEEP_MIN = 64
+
+
+class Holder(NamedTuple):
+    """Who has the right, or to whom it is offered."""
+
+    token: str
+    client: str
+    owner: str
+    fence: int
+    ttl_ms: int
+    since_us: int
+    expires_us: int
+    offered: bool
+
+
+class Waiter(NamedTuple):
+    """One place in the queue."""
+
+    token: str
+    client: str
+    owner: str
+    ttl_ms: int
+    since_us: int
+
+
+class Tomb(NamedTuple):
+    """A token that has ended; whatever still arrives under it is refused until the tomb crumbles."""
+
+    token: str
+    until_us: int
+    why: str
+    detail: str = ""
+
+
+class Line(Protocol):
+    """The waiters of a name, in order."""
+
+    @property
+    def clients(self) -> Mapping[str, int]:
+        """Whose they are, and how many each client has; empty if nobody waits."""
+
+    def first(self) -> Waiter | None:
+        """Whose turn it is next."""
+
+    def find(self, token: str) -> Waiter | None:
+        """The waiter with this token."""
+
+    def place(self, token: str) -> int | None:
+        """How many stand before it; `None` if it does not wait."""
+
+    def joined(self, waiter: Waiter) -> Line:
+        """With one more at the end."""
+
+    def without(self, token: str) -> Line:
+        """With that one gone; the same line if it is not there."""
+
+    def without_clients(self, fallen: AbstractSet[str]) -> Line:
+        """With every waiter of these clients gone."""
+
+    def __iter__(self) -> Iterator[Waiter]: ...
+
+    def __len__(self) -> int: ...
+
+
+class Tombs(Protocol):
+    """The ended tokens of a name. One that has crumbled is not found, though it may not be cleared away yet."""
+
+    @property
+    def ends_us(self) -> int:
+        """When the last of them crumbles; 0 if there is none."""
+
+    def find(self, token: str, now_us: int) -> Tomb | None:
+        """Why this token has ended, if that is still known."""
+
+    def with_tomb(self, tomb: Tomb, now_us: int) -> Tombs:
+        """With one more, or with another one in its place."""
+
+
+class Waiters:
+    """A line that carries its waiters."""
+
+    __slots__ = ("_by_token", "clients")
+
+    def __init__(self, by_token: dict[str, Waiter], clients: dict[str, int]) -> None:
+        self._by_token = by_token
+        self.clients = clients
+
+    @classmethod
+    def of(cls, waiters: Iterable[Waiter]) -> Waiters:
+        by_token = {waiter.token: waiter for waiter in waiters}
+        return cls(by_token, dict(Counter(waiter.client for waiter in by_token.values())))
+
+    def first(self) -> Waiter | None:
+        return next(iter(self._by_token.values()), None)
+
+    def find(self, token: str) -> Waiter | None:
+        return self._by_token.get(token)
+
+    def place(self, token: str) -> int | None:
+        return list(self._by_token).index(token) if token in self._by_token else None
+
+    def joined(self, waiter: Waiter) -> Waiters:
+        return Waiters({**self._by_token, waiter.token: waiter}, counted(self.clients, waiter.client, 1))
+
+    def without(self, token: str) -> Waiters:
+        waiter = self._by_token.get(token)
+        if waiter is None:
+            return self
+        rest = self._by_token.copy()
+        del rest[token]
+        return Waiters(rest, counted(self.clients, waiter.client, -1))
+
+    def without_clients(self, fallen: AbstractSet[str]) -> Waiters:
+        return Waiters.of(waiter for waiter in self if waiter.client not in fallen)
+
+    def __iter__(self) -> Iterator[Waiter]:
+        return iter(self._by_token.values())
+
+    def __len__(self) -> int:
+        return len(self._by_token)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Waiters) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Waiters({list(self)})"
+
+
+class Graves:
+    """Tombs that are carried. What has crumbled is swept when it may be half of all."""
+
+    __slots__ = ("_by_token", "_sweep_at", "ends_us")
+
+    def __init__(self, by_token: dict[str, Tomb], ends_us: int, sweep_at: int = _SWEEP_MIN) -> None:
+        self._by_token = by_token
+        self._sweep_at = sweep_at
+        self.ends_us = ends_us
+
+    @classmethod
+    def of(cls, tombs: Iterable[Tomb]) -> Graves:
+        by_token = {tomb.token: tomb for tomb in tombs}
+        ends_us = max((tomb.until_us for tomb in by_token.values()), default=0)
+        return cls(by_token, ends_us, max(_SWEEP_MIN, 2 * len(by_token)))
+
+    def find(self, token: str, now_us: int) -> Tomb | None:
+        tomb = self._by_token.get(token)
+        return tomb if tomb is not None and tomb.until_us > now_us else None
+
+    def with_tomb(self, tomb: Tomb, now_us: int) -> Graves:
+        by_token = {**self._by_token, tomb.token: tomb}
+        if len(by_token) > self._sweep_at:
+            return Graves.of(other for other in by_token.values() if other.until_us > now_us)
+        return Graves(by_token, max(self.ends_us, tomb.until_us), self._sweep_at)
+
+    def __iter__(self) -> Iterator[Tomb]:
+        return iter(self._by_token.values())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Graves) and set(self) == set(other)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self))
+
+    def __repr__(self) -> str:
+        return f"Graves({list(self)})"
+
+
+NOBODY = Waiters({}, {})
+NO_TOMBS = Graves({}, 0)
+
+
+class Record(NamedTuple):
+    """All that is known about one name."""
+
+    fence: int = 0
+    holder: Holder | None = None
+    waiters: Line = NOBODY
+    tombs: Tombs = NO_TOMBS
+    last: str = ""
+    touched_us: int = 0
+
+
+class Moment(NamedTuple):
+    """What the engine sees as it answers: its clock, who asks, and which clients have fallen silent.
+
+    `gone` are clients proven dead: their leases end at once. `silent` are clients whose liveness mark lapsed: their
+    waiters fall, their leases run to the end of the ttl.
+    """
+
+    now_us: int
+    wall_us: int
+    client: str
+    gone: frozenset[str] = frozenset()
+    silent: frozenset[str] = frozenset()
+
+
+def counted(clients: Mapping[str, int], client: str, more: int) -> dict[str, int]:
+    """The clients of a line after one of them has so many more; who has none left is not among them."""
+    counts = dict(clients)
+    counts[client] = counts.get(client, 0) + more
+    if not counts[client]:
+        del counts[client]
+    return counts

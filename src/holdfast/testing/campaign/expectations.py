@@ -1,0 +1,117 @@
+"""What no engine, or one engine, does not promise: each limit by name, and how to recognise it.
+
+The rule: an expectation explains a violation only with a fault of the history that is its cause. One that explains
+everything explains nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.testing.windows import fault_windows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.testing.campaign.rounds import Round
+    from holdfast.testing.checkers import Violation
+    from holdfast.testing.history import Event
+    from holdfast.testing.windows import Window
+
+    Explains = Callable[[Round, Violation, Sequence[Event], list[Window]], bool]
+
+NS = 1_000_000_000
+# A frozen holder, one whose threads cannot run, one whose lease ended behind its back: all may write too late.
+_LATE = frozenset(
+    {"freeze", "gil stall", "loop stall", "half-open", "slow re-send", "machine stall", "frozen server", "slow server"}
+)
+_ON_ITS_WAY_NS = NS // 2
+FORGETTING = frozenset({"restart without data", "server clock"})
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A limit: its name, what it says, which promises it may break, and whether it explains this violation."""
+
+    name: str
+    says: str
+    promises: tuple[str, ...]
+    explains: Explains
+
+
+def _late_unguarded_write(round_: Round, violation: Violation, events: Sequence[Event], faults: list[Window]) -> bool:
+    """The resource compares nothing, and an older holder than the newest one concerned was struck while it held."""
+    if round_.work.guarded:
+        return False
+    writes = [event for event in violation.events or events if event.kind == "write" and event.fence is not None]
+    newest = max((write.fence or 0 for write in writes), default=0)
+    last_ns = max((write.at_ns for write in writes), default=0)
+    late = [fault for fault in faults if fault.kind in _LATE | FORGETTING]
+    ended = {(event.worker, event.token): event.at_ns for event in events if event.kind in {"released", "lost"}}
+    for grant in events:
+        if grant.kind == "granted" and (grant.fence or 0) < newest:
+            until_ns = min(ended.get((grant.worker, grant.token), last_ns), last_ns)
+            if any(fault.strikes(grant.worker) and fault.touches(grant.at_ns, until_ns) for fault in late):
+                return True
+    return False
+
+
+def _forgotten(kind: str) -> Explains:
+    """The server forgot the older lease, or thought that its time was over, while its holder still trusted it."""
+
+    def explains(round_: Round, violation: Violation, events: Sequence[Event], faults: list[Window]) -> bool:  # noqa: ARG001
+        if not violation.events:
+            return False
+        # From the older grant on; it may have been on its way for a moment when it was recorded.
+        since_ns = min(event.at_ns for event in violation.events) - _ON_ITS_WAY_NS
+        until_ns = max(event.at_ns for event in violation.events)
+        return any(fault.kind == kind and fault.touches(since_ns, until_ns) for fault in faults)
+
+    return explains
+
+
+def _child_of_memory(
+    round_: Round,
+    violation: Violation,
+    events: Sequence[Event],  # noqa: ARG001
+    faults: list[Window],  # noqa: ARG001
+) -> bool:
+    return round_.engine == "memory" and any(event.worker.endswith(".child") for event in violation.events)
+
+
+EXPECTATIONS = (
+    Expectation(
+        "late unguarded write",
+        "a resource that compares no fences takes the late write of a holder that was frozen or cut off",
+        ("X4", "X5"),
+        _late_unguarded_write,
+    ),
+    Expectation(
+        "restart without data",
+        "a server that lost its data has forgotten leases and queues: a second holder gets in, under a larger fence",
+        ("X1", "X2", "X8"),
+        _forgotten("restart without data"),
+    ),
+    Expectation(
+        "server clock set forward",
+        "a server whose calendar is set forward ends leases early: a second holder gets in, under a larger fence",
+        ("X1", "X2", "X8"),
+        _forgotten("server clock"),
+    ),
+    Expectation(
+        "memory ends at fork",
+        "a forked child has a memory of its own, and so has its leases",
+        ("X1", "X2", "X3"),
+        _child_of_memory,
+    ),
+)
+
+
+def explains(round_: Round, promise: str, violation: Violation, events: Sequence[Event]) -> str | None:
+    """The name of the limit that explains this violation, if one does."""
+    faults = fault_windows(events)
+    for expectation in EXPECTATIONS:
+        if promise in expectation.promises and expectation.explains(round_, violation, events, faults):
+            return expectation.name
+    return None

@@ -1,0 +1,111 @@
+"""Does a round keep the promises? Every checker, and every expectation, has a name.
+
+The rule: a violation is a violation, unless an expectation of `expectations` names the very limit that explains it;
+then it is counted under that name. Nothing is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.testing import checkers, queues, zombies
+from holdfast.testing.campaign import expectations
+from holdfast.testing.campaign.actors import NAME
+from holdfast.testing.checkers import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.testing.campaign.rounds import Round
+    from holdfast.testing.campaign.stage import Played
+    from holdfast.testing.history import Event
+
+    Checker = Callable[[Sequence[Event]], list[Violation]]
+
+PROMISES = {
+    "X0": "every worker comes to its end, without an unknown error",
+    "X1": "no two workers claim a name at one instant",
+    "X2": "a holder that asks before each step is told in time",
+    "X3": "fences are unique and grow, for holders and observers",
+    "X4": "a guarded resource never accepts an older fence after a newer one",
+    "X5": "no acknowledged update or append is lost",
+    "X7": "a name that is waited for is not left free, and a holder that can renew keeps its lease",
+    "X8": "nobody who came later is served earlier",
+    "X13": "nothing is left after a close: threads, descriptors, subscriptions, keys without an end",
+}
+
+
+@dataclass
+class Verdict:
+    """What the checkers have against a round: by promise, and what was expected, by name."""
+
+    violations: dict[str, list[Violation]] = field(default_factory=dict)
+    expected: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def holds(self) -> bool:
+        return not self.violations
+
+    def names(self) -> set[str]:
+        """The checkers that found something, as `X1 claimed_overlaps`."""
+        return {f"{promise} {one.checker}" for promise, found in self.violations.items() for one in found}
+
+
+def checkers_for(
+    round_: Round, *, counter: int | None, appended: tuple[int, ...] | None, now_ns: int | None
+) -> list[tuple[str, Checker]]:
+    """The checkers of a round. Final values are given at its end; `now_ns` while it runs."""
+    bounds = queues.Bounds(ttl_s=round_.ttl, deaths_are_seen=round_.engine == "sqlite")
+    final = None if counter is None else {NAME: counter}
+    every: list[tuple[str, Checker]] = [
+        ("X1", checkers.claimed_overlaps),
+        ("X2", zombies.late_losses),
+        ("X3", checkers.fences_grow),
+        ("X3", checkers.observers_see_fences_grow),
+        ("X4", checkers.guarded_writes_never_go_down),
+        ("X7", partial(queues.idle_while_awaited, bounds=bounds, now_ns=now_ns)),
+        ("X8", queues.overtakes),
+        ("X13", checkers.leftovers),
+    ]
+    if round_.workload.startswith("counter") or round_.workload == "leader":
+        every.append(("X5", partial(checkers.lost_updates, final=final)))
+    if round_.workload.startswith("list") and appended is not None:
+        every.append(("X5", partial(checkers.lost_appends, final={NAME: appended})))
+    if round_.workload == "mass":
+        every.append(("X7", losses))
+    return every
+
+
+def judge(played: Played) -> Verdict:
+    """A round that is over."""
+    round_ = played.round
+    suite = checkers_for(round_, counter=played.counter, appended=played.appended, now_ns=None)
+    verdict = judge_events(round_, played.events, suite)
+    for trouble in played.troubles:
+        verdict.violations.setdefault("X0", []).append(Violation("comes_to_its_end", trouble, ()))
+    return verdict
+
+
+def judge_events(round_: Round, events: list[Event], suite: list[tuple[str, Checker]]) -> Verdict:
+    """What these checkers have against these events, less what is expected by name."""
+    verdict = Verdict()
+    for promise, checker in suite:
+        for violation in checker(events):
+            name = expectations.explains(round_, promise, violation, events)
+            if name is None:
+                verdict.violations.setdefault(promise, []).append(violation)
+            else:
+                verdict.expected[name] += 1
+    return verdict
+
+
+def losses(events: Sequence[Event]) -> list[Violation]:
+    """Where every fault is shorter than the ttl, no lease is lost."""
+    return [
+        Violation("losses", f"{event.worker} lost {event.name!r}: {event.detail}", (event,))
+        for event in events
+        if event.kind == "lost"
+    ]

@@ -1,0 +1,185 @@
+"""The report of a campaign: one page of Markdown, and the same as JSON.
+
+The rule: every figure comes from the tally. The files name no machine and no path, and say how to repeat the run.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from holdfast.testing.campaign import pictures
+from holdfast.testing.campaign.expectations import EXPECTATIONS
+from holdfast.testing.campaign.judge import PROMISES
+from holdfast.testing.campaign.rounds import WORKLOADS
+from holdfast.testing.campaign.schedule import KINDS
+from holdfast.testing.windows import MACHINE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from holdfast.testing.campaign.tally import Tally
+
+PAGE, DATA = "README.md", "campaign.json"
+_MOST_SHOWN = 5
+
+
+def write(tally: Tally, folder: Path) -> None:
+    """Write the page, the data and the pictures into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    summary = tally.summary()
+    (folder / DATA).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    drawn = pictures.draw(tally, folder) if pictures.available() else []
+    (folder / PAGE).write_text("\n".join(_page(tally, summary, drawn)) + "\n", encoding="utf-8")
+
+
+def _page(tally: Tally, summary: dict[str, Any], drawn: list[tuple[str, str]]) -> Iterator[str]:
+    yield "# The fault campaign"
+    yield ""
+    yield _verdict(tally, summary)
+    yield ""
+    minutes = max(1, round(tally.seconds / 60))
+    repeat = f"make chaos MINUTES={minutes} SEED={tally.seed}"
+    yield f"Repeat it with `{repeat}`. The same seed gives the same schedule of faults;"
+    yield f"how the processes interleave is the machine's. The figures are in [{DATA}]({DATA})."
+    yield ""
+    yield from _table(("", ""), _facts(tally, summary))
+    yield from _pictures(drawn)
+    yield "## Promises"
+    yield ""
+    yield from _table(
+        ("", "promise", "violations"),
+        ((promise, says, summary["violations"][promise]) for promise, says in PROMISES.items()),
+    )
+    yield from _shown(tally)
+    yield "## Expected, by name"
+    yield ""
+    yield "What cannot be promised did happen, and was recognised by its cause:"
+    yield ""
+    yield from _table(
+        ("limit", "what it says", "times"), ((one.name, one.says, tally.expected[one.name]) for one in EXPECTATIONS)
+    )
+    yield "## Faults"
+    yield ""
+    yield from _table(
+        ("fault", "what it is", "times"),
+        [
+            *((kind.name, kind.says, tally.faults[kind.name]) for kind in KINDS.values()),
+            (
+                MACHINE,
+                "a process was not run for 0.25 s or longer: busy machine, or one of the above",
+                tally.faults[MACHINE],
+            ),
+        ],
+    )
+    yield from _not_run(tally)
+    yield "## Times"
+    yield ""
+    yield from _times(summary)
+    yield "## Broken clients"
+    yield ""
+    yield "The campaign tests itself first: each of these is the library with one mistake, and is to be caught by the"
+    yield f"checker that stands for it. The right client was acquitted in {tally.acquitted} rounds like theirs."
+    yield ""
+    yield from _table(
+        ("mutant", "caught by", "after", "in a round of"),
+        (
+            (
+                kill.mutant.name,
+                kill.mutant.caught_by if kill.killed else f"**nobody** {kill.not_run}".strip(),
+                f"{kill.seconds:.1f} s",
+                f"{kill.mutant.round.engine}, {kill.mutant.round.face}, {', '.join(kill.mutant.round.kinds)}",
+            )
+            for kill in tally.kills
+        ),
+    )
+    yield "## What was played"
+    yield ""
+    yield from _table(
+        ("workload", "what it is", "rounds"),
+        (
+            (name, work.says, sum(count for what, count in tally.rounds.items() if what.endswith(f"/{name}")))
+            for name, work in WORKLOADS.items()
+        ),
+    )
+
+
+def _verdict(tally: Tally, summary: dict[str, Any]) -> str:
+    broken = sum(summary["violations"].values())
+    alive = sum(not kill.killed and not kill.not_run for kill in tally.kills)
+    outcome = "no promise was broken" if not broken else f"**{broken} violations**"
+    caught = "every broken client was caught" if not alive else f"**{alive} broken clients were not caught**"
+    if not tally.kills:
+        caught = "**no broken client was played**"
+    return (
+        f"{summary['grants']['total']:,} grants under {tally.faults.total() - tally.faults[MACHINE]:,} faults: "
+        f"{outcome}, and {caught}."
+    )
+
+
+def _facts(tally: Tally, summary: dict[str, Any]) -> Iterator[tuple[object, ...]]:
+    yield "length", f"{summary['minutes']} minutes, {tally.rounds.total()} rounds"
+    yield "seed", tally.seed
+    yield "interpreter", summary["python"]
+    engines = sorted({where.split("/")[0] for where in tally.grants})
+    yield "engines", f"{', '.join(engines)}; each through both faces"
+    yield "grants", f"{tally.grants.total():,}"
+    yield "leases lost, and told", f"{tally.losses:,}"
+    yield "most leases held at once by one process", f"{tally.most_held:,}"
+    yield "writes", f"{tally.writes['accepted']:,} accepted, {tally.writes['refused']:,} refused by the guard"
+    yield "largest zombie time", f"{summary['largest_zombie_ms']:,} ms"
+    asked = f"{summary['largest_zombie_of_one_that_asks_ms']:,} ms, where the server kept its data and its clock"
+    yield "the same, of a holder that asks before each step", asked
+    yield "worst wake-up", f"{summary['worst_wake_up_ms']:,} ms"
+
+
+def _pictures(drawn: list[tuple[str, str]]) -> Iterator[str]:
+    for file, says in drawn:
+        yield f"![{says}]({file})"
+        yield ""
+
+
+def _shown(tally: Tally) -> Iterator[str]:
+    for promise, found in tally.violations.items():
+        for text in found[:_MOST_SHOWN]:
+            yield f"{promise}:"
+            yield ""
+            yield "```text"
+            yield text
+            yield "```"
+            yield ""
+
+
+def _not_run(tally: Tally) -> Iterator[str]:
+    if tally.not_run:
+        told = "; ".join(f"{why} ({count} times)" for why, count in sorted(tally.not_run.items()))
+        yield f"Drawn, and not run: {told}."
+        yield ""
+
+
+def _times(summary: dict[str, Any]) -> Iterator[str]:
+    def rows(group: str) -> Iterator[tuple[object, ...]]:
+        for what, spread in summary[group].items():
+            if spread["count"]:
+                yield what, f"{spread['count']:,}", spread["p50"], spread["p99"], spread["worst"]
+
+    heads = ("count", "p50", "p99", "worst")
+    yield "Milliseconds from a release to the next one's grant, where nothing was broken:"
+    yield ""
+    yield from _table(("engine and face", *heads), rows("wake_up_ms"))
+    yield "Milliseconds from asking to the grant, with everything that was broken:"
+    yield ""
+    yield from _table(("engine and face", *heads), rows("wait_ms"))
+    yield "Milliseconds of code that ran after the lease was another's and before its holder knew, by cause. Half of"
+    yield "the sections never ask whether they still hold the lease; only the guard stops those."
+    yield ""
+    yield from _table(("cause", *heads), rows("zombie_ms"))
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'---|' * len(heads)}"
+    for row in rows:
+        yield f"| {' | '.join(str(cell) for cell in row)} |"
+    yield ""

@@ -1,0 +1,113 @@
+"""What a campaign plays, and in which order: rounds, drawn from a seed.
+
+The rule: nothing here knows a clock or a machine. The same seed gives the same rounds, and each round knows all that
+its schedule of faults is drawn from. So a round can be repeated alone, by its name.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+FACES = ("blocking", "asyncio")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What the workers do: what it shows, how long a lease lasts there, and how many workers there are."""
+
+    name: str
+    says: str
+    ttl_s: float
+    workers: int = 3
+    guarded: bool = True
+    weight: int = 1
+
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload("counter", "a guarded counter; some sections last longer than the ttl", 1.0, weight=2),
+        Workload("counter-unguarded", "the same, with a resource that compares no fences", 1.0, guarded=False),
+        Workload("list", "a guarded list that everybody appends to", 1.0),
+        Workload("list-unguarded", "the same, with a resource that compares no fences", 1.0, guarded=False),
+        Workload("queue", "short sections, a fair queue, waiters that die in it", 2.0, workers=4, weight=2),
+        Workload("leader", "candidates that lead in turn, and observers", 1.0, workers=4),
+        Workload("mass", "10,000 leases held by one process", 12.0, workers=1),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of a campaign.
+
+    `kinds`, if given, are the only faults of its schedule; `ttl_s` and `lasts_s`, if given, take the place of the
+    workload's ttl and of the faults' own lengths, and `aim` that of their aims. `long` is the share of sections that
+    outlast the ttl.
+    """
+
+    seed: int
+    engine: str
+    face: str
+    workload: str
+    number: int = 1
+    seconds: float = 8.0
+    kinds: tuple[str, ...] = ()
+    ttl_s: float = 0.0
+    every_s: tuple[float, float] = (0.25, 0.9)
+    lasts_s: tuple[float, float] | None = None
+    long: float = 0.025
+    aim: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.engine}/{self.face}/{self.workload}/{self.number}"
+
+    @property
+    def work(self) -> Workload:
+        return WORKLOADS[self.workload]
+
+    @property
+    def ttl(self) -> float:
+        return self.ttl_s or self.work.ttl_s
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(f"w{number}" for number in range(self.work.workers))
+
+    def dice(self, what: str) -> random.Random:
+        """Dice for one purpose in this round; another purpose rolls others."""
+        return random.Random(f"{self.seed}|{self.name}|{what}")  # noqa: S311 - it must be the same again
+
+
+def plan(seed: int, engines: Sequence[str], workloads: Sequence[str] = (), seconds: float = 8.0) -> Iterator[Round]:
+    """Rounds without end: every engine, face and workload in turn, in an order of the seed's own."""
+    wanted = [WORKLOADS[name] for name in workloads or WORKLOADS]
+    every = [
+        (engine, face, workload.name)
+        for engine in engines
+        for face in FACES
+        for workload in wanted
+        for _ in range(workload.weight)
+    ]
+    dice = random.Random(seed)  # noqa: S311 - it must be the same again
+    numbers: dict[tuple[str, str, str], Iterator[int]] = {}
+    while True:
+        dice.shuffle(every)
+        for what in every:
+            number = next(numbers.setdefault(what, count(1)))
+            yield Round(seed, *what, number=number, seconds=seconds)
+
+
+def named(seed: int, name: str, seconds: float = 8.0) -> Round:
+    """The round of that name, to play it alone."""
+    engine, face, workload, number = name.split("/")
+    if workload not in WORKLOADS or face not in FACES:
+        raise ValueError(f"no such round: {name!r}")
+    return Round(seed, engine, face, workload, number=int(number), seconds=seconds)

@@ -1,0 +1,213 @@
+"""What a campaign has seen so far: sums, distributions, and the pictures' raw material.
+
+The rule: a tally only counts. Nothing is left out, and nothing in it names the machine that it was counted on.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from holdfast.testing.campaign.expectations import EXPECTATIONS, FORGETTING
+from holdfast.testing.campaign.judge import PROMISES
+from holdfast.testing.campaign.schedule import KINDS
+from holdfast.testing.claims import claims_by_name
+from holdfast.testing.queues import waits_by_name, wake_ups_ns
+from holdfast.testing.windows import MACHINE, fault_windows
+from holdfast.testing.zombies import zombie_times
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.testing.campaign.judge import Verdict
+    from holdfast.testing.campaign.rounds import Round
+    from holdfast.testing.campaign.selftest import Kill
+    from holdfast.testing.campaign.stage import Played
+
+MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A span of a timeline, in seconds of its round: a claim, or a fault."""
+
+    worker: str
+    start_s: float
+    end_s: float
+    kind: str = ""
+
+
+@dataclass
+class Timeline:
+    """Who held when, and what struck whom: one round as a picture."""
+
+    round: str
+    seconds: float
+    workers: tuple[str, ...]
+    claims: list[Line]
+    faults: list[Line]
+    refused: list[Line]
+
+    @property
+    def to_see(self) -> int:
+        return len({fault.kind for fault in self.faults}) + 3 * min(2, len(self.refused))
+
+
+@dataclass
+class Tally:
+    """The sums of a campaign."""
+
+    seed: int
+    seconds: float = 0.0
+    rounds: Counter[str] = field(default_factory=Counter)
+    grants: Counter[str] = field(default_factory=Counter)
+    losses: int = 0
+    writes: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    not_run: Counter[str] = field(default_factory=Counter)
+    violations: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    expected: Counter[str] = field(default_factory=Counter)
+    wake_ups_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    waits_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    zombies_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    told_late_ms: list[float] = field(default_factory=list)
+    most_held: int = 0
+    kills: list[Kill] = field(default_factory=list)
+    acquitted: int = 0
+    timelines: dict[str, Timeline] = field(default_factory=dict)
+
+    def add(self, played: Played, verdict: Verdict) -> None:
+        """One round more."""
+        round_, events = played.round, played.events
+        where = f"{round_.engine}/{round_.face}"
+        self.rounds[f"{round_.engine}/{round_.face}/{round_.workload}"] += 1
+        self.faults.update(played.struck)
+        self.not_run.update(played.not_run)
+        self.expected.update(verdict.expected)
+        for event in events:
+            if event.kind == "granted":
+                self.grants[where] += 1
+            elif event.kind == "lost":
+                self.losses += 1
+            elif event.kind == "write":
+                self.writes["accepted" if event.accepted else "refused"] += 1
+            elif event.kind == "observed" and event.value:
+                self.most_held = max(self.most_held, event.value)
+            elif event.kind == "fault" and event.detail == MACHINE:
+                self.faults[MACHINE] += 1
+        self.wake_ups_ms[where] += [ns / MS for ns in wake_ups_ns(events)]
+        self.waits_ms[where] += _waits_ms(played)
+        # A child of a process has a memory of its own: what it is granted there takes nothing from its parent.
+        apart = ".child" if round_.engine == "memory" else "\n"
+        for zombie in zombie_times([event for event in events if not event.worker.endswith(apart)]):
+            self.zombies_ms[zombie.cause].append(zombie.length_ns / MS)
+            if zombie.cause not in FORGETTING:
+                self.told_late_ms.append(zombie.checked_ns / MS)
+        self._accuse(round_, verdict)
+        self._draw(played)
+
+    def _accuse(self, round_: Round, verdict: Verdict) -> None:
+        for promise, found in verdict.violations.items():
+            for violation in found:
+                self.violations[promise].append(f"seed {self.seed}, round {round_.name}\n{violation}")
+
+    def _draw(self, played: Played) -> None:
+        """Of each engine the guarded round with the most to see: many kinds of faults, and a refused write."""
+        if played.round.workload not in ("counter", "list") or not played.events:
+            return
+        line = timeline(played)
+        drawn = self.timelines.get(played.round.engine)
+        if drawn is None or line.to_see > drawn.to_see:
+            self.timelines[played.round.engine] = line
+
+    @property
+    def holds(self) -> bool:
+        """Nothing was broken, and every broken client that was played was caught."""
+        return not self.violations and all(kill.killed or kill.not_run for kill in self.kills)
+
+    def summary(self) -> dict[str, Any]:
+        """The tally as plain values, for JSON."""
+        return {
+            "holds": self.holds,
+            "seed": self.seed,
+            "minutes": round(self.seconds / 60, 1),
+            "python": f"{platform.python_implementation()} {platform.python_version()}",
+            "rounds": {"total": self.rounds.total(), **dict(sorted(self.rounds.items()))},
+            "grants": {"total": self.grants.total(), **dict(sorted(self.grants.items()))},
+            "losses": self.losses,
+            "writes": dict(self.writes),
+            "most_held_at_once": self.most_held,
+            "faults": {name: self.faults[name] for name in [*KINDS, MACHINE]},
+            "not_run": dict(self.not_run),
+            "violations": {promise: len(self.violations.get(promise, ())) for promise in PROMISES},
+            "violations_shown": {promise: list(found) for promise, found in self.violations.items()},
+            "expected": {one.name: self.expected[one.name] for one in EXPECTATIONS},
+            "wake_up_ms": {where: spread(values) for where, values in sorted(self.wake_ups_ms.items())},
+            "wait_ms": {where: spread(values) for where, values in sorted(self.waits_ms.items())},
+            "zombie_ms": {cause: spread(values) for cause, values in sorted(self.zombies_ms.items())},
+            "largest_zombie_ms": round(max((v for vs in self.zombies_ms.values() for v in vs), default=0.0), 1),
+            "largest_zombie_of_one_that_asks_ms": round(max(self.told_late_ms, default=0.0), 1),
+            "worst_wake_up_ms": round(max((v for vs in self.wake_ups_ms.values() for v in vs), default=0.0), 1),
+            "mutants": [
+                {
+                    "name": kill.mutant.name,
+                    "killed": kill.killed,
+                    "by": list(kill.caught_by),
+                    "seconds": round(kill.seconds, 1),
+                    "round": kill.mutant.round.name,
+                    "not_run": kill.not_run,
+                }
+                for kill in self.kills
+            ],
+            "right_client_acquitted_in": self.acquitted,
+        }
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """How many, the middle, the tail and the worst."""
+    if not values:
+        return {"count": 0}
+    ordered = sorted(values)
+
+    def at(share: float) -> float:
+        return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 3)
+
+    return {"count": len(ordered), "p50": at(0.5), "p99": at(0.99), "worst": round(ordered[-1], 3)}
+
+
+def timeline(played: Played) -> Timeline:
+    """A round as spans."""
+    events = played.events
+    zero_ns = min(event.at_ns for event in events)
+    end_s = (max(event.at_ns for event in events) - zero_ns) / 1e9
+
+    def second(ns: float) -> float:
+        return min(max(0.0, (ns - zero_ns) / 1e9), end_s)
+
+    claims = [
+        Line(claim.opened.worker, second(claim.start_ns), second(claim.end_ns))
+        for named in claims_by_name(events).values()
+        for claim in named
+    ]
+    faults = [
+        Line(fault.target, second(fault.start_ns), second(fault.end_ns), fault.kind)
+        for fault in fault_windows(events)
+        if fault.kind in KINDS
+    ]
+    refused = [
+        Line(event.worker, second(event.at_ns), second(event.at_ns))
+        for event in events
+        if event.kind == "write" and not event.accepted
+    ]
+    return Timeline(played.round.name, end_s, played.round.labels, claims, faults, refused)
+
+
+def _waits_ms(played: Played) -> list[float]:
+    return [
+        (wait.end_ns - wait.asked.at_ns) / MS
+        for waits in waits_by_name(played.events).values()
+        for wait in waits
+        if wait.ended is not None and wait.ended.kind == "granted"
+    ]

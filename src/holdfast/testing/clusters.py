@@ -1,0 +1,207 @@
+"""A real cluster, for tests: three masters with a replica each.
+
+It begins as a whole, and timeouts are short: a dead or frozen master is replaced in two to three seconds.
+
+    with Cluster("valkey") as cluster:
+        hf = holdfast.connect(cluster.url)
+        cluster.owner_of("orders/42").kill()
+
+Each server is a `Server`: it can be frozen, killed and started again; `heal()` does that for all.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from binascii import crc_hqx
+from contextlib import suppress
+from typing import Any, Self
+
+from holdfast.testing.groups import HOST, SETTLED_S, Group, quietly
+from holdfast.testing.resp import ServerError
+from holdfast.testing.servers import Server
+from holdfast.testing.waiting import eventually
+
+_SLOTS = 16384
+_BUS = 10000
+
+
+class Cluster(Group):
+    """Three masters with a replica each, which begin as a whole cluster. `arguments` go to the servers.
+
+    A dead or frozen master is replaced in two to three seconds.
+    """
+
+    def __init__(
+        self,
+        kind: str = "valkey",
+        *,
+        masters: int = 3,
+        replicas: int = 1,
+        node_timeout_ms: int = 1000,
+        arguments: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__()
+        settings = (
+            *("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"),
+            *("--cluster-node-timeout", str(node_timeout_ms), "--cluster-slave-validity-factor", "0"),
+            *("--repl-diskless-sync-delay", "0"),
+            *arguments,
+        )
+        count = masters * (1 + replicas)
+        self.servers = [self._add(Server(kind, arguments=settings, port=_port_with_bus())) for _ in range(count)]
+        self._masters = masters
+        # A master and its replicas change places, but stay together.
+        shards = [self.servers[at::masters] for at in range(masters)]
+        self._replicas = {server: shard for shard in shards for server in shard}
+
+    @property
+    def url(self) -> str:
+        """What `holdfast.connect` takes: the first three nodes."""
+        return "redis+cluster://" + ",".join(f"{HOST}:{node.port}" for node in self.servers[:3])
+
+    def start(self) -> Self:
+        self._write_maps()
+        for node in self.servers:
+            node.start(wait=False)
+        for node in self.servers:
+            node.wait_ready()
+        self.wait_settled()
+        return self
+
+    def owner_of(self, name: str) -> Server:
+        return self.owner_of_slot(slot_of(name))
+
+    def owner_of_slot(self, slot: int) -> Server:
+        for first, last, place, *_ in self._view():
+            if first <= slot <= last:
+                return self._at(place[1])
+        raise LookupError(f"nobody owns slot {slot}")
+
+    def masters(self) -> list[Server]:
+        """The owners of slots, as the others see them."""
+        return list(dict.fromkeys(self._at(place[1]) for _, _, place, *_ in self._view()))
+
+    def replicas_of(self, master: Server) -> list[Server]:
+        for _, _, place, *others in self._view():
+            if place[1] == master.port:
+                return [self._at(other[1]) for other in others]
+        return []
+
+    def failover(self, server: Server) -> Server:
+        replica = self.replicas_of(server)[0]
+        eventually(quietly(lambda: replica.command("CLUSTER", "FAILOVER") == b"OK"), SETTLED_S, "a failover")
+        eventually(quietly(lambda: replica in self.masters()), SETTLED_S, f"{replica!r} to be a master")
+        self.wait_settled()
+        return replica
+
+    def wait_replaced(self, server: Server) -> Server:
+        replicas = self._replicas[server]
+
+        def replaced() -> Server | None:
+            found = [node for node in self.masters() if node in replicas]
+            return found[0] if found and server not in self.masters() and self._well() else None
+
+        found = eventually(quietly(replaced), SETTLED_S, f"another master in the place of {server!r}")
+        assert found is not None
+        return found
+
+    def begin_move(self, slot: int, to: Server) -> Server:
+        """First half of moving a slot: it is on its way, and no key has been moved; gives its owner."""
+        owner = self.owner_of_slot(slot)
+        to.command("CLUSTER", "SETSLOT", slot, "IMPORTING", self._id(owner))
+        owner.command("CLUSTER", "SETSLOT", slot, "MIGRATING", self._id(to))
+        return owner
+
+    def move_keys(self, slot: int, owner: Server, to: Server) -> int:
+        """Move what is in the slot now, key by key, as people's tools do; how many."""
+        moved = 0
+        while keys := owner.command("CLUSTER", "GETKEYSINSLOT", slot, 10):
+            for key in keys:
+                owner.command("MIGRATE", HOST, to.port, key, 0, 5000)
+                moved += 1
+        return moved
+
+    def end_move(self, slot: int, owner: Server, to: Server) -> None:
+        """Second half: the slot has arrived, and everybody is told."""
+        new = self._id(to)
+        for node in (to, owner, *(node for node in self.masters() if node not in (to, owner))):
+            node.command("CLUSTER", "SETSLOT", slot, "NODE", new)
+
+    def move_slot(self, slot: int, to: Server) -> int:
+        """All of it; how many keys were moved."""
+        owner = self.begin_move(slot, to)
+        moved = self.move_keys(slot, owner, to)
+        self.end_move(slot, owner, to)
+        return moved
+
+    def _settled(self) -> bool:
+        running = [node for node in self.servers if node.alive]
+        views = []
+        for node in running:
+            if b"cluster_state:ok" not in node.command("CLUSTER", "INFO"):
+                return False
+            views.append(sorted((first, last, place[1]) for first, last, place, *_ in node.command("CLUSTER", "SLOTS")))
+            role = node.command("ROLE")
+            if role[0] == b"slave" and role[3] != b"connected":
+                return False
+        return all(view == views[0] for view in views)
+
+    def _well(self) -> bool:
+        return all(b"cluster_state:ok" in node.command("CLUSTER", "INFO", timeout=0.5) for node in self.masters())
+
+    def _view(self) -> list[Any]:
+        """What a node that answers and finds the cluster well says; else any that answers."""
+        told: list[Any] = []
+        for node in self.servers:
+            if node.alive:
+                with suppress(OSError, ServerError):
+                    told = node.command("CLUSTER", "SLOTS", timeout=0.5)
+                    if b"cluster_state:ok" in node.command("CLUSTER", "INFO", timeout=0.5):
+                        break
+        return told
+
+    def _at(self, port: int) -> Server:
+        return next(node for node in self.servers if node.port == port)
+
+    def _id(self, node: Server) -> str:
+        return str(node.command("CLUSTER", "MYID").decode())
+
+    def _write_maps(self) -> None:
+        """Give every node the whole map before it starts: nobody has to be introduced to anybody."""
+        ids = [secrets.token_hex(20) for _ in self.servers]
+        share = -(-_SLOTS // self._masters)
+        ranges = [(at * share, min(_SLOTS, (at + 1) * share) - 1) for at in range(self._masters)]
+        for me, node in enumerate(self.servers):
+            lines = []
+            for at, other in enumerate(self.servers):
+                mine = "myself," if at == me else ""
+                place = f"{ids[at]} {HOST}:{other.port}@{other.port + _BUS}"
+                epoch = at % self._masters + 1
+                if at < self._masters:
+                    first, last = ranges[at]
+                    lines.append(f"{place} {mine}master - 0 0 {epoch} connected {first}-{last}")
+                else:
+                    lines.append(f"{place} {mine}slave {ids[at % self._masters]} 0 0 {epoch} connected")
+            lines.append(f"vars currentEpoch {self._masters} lastVoteEpoch 0")
+            (node.directory / "nodes.conf").write_text("\n".join(lines) + "\n")
+
+    def __repr__(self) -> str:
+        return f"Cluster({self.url})"
+
+
+def slot_of(name: str) -> int:
+    """The slot of a lease's name."""
+    tag = name.replace("%", "%25").replace("}", "%7D")
+    return crc_hqx(tag.encode(), 0) % _SLOTS
+
+
+def _port_with_bus() -> int:
+    """A free port whose cluster bus, ten thousand above, is free as well."""
+    while True:
+        port = 20000 + secrets.randbelow(30000)
+        try:
+            with socket.create_server((HOST, port)), socket.create_server((HOST, port + _BUS)):
+                return port
+        except OSError:
+            continue

@@ -1,0 +1,137 @@
+"""Places where leases live, for tests: an engine with everything about it that can be broken.
+
+The rule: each worker has a way of its own to the engine, so that one worker's link, or one worker's clock, can be
+broken alone. What a place has started is gone when it is closed.
+
+    with open_place("redis", folder) as place:
+        hf = holdfast.connect(place.url("w0"))
+        place.link("w0").cut()
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from holdfast.testing import servers, wallclock
+from holdfast.testing.proxy import Proxy
+from holdfast.testing.wallclock import WallClock
+
+if TYPE_CHECKING:
+    import os
+
+ENGINES = ("memory", "sqlite", "redis")
+SERVER = "server"
+
+_numbers = itertools.count(1)
+
+
+class Place:
+    """What all places share: a folder, and a clock for each worker where there is a compiler."""
+
+    engine = ""
+    one_process = False
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._clocks: dict[str, WallClock] = {}
+
+    def url(self, worker: str = "") -> str:
+        """What this worker connects to."""
+        raise NotImplementedError
+
+    def env(self, worker: str) -> dict[str, str]:
+        """What this worker's process needs in its environment, so that its clock can be turned."""
+        return self.clock(worker).env if wallclock.available() else {}
+
+    def clock(self, whose: str) -> WallClock:
+        """The wall clock of one worker, or of the `SERVER`."""
+        if whose not in self._clocks:
+            self._clocks[whose] = WallClock(self.folder / "clocks", whose)
+        return self._clocks[whose]
+
+    def left(self) -> list[str]:
+        """What is in the engine that should not be, once all its clients have closed."""
+        return []
+
+    def close(self) -> None:
+        return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class MemoryPlace(Place):
+    """Leases of one process: all its workers are threads or tasks."""
+
+    engine = "memory"
+    one_process = True
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        super().__init__(folder)
+        self._name = f"place-{next(_numbers)}"
+
+    def url(self, worker: str = "") -> str:  # noqa: ARG002 - all have the same
+        return f"memory://{self._name}"
+
+
+class SqlitePlace(Place):
+    """Leases in a file of the folder."""
+
+    engine = "sqlite"
+
+    def url(self, worker: str = "") -> str:  # noqa: ARG002 - all have the same
+        return f"sqlite://{self.folder.absolute()}/leases.db"
+
+
+class RedisPlace(Place):
+    """Leases on a server of its own that keeps its data; every worker comes through a proxy of its own."""
+
+    engine = "redis"
+
+    def __init__(self, folder: str | os.PathLike[str], kind: str = "valkey") -> None:
+        super().__init__(folder)
+        self._links: dict[str, Proxy] = {}
+        env = self.env(SERVER)
+        # A program under a clock of its own may not read the time past it.
+        self.server = servers.Server(kind, appendonly=True, env=env).start()
+
+    def url(self, worker: str = "") -> str:
+        return self.link(worker).url
+
+    def link(self, worker: str) -> Proxy:
+        """The way of one worker to the server."""
+        if worker not in self._links:
+            self._links[worker] = Proxy("127.0.0.1", self.server.port)
+        return self._links[worker]
+
+    @property
+    def links(self) -> list[Proxy]:
+        return list(self._links.values())
+
+    def left(self) -> list[str]:
+        endless = [key for key in self.server.command("KEYS", "*") if self.server.command("PTTL", key) == -1]
+        found = [f"the key {key.decode(errors='replace')!r} without an end" for key in endless]
+        channels = self.server.command("PUBSUB", "CHANNELS")
+        if channels:
+            found.append(f"{len(channels)} subscriptions")
+        return found
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.close()
+        self.server.close()
+
+
+def open_place(engine: str, folder: str | os.PathLike[str]) -> Place:
+    """A new place of this engine; `FileNotFoundError` if it needs a server that is not here."""
+    places = {"memory": MemoryPlace, "sqlite": SqlitePlace, "redis": RedisPlace}
+    if engine not in places:
+        raise ValueError(f"there is no place for {engine!r}; there are {', '.join(ENGINES)}")
+    place: Place = places[engine](folder)
+    return place

@@ -1,0 +1,217 @@
+"""Does waiting work? Checkers of liveness and of order (X7, X8).
+
+The rule: as in `checkers`, nobody is accused for what a fault explains. What a fault may cost is written here as a
+number: one that can leave a lease behind with nobody to use it costs one ttl, and no more.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from holdfast.testing.checkers import Violation
+from holdfast.testing.claims import claims_by_name
+from holdfast.testing.windows import EVERYBODY, MACHINE, fault_windows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from holdfast.testing.claims import Claim
+    from holdfast.testing.history import Event
+    from holdfast.testing.windows import Window
+
+Span = tuple[float, float]
+
+NS = 1_000_000_000
+# Whoever is struck by one of these may have got the lease and be unable to use it, or to say that it does not.
+ORPHANING = frozenset(
+    {
+        "kill",
+        "freeze",
+        "half-open",
+        "slow re-send",
+        "gil stall",
+        "loop stall",
+        MACHINE,
+        "slow server",
+        "frozen server",
+        "restart",
+        "server clock",
+    }
+)
+_DEAD_IN_QUEUE_NS = 7 * NS
+_ENDS = frozenset({"granted", "refused", "died"})
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How long a name may stay free while somebody waits for it.
+
+    `idle_s` with nothing broken. Each orphaning fault nearby adds `ttl_s`, a death only where the engine cannot see it;
+    then the dead one's place in the queue adds `mark_s`, too.
+    """
+
+    ttl_s: float
+    idle_s: float = 3.0
+    mark_s: float = 7.0
+    deaths_are_seen: bool = False
+
+    def allowed_ns(self, faults: Iterable[Window]) -> int:
+        allowed_s = self.idle_s
+        dead = False
+        for fault in faults:
+            if fault.kind == "kill" and self.deaths_are_seen:
+                continue
+            dead = dead or fault.kind == "kill"
+            allowed_s += self.ttl_s if fault.kind in ORPHANING else 0
+        return int((allowed_s + (self.mark_s if dead else 0)) * NS)
+
+
+@dataclass(slots=True)
+class Wait:
+    """One worker that waits for one name: from `asked` to its answer or its death."""
+
+    asked: Event
+    queued: Event | None = None
+    ended: Event | None = None
+
+    @property
+    def end_ns(self) -> float:
+        return math.inf if self.ended is None else self.ended.at_ns
+
+
+def waits_by_name(events: Sequence[Event]) -> dict[str, list[Wait]]:
+    """Who waited for each name, in the order of asking. A worker waits for one thing at a time."""
+    waits: dict[str, list[Wait]] = defaultdict(list)
+    open_: dict[tuple[str, int], Wait] = {}
+    for event in sorted(events, key=lambda event: event.at_ns):
+        who = (event.worker, event.pid)
+        if event.kind == "asked":
+            open_[who] = Wait(event)
+            waits[event.name].append(open_[who])
+        elif who in open_ and event.kind == "queued":
+            open_[who].queued = event
+        elif who in open_ and event.kind in _ENDS:
+            open_.pop(who).ended = event
+    return waits
+
+
+def idle_while_awaited(events: Sequence[Event], bounds: Bounds, now_ns: int | None = None) -> list[Violation]:
+    """A name that somebody waits for is not left free for longer than the bounds allow (X7).
+
+    Time in which everybody was struck does not count, nor a waiter while it is struck itself. With `now_ns` the
+    history is judged while it grows.
+    """
+    faults = _excuses(events)
+    end_ns = now_ns or max((event.at_ns for event in events), default=0)
+    claims = claims_by_name(events)
+    down = [(fault.start_ns, fault.end_ns) for fault in faults if fault.target == EVERYBODY]
+    violations = []
+    for name, waits in waits_by_name(events).items():
+        taken = _merged([*((claim.opened.earliest_ns, claim.end_ns) for claim in claims.get(name, ())), *down])
+        for wait in waits:
+            until_ns = min(wait.end_ns, end_ns)
+            if until_ns - wait.asked.at_ns <= bounds.idle_s * NS:
+                continue
+            own = [(fault.start_ns, fault.end_ns) for fault in faults if fault.target == wait.asked.worker]
+            idle = _longest_free(wait.asked.at_ns, until_ns, _merged([*taken, *own]))
+            near = [f for f in faults if f.touches(idle[0] - (bounds.ttl_s + 2) * NS, idle[1])]
+            allowed_ns = bounds.allowed_ns(near)
+            if idle[1] - idle[0] > allowed_ns:
+                violations.append(_idle(name, wait, idle, allowed_ns, claims.get(name, ())))
+    return violations
+
+
+def overtakes(events: Sequence[Event]) -> list[Violation]:
+    """Nobody who asked later is granted before one who was in the queue already and could have taken it (X8)."""
+    faults = _excuses(events)
+    violations = []
+    for name, waits in waits_by_name(events).items():
+        granted = [wait for wait in waits if wait.ended is not None and wait.ended.kind == "granted"]
+        asked_ns = [wait.asked.at_ns for wait in granted]
+        for first in waits:
+            if first.queued is None:
+                continue
+            later = granted[bisect_right(asked_ns, first.queued.at_ns) : bisect_left(asked_ns, first.end_ns)]
+            for wait in later:
+                assert wait.ended is not None
+                if wait.ended.at_ns < first.end_ns and not _struck(first, wait.ended.at_ns, faults):
+                    who, whom = wait.asked.worker, first.asked.worker
+                    sentence = f"{who} asked for {name!r} after {whom} had queued, and had it first"
+                    shown = (first.asked, first.queued, wait.asked, wait.ended)
+                    violations.append(Violation("overtakes", sentence, shown))
+                    break
+    return violations
+
+
+def wake_ups_ns(events: Sequence[Event]) -> list[int]:
+    """How long after a release the next one in the queue had the lease, where nothing was broken.
+
+    A waiter that was killed is in the queue for a while, and costs those behind it a moment: that is no wake-up.
+    """
+    faults = [replace(f, end_ns=f.end_ns + _DEAD_IN_QUEUE_NS) if f.kind == "kill" else f for f in _excuses(events)]
+    claims = claims_by_name(events)
+    found = []
+    for name, waits in waits_by_name(events).items():
+        ends = (claim.closed for claim in claims.get(name, ()))
+        released_ns = sorted(end.at_ns for end in ends if end is not None and end.kind == "released")
+        for wait in waits:
+            if wait.queued is None or wait.ended is None or wait.ended.kind != "granted":
+                continue
+            place = bisect_left(released_ns, wait.ended.at_ns)
+            if not place or released_ns[place - 1] < wait.queued.at_ns:
+                continue
+            if not any(fault.touches(released_ns[place - 1], wait.ended.at_ns) for fault in faults):
+                found.append(wait.ended.at_ns - released_ns[place - 1])
+    return found
+
+
+def _excuses(events: Sequence[Event]) -> list[Window]:
+    return [fault for fault in fault_windows(events) if not fault.harmless]
+
+
+def _struck(wait: Wait, until_ns: int, faults: list[Window]) -> bool:
+    """Something stood in this waiter's way."""
+    worker, since_ns = wait.asked.worker, wait.asked.at_ns
+    return any(fault.strikes(worker) and fault.touches(since_ns, until_ns) for fault in faults)
+
+
+def _idle(name: str, wait: Wait, idle: Span, allowed_ns: int, claims: Sequence[Claim]) -> Violation:
+    sentence = (
+        f"{name!r} was nobody's for {(idle[1] - idle[0]) / NS:.1f} s while {wait.asked.worker} waited; "
+        f"{allowed_ns / NS:.1f} s are allowed"
+    )
+    before = [claim for claim in claims if claim.start_ns <= idle[0]][-1:]
+    shown = [event for claim in before for event in claim.events]
+    return Violation("idle_while_awaited", sentence, (*shown, wait.asked, *([wait.ended] if wait.ended else [])))
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """The same time, in spans that do not touch."""
+    merged: list[Span] = []
+    for start_ns, end_ns in sorted(spans):
+        if merged and start_ns <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end_ns))
+        else:
+            merged.append((start_ns, end_ns))
+    return merged
+
+
+def _longest_free(since_ns: float, until_ns: float, taken: list[Span]) -> Span:
+    """The longest part of a span that nothing takes; empty if all of it is taken."""
+    best = (since_ns, since_ns)
+    for start_ns, end_ns in taken:
+        if end_ns <= since_ns:
+            continue
+        if start_ns >= until_ns:
+            break
+        best = max(best, (since_ns, start_ns), key=_length)
+        since_ns = end_ns
+    return max(best, (since_ns, until_ns), key=_length)
+
+
+def _length(span: Span) -> float:
+    return span[1] - span[0]

@@ -1,0 +1,147 @@
+"""A real primary with replicas and sentinels, for tests.
+
+Timeouts are short: a dead or frozen primary is replaced in about two seconds.
+
+    with Sentinels("valkey") as sentinels:
+        hf = holdfast.connect(sentinels.url)
+        sentinels.primary().kill()
+
+Each server is a `Server`: it can be frozen, killed and started again; `heal()` does that for all.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from holdfast.testing.groups import HOST, SETTLED_S, Group, quietly
+from holdfast.testing.servers import Server
+from holdfast.testing.waiting import eventually
+
+_SERVICE = "main"
+
+
+class Sentinel(Server):
+    """One sentinel: the same program, which watches others."""
+
+    def __init__(self, kind: str, watched: int, *, down_ms: int, failover_ms: int) -> None:
+        super().__init__(kind)
+        lines = [
+            f"port {self.port}",
+            f"bind {HOST}",
+            f"dir {self.directory}",
+            f"logfile {self.directory}/log",
+            f"sentinel monitor {_SERVICE} {HOST} {watched} 2",
+            f"sentinel down-after-milliseconds {_SERVICE} {down_ms}",
+            f"sentinel failover-timeout {_SERVICE} {failover_ms}",
+        ]
+        self._file = self.directory / "sentinel.conf"
+        self._file.write_text("\n".join(lines) + "\n")
+
+    def _settings(self) -> list[str]:
+        return [str(self._file), "--sentinel"]
+
+
+class Sentinels(Group):
+    """One primary, two replicas and three sentinels. `arguments` go to the servers.
+
+    A dead or frozen primary is replaced in about two seconds.
+    """
+
+    def __init__(self, kind: str = "valkey", *, arguments: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        settings = ("--repl-diskless-sync-delay", "0", *arguments)
+        self.servers = [self._add(Server(kind, arguments=settings))]
+        replica = (*settings, "--replicaof", HOST, str(self.servers[0].port))
+        self.servers += [self._add(Server(kind, arguments=replica)) for _ in range(2)]
+        watched = self.servers[0].port
+        self.sentinels = [self._add(Sentinel(kind, watched, down_ms=500, failover_ms=2000)) for _ in range(3)]
+
+    @property
+    def url(self) -> str:
+        """What `holdfast.connect` takes."""
+        hosts = ",".join(f"{HOST}:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://{hosts}/{_SERVICE}"
+
+    @property
+    def service(self) -> str:
+        return _SERVICE
+
+    def start(self) -> Self:
+        for server in self.servers:
+            server.start()
+        eventually(lambda: self._replicas_of(self.servers[0]) == 2, SETTLED_S, "two replicas")
+        for sentinel in self.sentinels:
+            sentinel.start()
+        self.wait_settled()
+        return self
+
+    def primary(self) -> Server:
+        """Whom the sentinels name, if they agree."""
+        ports = {self._named_by(sentinel) for sentinel in self.sentinels if sentinel.alive}
+        found = [server for server in self.servers if server.port in ports]
+        if len(ports) != 1 or len(found) != 1:
+            raise RuntimeError(f"the sentinels name {ports}")
+        return found[0]
+
+    def replicas(self) -> list[Server]:
+        """The others that run."""
+        primary = self.primary()
+        return [server for server in self.servers if server is not primary and server.alive]
+
+    def owner_of(self, name: str) -> Server:  # noqa: ARG002 - one answers for all
+        return self.primary()
+
+    def failover(self, server: Server) -> Server:
+        eventually(quietly(self._asked_for_failover), SETTLED_S, "a sentinel that begins a failover")
+        return self.wait_replaced(server)
+
+    def wait_replaced(self, server: Server) -> Server:
+        def replaced() -> Server | None:
+            now = self.primary()
+            return now if now is not server and now.command("ROLE")[0] == b"master" else None
+
+        found = eventually(quietly(replaced), SETTLED_S, f"another primary than {server!r}")
+        assert found is not None
+        return found
+
+    def _everybody(self) -> list[Server]:
+        return [*self.servers, *self.sentinels]
+
+    def _bring_home(self) -> None:
+        """Everybody gets the role that the sentinels know; they would see to it too, after ten seconds."""
+        eventually(quietly(self._is_home), SETTLED_S, f"the servers of {self!r} to have their roles")
+
+    def _is_home(self) -> bool:
+        primary = self.primary()
+        if primary.command("ROLE")[0] != b"master":
+            primary.command("REPLICAOF", "NO", "ONE")
+        for server in self.servers:
+            if server is not primary and server.command("ROLE")[:3] != [b"slave", HOST.encode(), primary.port]:
+                server.command("REPLICAOF", HOST, primary.port)
+        return all(self._facts(sentinel)[b"flags"] == b"master" for sentinel in self.sentinels)
+
+    def _settled(self) -> bool:
+        wanted = {b"num-slaves": 2, b"num-other-sentinels": 2}
+        for sentinel in self.sentinels:
+            facts = self._facts(sentinel)
+            if facts[b"flags"] != b"master" or any(int(facts[name]) < count for name, count in wanted.items()):
+                return False
+        primary = self.primary()
+        return bool(primary.command("ROLE")[0] == b"master") and self._replicas_of(primary) == 2
+
+    def _facts(self, sentinel: Server) -> dict[bytes, bytes]:
+        told = sentinel.command("SENTINEL", "MASTER", _SERVICE)
+        return dict(zip(told[::2], told[1::2], strict=True))
+
+    def _asked_for_failover(self) -> bool:
+        return bool(self.sentinels[0].command("SENTINEL", "FAILOVER", _SERVICE) == b"OK")
+
+    def _named_by(self, sentinel: Server) -> int:
+        return int(sentinel.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", _SERVICE)[1])
+
+    def _replicas_of(self, server: Server) -> int:
+        told: bytes = server.command("INFO", "replication")
+        return told.count(b"state=online")
+
+    def __repr__(self) -> str:
+        return f"Sentinels({self.url})"

@@ -1,0 +1,252 @@
+"""The race itself, in small: every part runs, tells what it must, and cannot be fooled by a lock that is none."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import contenders as who
+from bench.__main__ import RESULTS
+from bench.arena import Arena, Broken
+from bench.contenders import OURS, Contender
+from bench.environments import ROOT, Environment, names, pins
+from bench.page import SECTIONS, page
+from bench.parts.contended import Setting, contended, lone
+from bench.parts.crowd import leases
+from bench.parts.crowd import names as used_names
+from bench.parts.imports import imports
+from bench.parts.killed import killed
+from bench.parts.pair import fan_out, pairs
+from bench.race import PARTS
+from bench.scale import QUICK
+from bench.table import TARGETS, overlapped, verdicts
+
+HERE = Path(__file__).parent
+TINY = QUICK._replace(
+    pair_rounds=2,
+    pair_s=0.02,
+    fan_rounds=2,
+    fan_s=0.05,
+    callers=10,
+    leases=1000,
+    leases_s=0.1,
+    names=300,
+    fence_memory_s=1.0,
+    imports=1,
+)
+SMALL = Setting(2, 2, seconds=0.1, rounds=1, section=(0.001, 0.001))
+OPEN_DOOR = Contender("open door", OURS, "open_door:blocking", "holdfast")
+BROKEN = Contender("never made", OURS, "open_door:blocking", "missing")
+NO_MODULE = Contender("no such module", OURS, "no_such_module:blocking", "holdfast")
+
+
+@pytest.fixture(scope="module")
+def arena():
+    here = {name: Environment(name, sys.executable) for name in ("holdfast", "redis-py")}
+    here["missing"] = Environment("missing", "", "its environment could not be made: no such thing")
+    with Arena(here, path=f"{ROOT}:{HERE}") as made:
+        yield made
+
+
+def figures(rows):
+    """The medians, by contender."""
+    return {row["contender"]: {key: value["median"] for key, value in row["figures"].items()} for row in rows}
+
+
+def rounds(*rows):
+    """The rounds of each row."""
+    return [row["rounds"] for row in rows]
+
+
+def test_a_pair_is_measured_against_the_floor_of_its_round(arena):
+    """Two round trips each, by the server's own count; the floor is one time itself."""
+    contenders = (who.RAW, who.HOLDFAST, who.HOLDFAST_ASYNCIO, who.REDIS_PY, who.RAW_ASYNCIO)
+
+    rows = pairs(arena, TINY, contenders)
+    found = figures(rows)
+
+    assert set(found) == {each.name for each in contenders}
+    assert found["raw socket"]["times_floor"] == 1.0
+    for row in rows:
+        times = [floor["pairs_per_s"] / own["pairs_per_s"] for floor, own in zip(*rounds(rows[0], row), strict=True)]
+        assert row["figures"]["times_floor"]["low"] == pytest.approx(min(times))
+        assert row["figures"]["times_floor"]["high"] == pytest.approx(max(times))
+    for each in found.values():
+        assert each["round_trips"] == pytest.approx(2.0, abs=0.2)
+        assert each["client_cpu_us"] > 0
+        assert each["server_cpu_us"] > 0
+    assert found["raw socket"]["commands"] == pytest.approx(4.0, abs=0.1)
+
+
+def test_unix_sockets_and_files_are_reached_too(arena):
+    """The same program serves every wire."""
+    contenders = (who.RAW.by(who.UNIX), who.HOLDFAST.by(who.UNIX), who.HOLDFAST_SQLITE, who.FLOCK)
+
+    found = figures(pairs(arena, TINY, contenders))
+
+    assert set(found) == {each.name for each in contenders}
+
+
+def test_many_tasks_share_what_one_process_has(arena):
+    """Also as a multiple of the peer's rate in the same round."""
+    rows = fan_out(arena, TINY, (who.RAW_ASYNCIO, who.HOLDFAST_ASYNCIO, who.REDIS_ASYNCIO), who.REDIS_ASYNCIO)
+    found = figures(rows)
+
+    assert found["redis.asyncio Lock"]["times_peer"] == 1.0
+    for row in rows:
+        times = [own["pairs_per_s"] / peer["pairs_per_s"] for own, peer in zip(*rounds(row, rows[-1]), strict=True)]
+        assert row["figures"]["times_peer"]["low"] == pytest.approx(min(times))
+        assert row["figures"]["times_peer"]["high"] == pytest.approx(max(times))
+
+
+def test_contention_counts_what_was_sent_and_finds_no_overlap(arena):
+    """A right lock passes the check for two holders; the proxy counts what the server's counters cannot tell."""
+    contenders = (who.TOKEN, who.HOLDFAST, who.HOLDFAST_ASYNCIO)
+
+    rows = contended(arena, SMALL._replace(seconds=1.2, count_s=0.1), contenders)
+    found = figures(rows)
+
+    assert set(found) == {each.name for each in contenders}
+    assert [each["overlaps"] for each in found.values()] == [0, 0, 0]
+    assert found["raw blocking pop"]["sent"] == pytest.approx(2.0, abs=0.5)
+    assert found["holdfast"]["commands"] > found["holdfast"]["sent"] >= 2
+    for each in found.values():
+        assert each["grants"] > 0
+        assert 0 < each["of_ideal"] < 1.2  # the last section may end after the run
+    assert overlapped({"parts": {"contended": rows}}) == []
+
+
+def test_a_lock_that_lets_everybody_in_is_caught(arena):
+    """A benchmark of a broken lock is worthless: its figures are dropped, and the page and the exit code say so."""
+    rows = contended(arena, SMALL, (who.TOKEN, OPEN_DOOR))
+    (door,) = (row for row in rows if row["contender"] == OPEN_DOOR.name)
+    results = made({"contended": rows})
+
+    assert set(door["figures"]) == {"overlaps"}
+    assert door["figures"]["overlaps"]["low"] > 0
+    assert overlapped(results) == ["open door (contended)"]
+    assert "Two holders at once: open door (contended)" in page(results)
+
+
+def test_a_lone_waiter_has_a_lag(arena):
+    """With sections longer than rests, somebody waits nearly always."""
+    setting = Setting(2, 1, seconds=0.5, rounds=1, section=(0.005, 0.015), rest=(0.0, 0.004))
+
+    found = figures(lone(arena, setting, (who.TOKEN, who.HOLDFAST)))
+
+    for each in found.values():
+        assert each["samples"] > 0
+        assert 0 < each["lag_p50_ms"] <= each["lag_p99_ms"]
+
+
+def test_a_killed_holder_is_replaced_and_the_time_is_taken(arena):
+    """A lease waits for its ttl, a lock of the kernel for nothing; one that is not seen in time says so."""
+    scale = TINY._replace(kills=1, kill_longest_s=20.0)
+    contenders = (who.HOLDFAST._replace(ttl=2.2), who.FLOCK._replace(ttl=2.2))
+
+    found = figures(killed(arena, scale, contenders))
+    late = figures(killed(arena, TINY._replace(kills=1, kill_longest_s=0.2), contenders[:1]))
+
+    assert 1.5 < found["holdfast"]["take_over_s"] < 10
+    assert found["flock(2)"]["take_over_s"] < 1.5
+    assert found["holdfast"]["in_time"] == 1.0
+    assert late["holdfast"] == {"take_over_s": 0.2, "in_time": 0.0}
+
+
+def test_many_leases_are_held_and_none_is_lost(arena):
+    """Threads, CPU and memory of a crowd, and of names that are forgotten."""
+    (held,) = figures(leases(arena, TINY, (who.HOLDFAST._replace(ttl=30),))).values()
+    (used,) = figures(used_names(arena, TINY, who.NAMES)).values()
+
+    assert (held["leases"], held["lost"], held["threads"]) == (1000, 0, 1)
+    assert held["bytes_each"] > 0
+    assert used["names"] == 300
+    assert used["left"] == 0
+    assert used["forgotten_after_s"] < TINY.fence_memory_s + 30
+
+
+def test_imports_are_timed_in_fresh_interpreters(arena):
+    """What is loaded on first use shows up when a client is made."""
+    statements = {name: what for name, what in who.IMPORTS.items() if what[0] == "holdfast"}
+
+    found = figures(imports(arena, TINY, statements))
+
+    assert set(found) == set(statements)
+    assert found["holdfast, a SQLite client"]["import_ms"] > found["import holdfast"]["import_ms"]
+
+
+def test_whoever_cannot_run_is_named_with_the_reason(arena):
+    """A peer is never silently left out, whether its environment is missing or it breaks on the way."""
+    rows = pairs(arena, TINY, (who.RAW, BROKEN, NO_MODULE))
+
+    assert [row["contender"] for row in rows] == ["raw socket"]
+    assert "could not be made" in arena.not_run["never made"]
+    assert "no_such_module" in arena.not_run["no such module"]
+    told = page(made({"pair": rows}, not_run=dict(arena.not_run)))
+    assert "| no such module | ModuleNotFoundError" in told
+
+
+def test_a_worker_that_fails_says_why(arena):
+    """The last line of what it said is the reason."""
+    with arena.start(who.RAW) as worker, pytest.raises(Broken, match="KeyError"):
+        worker.do("no such deed")
+
+
+def test_the_page_is_made_from_the_figures_alone(arena):
+    """The verdict follows the median: the same row reaches a target, or does not, by its figures."""
+    rows = pairs(arena, TINY, (who.RAW, who.HOLDFAST))
+    ours = next(row for row in rows if row["contender"] == "holdfast")
+
+    ours["figures"]["times_floor"] = {"median": 1.5, "low": 1.0, "high": 9.0}
+    reached = verdicts(made({"pair": rows}))[0]
+    told = page(made({"pair": rows}))
+    ours["figures"]["times_floor"] = {"median": 1.51, "low": 1.0, "high": 9.0}
+    missed = verdicts(made({"pair": rows}))[0]
+
+    assert reached.target is missed.target is TARGETS[0]
+    assert (reached.reached, missed.reached) == (True, False)
+    assert "| uncontended pair, blocking: x floor | <= 1.50 | 1.50 (1.00 to 9.00) |" in told
+
+
+def test_every_part_has_its_place_on_the_page_and_every_target_its_part():
+    """What is measured is shown, and what is promised is measured."""
+    assert list(SECTIONS) == list(PARTS)
+    assert {target.part for target in TARGETS} <= set(PARTS)
+
+
+def test_every_contender_has_pinned_requirements():
+    """A peer's figures belong to a version."""
+    everybody = [each for each in vars(who).values() if isinstance(each, Contender)]
+
+    assert {each.environment for each in everybody} == set(names())
+    assert [pin for name in names() for pin in pins(name) if "==" not in pin] == ["-e .[cli]"]
+
+
+def test_the_page_in_the_docs_says_what_the_results_say():
+    """No figure on it is typed by hand: it is made again from the results of its run."""
+    results, kept = RESULTS / "full.json", ROOT / "docs" / "benchmarks.md"
+
+    assert results.exists() == kept.exists()
+    if kept.exists():
+        told = json.loads(results.read_text(encoding="utf-8"))
+        assert kept.read_text(encoding="utf-8") == page(told, "benchmarks.svg")
+
+
+def made(parts, not_run=None):
+    """Results as a run would write them."""
+    python = {"version": "3", "implementation": "P", "compiler": "c", "optimised": False, "loop_ms": 1.0}
+    facts = {
+        "day": "today",
+        "commit": "abc",
+        "changed": False,
+        "python": python,
+        "processor": "p",
+        "cores": 2,
+        "system": "s",
+        "load_before": 0.0,
+        "server": "v",
+        "pins": {},
+        "minutes": 1.0,
+    }
+    return {"facts": facts, "scale": TINY._asdict(), "parts": parts, "not_run": not_run or {}}

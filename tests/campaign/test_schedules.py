@@ -1,0 +1,102 @@
+"""The schedule of faults: what it is drawn from, and what it never does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import islice, pairwise
+
+import pytest
+
+from holdfast.testing.campaign.rounds import FACES, WORKLOADS, Round, named, plan
+from holdfast.testing.campaign.schedule import KINDS, SERVER, draw, kinds_for
+from holdfast.testing.campaign.strikes import STRIKES
+from holdfast.testing.places import ENGINES
+
+ROUND = Round(7, "redis", "asyncio", "counter", seconds=30)
+
+PROGRAM = """
+from itertools import islice, pairwise
+from holdfast.testing.campaign.rounds import plan
+from holdfast.testing.campaign.schedule import draw
+for round_ in islice(plan(7, ("memory", "sqlite", "redis")), 30):
+    print(round_, draw(round_))
+"""
+
+
+def drawn_in_a_new_process(hash_seed):
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout
+
+
+def test_the_same_seed_gives_the_same_schedule_in_every_process():
+    """Whoever is told a seed can repeat what was seen; a set or a hash in the drawing would break that."""
+    first = drawn_in_a_new_process("1")
+
+    assert len(first.splitlines()) == 30
+    assert drawn_in_a_new_process("2") == first
+
+
+def test_another_seed_gives_another_schedule():
+    """Or the seeds would be for show."""
+    assert draw(ROUND) != draw(replace(ROUND, seed=8))
+    assert draw(ROUND) != draw(replace(ROUND, number=2))
+
+
+def test_a_round_can_be_repeated_by_its_name():
+    """A violation prints the seed and the name of the round; that is all that is needed."""
+    for round_ in islice(plan(7, ENGINES), 60):
+        again = named(7, round_.name)
+
+        assert again == round_
+        assert draw(again) == draw(round_)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("face", FACES)
+def test_every_suited_fault_comes_before_any_comes_too_often(engine, face):
+    """A campaign that never draws a fault says nothing about it."""
+    rounds = [Round(seed, engine, face, "counter", seconds=20) for seed in range(4)]
+
+    struck = {fault.kind for round_ in rounds for fault in draw(round_)}
+
+    assert struck == set(kinds_for(engine, face))
+
+
+def test_every_kind_of_fault_is_suited_somewhere_and_can_strike():
+    """A kind without a strike, or without a place, would be a word only."""
+    suited = {kind for engine in ENGINES for face in FACES for kind in kinds_for(engine, face)}
+
+    assert suited == set(KINDS) == set(STRIKES)
+
+
+def test_the_server_is_struck_by_one_fault_at_a_time():
+    """A restart of a frozen server would be one fault told as two."""
+    for seed in range(50):
+        faults = [fault for fault in draw(replace(ROUND, seed=seed)) if fault.target == SERVER]
+
+        for before, after in pairwise(faults):
+            assert before.at_s + before.lasts_s <= after.at_s
+
+
+def test_no_round_loses_both_the_data_and_the_clock():
+    """Fences grow through either of them alone; both at once is beyond every promise."""
+    for seed in range(50):
+        kinds = {fault.kind for fault in draw(replace(ROUND, seed=seed))}
+
+        assert not {"restart without data", "server clock"} <= kinds
+
+
+def test_the_plan_plays_every_workload_on_every_engine_through_both_faces():
+    """And no combination a second time before all have had their turn."""
+    turns = [(engine, face, work) for engine in ENGINES for face in FACES for work in WORKLOADS]
+    once = sum(work.weight for work in WORKLOADS.values()) * len(ENGINES) * len(FACES)
+
+    played = {(round_.engine, round_.face, round_.workload) for round_ in islice(plan(3, ENGINES), once)}
+
+    assert played == set(turns)

@@ -1,0 +1,100 @@
+"""A short campaign with fixed seeds: every engine, both faces, and most kinds of faults."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+
+import pytest
+
+from holdfast.testing import servers
+from holdfast.testing.campaign import report
+from holdfast.testing.campaign.__main__ import main
+from holdfast.testing.campaign.rounds import Round
+from holdfast.testing.campaign.runs import play_all
+from holdfast.testing.campaign.schedule import KINDS
+from holdfast.testing.campaign.tally import Tally
+
+SEED = 20
+ROUNDS = [
+    Round(SEED, "redis", "asyncio", "counter", seconds=5),
+    Round(SEED, "redis", "blocking", "queue", seconds=5),
+    Round(SEED, "redis", "blocking", "list", seconds=5),
+    Round(SEED, "sqlite", "blocking", "counter-unguarded", seconds=5),
+    Round(SEED, "sqlite", "asyncio", "leader", seconds=4),
+    Round(SEED, "memory", "blocking", "list-unguarded", seconds=3),
+    Round(SEED, "memory", "asyncio", "queue", seconds=3),
+    Round(SEED, "memory", "asyncio", "mass", seconds=3),
+]
+
+pytestmark = [
+    pytest.mark.timeout(400),
+    pytest.mark.skipif("valkey" not in servers.available(), reason="no Valkey server on this machine"),
+]
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory):
+    """All rounds, played once."""
+    results = play_all(ROUNDS, tmp_path_factory.mktemp("rounds"), at_once=3)
+    tally = Tally(SEED)
+    for played, verdict in results:
+        tally.add(played, verdict)
+    return tally, {played.round.name: (played, verdict) for played, verdict in results}
+
+
+@pytest.mark.parametrize("round_", ROUNDS, ids=lambda round_: round_.name)
+def test_every_promise_is_kept_under_faults(campaign, round_):
+    """What is not promised is expected by name; everything else is a violation, and is shown."""
+    played, verdict = campaign[1][round_.name]
+    shown = [str(one) for found in verdict.violations.values() for one in found]
+
+    assert verdict.holds, f"--seed {SEED} --only {round_.name}\n" + "\n".join(shown)
+    assert sum(event.kind == "granted" for event in played.events) > 5
+    assert played.struck.total() > 0
+
+
+def test_most_kinds_of_faults_have_struck(campaign):
+    """A campaign without faults keeps every promise."""
+    struck = {kind for kind in KINDS if campaign[0].faults[kind]}
+
+    assert len(struck) >= 12
+    assert {"kill", "freeze", "lost reply", "fork", "cancellation storm"} <= struck
+
+
+def test_ten_thousand_leases_are_held_at_once_by_one_process(campaign):
+    """And none of them was lost, as its round was judged."""
+    assert campaign[0].most_held == 10_000
+
+
+def test_the_report_tells_what_was_seen_and_names_no_machine(campaign, tmp_path):
+    """It is meant to be published: figures from the tally, no path, no host."""
+    report.write(campaign[0], tmp_path)
+
+    page = (tmp_path / report.PAGE).read_text()
+    data = json.loads((tmp_path / report.DATA).read_text())
+    assert data["holds"] is True
+    assert data["seed"] == SEED
+    assert f"{data['grants']['total']:,} grants" in page
+    assert data["rounds"]["total"] == len(ROUNDS)
+    assert all(f"| {kind} |" in page for kind in KINDS)
+    assert not re.search(r"(?<![\w.:/])/(?:tmp|home|root|work|Users)/", page + json.dumps(data))
+    for link in re.findall(r"\]\(([^)#]+)\)", page):
+        assert (tmp_path / link).exists(), link
+
+
+def test_one_round_can_be_played_again_from_the_command_line(tmp_path, capsys):
+    """As a violation tells: by seed and name."""
+    code = main(["--seed", "3", "--only", "memory/blocking/counter/1", "--seconds", "1.5", "--out", str(tmp_path)])
+
+    told = capsys.readouterr().out
+    assert code == 0, told
+    assert "memory/blocking/counter/1" in told
+    assert json.loads((tmp_path / report.DATA).read_text())["rounds"]["memory/blocking/counter"] == 1
+
+
+def test_a_history_of_a_round_is_in_the_order_of_time(campaign):
+    """The checkers rely on one clock for all processes."""
+    for played, _ in campaign[1].values():
+        assert all(before.at_ns <= after.at_ns for before, after in pairwise(played.events))

@@ -1,0 +1,270 @@
+"""What the tests of the command line share: the tool, its processes, and the places where leases live."""
+
+import io
+import itertools
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import holdfast
+from holdfast import testing
+from holdfast.cli import app
+from holdfast.testing.servers import Server
+
+HERE = Path(__file__).parent
+HOLDFAST = [sys.executable, "-m", "holdfast.cli"]
+BEATING = [sys.executable, "-I", "-S", str(HERE / "beating.py")]
+LONGEST_S = 60
+
+# Holds the gate of a SQLite file, so that nothing there is answered.
+_GATE = """
+import fcntl, os, sys
+gate = os.open(sys.argv[1], os.O_RDWR)
+fcntl.lockf(gate, fcntl.LOCK_EX, 1, 0)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def eventually(condition, timeout=20, what=""):
+    """As everywhere, with more patience: a process of the tool takes its time to start where all are busy."""
+    return testing.eventually(condition, timeout, what)
+
+
+class Embedded:
+    """A SQLite file of one test."""
+
+    kind = "sqlite"
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.url = f"sqlite://{folder}/leases.db"
+
+    @contextmanager
+    def unusable(self):
+        """The engine answers nobody: somebody sits in its gate."""
+        command = [sys.executable, "-c", _GATE, f"{self.folder}/leases.db.gate"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout.readline() == b"held\n"
+            try:
+                yield
+            finally:
+                process.stdin.close()
+                process.wait()
+
+
+class Served:
+    """A real server, used by one test after the other."""
+
+    def __init__(self, server):
+        self.server = server
+        self.kind = server.kind
+        self.url = server.url
+
+    @contextmanager
+    def unusable(self):
+        """The engine is killed; it comes back without its data."""
+        self.server.kill()
+        try:
+            yield
+        finally:
+            self.server.start()
+
+
+class Places:
+    """Every place of the session."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._numbers = itertools.count()
+        self._servers = {}
+
+    def lend(self, kind):
+        if kind == "sqlite":
+            folder = self._folder / f"sqlite-{next(self._numbers)}"
+            folder.mkdir()
+            yield Embedded(folder)
+            return
+        if kind not in self._servers:
+            self._servers[kind] = Server(kind).start()
+        self._servers[kind].command("FLUSHALL")
+        yield Served(self._servers[kind])
+
+    def close(self):
+        for server in self._servers.values():
+            server.close()
+
+
+class Running:
+    """A `holdfast` that runs, with the processes that it started."""
+
+    def __init__(self, process):
+        self.process = process
+        self.pid = process.pid
+
+    def children(self):
+        """Its children, by what they are: `watcher`, and `program`."""
+        with suppress(OSError):
+            pids = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+            found = {comm_of(int(pid)): int(pid) for pid in pids}
+            watcher = found.pop("holdfast-watch", None)
+            return {"watcher": watcher, "program": next(iter(found.values()), None)}
+        return {"watcher": None, "program": None}
+
+    @property
+    def watcher(self):
+        return eventually(lambda: self.children()["watcher"], what="a watcher")
+
+    @property
+    def program(self):
+        return eventually(lambda: self.children()["program"], what="a program")
+
+    def send(self, number):
+        os.kill(self.pid, number)
+
+    def end(self):
+        """Its exit code, and what it wrote."""
+        self.out, self.err = self.process.communicate(timeout=LONGEST_S)
+        self.code = self.process.returncode
+        return self
+
+
+def comm_of(pid):
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+def alive(pid):
+    """Whether the process runs, or could: a zombie does not."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+def together(law):
+    """Let a law hold on every engine at the same time: for laws that mostly wait."""
+
+    def on_all(tools):
+        everywhere(law, tools)
+
+    on_all.__name__, on_all.__doc__, on_all.__module__ = law.__name__, law.__doc__, law.__module__
+    return on_all
+
+
+def everywhere(law, cases):
+    """Call the law with each case, on a thread of its own; what breaks is told with its case."""
+    with ThreadPoolExecutor(len(cases)) as threads:
+        running = [(case, threads.submit(law, case)) for case in cases]
+        broken = [(case, error) for case, law in running if (error := law.exception()) is not None]
+    for case, error in broken:
+        error.add_note(f"with {case}")
+    if broken:
+        raise BaseExceptionGroup(f"broken with {[str(case) for case, _ in broken]}", [error for _, error in broken])
+
+
+class Tool:
+    """Starts `holdfast`; ends what is left when the test is over."""
+
+    def __init__(self, place, folder):
+        self.place = place
+        self.url = url = place.url
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        self.book = folder / "beats"
+        self._started = []
+        self._clients = []
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
+        self.environ = {**kept, "HOLDFAST_URL": url, "HOME": str(folder)}
+
+    def __str__(self):
+        return self.place.kind
+
+    def start(self, *words, **options):
+        """Start it, and go on."""
+        settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        env = {**self.environ, **options.pop("env", {})}
+        process = subprocess.Popen([*HOLDFAST, *words], env=env, start_new_session=True, **{**settings, **options})
+        self._started.append(process)
+        return Running(process)
+
+    def __call__(self, *words, **options):
+        """Run it to its end."""
+        return self.start(*words, **options).end()
+
+    def inside(self, *words, env=None):
+        """The same in this process: for what does not depend on its being one. Not from several threads at once."""
+        out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+        log = logging.getLogger("holdfast")
+        before = log.handlers[:], log.propagate
+        variables = {**self.environ, **(env or {})}
+        try:
+            with redirect_stdout(out), redirect_stderr(err), mock.patch.dict(os.environ, variables, clear=True):
+                code = app.main([os.fsdecode(word) for word in words])
+        finally:
+            log.handlers[:], log.propagate = before
+        out.flush()
+        err.flush()
+        return SimpleNamespace(code=code, out=out.buffer.getvalue(), err=err.buffer.getvalue())
+
+    def beating(self, name, *options, seconds=60, manner=(), ttl=2, **how):
+        """`holdfast run` with the program that beats."""
+        program = [*BEATING, str(self.book), str(seconds), *map(str, manner)]
+        return self.start("run", name, "--ttl", str(ttl), *options, "--", *program, **how)
+
+    def beats(self):
+        """Moments by fence, in the order in which they were written."""
+        told = {}
+        for line in self.book.read_text().splitlines() if self.book.exists() else ():
+            fence, moment, _ = line.split()
+            told.setdefault(int(fence), []).append(int(moment))
+        return told
+
+    def until_beating(self, runs=1):
+        """Wait until so many programs have begun; the newest fence."""
+        eventually(lambda: len(self.beats()) >= runs, 20, f"{runs} programs at work")
+        return max(self.beats())
+
+    def assert_never_two(self):
+        """The history of all programs: each claims its name from its first beat to its last. How many there were."""
+        events = []
+        for fence, moments in self.beats().items():
+            who = {"pid": fence, "worker": str(fence), "name": "x", "fence": fence, "token": str(fence)}
+            events.append(testing.Event(at_ns=moments[0], kind="granted", **who))
+            events.append(testing.Event(at_ns=moments[-1], kind="released", **who))
+        testing.assert_holds(events)
+        return len(events) // 2
+
+    def client(self, **options):
+        """A client in this process."""
+        self._clients.append(holdfast.connect(self.url, **options))
+        return self._clients[-1]
+
+    def json(self, *words, **options):
+        """What it tells programs, in this process."""
+        done = self.inside(*words, "--json", **options)
+        assert done.code == 0, done.err
+        return json.loads(done.out)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for client in self._clients:
+            client.close(1)
+        for process in self._started:
+            if process.poll() is None:
+                for pid in Running(process).children().values():
+                    if pid is not None:
+                        with suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+                process.kill()
+            process.communicate()

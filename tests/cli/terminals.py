@@ -1,0 +1,67 @@
+"""A real terminal with a program in it, driven as a person would: keys go in, what is shown comes out."""
+
+import os
+import pty
+import re
+import select
+import signal
+import time
+
+
+class Terminal:
+    """A pseudo-terminal; leaving the block hangs up and ends what is in it."""
+
+    def __init__(self, *command, env):
+        self.shown = ""
+        self.pid, self._master = pty.fork()
+        if self.pid == 0:
+            try:
+                os.execvpe(command[0], command, {**env, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"})
+            finally:
+                os._exit(127)
+
+    def type(self, keys):
+        os.write(self._master, keys.encode())
+
+    def until(self, pattern, timeout=15):
+        """Wait until it is shown; what is shown up to there is forgotten."""
+        deadline = time.monotonic() + timeout
+        while not (found := re.search(pattern, self.shown)):
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._read(left):
+                raise AssertionError(f"{pattern!r} was not shown, but {self.shown!r}")
+        self.shown = self.shown[found.end() :]
+        return found
+
+    def rest(self, timeout=15):
+        """Everything until the last process has gone, and the exit code of the first."""
+        deadline = time.monotonic() + timeout
+        while self._read(max(0, deadline - time.monotonic())):
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def _read(self, timeout):
+        if not select.select([self._master], [], [], timeout)[0]:
+            return False
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:
+            return False
+        self.shown += data.decode(errors="replace")
+        return bool(data)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self._master)
+        for number in (signal.SIGHUP, signal.SIGKILL):
+            try:
+                os.kill(self.pid, number)
+                os.waitpid(self.pid, os.WNOHANG)
+            except (ProcessLookupError, ChildProcessError):
+                return
+        try:
+            os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            return

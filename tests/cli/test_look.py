@@ -1,0 +1,183 @@
+"""Who holds what, for people and for programs: `ls`, `show`, `watch`, `wait`, `break`."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from cli_tool import HOLDFAST, eventually
+
+from holdfast import LeaseLost
+
+
+@pytest.fixture
+def queue(tool):
+    """One holder, two who wait for it, and another name that is only remembered."""
+    holder = tool.client(label="worker 7", info={"ticket": 12})
+    holder.lock("orders/1").acquire().release()
+    lease = holder.lock("orders/42", ttl=5).acquire()
+    waiting = []
+    for label in ("first", "second"):
+        client = tool.client(label=label)
+        thread = threading.Thread(target=lambda client=client: client.lock("orders/42").acquire().release())
+        thread.start()
+        waiting.append(thread)
+        eventually(lambda: len(holder.show("orders/42").waiters) == len(waiting), what="a place in the queue")
+    yield lease
+    if not lease.lost:
+        lease.release()
+    for thread in waiting:
+        thread.join()
+
+
+def test_what_is_held_is_listed_for_people_and_for_programs(tool, queue):
+    """One line per name that matters; the others on request. Only what begins as asked for."""
+    with tool.client().lock("reports/1"):
+        people = tool.inside("ls").out.decode().splitlines()
+        everything = tool.inside("ls", "orders/", "--all").out.decode()
+        told = tool.json("ls", "orders/")
+
+    assert people[0].split() == ["name", "holder", "label", "held", "left", "fence", "waiting"]
+    assert [line.split()[0] for line in people[1:]] == ["orders/42", "reports/1"]
+    assert people[1].split()[-2:] == [str(queue.fence), "2"]
+    assert "worker 7" in people[1]
+    assert "orders/1 " in everything
+    assert "reports" not in everything
+    (one,) = told["names"]
+    assert (one["name"], one["held"], one["fence"]) == ("orders/42", True, queue.fence)
+    assert (one["holder"]["label"], one["holder"]["info"]) == ("worker 7", {"ticket": 12})
+    assert [waiter["label"] for waiter in one["waiters"]] == ["first", "second"]
+    assert 0 <= one["since"] < 60
+    assert 0 < one["remaining"] <= 5
+    assert told["more"] is False
+
+
+def test_one_name_is_shown_with_everybody_who_waits(tool, queue):
+    """Host, process, label, since when, how much longer, under which fence; and the queue, in order."""
+    people = tool.inside("show", "orders/42").out.decode()
+    told = tool.json("show", "orders/42")
+    free = tool.json("show", "orders/1")
+
+    for part in (queue.owner.host, f"process {queue.owner.pid}", "worker 7", "ago", "unless it is renewed", "ticket"):
+        assert part in people
+    assert people.index("first") < people.index("second")
+    assert str(queue.fence) in people
+    assert told["holder"]["pid"] == queue.owner.pid
+    assert queue.token not in json.dumps(told), "whoever has the token could end the lease"
+    assert (free["held"], free["holder"], free["waiters"]) == (False, None, [])
+    assert free["fence"] > 0
+    assert "nobody" in tool.inside("show", "orders/1").out.decode()
+
+
+def test_a_lease_is_broken_with_a_reason_and_its_holder_reads_it(tool, queue):
+    """The way out: the fence grows, the next in line has it, and whoever held it is told why."""
+    told = tool.json("break", "orders/42", "--reason", "stuck, see ticket 12", "--yes")
+
+    assert told["broken"]["fence"] == queue.fence
+    assert told["now"]["fence"] > queue.fence
+    eventually(lambda: queue.lost, 10, "the holder to hear of it")
+    with pytest.raises(LeaseLost, match="stuck, see ticket 12"):
+        queue.release()
+
+
+def test_breaking_tells_people_what_it_did(tool):
+    """And where there is nobody to ask and nothing to break, nothing is done."""
+    with pytest.raises(LeaseLost), tool.client().lock("x") as lease:
+        unasked = tool("break", "x", "--reason", "because")
+        lease.check()
+        done = tool.inside("break", "x", "--reason", "because", "--yes")
+        raise ValueError("its holder would go on")
+    again = tool.inside("break", "x", "--reason", "because", "--yes")
+
+    assert unasked.code == 64
+    assert b"--yes" in unasked.err
+    assert (done.code, done.err) == (0, b"")
+    assert f"fence {lease.fence} is broken" in done.out.decode()
+    assert (again.code, again.out) == (66, b"")
+
+
+def test_waiting_ends_when_the_name_is_free(tool):
+    """`wait` takes nothing and is in nobody's way; a timeout tells who held it."""
+    lease = tool.client(label="worker 7").lock("x").acquire()
+    late = tool.inside("wait", "x", "--timeout", "0.2")
+    waiting = tool.start("wait", "x", "--interval", "0.1", "--json")
+    time.sleep(0.3)
+    assert waiting.process.poll() is None
+    assert not tool.client().show("x").waiters
+    lease.release()
+    waiting.end()
+    people = tool.inside("wait", "x")
+
+    assert (late.code, late.out) == (75, b"")
+    assert b"worker 7" in late.err
+    assert waiting.code == 0
+    assert json.loads(waiting.out)["free"] is True
+    assert people.out.startswith(b"nobody holds 'x'")
+
+
+def test_watching_without_a_terminal_prints_one_look_after_the_other(tool):
+    """A log gets lines, a program gets one JSON object per line."""
+    with tool.client(label="worker 7").lock("x"):
+        people = tool.inside("watch", "--count", "2", "--interval", "0.1")
+        lines = tool.inside("watch", "--count", "2", "--interval", "0.1", "--json").out.splitlines()
+
+    assert people.code == 0
+    assert people.out.count(b"1 held, 0 waiting") == 2
+    assert b"\x1b" not in people.out
+    first, second = map(json.loads, lines)
+    assert [one["name"] for one in first["names"]] == ["x"]
+    assert second["at"] > first["at"]
+
+
+def test_names_are_shown_as_text_and_nothing_else(tool):
+    """A name is anybody's: it must not clear the screen, colour it, or look like another one."""
+    names = ["a*b", "a?b", "a[c]b", "axb", "a\\b", "a{b}c", "a%7Db", "[red]loud[/red]", "\x1b[2J", "ünï/✓", "a b"]
+    client = tool.client()
+    leases = [client.lock(name).acquire() for name in names]
+    try:
+        told = tool.json("ls")
+        people = tool.inside("ls").out.decode()
+        found = {
+            prefix: [one["name"] for one in tool.json("ls", prefix)["names"]] for prefix in ("a*", "a{b}", "[red]")
+        }
+    finally:
+        for lease in leases:
+            lease.release()
+
+    assert sorted(one["name"] for one in told["names"]) == sorted(names)
+    assert "\x1b" not in people
+    assert "\\x1b[2J" in people
+    assert "[red]loud[/red]" in people
+    assert found == {"a*": ["a*b"], "a{b}": ["a{b}c"], "[red]": ["[red]loud[/red]"]}
+
+
+def test_a_list_that_is_cut_says_so(tool):
+    """Nobody should take a part for the whole."""
+    client = tool.client()
+    leases = [client.lock(f"x/{number:03}").acquire() for number in range(12)]
+    try:
+        cut, people = tool.json("ls", "--limit", "5"), tool.inside("ls", "--limit", "5")
+        whole = tool.json("ls", "--limit", "12")
+    finally:
+        for lease in leases:
+            lease.release()
+
+    assert (len(cut["names"]), cut["more"]) == (5, True)
+    assert b"more than 5 names" in people.err
+    assert (len(whole["names"]), whole["more"]) == (12, False)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error_of_ours(local):
+    """`holdfast ls | head -1` prints one line and no traceback, and neither does one whose reader is gone already."""
+    command = f"{' '.join(HOLDFAST)} ls --json | head -n 1"
+    pipe = subprocess.run(["/bin/bash", "-c", command], env=local.environ, capture_output=True, check=True)
+    reads, writes = os.pipe()
+    os.close(reads)
+    gone = local("ls", "--json", stdout=writes)
+    os.close(writes)
+
+    assert (pipe.stdout, pipe.stderr) == (b"{\n", b"")
+    assert (gone.code, gone.err) == (128 + signal.SIGPIPE, b"")

@@ -1,0 +1,244 @@
+"""`holdfast run` on bad days: whatever is killed or frozen, the program ends before anybody else may hold the lease."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+from cli_tool import alive, eventually, everywhere, together
+
+from holdfast.testing import PausePoints
+
+TTL_S = 2
+NS = 1_000_000_000
+
+
+def last_beat(tool, fence):
+    return tool.beats()[fence][-1]
+
+
+@together
+def test_a_killed_parent_frees_nothing_while_the_program_runs(tool):
+    """The embedded engine sees a death at once: here it must not be fooled. The watcher ends the program politely."""
+    run = tool.beating("x", manner=["slow", "0.3"], ttl=3)
+    fence = tool.until_beating()
+    program, watcher = run.program, run.watcher
+    rival = tool.beating("x", seconds=0.2, ttl=3)
+    eventually(lambda: tool.client().show("x").waiters, what="a rival in the queue")
+
+    killed_ns = time.monotonic_ns()
+    run.send(signal.SIGKILL)
+    assert rival.end().code == 0
+
+    assert tool.assert_never_two() == 2
+    assert last_beat(tool, fence) > killed_ns + 0.25 * NS, "it had no time to settle"
+    assert last_beat(tool, fence) < killed_ns + 2 * NS, "it was not told at once"
+    eventually(lambda: not alive(program) and not alive(watcher), what="an end of both")
+
+
+@together
+def test_a_program_that_outlives_parent_and_watcher_keeps_the_lease_for_its_ttl(tool):
+    """Both killed: nobody can end the program any more. Its lease is not taken for a dead one's before the ttl."""
+    run = tool.beating("x", ttl=4)
+    tool.until_beating()
+    watcher, program = run.watcher, run.program
+    rival = tool.beating("x", seconds=0.1, ttl=4)
+    eventually(lambda: tool.client().show("x").waiters, what="a rival in the queue")
+
+    run.send(signal.SIGSTOP)  # or it would start another watcher
+    os.kill(watcher, signal.SIGKILL)
+    run.send(signal.SIGKILL)
+    time.sleep(0.5)
+    assert len(tool.beats()) == 1, "somebody took the lease of a program that runs"
+    os.kill(program, signal.SIGTERM)
+
+    assert rival.end().code == 0
+    assert tool.assert_never_two() == 2
+
+
+def test_a_frozen_parent_does_not_keep_the_program_alive(tools):
+    """Nobody renews: TERM at the deadline less the grace, KILL before the deadline, whatever the program thinks."""
+
+    def freeze(case):
+        tool, manner = case
+        run = tool.beating("x", manner=manner, ttl=TTL_S)
+        fence = tool.until_beating()
+        rival = tool.beating("x", seconds=0.2, ttl=TTL_S)
+        eventually(lambda: tool.client().show("x").waiters, what="a rival in the queue")
+
+        frozen_ns = time.monotonic_ns()
+        run.send(signal.SIGSTOP)
+        assert rival.end().code == 0
+        run.send(signal.SIGCONT)
+        run.end()
+
+        assert tool.assert_never_two() == 2
+        assert last_beat(tool, fence) < frozen_ns + TTL_S * NS
+        assert run.code == 79
+        assert b"was lost (expired)" in run.err
+        assert f"signal {9 if manner else 15}".encode() in run.err
+
+    everywhere(freeze, [(tools[0], []), (tools[-1], ["deaf"])])
+
+
+@together
+def test_a_killed_watcher_is_replaced(tool):
+    """The program is never without one for long: a parent frozen later does not keep it alive."""
+    run = tool.beating("x", manner=["deaf"], ttl=TTL_S)
+    fence = tool.until_beating()
+    first = run.watcher
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: run.children()["watcher"] not in (None, first), what="another watcher")
+    assert alive(run.program)
+
+    frozen_ns = time.monotonic_ns()
+    run.send(signal.SIGSTOP)
+    rival = tool.beating("x", seconds=0.2, ttl=TTL_S).end()
+    run.send(signal.SIGCONT)
+
+    assert (rival.code, run.end().code) == (0, 79)
+    assert last_beat(tool, fence) < frozen_ns + TTL_S * NS
+    assert tool.assert_never_two() == 2
+
+
+@together
+def test_a_frozen_watcher_is_not_needed_when_the_parent_is_well(tool):
+    """It harms nothing while frozen, nothing when it wakes, and does not outlive the program."""
+    run = tool.beating("x", seconds=2.5, ttl=1)
+    tool.until_beating()
+    watcher = run.watcher
+    os.kill(watcher, signal.SIGSTOP)
+    time.sleep(1.5)  # longer than the ttl: what it knows when it wakes is old
+    os.kill(watcher, signal.SIGCONT)
+    time.sleep(0.2)
+    os.kill(watcher, signal.SIGSTOP)
+
+    assert run.end().code == 0
+    assert not alive(watcher)
+
+
+@together
+def test_an_engine_that_is_gone_ends_the_program_in_time(tool):
+    """Renewals fail until the deadline: the program ends before it, also one that is deaf and has no watcher."""
+    watched = tool.beating("x", "--json", ttl=TTL_S)
+    unwatched = tool.beating("y", "--json", manner=["deaf"], ttl=TTL_S)
+    tool.until_beating(2)
+    os.kill(unwatched.watcher, signal.SIGSTOP)
+    programs = [watched.program, unwatched.program]
+
+    with tool.place.unusable():
+        gone_ns = time.monotonic_ns()
+        eventually(lambda: not any(alive(program) for program in programs), what="an end of the programs")
+        assert all(moments[-1] < gone_ns + TTL_S * NS for moments in tool.beats().values())
+
+    for run, number in ((watched, signal.SIGTERM), (unwatched, signal.SIGKILL)):
+        told = json.loads(run.end().err.splitlines()[-1])
+        assert run.code == 79
+        assert (told["outcome"], told["program"]) == ("lost", 128 + number)
+
+
+@together
+def test_a_broken_lease_ends_the_program_within_a_second_of_hearing(tool):
+    """The holder reads why; a program that does not listen is killed. The next one has it under a larger fence."""
+    run = tool.beating("x", "--grace", "2", manner=["slow", "60"], ttl=4)
+    fence = tool.until_beating()
+
+    done = tool("break", "x", "--reason", "by hand, for the test", "--yes")
+    run.end()
+
+    assert (done.code, run.code) == (0, 79)
+    assert b"broken): by hand, for the test" in run.err
+    heard_ns = int(tool.book.with_name("beats.term").read_text())
+    assert last_beat(tool, fence) < heard_ns + 1.2 * NS
+    assert tool.client().show("x").fence > fence
+
+
+@together
+def test_a_parent_that_wakes_too_late_starts_nothing(tool):
+    """Frozen after the grant and before the program: the lease it had is somebody else's by then."""
+    pauses = PausePoints(tool.folder / "pauses")
+    pauses.arm("run.granted")
+    late = tool.beating("x", env=pauses.env)
+    pauses.wait_reached("run.granted")
+    late.send(signal.SIGSTOP)
+    pauses.go("run.granted")
+    rival = tool.beating("x", seconds=0.2).end()
+    late.send(signal.SIGCONT)
+
+    assert (rival.code, late.end().code) == (0, 79)
+    assert tool.assert_never_two() == 1
+
+
+def test_a_program_that_cannot_be_watched_any_more_is_ended(local):
+    """What was promised cannot be kept by the parent alone; it is said once."""
+    (local.folder / "sitecustomize.py").write_text("""
+from holdfast.cli.run import guard
+
+def fail(self):
+    raise guard.NoWatcher("no more processes")
+
+guard.Guard.restart = fail
+""")
+    run = local.beating("x", manner=["slow", "0.5"], env={"PYTHONPATH": str(local.folder)}, ttl=4)
+    local.until_beating()
+    os.kill(run.watcher, signal.SIGKILL)
+    run.end()
+
+    assert run.code == 79
+    assert run.err.count(b"no more processes; the program is ended") == 1
+    assert local.client().show("x").owner is None
+
+
+def test_the_program_itself_looks_at_the_clock_before_it_begins(tmp_path):
+    """Between our last look and its first instruction we may be frozen; so the last look is its own."""
+    program = """
+import sys
+from holdfast.cli.run.program import Program
+from holdfast.cli.run.watcher import now_ns
+
+for file, left_s in zip(sys.argv[1:], (-0.001, 60)):
+    child = Program(["touch", file])
+    print(child.begin({}, None, now_ns() + int(left_s * 1e9)))
+    child.reap()
+"""
+    files = [tmp_path / "late", tmp_path / "early"]
+    told = subprocess.run([sys.executable, "-c", program, *files], capture_output=True, text=True, check=True)
+
+    assert told.stdout.split() == ["False", "True"]
+    assert [file.exists() for file in files] == [False, True]
+
+
+def hurt(run, luck):
+    """Kill or freeze the parent or the watcher, at some moment of its life; what was frozen is woken later."""
+    action, whom = luck.choice(["kill parent", "freeze parent", "kill watcher", "freeze watcher"]).split()
+    until = time.monotonic() + luck.uniform(0, 1.5)
+    while time.monotonic() < until and run.process.poll() is None:
+        time.sleep(0.005)
+    pid = run.children()["watcher"] if whom == "watcher" else run.pid
+    with suppress(ProcessLookupError, TypeError):  # it has ended, or there is none yet
+        os.kill(pid, signal.SIGKILL if action == "kill" else signal.SIGSTOP)
+        if action == "freeze":
+            time.sleep(luck.uniform(0.1, 1.3 * TTL_S))
+            os.kill(pid, signal.SIGCONT)
+
+
+@together
+def test_faults_at_random_never_let_two_programs_run(tool):
+    """Parents and watchers are killed and frozen at any moment, also while they start; the history shows no overlap."""
+
+    def rival(seed):
+        luck = random.Random(seed)
+        for _ in range(2):
+            manner = luck.choice([[], ["deaf"]])
+            run = tool.beating("x", "--timeout", "20", seconds=luck.uniform(0.05, 1.0), manner=manner)
+            hurt(run, luck)
+            run.end()
+
+    everywhere(rival, [random.randrange(10**6) for _ in range(4)])  # the seed is told if it fails
+
+    assert tool.assert_never_two() >= 2
+    eventually(lambda: tool.client().show("x").owner is None, what="a free name")

@@ -1,0 +1,219 @@
+"""Figures for Prometheus: from real leases, through the real client library, by a real scrape."""
+
+import json
+import re
+import threading
+import urllib.request
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client.parser import text_string_to_metric_families
+
+import holdfast
+from holdfast import Event, LeaseLost, NotAcquired, Unavailable
+from holdfast.contrib.figures import OTHER, LeastMargin
+from holdfast.contrib.prometheus import PrometheusObserver
+from holdfast.observer import KINDS
+from holdfast.testing import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Scraped:
+    """An observer with a registry of its own, and what a scrape of it says."""
+
+    def __init__(self, **options):
+        self.registry = CollectorRegistry()
+        self.observer = PrometheusObserver(self.registry, **options)
+        self._page = partial(generate_latest, self.registry)
+
+    @contextmanager
+    def served(self):
+        """From here on a scrape is a real one, over HTTP."""
+        server, thread = start_http_server(0, "127.0.0.1", self.registry)
+        self._page = partial(fetched, f"http://127.0.0.1:{server.server_address[1]}/metrics")
+        try:
+            yield self
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+    def scrape(self):
+        """Value by name and labels."""
+        families = list(text_string_to_metric_families(self._page().decode()))
+        return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
+
+    def value(self, name, **labels):
+        return self.scrape().get((name, frozenset(labels.items())))
+
+
+def fetched(url):
+    with urllib.request.urlopen(url, timeout=10) as page:
+        return page.read()
+
+
+@pytest.fixture
+def scraped():
+    return Scraped()
+
+
+@pytest.fixture
+def url(request):
+    return f"memory://{request.node.name}"
+
+
+def live(observer, url):
+    """A lease in all its fates: waited for, refused, renewed, released, lost, and an engine that is not there."""
+    with holdfast.connect(url, observer=observer) as hf, holdfast.connect(url, observer=observer) as other:
+        renewed = threading.Event()
+        hf._client.keeper._observer = lambda event: (observer(event), event.kind == "renewed" and renewed.set())
+        with hf.lock("orders/1", ttl=0.6):
+            with pytest.raises(NotAcquired):
+                other.lock("orders/1").acquire(timeout=0.05)
+            assert renewed.wait(10)
+        with pytest.raises(LeaseLost), hf.lock("orders:2"):
+            other.break_lease("orders:2", "for the test")
+        with hf.lock("reports"):
+            pass
+    gone = holdfast.connect("redis://127.0.0.1:1", observer=observer)
+    with pytest.raises(Unavailable):
+        gone.lock("reports").acquire(timeout=0)
+    gone.close(0)
+
+
+def test_the_fates_of_leases_are_counted_and_scraped(scraped, url):
+    """Wait time, hold time, contention, losses, margins, trouble: under the family of the name."""
+    live(scraped.observer, url)
+
+    with scraped.served():
+        assert_counted(scraped.value)
+
+
+def assert_counted(value):
+    assert value("holdfast_wait_seconds_count", family="orders", outcome="granted") == 2
+    assert value("holdfast_wait_seconds_count", family="orders", outcome="refused") == 1
+    assert value("holdfast_wait_seconds_sum", family="orders", outcome="refused") >= 0.05
+    assert value("holdfast_hold_seconds_count", family="orders", outcome="released") == 1
+    assert value("holdfast_hold_seconds_sum", family="orders", outcome="released") > 0.1
+    assert value("holdfast_hold_seconds_count", family="orders", outcome="lost") == 1
+    assert value("holdfast_contended_total", family="orders") == 1
+    assert value("holdfast_lost_total", family="orders", reason="broken") == 1
+    assert value("holdfast_renewal_margin_seconds_count", family="orders") >= 1
+    assert 0 < value("holdfast_renewal_margin_least_seconds") < 0.6
+    assert value("holdfast_unavailable_total", family="reports") >= 1
+    assert value("holdfast_hold_seconds_count", family="reports", outcome="released") == 1
+
+
+def test_the_number_of_held_leases_goes_up_and_down(scraped, url):
+    """Also when a lease is lost or dropped, and when its end is told more than once."""
+    with holdfast.connect(url, observer=scraped.observer) as hf:
+        first, second = hf.lock("x/1").acquire(), hf.lock("x/2").acquire()
+        assert scraped.value("holdfast_held", family="x") == 2
+        first.release()
+        assert scraped.value("holdfast_held", family="x") == 1
+        hf.break_lease("x/2", "for the test")
+        with pytest.raises(LeaseLost):
+            second.release()
+        assert scraped.value("holdfast_held", family="x") == 0
+    scraped.observer(Event("abandoned", "x/2", second.fence))
+
+    assert scraped.value("holdfast_held", family="x") == 0
+
+
+def test_rare_events_are_counted_too(scraped):
+    """What no test can provoke at will is told to the observer as the library would."""
+    for kind in ("renewed late", "renewal failed", "release delayed", "fenced", "abandoned"):
+        scraped.observer(Event(kind, "x", 1, 0.25))
+
+    for name in ("renewed_late", "renewals_failed", "releases_delayed", "fenced", "abandoned"):
+        assert scraped.value(f"holdfast_{name}_total", family="x") == 1
+    assert scraped.value("holdfast_renewal_margin_least_seconds") == 0.25
+
+
+def test_every_kind_of_event_is_understood(scraped):
+    """A figure must never be why an observer fails."""
+    for kind in KINDS:
+        scraped.observer(Event(kind, "x"))
+        scraped.observer(Event(kind, "x", 1, 0.1, "why"))
+
+    assert scraped.value("holdfast_lost_total", family="x", reason="unknown") == 1
+
+
+def test_many_names_make_few_families():
+    """A name is anybody's choice; millions of time series are nobody's."""
+    scraped = Scraped(families=3)
+    for number in range(100):
+        scraped.observer(Event("waited", f"user-{number}"))
+    told = {dict(labels)["family"]: v for (name, labels), v in scraped.scrape().items() if name.endswith("_total")}
+
+    assert len(told) == 4
+    assert told[OTHER] == 97
+
+
+def test_the_users_own_families_are_used():
+    """Whoever knows the names knows how to group them."""
+    scraped = Scraped(family=lambda name: name.rpartition(".")[2])
+    scraped.observer(Event("waited", "a/b.pdf"))
+
+    assert scraped.value("holdfast_contended_total", family="pdf") == 1
+
+
+def test_the_smallest_margin_is_forgotten_after_a_while():
+    """An alarm that never ends is no alarm."""
+    now = [0.0]
+    least = LeastMargin(window_s=10, clock=lambda: now[0])
+    least.note(0.1)
+    least.note(0.5)
+    assert least.value() == 0.1
+    now[0] = 15
+    least.note(0.7)
+    assert least.value() == 0.1
+    now[0] = 25
+    assert least.value() == 0.7
+    now[0] = 45
+    assert least.value() != least.value()
+
+
+def test_the_dashboard_and_the_figures_have_the_same_names(scraped, url):
+    """A panel without data is a lie, and a figure without a panel is not seen."""
+    live(scraped.observer, url)
+    for kind in KINDS:
+        scraped.observer(Event(kind, "x", 1, 0.1, "why"))
+    with scraped.served():
+        exported = {name for name, _ in scraped.scrape() if not name.endswith("_created")}
+    dashboard = json.loads((ROOT / "docs" / "grafana" / "holdfast.json").read_text(encoding="utf-8"))
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    asked += [variable["query"] for variable in dashboard["templating"]["list"]]
+    used = {name for text in asked for name in re.findall(r"holdfast_\w+", text)}
+
+    def family(name):
+        return re.sub(r"_(bucket|count|sum)$", "", name)
+
+    assert used - exported == set()
+    assert {family(name) for name in exported} - {family(name) for name in used} == set()
+
+
+def test_the_documented_names_are_the_exported_ones(scraped, url):
+    """docs/metrics.md lists each figure once."""
+    live(scraped.observer, url)
+    for kind in KINDS:
+        scraped.observer(Event(kind, "x", 1, 0.1, "why"))
+    exported = {re.sub(r"_(bucket|count|sum|created)$", "", name) for name, _ in scraped.scrape()}
+    exported = {name for name in exported if f"{name}_total" not in exported}
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(holdfast_\w+)`", page, re.MULTILINE)
+
+    assert sorted(listed) == sorted(exported)
+
+
+def test_an_observer_is_told_of_an_abandoned_lease(scraped, url):
+    """A program that drops a lease shows up."""
+    with holdfast.connect(url, observer=scraped.observer) as hf:
+        with pytest.warns(ResourceWarning):
+            hf.lock("x", ttl=0.2).acquire()
+        eventually(lambda: scraped.value("holdfast_abandoned_total", family="x") == 1)
+    assert scraped.value("holdfast_held", family="x") == 0

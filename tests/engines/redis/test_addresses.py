@@ -1,0 +1,246 @@
+"""URLs and client objects that lead to several servers; tenants apart; layouts that are not ours."""
+
+import asyncio
+
+import pytest
+import redis
+from redis.asyncio.sentinel import Sentinel as AsyncSentinel
+from redis.sentinel import Sentinel
+
+import holdfast
+from holdfast import InvalidConfig, Unavailable, config
+from holdfast.engines.redis.address import topology_of
+from holdfast.engines.redis.cluster import Cluster
+from holdfast.engines.redis.sentinel import Service
+
+SECRET = "s3cr3t-word"
+SCHEMES = ["redis", "rediss", "valkey", "valkeys"]
+
+
+def topology(url):
+    return topology_of(config.settings(url))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_hosts_of_a_cluster_are_read(scheme):
+    """Several with commas, each with its port or the usual one; the user is the same everywhere."""
+    read = topology(f"{scheme}+cluster://user:p%40ss@h1,h2:7001,[::1]:7002?socket_timeout=0.7")
+
+    assert isinstance(read, Cluster)
+    assert [node.place for node in read.nodes()] == [("h1", 6379), ("h2", 7001), ("::1", 7002)]
+    assert read.wire_s == 0.7
+    for node in read.nodes():
+        assert (node._kwargs["username"], node._kwargs["password"]) == ("user", "p@ss")
+        assert node._tls == (scheme in ("rediss", "valkeys"))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_hosts_and_the_service_of_sentinels_are_read(scheme):
+    """The user and the database are those of the servers; sentinels have their own."""
+    read = topology(
+        f"{scheme}+sentinel://user:pw@h1,h2:7001/my%20service?db=3&sentinel_username=watcher&sentinel_password=wp"
+    )
+
+    assert isinstance(read, Service)
+    primary = read.only
+    assert [sentinel.place for sentinel in primary._sentinels] == [("h1", 26379), ("h2", 7001)]
+    assert primary._service == "my service"
+    assert primary._server._kwargs["db"] == 3
+    assert (primary._server._kwargs["username"], primary._server._kwargs["password"]) == ("user", "pw")
+    for sentinel in primary._sentinels:
+        assert (sentinel._kwargs["username"], sentinel._kwargs["password"]) == ("watcher", "wp")
+        assert "db" not in sentinel._kwargs
+        assert sentinel._tls == (scheme in ("rediss", "valkeys"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+cluster://",
+        "redis+cluster://h1,",
+        "redis+cluster://h1,,h2",
+        "redis+cluster://h1:port",
+        "redis+cluster://h1:0",
+        "redis+cluster://h1:70000",
+        "redis+cluster://h1/1",
+        "redis+cluster://h1?db=1",
+        "redis+cluster://h1?colour=green",
+        "redis+cluster://h1?sentinel_password=x",
+        "redis+cluster://h1?namespace=",
+        "redis+cluster://h1?namespace=a:b",
+        "redis+cluster://h1?namespace={a}",
+        "redis://h1?namespace=" + "n" * 65,
+        "redis+sentinel://h1,h2",
+        "redis+sentinel://h1,h2/",
+        "redis+sentinel://h1,h2/a/b",
+        "redis+sentinel:///main",
+        "redis+sentinel://h1/main?db=one",
+        "redis+sentinel://h1/main?colour=green",
+        "redis+ring://h1,h2",
+        "unix+cluster:///tmp/s.sock",
+    ],
+)
+def test_a_url_that_cannot_be_meant_is_refused_before_anything_is_dialled(url):
+    """Nothing is guessed: not a database that a cluster does not have, not a host that is missing."""
+    with pytest.raises(InvalidConfig):
+        holdfast.connect(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis+cluster://{SECRET}:{SECRET}@127.0.0.1:1,127.0.0.1:2",
+        f"redis+cluster://:{SECRET}/{SECRET}@127.0.0.1:1",
+        f"redis+cluster://:{SECRET}@127.0.0.1:1?password={SECRET}",
+        f"redis+sentinel://:{SECRET}@127.0.0.1:1,127.0.0.1:2/main?sentinel_password={SECRET}",
+        f"redis+sentinel://:{SECRET}/{SECRET}@127.0.0.1:1/main",
+        f"redis+sentinel://127.0.0.1:1/main?sentinel_pasword={SECRET}",
+    ],
+)
+def test_no_url_of_several_hosts_tells_its_password(url, caplog):
+    """Neither where it can be read nor where it cannot."""
+    said = []
+    try:
+        with holdfast.connect(url) as client:
+            said += [repr(client), client.url]
+            client.lock("x").acquire(timeout=0)
+    except (InvalidConfig, Unavailable) as error:
+        said += [str(error), repr(error), repr(error.args)]
+
+    assert said != []
+    assert SECRET not in "\n".join([*said, caplog.text])
+
+
+def test_nobody_who_listens_is_told_at_once(face, loop):
+    """As with one server: there is nothing to wait for, and every host has been tried."""
+    from redis_faces import Place
+
+    for url in ("redis+cluster://127.0.0.1:1,127.0.0.1:2", "redis+sentinel://127.0.0.1:1,127.0.0.1:2/main"):
+        place = Place(None, face, loop)
+        with pytest.raises(Unavailable) as trouble:
+            place.connect(url).lock("x").acquire(timeout=5)
+
+        assert trouble.value.reason == "unreachable"
+        place.close()
+
+
+def test_a_service_that_no_sentinel_knows_is_told(sentinels):
+    """A misspelt service is no trouble that passes."""
+    with (
+        holdfast.connect(sentinels.url.replace("/main", "/mian")) as client,
+        pytest.raises(Unavailable, match="knows no service 'mian'"),
+    ):
+        client.lock("x").acquire(timeout=5)
+
+
+def test_one_server_of_a_cluster_says_how_to_connect(cluster):
+    """`redis://` to a cluster answers for a third of the names: the others are refused, with the right scheme."""
+    url = f"redis://127.0.0.1:{cluster.servers[0].port}"
+    with holdfast.connect(url) as client:
+        refused = []
+        for number in range(12):
+            try:
+                client.lock(f"x{number}").acquire(timeout=0).release()
+            except Unavailable as error:
+                refused.append(error)
+
+    assert 0 < len(refused) < 12
+    assert {error.reason for error in refused} == {"other topology"}
+    assert all("redis+cluster://" in str(error) for error in refused)
+
+
+@pytest.mark.parametrize("library", ["blocking", "asyncio"])
+def test_a_client_of_the_primary_gives_its_settings(sentinels, face, loop, library):
+    """What `master_for` gave, of either library, to either face; it is neither used nor closed."""
+    from redis_faces import Place
+
+    kind = Sentinel if library == "blocking" else AsyncSentinel
+    theirs = kind([("127.0.0.1", sentinel.port) for sentinel in sentinels.sentinels]).master_for("main", db=2)
+    place = Place(sentinels, face, loop)
+    place.connect(theirs).lock("x").acquire(timeout=5).release()
+    keyspace = sentinels.primary().command("INFO", "keyspace")
+    place.close()
+    close(theirs)
+
+    assert b"db2:keys=1" in keyspace
+
+
+@pytest.mark.parametrize("library", ["blocking", "asyncio"])
+def test_a_client_of_a_cluster_gives_its_settings(cluster, face, loop, library):
+    """The same for `RedisCluster`."""
+    from redis_faces import Place
+
+    kind = redis.RedisCluster if library == "blocking" else redis.asyncio.RedisCluster
+    theirs = kind(host="127.0.0.1", port=cluster.servers[1].port)
+    place = Place(cluster, face, loop)
+    client = place.connect(theirs)
+    for number in range(6):
+        client.lock(f"x{number}").acquire(timeout=5).release()
+    place.close()
+    close(theirs)
+
+    assert all(server.command("DBSIZE") > 0 for server in cluster.masters())
+
+
+def close(client):
+    if isinstance(client, redis.Redis | redis.RedisCluster):
+        client.close()
+    else:
+        asyncio.run(client.aclose())
+
+
+def test_a_client_whose_addresses_are_mapped_is_refused(cluster):
+    """We would dial the addresses that it never dials."""
+    theirs = redis.RedisCluster(host="127.0.0.1", port=cluster.servers[0].port, address_remap=lambda place: place)
+    with pytest.raises(InvalidConfig, match="address_remap"):
+        holdfast.connect(theirs)
+    theirs.close()
+
+
+def tenants(place):
+    """The same name in three namespaces, held by each; the keys that there are then."""
+    url = place.server.url
+    plain, one, other = (place.connect(url + tail) for tail in ("", "?namespace=one", "?namespace=two.2"))
+    held = [client.lock("x", ttl=20).acquire(timeout=0) for client in (plain, one, other)]
+    assert place.connect(url + "?namespace=one").lock("x").try_acquire() is None
+    servers = getattr(place.server, "servers", [place.server])
+    keys = {key for server in servers for key in server.command("KEYS", "*")}
+    for lease in held:
+        lease.release()
+    return keys
+
+
+def test_tenants_know_nothing_of_each_other(slow):
+    """The same name in two namespaces is two leases; a user's rights may end at one of them."""
+    assert tenants(slow) == {b"hf1:{x}", b"hf1:one:{x}", b"hf1:two.2:{x}"}
+
+
+def test_tenants_of_many_servers_know_nothing_of_each_other(grouped):
+    """The same on groups of servers."""
+    assert tenants(grouped) == {b"hf1:{x}", b"hf1:one:{x}", b"hf1:two.2:{x}"}
+
+
+def refused_layout(place, server):
+    """How a client meets a place that somebody else has taken over."""
+    server.command("SET", "hf1:layout", "2")
+    with pytest.raises(Unavailable) as trouble:
+        place.connect().lock("x").acquire(timeout=5)
+    server.command("SET", "hf1:layout", "1")
+    place.connect().lock("x").acquire(timeout=5).release()
+    server.command("DEL", "hf1:layout")
+    return trouble.value
+
+
+def test_a_place_that_a_later_version_keeps_is_refused(slow):
+    """Two versions with two layouts would not exclude each other: the older one stays out."""
+    trouble = refused_layout(slow, slow.server)
+
+    assert trouble.reason == "other layout"
+    assert "layout '2'" in str(trouble)
+
+
+def test_servers_that_a_later_version_keeps_are_refused(grouped):
+    """The same on groups of servers; in a cluster one of them knows."""
+    trouble = refused_layout(grouped, grouped.server.owner_of("hf1:layout"))
+
+    assert trouble.reason == "other layout"

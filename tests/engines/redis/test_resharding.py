@@ -1,0 +1,243 @@
+"""Slots that move under names in use, and a topology that is learned: in a cluster, through both faces."""
+
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+from redis_faces import lengthy
+
+from holdfast import LeaseLost, Unavailable
+from holdfast.commands import Renew
+from holdfast.core.run import run
+from holdfast.testing import assert_holds, eventually
+from holdfast.testing.clusters import slot_of
+
+# Each in a slot of its own, which is moved there and back.
+NAMES = [f"moving/{number}" for number in range(4)]
+
+
+def errors_of(cluster):
+    """How many redirections of each kind the servers have given."""
+    told = {}
+    for server in cluster.servers:
+        for line in server.command("INFO", "errorstats").decode().split("\r\n"):
+            name, _, facts = line.partition(":count=")
+            if facts:
+                told[name.removeprefix("errorstat_")] = told.get(name.removeprefix("errorstat_"), 0) + int(facts)
+    return told
+
+
+def elsewhere(cluster, slot):
+    owner = cluster.owner_of_slot(slot)
+    return next(server for server in cluster.masters() if server is not owner)
+
+
+def test_slots_that_move_under_load_cost_nobody_anything(clustered, holdfast_history):
+    """Six workers, four names, slots that go round: grants are exclusive, fences grow, and nobody meets an error."""
+    clients = [clustered.connect(label=f"client {number}") for number in range(3)]
+    over = threading.Event()
+    counted = dict.fromkeys(NAMES, 0)
+
+    def work(client, worker):
+        recorder, rounds = holdfast_history.recorder(worker), 0
+        while not over.is_set():
+            name = NAMES[rounds % len(NAMES)]
+            rounds += 1
+            asked_ns = time.monotonic_ns()
+            lease = client.lock(name, ttl=5).acquire(timeout=30)
+            facts = {"fence": lease.fence, "token": lease.token}
+            until_ns = time.monotonic_ns() + int(lease.remaining() * 1e9)
+            recorder.record("granted", name, since_ns=asked_ns, until_ns=until_ns, **facts)
+            seen = counted[name]
+            time.sleep(0.001)
+            counted[name] = seen + 1
+            recorder.record("write", name, value=seen + 1, accepted=True, **facts)
+            recorder.record("released", name, **facts)
+            lease.release()
+        return rounds
+
+    before = errors_of(clustered.server)
+    running = [
+        clustered.start(lambda client=client, worker=f"{number}-{at}": work(client, worker))
+        for number, client in enumerate(clients)
+        for at in range(2)
+    ]
+    moved = 0
+    for _ in range(3):
+        for name in NAMES:
+            slot = slot_of(name)
+            moved += clustered.server.move_slot(slot, elsewhere(clustered.server, slot))
+            time.sleep(0.05)
+    over.set()
+    rounds = sum(each.result(60) for each in running)
+
+    assert moved > 0
+    assert sum(counted.values()) == rounds
+    assert_holds(holdfast_history.read())
+    after = errors_of(clustered.server)
+    assert after.get("MOVED", 0) > before.get("MOVED", 0)
+    assert after.get("ASK", 0) + after.get("TRYAGAIN", 0) > before.get("ASK", 0) + before.get("TRYAGAIN", 0)
+    assert clustered.kinds("lost") == []
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["before its keys move", "after its keys moved"])
+def test_a_name_whose_slot_is_on_its_way_waits_for_its_arrival(clustered, moved):
+    """Half of its keys may be here and half there, so no server answers for it; nothing is half done meanwhile."""
+    client, other = clustered.connect(), clustered.connect()
+    name = NAMES[0]
+    slot = slot_of(name)
+    held = client.lock(name, ttl=20).acquire(timeout=5)
+    waiting = clustered.start(lambda: other.lock(name, ttl=20).acquire(timeout=30))
+    clustered.until_queued(client, name, 1)
+    target = elsewhere(clustered.server, slot)
+    owner = clustered.server.begin_move(slot, target)
+    if moved:
+        clustered.server.move_keys(slot, owner, target)
+    keys = [server.command("CLUSTER", "COUNTKEYSINSLOT", slot) for server in (owner, target)]
+
+    with pytest.raises(Unavailable) as trouble:
+        clustered.connect().lock(name).acquire(timeout=0)
+    assert trouble.value.reason == "not settled"
+    assert [server.command("CLUSTER", "COUNTKEYSINSLOT", slot) for server in (owner, target)] == keys
+    clustered.server.move_keys(slot, owner, target)
+    clustered.server.end_move(slot, owner, target)
+
+    held.release()
+    mine = waiting.result()
+    assert mine.fence > held.fence
+    mine.release()
+    assert clustered.kinds("lost") == []
+
+
+def test_a_waiter_that_blocks_on_its_bell_follows_its_slot(clustered):
+    """The server ends the blocking command with a redirection; the waiter keeps its place and is served there."""
+    client, other = clustered.connect(), clustered.connect()
+    name = NAMES[1]
+    held = client.lock(name, ttl=30).acquire(timeout=5)
+    waiting = clustered.start(lambda: other.lock(name, ttl=30).acquire(timeout=30))
+    clustered.until_queued(client, name, 1)
+
+    clustered.server.move_slot(slot_of(name), elsewhere(clustered.server, slot_of(name)))
+    assert len(client.show(name).waiters) == 1
+    held.release()
+
+    mine = waiting.result()
+    assert mine.fence > held.fence
+    mine.release()
+
+
+@pytest.mark.acceptance("A3-24")
+def test_all_keys_of_a_name_are_in_one_slot(clustered):
+    """Whatever its letters: a step that touched two slots would not be one step."""
+    client, other = clustered.connect(), clustered.connect()
+    for name in ("plain", "{tag}", "}{", "100%", "a}b", "{}", "é", "日本語"):
+        held = client.lock(name, ttl=20).acquire(timeout=5)
+        waiting = clustered.start(lambda name=name: other.lock(name, ttl=20).acquire(timeout=20))
+        clustered.until_queued(client, name, 1)
+        owner, slot = clustered.server.owner_of(name), slot_of(name)
+        assert owner.command("CLUSTER", "COUNTKEYSINSLOT", slot) >= 4
+        client.break_lease(name, "that is all")
+        with suppress(LeaseLost):
+            held.release()
+        waiting.result().release()
+        keys = owner.command("CLUSTER", "GETKEYSINSLOT", slot, 100)
+        assert {owner.command("CLUSTER", "KEYSLOT", key) for key in keys} == {slot}
+
+
+def test_the_keeper_sends_one_batch_to_each_server(clustered, monkeypatch):
+    """However many leases: three servers, three exchanges, and the answers come back in the order of the questions."""
+    client = clustered.connect()
+    held = [client.lock(f"batch/{number}", ttl=30).acquire(timeout=5) for number in range(60)]
+    form, told = client._client.keeper._form, []
+    tell = form._tell
+
+    async def counted(lane, commands, count, limit_s):
+        told.append((lane.node.url, count))
+        return await tell(lane, commands, count, limit_s)
+
+    monkeypatch.setattr(form, "_tell", counted)
+    for server in clustered.server.servers:
+        server.command("SCRIPT", "FLUSH")  # also where nobody knows the script: once more each, and no more
+    wrong = Renew(held[7].name, "not-the-token", 30_000)
+    asked = [Renew(lease.name, lease.token, 30_000) for lease in held]
+    answers = run(form.apply_all([*asked[:7], wrong, *asked[8:]]))
+
+    assert [type(answer).__name__ for answer in answers] == ["Renewed"] * 7 + ["NotHeld"] + ["Renewed"] * 52
+    assert len(told) == 6
+    told.clear()
+    run(form.apply_all(asked))
+    assert len(told) == len({url for url, _ in told}) == 3
+    assert sum(count for _, count in told) == 60
+    for lease in held:
+        lease.release()
+
+
+@lengthy
+@pytest.mark.acceptance("A1-23", "A1-24")
+def test_one_subscription_follows_the_cluster(clustered):
+    """Wake-ups cross the cluster, so one is enough; after failovers there is still one, and none after the end."""
+    client, other = clustered.connect(), clustered.connect()
+    cluster, channel = clustered.server, other._client.engine.packer.channel
+
+    def subscribed():
+        return [server for server in cluster.servers if channel.encode() in server.command("PUBSUB", "CHANNELS")]
+
+    def handed(name):
+        held = client.lock(name, ttl=30).acquire(timeout=20)
+        waiting = clustered.start(lambda: other.lock(name, ttl=30).acquire(timeout=30))
+        clustered.until_queued(client, name, 1)
+        eventually(lambda: len(subscribed()) == 1, 20, "one subscription")
+        began = time.monotonic()
+        held.release()
+        waiting.result().release()
+        return time.monotonic() - began
+
+    handed("first")
+    for _ in range(3):
+        cluster.failover(subscribed()[0] if subscribed()[0] in cluster.masters() else cluster.masters()[0])
+        assert handed("later") < 5
+    assert len(subscribed()) == 1
+
+
+def test_a_topology_may_be_learned_by_hand(grouped):
+    """For the impatient; without it, the same happens at the first trouble."""
+    client = grouped.connect()
+    client.lock("x").acquire(timeout=5).release()
+    grouped.server.failover(grouped.server.owner_of("x"))
+
+    client.refresh_topology()
+
+    client.lock("x").acquire(timeout=5).release()
+    assert grouped.kinds("unavailable") == []
+
+
+@pytest.mark.acceptance("A1-26")
+def test_a_cluster_that_has_not_settled_is_not_learned(clustered):
+    """A third of it is silent: the refusal says so, and what was known is known as before."""
+    client = clustered.connect()
+    client.lock("x").acquire(timeout=5).release()
+    topology = client._client.engine.topology
+    known, version = list(topology._slots), topology.version
+    master = clustered.server.owner_of("x")
+    for server in (*clustered.server.replicas_of(master), master):
+        server.freeze()
+    running = [server for server in clustered.server.masters() if server is not master]
+    eventually(lambda: b"cluster_state:fail" in running[0].command("CLUSTER", "INFO"), 20, "a cluster that is down")
+
+    with pytest.raises(Unavailable) as trouble:
+        client.refresh_topology()
+
+    assert trouble.value.reason == "not settled"
+    assert (list(topology._slots), topology.version) == (known, version)
+
+
+def test_a_client_that_is_closed_learns_nothing(grouped):
+    """After the end there is nobody to learn for."""
+    from holdfast import Closed
+
+    client = grouped.connect()
+    client.close()
+
+    with pytest.raises(Closed):
+        client.refresh_topology()

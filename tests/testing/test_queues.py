@@ -1,0 +1,159 @@
+"""The checkers of waiting, on small histories made by hand: what they accuse, and what they must not."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing import Event
+from holdfast.testing.queues import Bounds, idle_while_awaited, overtakes, wake_ups_ns
+
+S = 1_000_000_000
+PIDS = {"a": 1, "b": 2, "c": 3, "stage": 9}
+
+
+def event(at_s, worker, kind, name="x", **fields):
+    return Event(at_ns=int(at_s * S), worker=worker, pid=PIDS[worker], kind=kind, name=name, **fields)
+
+
+def fault(since_s, until_s, kind, target=""):
+    return [
+        event(since_s, "stage", "fault", name=target, value=int(since_s * 1000), detail=kind),
+        event(until_s, "stage", "healed", name=target, value=int(since_s * 1000), detail=kind),
+    ]
+
+
+def granted(at_s, worker, until_s, token=None):
+    return event(at_s, worker, "granted", fence=int(at_s * 1000), token=token or worker, until_ns=int(until_s * S))
+
+
+HELD_THEN_FREE = [
+    granted(1, "a", until_s=30),
+    event(2, "b", "asked"),
+    event(2.1, "b", "queued"),
+    event(5, "a", "released", token="a"),
+]
+
+
+def test_a_name_that_is_free_while_somebody_waits_is_told():
+    """The waiter sleeps through the release: nobody holds, and it is not served."""
+    history = [*HELD_THEN_FREE, granted(15, "b", until_s=20)]
+
+    [violation] = idle_while_awaited(history, Bounds(ttl_s=1))
+
+    assert "nobody's for 10.0 s while b waited" in violation.sentence
+    assert [shown.kind for shown in violation.events] == ["granted", "released", "asked", "granted"]
+
+
+def test_a_waiter_that_is_still_not_served_is_told_while_it_waits():
+    """A history may be judged before its end."""
+    assert idle_while_awaited(HELD_THEN_FREE, Bounds(ttl_s=1), now_ns=7 * S) == []
+    assert len(idle_while_awaited(HELD_THEN_FREE, Bounds(ttl_s=1), now_ns=9 * S)) == 1
+
+
+def test_waiting_for_a_holder_is_no_idleness():
+    """However long it takes: it is held."""
+    history = [granted(1, "a", until_s=90), event(2, "b", "asked"), event(80, "a", "released", token="a")]
+
+    assert idle_while_awaited([*history, granted(80.1, "b", until_s=99)], Bounds(ttl_s=1)) == []
+
+
+@pytest.mark.parametrize(
+    ("excuse", "accused"),
+    [
+        ([], True),
+        (fault(5, 14, "frozen server"), False),
+        (fault(5, 14, "freeze", "b"), False),
+        (fault(5, 14, "freeze", "c"), True),
+        (fault(5, 5.1, "cut", "c"), True),
+    ],
+    ids=["nothing broken", "everybody struck", "the waiter struck", "another frozen", "another cut off"],
+)
+def test_only_a_fault_that_stands_in_the_way_excuses(excuse, accused):
+    """A fault somewhere else is no excuse for ten idle seconds."""
+    history = [*HELD_THEN_FREE, *excuse, granted(15, "b", until_s=20)]
+
+    assert bool(idle_while_awaited(history, Bounds(ttl_s=1))) is accused
+
+
+def test_a_fault_that_may_leave_a_lease_behind_costs_one_ttl_and_no_more():
+    """Another waiter had been granted the lease when it was frozen: it lapses, and then the next is served."""
+    frozen = fault(4.9, 6, "freeze", "c")
+
+    assert idle_while_awaited([*HELD_THEN_FREE, *frozen, granted(12, "b", until_s=20)], Bounds(ttl_s=5)) == []
+    assert idle_while_awaited([*HELD_THEN_FREE, *frozen, granted(14, "b", until_s=20)], Bounds(ttl_s=5))
+
+
+def test_a_death_is_no_excuse_where_the_engine_sees_it():
+    """The embedded engine knows by a kernel lock that a holder is gone; a server waits for its ttl and its mark."""
+    died = event(4.9, "c", "died", name="")
+    history = [*HELD_THEN_FREE, died, granted(12, "b", until_s=20)]
+
+    assert idle_while_awaited(history, Bounds(ttl_s=5, deaths_are_seen=True))
+    assert idle_while_awaited(history, Bounds(ttl_s=5)) == []
+
+
+def queue_of_two(first, second):
+    """`b` is in the queue when `c` asks; then they are granted as told."""
+    return [
+        granted(1, "a", until_s=30),
+        event(2, "b", "asked"),
+        event(2.1, "b", "queued"),
+        event(3, "c", "asked"),
+        event(3.1, "c", "queued"),
+        event(4, "a", "released", token="a"),
+        granted(4.1, first, until_s=20),
+        event(5, first, "released", token=first),
+        granted(5.1, second, until_s=20),
+    ]
+
+
+def test_whoever_came_later_and_was_served_earlier_is_told():
+    """First in, first out."""
+    [violation] = overtakes(queue_of_two("c", "b"))
+
+    assert "c asked for 'x' after b had queued" in violation.sentence
+    assert [shown.worker for shown in violation.events] == ["b", "b", "c", "c"]
+
+
+def test_a_queue_that_is_served_in_order_passes():
+    """The same story, the other way round."""
+    assert overtakes(queue_of_two("b", "c")) == []
+
+
+def test_a_waiter_that_was_frozen_may_be_overtaken():
+    """It could not have taken what was offered to it."""
+    assert overtakes([*queue_of_two("c", "b"), *fault(3.5, 4.5, "freeze", "b")]) == []
+    assert overtakes([*queue_of_two("c", "b"), *fault(3.5, 4.5, "freeze", "c")])
+
+
+def test_two_who_asked_at_the_same_time_have_no_order():
+    """Between the question and the place in the queue nobody can tell who was first."""
+    history = queue_of_two("c", "b")
+    history[3] = event(2.05, "c", "asked")
+
+    assert overtakes(history) == []
+
+
+def test_a_wake_up_is_the_time_from_release_to_grant():
+    """Measured only where nothing was broken: a dead waiter in front costs a moment by design."""
+    history = queue_of_two("b", "c")
+
+    assert wake_ups_ns(history) == [pytest.approx(0.1 * S), pytest.approx(0.1 * S)]
+    assert len(wake_ups_ns([*history, *fault(4.01, 4.05, "slow server")])) == 1
+    assert wake_ups_ns([*history, event(3.9, "stage", "died", name="")]) == []
+
+
+def test_a_cut_leaves_no_lease_behind_and_so_costs_no_ttl():
+    """A lost answer is asked for again at once; only who cannot ask may keep the others waiting."""
+    cut = fault(4.9, 5.0, "cut", "c")
+
+    assert idle_while_awaited([*HELD_THEN_FREE, *cut, granted(12, "b", until_s=20)], Bounds(ttl_s=5))
+
+
+@pytest.mark.parametrize("kind", ["fork", "cancellation storm", "client clock"])
+def test_what_a_right_client_does_not_notice_excuses_nothing(kind):
+    """It is in the history for people to see, also where it struck the waiter itself."""
+    struck = fault(2, 14, kind, "b")
+
+    assert idle_while_awaited([*HELD_THEN_FREE, *struck, granted(15, "b", until_s=20)], Bounds(ttl_s=1))
+    assert overtakes([*queue_of_two("c", "b"), *struck])
