@@ -49,20 +49,12 @@ def is_unicode(text: str) -> bool:
 
 
 def new_token() -> str:
-    """Sixteen random bytes: two attempts never share one, on any machine."""
-    try:
-        return _tokens.pop()
-    except IndexError:
-        # One question to the kernel for many tokens.
-        dice = os.urandom(16 * _TOKENS_AT_ONCE).hex()
-        _tokens.extend(dice[at : at + 32] for at in range(32, len(dice), 32))
-        return dice[:32]
+    """Sixteen random bytes: two attempts never share one, on any machine.
 
-
-_TOKENS_AT_ONCE = 128
-_tokens: list[str] = []
-# A child must not hand out what its parent does.
-os.register_at_fork(after_in_child=_tokens.clear)
+    Drawn one by one. A supply in memory would be shared by processes that were copied unnoticed: a fork in C, a machine
+    restored twice. Both would hold under one token, and nobody could tell them apart.
+    """
+    return os.urandom(16).hex()
 
 
 class Owner(NamedTuple):

@@ -8,6 +8,8 @@ import multiprocessing
 import os
 import select
 import signal
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -318,3 +320,20 @@ def test_an_abandoned_fork_says_nothing_about_the_parents_lease(connect):
     with pytest.raises(LeaseLost):
         client.break_lease("x", "the end of this test")
         leases[0].release()
+
+
+def test_a_process_that_was_copied_behind_pythons_back_draws_tokens_of_its_own():
+    """A fork in C runs none of Python's hooks, as a restored snapshot does not: two must never hold under one token."""
+    program = (
+        "import ctypes, os, sys\n"
+        "from holdfast.names import new_token\n"
+        "new_token()\n"
+        "child = ctypes.PyDLL(None).fork()\n"
+        "sys.stdout.write(' '.join(new_token() for _ in range(200)) + '\\n')\n"
+        "sys.stdout.flush()\n"
+        "os.waitpid(child, 0) if child else os._exit(0)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=30)
+
+    tokens = told.stdout.split()
+    assert len(tokens) == len(set(tokens)) == 400

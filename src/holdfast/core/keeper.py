@@ -309,8 +309,8 @@ class Keeper:
                 self._not_renewed(lease, answer)
             elif lease._state is HELD:
                 left_s = (lease._deadline_ns - self._clock.now_ns()) / NS
-                kind = "renewed late" if left_s * 3000 < lease._lasts_ms else "renewed"
-                lease._trust_from(sent_ns, lease._ttl_ms)
+                kind = "renewed late" if left_s * 3 < lease.ttl else "renewed"
+                lease._trust_from(sent_ns)
                 lease._trouble = ""
                 tell(self._observer, kind, lease.name, lease._fence, left_s)
 
@@ -370,7 +370,7 @@ class Keeper:
 
 def _due(lease: LeaseBase, now_ns: int) -> bool:
     """Due now, or so soon that it may as well travel with the others."""
-    after_ms = trust.renew_after_ms(lease._lasts_ms)
+    after_ms = trust.renew_after_ms(lease._ttl_ms)
     early_ns = after_ms * NS_PER_MS // 4 if after_ms >= _EARLY_FROM_MS else 0
     return lease._due_ns - early_ns <= now_ns
 

@@ -62,7 +62,7 @@ class LeaseBase:
         self._client = client
         self.name = name
         self.token = new_token()
-        self._ttl_ms = self._lasts_ms = ttl_ms
+        self._ttl_ms = ttl_ms
         self._owner = owner
         self._packed = packed
         self._on_loss = on_loss
@@ -113,15 +113,14 @@ class LeaseBase:
     def __repr__(self) -> str:
         return f"<lease {self.name!r} fence={self._fence} {self._state}>"
 
-    def _granted(self, fence: int, sent_ns: int, lasts_ms: int) -> None:
+    def _granted(self, fence: int, sent_ns: int) -> None:
         self._fence = fence
         self._since_ns = sent_ns
-        self._trust_from(sent_ns, lasts_ms)
+        self._trust_from(sent_ns)
         self._state = HELD  # last: whoever finds it held, as the keeper may at any moment, finds its deadline too
 
-    def _trust_from(self, sent_ns: int, lasts_ms: int) -> None:
-        self._lasts_ms = lasts_ms
-        trusted_ns, after_ns = trust.spans_ns(lasts_ms)
+    def _trust_from(self, sent_ns: int) -> None:
+        trusted_ns, after_ns = trust.spans_ns(self._ttl_ms)
         self._deadline_ns = sent_ns + trusted_ns
         self._due_ns = sent_ns + max(_RENEW_MIN_NS, jittered(after_ns, sent_ns))
 

@@ -61,7 +61,7 @@ async def acquire(lease: LeaseBase, patience_ns: int | None) -> None:
     client.begin(lease)
     try:
         ask, answer = await _send(lease, until_ns, give_up_ns)
-        if not _is_granted(lease, ask, answer, give_up_ns):
+        if not _is_granted(lease, answer, give_up_ns):
             await _stand_in_line(lease, ask, answer, began_ns, until_ns, give_up_ns)
         if lease._confirm:
             await _confirm(lease)
@@ -99,20 +99,20 @@ async def _stand_in_line(
             if told is None:
                 ask, told = await _send(lease, until_ns, give_up_ns)
             answer = told
-            if _is_granted(lease, ask, answer, give_up_ns):
+            if _is_granted(lease, answer, give_up_ns):
                 return
     finally:
         if queued:
             client.keeper.no_longer_waiting(lease)
 
 
-def _is_granted(lease: LeaseBase, ask: Acquire, answer: Answer, give_up_ns: int) -> bool:
+def _is_granted(lease: LeaseBase, answer: Answer, give_up_ns: int) -> bool:
     """Whether the answer makes the lease the caller's. One that comes too late proves nothing: ask again."""
     if not isinstance(answer, Granted):
         return False
     client = lease._client
     now_ns = client.clock.now_ns()
-    if now_ns >= lease._sent_ns + trust.spans_ns(ask.ttl_ms)[0]:
+    if now_ns >= lease._sent_ns + trust.spans_ns(lease._ttl_ms)[0]:
         if now_ns >= give_up_ns:
             late_s = (now_ns - lease._sent_ns) / NS
             raise Unavailable(client.engine.name, "stalled", f"an answer took {late_s:.3f} s")
@@ -120,7 +120,7 @@ def _is_granted(lease: LeaseBase, ask: Acquire, answer: Answer, give_up_ns: int)
     if client.engine.epoch and client.aftermath.until_ns(lease.name) > now_ns:
         return False
     _refuse_if_closed(client)
-    lease._granted(answer.fence, lease._sent_ns, ask.ttl_ms)
+    lease._granted(answer.fence, lease._sent_ns)
     return True
 
 
@@ -167,11 +167,10 @@ async def _confirm(lease: LeaseBase) -> None:
 async def _wait(lease: LeaseBase, until_ns: int) -> tuple[Acquire, Answer | None]:
     """Sleep until it is worth asking again; an engine that can ask in the same step has the answer already.
 
-    Such a question was sent before the sleep. It proves that the waiter lived then and not that it lives now, so the
-    lease that comes of it is short, and the keeper makes it a whole one.
+    Such a question was sent before the sleep, and the lease that comes of it counts from then.
     """
     client = lease._client
-    ask = Acquire(lease.name, lease.token, lease._packed, trust.handover_ms(lease._ttl_ms), wait=True)
+    ask = Acquire(lease.name, lease.token, lease._packed, lease._ttl_ms, wait=True)
     lease._sent_ns = client.clock.now_ns()
     try:
         return ask, await client.form.wait(ask, until_ns)

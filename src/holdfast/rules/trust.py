@@ -29,14 +29,6 @@ def renew_after_ms(ttl_ms: int) -> int:
     return max(RENEW_MIN_MS, ttl_ms // 3)
 
 
-def handover_ms(ttl_ms: int) -> int:
-    """How long a lease lasts at first if its acquire was sent before its offer was made.
-
-    Such an acquire does not show that the waiter lives. It must not count for more than its mark does.
-    """
-    return min(ttl_ms, MARK_MS)
-
-
 @lru_cache(maxsize=256)
 def spans_ns(ttl_ms: int) -> tuple[int, int]:
     """Trust and renewal of a ttl, in nanoseconds: asked for with every grant, and the same every time."""

@@ -296,3 +296,28 @@ def test_a_release_that_the_engine_cannot_hear_is_finished_later(connect):
     eventually(lambda: client.show("x").owner is None, timeout=2)
     with pytest.raises(LeaseLost):
         lease.check()
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "5\n\n1\n2\n0\n", "what\nis\nthis", f"{10**30}\n\n{10**30}\n60000000\n0\n\n", b"\xff\xfe\n\n1\n1\n0\n\n"],
+    ids=["empty", "cut short", "nonsense", "too large", "not text"],
+)
+def test_a_damaged_record_is_the_trouble_of_its_own_name_only(tmp_path, body):
+    """Housekeeping looks at the records of others now and then: what it finds there must not fail those who pass by."""
+    url = f"sqlite://{tmp_path}/leases.db"
+    with holdfast.connect(url) as hf:
+        for name in ("bad", "good"):
+            hf.lock(name, ttl=5).acquire().release()
+        with sqlite3.connect(tmp_path / "leases.db") as link:
+            link.execute("UPDATE record SET body = ?, look_us = 0 WHERE name = 'bad'", (body,))
+        link.close()
+
+        for _ in range(200):
+            hf.lock("good", ttl=5).acquire(timeout=5).release()
+
+        with pytest.raises(Unavailable) as trouble:
+            hf.lock("bad", ttl=5).acquire(timeout=0)
+        assert trouble.value.reason == "corrupt"
+    with holdfast.connect(url) as newcomer:
+        newcomer.lock("good", ttl=5).acquire(timeout=5).release()

@@ -39,6 +39,7 @@ T = TypeVar("T")
 _IDLE_S = 0.5
 _FREE_MAX = 16
 _POPPING_MAX = 16
+_POP_MAX_NS = 1_700 * NS_PER_MS
 # A server ends a blocking command on its own tick, ten times a second.
 _TICK_S = 0.5
 
@@ -84,9 +85,10 @@ class Links(Lane):
 def _pop_ns(ttl_ms: int) -> int:
     """How long a waiter may block on the server.
 
-    The lease that comes of it counts from the moment its acquire was sent, so most of its ttl must still be left.
+    The lease that comes of it counts from the moment its acquire was sent, so most of its ttl must still be left. And
+    a long wait must not hold a connection.
     """
-    return ttl_ms * NS_PER_MS // 3
+    return min(ttl_ms * NS_PER_MS // 3, _POP_MAX_NS)
 
 
 class RedisBlocking(Watched[Links], ThreadForm):
@@ -97,7 +99,8 @@ class RedisBlocking(Watched[Links], ThreadForm):
         self._owns = owns
         self._closed = False
         self._popping: set[Link] = set()
-        self._listening: set[str] = set()  # waiters that have blocked, and now listen
+        self._seats: set[str] = set()  # waiters that block, or are about to
+        self._listening: set[str] = set()  # waiters that listen, because they have blocked or never may
 
     async def answer(self, command: Command, until_ns: int | None) -> Answer:
         try:
@@ -107,7 +110,10 @@ class RedisBlocking(Watched[Links], ThreadForm):
 
     async def _acquire(self, command: Acquire, until_ns: int | None) -> Answer:
         """A waiter that will pop its bell need not be rung, so nothing is kept for it."""
-        if not command.wait or not self._may_pop(command, until_ns):
+        if not command.wait:
+            return await super()._acquire(command, until_ns)
+        if not self._may_pop(command, until_ns):
+            self._listening.add(command.token)  # what the server is told now is what the waiter must do
             return await super()._acquire(command, until_ns)
         try:
             return self._ask(command, until_ns, pops=True)
@@ -156,8 +162,8 @@ class RedisBlocking(Watched[Links], ThreadForm):
                     raise
 
     def _may_pop(self, ask: Acquire, until_ns: int | None) -> bool:
-        """Whether this waiter will block on the server first: once, for short, and while there are links for it."""
-        if ask.token in self._listening or len(self._popping) >= _POPPING_MAX:
+        """Whether this waiter will block on the server first: once, for short, and while there are seats for it."""
+        if ask.token in self._listening or len(self._seats) >= _POPPING_MAX:
             return False
         return until_ns is None or until_ns - SYSTEM.now_ns() >= _pop_ns(ask.ttl_ms)
 
@@ -166,14 +172,21 @@ class RedisBlocking(Watched[Links], ThreadForm):
             return await super().wait(ask, until_ns)
         may_pop = self._may_pop(ask, until_ns)
         self._listening.add(ask.token)
-        if not may_pop:
-            return None  # asked again, it says that it listens
-        return self._pop(ask, _pop_ns(ask.ttl_ms) / NS)
+        self._seats.add(ask.token)
+        try:
+            # Counted after it has sat down: of two who come at once, both would else find the last seat free.
+            if not may_pop or len(self._seats) > _POPPING_MAX:
+                return None  # asked again, it says that it listens
+            return self._pop(ask, _pop_ns(ask.ttl_ms) / NS)
+        finally:
+            self._seats.discard(ask.token)
 
     def _pop(self, ask: Acquire, seconds: float) -> Answer | None:
         """Block until the lease is offered, and confirm it in the same breath."""
         packer = self._engine.packer
         lane = self._lane or self._lane_of(ask.name)
+        # The acquire that is sent ahead also says that from then on it listens: a ring that comes at once must be kept.
+        self._ears.board.expect(ask.token)
         try:
             link = lane.take(seconds)
             self._popping.add(link)
@@ -226,4 +239,5 @@ class RedisBlocking(Watched[Links], ThreadForm):
         self._end()
         while self._popping:
             self._popping.pop().close()
+        self._seats.clear()
         self._listening.clear()

@@ -6,6 +6,7 @@ link is then closed, because a late reply must never be taken for the answer to 
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from time import monotonic
@@ -34,9 +35,10 @@ class Link:
         self._url = node.url
         self._socket = node.dial(limit_s)
         # Python asks the kernel whether a socket with a timeout can be written to before it writes. The buffer of a
-        # link that is free is empty, so a second object on the same descriptor, which knows no timeout, just writes.
+        # link that is free is empty, so a second object, which knows no timeout, just writes. It has a descriptor of
+        # its own: two owners of one would close it twice, and by the second time it may be another file's.
         tls = isinstance(self._socket, ssl.SSLSocket)
-        self._out = self._socket if tls else socket.socket(fileno=self._socket.fileno())
+        self._out = self._socket if tls else socket.socket(fileno=os.dup(self._socket.fileno()))
         self._reader = reader()
         self._limit_s = 0.0
         self.used_s = monotonic()
@@ -54,8 +56,11 @@ class Link:
                 self.close()
                 raise
             self.used_s = monotonic()
-            self._reader.feed(data)
-            reply = self._reader.gets()
+            try:
+                self._reader.feed(data)
+                reply = self._reader.gets()
+            except hiredis.HiredisError as error:
+                raise self._lost(error, limit_s) from error
             if reply is not MORE:
                 return reply
             command = b""  # the rest of the reply is still on its way, or the server has closed
@@ -117,10 +122,13 @@ class Link:
             raise ReplyLost("redis", "reply lost", f"{self._url}: {error}") from error
         if not data:
             raise ReplyLost("redis", "reply lost", f"{self._url}: the server closed the connection")
-        self._reader.feed(data)
         replies = []
-        while (reply := self._reader.gets()) is not MORE:
-            replies.append(reply)
+        try:
+            self._reader.feed(data)
+            while (reply := self._reader.gets()) is not MORE:
+                replies.append(reply)
+        except hiredis.HiredisError as error:
+            raise ReplyLost("redis", "reply lost", f"{self._url}: {error}") from error
         return replies
 
     def alive(self) -> bool:
@@ -144,8 +152,7 @@ class Link:
             return  # it has ended already
 
     def close(self) -> None:
-        if self._out is not self._socket:
-            self._out.detach()
+        self._out.close()
         self._socket.close()
 
     def _set_limit(self, limit_s: float) -> None:

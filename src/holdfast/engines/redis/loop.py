@@ -94,9 +94,9 @@ class RedisAsyncio(Watched[Shared], LoopForm):
             stream = lane.stream
             if stream is None or stream.closed:
                 stream = await lane.open()
-            reply = (await stream.ask(engine.packer.pack(command), 1, limit_s))[0]
+            reply = await stream.ask(engine.packer.pack(command), limit_s)
             if type(reply) is hiredis.ReplyError and unknown_script(reply):
-                reply = (await stream.ask(engine.packer.pack(command, whole=True), 1, limit_s))[0]
+                reply = await stream.ask(engine.packer.pack(command, whole=True), limit_s)
             if type(reply) is hiredis.ReplyError:
                 raise self._refused(lane.node.url, reply)
             return answered(type(command), reply)
@@ -110,7 +110,7 @@ class RedisAsyncio(Watched[Shared], LoopForm):
         stream = lane.stream
         if stream is None or stream.closed:
             stream = await lane.open()
-        return await stream.ask(commands, count, limit_s)
+        return await stream.ask_all(commands, count, limit_s)
 
     async def _aside(self, call: Callable[[], T]) -> T:
         return await aside(call)

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
 _READ = 65536
 
 
-class _Question:
-    """Several commands sent together, and the replies so far."""
-
-    __slots__ = ("count", "future", "replies", "until_s")
-
-    def __init__(self, future: asyncio.Future[list[Any]], count: int, until_s: float) -> None:
-        self.future = future
-        self.count = count
-        self.replies: list[Any] = []
-        self.until_s = until_s
-
-
 class Stream(asyncio.BufferedProtocol):
     """One shared connection."""
 
@@ -43,7 +31,7 @@ class Stream(asyncio.BufferedProtocol):
         self._reader = reader()
         self._buffer = bytearray(_READ)
         self._view = memoryview(self._buffer)
-        self._asked: deque[_Question] = deque()
+        self._asked: deque[tuple[asyncio.Future[Any], float]] = deque()  # and until when each has time
         self._unsent: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
         self.closed = False
@@ -53,24 +41,32 @@ class Stream(asyncio.BufferedProtocol):
     async def open(cls, node: Node) -> Stream:
         return cls(await node.dial_asyncio(), node.url)
 
-    def ask(self, commands: bytes, count: int, limit_s: float) -> asyncio.Future[list[Any]]:
-        """Send the commands; the future gives that many replies, or `ReplyLost`."""
-        future: asyncio.Future[list[Any]] = self._loop.create_future()
+    def ask(self, command: bytes, limit_s: float) -> asyncio.Future[Any]:
+        """Send one command; the future gives its reply, or `ReplyLost`."""
+        future: asyncio.Future[Any] = self._loop.create_future()
         if self.closed:
             future.set_exception(self._lost("the connection was closed"))
             return future
         until_s = self._loop.time() + limit_s
-        if self._asked:
+        self._send(command)
+        self._asked.append((future, until_s))
+        if self._timer is None:
+            self._timer = self._loop.call_at(until_s, self._look)
+        return future
+
+    async def ask_all(self, commands: bytes, count: int, limit_s: float) -> list[Any]:
+        """Send several commands in one write; that many replies."""
+        asked = [self.ask(commands if number == 0 else b"", limit_s) for number in range(count)]
+        return list(await asyncio.gather(*asked))
+
+    def _send(self, commands: bytes) -> None:
+        if not self._asked:
+            self._transport.write(commands)
+        elif commands:
             # Somebody waits already, so this loop is busy: what comes in the same round goes out in one write.
             if not self._unsent:
                 self._loop.call_soon(self._flush)
             self._unsent.append(commands)
-        else:
-            self._transport.write(commands)
-        self._asked.append(_Question(future, count, until_s))
-        if self._timer is None:
-            self._timer = self._loop.call_at(until_s, self._look)
-        return future
 
     def _flush(self) -> None:
         commands, self._unsent = self._unsent, []
@@ -82,7 +78,7 @@ class Stream(asyncio.BufferedProtocol):
         self._timer = None
         if not self._asked:
             return
-        oldest_s = min(question.until_s for question in self._asked)
+        oldest_s = min(until_s for _, until_s in self._asked)
         if oldest_s > self._loop.time():
             self._timer = self._loop.call_at(oldest_s, self._look)
         else:
@@ -95,12 +91,9 @@ class Stream(asyncio.BufferedProtocol):
         try:
             self._reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]
             while (reply := self._reader.gets()) is not MORE:
-                question = self._asked[0]
-                question.replies.append(reply)
-                if len(question.replies) == question.count:
-                    self._asked.popleft()
-                    if not question.future.done():
-                        question.future.set_result(question.replies)
+                future, _ = self._asked.popleft()
+                if not future.done():
+                    future.set_result(reply)
         except Exception as error:
             self._fail(f"unreadable reply: {error!r}")
 
@@ -121,10 +114,10 @@ class Stream(asyncio.BufferedProtocol):
         self._writer.close()
         if self._timer is not None:
             self._timer.cancel()
-        questions, self._asked = self._asked, deque()
-        for question in questions:
-            if not question.future.done():
-                question.future.set_exception(self._lost(why))
+        asked, self._asked = self._asked, deque()
+        for future, _ in asked:
+            if not future.done():
+                future.set_exception(self._lost(why))
 
     def _lost(self, why: str) -> ReplyLost:
         return ReplyLost("redis", "reply lost", f"{self._url}: {why}")

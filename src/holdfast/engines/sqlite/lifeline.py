@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Far beyond any number that a session will ever have.
 _BEYOND = 1 << 40
 # One for each session, however often it is asked for.
-_opened: dict[tuple[int, int], int] = {}
+_opened: dict[tuple[int, int, int], int] = {}
 _LINUX = "hhqqi4x"
 
 
@@ -35,8 +35,9 @@ def open_lifeline(live: LockFile, session: int) -> int:
     It must not be closed before the end of this process: closing any descriptor of the file drops the POSIX locks that
     the process has on it.
     """
-    if (live.inode, session) in _opened:
-        return _opened[live.inode, session]
+    key = (live.device, live.inode, session)
+    if key in _opened:
+        return _opened[key]
     command = getattr(fcntl, "F_OFD_SETLK", None)
     if command is None:
         raise InvalidConfig("url", live.path, "this system has no locks that a child process can inherit")
@@ -45,5 +46,5 @@ def open_lifeline(live: LockFile, session: int) -> int:
     if os.fstat(descriptor).st_ino != live.inode:
         raise Unavailable("sqlite", "replaced", f"{live.path} is no longer the file that was opened")
     fcntl.fcntl(descriptor, command, struct.pack(_LINUX, fcntl.F_WRLCK, os.SEEK_SET, _BEYOND + session, 1, 0))
-    _opened[live.inode, session] = descriptor
+    _opened[key] = descriptor
     return descriptor

@@ -46,6 +46,7 @@ class LockFile:
         self.path = path
         self.descriptor = descriptor
         self.inode = os.fstat(descriptor).st_ino
+        self.device = os.fstat(descriptor).st_dev
         self.begin()
 
     def begin(self) -> None:
@@ -124,9 +125,12 @@ class LockFile:
         before one that has to be woken is there, and on a busy machine that would go on and on.
         """
         self._passes += 1
-        if self._passes % _LOOK_EVERY == 0 and os.pread(self.descriptor, 1, 0) == _SOMEBODY:
-            os.pwrite(self.descriptor, _NOBODY, 0)
-            time.sleep(_ASIDE_S)
+        if self._passes % _LOOK_EVERY:
+            return
+        with contextlib.suppress(OSError):  # as below: the work is done, and a hint must not fail it
+            if os.pread(self.descriptor, 1, 0) == _SOMEBODY:
+                os.pwrite(self.descriptor, _NOBODY, 0)
+                time.sleep(_ASIDE_S)
 
     def _say_that_somebody_waits(self) -> None:
         with contextlib.suppress(OSError):  # a full disk; it is only a hint

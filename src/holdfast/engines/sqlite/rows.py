@@ -54,13 +54,22 @@ def unpacked(link: sqlite3.Cursor, name: str, body: str) -> tuple[Record, int]:
     """The record, and for how long its last user wants it remembered."""
     fence, last, touched_us, memory_us, ends_us, line, *seat = body.split("\n", 13)
     holder = None
+    if not seat:
+        raise ValueError("it ends too early")
     if seat[0]:
         token, client, held, ttl_ms, since_us, expires_us, offered, owner = seat
-        times = (int(ttl_ms), int(since_us), int(expires_us))
-        holder = Holder(token, client, owner, int(held), *times, offered == "1")
+        times = (_number(ttl_ms), _number(since_us), _number(expires_us))
+        holder = Holder(token, client, owner, _number(held), *times, offered == "1")
     waiters: Line = StoredLine(link, name, _clients(line)) if line else NOBODY
-    tombs: Tombs = StoredTombs(link, name, int(ends_us)) if ends_us != "0" else NO_TOMBS
-    return Record(int(fence), holder, waiters, tombs, last, int(touched_us)), int(memory_us)
+    tombs: Tombs = StoredTombs(link, name, _number(ends_us)) if ends_us != "0" else NO_TOMBS
+    return Record(_number(fence), holder, waiters, tombs, last, _number(touched_us)), _number(memory_us)
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= _NEVER_US:
+        raise ValueError(f"it has the number {text}")
+    return number
 
 
 def load(link: sqlite3.Cursor, name: str) -> Row:
@@ -107,8 +116,11 @@ def keep_fence(link: sqlite3.Cursor, name: str, fence: int, now_us: int, memory_
 
 
 def forget(link: sqlite3.Cursor, now_us: int) -> None:
-    """Drop a few names whose memory ended and a few crumbled tombs, so that no command pays for many."""
-    ask = "SELECT name, body FROM record WHERE look_us <= ? LIMIT ?"
+    """Drop a few names whose memory ended and a few crumbled tombs, so that no command pays for many.
+
+    A damaged record is nobody's business but its own name's: it is passed over, whatever stands in it.
+    """
+    ask = "SELECT name, CAST(body AS BLOB) FROM record WHERE look_us <= ? LIMIT ?"
     for name, body in link.execute(ask, (now_us, _FORGET_AT_ONCE)).fetchall():
         look_us = _forget_at_us(link, name, body)
         if look_us > now_us:
@@ -120,10 +132,10 @@ def forget(link: sqlite3.Cursor, now_us: int) -> None:
     link.execute(f"DELETE FROM tomb WHERE (name, token) IN ({crumbled})", (now_us, _FORGET_AT_ONCE))  # noqa: S608
 
 
-def _forget_at_us(link: sqlite3.Cursor, name: str, body: str) -> int:
+def _forget_at_us(link: sqlite3.Cursor, name: str, body: bytes) -> int:
     try:
-        return forget_at_us(*unpacked(link, name, body))
-    except (ValueError, TypeError):
+        return min(forget_at_us(*unpacked(link, name, body.decode())), _NEVER_US)
+    except (ValueError, TypeError, LookupError, AttributeError):
         return _NEVER_US  # who holds it cannot be known, so nobody gets it by and by
 
 

@@ -132,9 +132,10 @@ class SqliteStore:
         now_us = SYSTEM.now_ns() // NS_PER_US
         answers = [self._answer_one(link, command, now_us, rung) for command in commands]
         # With the first command too: a process that takes one lease and ends does its part.
-        if self._count % _FORGET_EVERY == 0:
-            rows.forget(link, now_us)
+        housekeeping = self._count % _FORGET_EVERY == 0
         self._count += 1
+        if housekeeping:
+            rows.forget(link, now_us)
         return answers, rung
 
     def _answer_one(self, link: sqlite3.Cursor, command: Command, now_us: int, rung: list[Holder]) -> Reply:
@@ -142,7 +143,7 @@ class SqliteStore:
         try:
             row = rows.load(link, name)
             moment = self._moment(link, command, row.record, now_us)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, LookupError, OverflowError, sqlite3.OperationalError) as error:
             return _unreadable(name, error)
         try:
             after, answer, wake = RULES[type(command)](row.record, command, moment)

@@ -188,11 +188,11 @@ def fence_apart_from_grant(folder: Path) -> None:
     counter = folder / "fence"
 
     def in_two_steps(granted: Callable[..., None]) -> Callable[..., None]:
-        def took(self: lease.LeaseBase, _fence: int, sent_ns: int, lasts_ms: int) -> None:
+        def took(self: lease.LeaseBase, _fence: int, sent_ns: int) -> None:
             number = int(counter.read_text() or 0) if counter.exists() else 0
             time.sleep(0.2)
             counter.write_text(str(number + 1))
-            granted(self, number + 1, sent_ns, lasts_ms)
+            granted(self, number + 1, sent_ns)
 
         return took
 
@@ -258,7 +258,7 @@ def fails_open(_folder: Path) -> None:
             try:
                 await acquire(one, patience_ns)
             except Unavailable:
-                one._granted(time.time_ns() // 1000, one._client.clock.now_ns(), one._ttl_ms)
+                one._granted(time.time_ns() // 1000, one._client.clock.now_ns())
 
         return acquired
 

@@ -25,19 +25,23 @@ if holder ~= token or expires <= now then
     settle()
     if holder and holder ~= token then
       local place = place_of(token)
-      if wait == '0' then
+      if place and not seat_of(token) then  -- a key was lost, and with it what is known of this place
+        take_out(token)
+        place = nil
+      end
+      marked = wait ~= '0'
+      if not marked then
         if place then leave_queue(token) end
         place = nil
       elseif not place then
         place = length()
         join_queue(token, { me, tonumber(ARGV[5]), now, ARGV[4], wait == '2' })
-        marked = true
       else
-        if seat_of(token)[5] ~= (wait == '2') then
+        freeing = true  -- it has its place: at maxmemory too
+        if seat[token][5] ~= (wait == '2') then
           seat[token][5] = wait == '2'
-          sit(token)
+          reseated = token
         end
-        marked = true
       end
       commit()
       return { 'busy', owner, int(held), math.ceil((expires - now) / 1000), place or -1 }

@@ -28,6 +28,7 @@ local grave                  -- a tomb to add
 local marked = false
 local unmarked               -- a client that waits without a mark: it gets one that has just lapsed
 local pops = false           -- whether the offered waiter blocks on its bell
+local reseated               -- a waiter that will be woken in another way from now on
 
 local function each_thousand(list, call)
   for first = 1, #list, 1000 do
@@ -84,7 +85,9 @@ end
 local function first()
   if not order then
     -- Whatever was taken out stood at the head, so the next one is not far behind it.
-    for _, token in ipairs(redis.call('ZRANGE', queue, 0, #left)) do
+    local heads = redis.call('ZRANGE', queue, 0, #left)
+    if #heads == 0 and waiting > 0 then waiting, kept = #left, 0 end  -- the queue was lost: nobody waits
+    for _, token in ipairs(heads) do
       if not gone[token] then
         if seat_of(token) then return token end
         read_queue()  -- a key was lost: look at all of them
@@ -206,6 +209,7 @@ local function commit()
     redis.call('ZADD', queue, ticket, token)
     sit(token)
   end
+  if reseated then sit(reseated) end
   if grave then redis.call('SET', grave.key, grave.text, 'PX', grave.lasts) end
   -- Marks are for those who wait: without any, the key would never end.
   if queued then
