@@ -161,7 +161,7 @@ async def _confirm(lease: LeaseBase) -> None:
         raise Unavailable(answer.engine, answer.reason, answer.detail) from answer
     if answer != Granted(lease.fence) or lease._state is not HELD:
         raise Unavailable(client.engine.name, "not confirmed", f"lease {lease.name!r} was lost meanwhile")
-    lease._trust_from(sent_ns, lease._ttl_ms)
+    lease._trust_from(sent_ns)
 
 
 async def _wait(lease: LeaseBase, until_ns: int) -> tuple[Acquire, Answer | None]:

@@ -51,13 +51,13 @@ class Shared(Lane):
         """A connection that has told which run of which server it leads to."""
         stream, asked_ns = await Stream.open(self.node), SYSTEM.now_ns()
         try:
-            replies = await stream.ask(GREETING, 1, self.node.wire_s)
+            reply = await stream.ask(GREETING, self.node.wire_s)
         except ReplyLost as error:
             raise self.sight.unanswered(error) from error
         except BaseException:
             stream.close()
             raise
-        self.sight.greeted(replies[0], asked_ns, SYSTEM.now_ns())
+        self.sight.greeted(reply, asked_ns, SYSTEM.now_ns())
         return stream
 
     def _opened(self, opening: asyncio.Task[Stream]) -> None:
