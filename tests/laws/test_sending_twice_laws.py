@@ -46,6 +46,8 @@ def test_every_command_is_answered_the_same_when_sent_twice(engine):
 
     def twice(command):
         first, second = peer.say(command), peer.say(command)
+        if isinstance(first, Busy):  # time has passed between them
+            first = first._replace(remaining_ms=second.remaining_ms)
         assert first == second
         return second
 

@@ -135,7 +135,7 @@ def test_a_service_that_no_sentinel_knows_is_told(sentinels):
 
 def test_one_server_of_a_cluster_says_how_to_connect(cluster):
     """`redis://` to a cluster answers for a third of the names: the others are refused, with the right scheme."""
-    url = f"redis://127.0.0.1:{cluster.servers[0].port}"
+    url = f"redis://127.0.0.1:{cluster.masters()[0].port}"
     with holdfast.connect(url) as client:
         refused = []
         for number in range(12):

@@ -113,6 +113,23 @@ def test_whoever_asks_during_a_failover_waits_for_its_end(grouped):
 
 
 @lengthy
+def test_whoever_asks_while_nobody_serves_has_the_patience_it_was_given(grouped):
+    """Longer than one exchange may take, and for the first time: the others answer, so that it is worth waiting."""
+    newcomer, group = grouped.connect(), grouped.server
+    owner = group.owner_of(NAMES[0])
+    gone = [owner, *group.replicas_of(owner)] if "+cluster" in group.url else group.servers
+    for server in gone:
+        server.kill()
+
+    asking = grouped.start(lambda: newcomer.lock(NAMES[0]).acquire(timeout=60))
+    with pytest.raises(TimeoutError):
+        asking.result(4)  # neither granted nor refused
+    group.heal()
+
+    asking.result(60).release()
+
+
+@lengthy
 def test_a_server_that_comes_back_finds_its_place_taken(grouped):
     """It was frozen, so that it believes itself to be what it was; nobody of ours asks it any more."""
     client, other = grouped.connect(), grouped.connect()

@@ -127,3 +127,25 @@ def test_a_lease_that_the_child_took_is_its_own(sync):
     assert ended_well(pid)
     with client.lock("y", timeout=5) as lease:
         assert lease.fence > fence
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+def test_a_child_finds_its_own_way_to_many_servers(grouped):
+    """What the parent knows of them is no secret; its connections, subscriptions and threads are its own."""
+    client, names = grouped.connect(), [f"x{number}" for number in range(6)]
+    held = [client.lock(name, ttl=20).acquire(timeout=5) for name in names]
+
+    def child():
+        assert all(lease.lost.reason == "forked" for lease in held)
+        assert all(client.lock(name).try_acquire() is None for name in names)
+        for name in names:
+            client.lock(f"child/{name}").acquire(timeout=5).release()
+        assert client.close(timeout=5) == ()
+
+    assert ended_well(in_child(child))
+
+    for lease in held:
+        lease.check()
+        lease.release()
+    client.lock("child/x1").acquire(timeout=5).release()
+    assert grouped.kinds("unavailable", "lost") == []

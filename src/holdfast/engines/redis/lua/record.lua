@@ -9,6 +9,7 @@
 --                    :m  marks  sorted set  client by the end of its mark
 --                    :d: tombs  string      one key per ended token, which expires by itself: why, detail
 --                    :k: bells  list        one key per waiter that pops, for the moment of its offer
+-- KEYS[2]  in a cluster only, and never there: so that it refuses commands on a slot that is on its way to another server
 -- ARGV[1]  client     who asks: the channel on which it hears its wake-ups
 -- ARGV[2]  memory_ms  how long a name is remembered after its last use
 --
