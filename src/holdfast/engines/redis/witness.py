@@ -44,8 +44,9 @@ class Witness:
 
     def moved(self, servers: tuple[str, ...]) -> None:
         """These servers answer now; the first time that it is said, nothing has changed."""
-        before, self._servers = self._servers, servers
-        if before and servers and before != servers:
+        with self.lock:
+            before, self._servers = self._servers, servers or self._servers
+        if before and before != self._servers:
             self.tell(News("engine replaced", None, f"{', '.join(before)} answered before, {', '.join(servers)} now"))
 
     def tell(self, news: News) -> None:
