@@ -24,7 +24,7 @@ KINDS = (
     "released",  # seconds: how long it was held
     "release delayed",  # the engine could not be told; the keeper goes on
     "undone",  # what no caller owned was given back
-    "fenced",  # a guarded write was refused
+    "fenced",  # a guarded write was refused, and the block of its lease ended by that
     "unavailable",  # detail: why
     "abandoned",  # a lease was dropped without a release
     "promise changed",  # of no lease; detail: weaker, stronger or changed, and what

@@ -11,7 +11,7 @@ from holdfast.testing.campaign.rounds import Round
 from holdfast.testing.campaign.stage import Played
 
 S = 1_000_000_000
-PIDS = {"w0": 1, "w1": 2, "w0.child": 3, "stage": 9}
+PIDS = {"w0": 1, "w1": 2, "w2": 4, "w0.child": 3, "stage": 9}
 UNGUARDED = Round(1, "sqlite", "blocking", "counter-unguarded")
 GUARDED = Round(1, "sqlite", "blocking", "counter")
 REDIS = Round(1, "redis", "blocking", "counter")
@@ -67,6 +67,29 @@ def test_a_late_write_without_that_cause_is_a_violation(round_, struck):
 
     assert "X4 guarded_writes_never_go_down" in verdict.names()
     assert not verdict.expected
+
+
+def test_one_freeze_does_not_explain_what_others_lose_later():
+    """A holder that was frozen and wrote nothing late has nothing to do with an update that two others lost."""
+    frozen = [event(1, "w0", "granted", fence=10, until_ns=2 * S), event(2.6, "w0", "lost", fence=10)]
+    two = [
+        event(7, "w1", "granted", fence=20, until_ns=8 * S),
+        event(7.1, "w1", "write", fence=20, value=7, accepted=True),
+        event(7.2, "w1", "released", fence=20),
+        event(7.3, "w2", "granted", fence=21, until_ns=8 * S),
+        event(7.4, "w2", "write", fence=21, value=7, accepted=True),
+    ]
+    history = [*frozen, *fault(1.1, 2.5, "freeze", "w0"), *two]
+
+    assert "X5 lost_updates" in verdict_of(UNGUARDED, history).names()
+
+    # Also when the frozen one did write late: its write was over before the two began.
+    earlier = [
+        event(1.9, "w2", "granted", fence=15, until_ns=3 * S),
+        event(2, "w2", "released", fence=15),
+        event(2.55, "w0", "write", fence=10, value=1, accepted=True),
+    ]
+    assert "X5 lost_updates" in verdict_of(UNGUARDED, [*history, *earlier]).names()
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,10 @@ class Places:
         if kind == "sqlite":
             folder = self._folder / f"sqlite-{next(self._numbers)}"
             folder.mkdir()
-            yield Embedded(folder)
+            place = Embedded(folder)
+            with holdfast.connect(place.url) as maker:
+                maker.show("x")
+            yield place
             return
         if kind not in self._servers:
             self._servers[kind] = Server(kind).start()

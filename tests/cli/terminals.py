@@ -11,12 +11,12 @@ import time
 class Terminal:
     """A pseudo-terminal; leaving the block hangs up and ends what is in it."""
 
-    def __init__(self, *command, env):
+    def __init__(self, *command, env, columns=120):
         self.shown = ""
         self.pid, self._master = pty.fork()
         if self.pid == 0:
             try:
-                os.execvpe(command[0], command, {**env, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"})
+                os.execvpe(command[0], command, {**env, "TERM": "xterm", "COLUMNS": str(columns), "LINES": "30"})
             finally:
                 os._exit(127)
 

@@ -132,6 +132,30 @@ def test_watching_without_a_terminal_prints_one_look_after_the_other(tool):
     assert second["at"] > first["at"]
 
 
+def test_a_watch_goes_on_while_the_engine_is_away(tool):
+    """That is when people watch. What cannot be seen is not told as free; a first look in vain is an error."""
+    tool.client().show("x")
+    watching = tool.start("watch", "--interval", "0.1", "--json", stdout=subprocess.PIPE)
+    people = tool.start("watch", "--interval", "0.1")
+
+    def told(line):
+        seen = json.loads(line)
+        return seen.get("error", "") != "", seen["more"], seen["names"]
+
+    assert told(watching.process.stdout.readline()) == (False, False, [])
+    assert b"0 held" in people.process.stdout.readline()
+    with tool.place.unusable():
+        assert any(told(line) == (True, True, []) for line in watching.process.stdout)
+        assert any(b"unreachable since" in line for line in people.process.stdout)
+        first = tool("watch")
+    assert any(told(line) == (False, False, []) for line in watching.process.stdout)
+    assert any(b"0 held" in line for line in people.process.stdout)
+    for one in (watching, people):
+        one.send(signal.SIGINT)
+        assert one.end().code == 0
+    assert first.code == 69
+
+
 def test_names_are_shown_as_text_and_nothing_else(tool):
     """A name is anybody's: it must not clear the screen, colour it, or look like another one."""
     names = ["a*b", "a?b", "a[c]b", "axb", "a\\b", "a{b}c", "a%7Db", "[red]loud[/red]", "\x1b[2J", "ünï/✓", "a b"]
@@ -168,6 +192,54 @@ def test_a_list_that_is_cut_says_so(tool):
     assert (len(cut["names"]), cut["more"]) == (5, True)
     assert b"more than 5 names" in people.err
     assert (len(whole["names"]), whole["more"]) == (12, False)
+
+
+def test_names_that_are_only_remembered_do_not_hide_one_that_is_held(tool):
+    """The limit counts what is shown: whoever reads "nothing is held" goes and restarts things."""
+    client = tool.client()
+    for number in range(1001):
+        client.lock(f"jobs/{number:04}").acquire().release()
+    with client.lock("zzz/important"):
+        told, people = tool.json("ls"), tool.inside("ls")
+        watched = json.loads(tool.inside("watch", "--count", "1", "--json").out)
+        one = tool.json("ls", "--limit", "1")
+        everything = tool.json("ls", "--all", "--limit", "1001")
+
+    for seen in (told, watched, one):
+        assert ([name["name"] for name in seen["names"]], seen["more"]) == (["zzz/important"], False)
+    assert b"zzz/important" in people.out
+    assert (len(everything["names"]), everything["more"]) == (1001, True)
+
+
+def test_nothing_is_held_is_said_only_by_who_has_seen_it_all(local, monkeypatch):
+    """Names beyond what was looked at may be held."""
+    monkeypatch.setattr("holdfast.cli.look._REMEMBERED_MAX", 5)
+    client = local.client()
+    for number in range(6):
+        client.lock(f"jobs/{number}").acquire().release()
+    part, whole = local.inside("ls", "--limit", "5"), local.inside("ls", "--limit", "6")
+
+    assert (part.out, part.code) == (b"", 0)
+    assert b"more names than were looked at" in part.err
+    assert (whole.out, whole.err) == (b"nothing is held\n", b"")
+
+
+def test_whoever_looks_makes_no_file(local, tmp_path):
+    """A slip in a path is not a place where nothing is held: a script would go on, and find a new directory."""
+    url = f"sqlite://{tmp_path}/typo/x.db"
+    done = {
+        words[0]: local.inside(*words, "--url", url)
+        for words in (("ls",), ("show", "x"), ("watch",), ("wait", "x"), ("break", "x", "--reason", "y", "--yes"))
+    }
+    doctor = local.inside("doctor", "--url", url)
+    home = local.inside("ls", env={"HOLDFAST_URL": ""})
+
+    assert {name: one.code for name, one in done.items()} == dict.fromkeys(done, 69)
+    assert all(b"no such file" in one.err and b"--url" in one.err for one in done.values())
+    assert doctor.code == 2
+    assert b"no such file" in doctor.out
+    assert not (tmp_path / "typo").exists()
+    assert home.out == b"nothing is held\n", "nobody named that file, so nobody misspelt it"
 
 
 def test_a_reader_that_has_seen_enough_is_no_error_of_ours(local):

@@ -1,6 +1,8 @@
 """In a terminal: keys reach the program, Ctrl-C and Ctrl-Z work as without us, and `watch` is a live picture."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -47,6 +49,35 @@ def test_ctrl_z_stops_the_job_and_fg_wakes_it(local):
         assert shell.rest() == 0
 
 
+def test_a_pager_beside_the_program_has_the_keys(local):
+    """In a pipeline the neighbours are in our group: were the foreground lent, they would be stopped at the first key.
+
+    What keys tell the job reaches the program all the same.
+    """
+    environ = {**local.environ, "PS1": "$ ", "HISTFILE": "/dev/null"}
+    holdfast = " ".join(HOLDFAST)
+    pager = "sh -c 'read line; echo shown $line; read key < /dev/tty; echo key $key; cat'"
+    with Terminal("bash", "--norc", "--noprofile", "-i", env=environ) as shell:
+        shell.until(r"\$ ")
+        shell.type(f"{holdfast} run x --ttl 20 -- sh -c 'echo one; sleep 60' | {pager}\n")
+        shell.until(r"[\r\n]shown one")
+        shell.type("q\n")
+        shell.until(r"[\r\n]key q")
+        shell.type("\x03")
+        shell.until(r"\$ ")
+        shell.type("echo code ${PIPESTATUS[0]}\n")
+        shell.until("code 130")
+        shell.type(f"cat | {holdfast} run x --ttl 20 -- cat\n")
+        shell.until(r"run x .*\n")
+        shell.type("hello\n")
+        shell.until(r"hello[\r\n]+hello")
+        shell.type("\x04")
+        shell.until(r"\$ ")
+        shell.type("exit\n")
+        assert shell.rest() == 0
+    assert local.client().show("x").owner is None
+
+
 def test_a_job_that_stays_stopped_is_ended_before_its_lease(local):
     """Nobody renews a stopped job: the watcher wakes it to end, in time; the shell is told why when it comes back."""
     environ = {**local.environ, "PS1": "$ ", "HISTFILE": "/dev/null"}
@@ -89,6 +120,47 @@ def test_watching_is_a_live_picture(local):
         terminal.type("\x03")
         assert terminal.rest() == 0
         assert "\x1b[?1049l" in terminal.shown
+
+
+def test_a_watch_that_is_ended_leaves_the_terminal_as_it_was(local):
+    """TERM or HUP, by a supervisor or a closing window: the screen and the cursor come back, the code tells."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        with Terminal(*HOLDFAST, "watch", "--interval", "0.1", env=local.environ) as terminal:
+            terminal.until("0 held")
+            os.kill(terminal.pid, number)
+            assert terminal.rest() == 128 + number
+            assert "\x1b[?1049l" in terminal.shown
+            assert "\x1b[?25h" in terminal.shown
+
+
+def test_a_watch_shows_what_matters_most_and_says_what_it_cuts(local):
+    """Thirty lines, fifty names: those that are waited for come first, and the rest is counted."""
+    client = local.client()
+    leases = [client.lock(f"x/{number:02}").acquire() for number in range(50)]
+    waiter = local.start("run", "x/49", "--", "true")
+    eventually(lambda: client.show("x/49").waiters, what="somebody who waits")
+    with Terminal(*HOLDFAST, "watch", "--interval", "0.1", env=local.environ) as terminal:
+        terminal.until("50 held, 1 waiting")
+        terminal.until("x/49")
+        terminal.until("x/00")
+        terminal.until("… 24 more")
+    for lease in leases:
+        lease.release()
+    assert waiter.end().code == 0
+
+
+def test_in_a_narrow_terminal_the_figures_stay(local):
+    """Long names and labels are cut in the middle; who holds it, since when, and under which fence are not."""
+    name = "a-tenant/" + "orders/" * 12 + "the-end"
+    client = local.client(label="a label that says more than anybody wants to read")
+    with client.lock(name) as lease, Terminal(*HOLDFAST, "ls", env=local.environ, columns=80) as terminal:
+        assert terminal.rest() == 0
+    titles, line = re.sub(r"\x1b\[[0-9;]*m", "", terminal.shown).splitlines()
+
+    assert titles.split() == ["name", "holder", "label", "held", "left", "fence", "waiting"]
+    assert re.match(rf"a-tenant\S*…\S*the-end +{lease.owner.host[:4]}\S*:{lease.owner.pid} ", line)
+    assert line.split()[-1] == str(lease.fence)
+    assert len(line) <= 80
 
 
 def test_without_any_terminal_a_program_runs_all_the_same(local):

@@ -140,3 +140,16 @@ def test_every_kind_of_event_is_understood(telemetry):
     listed = re.findall(r"\| `(holdfast\.[\w.]+)`", page)
 
     assert sorted(listed) == sorted({name for name, _ in telemetry.points()})
+
+
+def test_counts_begin_at_zero_and_failed_renewals_are_an_outage(telemetry, clients):
+    """The same figures as for Prometheus, by the same rules."""
+    hf, _ = clients
+    with hf.lock("x/1"):
+        pass
+    assert telemetry.point("holdfast.lost", family="x", reason="expired").value == 0
+    assert telemetry.point("holdfast.unavailable", family="x").value == 0
+
+    telemetry.observer(Event("renewal failed", "x/1", 1))
+    assert telemetry.point("holdfast.unavailable", family="x").value == 1
+    assert telemetry.point("holdfast.renewals.failed", family="x").value == 1

@@ -1,5 +1,6 @@
 """Figures for Prometheus: from real leases, through the real client library, by a real scrape."""
 
+import asyncio
 import json
 import re
 import threading
@@ -13,11 +14,13 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
-from holdfast import Event, LeaseLost, NotAcquired, Unavailable
+import holdfast.aio
+from holdfast import Event, Fenced, LeaseLost, NotAcquired, Unavailable
 from holdfast.contrib.figures import OTHER, LeastMargin
 from holdfast.contrib.prometheus import PrometheusObserver
 from holdfast.observer import KINDS
-from holdfast.testing import eventually
+from holdfast.testing import GuardedFile, eventually
+from holdfast.testing.servers import Server, available
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -132,6 +135,57 @@ def test_rare_events_are_counted_too(scraped):
     for name in ("renewed_late", "renewals_failed", "releases_delayed", "fenced", "abandoned"):
         assert scraped.value(f"holdfast_{name}_total", family="x") == 1
     assert scraped.value("holdfast_renewal_margin_least_seconds") == 0.25
+
+
+def test_counts_begin_at_zero_with_the_first_grant(scraped, url):
+    """`increase()` of a series that appears with its first loss is 0: the first one would never be seen."""
+    with holdfast.connect(url, observer=scraped.observer) as hf, hf.lock("x/1"):
+        told = {name: v for (name, labels), v in scraped.scrape().items() if ("family", "x") in labels}
+
+    for name in ("contended", "lost", "renewed_late", "renewals_failed", "releases_delayed", "fenced", "unavailable"):
+        assert told[f"holdfast_{name}_total"] == 0
+    assert scraped.value("holdfast_lost_total", family="x", reason="expired") == 0
+
+
+def test_an_outage_that_only_holders_see_is_an_outage(scraped):
+    """Nobody takes anything just then; the renewals are the only questions, and they fail."""
+    with Server(min(available())) as server:
+        hf = holdfast.connect(server.url, observer=scraped.observer)
+        lease = hf.lock("x", ttl=5).acquire()
+        assert scraped.value("holdfast_unavailable_total", family="x") == 0
+        server.kill()
+        eventually(lambda: scraped.value("holdfast_unavailable_total", family="x"), 20)
+        assert scraped.value("holdfast_renewals_failed_total", family="x") >= 1
+        server.start()
+        eventually(lambda: lease.lost, 20)
+        hf.close(1)
+
+
+def test_a_refused_write_is_counted_once_whoever_sees_it_pass(scraped, url, tmp_path):
+    """Through the block of its lease, in both faces; the block of another lease around it counts nothing."""
+    guard = GuardedFile(tmp_path / "resource")
+    hf = holdfast.connect(url, observer=scraped.observer)
+    hf.lock("other/1").acquire().release()
+    guard.write(2**60, "newer", lambda value: value + 1)
+
+    with pytest.raises(Fenced), hf.lock("other/1"), hf.lock("x/1") as lease:
+        guard.write(lease.fence, lease.token, lambda value: value + 1)
+    assert scraped.value("holdfast_fenced_total", family="x") == 1
+    assert scraped.value("holdfast_fenced_total", family="other") == 0
+    hf.close()
+
+    async def late():
+        async with (
+            await holdfast.aio.connect(url, observer=scraped.observer) as hf,
+            hf.lock("x/1") as lease,
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(asyncio.to_thread(guard.guarded_read, lease.fence, lease.token))
+
+    with pytest.raises(ExceptionGroup) as refused:
+        asyncio.run(late())
+    assert refused.group_contains(Fenced)
+    assert scraped.value("holdfast_fenced_total", family="x") == 2
 
 
 def test_every_kind_of_event_is_understood(scraped):

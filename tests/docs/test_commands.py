@@ -46,7 +46,6 @@ def typed(script, folder, longest_s=LONGEST_RUN_S):
     own = {
         "HOME": str(folder),
         "USER": "ann",
-        "HOLDFAST_URL": f"sqlite://{folder}/leases.db",
         "PATH": f"{tool.parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
     }

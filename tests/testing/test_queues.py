@@ -44,9 +44,18 @@ def test_a_name_that_is_free_while_somebody_waits_is_told():
     assert [shown.kind for shown in violation.events] == ["granted", "released", "asked", "granted"]
 
 
+def test_a_name_is_not_taken_while_its_next_holder_still_waits():
+    """A grant tells since when it was asked for: that is waiting, and not holding."""
+    late = event(15, "b", "granted", fence=15, token="b", since_ns=2 * S, until_ns=20 * S)
+
+    [violation] = idle_while_awaited([*HELD_THEN_FREE, late], Bounds(ttl_s=1))
+
+    assert "nobody's for 10.0 s while b waited" in violation.sentence
+
+
 def test_a_waiter_that_is_still_not_served_is_told_while_it_waits():
     """A history may be judged before its end."""
-    assert idle_while_awaited(HELD_THEN_FREE, Bounds(ttl_s=1), now_ns=7 * S) == []
+    assert idle_while_awaited(HELD_THEN_FREE, Bounds(ttl_s=1), now_ns=6 * S) == []
     assert len(idle_while_awaited(HELD_THEN_FREE, Bounds(ttl_s=1), now_ns=9 * S)) == 1
 
 
@@ -79,8 +88,24 @@ def test_a_fault_that_may_leave_a_lease_behind_costs_one_ttl_and_no_more():
     """Another waiter had been granted the lease when it was frozen: it lapses, and then the next is served."""
     frozen = fault(4.9, 6, "freeze", "c")
 
-    assert idle_while_awaited([*HELD_THEN_FREE, *frozen, granted(12, "b", until_s=20)], Bounds(ttl_s=5)) == []
-    assert idle_while_awaited([*HELD_THEN_FREE, *frozen, granted(14, "b", until_s=20)], Bounds(ttl_s=5))
+    assert idle_while_awaited([*HELD_THEN_FREE, *frozen, granted(11, "b", until_s=20)], Bounds(ttl_s=5)) == []
+    assert idle_while_awaited([*HELD_THEN_FREE, *frozen, granted(12, "b", until_s=20)], Bounds(ttl_s=5))
+
+
+def test_many_faults_excuse_the_time_they_take_and_not_the_sum_of_their_ttls():
+    """They were all over at 6 s, and their effects a ttl later; from then on nothing stood in the way."""
+    many = [one for number in range(20) for one in fault(5 + number / 20, 6, "freeze", f"c{number}")]
+
+    assert idle_while_awaited([*HELD_THEN_FREE, *many, granted(8.4, "b", until_s=20)], Bounds(ttl_s=1)) == []
+    assert idle_while_awaited([*HELD_THEN_FREE, *many, granted(8.6, "b", until_s=20)], Bounds(ttl_s=1))
+
+
+def test_one_worker_struck_again_and_again_leaves_one_lease_behind():
+    """However often it is frozen, it had one place in the queue."""
+    often = [one for number in range(9) for one in fault(5 + number, 5.9 + number, "freeze", "c")]
+
+    assert idle_while_awaited([*HELD_THEN_FREE, *often, granted(7.4, "b", until_s=20)], Bounds(ttl_s=1)) == []
+    assert idle_while_awaited([*HELD_THEN_FREE, *often, granted(7.6, "b", until_s=20)], Bounds(ttl_s=1))
 
 
 def test_a_death_is_no_excuse_where_the_engine_sees_it():
@@ -157,3 +182,12 @@ def test_what_a_right_client_does_not_notice_excuses_nothing(kind):
 
     assert idle_while_awaited([*HELD_THEN_FREE, *struck, granted(15, "b", until_s=20)], Bounds(ttl_s=1))
     assert overtakes([*queue_of_two("c", "b"), *struck])
+
+
+def test_a_hand_over_to_one_further_back_is_no_overtaking():
+    """The holder may choose among those that wait; another one than it chose has no such right."""
+    history = queue_of_two("c", "b")
+    assert overtakes(history)
+
+    assert overtakes([*history, event(3.9, "a", "released", token="a", detail="to c")]) == []
+    assert overtakes([*history, event(3.9, "a", "released", token="a", detail="to b")])

@@ -130,9 +130,11 @@ def watch(
     Example:
       holdfast watch orders/ --interval 0.5
     """
-    from holdfast.cli import look  # noqa: PLC0415
+    from holdfast.cli.watching import watch as keep_watching  # noqa: PLC0415
 
-    return partial(look.watch, url, prefix, limit=limit, every=every, interval=interval, count=count, as_json=as_json)
+    return partial(
+        keep_watching, url, prefix, limit=limit, every=every, interval=interval, count=count, as_json=as_json
+    )
 
 
 @app.command()

@@ -42,6 +42,7 @@ MEANINGS = {
 
 _HINTS = {
     "unreachable": "is it running, and is --url (or HOLDFAST_URL) right?",
+    "no such file": "is --url (or HOLDFAST_URL) right?",
     "no permission": "check user and password in the URL, and the rights that docs/redis.md lists",
     "read-only": "connect to the primary, or give the directory to this user",
     "stalled": "`holdfast doctor` tells more",

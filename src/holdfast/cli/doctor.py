@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import holdfast
 from holdfast import aio
-from holdfast.cli import codes, output
+from holdfast.cli import codes, looking, output
 from holdfast.engines.survey import Finding
 from holdfast.errors import HoldfastError, LeaseLost, Unavailable
 
@@ -79,6 +79,7 @@ def doctor(url: str | None, *, as_json: bool) -> int:
 
 
 def _examined(url: str | None) -> Report:
+    looking.refuse_missing(url)
     with _connected(url) as hf:
         client = hf._client
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Who holds what: `ls`, `show`, `watch`, `wait`; and the way out, `break`."""
+"""Who holds what: `ls`, `show`, `wait`; and the way out, `break`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import holdfast
-from holdfast.cli import codes, output
+from holdfast.cli import codes, looking, output
 from holdfast.core import inspection
 from holdfast.core.run import run
 from holdfast.errors import InvalidConfig, NotAcquired, NotFound
@@ -22,6 +21,11 @@ if TYPE_CHECKING:
 CLOSE_S = 2.0
 # A scan may take a twentieth of the time of whoever watches.
 _SCAN_SHARE = 20
+# So many names are looked through for one that is held, in steps of so many.
+_REMEMBERED_MAX = 100_000
+_AT_ONCE = 1000
+# What is cut where a line is too long, in this order, and how much of it stays.
+_SHRINK = (("label", 8), ("name", 16), ("holder", 12), ("name", 8))
 _COLUMNS = ("name", "holder", "label", "held", "left", "fence", "waiting")
 
 
@@ -64,7 +68,11 @@ def _person(seat: Seat) -> dict[str, Any]:
 
 
 class Survey:
-    """Names and their standing, looked at again and again; names are scanned for as seldom as their number asks."""
+    """Names and their standing, looked at again and again; names are scanned for as seldom as their number asks.
+
+    The limit counts names that are shown. A name that nobody holds is remembered for its fence, and there may be many
+    of those: they must not hide one that is held.
+    """
 
     def __init__(self, hf: Holdfast, prefix: str, *, limit: int, every: bool) -> None:
         self._hf = hf
@@ -77,18 +85,32 @@ class Survey:
 
     def look(self) -> list[Seen]:
         began = time.monotonic()
-        if began >= self._again:
-            found = self._hf._client.engine.names(self._prefix, self._limit)
-            self._names, self.more = found
-            took = time.monotonic() - began
-            self._again = began + took * _SCAN_SHARE
-        standings = run(inspection.survey(self._hf._client, self._names))
-        seen = [Seen(name, standing) for name, standing in zip(self._names, standings, strict=True)]
+        if began < self._again:
+            return self._of(self._names)
+        seen = self._scan()
+        self._names = tuple(one.name for one in seen)
+        self._again = began + (time.monotonic() - began) * _SCAN_SHARE
+        return seen
+
+    def _scan(self) -> list[Seen]:
+        most = self._limit if self._every else max(self._limit, _REMEMBERED_MAX)
+        names, self.more = self._hf._client.engine.names(self._prefix, most)
+        found: list[Seen] = []
+        for start in range(0, len(names), _AT_ONCE):
+            found += self._of(names[start : start + _AT_ONCE])
+            if len(found) > self._limit:
+                self.more = True
+                break
+        return found[: self._limit]
+
+    def _of(self, names: tuple[str, ...]) -> list[Seen]:
+        standings = run(inspection.survey(self._hf._client, names))
+        seen = [Seen(name, standing) for name, standing in zip(names, standings, strict=True)]
         return [one for one in seen if self._every or one.interesting]
 
 
 def list_names(url: str | None, prefix: str, *, limit: int, every: bool, as_json: bool) -> int:
-    hf = holdfast.connect(url)
+    hf = looking.connect(url)
     try:
         survey = Survey(hf, prefix, limit=limit, every=every)
         seen = survey.look()
@@ -99,17 +121,19 @@ def list_names(url: str | None, prefix: str, *, limit: int, every: bool, as_json
         return codes.OK
     console = output.console()
     if seen:
-        console.print(_table(seen))
-    else:
+        console.print(table(seen, console.width))
+    elif not survey.more:
         console.print("nothing is held" + (f" under names that begin with {output.plain(prefix)!r}" if prefix else ""))
     if survey.more:
-        sys.stderr.write(f"holdfast: there are more than {limit} names: give a prefix, or a larger --limit\n")
+        cut = len(seen) >= limit
+        what = f"there are more than {limit} names" if cut else "there are more names than were looked at"
+        sys.stderr.write(f"holdfast: {what}: give a prefix{', or a larger --limit' if cut else ''}\n")
     return codes.OK
 
 
 def show(url: str | None, name: str, *, as_json: bool) -> int:
     checked_name(name)
-    with holdfast.connect(url) as hf:
+    with looking.connect(url) as hf:
         seen = _seen(hf, name)
     if as_json:
         output.print_json(seen.as_json())
@@ -123,61 +147,10 @@ def show(url: str | None, name: str, *, as_json: bool) -> int:
     return codes.OK
 
 
-def watch(
-    url: str | None, prefix: str, *, limit: int, every: bool, interval: float, count: int | None, as_json: bool
-) -> int:
-    """Look until somebody has seen enough."""
-    hf = holdfast.connect(url)
-    try:
-        survey = Survey(hf, prefix, limit=limit, every=every)
-        _watch(hf, survey, interval=interval, count=count, as_json=as_json)
-    except KeyboardInterrupt:
-        pass  # the usual way out
-    finally:
-        hf.close(CLOSE_S)
-    return codes.OK
-
-
-def _watch(hf: Holdfast, survey: Survey, *, interval: float, count: int | None, as_json: bool) -> None:
-    from rich.live import Live  # noqa: PLC0415 - only here
-
-    def picture() -> RenderableType:
-        from rich.console import Group  # noqa: PLC0415
-
-        seen = survey.look()
-        waiting = sum(len(one.standing.waiters) for one in seen)
-        held = sum(1 for one in seen if one.standing.holder is not None)
-        more = ", and more names than are shown" if survey.more else ""
-        head = f"{output.plain(hf.url)}  {time.strftime('%H:%M:%S')}  {held} held, {waiting} waiting{more}"
-        return Group(head, "", _table(seen))
-
-    console = output.console()
-    looks = 0
-    if as_json or not console.is_terminal:
-        while True:
-            if as_json:
-                seen = [one.as_json() for one in survey.look()]
-                output.print_json({"at": time.time(), "names": seen, "more": survey.more}, indent=None)
-            else:
-                console.print(picture())
-                sys.stdout.flush()
-            looks += 1
-            if looks == count:
-                return
-            time.sleep(interval)
-    with Live(picture(), console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            looks += 1
-            if looks == count:
-                return
-            time.sleep(interval)
-            live.update(picture(), refresh=True)
-
-
 def wait(url: str | None, name: str, *, timeout: float | None, interval: float, as_json: bool) -> int:
     """Until nobody holds the name and nobody is about to."""
     checked_name(name)
-    hf = holdfast.connect(url)
+    hf = looking.connect(url)
     began = time.monotonic()
     try:
         while (seen := _seen(hf, name)).interesting:
@@ -199,7 +172,7 @@ def wait(url: str | None, name: str, *, timeout: float | None, interval: float, 
 def break_lease(url: str | None, name: str, reason: str, *, yes: bool, as_json: bool) -> int:
     """The lease that was shown and no other: a holder that came since is left alone."""
     checked_name(name)
-    with holdfast.connect(url) as hf:
+    with looking.connect(url) as hf:
         seen = _seen(hf, name)
         held = seen.standing.holder
         if held is None:
@@ -244,8 +217,10 @@ def _busy(seen: Seen, waited: float) -> NotAcquired:
     return NotAcquired(seen.name, owner=owner, fence=held.fence, waited=waited, remaining=remaining)
 
 
-def _table(seen: list[Seen]) -> RenderableType:
-    return output.table(_COLUMNS, [one.row() for one in seen], right=("held", "left", "fence", "waiting"))
+def table(seen: list[Seen], width: int) -> RenderableType:
+    """One line per name. Where they do not fit, labels are cut first, then names, in the middle; never the figures."""
+    rows = output.fitted(_COLUMNS, [one.row() for one in seen], _SHRINK, width)
+    return output.table(_COLUMNS, rows, right=("held", "left", "fence", "waiting"))
 
 
 def _whom(seat: Seat) -> tuple[str, str, str]:

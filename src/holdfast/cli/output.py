@@ -10,6 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -17,7 +18,8 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_PIPE_WIDTH = 400
+_PIPE_WIDTH = 4000
+_GAP = 2
 
 
 def console() -> Console:
@@ -32,14 +34,42 @@ def plain(value: object) -> str:
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in str(value))
 
 
+def text(value: object) -> Text:
+    """One line, shown as it is: no markup."""
+    return Text(plain(value), no_wrap=True, overflow="ellipsis")
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> Table:
     """Columns without lines between them; those named in `right` hold numbers."""
-    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for column in columns:
         grid.add_column(column, justify="right" if column in right else "left", no_wrap=True, overflow="ellipsis")
     for row in rows:
         grid.add_row(*(Text(plain(cell)) for cell in row))
     return grid
+
+
+def fitted(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], shrink: Sequence[tuple[str, int]], width: int
+) -> list[list[str]]:
+    """The rows as text, cut until they fit: each column of `shrink` in its turn, to no less than its number."""
+    cells = [[plain(cell) for cell in row] for row in rows]
+    wide = [max(cell_len(text) for text in each) for each in zip(columns, *cells, strict=True)]
+    for column, least in shrink:
+        place = columns.index(column)
+        too_wide = sum(wide) + _GAP * (len(columns) - 1) - width
+        wide[place] = min(wide[place], max(least, len(column), wide[place] - max(0, too_wide)))
+    return [[_cut(text, most) for text, most in zip(row, wide, strict=True)] for row in cells]
+
+
+def _cut(text: str, most: int) -> str:
+    """Without its middle: beginnings and ends of names tell them apart."""
+    keep = len(text)
+    cut = text
+    while cell_len(cut) > most and keep > 0:
+        keep -= 1
+        cut = f"{text[: (keep + 1) // 2]}…{text[len(text) - keep // 2 :]}"
+    return cut
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> Table:

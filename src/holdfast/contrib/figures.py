@@ -22,6 +22,19 @@ OTHER = "other"
 _WINDOW_S = 300.0
 
 SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600)
+# Why leases are lost: see docs/errors.md.
+REASONS = ("expired", "broken", "closed", "replaced", "forked")
+# What each event is counted as. A renewal that failed tells of an engine that could not be used, like any other
+# question; holders may be the only ones who ask.
+COUNTED = {
+    "waited": ("contended",),
+    "renewed late": ("renewed_late",),
+    "renewal failed": ("renewals_failed", "unavailable"),
+    "release delayed": ("releases_delayed",),
+    "fenced": ("fenced",),
+    "unavailable": ("unavailable",),
+    "abandoned": ("abandoned",),
+}
 _ENDS = ("released", "lost", "abandoned", "release delayed")
 
 
@@ -37,6 +50,7 @@ class Families:
         self._family = family
         self._most = most
         self._known: set[str] = set()
+        self._begun: set[str] = set()
 
     def of(self, name: str) -> str:
         family = self._family(name)
@@ -45,6 +59,16 @@ class Families:
                 return OTHER
             self._known.add(family)
         return family
+
+    def begins(self, event: Event, family: str) -> bool:
+        """Whether it is the first grant of the family: then all its counts begin, at 0.
+
+        A count that appears with its first loss has not grown, for whoever asks by how much it has.
+        """
+        if event.kind != "granted" or family in self._begun:
+            return False
+        self._begun.add(family)
+        return True
 
 
 class Held:

@@ -15,7 +15,17 @@ from opentelemetry import context, metrics, trace
 from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.trace import Status, StatusCode
 
-from holdfast.contrib.figures import FAMILIES_MAX, SECONDS, Families, Held, LeastMargin, first_part, reason_of
+from holdfast.contrib.figures import (
+    COUNTED,
+    FAMILIES_MAX,
+    REASONS,
+    SECONDS,
+    Families,
+    Held,
+    LeastMargin,
+    first_part,
+    reason_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -60,25 +70,15 @@ class OpenTelemetryObserver:
         self._held = meter.create_up_down_counter("holdfast.held", "{lease}", "Leases that are held now")
         self._lost = meter.create_counter("holdfast.lost", "{lease}", "Leases that were lost while held")
         self._counters = {
-            kind: meter.create_counter(name, unit, says)
-            for kind, name, unit, says in (
-                ("waited", "holdfast.contended", "{wait}", "Acquisitions that had to wait for somebody"),
-                (
-                    "renewed late",
-                    "holdfast.renewed.late",
-                    "{renewal}",
-                    "Renewals with less than a third of the ttl left",
-                ),
-                ("renewal failed", "holdfast.renewals.failed", "{renewal}", "Renewals that could not be asked for"),
-                (
-                    "release delayed",
-                    "holdfast.releases.delayed",
-                    "{release}",
-                    "Releases not told to the engine at once",
-                ),
-                ("fenced", "holdfast.fenced", "{write}", "Guarded writes that were refused"),
-                ("unavailable", "holdfast.unavailable", "{time}", "Times that the engine could not be used"),
-                ("abandoned", "holdfast.abandoned", "{lease}", "Leases that were dropped without a release"),
+            name: meter.create_counter(f"holdfast.{name.replace('_', '.')}", unit, says)
+            for name, unit, says in (
+                ("contended", "{wait}", "Acquisitions that had to wait for somebody"),
+                ("renewed_late", "{renewal}", "Renewals with less than a third of the ttl left"),
+                ("renewals_failed", "{renewal}", "Renewals that could not be asked for"),
+                ("releases_delayed", "{release}", "Releases not told to the engine at once"),
+                ("fenced", "{write}", "Guarded writes that were refused"),
+                ("unavailable", "{time}", "Times that the engine could not be used"),
+                ("abandoned", "{lease}", "Leases that were dropped without a release"),
             )
         }
         meter.create_observable_gauge(
@@ -87,8 +87,10 @@ class OpenTelemetryObserver:
 
     def __call__(self, event: Event) -> None:
         labels = {"family": self._families.of(event.name)}
-        if (counter := self._counters.get(event.kind)) is not None:
-            counter.add(1, labels)
+        if self._families.begins(event, labels["family"]):
+            self._begin(labels)
+        for name in COUNTED.get(event.kind, ()):
+            self._counters[name].add(1, labels)
         if event.seconds is not None:
             self._measure(event, event.seconds, labels)
         if event.kind == "lost":
@@ -97,6 +99,12 @@ class OpenTelemetryObserver:
         if change:
             self._held.add(change, labels)
         self._trace(event)
+
+    def _begin(self, labels: dict[str, str]) -> None:
+        for counter in self._counters.values():
+            counter.add(0, labels)
+        for reason in REASONS:
+            self._lost.add(0, {**labels, "reason": reason})
 
     def _measure(self, event: Event, seconds: float, labels: dict[str, str]) -> None:
         if event.kind in ("granted", "refused"):

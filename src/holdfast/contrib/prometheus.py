@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
-from holdfast.contrib.figures import FAMILIES_MAX, SECONDS, Families, Held, LeastMargin, first_part, reason_of
+from holdfast.contrib.figures import (
+    COUNTED,
+    FAMILIES_MAX,
+    REASONS,
+    SECONDS,
+    Families,
+    Held,
+    LeastMargin,
+    first_part,
+    reason_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,14 +54,19 @@ class PrometheusObserver:
         self._wait = histogram("wait_seconds", "How long it took to get a lease, or to give up", "outcome")
         self._hold = histogram("hold_seconds", "How long a lease was held", "outcome")
         self._margin = histogram("renewal_margin_seconds", "How much trust was left when a lease was renewed")
-        self._contended = counter("contended", "Acquisitions that had to wait for somebody")
         self._lost = counter("lost", "Leases that were lost while held", "reason")
-        self._late = counter("renewed_late", "Renewals that came when less than a third of the ttl was left")
-        self._failed = counter("renewals_failed", "Renewals that the engine could not be asked for; they are repeated")
-        self._delayed = counter("releases_delayed", "Releases that the engine could not be told of at once")
-        self._fenced = counter("fenced", "Guarded writes that were refused because a newer holder had written")
-        self._unavailable = counter("unavailable", "Times that the engine could not be used")
-        self._abandoned = counter("abandoned", "Leases that were dropped without a release")
+        self._counters = {
+            name: counter(name, says)
+            for name, says in (
+                ("contended", "Acquisitions that had to wait for somebody"),
+                ("renewed_late", "Renewals that came when less than a third of the ttl was left"),
+                ("renewals_failed", "Renewals that the engine could not be asked for; they are repeated"),
+                ("releases_delayed", "Releases that the engine could not be told of at once"),
+                ("fenced", "Guarded writes that were refused because a newer holder had written"),
+                ("unavailable", "Times that the engine could not be used"),
+                ("abandoned", "Leases that were dropped without a release"),
+            )
+        }
         self._held = Gauge("holdfast_held", "Leases that are held now", ["family"], registry=registry)
         least = Gauge(
             "holdfast_renewal_margin_least_seconds",
@@ -59,19 +74,13 @@ class PrometheusObserver:
             registry=registry,
         )
         least.set_function(self._least.value)
-        self._counters = {
-            "waited": self._contended,
-            "renewal failed": self._failed,
-            "release delayed": self._delayed,
-            "fenced": self._fenced,
-            "unavailable": self._unavailable,
-            "abandoned": self._abandoned,
-        }
 
     def __call__(self, event: Event) -> None:
         family, seconds = self._families.of(event.name), event.seconds
-        if (counter := self._counters.get(event.kind)) is not None:
-            counter.labels(family).inc()
+        if self._families.begins(event, family):
+            self._begin(family)
+        for name in COUNTED.get(event.kind, ()):
+            self._counters[name].labels(family).inc()
         if event.kind in ("granted", "refused") and seconds is not None:
             self._wait.labels(family, event.kind).observe(seconds)
         elif event.kind in ("released", "lost") and seconds is not None:
@@ -79,10 +88,14 @@ class PrometheusObserver:
         elif event.kind in ("renewed", "renewed late") and seconds is not None:
             self._margin.labels(family).observe(seconds)
             self._least.note(seconds)
-        if event.kind == "renewed late":
-            self._late.labels(family).inc()
-        elif event.kind == "lost":
+        if event.kind == "lost":
             self._lost.labels(family, reason_of(event)).inc()
         change = self._held_leases.follow(event)
         if change:
             self._held.labels(family).inc(change)
+
+    def _begin(self, family: str) -> None:
+        for counter in self._counters.values():
+            counter.labels(family)
+        for reason in REASONS:
+            self._lost.labels(family, reason)

@@ -13,7 +13,7 @@ from holdfast.commands import Acquire, Answer, Busy, Granted, NotHeld, Refused, 
 from holdfast.core.client import ABORTING, CLOSED
 from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import ENDED, ENDING, HELD, LOST, LeaseBase, jittered
-from holdfast.errors import GONE, PASSING, SETTLING, Closed, LeaseLost, NotAcquired, ReplyLost, Unavailable
+from holdfast.errors import GONE, PASSING, SETTLING, Closed, Fenced, LeaseLost, NotAcquired, ReplyLost, Unavailable
 from holdfast.names import Owner
 from holdfast.rules import trust
 
@@ -314,8 +314,9 @@ async def leave(lease: LeaseBase, error: BaseException | None, to: str = "") -> 
     """End a block: the work has settled, now the lease is given back or its loss is told.
 
     A loss outweighs the work's own error, which becomes its cause. Only an interruption (KeyboardInterrupt, a
-    cancelled task, SystemExit) goes on unchanged, with a note.
+    cancelled task, SystemExit) goes on unchanged, with a note. A refused write is told to the observer on its way out.
     """
+    _tell_fenced(lease, error)
     try:
         await release(lease, to)
     except LeaseLost as lost:
@@ -326,3 +327,12 @@ async def leave(lease: LeaseBase, error: BaseException | None, to: str = "") -> 
         if isinstance(error, Exception):
             raise lost from error
         error.add_note(str(lost))
+
+
+def _tell_fenced(lease: LeaseBase, error: BaseException | None) -> None:
+    """Once for each refusal of this lease's own fence: the block around it, of another lease, sees it pass too."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            _tell_fenced(lease, one)
+    elif isinstance(error, Fenced) and error.fence == lease._fence:
+        lease._client.tell("fenced", lease.name, error.fence, detail=str(error))

@@ -94,9 +94,11 @@ class RedisPlace(Place):
 
     engine = "redis"
 
-    def __init__(self, folder: str | os.PathLike[str], kind: str = "valkey") -> None:
+    def __init__(self, folder: str | os.PathLike[str], kind: str | None = None) -> None:
+        """Without a `kind`, on the first one that this machine has."""
         super().__init__(folder)
         self._links: dict[str, Proxy] = {}
+        kind = kind or next(iter(servers.available()), "valkey")
         env = self.env(SERVER)
         # A program under a clock of its own may not read the time past it.
         self.server = servers.Server(kind, appendonly=True, env=env).start()

@@ -1,7 +1,8 @@
 """Does waiting work? Checkers of liveness and of order (X7, X8).
 
 The rule: as in `checkers`, nobody is accused for what a fault explains. What a fault may cost is written here as a
-number: one that can leave a lease behind with nobody to use it costs one ttl, and no more.
+number: one that can leave a lease behind with nobody to use it costs one ttl, and no more; when it has been over for a
+ttl it explains nothing.
 """
 
 from __future__ import annotations
@@ -44,30 +45,41 @@ ORPHANING = frozenset(
 )
 _DEAD_IN_QUEUE_NS = 7 * NS
 _ENDS = frozenset({"granted", "refused", "died"})
+# A release whose detail is this and a worker was made in favour of that worker.
+HANDED_TO = "to "
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How long a name may stay free while somebody waits for it.
 
-    `idle_s` with nothing broken. Each orphaning fault nearby adds `ttl_s`, a death only where the engine cannot see it;
-    then the dead one's place in the queue adds `mark_s`, too.
+    `idle_s` with nothing broken: an offer that its waiter cannot take lasts for a second. Each worker that an orphaning
+    fault struck nearby adds `ttl_s`, a dead one only where the engine cannot see it; then its place in the queue adds
+    `mark_s`, too.
     """
 
     ttl_s: float
-    idle_s: float = 3.0
+    idle_s: float = 1.5
     mark_s: float = 7.0
     deaths_are_seen: bool = False
 
     def allowed_ns(self, faults: Iterable[Window]) -> int:
-        allowed_s = self.idle_s
-        dead = False
-        for fault in faults:
-            if fault.kind == "kill" and self.deaths_are_seen:
-                continue
-            dead = dead or fault.kind == "kill"
-            allowed_s += self.ttl_s if fault.kind in ORPHANING else 0
-        return int((allowed_s + (self.mark_s if dead else 0)) * NS)
+        """For all of a stretch in which these faults had their effects."""
+        struck = [fault for fault in faults if self._costs(fault)]
+        dead = any(fault.kind == "kill" for fault in struck)
+        leases = len({fault.target for fault in struck})
+        return int((self.idle_s + leases * self.ttl_s + (self.mark_s if dead else 0)) * NS)
+
+    def excused(self, faults: Iterable[Window]) -> list[Span]:
+        """When these faults may have their effects: however many there are, a moment is excused once."""
+        return [
+            (fault.start_ns, fault.end_ns + (self.ttl_s + (self.mark_s if fault.kind == "kill" else 0)) * NS)
+            for fault in faults
+            if self._costs(fault)
+        ]
+
+    def _costs(self, fault: Window) -> bool:
+        return fault.kind in ORPHANING and not (fault.kind == "kill" and self.deaths_are_seen)
 
 
 @dataclass(slots=True)
@@ -106,28 +118,37 @@ def idle_while_awaited(events: Sequence[Event], bounds: Bounds, now_ns: int | No
     history is judged while it grows.
     """
     faults = _excuses(events)
+    excused = bounds.excused(faults)
+    idle_ns = int(bounds.idle_s * NS)
     end_ns = now_ns or max((event.at_ns for event in events), default=0)
     claims = claims_by_name(events)
     down = [(fault.start_ns, fault.end_ns) for fault in faults if fault.target == EVERYBODY]
     violations = []
     for name, waits in waits_by_name(events).items():
-        taken = _merged([*((claim.opened.earliest_ns, claim.end_ns) for claim in claims.get(name, ())), *down])
+        taken = merged([*((claim.start_ns, claim.end_ns) for claim in claims.get(name, ())), *down])
         for wait in waits:
             until_ns = min(wait.end_ns, end_ns)
-            if until_ns - wait.asked.at_ns <= bounds.idle_s * NS:
+            if until_ns - wait.asked.at_ns <= idle_ns:
                 continue
             own = [(fault.start_ns, fault.end_ns) for fault in faults if fault.target == wait.asked.worker]
-            idle = _longest_free(wait.asked.at_ns, until_ns, _merged([*taken, *own]))
+            idle = _longest_free(wait.asked.at_ns, until_ns, merged([*taken, *own]))
             near = [f for f in faults if f.touches(idle[0] - (bounds.ttl_s + 2) * NS, idle[1])]
             allowed_ns = bounds.allowed_ns(near)
-            if idle[1] - idle[0] > allowed_ns:
+            calm = _longest_free(wait.asked.at_ns, until_ns, merged([*taken, *own, *excused]))
+            if _length(idle) > allowed_ns:
                 violations.append(_idle(name, wait, idle, allowed_ns, claims.get(name, ())))
+            elif _length(calm) > idle_ns:
+                violations.append(_idle(name, wait, calm, idle_ns, claims.get(name, ())))
     return violations
 
 
 def overtakes(events: Sequence[Event]) -> list[Violation]:
-    """Nobody who asked later is granted before one who was in the queue already and could have taken it (X8)."""
+    """Nobody who asked later is granted before one who was in the queue already and could have taken it (X8).
+
+    Whoever holds may hand over to one that waits, wherever it stands in the queue.
+    """
     faults = _excuses(events)
+    handed = [event for event in events if event.kind == "released" and (event.detail or "").startswith(HANDED_TO)]
     violations = []
     for name, waits in waits_by_name(events).items():
         granted = [wait for wait in waits if wait.ended is not None and wait.ended.kind == "granted"]
@@ -138,7 +159,8 @@ def overtakes(events: Sequence[Event]) -> list[Violation]:
             later = granted[bisect_right(asked_ns, first.queued.at_ns) : bisect_left(asked_ns, first.end_ns)]
             for wait in later:
                 assert wait.ended is not None
-                if wait.ended.at_ns < first.end_ns and not _struck(first, wait.ended.at_ns, faults):
+                heir = any(_handed(event, wait) for event in handed)
+                if wait.ended.at_ns < first.end_ns and not heir and not _struck(first, wait.ended.at_ns, faults):
                     who, whom = wait.asked.worker, first.asked.worker
                     sentence = f"{who} asked for {name!r} after {whom} had queued, and had it first"
                     shown = (first.asked, first.queued, wait.asked, wait.ended)
@@ -173,6 +195,12 @@ def _excuses(events: Sequence[Event]) -> list[Window]:
     return [fault for fault in fault_windows(events) if not fault.harmless]
 
 
+def _handed(release: Event, wait: Wait) -> bool:
+    """This release was in favour of this waiter."""
+    heir = f"{HANDED_TO}{wait.asked.worker}"
+    return release.name == wait.asked.name and release.detail == heir and wait.asked.at_ns < release.at_ns < wait.end_ns
+
+
 def _struck(wait: Wait, until_ns: int, faults: list[Window]) -> bool:
     """Something stood in this waiter's way."""
     worker, since_ns = wait.asked.worker, wait.asked.at_ns
@@ -189,15 +217,15 @@ def _idle(name: str, wait: Wait, idle: Span, allowed_ns: int, claims: Sequence[C
     return Violation("idle_while_awaited", sentence, (*shown, wait.asked, *([wait.ended] if wait.ended else [])))
 
 
-def _merged(spans: Iterable[Span]) -> list[Span]:
+def merged(spans: Iterable[Span]) -> list[Span]:
     """The same time, in spans that do not touch."""
-    merged: list[Span] = []
+    apart: list[Span] = []
     for start_ns, end_ns in sorted(spans):
-        if merged and start_ns <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end_ns))
+        if apart and start_ns <= apart[-1][1]:
+            apart[-1] = (apart[-1][0], max(apart[-1][1], end_ns))
         else:
-            merged.append((start_ns, end_ns))
-    return merged
+            apart.append((start_ns, end_ns))
+    return apart
 
 
 def _longest_free(since_ns: float, until_ns: float, taken: list[Span]) -> Span:

@@ -103,7 +103,7 @@ class Program:
 
     def stragglers(self) -> bool:
         """Whether anybody but the leader is left in the group."""
-        return any(pid != self.pid for pid in _members(self.pid))
+        return any(pid != self.pid for pid in members(self.pid))
 
     def reap(self) -> None:
         """Forget it. At the gate, that ends it; later it must have ended, or be about to."""
@@ -150,7 +150,7 @@ def _environment() -> dict[bytes, bytes]:
     return variables
 
 
-def _members(group: int) -> list[int]:
+def members(group: int) -> list[int]:
     """Who of a process group is alive."""
     found = []
     for entry in Path("/proc").iterdir() if sys.platform == "linux" else ():

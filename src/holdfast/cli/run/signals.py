@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -26,10 +27,12 @@ FORWARDED = (
     signal.SIGALRM,
     signal.SIGWINCH,
     signal.SIGCONT,
+    signal.SIGTSTP,
 )
 # The default of these is to do nothing, so they do not end the waiting either.
 _HARMLESS = (signal.SIGWINCH, signal.SIGCONT)
 _STIR = b"\0"
+_STOPPING_S = 0.1
 
 
 class Signals:
@@ -39,15 +42,28 @@ class Signals:
         self._reads, self._writes = os.pipe()
         os.set_blocking(self._reads, False)
         os.set_blocking(self._writes, False)
-        self.forwarding = False
+        self._forwarding = False
         signal.set_wakeup_fd(self._writes, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, self._handle)
         for number in FORWARDED:
-            if signal.getsignal(number) is not signal.SIG_IGN:
+            if number != signal.SIGTSTP and signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._handle)
 
     def fileno(self) -> int:
         return self._reads
+
+    def forward(self) -> None:
+        """From now on there is a program that they are for. Who only waits is stopped by Ctrl-Z as anybody is."""
+        self._forwarding = True
+        if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGTSTP, self._handle)
+
+    def stop(self) -> None:
+        """Stop, with the whole job; returns when we are woken."""
+        before = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(0, signal.SIGTSTP)  # the kernel leaves us alone if there is no shell that could wake us
+        time.sleep(_STOPPING_S)
+        signal.signal(signal.SIGTSTP, before)
 
     def stir(self) -> None:
         """Have the loop look up, from any thread."""
@@ -63,5 +79,5 @@ class Signals:
         return [number for number in numbers if number in FORWARDED]
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        if not self.forwarding and number in FORWARDED and number not in _HARMLESS:
+        if not self._forwarding and number in FORWARDED and number not in _HARMLESS:
             raise SystemExit(codes.SIGNAL + number)

@@ -6,7 +6,6 @@ unless the lease was lost: then that is what has to be told.
 
 from __future__ import annotations
 
-import os
 import select
 import signal
 import sys
@@ -31,7 +30,6 @@ _LAG_NS = 20 * NS_PER_MS
 # After a lease was broken, or is otherwise gone, the program has less than a second.
 _LOST_GRACE_NS = 700 * NS_PER_MS
 _CLEARING_S = 0.02
-_STOPPING_S = 0.1
 
 
 class Plan(NamedTuple):
@@ -80,7 +78,7 @@ class Supervisor:
         try:
             guard.start(self.deadline_ns())
             self._timetable.deadline_ns = self.deadline_ns()
-            self._signals.forwarding = True
+            self._signals.forward()
             self._terminal.lend(self._program.pid)
             if not self._program.begin(variables, lifeline, self._timetable.term_ns()):
                 self._why = "late"
@@ -153,8 +151,7 @@ class Supervisor:
         """
         if self._program.stopped_by() in STOPS and self._terminal:
             self._terminal.take_back()
-            os.kill(0, signal.SIGTSTP)  # the kernel leaves us alone if there is no shell that could wake us
-            time.sleep(_STOPPING_S)
+            self._signals.stop()
             self._terminal.lend(self._program.pid)
             self._program.send(signal.SIGCONT)
 

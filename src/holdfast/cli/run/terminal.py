@@ -1,14 +1,19 @@
 """The terminal, lent to the program: who is in the foreground reads the keys and gets Ctrl-C and Ctrl-Z.
 
-Without a terminal, or in the background, there is nothing to lend, and every step here does nothing.
+Without a terminal, or in the background, there is nothing to lend, and every step here does nothing. In a pipeline the
+keys may be a neighbour's, a pager's for instance, which would be stopped if it read them from the background: so they
+stay with the job, and what it is told by keys is forwarded.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+
+from holdfast.cli.run.program import members
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +35,7 @@ class Terminal:
         """To the program's group, if the foreground is ours to give."""
         if self._descriptor is not None:
             with suppress(OSError), _unstoppable():
-                if os.tcgetpgrp(self._descriptor) == os.getpgrp():
+                if os.tcgetpgrp(self._descriptor) == os.getpgrp() and not _has_neighbours():
                     os.tcsetpgrp(self._descriptor, group)
                     self._lent = True
 
@@ -39,6 +44,12 @@ class Terminal:
             with suppress(OSError), _unstoppable():
                 os.tcsetpgrp(self._descriptor, os.getpgrp())
             self._lent = False
+
+
+def _has_neighbours() -> bool:
+    """Whether we are part of a pipeline: something is piped, and others are in our group."""
+    piped = any(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in (os.fstat(0).st_mode, os.fstat(1).st_mode))
+    return piped and members(os.getpgrp()) != [os.getpid()]
 
 
 @contextmanager

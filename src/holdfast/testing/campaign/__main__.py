@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.testing import servers
 from holdfast.testing.campaign import report, selftest
-from holdfast.testing.campaign.rounds import WORKLOADS, named, plan
+from holdfast.testing.campaign.rounds import FACES, WORKLOADS, named, plan
 from holdfast.testing.campaign.runs import play
 from holdfast.testing.campaign.tally import Tally
 from holdfast.testing.places import ENGINES
@@ -28,18 +28,20 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     engines = options.engine or list(ENGINES)
-    if "redis" in engines and "valkey" not in servers.available():
-        _say("not run: redis, for there is no server on this machine")
+    if "redis" in engines and not servers.available():
+        if options.engine:
+            _say("there is no server for redis on this machine")
+            return 1
         engines.remove("redis")
     tally = Tally(options.seed)
-    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="holdfast-campaign-") as folder:
         if not options.only and not options.without_selftest:
             _test_itself(tally, engines, Path(folder))
+        began = time.monotonic()
         rounds = (
             iter([named(options.seed, options.only, options.seconds)])
             if options.only
-            else _until(began + options.minutes * 60, plan(options.seed, engines, options.workload, options.seconds))
+            else until(options.minutes * 60, plan(options.seed, engines, options.workload, options.seconds), engines)
         )
         for number, round_ in enumerate(rounds):
             _play(tally, round_, Path(folder) / str(number), began)
@@ -47,13 +49,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.out is not None:
         report.write(tally, options.out)
         _say(f"the report is in {options.out / report.PAGE}")
-    _say("every promise was kept" if tally.holds else "PROMISES WERE BROKEN, or a broken client was not caught")
+    kept = f"every promise was kept in {tally.rounds.total()} rounds"
+    _say(kept if tally.holds else "PROMISES WERE BROKEN, or a broken client was not caught")
+    if tally.not_covered:
+        _say(f"not covered: {', '.join(tally.not_covered)}")
     return 0 if tally.holds else 1
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m holdfast.testing.campaign", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=3.0, help="how long to play, the self-test included")
+    parser.add_argument("--minutes", type=float, default=3.0, help="how long to play, after the self-test")
     parser.add_argument("--seed", type=int, default=1, help="same seed, same rounds and faults")
     parser.add_argument("--engine", action="append", choices=ENGINES, help="may be given several times; all without")
     parser.add_argument("--workload", action="append", choices=tuple(WORKLOADS), default=None, help="the same")
@@ -82,11 +87,17 @@ def _test_itself(tally: Tally, engines: Sequence[str], folder: Path) -> None:
                 _say(f"  {promise} {violation}")
 
 
-def _until(end: float, rounds: Iterator[Round]) -> Iterator[Round]:
-    """Rounds until time is up; at least one."""
-    yield next(rounds)
-    while time.monotonic() < end:
-        yield next(rounds)
+def until(seconds: float, rounds: Iterator[Round], engines: Sequence[str]) -> Iterator[Round]:
+    """Rounds until time is up, counted from the first; then what is missing to every engine through both faces."""
+    end = time.monotonic() + seconds
+    missing = {(engine, face) for engine in engines for face in FACES}
+    for round_ in rounds:
+        where = (round_.engine, round_.face)
+        if time.monotonic() < end or where in missing:
+            missing.discard(where)
+            yield round_
+        if time.monotonic() >= end and not missing:
+            return
 
 
 def _play(tally: Tally, round_: Round, folder: Path, began: float) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import Fenced, LeaseLost, NotAcquired, Unavailable
+from holdfast.errors import Fenced, LeaseLost, NotAcquired, NotFound, NotOwner, Unavailable
+from holdfast.testing.queues import HANDED_TO
 from holdfast.testing.zombies import UNCHECKED
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Actor:
         # The keeper tells of renewals on a thread of its own: none may be recorded after the end of its lease.
         self._guard = threading.Lock()
         self._appended = 0
+        self._cancelled = False
 
     async def live(self) -> None:
         """Until the round is over."""
@@ -78,6 +81,7 @@ class Actor:
     def lock(self) -> Any:
         policies = ("report", "cancel") if self.scene.face.name == "asyncio" else ("report",)
         on_loss = self.dice.choice(policies)
+        self._cancelled = on_loss == "cancel"
         return self.client.lock(NAME, ttl=self.scene.ttl_s, timeout=PATIENCE_S, on_loss=on_loss)
 
     def granted(self, lease: Any, asked_ns: int) -> None:
@@ -90,16 +94,22 @@ class Actor:
     def ended(self, lease: Any) -> None:
         """The section is over, well or not: from here on nothing is claimed."""
         kind: Any = "lost" if lease.lost else "released"
-        detail = lease.lost.reason or None
+        detail = lease.lost.reason or self.ending()
         with self._guard:
             self.held.pop(lease.fence, None)
             self.recorder.record(kind, lease.name, fence=lease.fence, token=lease.token, detail=detail)
+
+    def ending(self) -> str | None:
+        """What there is to say about a release."""
+        return None
 
     async def section(self, lease: Any) -> None:
         raise NotImplementedError
 
     async def work(self, lease: Any, seconds: float, *, careless: bool) -> None:
         """Work in slices. The careful ask before each slice whether the lease is still theirs; the careless do not.
+
+        Whoever is to be cancelled on a loss need not ask, and is judged as if it had.
 
         It is so much work, however long it takes: a worker that was frozen still has the rest of it to do.
         """
@@ -113,7 +123,7 @@ class Actor:
             now_ns = time.monotonic_ns()
             # A slice that took longer was stopped in the middle: of what came after, only its end has run.
             since_ns = max(since_ns, now_ns - int(SLICE_S * 2e9))
-            detail = UNCHECKED if careless else None
+            detail = UNCHECKED if careless and not self._cancelled else None
             self.recorder.record(
                 "worked", lease.name, fence=lease.fence, token=lease.token, since_ns=since_ns, detail=detail
             )
@@ -189,6 +199,9 @@ class Queueing(Actor):
 class Leading(Counting):
     """Lead for a while, then resign or hand over; the last of them only observes."""
 
+    _leader: Any = None
+    _heir = ""
+
     async def turn(self) -> None:
         if self.label == self.scene.last:
             await self.watch()
@@ -196,7 +209,29 @@ class Leading(Counting):
             await super().turn()
 
     def lock(self) -> Any:
-        return self.client.leader(NAME, ttl=self.scene.ttl_s, timeout=PATIENCE_S, candidate=self.label)
+        self._leader = self.client.leader(NAME, ttl=self.scene.ttl_s, timeout=PATIENCE_S, candidate=self.label)
+        return self._leader
+
+    async def section(self, lease: Any) -> None:
+        """A term may end of itself, by its own word, or in favour of one that waits."""
+        self._heir = ""
+        await super().section(lease)
+        way = self.dice.choice(("end", "resign", "hand over"))
+        heir = self.dice.choice([label for label in self.scene.urls if label != self.scene.last])
+        try:
+            if way == "resign":
+                self._leader.resign()
+            elif way == "hand over":
+                await self.scene.face.settled(self._leader.hand_over(heir))
+                self._heir = heir
+        except NotOwner:
+            if not lease.lost:
+                raise
+        except (NotFound, Unavailable):
+            return  # it does not wait just now, or nobody can tell: the term ends as any other
+
+    def ending(self) -> str | None:
+        return f"{HANDED_TO}{self._heir}" if self._heir else None
 
     def length_s(self) -> float:
         return self.dice.uniform(0.02, 0.3)
@@ -226,11 +261,10 @@ class Hoarding(Actor):
         while not self.scene.over:
             await self.scene.face.sleep(0.05)
         for lease in leases:
-            self.ended(lease)
-            try:
+            if not lease.lost:
+                self.ended(lease)
+            with suppress(LeaseLost):  # told when it was lost
                 await self.scene.face.settled(lease.release())
-            except LeaseLost as lost:
-                self.recorder.record("lost", lease.name, fence=lease.fence, token=lease.token, detail=lost.reason)
 
     async def take(self, name: str) -> Any:
         """The server may just be away."""
@@ -242,7 +276,9 @@ class Hoarding(Actor):
                 await self.scene.face.sleep(0.05)
 
     def observe(self, event: Event) -> None:
-        """Renewals of so many would drown the history."""
+        """Each loss at its moment. Renewals of so many would drown the history."""
+        if event.kind == "lost":
+            self.recorder.record("lost", event.name, fence=event.fence, detail=event.detail)
 
 
 ACTORS: dict[str, type[Actor]] = {

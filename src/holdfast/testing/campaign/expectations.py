@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.testing.windows import fault_windows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from holdfast.testing.campaign.rounds import Round
     from holdfast.testing.checkers import Violation
@@ -41,20 +41,34 @@ class Expectation:
 
 
 def _late_unguarded_write(round_: Round, violation: Violation, events: Sequence[Event], faults: list[Window]) -> bool:
-    """The resource compares nothing, and an older holder than the newest one concerned was struck while it held."""
+    """The resource compares nothing, and a holder that was struck wrote after its successor had the lease.
+
+    From its grant on to its late write such a holder spoils what others do; a violation outside of that has another
+    cause. Only a wrong sum at the end has no events of its own: there any late write will do.
+    """
     if round_.work.guarded:
         return False
-    writes = [event for event in violation.events or events if event.kind == "write" and event.fence is not None]
-    newest = max((write.fence or 0 for write in writes), default=0)
-    last_ns = max((write.at_ns for write in writes), default=0)
+    times = [event.at_ns for event in violation.events]
     late = [fault for fault in faults if fault.kind in _LATE | FORGETTING]
-    ended = {(event.worker, event.token): event.at_ns for event in events if event.kind in {"released", "lost"}}
-    for grant in events:
-        if grant.kind == "granted" and (grant.fence or 0) < newest:
-            until_ns = min(ended.get((grant.worker, grant.token), last_ns), last_ns)
-            if any(fault.strikes(grant.worker) and fault.touches(grant.at_ns, until_ns) for fault in late):
-                return True
+    for grant, write in _late_writes(events):
+        concerned = not times or (grant.at_ns <= max(times) and min(times) <= write.at_ns)
+        if concerned and any(fault.strikes(grant.worker) and fault.touches(grant.at_ns, write.at_ns) for fault in late):
+            return True
     return False
+
+
+def _late_writes(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
+    """Every accepted write that came after the grant of a newer fence, with its own grant."""
+    grants: dict[tuple[str, str | None], Event] = {}
+    newest = 0
+    for event in sorted(events, key=lambda event: event.at_ns):
+        if event.kind == "granted":
+            grants.setdefault((event.worker, event.token), event)
+            newest = max(newest, event.fence or 0)
+        elif event.kind == "write" and event.accepted and (event.fence or 0) < newest:
+            grant = grants.get((event.worker, event.token))
+            if grant is not None:
+                yield grant, event
 
 
 def _forgotten(kind: str) -> Explains:

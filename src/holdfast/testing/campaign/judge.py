@@ -15,6 +15,7 @@ from holdfast.testing import checkers, queues, zombies
 from holdfast.testing.campaign import expectations
 from holdfast.testing.campaign.actors import NAME
 from holdfast.testing.checkers import Violation
+from holdfast.testing.windows import fault_windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,10 +26,13 @@ if TYPE_CHECKING:
 
     Checker = Callable[[Sequence[Event]], list[Violation]]
 
+# A holder stops trusting a little before its ttl, and asks in slices: the loss may be told a moment later.
+_SLACK_S = 0.5
+
 PROMISES = {
     "X0": "every worker comes to its end, without an unknown error",
     "X1": "no two workers claim a name at one instant",
-    "X2": "a holder that asks before each step is told in time",
+    "X2": "a holder that asks before each step, or is to be cancelled, is told in time",
     "X3": "fences are unique and grow, for holders and observers",
     "X4": "a guarded resource never accepts an older fence after a newer one",
     "X5": "no acknowledged update or append is lost",
@@ -67,6 +71,7 @@ def checkers_for(
         ("X3", checkers.observers_see_fences_grow),
         ("X4", checkers.guarded_writes_never_go_down),
         ("X7", partial(queues.idle_while_awaited, bounds=bounds, now_ns=now_ns)),
+        ("X7", partial(unexplained_losses, ttl_s=round_.ttl)),
         ("X8", queues.overtakes),
         ("X13", checkers.leftovers),
     ]
@@ -75,7 +80,7 @@ def checkers_for(
     if round_.workload.startswith("list") and appended is not None:
         every.append(("X5", partial(checkers.lost_appends, final={NAME: appended})))
     if round_.workload == "mass":
-        every.append(("X7", losses))
+        every.append(("X7", partial(losses, ttl_s=round_.ttl)))
     return every
 
 
@@ -102,10 +107,33 @@ def judge_events(round_: Round, events: list[Event], suite: list[tuple[str, Chec
     return verdict
 
 
-def losses(events: Sequence[Event]) -> list[Violation]:
-    """Where every fault is shorter than the ttl, no lease is lost."""
+def unexplained_losses(events: Sequence[Event], ttl_s: float) -> list[Violation]:
+    """Whoever can renew keeps its lease: nothing struck this holder within the ttl before its loss, or just before it.
+
+    What a holder trusts was renewed at most a ttl ago; a fault that was over by then has cost it nothing.
+    """
+    faults = [fault for fault in fault_windows(events) if not fault.harmless]
     return [
-        Violation("losses", f"{event.worker} lost {event.name!r}: {event.detail}", (event,))
+        Violation("unexplained_losses", f"{event.worker} lost {event.name!r}, and nothing had struck it", (event,))
         for event in events
         if event.kind == "lost"
+        if not any(
+            fault.strikes(event.worker) and fault.touches(event.at_ns - (ttl_s + _SLACK_S) * 1e9, event.at_ns)
+            for fault in faults
+        )
     ]
+
+
+def losses(events: Sequence[Event], ttl_s: float) -> list[Violation]:
+    """Where the faults left half of the ttl to renew in, no lease is lost."""
+    faults = [fault for fault in fault_windows(events) if not fault.harmless]
+    found = []
+    for event in events:
+        if event.kind == "lost":
+            since_ns = event.at_ns - ttl_s * 1e9
+            struck = [
+                (max(f.start_ns, since_ns), min(f.end_ns, event.at_ns)) for f in faults if f.strikes(event.worker)
+            ]
+            if sum(end - start for start, end in queues.merged([s for s in struck if s[0] < s[1]])) < ttl_s / 2 * 1e9:
+                found.append(Violation("losses", f"{event.worker} lost {event.name!r}: {event.detail}", (event,)))
+    return found

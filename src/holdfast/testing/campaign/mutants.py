@@ -6,15 +6,18 @@ checkers are those of the campaign. A campaign that does not catch a mutant has 
 
 from __future__ import annotations
 
+import hashlib
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast import aio
 from holdfast.clock import NS
 from holdfast.commands import Acquire, Granted, NotHeld, Release, Released, Renew, Renewed, Show
 from holdfast.core import client, keeper, lease, lifecycle
 from holdfast.core.run import run
+from holdfast.engines.redis import scripts
 from holdfast.errors import Unavailable
 from holdfast.names import new_token
 from holdfast.rules import RULES, trust
@@ -54,6 +57,15 @@ def release_without_token_check(_folder: Path) -> None:
         return law.Step(record, Released(), law._woken(before, record))
 
     RULES[Release] = release
+
+
+def script_releases_whatever(_folder: Path) -> None:
+    """The same mistake where the server keeps the leases: its script compares no token."""
+    script = scripts.SCRIPTS[Release]
+    right = script.text
+    script.text = right.replace("holder == token and", "holder and").replace("if holder ~= token then", "if false then")
+    assert right.count("holder == token and") == right.count("if holder ~= token then") == 1, "the script has changed"
+    script.sha = hashlib.sha1(script.text.encode()).hexdigest()  # noqa: S324 - the server's own name for it
 
 
 def recreate_on_renew(folder: Path) -> None:
@@ -177,10 +189,32 @@ def renew_after_loss(folder: Path) -> None:
     _wrap(keeper.Keeper, "_ask_all", stubborn)
 
 
+def never_renews(_folder: Path) -> None:
+    """The keeper keeps nothing: a lease lasts for its first ttl."""
+    _put(keeper.Keeper, "_renew", lambda _self, _now_ns: None)
+
+
+def ttl_counted_from_the_answer(_folder: Path) -> None:
+    """The ttl is counted from when the answer came, and the engine counts from when the command did."""
+
+    def late(trust_from: Callable[..., None]) -> Callable[..., None]:
+        def trusted(self: lease.LeaseBase, _sent_ns: int, lasts_ms: int) -> None:
+            trust_from(self, self._client.clock.now_ns(), lasts_ms)
+
+        return trusted
+
+    _wrap(lease.LeaseBase, "_trust_from", late)
+
+
 def loss_not_told(_folder: Path) -> None:
     """The keeper knows, and the work is not told."""
     _put(lease.LeaseBase, "check", lambda _self: None)
     _put(lease.LeaseBase, "_is_lost", lambda _self: False)
+
+
+def cancels_nobody(_folder: Path) -> None:
+    """`on_loss="cancel"` is accepted, and forgotten."""
+    _put(aio, "_cancel_on_loss", lambda _lease, _policy: None)
 
 
 def fence_apart_from_grant(folder: Path) -> None:
@@ -276,6 +310,18 @@ def no_timer_beside_the_wake_up(_folder: Path) -> None:
     _put(keeper.Keeper, "_mark", only_wait)
 
 
+def nobody_is_woken(_folder: Path) -> None:
+    """Whoever waits looks again every 2.5 s, and that is all."""
+
+    def only_wait(self: keeper.Keeper, now_ns: int) -> None:
+        for vigil in self._waiting.values():
+            vigil.due_ns = now_ns + 5 * NS
+
+    _put(law, "_woken", lambda *_: None)
+    _put(trust, "patience_ms", lambda *_: 2500)
+    _put(keeper.Keeper, "_mark", only_wait)
+
+
 def cancel_without_undo(_folder: Path) -> None:
     """Whoever is cancelled just goes."""
 
@@ -318,6 +364,7 @@ MUTATIONS: dict[str, Callable[[Path], None]] = {
     mutation.__name__.replace("_", "-"): mutation
     for mutation in (
         release_without_token_check,
+        script_releases_whatever,
         unlock_by_name,
         renew_after_loss,
         recreate_on_renew,
@@ -325,7 +372,10 @@ MUTATIONS: dict[str, Callable[[Path], None]] = {
         fails_open,
         client_clock,
         ttl_not_restarted_on_resend,
+        never_renews,
+        ttl_counted_from_the_answer,
         loss_not_told,
+        cancels_nobody,
         fence_apart_from_grant,
         fence_kept_on_takeover,
         guard_compares_nothing,
@@ -333,6 +383,7 @@ MUTATIONS: dict[str, Callable[[Path], None]] = {
         blind_retry,
         hand_off_to_the_dead,
         no_timer_beside_the_wake_up,
+        nobody_is_woken,
         cancel_without_undo,
         barging,
         close_leaves_the_keeper,

@@ -122,8 +122,8 @@ def _facts(tally: Tally, summary: dict[str, Any]) -> Iterator[tuple[object, ...]
     yield "length", f"{summary['minutes']} minutes, {tally.rounds.total()} rounds"
     yield "seed", tally.seed
     yield "interpreter", summary["python"]
-    engines = sorted({where.split("/")[0] for where in tally.grants})
-    yield "engines", f"{', '.join(engines)}; each through both faces"
+    yield "engines and faces", ", ".join(sorted({what.rpartition("/")[0] for what in tally.rounds}))
+    yield "not covered", ", ".join(tally.not_covered) or "nothing: every engine, face and workload was played"
     yield "grants", f"{tally.grants.total():,}"
     yield "leases lost, and told", f"{tally.losses:,}"
     yield "most leases held at once by one process", f"{tally.most_held:,}"

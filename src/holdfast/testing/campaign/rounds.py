@@ -7,19 +7,26 @@ its schedule of faults is drawn from. So a round can be repeated alone, by its n
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
+
+from holdfast.testing.campaign.schedule import HOLDER, KINDS, WAITER, kinds_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 FACES = ("blocking", "asyncio")
+_MIXED = 0.5
+_SEEN_S = 2.5  # a name that is left free for longer than `queues.Bounds.idle_s` shows in this time
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What the workers do: what it shows, how long a lease lasts there, and how many workers there are."""
+    """What the workers do: what it shows, how long a lease lasts there, and how many workers there are.
+
+    `longer` makes a round longer, where each lease is to be renewed several times in it.
+    """
 
     name: str
     says: str
@@ -27,6 +34,7 @@ class Workload:
     workers: int = 3
     guarded: bool = True
     weight: int = 1
+    longer: float = 1.0
 
 
 WORKLOADS = {
@@ -38,7 +46,7 @@ WORKLOADS = {
         Workload("list-unguarded", "the same, with a resource that compares no fences", 1.0, guarded=False),
         Workload("queue", "short sections, a fair queue, waiters that die in it", 2.0, workers=4, weight=2),
         Workload("leader", "candidates that lead in turn, and observers", 1.0, workers=4),
-        Workload("mass", "10,000 leases held by one process", 12.0, workers=1),
+        Workload("mass", "10,000 leases held by one process", 5.0, workers=1, longer=2.0),
     )
 }
 
@@ -49,7 +57,7 @@ class Round:
 
     `kinds`, if given, are the only faults of its schedule; `ttl_s` and `lasts_s`, if given, take the place of the
     workload's ttl and of the faults' own lengths, and `aim` that of their aims. `long` is the share of sections that
-    outlast the ttl.
+    outlast the ttl. When the last fault is over, the workers go on for `calm_s`, with nothing broken.
     """
 
     seed: int
@@ -62,8 +70,9 @@ class Round:
     ttl_s: float = 0.0
     every_s: tuple[float, float] = (0.25, 0.9)
     lasts_s: tuple[float, float] | None = None
-    long: float = 0.025
+    long: float = 0.1
     aim: str = ""
+    calm_s: float = 0.8
 
     @property
     def name(self) -> str:
@@ -102,7 +111,7 @@ def plan(seed: int, engines: Sequence[str], workloads: Sequence[str] = (), secon
         dice.shuffle(every)
         for what in every:
             number = next(numbers.setdefault(what, count(1)))
-            yield Round(seed, *what, number=number, seconds=seconds)
+            yield _ordinary(Round(seed, *what, number=number, seconds=seconds))
 
 
 def named(seed: int, name: str, seconds: float = 8.0) -> Round:
@@ -110,4 +119,22 @@ def named(seed: int, name: str, seconds: float = 8.0) -> Round:
     engine, face, workload, number = name.split("/")
     if workload not in WORKLOADS or face not in FACES:
         raise ValueError(f"no such round: {name!r}")
-    return Round(seed, engine, face, workload, number=int(number), seconds=seconds)
+    return _ordinary(Round(seed, engine, face, workload, number=int(number), seconds=seconds))
+
+
+def _ordinary(round_: Round) -> Round:
+    """A round of a campaign: all faults mixed, or, in every second one, a single kind with time to see its effects.
+
+    Where everything breaks at once, much is excused. The calm at the end is longer than any excuse but that of a dead
+    waiter, so that what still stands still has none.
+    """
+    round_ = replace(round_, seconds=round_.seconds * round_.work.longer)
+    dice = round_.dice("aim")
+    if dice.random() < _MIXED:
+        return replace(round_, calm_s=round_.ttl + _SEEN_S)
+    kind = dice.choice(kinds_for(round_.engine, round_.face, round_.workload))
+    aim = KINDS[kind].aim or dice.choice((HOLDER, WAITER))
+    # A lease that is left in a queue stands for a ttl: a long one is seen.
+    ttl_s = max(round_.ttl, round_.seconds / 3) if round_.workload == "queue" else round_.ttl
+    calm_s = ttl_s + _SEEN_S
+    return replace(round_, kinds=(kind,), aim=aim, every_s=(1.0, 2.0), long=0.25, ttl_s=ttl_s, calm_s=calm_s)

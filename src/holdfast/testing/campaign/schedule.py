@@ -137,7 +137,8 @@ def draw(round_: Round) -> tuple[Fault, ...]:
 
 def _fault(dice: random.Random, round_: Round, kind: Kind, at_s: float, busy_until: dict[str, float]) -> Fault | None:
     """One fault, if anybody is free to be struck. Holders and waiters are looked for when it strikes."""
-    ttl_s = min(round_.ttl, 2.0)
+    # Whoever is to keep its leases through all of it is struck for a part of the ttl only.
+    ttl_s = round_.ttl / 5 if round_.workload == "mass" else min(round_.ttl, 2.0)
     lasts_s = dice.uniform(*kind.ttls) * ttl_s if kind.ttls[1] else dice.uniform(*kind.seconds)
     lasts_s = round(dice.uniform(*round_.lasts_s) if round_.lasts_s else min(lasts_s, _LONGEST_S), 3)
     amount = dice.choice(kind.amounts) if kind.amounts else 0.0

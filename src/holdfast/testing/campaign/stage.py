@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 _LOOK_S = 0.02
 _LATE_S = 0.25
 _READY_S = 30.0
-_CALM_S = 0.8
 _END_S = 40.0
 _MARK_S = 10.0
 _STATES = {"asked": WAITER, "queued": WAITER, "granted": HOLDER, "released": "", "lost": "", "refused": "", "died": ""}
@@ -89,8 +88,8 @@ class Stage:
         began = time.monotonic()
         try:
             self._open()
-            with_faults = self._strike(enough)
-            self._calm(0.0 if with_faults else _CALM_S)
+            enough_seen = self._strike(enough)
+            self._calm(0.0 if enough_seen else self.round.calm_s)
             self._end()
             self._look_around()
         finally:

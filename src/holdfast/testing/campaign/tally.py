@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.testing.campaign.expectations import EXPECTATIONS, FORGETTING
 from holdfast.testing.campaign.judge import PROMISES
+from holdfast.testing.campaign.rounds import FACES, WORKLOADS
 from holdfast.testing.campaign.schedule import KINDS
 from holdfast.testing.claims import claims_by_name
+from holdfast.testing.places import ENGINES
 from holdfast.testing.queues import waits_by_name, wake_ups_ns
 from holdfast.testing.windows import MACHINE, fault_windows
 from holdfast.testing.zombies import zombie_times
@@ -127,6 +129,17 @@ class Tally:
         """Nothing was broken, and every broken client that was played was caught."""
         return not self.violations and all(kill.killed or kill.not_run for kill in self.kills)
 
+    @property
+    def not_covered(self) -> list[str]:
+        """Engines, faces and workloads of which no round was played, the larger part for the smaller ones."""
+        missing = []
+        for engine in ENGINES:
+            for face in FACES:
+                where = f"{engine}/{face}"
+                played = [work for work in WORKLOADS if self.rounds[f"{where}/{work}"]]
+                missing += [f"{where}/{work}" for work in WORKLOADS if work not in played] if played else [where]
+        return missing
+
     def summary(self) -> dict[str, Any]:
         """The tally as plain values, for JSON."""
         return {
@@ -135,6 +148,7 @@ class Tally:
             "minutes": round(self.seconds / 60, 1),
             "python": f"{platform.python_implementation()} {platform.python_version()}",
             "rounds": {"total": self.rounds.total(), **dict(sorted(self.rounds.items()))},
+            "not_covered": self.not_covered,
             "grants": {"total": self.grants.total(), **dict(sorted(self.grants.items()))},
             "losses": self.losses,
             "writes": dict(self.writes),

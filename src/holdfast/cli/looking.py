@@ -1,0 +1,29 @@
+"""The client of whoever only looks: it makes no file, so that a slip in a path is not a place where nothing is held."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import holdfast
+from holdfast.config import settings
+from holdfast.errors import Unavailable
+
+MISSING = "no such file"
+
+
+def connect(url: str | None) -> holdfast.Holdfast:
+    """Open an engine that is there."""
+    refuse_missing(url)
+    return holdfast.connect(url)
+
+
+def refuse_missing(url: str | None) -> None:
+    """`Unavailable` for a file that was named and is not there. The user's own place may be made by anybody."""
+    asked = settings(url)
+    if asked.chosen and asked.scheme == "sqlite":
+        try:
+            Path(asked.path).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            raise Unavailable("sqlite", MISSING, f"{asked.path}; the first who takes a lease there makes it") from None
+        except OSError:
+            return  # whoever opens it says what is wrong with it

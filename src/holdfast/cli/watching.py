@@ -1,0 +1,162 @@
+"""`holdfast watch`: look until somebody has seen enough.
+
+Whatever ends it, the terminal is left as it was. An engine that cannot be asked for a while is no reason to end: that
+is when people watch.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from holdfast.cli import codes, look, looking, output
+from holdfast.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console, RenderableType
+
+    from holdfast.blocking import Holdfast
+
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+# Above the names: the head, an empty line, the titles. Below: how many more there are.
+_LINES_AROUND = 4
+
+
+class Look(NamedTuple):
+    """What was seen; or, when the engine could not be asked, why, and since when."""
+
+    seen: list[look.Seen]
+    more: bool
+    trouble: str = ""
+    since: float = 0.0
+
+
+class Watch:
+    """Looks, one after the other. Only the first may fail: then there is nothing to watch."""
+
+    def __init__(self, hf: Holdfast, survey: look.Survey) -> None:
+        self._url = hf.url
+        self._survey = survey
+        self._last: Look | None = None
+
+    def look(self) -> Look:
+        try:
+            seen = self._survey.look()
+        except Unavailable as error:
+            if self._last is None:
+                raise
+            since = self._last.since if self._last.trouble else time.time()
+            self._last = Look([], more=True, trouble=str(error), since=since)
+        else:
+            self._last = Look(seen, self._survey.more)
+        return self._last
+
+    def line(self) -> dict[str, object]:
+        """For programs. What could not be seen is not told as free: there is an `error`, and `more`."""
+        now = self.look()
+        told = {"at": time.time(), "names": [one.as_json() for one in now.seen], "more": now.more}
+        return {**told, "error": now.trouble, "since": now.since} if now.trouble else told
+
+    def picture(self, console: Console) -> RenderableType:
+        """For people: whoever is waited for most comes first, then who has held for longest."""
+        from rich.console import Group  # noqa: PLC0415
+
+        now = self.look()
+        head = f"{output.plain(self._url)}  {time.strftime('%H:%M:%S')}  "
+        if now.trouble:
+            since = time.strftime("%H:%M:%S", time.localtime(now.since))
+            return Group(output.text(f"{head}unreachable since {since}: {now.trouble}"))
+        waiting = sum(len(one.standing.waiters) for one in now.seen)
+        held = sum(1 for one in now.seen if one.standing.holder is not None)
+        more = ", and more names than are shown" if now.more else ""
+        rows = sorted(now.seen, key=_urgency)
+        room = max(1, console.height - _LINES_AROUND) if console.is_terminal else len(rows)
+        left = len(rows) - room
+        parts: list[RenderableType] = [
+            output.text(f"{head}{held} held, {waiting} waiting{more}"),
+            "",
+            look.table(rows[:room], console.width),
+        ]
+        return Group(*parts, *([f"… {left} more"] if left > 0 else []))
+
+
+def watch(
+    url: str | None, prefix: str, *, limit: int, every: bool, interval: float, count: int | None, as_json: bool
+) -> int:
+    hf = looking.connect(url)
+    try:
+        with _signals_end_it():
+            watching = Watch(hf, look.Survey(hf, prefix, limit=limit, every=every))
+            console = output.console()
+            if as_json or not console.is_terminal:
+                _print(watching, console, interval=interval, count=count, as_json=as_json)
+            else:
+                _draw(watching, console, interval=interval, count=count)
+    except KeyboardInterrupt:
+        pass  # the usual way out
+    finally:
+        hf.close(look.CLOSE_S)
+    return codes.OK
+
+
+def _print(watching: Watch, console: Console, *, interval: float, count: int | None, as_json: bool) -> None:
+    looks = 0
+    while True:
+        if as_json:
+            output.print_json(watching.line(), indent=None)
+        else:
+            console.print(watching.picture(console))
+            sys.stdout.flush()
+        looks += 1
+        if looks == count:
+            return
+        time.sleep(interval)
+
+
+def _draw(watching: Watch, console: Console, *, interval: float, count: int | None) -> None:
+    from rich.live import Live  # noqa: PLC0415 - only here
+
+    looks = 0
+    live = Live(watching.picture(console), console=console, screen=True, auto_refresh=False)
+    try:  # and not `with`: the signal may come while the first picture is drawn
+        live.start(refresh=True)
+        while True:
+            looks += 1
+            if looks == count:
+                return
+            time.sleep(interval)
+            live.update(watching.picture(console), refresh=True)
+    finally:
+        live.stop()
+
+
+def _urgency(one: look.Seen) -> tuple[int, int, str]:
+    held = one.standing.holder
+    return -len(one.standing.waiters), -held.since_ms if held else 0, one.name
+
+
+@contextmanager
+def _signals_end_it() -> Iterator[None]:
+    """TERM and HUP end us as an exception does, so that the screen and the cursor are given back on the way out."""
+
+    def end(number: int, _frame: object) -> NoReturn:
+        raise SystemExit(codes.SIGNAL + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _ENDINGS}
+    try:
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, end)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
