@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         NotAcquired,
         NotFound,
         NotOwner,
+        PromiseNotKept,
         Unavailable,
     )
     from holdfast.names import Owner
@@ -42,6 +43,7 @@ _HOMES = {
         "NotAcquired",
         "NotFound",
         "NotOwner",
+        "PromiseNotKept",
         "Unavailable",
     ),
     "holdfast.names": ("Owner",),
@@ -69,6 +71,7 @@ __all__ = [
     "Observer",
     "Owner",
     "Promise",
+    "PromiseNotKept",
     "Signal",
     "Term",
     "Unavailable",

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
-from holdfast.core import inspection, leader, lifecycle
+from holdfast.core import inspection, leader, lifecycle, outlook
 from holdfast.core.lease import LeaseBase, SignalBase
 from holdfast.core.lock import TTL_S, UNSET, LockBase, Unset, is_coroutine_function, refuse_generator
 from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
+from holdfast.rules.promise import required
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from types import TracebackType
 
     from holdfast.core.inspection import Holding
@@ -262,6 +263,7 @@ class Holdfast:
         *,
         reentrant: bool = False,
         on_loss: str | Callable[[Lease], object] = "report",
+        confirm: str | None = None,
     ) -> Lock:
         """Like `blocking.Holdfast.lock`."""
         return Lock(
@@ -271,6 +273,7 @@ class Holdfast:
             timeout=timeout,
             reentrant=reentrant,
             on_loss=on_loss,
+            confirm=confirm,
             policies=_POLICIES,
         )
 
@@ -282,6 +285,7 @@ class Holdfast:
         *,
         candidate: str | None = None,
         on_loss: str | Callable[[Term], object] = "report",
+        confirm: str | None = None,
     ) -> Leader:
         """Like `blocking.Holdfast.leader`."""
         label = leader.candidate_name(self._client, candidate)
@@ -292,6 +296,7 @@ class Holdfast:
             timeout=timeout,
             reentrant=False,
             on_loss=on_loss,
+            confirm=confirm,
             policies=_POLICIES,
             label=label,
         )
@@ -309,9 +314,9 @@ class Holdfast:
         """Like `blocking.Holdfast.refresh_topology`, awaited."""
         await self._client.refresh_topology()
 
-    def promise(self) -> Promise:
-        """Like `blocking.Holdfast.promise`."""
-        return self._client.promise()
+    async def promise(self) -> Promise:
+        """Like `blocking.Holdfast.promise`, awaited."""
+        return await outlook.promise(self._client)
 
     async def close(self, timeout: Seconds | None = _client.CLOSE_S) -> tuple[str, ...]:
         """Like `blocking.Holdfast.close`, awaited."""
@@ -338,8 +343,10 @@ async def connect(
     observer: Observer | None = None,
     fence_memory: Seconds = FENCE_MEMORY_S,
     clock: Clock | None = None,
+    require: str | Iterable[str] = (),
 ) -> Holdfast:
     """Like `blocking.connect`, awaited: the client belongs to the running event loop."""
+    wanted = required(require)
     client = _client.Client(
         url,
         face="asyncio",
@@ -349,6 +356,11 @@ async def connect(
         fence_memory=fence_memory,
         clock=clock,
     )
+    try:
+        await outlook.require(client, wanted)
+    except BaseException:
+        await _client.close(client, 0)
+        raise
     return Holdfast(client)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
-from holdfast.core import inspection, leader, lifecycle
+from holdfast.core import inspection, leader, lifecycle, outlook
 from holdfast.core.lease import LeaseBase, SignalBase
 from holdfast.core.lock import (
     TTL_S,
@@ -22,9 +22,10 @@ from holdfast.core.lock import (
 )
 from holdfast.core.run import run
 from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
+from holdfast.rules.promise import required
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from holdfast.core.inspection import Holding
@@ -258,6 +259,7 @@ class Holdfast:
         *,
         reentrant: bool = False,
         on_loss: str | Callable[[Lease], object] = "report",
+        confirm: str | None = None,
     ) -> Lock:
         """A lock on the name. Nothing is sent before it is acquired."""
         return Lock(
@@ -267,6 +269,7 @@ class Holdfast:
             timeout=timeout,
             reentrant=reentrant,
             on_loss=on_loss,
+            confirm=confirm,
             policies=("report",),
         )
 
@@ -278,6 +281,7 @@ class Holdfast:
         *,
         candidate: str | None = None,
         on_loss: str | Callable[[Term], object] = "report",
+        confirm: str | None = None,
     ) -> Leader:
         """A candidate for the leadership of the name."""
         label = leader.candidate_name(self._client, candidate)
@@ -288,6 +292,7 @@ class Holdfast:
             timeout=timeout,
             reentrant=False,
             on_loss=on_loss,
+            confirm=confirm,
             policies=("report",),
             label=label,
         )
@@ -306,8 +311,8 @@ class Holdfast:
         run(self._client.refresh_topology())
 
     def promise(self) -> Promise:
-        """What may be relied on here; print it."""
-        return self._client.promise()
+        """What may be relied on here, from a look at the engine as it is now; print it."""
+        return run(outlook.promise(self._client))
 
     def close(self, timeout: Seconds | None = _client.CLOSE_S) -> tuple[str, ...]:
         """Refuse new work, wait for what is under way, end. Gives the names of leases that are left to lapse."""
@@ -334,8 +339,13 @@ def connect(
     observer: Observer | None = None,
     fence_memory: Seconds = FENCE_MEMORY_S,
     clock: Clock | None = None,
+    require: str | Iterable[str] = (),
 ) -> Holdfast:
-    """Open an engine: the URL's, else `$HOLDFAST_URL`'s, else the embedded one of this user on this host."""
+    """Open an engine: the URL's, else `$HOLDFAST_URL`'s, else the embedded one of this user on this host.
+
+    `require` are words that its promise must hold, such as `"survives restart"`; else `PromiseNotKept`.
+    """
+    wanted = required(require)
     client = _client.Client(
         url,
         face="blocking",
@@ -345,4 +355,9 @@ def connect(
         fence_memory=fence_memory,
         clock=clock,
     )
+    try:
+        run(outlook.require(client, wanted))
+    except BaseException:
+        run(_client.close(client, 0))
+        raise
     return Holdfast(client)

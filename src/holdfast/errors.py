@@ -165,6 +165,27 @@ class InvalidConfig(HoldfastError, ValueError):
         return f"{self.setting}={shown(self.value)} is refused: {self.rule}"
 
 
+class PromiseNotKept(HoldfastError):
+    """The engine cannot carry what `connect` was told to require. Nothing was granted.
+
+    `missing` are the words that do not hold; `promise` is all that does, with reasons and what to change.
+    """
+
+    def __init__(self, url: str, missing: tuple[str, ...], promise: Any) -> None:
+        super().__init__(url, missing, promise)
+        self.url = url
+        self.missing = missing
+        self.promise = promise
+
+    def __str__(self) -> str:
+        why = "; ".join((*self.promise.reasons, *(f"not seen: {what}" for what in self.promise.unseen)))
+        change = "; ".join(self.promise.changes) or "use another engine"
+        held = f"{self.promise.scope}, {self.promise.level}"
+        return (
+            f"{self.url} does not promise {', '.join(self.missing)}, only: {held}. Because {why}. To change: {change}"
+        )
+
+
 class Closed(HoldfastError):
     """This client was closed; nothing was started."""
 

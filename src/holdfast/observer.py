@@ -27,6 +27,9 @@ KINDS = (
     "fenced",  # a guarded write was refused, and the block of its lease ended by that
     "unavailable",  # detail: why
     "abandoned",  # a lease was dropped without a release
+    "promise changed",  # of no lease; detail: weaker, stronger or changed, and what
+    "clock jumped",  # of no lease: the engine's clock; seconds: by how much, forward or (less than 0) back
+    "engine replaced",  # of no lease: another run of the engine, or another server, answers; it may have forgotten
 )
 
 _LEVELS = {
@@ -37,6 +40,9 @@ _LEVELS = {
     "unavailable": logging.WARNING,
     "fenced": logging.WARNING,
     "abandoned": logging.WARNING,
+    "promise changed": logging.WARNING,
+    "clock jumped": logging.WARNING,
+    "engine replaced": logging.WARNING,
 }
 
 

@@ -14,7 +14,7 @@ CLASSES = ["Holdfast", "Leader", "Lease", "Lock", "Signal", "Term"]
 # What the two languages of Python call differently.
 AWAITED = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 # A word to something that runs here; there is nothing to wait for.
-NOTHING_TO_AWAIT = {"check", "is_set", "leader", "lock", "promise", "remaining", "resign"}
+NOTHING_TO_AWAIT = {"check", "is_set", "leader", "lock", "remaining", "resign"}
 
 
 def public(module):

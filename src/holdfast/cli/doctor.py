@@ -50,11 +50,10 @@ class Report(NamedTuple):
         return codes.ATTENTION if self.findings else codes.OK
 
     def as_json(self) -> dict[str, Any]:
-        promise = self.promise._asdict() | {"limits": [limit._asdict() for limit in self.promise.limits]}
         return {
             "url": self.url,
             "version": holdfast.__version__,
-            "promise": promise,
+            "promise": self.promise.as_dict(),
             "facts": dict(self.facts),
             "findings": [finding._asdict() for finding in self.findings],
             "code": self.code,

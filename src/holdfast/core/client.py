@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import config
 from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns
+from holdfast.core.aftermath import Aftermath
 from holdfast.core.keeper import WIRE_NS, Keeper
 from holdfast.core.lease import ASKING, HELD
 from holdfast.engines import open_engine
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Command
     from holdfast.core.lease import LeaseBase
-    from holdfast.engines import Bell, Engine, Form, Promise
+    from holdfast.engines import Bell, Engine, Form
 
 OPEN, CLOSING, ABORTING, CLOSED = "open", "closing", "aborting", "closed"
 CLOSE_S = 30.0
@@ -60,7 +61,8 @@ class Client:
         self.engine: Engine = open_engine(settings)
         self.clock = self.engine.clock
         self.form: Form = self.engine.blocking() if face == "blocking" else self.engine.asyncio()
-        self.keeper = Keeper(self.engine.keeper(), self.clock, observer)
+        self.aftermath = Aftermath(self.engine)
+        self.keeper = Keeper(self.engine.keeper(), self.clock, observer, self.aftermath)
         self.state = OPEN
         self._bells: list[Bell] = []
         self._left: tuple[str, ...] = ()
@@ -71,8 +73,9 @@ class Client:
     def guard(self) -> threading.RLock:
         return self.keeper.guard
 
-    def promise(self) -> Promise:
-        return self.engine.promise()
+    @property
+    def closed(self) -> bool:
+        return self.state is CLOSED
 
     @property
     def watched(self) -> bool:
@@ -113,6 +116,7 @@ class Client:
         leases = self.keeper.standing()
         self.keeper.forked()
         self.engine.forked()
+        self.aftermath.forked()
         self.owner = this_process(self._label, self._info)
         self.packed = self.owner.packed()
         self._bells = []

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import Command, Mark, Marked, NotHeld, Release, Renew, Undo
+from holdfast.core.aftermath import Aftermath
 from holdfast.core.lease import ASKING, HELD, LeaseBase
+from holdfast.core.outlook import Outlook
 from holdfast.core.run import run
 from holdfast.errors import GONE, PASSING, Unavailable
 from holdfast.observer import Observer, log, tell
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 WIRE_NS = 2 * NS
 _RETRY_NS = 100 * NS_PER_MS
+_CONFIRM_NS = 500 * NS_PER_MS
 # Every exchange has at least so long, however late it is for another lease.
 _TURN_NS = 50 * NS_PER_MS
 _JOIN_S = 1.0
@@ -54,9 +57,10 @@ class Vigil:
     a lease is seen in time by every client, whatever places its waiters have in the queue.
     """
 
-    __slots__ = ("due_ns", "waiters")
+    __slots__ = ("due_ns", "since_ns", "waiters")
 
-    def __init__(self, due_ns: int) -> None:
+    def __init__(self, since_ns: int, due_ns: int) -> None:
+        self.since_ns = since_ns
         self.waiters: set[str] = set()  # tokens, so that the end of a wait may be said twice
         self.due_ns = due_ns
 
@@ -64,10 +68,11 @@ class Vigil:
 class Keeper:
     """Renews, marks, undoes, and tells."""
 
-    def __init__(self, form: Form, clock: Clock, observer: Observer | None) -> None:
+    def __init__(self, form: Form, clock: Clock, observer: Observer | None, aftermath: Aftermath) -> None:
         self._form = form
         self._clock = clock
         self._observer = observer
+        self._aftermath = aftermath
         self._on_idle = _nobody
         self.forked()
 
@@ -83,6 +88,8 @@ class Keeper:
         self._ending: threading.Thread | None = None
         self._stopping = False
         self._wake_ns = NEVER_NS
+        self._suspect = False  # something has happened to the engine: every lease is to be renewed now
+        self.outlook = Outlook(self._form, self._observer)
 
     # What leases and operations say.
 
@@ -121,9 +128,10 @@ class Keeper:
 
     def waiting(self, lease: LeaseBase, remaining_ms: int) -> None:
         """A waiter of this client stands in the queue of the name, whose present lease ends then."""
-        due_ns = self._clock.now_ns() + min(_MARK_EVERY_NS, max(1, remaining_ms) * NS_PER_MS)
+        now_ns = self._clock.now_ns()
+        due_ns = now_ns + min(_MARK_EVERY_NS, max(1, remaining_ms) * NS_PER_MS)
         with self.guard:
-            vigil = self._waiting.setdefault(lease.name, Vigil(due_ns))
+            vigil = self._waiting.setdefault(lease.name, Vigil(now_ns, due_ns))
             vigil.waiters.add(lease.token)
             vigil.due_ns = min(vigil.due_ns, due_ns)
         self.due(due_ns)
@@ -191,9 +199,10 @@ class Keeper:
 
     def _round(self) -> None:
         """Whatever is due, once. A loss is told before and after every exchange, none of which outlasts a deadline."""
-        for duty in (self._renew, self._do_chores, self._mark):
+        for duty in (self._watch, self._renew, self._do_chores, self._mark):
             self._tell_expired()
             duty(self._clock.now_ns())
+            self._suspect = self.outlook.tell_news() or self._suspect
         self._tell_expired()
 
     def _tell_expired(self) -> None:
@@ -202,10 +211,21 @@ class Keeper:
             if lease._state is HELD and lease._deadline_ns <= now_ns:
                 lease._lose("expired", lease._trouble)
 
-    def _ask_all(self, commands: list[Command]) -> list[Reply]:
+    def _watch(self, now_ns: int) -> None:
+        """Is the engine still the same? Asked for who holds or waits for a while: a short lease costs none of it."""
+        with self.guard:
+            begun = [vigil.since_ns for vigil in self._waiting.values()]
+        begun += [lease._since_ns for lease in self.standing() if lease._state is HELD]
+        if begun and min(begun) <= now_ns - _LOOK_NS:
+            self.outlook.watch(now_ns, self._bound_ns([]))
+
+    def _ask_all(self, commands: list[Command], *, confirm: bool = False) -> list[Reply]:
         """An answer or an error for each command, whatever happens."""
         try:
-            return run(self._form.apply_all(commands, self._bound_ns(commands)))
+            bound_ns = self._bound_ns(commands)
+            if confirm:
+                return run(self._form.confirm(commands, min(bound_ns, self._clock.now_ns() + _CONFIRM_NS)))
+            return run(self._form.apply_all(commands, bound_ns))
         except Unavailable as error:
             return [error] * len(commands)
         except Exception as error:
@@ -270,13 +290,20 @@ class Keeper:
 
     def _renew(self, now_ns: int) -> None:
         """Renew what is due, and what will soon be, in one exchange."""
-        leases = [lease for lease in self.standing() if lease._state is HELD and _due(lease, now_ns)]
-        if not leases:
-            return
+        suspect, self._suspect = self._suspect, False
+        due = [lease for lease in self.standing() if lease._state is HELD and (suspect or _due(lease, now_ns))]
+        for confirm in (False, True):
+            leases = [lease for lease in due if lease._confirm is confirm]
+            if leases:
+                self._renew_all(leases, confirm=confirm)
+
+    def _renew_all(self, leases: list[LeaseBase], *, confirm: bool) -> None:
         sent_ns = self._clock.now_ns()
-        answers = self._ask_all([Renew(lease.name, lease.token, lease._ttl_ms) for lease in leases])
+        answers = self._ask_all([Renew(lease.name, lease.token, lease._ttl_ms) for lease in leases], confirm=confirm)
         for lease, answer in zip(leases, answers, strict=True):
             if isinstance(answer, NotHeld):
+                if answer.reason == "expired":
+                    self._aftermath.forgotten(lease.name, lease._fence, lease._deadline_ns)
                 lease._lose(answer.reason, answer.detail)
             elif isinstance(answer, Unavailable):
                 self._not_renewed(lease, answer)
@@ -314,7 +341,9 @@ class Keeper:
                 tell(self._observer, "unavailable", name, detail=str(answer))
             elif isinstance(answer, Marked):
                 if answer.remaining_ms:
-                    vigil.due_ns = min(vigil.due_ns, self._clock.now_ns() + answer.remaining_ms * NS_PER_MS)
+                    ends_ns = self._clock.now_ns() + answer.remaining_ms * NS_PER_MS
+                    vigil.due_ns = min(vigil.due_ns, ends_ns)
+                    self._aftermath.renewed(name, ends_ns)
                 if answer.offered:
                     self._form.ring(answer.offered)  # the engine's own ring may have got lost
 

@@ -57,6 +57,7 @@ class LeaseBase:
         owner: Owner,
         packed: str,
         on_loss: Callable[[Any], object] | None,
+        confirm: bool,
     ) -> None:
         self._client = client
         self.name = name
@@ -65,6 +66,7 @@ class LeaseBase:
         self._owner = owner
         self._packed = packed
         self._on_loss = on_loss
+        self._confirm = confirm
         self._state = ASKING  # last: without it an interrupted half of a lease is none
 
     @property

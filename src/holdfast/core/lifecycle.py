@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # An engine in trouble is asked again, ever less often, and by no two waiters in step.
 _RETRY_NS = 50 * NS_PER_MS
 _RETRY_MAX_NS = 800 * NS_PER_MS
+# How long replicas may take to hear of a grant.
+_CONFIRM_NS = NS
 # The last word is said when patience ends; its answer may take this much longer if the engine is in trouble.
 _LAST_WORD_NS = 500 * NS_PER_MS
 
@@ -61,6 +63,8 @@ async def acquire(lease: LeaseBase, patience_ns: int | None) -> None:
         ask, answer = await _send(lease, until_ns, give_up_ns)
         if not _is_granted(lease, answer, give_up_ns):
             await _stand_in_line(lease, ask, answer, began_ns, until_ns, give_up_ns)
+        if lease._confirm:
+            await _confirm(lease)
     except BaseException:
         undo(lease)
         raise
@@ -78,9 +82,12 @@ async def _stand_in_line(
     try:
         while True:
             told: Answer | None = None
-            if not isinstance(answer, Granted):  # one that came too late proves nothing, and is asked for again
+            if isinstance(answer, Granted):
+                await _wait_out(lease, began_ns, until_ns)
+            else:
                 if not isinstance(answer, Busy) or not ask.wait:
                     raise _not_acquired(lease, answer, began_ns)
+                _remember(lease, answer)
                 if not queued:
                     queued = True
                     client.keeper.waiting(lease, answer.remaining_ms)
@@ -108,11 +115,53 @@ def _is_granted(lease: LeaseBase, answer: Answer, give_up_ns: int) -> bool:
     if now_ns >= lease._sent_ns + trust.spans_ns(lease._ttl_ms)[0]:
         if now_ns >= give_up_ns:
             late_s = (now_ns - lease._sent_ns) / NS
-            raise Unavailable(client.promise().engine, "stalled", f"an answer took {late_s:.3f} s")
+            raise Unavailable(client.engine.name, "stalled", f"an answer took {late_s:.3f} s")
+        return False
+    if client.engine.epoch and client.aftermath.until_ns(lease.name) > now_ns:
         return False
     _refuse_if_closed(client)
     lease._granted(answer.fence, lease._sent_ns)
     return True
+
+
+async def _wait_out(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
+    """A grant that is not to be taken yet: it came too late to prove anything, or the engine was replaced.
+
+    In the second case somebody may still trust what the engine has forgotten. Asked for again and again, the grant
+    stands meanwhile, so that nobody else gets it either.
+    """
+    client, now_ns = lease._client, lease._client.clock.now_ns()
+    left_ns = client.aftermath.until_ns(lease.name) - now_ns
+    if left_ns <= 0:
+        return
+    if now_ns >= until_ns:
+        waited_s = (now_ns - began_ns) / NS
+        raise NotAcquired(lease.name, reason="engine replaced", waited=waited_s, remaining=left_ns / NS)
+    _refuse_if_closed(client)
+    await client.form.bell().wait(min(until_ns, now_ns + min(left_ns, trust.spans_ns(lease._ttl_ms)[1])))
+
+
+def _remember(lease: LeaseBase, answer: Busy) -> None:
+    client = lease._client
+    now_ns = client.clock.now_ns()
+    client.aftermath.heard(lease.name, answer.fence, now_ns + answer.remaining_ms * NS_PER_MS, now_ns)
+
+
+async def _confirm(lease: LeaseBase) -> None:
+    """Have every known replica hear of the grant; without that it does not count, and is undone."""
+    client = lease._client
+    lease._sent_ns = sent_ns = client.clock.now_ns()
+    ask = Acquire(lease.name, lease.token, lease._packed, lease._ttl_ms, wait=False)
+    until_ns = sent_ns + min(_CONFIRM_NS, trust.spans_ns(lease._ttl_ms)[1])
+    try:
+        answer = (await client.form.confirm((ask,), until_ns))[0]
+    except Unavailable as error:
+        answer = error
+    if isinstance(answer, Unavailable):
+        raise Unavailable(answer.engine, answer.reason, answer.detail) from answer
+    if answer != Granted(lease.fence) or lease._state is not HELD:
+        raise Unavailable(client.engine.name, "not confirmed", f"lease {lease.name!r} was lost meanwhile")
+    lease._trust_from(sent_ns)
 
 
 async def _wait(lease: LeaseBase, until_ns: int) -> tuple[Acquire, Answer | None]:

@@ -56,6 +56,7 @@ class LockBase:
         reentrant: bool,
         on_loss: str | Callable[[Any], object],
         policies: tuple[str, ...],
+        confirm: str | None = None,
         label: str | None = None,
     ) -> None:
         self.name = checked_name(name)
@@ -68,6 +69,7 @@ class LockBase:
         if callable(on_loss) and is_coroutine_function(on_loss):
             raise InvalidConfig("on_loss", on_loss, "it must be a plain function: nobody would await it")
         self._on_loss = on_loss
+        self._confirm = _confirmed_by(client, confirm)
         self._label = label
         self._entered: dict[object, list[LeaseBase]] = {}
         self._likes: MutableMapping[str, Any] = _NO_LIKES
@@ -83,7 +85,7 @@ class LockBase:
             owner = this_process(self._label, owner.info)
             packed = owner.packed()
         on_loss = self._on_loss if callable(self._on_loss) else None
-        return (client, self.name, self._ttl_ms, owner, packed, on_loss)
+        return (client, self.name, self._ttl_ms, owner, packed, on_loss, self._confirm is not None)
 
     def _patience(self, timeout: Seconds | Unset | None) -> int | None:
         return self._patience_ns if isinstance(timeout, Unset) else timeout_ns(timeout)
@@ -143,7 +145,16 @@ class LockBase:
             "timeout": None if self._patience_ns is None else self._patience_ns / 1e9,
             "reentrant": self._reentrant,
             "on_loss": self._on_loss,
+            "confirm": self._confirm,
         }
+
+
+def _confirmed_by(client: Client, confirm: str | None) -> str | None:
+    if confirm is not None and confirm != "replicas":
+        raise InvalidConfig("confirm", confirm, "it must be replicas, or None")
+    if confirm is not None and not client.engine.replicates:
+        raise InvalidConfig("confirm", confirm, f"{client.engine.name} has no replicas")
+    return confirm
 
 
 def is_coroutine_function(work: object) -> bool:

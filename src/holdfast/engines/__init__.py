@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from holdfast.errors import InvalidConfig
+from holdfast.rules.promise import Limit, Promise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.engines.survey import Examination, Names
     from holdfast.errors import Unavailable
 
+__all__ = ["ENGINES", "Bell", "Engine", "Form", "Limit", "News", "Promise", "Reply", "open_engine"]
 
 ENGINES = {
     "memory": "holdfast.engines.memory",
@@ -41,41 +43,15 @@ ENGINES = {
 }
 
 
-class Limit(NamedTuple):
-    """Something an engine cannot promise, and the test that shows it."""
+class News(NamedTuple):
+    """Something that an engine noticed by itself: the kind of the event, seconds and detail as in `observer.Event`.
 
-    sentence: str
-    shown_by: str
+    After any of it leases may be gone or near their end, so they are renewed at once.
+    """
 
-
-_AMONG = {
-    "process": "the threads and tasks of one process",
-    "host": "the processes of one host",
-    "hosts": "the processes of many hosts",
-}
-
-
-class Promise(NamedTuple):
-    """What may be relied on, as a value: print it, compare it, refuse to start without it."""
-
-    engine: str
-    scope: str
-    level: str
-    fifo: bool
-    fences_grow: bool
-    reasons: tuple[str, ...]
-    limits: tuple[Limit, ...]
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.engine}: one holder among {_AMONG.get(self.scope, self.scope)}",
-            f"  level        {self.level}",
-            f"  waiting      {'first in, first out' if self.fifo else 'in no promised order'}",
-            f"  fences       {'only grow' if self.fences_grow else 'may repeat'}",
-            *(f"  because      {reason}" for reason in self.reasons),
-            *(f"  except       {limit.sentence}" for limit in self.limits),
-        ]
-        return "\n".join(lines)
+    kind: str
+    seconds: float | None
+    detail: str
 
 
 Reply: TypeAlias = "Answer | Unavailable"
@@ -102,6 +78,21 @@ class Form(Protocol):
 
         Where one of them is refused, its error stands in its place, and the others are answered all the same.
         """
+
+    async def confirm(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
+        """Like `apply_all`, but a grant or renewal counts only once every known replica has it.
+
+        Only where the engine says that it `replicates`.
+        """
+
+    async def promise(self, until_ns: int | None = None) -> Promise:
+        """What may be relied on, from a look at the engine as it is now."""
+
+    async def attend(self, until_ns: int) -> None:
+        """Have a connection that stands, so that an engine that was replaced is met now, not when something is due."""
+
+    def news(self) -> Sequence[News]:
+        """What the engine has noticed by itself since this was asked last."""
 
     async def wait(self, ask: Acquire, until_ns: int) -> Answer | None:
         """Sleep until `ask` may succeed. An engine that can ask in the same step answers; `None` means: ask again.
@@ -134,10 +125,13 @@ class Form(Protocol):
 class Engine(Protocol):
     """An opened engine, of one client."""
 
+    name: str
     clock: Clock
+    replicates: bool
 
-    def promise(self) -> Promise:
-        """What this engine promises, as it is now."""
+    @property
+    def epoch(self) -> int:
+        """How often this client has seen the engine replaced, by a run of it that may have forgotten everything."""
 
     def keeper(self) -> Form:
         """The form of the keeper's thread: it never suspends, and its connections are nobody else's."""

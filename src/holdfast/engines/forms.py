@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Command
-    from holdfast.engines import Bell, Reply
+    from holdfast.engines import Bell, News, Promise, Reply
     from holdfast.engines.board import Board
 
 
@@ -47,6 +47,18 @@ class BaseForm:
         if isinstance(reply, Unavailable):
             raise reply
         return reply
+
+    async def confirm(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
+        raise NotImplementedError
+
+    async def promise(self, until_ns: int | None = None) -> Promise:
+        raise NotImplementedError
+
+    async def attend(self, until_ns: int) -> None:  # noqa: ARG002 - most engines have no connection
+        return
+
+    def news(self) -> Sequence[News]:
+        return ()
 
     async def listen(self, token: str) -> bool:
         return self._ears.listen(token)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 class Store(Ears, Protocol):
     """What a local engine has to bring. `quick`: its answers never wait for a disk or another process."""
 
+    name: str
     quick: bool
 
     def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
@@ -46,14 +47,15 @@ class Store(Ears, Protocol):
 
 
 class LocalEngine:
-    """One client's end of a store."""
+    """One client's end of a store. It has no replicas, and it is never replaced under a client that goes on."""
+
+    replicates = False
+    epoch = 0
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.name = store.name
         self.clock = store.clock
-
-    def promise(self) -> Promise:
-        return self.store.promise()
 
     def keeper(self) -> Form:
         return _LocalKeeper(self.store)
@@ -95,6 +97,9 @@ class LocalBlocking(ThreadForm):
         if isinstance(reply, Unavailable):
             raise reply
         return reply
+
+    async def promise(self, until_ns: int | None = None) -> Promise:  # noqa: ARG002 - it is a look at this machine
+        return self.store.promise()
 
     async def close(self) -> None:
         self.store.close()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.commands import Command
-    from holdfast.engines import Bell, Reply
+    from holdfast.engines import Bell, Promise, Reply
     from holdfast.engines.forms import Ears
     from holdfast.engines.local import Store
 
@@ -84,6 +84,9 @@ class LocalAsyncio(LoopForm):
         if self.store.quick:
             return self.store.answer_all(commands, until_ns)
         return await self._on_worker(partial(self.store.answer_all, commands, until_ns))
+
+    async def promise(self, until_ns: int | None = None) -> Promise:  # noqa: ARG002 - it is a look at this machine
+        return self.store.promise()
 
     async def close(self) -> None:
         if self.store.quick:

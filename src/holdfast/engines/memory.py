@@ -92,6 +92,7 @@ _domains = _Domains()
 class MemoryStore:
     """One client of a domain."""
 
+    name = "memory"
     quick = True
 
     def __init__(self, domain: Domain, memory_us: int) -> None:

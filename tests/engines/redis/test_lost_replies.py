@@ -134,7 +134,7 @@ def test_a_renewal_whose_reply_was_lost_is_sent_again(place):
 
     place.until("renewed")
 
-    assert proxy.dropped == [1]
+    assert [type(reply) for reply in proxy.dropped] == [int]  # the server's time: it was renewed
     assert place.kinds("renewal failed", "renewed", "renewed late", "lost") == ["renewal failed", "renewed"]
     lease.check()
     lease.release()

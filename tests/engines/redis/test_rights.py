@@ -21,8 +21,10 @@ COMMANDS = (
     "+evalsha", "+eval",
     "+time", "+get", "+set", "+del", "+pexpire", "+zrange", "+zrangebyscore", "+zscore", "+zrank", "+zadd", "+zrem",
     "+zcard", "+hget", "+hmget", "+hset", "+hdel", "+rpush", "+publish",
-    "+blpop", "+subscribe", "+select", "+client|setname",
+    "+blpop", "+subscribe", "+select", "+client|setname", "+info",
 )  # fmt: skip
+# What the promise and `confirm` need beyond that.
+TO_SEE, TO_CONFIRM = "+config|get", "+wait"
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ def test_no_right_of_the_list_is_superfluous():
     called = set()
     for script in SCRIPTS.values():
         called |= {name.lower() for name in re.findall(r"redis\.p?call\('(\w+)'", script.text)}
-    connection = {"evalsha", "eval", "blpop", "subscribe", "select", "client|setname"}
+    connection = {"evalsha", "eval", "blpop", "subscribe", "select", "client|setname", "info"}
 
     assert {right.removeprefix("+") for right in COMMANDS} == called | connection
 
@@ -137,6 +139,40 @@ def test_without_a_right_that_leases_need_nothing_is_granted(user, right):
 
     assert trouble.value.reason == "no permission"
     assert user.server.command("DBSIZE") == 0
+
+
+@ONE_FACE
+def test_without_info_a_restart_is_told_at_the_next_renewal(user):
+    """Nobody knows then which run of the server answers: leases are as safe as ever, losses are told later."""
+    client = user(KEYS, *CHANNELS, *COMMANDS, "-info")
+    lease = client.lock("x", ttl=2).acquire()
+    user.place.until("renewed")
+
+    user.server.restart(keep_data=False)
+    user.server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", KEYS, *CHANNELS, *COMMANDS, "-info")
+
+    eventually(lambda: lease.lost, 10)
+    assert user.place.kinds("engine replaced") == []
+    with pytest.raises(LeaseLost):
+        lease.release()
+    promise = client.promise()
+    assert promise.level == "efficiency only"
+    assert len(promise.unseen) == 3
+
+
+@ONE_FACE
+def test_the_rights_to_see_are_enough_for_the_promise(user):
+    """With both, nothing is left unseen."""
+    client = user(KEYS, *CHANNELS, *COMMANDS, TO_SEE)
+
+    assert client.promise().unseen == ()
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x", confirm="replicas").acquire(timeout=5)
+    assert trouble.value.reason == "no permission"
+    client = user(KEYS, *CHANNELS, *COMMANDS, TO_CONFIRM)
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x", confirm="replicas").acquire(timeout=5)
+    assert trouble.value.reason == "not confirmed"
 
 
 @ONE_FACE

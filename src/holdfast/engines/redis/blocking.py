@@ -12,17 +12,19 @@ from __future__ import annotations
 
 from collections import deque
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import hiredis
 
 from holdfast.clock import NS, NS_PER_MS, SYSTEM
 from holdfast.commands import Acquire, Busy
 from holdfast.engines.forms import ThreadForm
+from holdfast.engines.redis.facts import GREETING
 from holdfast.engines.redis.link import Link
-from holdfast.engines.redis.routed import Lane, Routed, bounded, leave, unknown_script
+from holdfast.engines.redis.routed import Lane, bounded, leave, unknown_script
 from holdfast.engines.redis.scripts import answered
-from holdfast.errors import Unavailable
+from holdfast.engines.redis.watched import Watched
+from holdfast.errors import ReplyLost, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from holdfast.commands import Answer, Command
     from holdfast.engines.redis.engine import RedisEngine
     from holdfast.engines.redis.topology import Node
+    from holdfast.engines.redis.witness import Sight
+
+T = TypeVar("T")
 
 _IDLE_S = 0.5
 _FREE_MAX = 16
@@ -42,8 +47,8 @@ _TICK_S = 0.5
 class Links(Lane):
     """The links of one form to one node that are free."""
 
-    def __init__(self, node: Node, *, left: bool) -> None:
-        super().__init__(node, left=left)
+    def __init__(self, node: Node, sight: Sight, *, left: bool) -> None:
+        super().__init__(node, sight, left=left)
         self._free: deque[Link] = deque()
 
     def take(self, limit_s: float) -> Link:
@@ -51,9 +56,19 @@ class Links(Lane):
             try:
                 link = self._free.pop()
             except IndexError:
-                return Link(self.node, limit_s)
+                return self._greeted(Link(self.node, limit_s), limit_s)
             if monotonic() - link.used_s < _IDLE_S or link.alive():
                 return link
+
+    def _greeted(self, link: Link, limit_s: float) -> Link:
+        """Learn which run of which server this is, before it is asked for anything."""
+        asked_ns = SYSTEM.now_ns()
+        try:
+            reply = link.exchange(GREETING, 1, limit_s)[0]
+        except ReplyLost as error:
+            raise self.sight.unanswered(error) from error
+        self.sight.greeted(reply, asked_ns, SYSTEM.now_ns())
+        return link
 
     def give_back(self, link: Link) -> None:
         """Keep a few for the next ones; whoever comes back after the end finds nobody to keep it for."""
@@ -76,7 +91,7 @@ def _pop_ns(ttl_ms: int) -> int:
     return min(ttl_ms * NS_PER_MS // 3, _POP_MAX_NS)
 
 
-class RedisBlocking(Routed[Links], ThreadForm):
+class RedisBlocking(Watched[Links], ThreadForm):
     """What threads use."""
 
     def __init__(self, engine: RedisEngine, *, owns: bool) -> None:
@@ -120,7 +135,7 @@ class RedisBlocking(Routed[Links], ThreadForm):
         return answered(type(command), reply)
 
     def _new_lane(self, node: Node) -> Links:
-        return Links(node, left=self._closed)
+        return Links(node, self._engine.witness.of(node), left=self._closed)
 
     async def _tell(self, lane: Links, commands: bytes, count: int, limit_s: float) -> list[Any]:
         link = lane.take(limit_s)
@@ -128,8 +143,23 @@ class RedisBlocking(Routed[Links], ThreadForm):
         lane.give_back(link)
         return replies
 
-    async def _aside(self, call: Callable[[], object]) -> None:
-        call()
+    async def _aside(self, call: Callable[[], T]) -> T:
+        return call()
+
+    def _links_of(self, lane: Links) -> Links:
+        return lane
+
+    async def attend(self, until_ns: int) -> None:
+        only, lanes = self._engine.topology.only, list(self._lanes.values())
+        if only is not None:
+            lanes = [self.lane_at(only)]
+        for before, lane in enumerate(lanes):
+            if not lane.failing:  # that one is found out about by whatever is due there
+                try:
+                    lane.give_back(lane.take(self._limit_s(until_ns) / (len(lanes) - before)))
+                except Unavailable:
+                    self._fails(lane)
+                    raise
 
     def _may_pop(self, ask: Acquire, until_ns: int | None) -> bool:
         """Whether this waiter will block on the server first: once, for short, and while there are seats for it."""

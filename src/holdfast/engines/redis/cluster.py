@@ -93,6 +93,9 @@ class Cluster:
         owners = dict.fromkeys(node for node in self._slots if node is not None)
         return tuple(owners) or tuple(self._seeds)
 
+    def servers(self) -> tuple[str, ...]:
+        return tuple(sorted(node.url for node in self.nodes()))
+
     def any_node(self) -> Node:
         sound = [node for node in self.nodes() if not self._is_doubted(node)]
         return random.choice(sound or self.nodes())  # noqa: S311 - nobody is deceived by it

@@ -7,51 +7,30 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.redis.blocking import RedisBlocking
 from holdfast.engines.redis.ear import Ear
+from holdfast.engines.redis.facts import Info, read
 from holdfast.engines.redis.scripts import LAYOUT, Packer, prefix_of
+from holdfast.engines.redis.witness import Witness
 from holdfast.errors import Unavailable
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
     from holdfast.engines import Form
+    from holdfast.engines.redis.facts import Facts
     from holdfast.engines.redis.routed import Routed
     from holdfast.engines.redis.topology import Node, Topology
+    from holdfast.engines.redis.witness import Sight
     from holdfast.engines.survey import Examination, Names
-
-_PROMISE = Promise(
-    engine="redis",
-    scope="hosts",
-    level="survives client faults",
-    fifo=True,
-    fences_grow=True,
-    reasons=(
-        "each command is one script on one server, by the server's clock",
-        "fences are microseconds of that clock, or one more than the last",
-    ),
-    limits=(
-        Limit(
-            "a server that restarts without its data has forgotten its leases: holders are told at their next renewal",
-            "tests/engines/redis/test_restart.py::test_a_restart_without_data_tells_holders_and_repeats_no_fence",
-        ),
-        Limit(
-            "a failover to a replica that had not heard of a grant lets a second holder in, under a larger fence",
-            "tests/engines/redis/test_not_promised.py::test_a_failover_that_lost_the_grant_lets_a_second_holder_in",
-        ),
-        Limit(
-            "a memory policy that evicts keys evicts leases: use noeviction",
-            "tests/engines/redis/test_not_promised.py::test_a_server_that_evicts_lets_a_second_holder_in",
-        ),
-    ),
-)
 
 
 class RedisEngine:
     """What the forms of one client share."""
 
+    name = "redis"
     clock: Clock = SYSTEM
+    replicates = True
 
     def __init__(self, topology: Topology, memory_us: int, namespace: str = "") -> None:
         self.topology = topology
@@ -66,6 +45,7 @@ class RedisEngine:
 
     def _begin(self) -> None:
         self.board = Board()
+        self.witness = Witness(follows=self.topology.follows)
         self.packer = Packer(self._prefix, new_token(), self._memory_ms, slots=self.topology.only is None)
         self._ear_lock = threading.Lock()
         self._closed = False
@@ -81,7 +61,12 @@ class RedisEngine:
         if isinstance(layout, str) and layout != str(LAYOUT):
             detail = f"{self.topology.url} is kept in layout {layout!r}, this version knows {LAYOUT}"
             raise Unavailable("redis", "other layout", detail)
+        self.witness.moved(self.topology.servers())
         self.met = True
+
+    @property
+    def epoch(self) -> int:
+        return self.witness.epoch
 
     def _moved(self) -> None:
         """Other servers answer now, or answer for other names."""
@@ -90,17 +75,32 @@ class RedisEngine:
         ear = self._ear
         if ear is not None:
             ear.again()
+        only = self.topology.only
+        if only is not None:
+            self.witness.of(only).another()
+        self.witness.moved(self.topology.servers())
 
-    def promise(self) -> Promise:
-        return _PROMISE
+    def facts(self, sight: Sight, replies: list[Any], asked_ns: int, came_ns: int) -> Facts:
+        """What the answers to `facts.QUESTIONS` say, with all that this client has seen of that node."""
+        sight.greeted(replies[0], asked_ns, came_ns)
+        sight.listed(Info(replies[0]).replicas())
+        topology = self.topology
+        return read(
+            replies,
+            known=len(sight.known),
+            sentinels=topology.follows and topology.only is not None,
+            jumped_s=sight.jumped_s,
+            fence_memory_s=self._memory_ms / 1000,
+        )
 
     def keeper(self) -> Form:
-        return self._form(owns=False)
+        return self.form(owns=False)
 
     def blocking(self) -> Form:
-        return self._form(owns=True)
+        return self.form(owns=True)
 
-    def _form(self, *, owns: bool) -> RedisBlocking:
+    def form(self, *, owns: bool) -> RedisBlocking:
+        """A form for threads; one that `owns` the engine closes it with itself."""
         form = RedisBlocking(self, owns=owns)
         self._forms.add(form)
         return form

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import hiredis
 
+from holdfast.clock import SYSTEM
 from holdfast.engines.loop import LoopForm
 from holdfast.engines.redis.aside import aside
-from holdfast.engines.redis.routed import Lane, Routed, bounded, leave, unknown_script
+from holdfast.engines.redis.facts import GREETING
+from holdfast.engines.redis.routed import Lane, bounded, leave, unknown_script
 from holdfast.engines.redis.scripts import answered
 from holdfast.engines.redis.stream import Stream
-from holdfast.errors import SETTLING, Unavailable
+from holdfast.engines.redis.watched import Watched
+from holdfast.errors import SETTLING, ReplyLost, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.commands import Answer, Command
+    from holdfast.engines.redis.blocking import Links, RedisBlocking
+    from holdfast.engines.redis.engine import RedisEngine
     from holdfast.engines.redis.topology import Node
+    from holdfast.engines.redis.witness import Sight
+
+T = TypeVar("T")
 
 
 class Shared(Lane):
     """The one connection of a form to one node."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
+    def __init__(self, node: Node, sight: Sight) -> None:
+        super().__init__(node, sight)
         self.stream: Stream | None = None
         self._opening: asyncio.Task[Stream] | None = None
 
@@ -35,9 +43,22 @@ class Shared(Lane):
         if self.left:
             raise Unavailable("redis", SETTLING, f"{self.node.url} has just been left")
         if self._opening is None:
-            self._opening = asyncio.ensure_future(Stream.open(self.node))
+            self._opening = asyncio.ensure_future(self._greeted())
             self._opening.add_done_callback(self._opened)
         return await asyncio.shield(self._opening)
+
+    async def _greeted(self) -> Stream:
+        """A connection that has told which run of which server it leads to."""
+        stream, asked_ns = await Stream.open(self.node), SYSTEM.now_ns()
+        try:
+            reply = await stream.ask(GREETING, self.node.wire_s)
+        except ReplyLost as error:
+            raise self.sight.unanswered(error) from error
+        except BaseException:
+            stream.close()
+            raise
+        self.sight.greeted(reply, asked_ns, SYSTEM.now_ns())
+        return stream
 
     def _opened(self, opening: asyncio.Task[Stream]) -> None:
         self._opening = None
@@ -58,8 +79,12 @@ class Shared(Lane):
         self.drop()
 
 
-class RedisAsyncio(Routed[Shared], LoopForm):
+class RedisAsyncio(Watched[Shared], LoopForm):
     """What tasks use."""
+
+    def __init__(self, engine: RedisEngine) -> None:
+        super().__init__(engine)
+        self._apart: RedisBlocking | None = None
 
     async def answer(self, command: Command, until_ns: int | None) -> Answer:
         try:
@@ -79,7 +104,7 @@ class RedisAsyncio(Routed[Shared], LoopForm):
             return await self._follow_one(command, trouble, until_ns)
 
     def _new_lane(self, node: Node) -> Shared:
-        return Shared(node)
+        return Shared(node, self._engine.witness.of(node))
 
     async def _tell(self, lane: Shared, commands: bytes, count: int, limit_s: float) -> list[Any]:
         stream = lane.stream
@@ -87,8 +112,14 @@ class RedisAsyncio(Routed[Shared], LoopForm):
             stream = await lane.open()
         return await stream.ask_all(commands, count, limit_s)
 
-    async def _aside(self, call: Callable[[], object]) -> None:
-        await aside(call)
+    async def _aside(self, call: Callable[[], T]) -> T:
+        return await aside(call)
+
+    def _links_of(self, lane: Shared) -> Links:
+        """Connections of their own: what waits would hold up all other tasks."""
+        if self._apart is None:
+            self._apart = self._engine.form(owns=False)
+        return self._apart.lane_at(lane.node)
 
     def moved(self) -> None:
         try:
@@ -107,4 +138,6 @@ class RedisAsyncio(Routed[Shared], LoopForm):
             lane = self._lanes.popitem()[1]
             leave(lane)
             await lane.close()
+        if self._apart is not None:
+            await self._apart.close()
         await aside(self._engine.close)

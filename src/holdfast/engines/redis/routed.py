@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import hiredis
 
 from holdfast.clock import NS, SYSTEM
+from holdfast.commands import Renew
 from holdfast.engines.forms import BaseForm
 from holdfast.engines.redis.dial import refused
-from holdfast.engines.redis.scripts import answered, layout_key, packed
+from holdfast.engines.redis.scripts import answered, layout_key, packed, time_of
 from holdfast.engines.redis.turns import ASK, GO, LOOK, STOP, WAIT, Astray, Turn, astray, turn
 from holdfast.errors import SETTLING, ReplyLost, Unavailable
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.engines import Reply
     from holdfast.engines.redis.engine import RedisEngine
     from holdfast.engines.redis.topology import Node
+    from holdfast.engines.redis.witness import Sight
 
 AT_ONCE = 100
 _STEP_S = 0.1
@@ -37,8 +39,9 @@ _ASKING = packed("ASKING")
 class Lane:
     """The connections of one form to one node. `failing`: the last exchange there failed. `left`: nobody comes back."""
 
-    def __init__(self, node: Node, *, left: bool = False) -> None:
+    def __init__(self, node: Node, sight: Sight, *, left: bool = False) -> None:
         self.node = node
+        self.sight = sight
         self.failing = False
         self.left = left
 
@@ -54,6 +57,7 @@ def leave(lane: Lane) -> None:
 
 
 L = TypeVar("L", bound=Lane)
+T = TypeVar("T")
 
 
 def unknown_script(reply: Any) -> bool:
@@ -85,7 +89,7 @@ class Routed(BaseForm, Generic[L]):
         """Send the commands in one write; that many replies."""
         raise NotImplementedError
 
-    async def _aside(self, call: Callable[[], object]) -> None:
+    async def _aside(self, call: Callable[[], T]) -> T:
         """Do something that blocks for a moment."""
         raise NotImplementedError
 
@@ -101,15 +105,19 @@ class Routed(BaseForm, Generic[L]):
             raise Unavailable(
                 "redis", SETTLING, f"nobody is known to answer for {name!r} at {self._engine.topology.url}"
             )
-        return self._lanes.get(node) or self._lane_to(node)
+        return self._lane_to(node)
 
     def _lane_to(self, node: Node) -> L:
-        lane = self._lanes.setdefault(node, self._new_lane(node))
+        lane = self.lane_at(node)
         if node is self._engine.topology.only:
             self._lane = lane
             if lane.left:  # just now, by another thread
                 self._lane = None
         return lane
+
+    def lane_at(self, node: Node) -> L:
+        """The lane to a node that may not have been met yet."""
+        return self._lanes.get(node) or self._lanes.setdefault(node, self._new_lane(node))
 
     def _refused(self, url: str, reply: hiredis.ReplyError) -> Unavailable:
         """What an error reply means; where there are several servers, it may only have come to the wrong one."""
@@ -127,7 +135,10 @@ class Routed(BaseForm, Generic[L]):
         pack, each = self._engine.packer.pack, 2 if asking else 1
         begin = _ASKING if asking else b""
         texts = [begin + pack(command, pops=pops) for command in commands]
+        sent_ns = SYSTEM.now_ns()
         replies = (await self._tell(lane, b"".join(texts), each * len(texts), limit_s))[each - 1 :: each]
+        if type(commands[-1]) is Renew and (clock_us := time_of(replies[-1])) is not None:
+            lane.sight.timed(clock_us, sent_ns, SYSTEM.now_ns())
         unknown = [at for at, reply in enumerate(replies) if unknown_script(reply)]
         if unknown:
             # The first of each kind goes with the text of its script, which the server then knows for the others.
@@ -136,14 +147,17 @@ class Routed(BaseForm, Generic[L]):
             again = (await self._tell(lane, b"".join(texts), each * len(texts), limit_s))[each - 1 :: each]
             for at, reply in zip(unknown, again, strict=True):
                 replies[at] = reply
-        url = lane.node.url
+        return self._answers(lane.node.url, commands, replies)
+
+    def _answers(self, url: str, commands: Sequence[Command], replies: list[Any]) -> list[Reply]:
+        """What the replies of a server mean; an error reply means that its command was not applied."""
         return [
             self._refused(url, reply) if isinstance(reply, hiredis.ReplyError) else answered(type(command), reply)
             for command, reply in zip(commands, replies, strict=True)
         ]
 
     async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
-        replies: list[Reply] = [_UNASKED] * len(commands)
+        replies: list[Reply] = [UNASKED] * len(commands)
         await self._round(commands, range(len(commands)), replies, until_ns)
         return await self._follow(commands, replies, until_ns)
 
@@ -156,7 +170,17 @@ class Routed(BaseForm, Generic[L]):
         *,
         pops: bool = False,
     ) -> None:
-        """Ask each server once for all that it answers for; the one that failed last is asked last."""
+        """Ask each server once for all that it answers for."""
+        for lane, part, share in self._by_lane(commands, which, replies):
+            await self._ask_lane(lane, commands, part, replies, until_ns, share, pops=pops)
+
+    def _by_lane(
+        self, commands: Sequence[Command], which: Sequence[int], replies: list[Reply]
+    ) -> list[tuple[L, list[int], int]]:
+        """Which commands go where; the server that failed last is asked last.
+
+        The time is shared, by so many as are still to be asked: a silent server must not cost the leases on the others.
+        """
         groups: dict[L, list[int]] = {}
         for at in which:
             try:
@@ -164,9 +188,7 @@ class Routed(BaseForm, Generic[L]):
             except Unavailable as error:
                 replies[at] = error
         lanes = sorted(groups, key=_is_failing)
-        for before, lane in enumerate(lanes):
-            # The time is shared: a server that is silent must not cost the leases on the others.
-            await self._ask_lane(lane, commands, groups[lane], replies, until_ns, len(lanes) - before, pops=pops)
+        return [(lane, groups[lane], len(lanes) - before) for before, lane in enumerate(lanes)]
 
     async def _ask_lane(
         self,
@@ -221,9 +243,9 @@ class Routed(BaseForm, Generic[L]):
         """Ask again what went astray, until it is answered or the time of one exchange has passed."""
         topology = self._engine.topology
         until_s, pause_s, hops = monotonic() + self._limit_s(until_ns), _PAUSE_S, 0
-        while turns := _turns(replies):
+        while turns := turns_of(replies):
             if monotonic() >= until_s:
-                return [_unsettled(reply) if at in turns else reply for at, reply in enumerate(replies)]
+                return [unsettled(reply) if at in turns else reply for at, reply in enumerate(replies)]
             hops += 1
             version, steps = topology.version, {turn.step for turn in turns.values()}
             if LOOK in steps:
@@ -265,7 +287,7 @@ class Routed(BaseForm, Generic[L]):
 
     async def _ask_there(self, node: Node, command: Command, until_ns: int | None, *, pops: bool) -> Reply:
         """A server that is about to get the slot answers for it if it is asked in the right words."""
-        lane = self._lanes.get(node) or self._lane_to(node)
+        lane = self._lane_to(node)
         try:
             return (await self._exchange(lane, (command,), self._limit_s(until_ns), pops=pops, asking=True))[0]
         except Unavailable as error:
@@ -283,7 +305,7 @@ class Routed(BaseForm, Generic[L]):
             node = topology.node_of_key(key)
             if node is None:
                 return
-            lane = self._lanes.get(node) or self._lanes.setdefault(node, self._new_lane(node))
+            lane = self.lane_at(node)
             engine.meet((await self._tell(lane, packed("GET", key), 1, limit_s))[0])
             await self._aside(engine.watch)
 
@@ -307,19 +329,19 @@ class Routed(BaseForm, Generic[L]):
         await self._aside(self._engine.topology.settle)
 
 
-_UNASKED = Unavailable("redis", "failed", "it was not asked")
+UNASKED = Unavailable("redis", "failed", "it was not asked")
 
 
 def _is_failing(lane: Lane) -> bool:
     return lane.failing
 
 
-def _turns(replies: list[Reply]) -> dict[int, Turn]:
+def turns_of(replies: list[Reply]) -> dict[int, Turn]:
     """What is to be done with those that were not answered, where anything can be."""
     found = {at: turn(reply) for at, reply in enumerate(replies) if isinstance(reply, Unavailable)}
     return {at: way for at, way in found.items() if way.step != STOP}
 
 
-def _unsettled(reply: Reply) -> Reply:
+def unsettled(reply: Reply) -> Reply:
     """Nobody answered for the name in time; the last thing that was heard says why."""
     return Unavailable("redis", SETTLING, reply.detail) if isinstance(reply, Unavailable) else reply

@@ -185,6 +185,13 @@ def answered(kind: type, reply: Any) -> Answer:
     return _ANSWERS[reply[0]](reply)
 
 
+def time_of(reply: Any) -> int | None:
+    """The server's time in the reply to a renewal, in microseconds; no error reply has one."""
+    if type(reply) is list:
+        return int(reply[3])
+    return reply if type(reply) is int else None
+
+
 def _standing(reply: list[Any]) -> Standing:
     _, fence, offered, token, owner, held, since_ms, remaining_ms, *rest = reply
     holder = Seat(owner, token, int(held), since_ms, remaining_ms) if token else None

@@ -91,6 +91,10 @@ class Primary:
         if before not in (None, address):
             self.on_change()
 
+    def where(self) -> tuple[str, ...]:
+        """Host and port, once a sentinel has told them."""
+        return () if self._address is None else ("{}:{}".format(*self._address),)
+
     def any_sentinel(self) -> Dialler:
         """One to listen to: each time another."""
         first = self._sentinels[0]
@@ -140,6 +144,9 @@ class Service(OneServer):
     def _changed(self) -> None:
         self.version += 1
         self.on_change()
+
+    def servers(self) -> tuple[str, ...]:
+        return self._primary.where()
 
     def settle(self) -> None:
         self._primary.settle()

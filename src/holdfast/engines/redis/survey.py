@@ -14,6 +14,7 @@ import hiredis
 
 from holdfast.clock import SYSTEM
 from holdfast.engines.redis.dial import refused
+from holdfast.engines.redis.facts import Info
 from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.scripts import LAYOUT, PREFIX, packed
 from holdfast.engines.survey import Examination, Finding, Names
@@ -109,15 +110,14 @@ class _Talk:
             if cursor == "0":
                 return
 
-    def info(self) -> dict[str, str]:
+    def info(self) -> Info:
         """What the server says of itself; nothing where the user may not ask."""
         try:
-            text: str = self.ask("INFO")
+            return Info(self.ask("INFO"))
         except Unavailable as error:
             if error.reason != "no permission":
                 raise
-            return {}
-        return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+            return Info("")
 
     def clock_offset(self) -> tuple[float, float]:
         """How far the server's clock is from ours, and how wrong that may be; the quickest of a few answers."""

@@ -56,6 +56,9 @@ class Topology(Protocol):
     def nodes(self) -> tuple[Node, ...]:
         """Those that are in use."""
 
+    def servers(self) -> tuple[str, ...]:
+        """Where they are just now, for people."""
+
     def any_node(self) -> Node:
         """One that hears what is published on any of them."""
 
@@ -105,6 +108,9 @@ class OneServer:
 
     def nodes(self) -> tuple[Node, ...]:
         return (self._node,)
+
+    def servers(self) -> tuple[str, ...]:
+        return (self.url,)
 
     def any_node(self) -> Node:
         return self._node

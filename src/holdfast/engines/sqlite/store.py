@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast import pauses
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renew, Renewed, Undo
-from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.sqlite import lifeline, rows, survey
 from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.ear import Ear, ring_session
 from holdfast.engines.sqlite.line import Damaged
+from holdfast.engines.sqlite.place import filesystem
+from holdfast.engines.sqlite.promised import promised
 from holdfast.errors import Closed, Unavailable
 from holdfast.observer import log
 from holdfast.rules import RULES, Moment
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Command
-    from holdfast.engines import Reply
+    from holdfast.engines import Promise, Reply
     from holdfast.engines.sqlite.database import Database
     from holdfast.engines.survey import Examination, Names
     from holdfast.rules.record import Holder, Record
@@ -42,32 +43,6 @@ _FORGET_EVERY = 64
 _PIDS_MAX = 10_000
 _KNOWN_MAX = 1_000
 _MARK_EVERY_US = 1_000_000
-
-_PROMISE = Promise(
-    engine="sqlite",
-    scope="host",
-    level="survives restart",
-    fifo=True,
-    fences_grow=True,
-    reasons=(
-        "each command is one transaction behind a kernel lock",
-        "a dead process is seen by the kernel lock it no longer has",
-    ),
-    limits=(
-        Limit(
-            "a process frozen inside the gate makes the engine unavailable until it moves; its pid is told",
-            "tests/engines/sqlite/test_gate.py::test_a_process_frozen_inside_the_gate_is_named_within_the_bound",
-        ),
-        Limit(
-            "other hosts and network filesystems: refused when opened",
-            "tests/engines/sqlite/test_place.py::test_a_network_filesystem_is_refused_by_name",
-        ),
-        Limit(
-            "a power cut may lose the last commits; fences still grow, by the clock",
-            "tests/engines/sqlite/test_recovery.py::test_fences_grow_after_the_last_commits_were_lost",
-        ),
-    ),
-)
 
 # The clients of this process, by session: a ring for one of them needs no detour through the kernel.
 _here: weakref.WeakValueDictionary[tuple[str, int], SqliteStore] = weakref.WeakValueDictionary()
@@ -88,6 +63,7 @@ _PLAIN = (Granted, Renewed, Released)
 class SqliteStore:
     """A session on the file."""
 
+    name = "sqlite"
     clock: Clock = SYSTEM
     quick = False
 
@@ -304,7 +280,7 @@ class SqliteStore:
             return True
 
     def promise(self) -> Promise:
-        return _PROMISE
+        return promised(filesystem(self.database.path.parent))
 
     def lifeline(self) -> int:
         if not self._session:

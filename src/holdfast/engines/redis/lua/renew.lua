@@ -4,7 +4,7 @@
 -- ARGV[3]  token
 -- ARGV[4]  ttl_ms
 --
--- Returns  1 | {'not held', why, detail}
+-- Returns  now_us | {'not held', why, detail, now_us}
 --
 -- Same law as rules/lease.py: renew.
 
@@ -13,11 +13,13 @@ if holder ~= ARGV[3] or expires <= now or offered then
   --@include queue.lua
   settle()
   commit()
-  return not_held(ARGV[3])
+  local refusal = not_held(ARGV[3])
+  refusal[4] = now
+  return refusal
 end
 
 ttl = tonumber(ARGV[4])
 expires = now + ttl * 1000
 freeing = true
 --@include write.lua
-return 1
+return now

@@ -1,0 +1,92 @@
+"""What a form asks beside the commands of leases: what its servers promise, and whether their replicas have heard.
+
+Each server is asked for itself. One that is silent has its part of the time and no more.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.clock import SYSTEM
+from holdfast.commands import Granted, Renewed
+from holdfast.engines.redis.facts import QUESTIONS
+from holdfast.engines.redis.promised import promised_by_all
+from holdfast.engines.redis.routed import AT_ONCE, UNASKED, L, Routed, turns_of, unsettled
+from holdfast.engines.redis.turns import Astray
+from holdfast.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.commands import Command
+    from holdfast.engines import News, Promise, Reply
+    from holdfast.engines.redis.blocking import Links
+
+
+class Watched(Routed[L]):
+    """The half of a Redis form that looks at its servers."""
+
+    def _links_of(self, lane: L) -> Links:
+        """Connections to the same node on which a command may block."""
+        raise NotImplementedError
+
+    async def confirm(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
+        replies = await self._confirm_round(commands, until_ns)
+        lost = list(turns_of(replies))
+        if lost:
+            # Sent as any others, they find whoever answers for them now; those that do are confirmed there.
+            told = await self.apply_all([commands[at] for at in lost], until_ns)
+            for at, reply in zip(lost, told, strict=True):
+                replies[at] = reply
+            found = [at for at in lost if not isinstance(replies[at], Unavailable)]
+            again = await self._confirm_round([commands[at] for at in found], until_ns)
+            for at, reply in zip(found, again, strict=True):
+                replies[at] = unsettled(reply) if isinstance(reply, Astray) else reply
+        return replies
+
+    async def _confirm_round(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
+        """Ask each server once, and have its replicas hear of it."""
+        replies: list[Reply] = [UNASKED] * len(commands)
+        for lane, which, share in self._by_lane(commands, range(len(commands)), replies):
+            now_ns = SYSTEM.now_ns()
+            lane_until_ns = now_ns + max(0, until_ns - now_ns) // share
+            for start in range(0, len(which), AT_ONCE):
+                part = which[start : start + AT_ONCE]
+                try:
+                    told = await self._confirmed(lane, [commands[at] for at in part], lane_until_ns)
+                except Unavailable as error:
+                    self._fails(lane)
+                    for at in which[start:]:
+                        replies[at] = error
+                    break
+                for at, reply in zip(part, told, strict=True):
+                    replies[at] = reply
+        return replies
+
+    async def _confirmed(self, lane: L, commands: Sequence[Command], until_ns: int) -> list[Reply]:
+        from holdfast.engines.redis.replicas import confirmed  # noqa: PLC0415 - only for those who use it
+
+        packer, links = self._engine.packer, self._links_of(lane)
+        replies, short = await self._aside(partial(confirmed, packer, links, commands, until_ns))
+        told = self._answers(lane.node.url, commands, replies)
+        return told if short is None else [short if isinstance(each, Granted | Renewed) else each for each in told]
+
+    async def promise(self, until_ns: int | None = None) -> Promise:
+        engine, topology, limit_s = self._engine, self._engine.topology, self._limit_s(until_ns)
+        if topology.follows:
+            await self._aside(lambda: topology.refresh(limit_s))
+        lanes = [self.lane_at(node) for node in topology.nodes()]
+        seen = []
+        for before, lane in enumerate(lanes):
+            asked_ns, share_s = SYSTEM.now_ns(), self._limit_s(until_ns) / (len(lanes) - before)
+            try:
+                replies = await self._tell(lane, b"".join(QUESTIONS), len(QUESTIONS), share_s)
+            except Unavailable:
+                self._fails(lane)
+                raise
+            seen.append((lane.node.url, engine.facts(lane.sight, replies, asked_ns, SYSTEM.now_ns())))
+        return promised_by_all(seen)
+
+    def news(self) -> Sequence[News]:
+        return self._engine.witness.news()

@@ -1,0 +1,44 @@
+"""From where the file lies to what may be relied on there.
+
+Network filesystems are refused when the engine is opened. Where the system does not tell what it is, it may be one.
+"""
+
+from __future__ import annotations
+
+from holdfast.rules.promise import EFFICIENCY, RESTART, Limit, Promise
+
+_LIMITS = (
+    Limit(
+        "a process frozen inside the gate makes the engine unavailable until it moves; its pid is told",
+        "tests/engines/sqlite/test_gate.py::test_a_process_frozen_inside_the_gate_is_named_within_the_bound",
+    ),
+    Limit(
+        "other hosts and network filesystems: refused when opened",
+        "tests/engines/sqlite/test_place.py::test_a_network_filesystem_is_refused_by_name",
+    ),
+    Limit(
+        "a power cut may lose the last commits; fences still grow, by the clock",
+        "tests/engines/sqlite/test_recovery.py::test_fences_grow_after_the_last_commits_were_lost",
+    ),
+)
+
+
+def promised(filesystem: str) -> Promise:
+    """What a file on that kind of filesystem may be relied on for; empty, if the system does not tell."""
+    seen = f"the file lies on {filesystem}, a filesystem of this machine" if filesystem else ""
+    return Promise(
+        engine="sqlite",
+        scope="host",
+        level=RESTART if filesystem else EFFICIENCY,
+        fifo=True,
+        fences_grow=True,
+        reasons=(
+            "each command is one transaction behind a kernel lock",
+            "a dead process is seen by the kernel lock it no longer has",
+            seen or "a network filesystem, which could not be told from a local one, would break the locks",
+        ),
+        limits=_LIMITS,
+        unseen=() if filesystem else ("the type of the filesystem: this system does not tell",),
+        changes=() if filesystem else ("make sure that the file lies on a local disk",),
+        facts=(("filesystem", filesystem or None),),
+    )

@@ -1,0 +1,133 @@
+"""`confirm="replicas"`: a grant or renewal counts once every known replica has it; otherwise nobody holds anything."""
+
+import pytest
+
+from holdfast import InvalidConfig, LeaseLost, Unavailable
+from holdfast.testing import eventually
+
+QUICKLY = ("--repl-diskless-sync-delay", "0")
+
+
+@pytest.fixture
+def trio(new_server):
+    """A primary and two replicas, all in step."""
+    primary, *replicas = (new_server(arguments=QUICKLY) for _ in range(3))
+    for replica in replicas:
+        replica.command("REPLICAOF", "127.0.0.1", str(primary.port))
+    for replica in replicas:
+        eventually(lambda r=replica: b"master_link_status:up" in r.command("INFO", "replication"), 20)
+    yield primary, *replicas
+    for replica in replicas:
+        replica.kill()  # a primary that is asked to end would wait for them
+
+
+def has(server, name):
+    return server.command("EXISTS", f"hf1:{{{name}}}") == 1
+
+
+def test_a_confirmed_grant_is_on_every_replica_before_anybody_hears_of_it(trio, place_on):
+    """Whichever of them is promoted knows it. Also a leader's, and also the grant of one that had to wait."""
+    primary, *replicas = trio
+    place = place_on(primary)
+    client, other = place.connect(), place.connect()
+
+    held = client.lock("x", ttl=20, confirm="replicas").acquire(timeout=5)
+    assert all(has(replica, "x") for replica in replicas)
+    waiting = place.start(lambda: other.lock("x", ttl=20, confirm="replicas").acquire(timeout=20))
+    place.until_queued(client, "x", 1)
+    held.release()
+
+    lease = waiting.result()
+    assert lease.fence > held.fence
+    assert lease.remaining() > 15  # a whole ttl, also for one that blocked on the server
+    lease.release()
+    if place.face == "blocking":
+        with client.leader("y", confirm="replicas"):
+            assert all(has(replica, "y") for replica in replicas)
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+def test_one_replica_that_has_not_heard_of_it_has_the_grant_withdrawn(trio, place_on):
+    """One of two is not all. Nobody holds the name afterwards. One that has gone stays known, and is missed."""
+    primary, slow, gone = trio
+    place = place_on(primary)
+    client = place.connect()
+    client.lock("x", confirm="replicas").acquire(timeout=5).release()
+
+    slow.freeze()
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x", confirm="replicas").acquire(timeout=5)
+
+    assert trouble.value.reason == "not confirmed"
+    assert "1 of 2 replicas" in str(trouble.value)
+    assert trouble.value.retryable
+    eventually(lambda: client.show("x").owner is None, 5)
+    client.lock("x").acquire(timeout=5).release()  # who does not ask for it is not held up
+    slow.thaw()
+    eventually(lambda: not lagging(primary), 10)
+    client.lock("x", confirm="replicas").acquire(timeout=5).release()
+    gone.kill()
+    eventually(lambda: b"connected_slaves:1" in primary.command("INFO", "replication"), 10)
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x", confirm="replicas").acquire(timeout=5)
+    assert "1 of 2 replicas" in str(trouble.value)  # nobody can tell from here that it will not be the next primary
+
+
+def lagging(primary):
+    return b"lag=0" not in primary.command("INFO", "replication").split(b"slave1")[0]
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+def test_a_renewal_that_is_not_confirmed_does_not_count(trio, place_on):
+    """A replica that missed the renewals would give the lease away: the holder trusts only what all have heard."""
+    primary, slow, _ = trio
+    place = place_on(primary)
+    client = place.connect()
+    plain = client.lock("plain", ttl=2).acquire()
+    lease = client.lock("x", ttl=2, confirm="replicas").acquire(timeout=5)
+    place.until("renewed", 2)
+
+    slow.freeze()
+
+    eventually(lambda: lease.lost, 10)
+    assert "renewal failed" in place.kinds()
+    with pytest.raises(LeaseLost):
+        lease.release()
+    plain.check()
+    plain.release()
+    slow.thaw()
+
+
+def test_a_server_without_replicas_confirms_nothing(place):
+    """Nobody is everybody, in logic. Whoever asks for replicas wants some."""
+    client = place.connect()
+
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x", confirm="replicas").acquire(timeout=5)
+
+    assert trouble.value.reason == "not confirmed"
+    assert "no replica is known" in str(trouble.value)
+    eventually(lambda: client.show("x").owner is None, 5)
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+@pytest.mark.parametrize("right", ["-wait", "-info"])
+def test_without_the_rights_nothing_is_confirmed(new_server, place_on, right):
+    """It needs INFO and WAIT; without, it is refused by name, and nothing is left behind."""
+    server = new_server()
+    server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~hf1:*", "allchannels", "+@all", right)
+    place = place_on(server)
+    client = place.connect(f"redis://app:pw@127.0.0.1:{server.port}")
+
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x", confirm="replicas").acquire(timeout=5)
+
+    assert trouble.value.reason == "no permission"
+    eventually(lambda: client.show("x").owner is None, 5)
+
+
+@pytest.mark.parametrize("wrong", ["all", 2, True, ""])
+def test_a_confirmation_nobody_knows_is_refused(place, wrong):
+    """Before anything is sent."""
+    with pytest.raises(InvalidConfig):
+        place.connect().lock("x", confirm=wrong)

@@ -1,0 +1,133 @@
+"""What sentinels and clusters may be relied on for: the weakest server decides, and what happens to one is told."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from holdfast import Unavailable
+from holdfast.testing import eventually
+from holdfast.testing.clusters import slot_of
+
+NAMES = [f"held/{number}" for number in range(12)]
+
+
+def facts(promise):
+    return promise.as_dict()["facts"]
+
+
+@contextmanager
+def setting(server, name, value):
+    """A setting of one server, put back afterwards."""
+    before = server.command("CONFIG", "GET", name)[1].decode()
+    server.command("CONFIG", "SET", name, value)
+    try:
+        yield
+    finally:
+        server.command("CONFIG", "SET", name, before)
+
+
+def has(server, name):
+    # A replica in a cluster sends whoever asks for a key to its master; a list it gives itself.
+    return server.command("KEYS", f"hf1:{{{name}}}") != []
+
+
+def replicas_of(place, name):
+    group = place.server
+    owner = group.owner_of(name)
+    return group.replicas_of(owner) if hasattr(group, "replicas_of") else group.replicas()
+
+
+def test_a_group_promises_what_a_failover_leaves(grouped):
+    """Every server of it may be replaced by another with another clock; who they are is part of what was seen."""
+    client = grouped.connect()
+    promise = client.promise()
+
+    assert (promise.scope, promise.level, promise.fences_grow) == ("hosts", "survives client faults", False)
+    assert any("lets a second holder in" in limit.sentence for limit in promise.limits)
+    if "+sentinel" in grouped.server.url:
+        assert (facts(promise)["sentinels"], facts(promise)["replicas"]) == (True, 2)
+    else:
+        assert facts(promise)["cluster"] is True
+        assert all(f":{master.port}" in facts(promise)["servers"] for master in grouped.server.masters())
+    assert promise == client.promise()
+    grouped.connect(require=("hosts", "survives client faults")).lock("x").acquire(timeout=5).release()
+
+
+def test_the_weakest_server_of_a_cluster_decides_and_is_named(clustered):
+    """One of them evicts: a third of all names is at risk, and nobody can tell from a name which."""
+    client = clustered.connect()
+    weak = clustered.server.owner_of(NAMES[0])
+    others = [master for master in clustered.server.masters() if master is not weak]
+
+    with setting(weak, "maxmemory", "100mb"), setting(weak, "maxmemory-policy", "allkeys-lru"):
+        promise = client.promise()
+
+    assert promise.level == "efficiency only"
+    evicts = [reason for reason in promise.reasons if "deletes leases" in reason]
+    assert [f":{weak.port}" in reason for reason in evicts] == [True]
+    assert any("the weakest decides" in reason and f":{weak.port}" in reason for reason in promise.reasons)
+    assert not any(f":{other.port}" in evicts[0] for other in others)
+    assert sorted(str(facts(promise)["maxmemory_policy"]).split(" / ")) == ["allkeys-lru", "noeviction", "noeviction"]
+    assert client.promise().level == "survives client faults"
+
+
+def test_a_confirmed_grant_is_on_the_replicas_of_the_server_of_its_name(grouped):
+    """Each name has a server, and WAIT is said there; a replica that is silent stops the names of its server alone."""
+    client = grouped.connect()
+    for name in NAMES:
+        lease = client.lock(name, ttl=20, confirm="replicas").acquire(timeout=5)
+        assert all(has(replica, name) for replica in replicas_of(grouped, name))
+        lease.release()
+
+    silent = replicas_of(grouped, NAMES[0])[0]
+    silent.freeze()
+    with pytest.raises(Unavailable) as trouble:
+        client.lock(NAMES[0], confirm="replicas").acquire(timeout=5)
+    assert trouble.value.reason == "not confirmed"
+    apart = [name for name in NAMES if grouped.server.owner_of(name) is not grouped.server.owner_of(NAMES[0])]
+    for name in apart:
+        client.lock(name, confirm="replicas").acquire(timeout=5).release()
+    assert bool(apart) == ("+cluster" in grouped.server.url)
+    silent.thaw()
+
+
+def test_confirmed_renewals_follow_a_slot_that_moves(clustered):
+    """The keeper asks where it asked before, is sent on, and has the replicas there hear of it."""
+    client = clustered.connect()
+    lease = client.lock(NAMES[0], ttl=3, confirm="replicas").acquire(timeout=5)
+    owner = clustered.server.owner_of(NAMES[0])
+    clustered.until("renewed")
+    to = next(master for master in clustered.server.masters() if master is not owner)
+
+    clustered.server.move_slot(slot_of(NAMES[0]), to)
+    renewed = clustered.kinds().count("renewed")
+
+    try:
+        eventually(lambda: clustered.kinds().count("renewed") >= renewed + 4, 20, "renewals at the new owner")
+        assert not lease.lost
+        assert all(has(replica, NAMES[0]) for replica in clustered.server.replicas_of(to))
+        lease.release()
+    finally:
+        clustered.server.move_slot(slot_of(NAMES[0]), owner)
+
+
+def test_another_server_that_answers_is_told_and_takes_nothing_away(grouped):
+    """It is no server that forgot everything: what was replicated is there, and nobody waits out what he has heard."""
+    client, other = grouped.connect(), grouped.connect()
+    held = [client.lock(name, ttl=60).acquire(timeout=5) for name in NAMES]
+    waiting = grouped.start(lambda: other.lock(NAMES[0], ttl=60).acquire(timeout=50))
+    grouped.until_queued(client, NAMES[0], 1)
+    grouped.server.wait_replicated()
+
+    grouped.server.failover(grouped.server.owner_of(NAMES[0]))
+    client.refresh_topology()
+
+    grouped.until("engine replaced", timeout=30)
+    held[0].release()
+    waiting.result(20).release()
+    for lease in held[1:]:
+        assert not lease.lost
+        lease.release()
+    assert grouped.kinds("lost") == []
+    assert client._client.engine.epoch == other._client.engine.epoch == 0
+    assert "answered before" in next(event.detail for event in grouped.events if event.kind == "engine replaced")

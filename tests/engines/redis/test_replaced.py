@@ -1,0 +1,122 @@
+"""Another run of the server answers: what it forgot is told at once, and what was known of it is waited out."""
+
+import time
+
+import pytest
+from redis_faces import paired
+
+from holdfast import LeaseLost, NotAcquired
+from holdfast.commands import Acquire, Granted
+from holdfast.testing import eventually
+from holdfast.testing.proxy import named
+
+NEXT_RENEWAL_S = 10
+
+
+def until_met(place):
+    """Wait until the keeper has greeted the server: it does so for leases that are held for a second."""
+    eventually(lambda: b"cmd=info" in place.server.command("CLIENT", "LIST"), 10, "the keeper's greeting")
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+def test_holders_hear_of_a_server_that_forgot_them_long_before_their_next_renewal(server, new_server, place_on):
+    """The keeper looks after its connection every second; the first answer of the new run tells which one it is."""
+    server = new_server(server.kind)
+    place = place_on(server)
+    client = place.connect()
+    leases = [client.lock(f"x{number}", ttl=3 * NEXT_RENEWAL_S).acquire() for number in range(3)]
+    until_met(place)
+
+    server.restart(keep_data=False)
+    began = time.monotonic()
+
+    eventually(lambda: all(lease.lost for lease in leases), 8)
+    assert time.monotonic() - began < NEXT_RENEWAL_S - 2
+    assert place.kinds("engine replaced") == ["engine replaced"]
+    assert place.kinds("lost") == ["lost"] * 3
+    for lease in leases:
+        with pytest.raises(LeaseLost):
+            lease.release()
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+def test_a_new_run_with_all_its_data_takes_nothing_away(server, new_server, place_on):
+    """Whether it forgot is asked, not guessed: every lease is renewed at once, and stands."""
+    server = new_server(server.kind, appendonly=True)
+    place = place_on(server)
+    client = place.connect()
+    lease = client.lock("x", ttl=3 * NEXT_RENEWAL_S).acquire()
+    until_met(place)
+
+    server.restart()
+
+    place.until("engine replaced", timeout=8)
+    place.until("renewed", timeout=8)
+    lease.check()
+    lease.release()
+    assert place.kinds("lost") == []
+
+
+@paired
+def test_a_waiter_waits_out_the_holder_that_the_server_forgot(server, new_server, place_on):
+    """It was told until when somebody holds. The new run would let it in at once; it keeps out, and others too."""
+    server = new_server(server.kind)
+    place = place_on(server)
+    waiter, other = place.connect(), place.connect()
+    peer = place.peer()
+    sent = time.monotonic()
+    held = peer.say(Acquire("x", "frozen", "", 3500, wait=False))
+    assert isinstance(held, Granted)
+    waiting = place.start(lambda: (waiter.lock("x", ttl=3).acquire(timeout=30), time.monotonic()))
+    place.until_queued(other, "x", 1)
+
+    server.restart(keep_data=False)
+
+    eventually(lambda: server.command("EXISTS", "hf1:{x}") == 1, 5)
+    assert other.lock("x").try_acquire() is None
+    lease, granted = waiting.result()
+    assert granted - sent > 3.5 - 0.5
+    assert lease.fence > held.fence
+    lease.release()
+    assert place.kinds("lost") == []
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+def test_a_client_does_not_take_again_what_it_has_just_lost(new_server, place_on):
+    """Its own work may still be settling. One that never heard of the lease is let in: that is not promised."""
+    server = new_server()
+    place = place_on(server)
+    client, stranger = place.connect(), place.connect()
+    lost = client.lock("x", ttl=30).acquire()
+    until_met(place)
+
+    server.restart(keep_data=False)
+    eventually(lambda: lost.lost, 8)
+
+    with pytest.raises(NotAcquired) as refusal:
+        client.lock("x").acquire(timeout=0.3)
+    assert refusal.value.reason == "engine replaced"
+    assert 10 < refusal.value.remaining < 30
+    assert client.lock("x").try_acquire() is None
+    with pytest.raises(LeaseLost):
+        lost.release()
+    eventually(lambda: stranger.show("x").owner is None, 5)
+    stranger.lock("x").acquire(timeout=5).release()
+    client.lock("y").acquire(timeout=5).release()
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+def test_a_short_lease_costs_no_look_at_the_engine(new_server, place_on):
+    """Only who holds or waits for a second has the engine watched; all else is one connection and two round trips."""
+    place = place_on(new_server())
+    proxy = place.proxy()
+    client = place.connect(proxy.url)
+
+    for _ in range(20):
+        lease = client.lock("x").acquire()
+        time.sleep(0.01)
+        lease.release()
+
+    assert proxy.connections == 1
+    assert proxy.count(named("INFO")) == 1  # its greeting
+    assert proxy.count(named("EVALSHA", "EVAL")) == 40

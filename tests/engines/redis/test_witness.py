@@ -1,0 +1,67 @@
+"""What a new run of a server means: everything may be forgotten where there is one, and little where there are more."""
+
+import pytest
+
+from holdfast.engines.redis.witness import Witness
+
+
+class Node:
+    """Something to be seen."""
+
+    def __init__(self, url):
+        self.url = url
+
+
+def greeting(run_id):
+    return f"# Server\r\nrun_id:{run_id}\r\n"
+
+
+def greet(witness, node, run_id):
+    witness.of(node).greeted(greeting(run_id), 0, 0)
+
+
+@pytest.mark.parametrize(("follows", "epoch"), [(False, 1), (True, 0)])
+def test_a_new_run_is_told_and_counts_only_where_nobody_takes_its_place(follows, epoch):
+    """With replicas another run has what was replicated: nobody is to wait out what was heard of the former one."""
+    witness, node = Witness(follows=follows), Node("redis://a")
+    for run_id in ("one", "one", "two"):
+        greet(witness, node, run_id)
+    greet(witness, node, "two")
+
+    assert witness.epoch == epoch
+    assert [(news.kind, news.detail) for news in witness.news()] == [
+        ("engine replaced", "redis://a: run one has ended, run two answers")
+    ]
+    assert witness.news() == []
+
+
+def test_each_server_has_runs_and_replicas_of_its_own():
+    """Two masters of a cluster are not two runs of one server."""
+    witness, nodes = Witness(follows=True), [Node("redis://a"), Node("redis://b")]
+    for run_id, node in zip(("one", "two"), nodes, strict=True):
+        greet(witness, node, run_id)
+        witness.of(node).listed(frozenset({f"replica of {run_id}"}))
+
+    assert witness.news() == []
+    assert [len(witness.of(node).known) for node in nodes] == [1, 1]
+    greet(witness, nodes[0], "three")
+    assert [len(witness.of(node).known) for node in nodes] == [0, 1]
+
+
+def test_a_user_who_may_not_ask_is_told_nothing():
+    """An error is no run id, and the next answer is compared with the last one that was."""
+    witness, node = Witness(follows=False), Node("redis://a")
+    greet(witness, node, "one")
+    witness.of(node).greeted(PermissionError("NOPERM"), 0, 0)
+    greet(witness, node, "one")
+
+    assert (witness.epoch, witness.news()) == (0, [])
+
+
+def test_servers_that_change_are_told_once():
+    """The first time that they are named nothing has changed; nor when the same ones are named again."""
+    witness = Witness(follows=True)
+    for servers in (("a", "b"), ("a", "b"), (), ("a", "c"), ("a", "c")):
+        witness.moved(servers)
+
+    assert [news.detail for news in witness.news()] == ["a, b answered before, a, c now"]
