@@ -72,7 +72,9 @@ def drained(terminal):
     """Everything that is written to a terminal until its last writer has gone."""
     shown = b""
     until = time.monotonic() + LONGEST_S
-    while time.monotonic() < until and select.select([terminal], [], [], LONGEST_S)[0]:
+    ready = select.poll()  # select() knows no descriptor beyond 1,023
+    ready.register(terminal, select.POLLIN)
+    while time.monotonic() < until and ready.poll(LONGEST_S * 1000):
         try:
             shown += os.read(terminal, 65536)
         except OSError:

@@ -19,6 +19,8 @@ class Terminal:
                 os.execvpe(command[0], command, {**env, "TERM": "xterm", "COLUMNS": str(columns), "LINES": "30"})
             finally:
                 os._exit(127)
+        self._ready = select.poll()  # select() knows no descriptor beyond 1,023
+        self._ready.register(self._master, select.POLLIN)
 
     def type(self, keys):
         os.write(self._master, keys.encode())
@@ -41,7 +43,7 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
     def _read(self, timeout):
-        if not select.select([self._master], [], [], timeout)[0]:
+        if not self._ready.poll(timeout * 1000):
             return False
         try:
             data = os.read(self._master, 65536)

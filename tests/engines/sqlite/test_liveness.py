@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import time
 
 import pytest
@@ -19,6 +21,22 @@ def seconds_to_get(client, name, **options):
     began = time.monotonic()
     client.lock(name).acquire(**options).release()
     return time.monotonic() - began
+
+
+def test_files_that_nobody_uses_any_more_do_not_stay_open(tmp_path):
+    """Gate and live files cannot be closed with each client; but a process that opens one database after another
+    must not run out of descriptors."""
+    for number in range(30):
+        with holdfast.connect(f"sqlite://{tmp_path}/{number}.db") as client, client.lock("x"):
+            pass
+        del client
+
+    gc.collect()
+    with holdfast.connect(f"sqlite://{tmp_path}/last.db") as client, client.lock("x"):
+        opened = {target for entry in os.scandir("/proc/self/fd") if (target := os.path.realpath(entry.path))}
+
+    lockable = {path for path in opened if path.startswith(f"{tmp_path}/") and path.endswith((".gate", ".live"))}
+    assert lockable == {f"{tmp_path}/last.db.gate", f"{tmp_path}/last.db.live"}
 
 
 @pytest.mark.acceptance("G-4", "C-24")

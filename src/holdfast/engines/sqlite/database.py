@@ -52,8 +52,8 @@ class Database:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             place.refuse_network(path.parent)
-            self.gate = open_lockfile(Path(f"{path}.gate"))
-            self.live = open_lockfile(Path(f"{path}.live"))
+            self.gate = open_lockfile(Path(f"{path}.gate"), self)
+            self.live = open_lockfile(Path(f"{path}.live"), self)
         except OSError as error:
             raise Unavailable("sqlite", _os_reason(error), str(error)) from error
         _alive.add(self)

@@ -1,8 +1,8 @@
-"""Files that exist to be locked: opened once per process, never closed before it ends.
+"""Files that exist to be locked: opened once per process, closed only when nobody in it has any use for them.
 
 POSIX locks belong to the process and fall when *any* descriptor of the file is closed; so there is one descriptor per
-file (found by device and inode), and it stays. They are not inherited by a forked child, which is why they are used:
-a child that lives on must not keep a dead parent's locks.
+file (found by device and inode), and it stays for as long as a database uses it or a byte of it is locked. They are not
+inherited by a forked child, which is why they are used: a child that lives on must not keep a dead parent's locks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import struct
 import sys
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 from holdfast.errors import Unavailable
@@ -47,6 +48,7 @@ class LockFile:
         self.descriptor = descriptor
         self.inode = os.fstat(descriptor).st_ino
         self.device = os.fstat(descriptor).st_dev
+        self.users: weakref.WeakSet[object] = weakref.WeakSet()
         self.begin()
 
     def begin(self) -> None:
@@ -57,7 +59,15 @@ class LockFile:
         self.mine_now: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
         self.mine: set[int] = set()
         self._turn: _Turn | None = None
+        self.in_queue: set[_Turn] = set()
         self._passes = 0
+
+    def close_if_idle(self) -> bool:
+        """Close it, if no database uses it, no byte of it is locked and no thread queues for one."""
+        if self.users or self.mine or self.in_queue:
+            return False
+        os.close(self.descriptor)
+        return True
 
     def lock(self, byte: int) -> bool:
         """Lock one byte for this process, without waiting."""
@@ -170,7 +180,14 @@ class _Turn:
         self._state = "wanted"
 
     def begin(self) -> None:
-        threading.Thread(target=self._queue, name="holdfast-gate", daemon=True).start()
+        self._file.in_queue.add(self)
+        threading.Thread(target=self._stand, name="holdfast-gate", daemon=True).start()
+
+    def _stand(self) -> None:
+        try:
+            self._queue()
+        finally:
+            self._file.in_queue.discard(self)
 
     def _queue(self) -> None:
         try:
@@ -218,17 +235,25 @@ _files: dict[tuple[int, int], LockFile] = {}
 _files_lock = threading.Lock()
 
 
-def open_lockfile(path: Path) -> LockFile:
-    """This process's one handle on the file."""
+def open_lockfile(path: Path, user: object) -> LockFile:
+    """This process's one handle on the file, for as long as this user lives."""
     with _files_lock:
-        # A look comes before the opening, because a second descriptor could never be closed again.
-        with contextlib.suppress(FileNotFoundError):
-            status = os.stat(path, follow_symlinks=False)
-            if known := _files.get((status.st_dev, status.st_ino)):
-                return known
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
-        status = os.fstat(descriptor)
-        return _files.setdefault((status.st_dev, status.st_ino), LockFile(str(path), descriptor))
+        file = _find_or_open(path)
+        file.users.add(user)
+        return file
+
+
+def _find_or_open(path: Path) -> LockFile:
+    # A look comes before the opening, because a second descriptor could not be closed without losing locks.
+    with contextlib.suppress(FileNotFoundError):
+        status = os.stat(path, follow_symlinks=False)
+        if known := _files.get((status.st_dev, status.st_ino)):
+            return known
+    for key in [key for key, file in _files.items() if file.close_if_idle()]:
+        del _files[key]
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
+    status = os.fstat(descriptor)
+    return _files.setdefault((status.st_dev, status.st_ino), LockFile(str(path), descriptor))
 
 
 def _forget_locks() -> None:
