@@ -1,0 +1,13 @@
+"""The asyncio face: the names and shapes of the blocking one, awaited.
+
+Leases are kept by a thread, so that a blocked event loop loses none. Besides the policies of the blocking face there is
+`on_loss="cancel"`: it cancels the task that entered the block, as `asyncio.timeout` does, and the block ends in
+`LeaseLost` once the task has settled.
+"""
+
+from holdfast.aio.client import Holdfast, connect
+from holdfast.aio.leader import Leader, Term
+from holdfast.aio.lease import Lease, Signal
+from holdfast.aio.lock import Lock
+
+__all__ = ["Holdfast", "Leader", "Lease", "Lock", "Signal", "Term", "connect"]

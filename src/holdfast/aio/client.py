@@ -1,0 +1,143 @@
+"""The client: what `connect` gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast.aio.leader import Leader, Term
+from holdfast.aio.lease import Lease
+from holdfast.aio.lock import POLICIES, Lock
+from holdfast.clock import Clock, Seconds
+from holdfast.config import FENCE_MEMORY_S
+from holdfast.core import client as _client
+from holdfast.core import inspection, leader, outlook
+from holdfast.core.lock import TTL_S
+from holdfast.rules.promise import required
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+
+    from holdfast.core.inspection import Holding
+    from holdfast.engines import Promise
+    from holdfast.observer import Observer
+
+
+class Holdfast:
+    """Like `blocking.Holdfast`, awaited. Tasks of one event loop may share it."""
+
+    def __init__(self, client: _client.Client) -> None:
+        self._client = client
+
+    @property
+    def url(self) -> str:
+        """Where the leases live, without any password."""
+        return self._client.url
+
+    def lock(
+        self,
+        name: str,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        reentrant: bool = False,
+        on_loss: str | Callable[[Lease], object] = "report",
+        confirm: str | None = None,
+    ) -> Lock:
+        """Like `blocking.Holdfast.lock`."""
+        return Lock(
+            self._client,
+            name,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=reentrant,
+            on_loss=on_loss,
+            confirm=confirm,
+            policies=POLICIES,
+        )
+
+    def leader(
+        self,
+        name: str,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        candidate: str | None = None,
+        on_loss: str | Callable[[Term], object] = "report",
+        confirm: str | None = None,
+    ) -> Leader:
+        """Like `blocking.Holdfast.leader`."""
+        label = leader.candidate_name(self._client, candidate)
+        lock = Lock(
+            self._client,
+            name,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=False,
+            on_loss=on_loss,
+            confirm=confirm,
+            policies=POLICIES,
+            label=label,
+        )
+        return Leader(lock, leader.Candidacy(self._client, lock.name, label))
+
+    async def show(self, name: str) -> Holding:
+        """Like `blocking.Holdfast.show`, awaited."""
+        return await inspection.show(self._client, name)
+
+    async def break_lease(self, name: str, reason: str) -> None:
+        """Like `blocking.Holdfast.break_lease`, awaited."""
+        await inspection.break_lease(self._client, name, reason)
+
+    async def refresh_topology(self) -> None:
+        """Like `blocking.Holdfast.refresh_topology`, awaited."""
+        await self._client.refresh_topology()
+
+    async def promise(self) -> Promise:
+        """Like `blocking.Holdfast.promise`, awaited."""
+        return await outlook.promise(self._client)
+
+    async def close(self, timeout: Seconds | None = _client.CLOSE_S) -> tuple[str, ...]:
+        """Like `blocking.Holdfast.close`, awaited."""
+        return await _client.close(self._client, timeout)
+
+    async def __aenter__(self) -> Holdfast:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        await self.close()
+        return False
+
+    def __repr__(self) -> str:
+        return f"<holdfast {self._client.url} {self._client.state}>"
+
+
+async def connect(
+    url: str | None = None,
+    *,
+    label: str = "",
+    info: dict[str, Any] | None = None,
+    observer: Observer | None = None,
+    fence_memory: Seconds = FENCE_MEMORY_S,
+    clock: Clock | None = None,
+    require: str | Iterable[str] = (),
+) -> Holdfast:
+    """Like `blocking.connect`, awaited: the client belongs to the running event loop."""
+    wanted = required(require)
+    client = _client.Client(
+        url,
+        face="asyncio",
+        label=label,
+        info=info,
+        observer=observer,
+        fence_memory=fence_memory,
+        clock=clock,
+    )
+    try:
+        await outlook.require(client, wanted)
+    except BaseException:
+        await _client.close(client, 0)
+        raise
+    return Holdfast(client)

@@ -1,0 +1,8 @@
+"""The blocking face: for threads. `holdfast.aio` has the same names, awaited."""
+
+from holdfast.blocking.client import Holdfast, connect
+from holdfast.blocking.leader import Leader, Term
+from holdfast.blocking.lease import Lease, Signal
+from holdfast.blocking.lock import Lock
+
+__all__ = ["Holdfast", "Leader", "Lease", "Lock", "Signal", "Term", "connect"]

@@ -1,0 +1,149 @@
+"""The client: what `connect` gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast.blocking.leader import Leader, Term
+from holdfast.blocking.lease import Lease
+from holdfast.blocking.lock import Lock
+from holdfast.clock import Clock, Seconds
+from holdfast.config import FENCE_MEMORY_S
+from holdfast.core import client as _client
+from holdfast.core import inspection, leader, outlook
+from holdfast.core.lock import (
+    TTL_S,
+)
+from holdfast.core.run import run
+from holdfast.rules.promise import required
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+
+    from holdfast.core.inspection import Holding
+    from holdfast.engines import Promise
+    from holdfast.observer import Observer
+
+
+class Holdfast:
+    """A client: what `connect` gives. Threads may share it."""
+
+    def __init__(self, client: _client.Client) -> None:
+        self._client = client
+
+    @property
+    def url(self) -> str:
+        """Where the leases live, without any password."""
+        return self._client.url
+
+    def lock(
+        self,
+        name: str,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        reentrant: bool = False,
+        on_loss: str | Callable[[Lease], object] = "report",
+        confirm: str | None = None,
+    ) -> Lock:
+        """A lock on the name. Nothing is sent before it is acquired."""
+        return Lock(
+            self._client,
+            name,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=reentrant,
+            on_loss=on_loss,
+            confirm=confirm,
+            policies=("report",),
+        )
+
+    def leader(
+        self,
+        name: str,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        candidate: str | None = None,
+        on_loss: str | Callable[[Term], object] = "report",
+        confirm: str | None = None,
+    ) -> Leader:
+        """A candidate for the leadership of the name."""
+        label = leader.candidate_name(self._client, candidate)
+        lock = Lock(
+            self._client,
+            name,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=False,
+            on_loss=on_loss,
+            confirm=confirm,
+            policies=("report",),
+            label=label,
+        )
+        return Leader(lock, leader.Candidacy(self._client, lock.name, label))
+
+    def show(self, name: str) -> Holding:
+        """Who holds the name, and who waits for it."""
+        return run(inspection.show(self._client, name))
+
+    def break_lease(self, name: str, reason: str) -> None:
+        """End the lease of the name by force; its holder is told why."""
+        run(inspection.break_lease(self._client, name, reason))
+
+    def refresh_topology(self) -> None:
+        """Learn anew which servers there are; `Unavailable` while they do not agree. They are followed without it."""
+        run(self._client.refresh_topology())
+
+    def promise(self) -> Promise:
+        """What may be relied on here, from a look at the engine as it is now; print it."""
+        return run(outlook.promise(self._client))
+
+    def close(self, timeout: Seconds | None = _client.CLOSE_S) -> tuple[str, ...]:
+        """Refuse new work, wait for what is under way, end. Gives the names of leases that are left to lapse."""
+        return run(_client.close(self._client, timeout))
+
+    def __enter__(self) -> Holdfast:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        self.close()
+        return False
+
+    def __repr__(self) -> str:
+        return f"<holdfast {self._client.url} {self._client.state}>"
+
+
+def connect(
+    url: str | None = None,
+    *,
+    label: str = "",
+    info: dict[str, Any] | None = None,
+    observer: Observer | None = None,
+    fence_memory: Seconds = FENCE_MEMORY_S,
+    clock: Clock | None = None,
+    require: str | Iterable[str] = (),
+) -> Holdfast:
+    """Open an engine: the URL's, else `$HOLDFAST_URL`'s, else the embedded one of this user on this host.
+
+    `require` are words that its promise must hold, such as `"survives restart"`; else `PromiseNotKept`.
+    """
+    wanted = required(require)
+    client = _client.Client(
+        url,
+        face="blocking",
+        label=label,
+        info=info,
+        observer=observer,
+        fence_memory=fence_memory,
+        clock=clock,
+    )
+    try:
+        run(outlook.require(client, wanted))
+    except BaseException:
+        run(_client.close(client, 0))
+        raise
+    return Holdfast(client)

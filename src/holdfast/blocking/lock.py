@@ -1,0 +1,113 @@
+"""Locks: the way to a lease of one name."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, cast
+
+from holdfast.blocking.lease import Lease
+from holdfast.clock import Seconds
+from holdfast.core import lifecycle
+from holdfast.core.lock import (
+    UNSET,
+    LockBase,
+    Unset,
+    is_coroutine_function,
+    refuse_generator,
+    refuse_unfinished,
+)
+from holdfast.core.run import run
+from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Lock(LockBase):
+    """A way to get leases of one name. Use it in `with`, as a decorator, or through `acquire`."""
+
+    def acquire(self, timeout: Seconds | Unset | None = UNSET) -> Lease:
+        """Wait for the lease; `NotAcquired` when patience ends."""
+        patience_ns = self._patience(timeout)
+        lease = Lease(*self._fields())
+        try:
+            run(lifecycle.acquire(lease, patience_ns))
+            lease._owned = True
+            return lease  # noqa: TRY300 - an interrupt may strike even here
+        except BaseException:
+            lifecycle.undo(lease)
+            raise
+
+    def try_acquire(self) -> Lease | None:
+        """The lease now, or `None`: one decision, no waiting."""
+        try:
+            return self.acquire(timeout=0)
+        except NotAcquired:
+            return None
+
+    def __enter__(self) -> Lease:
+        who = threading.get_ident()
+        depth, lease = self._depth(who), cast("Lease | None", self._inside(who))
+        fresh = lease is None
+        lease = lease or Lease(*self._fields())
+        try:
+            if fresh:
+                run(lifecycle.acquire(lease, self._patience_ns))
+            self._enter(who, lease)
+            lease._owned = True
+            return lease  # noqa: TRY300 - as above
+        except BaseException:
+            self._back_to(who, depth)
+            if fresh:
+                lifecycle.undo(lease)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        block = None
+        try:
+            try:
+                block = self._leaving(threading.get_ident())
+                if block.lease is not None:
+                    run(lifecycle.leave(block.lease, error))
+            finally:
+                block = self._left(block, threading.get_ident())
+        finally:
+            self._left(block, threading.get_ident())
+        return False
+
+    def __call__(self, work: Callable[P, R]) -> Callable[P, R]:
+        """Run a function under the lease; fields in braces are filled from its arguments."""
+        refuse_generator(work)
+        if is_coroutine_function(work):
+            raise InvalidConfig("function", work.__qualname__, "a coroutine function needs the lock of holdfast.aio")
+        name = self._naming(work)
+
+        @functools.wraps(work)
+        def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            lock = self._like(name(args, kwargs))
+            done: list[R] = []
+            try:
+                with lock:
+                    done.append(work(*args, **kwargs))
+                    refuse_unfinished(work, done[0])
+            except LeaseLost as lost:
+                lost.result = lost.result if not done else done[0]
+                raise
+            return done[0]
+
+        return locked
+
+    def _like(self, name: str) -> Lock:
+        """The lock of the same settings for another name; one and the same while anybody is inside."""
+        if name == self.name:
+            return self
+        lock: Lock = self._likes.setdefault(name, Lock(self._client, name, policies=("report",), **self._settings()))
+        return lock
