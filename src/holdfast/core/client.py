@@ -101,7 +101,8 @@ class Client:
         if self.state is CLOSED:
             raise Closed
         try:
-            return await self.form.apply(command)
+            answer = self.form.apply(command)
+            return answer if isinstance(answer, tuple) else await answer
         except ReplyLost as error:
             raise Unavailable(error.engine, error.reason, error.detail) from error
 

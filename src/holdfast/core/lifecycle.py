@@ -18,6 +18,8 @@ from holdfast.names import Owner
 from holdfast.rules import trust
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from holdfast.core.client import Client
 
 # An engine in trouble is asked again, ever less often, and by no two waiters in step.
@@ -60,9 +62,16 @@ async def acquire(lease: LeaseBase, patience_ns: int | None) -> None:
     give_up_ns = began_ns + WIRE_NS if patience_ns == 0 else until_ns
     client.begin(lease)
     try:
-        ask, answer = await _send(lease, until_ns, give_up_ns)
+        # The first question is asked here, not in `_send`: mostly it is the only one, and every frame costs.
+        try:
+            answer = _ask(lease, began_ns, until_ns, give_up_ns)
+            if not isinstance(answer, tuple):
+                answer = await answer
+        except Unavailable as error:
+            answer = await _send(lease, until_ns, give_up_ns, error)
+        lease._reached = True
         if not _is_granted(lease, answer, give_up_ns):
-            await _stand_in_line(lease, ask, answer, began_ns, until_ns, give_up_ns)
+            await _stand_in_line(lease, answer, began_ns, until_ns, give_up_ns)
         if lease._confirm:
             await _confirm(lease)
     except BaseException:
@@ -73,9 +82,15 @@ async def acquire(lease: LeaseBase, patience_ns: int | None) -> None:
         client.tell("granted", lease.name, lease._fence, (client.clock.now_ns() - began_ns) / NS)
 
 
-async def _stand_in_line(
-    lease: LeaseBase, ask: Acquire, answer: Answer, began_ns: int, until_ns: int, give_up_ns: int
-) -> None:
+def _ask(lease: LeaseBase, sent_ns: int, until_ns: int, give_up_ns: int) -> Answer | Awaitable[Answer]:
+    """The question, sent now. After patience has ended it is the last word: now, or not at all."""
+    lease._sent_ns = sent_ns
+    ask = Acquire(lease.name, lease.token, lease._packed, lease._ttl_ms, sent_ns < until_ns)
+    bound_ns = None if give_up_ns == NEVER_NS else max(give_up_ns, sent_ns + _LAST_WORD_NS)
+    return lease._client.form.apply(ask, bound_ns)
+
+
+async def _stand_in_line(lease: LeaseBase, answer: Answer, began_ns: int, until_ns: int, give_up_ns: int) -> None:
     """Wait and ask again, until the lease is granted or patience ends."""
     client, clock = lease._client, lease._client.clock
     queued = False
@@ -85,7 +100,7 @@ async def _stand_in_line(
             if isinstance(answer, Granted):
                 await _wait_out(lease, began_ns, until_ns)
             else:
-                if not isinstance(answer, Busy) or not ask.wait:
+                if not isinstance(answer, Busy) or lease._sent_ns >= until_ns:
                     raise _not_acquired(lease, answer, began_ns)
                 _remember(lease, answer)
                 if not queued:
@@ -94,10 +109,10 @@ async def _stand_in_line(
                     client.tell("waited", lease.name, answer.fence, detail=str(Owner.unpacked(answer.owner)))
                 _refuse_if_closed(client)
                 nap_ms = trust.patience_ms(answer.position or 0, answer.remaining_ms, lease._ttl_ms)
-                ask, told = await _wait(lease, min(until_ns, clock.now_ns() + nap_ms * NS_PER_MS))
+                told = await _wait(lease, min(until_ns, clock.now_ns() + nap_ms * NS_PER_MS))
                 _refuse_if_closed(client)
             if told is None:
-                ask, told = await _send(lease, until_ns, give_up_ns)
+                told = await _send(lease, until_ns, give_up_ns)
             answer = told
             if _is_granted(lease, answer, give_up_ns):
                 return
@@ -164,7 +179,7 @@ async def _confirm(lease: LeaseBase) -> None:
     lease._trust_from(sent_ns)
 
 
-async def _wait(lease: LeaseBase, until_ns: int) -> tuple[Acquire, Answer | None]:
+async def _wait(lease: LeaseBase, until_ns: int) -> Answer | None:
     """Sleep until it is worth asking again; an engine that can ask in the same step has the answer already.
 
     Such a question was sent before the sleep, and the lease that comes of it counts from then.
@@ -173,45 +188,51 @@ async def _wait(lease: LeaseBase, until_ns: int) -> tuple[Acquire, Answer | None
     ask = Acquire(lease.name, lease.token, lease._packed, lease._ttl_ms, wait=True)
     lease._sent_ns = client.clock.now_ns()
     try:
-        return ask, await client.form.wait(ask, until_ns)
+        return await client.form.wait(ask, until_ns)
     except Unavailable as error:
         # It may have been asked, and the answer did not come. Asked again, the trouble is told and waited out.
         lease._resent = lease._resent or isinstance(error, ReplyLost)
-        return ask, None
+        return None
 
 
-async def _send(lease: LeaseBase, until_ns: int, give_up_ns: int) -> tuple[Acquire, Answer]:
-    """Send the question until it is answered. After patience has ended it is the last word: now, or not at all.
+async def _send(lease: LeaseBase, until_ns: int, give_up_ns: int, error: Unavailable | None = None) -> Answer:
+    """Send the question until it is answered; `error` is what has become of it so far.
 
     An engine that cannot be reached at all is told at once. One that was reached and then lost is asked again, with
     the same token, until it is time to give up.
     """
     client, told_ns, pause_ns = lease._client, 0, _RETRY_NS
     while True:
-        lease._sent_ns = sent_ns = client.clock.now_ns()
-        ask = Acquire(lease.name, lease.token, lease._packed, lease._ttl_ms, sent_ns < until_ns)
-        bound_ns = None if give_up_ns == NEVER_NS else max(give_up_ns, sent_ns + _LAST_WORD_NS)
-        try:
-            answer = await client.form.apply(ask, bound_ns)
-        except Unavailable as error:
+        if error is not None:
             now_ns = client.clock.now_ns()
             if not told_ns or now_ns - told_ns >= NS:
                 told_ns = now_ns
                 client.tell("unavailable", lease.name, detail=str(error))
-            lease._resent = lease._resent or isinstance(error, ReplyLost)
-            lease._reached = lease._reached or lease._resent or error.reason == SETTLING
-            passing = isinstance(error, ReplyLost) or error.reason in PASSING
-            if not lease._reached:
-                lease._sent_ns = 0  # nothing has arrived, so there is nothing to undo
-                raise
-            if not passing or now_ns >= give_up_ns:
-                raise Unavailable(error.engine, error.reason, error.detail) from error
-            _refuse_if_closed(client)
+            _refuse_if_hopeless(lease, error, now_ns, give_up_ns)
             await client.form.bell().wait(min(give_up_ns, now_ns + jittered(pause_ns, now_ns)))
             pause_ns = min(2 * pause_ns, _RETRY_MAX_NS)
+        try:
+            answer = _ask(lease, client.clock.now_ns(), until_ns, give_up_ns)
+            if not isinstance(answer, tuple):
+                answer = await answer
+        except Unavailable as trouble:
+            error = trouble
         else:
             lease._reached = True
-            return ask, answer
+            return answer
+
+
+def _refuse_if_hopeless(lease: LeaseBase, error: Unavailable, now_ns: int, give_up_ns: int) -> None:
+    """Go on only if the engine was reached once, its trouble may pass, and there is time."""
+    lost = isinstance(error, ReplyLost)
+    lease._resent = lease._resent or lost
+    lease._reached = lease._reached or lease._resent or error.reason == SETTLING
+    if not lease._reached:
+        lease._sent_ns = 0  # nothing has arrived, so there is nothing to undo
+        raise error
+    if not (lost or error.reason in PASSING) or now_ns >= give_up_ns:
+        raise Unavailable(error.engine, error.reason, error.detail) from error
+    _refuse_if_closed(lease._client)
 
 
 def _refuse_if_closed(client: Client) -> None:
@@ -239,16 +260,23 @@ async def release(lease: LeaseBase, to: str = "") -> None:
     """Give the lease back. `LeaseLost` if it was not there to be given; said twice, the second is no more than true."""
     try:
         client = lease._client
-        with client.guard:
+        now_ns = client.clock.now_ns()
+        with client.keeper.guard:
             state = lease._state
-            if state is HELD and client.clock.now_ns() < lease._deadline_ns:
+            if state is HELD and now_ns < lease._deadline_ns:
                 lease._state = ENDING
         if state is ENDED or state is ENDING:
             return
         command = _release(lease, to)
         if state is LOST or lease._state is HELD:
             _too_late(lease, command)
-        _released(client, lease, command, await _tell_release(lease, command))
+        answer: Answer | None
+        try:
+            reply = client.form.apply(command, now_ns + WIRE_NS)
+            answer = reply if isinstance(reply, tuple) else await reply
+        except Unavailable as error:
+            answer = await _release_again(lease, command, now_ns, error)
+        _released(client, lease, command, answer)
     except LeaseLost:
         raise
     except BaseException:
@@ -271,24 +299,26 @@ def _release(lease: LeaseBase, to: str) -> Release:
     return Release(lease.name, lease.token, entomb=lease._resent, to=to)
 
 
-async def _tell_release(lease: LeaseBase, command: Release) -> Answer | None:
-    """The engine's answer, or `None` if it could not be told within the wire timeout."""
+async def _release_again(lease: LeaseBase, command: Release, first_ns: int, error: Unavailable) -> Answer | None:
+    """The engine's answer after trouble on the way, or `None` if it could not be told within the wire timeout."""
     client = lease._client
-    first_ns = client.clock.now_ns()
     sent_before, told_ns = False, 0
     while True:
+        if error.reason in GONE:
+            return NotHeld(error.reason, str(error))
+        now_ns = client.clock.now_ns()
+        if not told_ns or now_ns - told_ns >= NS:
+            told_ns = now_ns
+            client.tell("release delayed", lease.name, lease._fence, detail=str(error))
+        sent_before = sent_before or isinstance(error, ReplyLost)
+        if now_ns + _RETRY_NS >= first_ns + WIRE_NS:
+            return None
+        await client.form.bell().wait(now_ns + _RETRY_NS)
         try:
-            answer = await client.form.apply(command, first_ns + WIRE_NS)
-        except Unavailable as error:
-            if error.reason in GONE:
-                return NotHeld(error.reason, str(error))
-            if not told_ns or client.clock.now_ns() - told_ns >= NS:
-                told_ns = client.clock.now_ns()
-                client.tell("release delayed", lease.name, lease._fence, detail=str(error))
-            sent_before = sent_before or isinstance(error, ReplyLost)
-            if client.clock.now_ns() + _RETRY_NS >= first_ns + WIRE_NS:
-                return None
-            await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+            reply = client.form.apply(command, first_ns + WIRE_NS)
+            answer = reply if isinstance(reply, tuple) else await reply
+        except Unavailable as trouble:
+            error = trouble
             continue
         if isinstance(answer, NotHeld) and sent_before and answer.reason in ("expired", "released"):
             # The first copy left inside the trusted deadline, so it was ours to give: it has been given.

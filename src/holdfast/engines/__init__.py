@@ -14,7 +14,7 @@ from holdfast.errors import InvalidConfig
 from holdfast.rules.promise import Limit, Promise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.clock import Clock
     from holdfast.commands import Acquire, Answer, Command
@@ -70,8 +70,12 @@ class Bell(Protocol):
 class Form(Protocol):
     """One client's way to its engine: all that the core awaits."""
 
-    async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
-        """Answer one command in one atomic step, or raise `Unavailable` not much later than `until_ns`."""
+    def apply(self, command: Command, until_ns: int | None = None) -> Answer | Awaitable[Answer]:
+        """Answer one command in one atomic step, or raise `Unavailable` not much later than `until_ns`.
+
+        An answer that is there at once is given as it is; otherwise there is something to await. Every answer is a
+        tuple, and nothing that can be awaited is.
+        """
 
     async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
         """Answer each of several commands in order; together they need not be atomic.

@@ -7,14 +7,14 @@ has to import it.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.commands import Acquire, Busy
 from holdfast.engines.board import ThreadBell
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Command
@@ -66,7 +66,7 @@ class BaseForm:
     def bell(self) -> Bell:
         raise NotImplementedError
 
-    def apply(self, command: Command, until_ns: int | None = None) -> Coroutine[Any, Any, Answer]:
+    def apply(self, command: Command, until_ns: int | None = None) -> Answer | Awaitable[Answer]:
         """One command; a waiter's rings are kept from before its question until it leaves the queue."""
         if type(command) is not Acquire:
             return self.answer(command, until_ns)

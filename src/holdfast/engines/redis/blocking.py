@@ -27,7 +27,7 @@ from holdfast.engines.redis.watched import Watched
 from holdfast.errors import ReplyLost, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from holdfast.commands import Answer, Command
     from holdfast.engines.redis.engine import RedisEngine
@@ -102,23 +102,25 @@ class RedisBlocking(Watched[Links], ThreadForm):
         self._seats: set[str] = set()  # waiters that block, or are about to
         self._listening: set[str] = set()  # waiters that listen, because they have blocked or never may
 
+    def apply(self, command: Command, until_ns: int | None = None) -> Answer | Awaitable[Answer]:
+        """A waiter that will pop its bell need not be rung, so nothing is kept for it."""
+        pops = False
+        if type(command) is Acquire:
+            pops = command.wait and self._may_pop(command, until_ns)
+            if not pops:
+                if command.wait:
+                    self._listening.add(command.token)  # what the server is told now is what the waiter must do
+                return self._acquire(command, until_ns)
+        try:
+            return self._ask(command, until_ns, pops=pops)
+        except Unavailable as trouble:
+            return self._follow_one(command, trouble, until_ns, pops=pops)
+
     async def answer(self, command: Command, until_ns: int | None) -> Answer:
         try:
             return self._ask(command, until_ns)
         except Unavailable as trouble:
             return await self._follow_one(command, trouble, until_ns)
-
-    async def _acquire(self, command: Acquire, until_ns: int | None) -> Answer:
-        """A waiter that will pop its bell need not be rung, so nothing is kept for it."""
-        if not command.wait:
-            return await super()._acquire(command, until_ns)
-        if not self._may_pop(command, until_ns):
-            self._listening.add(command.token)  # what the server is told now is what the waiter must do
-            return await super()._acquire(command, until_ns)
-        try:
-            return self._ask(command, until_ns, pops=True)
-        except Unavailable as trouble:
-            return await self._follow_one(command, trouble, until_ns, pops=True)
 
     def _ask(self, command: Command, until_ns: int | None, *, pops: bool = False) -> Answer:
         """The short way of one command: nothing is in its way."""

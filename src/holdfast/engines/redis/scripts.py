@@ -119,8 +119,9 @@ def _often(text: str | int) -> bytes:
 
 
 def _release(ask: Release) -> bytes:
-    how = bulk(f"{int(ask.entomb)}{ask.to}") if ask.entomb or ask.to else _EMPTY
-    return b"%b%b" % (bulk(ask.token), how)
+    _, token, entomb, to = ask
+    how = bulk(f"{int(entomb)}{to}") if entomb or to else _EMPTY
+    return b"$%d\r\n%b\r\n%b" % (len(token), token.encode(), how)
 
 
 _REST: dict[type, Callable[[Any], bytes]] = {
@@ -153,7 +154,13 @@ class Packer:
             key = record_key(prefix, name)
             return heads[kind] + bulk(key) + (bulk(f"{key}:-") if slots else b"") + fixed
 
+        # A lock is taken and given back over and over: of all that is sent only the token is new.
+        @lru_cache(maxsize=512)
+        def taking(name: str, owner: str, ttl_ms: int, wait: bytes) -> tuple[bytes, bytes]:
+            return head(Acquire, name), b"\r\n" + bulk(owner) + bulk(str(ttl_ms)) + wait
+
         self._head = head
+        self._taking = taking
         self._heads = heads
         self._keys = count
 
@@ -163,13 +170,15 @@ class Packer:
         `pops` for a waiter that will pop its bell instead of listening for it.
         """
         kind = type(command)
-        head = self._head(kind, command.name)  # type: ignore[arg-type]
+        if kind is Acquire:
+            name, token, owner, ttl_ms, waits = command
+            begin, rest = self._taking(name, owner, ttl_ms, _POPS if pops else _RUNG if waits else _NEVER)
+            text = b"%b$%d\r\n%b%b" % (begin, len(token), token.encode(), rest)
+        else:
+            text = self._head(kind, command.name) + _REST[kind](command)  # type: ignore[arg-type]
         if whole:
-            head = SCRIPTS[kind].head(self._keys, whole=True) + head.removeprefix(self._heads[kind])
-        if isinstance(command, Acquire):
-            wait = _POPS if pops else _RUNG if command.wait else _NEVER
-            return b"%b%b%b%b%b" % (head, bulk(command.token), _often(command.owner), _often(command.ttl_ms), wait)
-        return head + _REST[kind](command)
+            text = SCRIPTS[kind].head(self._keys, whole=True) + text.removeprefix(self._heads[kind])
+        return text
 
     def pack_pop(self, ask: Acquire, seconds: float) -> bytes:
         """Block until this waiter's bell is rung, or that long."""
