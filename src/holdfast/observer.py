@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 log = logging.getLogger("holdfast")
 DEBUG = logging.DEBUG
+# Asked before what goes well is told, which nobody may want to hear: by the shortest way.
+debugging = log.isEnabledFor
 
 KINDS = (
     "granted",  # seconds: how long it was waited

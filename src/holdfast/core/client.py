@@ -18,7 +18,7 @@ from holdfast.core.lease import ASKING, HELD
 from holdfast.engines import open_engine
 from holdfast.errors import Closed, InvalidConfig, ReplyLost, Unavailable
 from holdfast.names import this_process
-from holdfast.observer import DEBUG, Observer, log, tell
+from holdfast.observer import Observer, tell
 
 if TYPE_CHECKING:
     import threading
@@ -77,11 +77,6 @@ class Client:
     def closed(self) -> bool:
         return self.state is CLOSED
 
-    @property
-    def watched(self) -> bool:
-        """Whether anybody would hear of what goes well."""
-        return self.observer is not None or log.isEnabledFor(DEBUG)
-
     def tell(
         self, kind: str, name: str, fence: int | None = None, seconds: float | None = None, detail: str = ""
     ) -> None:
@@ -91,7 +86,7 @@ class Client:
     def begin(self, lease: LeaseBase) -> None:
         """Register a token before its first byte is sent; refuse when closing."""
         # First kept, then looked: whoever closes sets the state first and then looks for what is kept.
-        self.keeper.keep(lease)
+        self.keeper.kept[lease.token] = weakref.ref(lease)
         if self.state is not OPEN:
             self.keeper.let_go(lease)
             raise Closed

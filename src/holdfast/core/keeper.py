@@ -79,7 +79,7 @@ class Keeper:
     def forked(self) -> None:
         """Begin anew: without a thread, without a lease."""
         self.guard = threading.RLock()
-        self._kept: dict[str, weakref.ref[LeaseBase]] = {}
+        self.kept: dict[str, weakref.ref[LeaseBase]] = {}  # by token, from before its first byte is sent
         self._waiting: dict[str, Vigil] = {}
         self._given: deque[Chore] = deque()  # anybody may add to it, at any time
         self._chores: list[Chore] = []  # the thread's own
@@ -87,24 +87,20 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self._ending: threading.Thread | None = None
         self._stopping = False
-        self._wake_ns = NEVER_NS
+        self.wake_ns = NEVER_NS
         self._suspect = False  # something has happened to the engine: every lease is to be renewed now
         self.outlook = Outlook(self._form, self._observer)
 
     # What leases and operations say.
 
-    def keep(self, lease: LeaseBase) -> None:
-        """Before the first byte is sent: from now on somebody knows about this token."""
-        self._kept[lease.token] = weakref.ref(lease)
-
     def due(self, at_ns: int) -> None:
         """Something will be due then; wake up for it."""
-        if at_ns < self._wake_ns:
-            self._stir()
+        if at_ns < self.wake_ns:
+            self.stir()
 
     def let_go(self, lease: LeaseBase) -> None:
         """The lease has ended; nothing more is to be done for it."""
-        self._kept.pop(lease.token, None)
+        self.kept.pop(lease.token, None)
         self._on_idle()
 
     def undo(self, lease: LeaseBase) -> None:
@@ -147,7 +143,7 @@ class Keeper:
     def standing(self) -> list[LeaseBase]:
         """Every lease that is asked for or held."""
         # A copy first: a lease that is dropped while this looks changes the dictionary.
-        leases = [ref() for ref in self._kept.copy().values()]
+        leases = [ref() for ref in self.kept.copy().values()]
         return [lease for lease in leases if lease is not None]
 
     def idle(self) -> bool:
@@ -171,7 +167,7 @@ class Keeper:
 
     # The thread.
 
-    def _stir(self) -> None:
+    def stir(self) -> None:
         with self.guard:
             if (self._thread is None or not self._thread.is_alive()) and not self._stopping:
                 self._thread = threading.Thread(target=self._work, name="holdfast-keeper", daemon=True)
@@ -181,7 +177,7 @@ class Keeper:
     def _work(self) -> None:
         idle_since_ns = self._clock.now_ns()
         while True:
-            self._wake_ns = NEVER_NS
+            self.wake_ns = NEVER_NS
             try:
                 self._round()
                 now_ns = self._clock.now_ns()
@@ -193,8 +189,8 @@ class Keeper:
             except Exception:
                 log.exception("the keeper met an error of its own; it goes on")
                 wake_ns = now_ns = self._clock.now_ns() + _LOOK_NS
-            self._wake_ns = min(wake_ns, now_ns + _LOOK_NS)
-            run(self._bell.wait(self._wake_ns))
+            self.wake_ns = min(wake_ns, now_ns + _LOOK_NS)
+            run(self._bell.wait(self.wake_ns))
         self._on_idle()
 
     def _round(self) -> None:
@@ -365,7 +361,7 @@ class Keeper:
         if lease._sent_ns or lease._state is not ASKING:
             until_ns = lease._sent_ns + lease._ttl_ms * NS_PER_MS
             self._given.append(Chore(command, max(until_ns, self._clock.now_ns() + NS)))
-            self._stir()
+            self.stir()
 
 
 def _due(lease: LeaseBase, now_ns: int) -> bool:

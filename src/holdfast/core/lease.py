@@ -38,6 +38,7 @@ class LeaseBase:
 
     # What a new lease starts with. Class attributes, because most leases never change most of them.
     _fence: int | None = None
+    _state = ENDED  # until it has one of its own, an interrupted half of a lease is none
     _owned = False
     _reached = False
     _resent = False
@@ -67,7 +68,7 @@ class LeaseBase:
         self._packed = packed
         self._on_loss = on_loss
         self._confirm = confirm
-        self._state = ASKING  # last: without it an interrupted half of a lease is none
+        self._state = ASKING  # last
 
     @property
     def fence(self) -> int:
@@ -154,7 +155,8 @@ class LeaseBase:
             log.exception("on_loss of lease %r failed", self.name)
 
     def __del__(self) -> None:
-        if sys.is_finalizing() or getattr(self, "_state", ENDED) not in (ASKING, HELD):
+        state = self._state
+        if (state is not ASKING and state is not HELD) or sys.is_finalizing():
             return
         self._client.keeper.dropped(self)
         if self._owned:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import Acquire, Answer, Busy, Granted, NotHeld, Refused, Release, Released
-from holdfast.core.client import ABORTING, CLOSED
+from holdfast.core.client import ABORTING, CLOSED, OPEN
 from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import ENDED, ENDING, HELD, LOST, LeaseBase, jittered
 from holdfast.errors import GONE, PASSING, SETTLING, Closed, Fenced, LeaseLost, NotAcquired, ReplyLost, Unavailable
 from holdfast.names import Owner
+from holdfast.observer import DEBUG, debugging
 from holdfast.rules import trust
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def undo(lease: LeaseBase) -> None:
 def end(lease: LeaseBase, to: str = "") -> None:
     """Have the keeper finish a release that was interrupted; where nothing is left to release, nothing happens."""
     if lease._state in (HELD, ENDING):
-        lease._client.keeper.finish_release(lease, _release(lease, to))
+        command = Release(lease.name, lease.token, lease._resent, to)
+        lease._client.keeper.finish_release(lease, command)
         lease._state = ENDED
         lease._wake()
     lease._client.keeper.let_go(lease)
@@ -77,8 +79,10 @@ async def acquire(lease: LeaseBase, patience_ns: int | None) -> None:
     except BaseException:
         undo(lease)
         raise
-    client.keeper.due(lease._due_ns)
-    if client.watched:
+    keeper = client.keeper
+    if lease._due_ns < keeper.wake_ns:
+        keeper.stir()
+    if client.observer is not None or debugging(DEBUG):
         client.tell("granted", lease.name, lease._fence, (client.clock.now_ns() - began_ns) / NS)
 
 
@@ -123,19 +127,20 @@ async def _stand_in_line(lease: LeaseBase, answer: Answer, began_ns: int, until_
 
 def _is_granted(lease: LeaseBase, answer: Answer, give_up_ns: int) -> bool:
     """Whether the answer makes the lease the caller's. One that comes too late proves nothing: ask again."""
-    if not isinstance(answer, Granted):
+    if type(answer) is not Granted:
         return False
-    client = lease._client
+    client, sent_ns = lease._client, lease._sent_ns
     now_ns = client.clock.now_ns()
-    if now_ns >= lease._sent_ns + trust.spans_ns(lease._ttl_ms)[0]:
+    if now_ns >= sent_ns + trust.spans_ns(lease._ttl_ms)[0]:
         if now_ns >= give_up_ns:
-            late_s = (now_ns - lease._sent_ns) / NS
+            late_s = (now_ns - sent_ns) / NS
             raise Unavailable(client.engine.name, "stalled", f"an answer took {late_s:.3f} s")
         return False
     if client.engine.epoch and client.aftermath.until_ns(lease.name) > now_ns:
         return False
-    _refuse_if_closed(client)
-    lease._granted(answer.fence, lease._sent_ns)
+    if client.state is not OPEN:
+        _refuse_if_closed(client)
+    lease._granted(answer.fence, sent_ns)
     return True
 
 
@@ -267,7 +272,7 @@ async def release(lease: LeaseBase, to: str = "") -> None:
                 lease._state = ENDING
         if state is ENDED or state is ENDING:
             return
-        command = _release(lease, to)
+        command = Release(lease.name, lease.token, lease._resent, to)
         if state is LOST or lease._state is HELD:
             _too_late(lease, command)
         answer: Answer | None
@@ -276,7 +281,7 @@ async def release(lease: LeaseBase, to: str = "") -> None:
             answer = reply if isinstance(reply, tuple) else await reply
         except Unavailable as error:
             answer = await _release_again(lease, command, now_ns, error)
-        _released(client, lease, command, answer)
+        _released(lease, command, answer)
     except LeaseLost:
         raise
     except BaseException:
@@ -293,10 +298,6 @@ def _too_late(lease: LeaseBase, command: Release) -> NoReturn:
         # Our clock stops earlier than the engine's: let it hear, so that the next one need not wait.
         lease._client.keeper.finish_release(lease, command)
     raise lease._loss()
-
-
-def _release(lease: LeaseBase, to: str) -> Release:
-    return Release(lease.name, lease.token, entomb=lease._resent, to=to)
 
 
 async def _release_again(lease: LeaseBase, command: Release, first_ns: int, error: Unavailable) -> Answer | None:
@@ -326,17 +327,19 @@ async def _release_again(lease: LeaseBase, command: Release, first_ns: int, erro
         return answer
 
 
-def _released(client: Client, lease: LeaseBase, command: Release, answer: Answer | None) -> None:
+def _released(lease: LeaseBase, command: Release, answer: Answer | None) -> None:
     if isinstance(answer, NotHeld):
         lease._lose(answer.reason, answer.detail, since=ENDING)
         raise lease._loss()
+    client = lease._client
     lease._state = ENDED
-    lease._wake()
+    if lease._bells:
+        lease._wake()
     if answer is None:
         client.keeper.finish_release(lease, command)
         return
     client.keeper.let_go(lease)
-    if client.watched:
+    if client.observer is not None or debugging(DEBUG):
         client.tell("released", lease.name, lease._fence, (client.clock.now_ns() - lease._since_ns) / NS)
 
 

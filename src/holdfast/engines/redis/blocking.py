@@ -57,7 +57,9 @@ class Links(Lane):
                 link = self._free.pop()
             except IndexError:
                 return self._greeted(Link(self.node, limit_s), limit_s)
-            if monotonic() - link.used_s < _IDLE_S or link.alive():
+            now_s = monotonic()
+            if now_s - link.used_s < _IDLE_S or link.alive():
+                link.used_s = now_s
                 return link
 
     def _greeted(self, link: Link, limit_s: float) -> Link:

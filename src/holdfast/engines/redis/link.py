@@ -55,10 +55,10 @@ class Link:
             except BaseException:
                 self.close()
                 raise
-            self.used_s = monotonic()
             try:
-                self._reader.feed(data)
-                reply = self._reader.gets()
+                read = self._reader
+                read.feed(data)
+                reply = read.gets()
             except hiredis.HiredisError as error:
                 raise self._lost(error, limit_s) from error
             if reply is not MORE:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import hiredis
 
 from holdfast.clock import SYSTEM
+from holdfast.commands import Acquire, Busy
 from holdfast.engines.loop import LoopForm
 from holdfast.engines.redis.aside import aside
 from holdfast.engines.redis.facts import GREETING
@@ -86,22 +87,40 @@ class RedisAsyncio(Watched[Shared], LoopForm):
         super().__init__(engine)
         self._apart: RedisBlocking | None = None
 
-    async def answer(self, command: Command, until_ns: int | None) -> Answer:
+    async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
+        """What every form does, in one frame: a task wakes up through each of them."""
+        board, answer = self._engine.board, None
+        acquires = type(command) is Acquire
+        if acquires and command.wait:  # type: ignore[union-attr]
+            board.expect(command.token)  # type: ignore[union-attr]
         try:
-            engine = self._engine
-            limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
-            lane = self._lane or self._lane_of(command.name)
-            stream = lane.stream
-            if stream is None or stream.closed:
-                stream = await lane.open()
-            reply = await stream.ask(engine.packer.pack(command), limit_s)
-            if type(reply) is hiredis.ReplyError and unknown_script(reply):
-                reply = await stream.ask(engine.packer.pack(command, whole=True), limit_s)
-            if type(reply) is hiredis.ReplyError:
-                raise self._refused(lane.node.url, reply)
-            return answered(type(command), reply)
-        except Unavailable as trouble:
-            return await self._follow_one(command, trouble, until_ns)
+            try:
+                engine = self._engine
+                limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
+                lane = self._lane or self._lane_of(command.name)
+                stream = lane.stream
+                if stream is None or stream.closed:
+                    stream = await lane.open()
+                reply = await stream.ask(engine.packer.pack(command), limit_s)
+                if type(reply) is hiredis.ReplyError:
+                    reply = await self._once_more(lane, stream, command, reply, limit_s)
+                answer = answered(type(command), reply)
+            except Unavailable as trouble:
+                answer = await self._follow_one(command, trouble, until_ns)
+            return answer
+        finally:
+            if acquires and not (command.wait and type(answer) is Busy):  # type: ignore[union-attr]
+                board.forget(command.token)  # type: ignore[union-attr]
+
+    async def _once_more(
+        self, lane: Shared, stream: Stream, command: Command, reply: hiredis.ReplyError, limit_s: float
+    ) -> Any:
+        """A server that only did not know the script is sent its text."""
+        if unknown_script(reply):
+            reply = await stream.ask(self._engine.packer.pack(command, whole=True), limit_s)
+        if type(reply) is hiredis.ReplyError:
+            raise self._refused(lane.node.url, reply)
+        return reply
 
     def _new_lane(self, node: Node) -> Shared:
         return Shared(node, self._engine.witness.of(node))

@@ -171,7 +171,7 @@ class Packer:
         """
         kind = type(command)
         if kind is Acquire:
-            name, token, owner, ttl_ms, waits = command
+            name, token, owner, ttl_ms, waits = command  # type: ignore[misc]
             begin, rest = self._taking(name, owner, ttl_ms, _POPS if pops else _RUNG if waits else _NEVER)
             text = b"%b$%d\r\n%b%b" % (begin, len(token), token.encode(), rest)
         else:
