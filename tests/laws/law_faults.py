@@ -159,7 +159,8 @@ class Peer:
         self._form = engine.blocking()
 
     def say(self, command):
-        return run(self._form.apply(command))
+        answer = self._form.apply(command)
+        return answer if isinstance(answer, tuple) else run(answer)
 
     def close(self):
         run(self._form.close())

@@ -6,6 +6,7 @@ A lock is only a way to get leases. `reentrant` is counted here, per thread or t
 from __future__ import annotations
 
 import weakref
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.clock import Seconds, timeout_ns, ttl_ms
@@ -32,7 +33,7 @@ class Unset:
 UNSET: Final = Unset()
 
 
-_NO_LIKES: Final[dict[str, Any]] = {}  # most locks decorate nothing
+REPORT: Final = "report"
 
 
 class Leaving(NamedTuple):
@@ -45,6 +46,14 @@ class Leaving(NamedTuple):
 
 class LockBase:
     """Settings, checked before any input or output."""
+
+    # What most locks never change: many are made for one use.
+    _reentrant = False
+    _on_loss: str | Callable[[Any], object] = REPORT
+    _confirm: str | None = None
+    _label: str | None = None
+    _likes: MutableMapping[str, Any] = MappingProxyType({})  # type: ignore[assignment] # most locks decorate nothing
+    _entered: dict[object, list[LeaseBase]] = MappingProxyType({})  # type: ignore[assignment] # nobody yet
 
     def __init__(
         self,
@@ -62,17 +71,15 @@ class LockBase:
         self.name = checked_name(name)
         self._client = client
         self._ttl_ms = ttl_ms(ttl)
-        self._patience_ns = timeout_ns(timeout)
-        self._reentrant = bool(reentrant)
-        if not callable(on_loss) and on_loss not in policies:
-            raise InvalidConfig("on_loss", on_loss, f"it must be {' or '.join(policies)}, or callable with the lease")
-        if callable(on_loss) and is_coroutine_function(on_loss):
-            raise InvalidConfig("on_loss", on_loss, "it must be a plain function: nobody would await it")
-        self._on_loss = on_loss
-        self._confirm = _confirmed_by(client, confirm)
-        self._label = label
-        self._entered: dict[object, list[LeaseBase]] = {}
-        self._likes: MutableMapping[str, Any] = _NO_LIKES
+        self._patience_ns = None if timeout is None else timeout_ns(timeout)
+        if reentrant:
+            self._reentrant = True
+        if on_loss is not REPORT:
+            self._on_loss = _checked_policy(on_loss, policies)
+        if confirm is not None:
+            self._confirm = _confirmed_by(client, confirm)
+        if label is not None:
+            self._label = label
 
     def __repr__(self) -> str:
         return f"<lock {self.name!r} on {self._client.url}>"
@@ -84,7 +91,7 @@ class LockBase:
         if self._label is not None:
             owner = this_process(self._label, owner.info)
             packed = owner.packed()
-        on_loss = self._on_loss if callable(self._on_loss) else None
+        on_loss = None if self._on_loss is REPORT or not callable(self._on_loss) else self._on_loss
         return (client, self.name, self._ttl_ms, owner, packed, on_loss, self._confirm is not None)
 
     def _patience(self, timeout: Seconds | Unset | None) -> int | None:
@@ -102,7 +109,8 @@ class LockBase:
         return stack[-1]
 
     def _enter(self, who: object, lease: LeaseBase) -> None:
-        self._entered.setdefault(who, []).append(lease)
+        entered: dict[object, list[LeaseBase]] = self.__dict__.setdefault("_entered", {})
+        entered.setdefault(who, []).append(lease)
 
     def _depth(self, who: object) -> int:
         """In how many blocks of this lock the thread or task is."""
@@ -127,15 +135,15 @@ class LockBase:
         return block
 
     def _back_to(self, who: object, depth: int) -> None:
-        stack = self._entered.get(who, [])
-        del stack[depth:]
-        if not stack:
-            self._entered.pop(who, None)
+        stack = self._entered.get(who)
+        if stack is not None:
+            del stack[depth:]
+            if not stack:
+                self._entered.pop(who, None)
 
     def _naming(self, work: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
         """How the names of a decorated function come about; its locks are kept while somebody uses them."""
-        if self._likes is _NO_LIKES:
-            self._likes = weakref.WeakValueDictionary()
+        self.__dict__.setdefault("_likes", weakref.WeakValueDictionary())
         return naming(self.name, work)
 
     def _settings(self) -> dict[str, Any]:
@@ -149,10 +157,20 @@ class LockBase:
         }
 
 
-def _confirmed_by(client: Client, confirm: str | None) -> str | None:
-    if confirm is not None and confirm != "replicas":
+def _checked_policy(on_loss: str | Callable[[Any], object], policies: tuple[str, ...]) -> str | Callable[[Any], object]:
+    if callable(on_loss):
+        if is_coroutine_function(on_loss):
+            raise InvalidConfig("on_loss", on_loss, "it must be a plain function: nobody would await it")
+        return on_loss
+    if on_loss not in policies:
+        raise InvalidConfig("on_loss", on_loss, f"it must be {' or '.join(policies)}, or callable with the lease")
+    return on_loss
+
+
+def _confirmed_by(client: Client, confirm: str) -> str:
+    if confirm != "replicas":
         raise InvalidConfig("confirm", confirm, "it must be replicas, or None")
-    if confirm is not None and not client.engine.replicates:
+    if not client.engine.replicates:
         raise InvalidConfig("confirm", confirm, f"{client.engine.name} has no replicas")
     return confirm
 

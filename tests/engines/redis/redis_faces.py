@@ -102,7 +102,8 @@ class Peer:
         self._form = open_engine(config.settings(url)).blocking()
 
     def say(self, command):
-        return run(self._form.apply(command))
+        answer = self._form.apply(command)
+        return answer if isinstance(answer, tuple) else run(answer)
 
     def close(self):
         run(self._form.close())

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import time
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast import aio
+from holdfast.aio import lock as aio_lock
 from holdfast.clock import NS
 from holdfast.commands import Acquire, Granted, NotHeld, Release, Released, Renew, Renewed, Show
 from holdfast.core import client, keeper, lease, lifecycle
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.commands import Answer, Command
+    from holdfast.engines import Form
     from holdfast.rules.lease import Step
     from holdfast.rules.record import Moment, Record
 
@@ -140,6 +142,11 @@ def barging(_folder: Path) -> None:
 # The client's side.
 
 
+async def _answer(form: Form, command: Command, until_ns: int | None = None) -> Answer:
+    answer = form.apply(command, until_ns)
+    return answer if isinstance(answer, tuple) else await answer
+
+
 def unlock_by_name(_folder: Path) -> None:
     """What is late to be released is released whosever it is by now."""
 
@@ -152,7 +159,7 @@ def unlock_by_name(_folder: Path) -> None:
     def _of_whoever_holds(self: keeper.Keeper, command: Command) -> Command:
         if isinstance(command, Release):
             with suppress(Unavailable):
-                standing: Any = run(self._form.apply(Show(command.name)))
+                standing: Any = run(_answer(self._form, Show(command.name)))
                 if standing.holder is not None:
                     return command._replace(token=standing.holder.token)
         return command
@@ -214,7 +221,7 @@ def loss_not_told(_folder: Path) -> None:
 
 def cancels_nobody(_folder: Path) -> None:
     """`on_loss="cancel"` is accepted, and forgotten."""
-    _put(aio, "_cancel_on_loss", lambda _lease, _policy: None)
+    _put(aio_lock, "cancel_on_loss", lambda _lease, _policy: None)
 
 
 def fence_apart_from_grant(folder: Path) -> None:
@@ -236,52 +243,52 @@ def fence_apart_from_grant(folder: Path) -> None:
 def blind_retry(_folder: Path) -> None:
     """After a lost answer it asks again as somebody else."""
 
-    async def send(
+    async def ask(
         one: lease.LeaseBase,
+        sent_ns: int,
         until_ns: int,
         give_up_ns: int,  # noqa: ARG001 - as the right one has it
-    ) -> tuple[Acquire, Answer]:
-        owner = one._client
+    ) -> Answer:
+        owner, one._sent_ns = one._client, sent_ns
         while True:
-            one._sent_ns = owner.clock.now_ns()
-            ask = Acquire(one.name, one.token, one._packed, one._ttl_ms, wait=one._sent_ns < until_ns)
+            question = Acquire(one.name, one.token, one._packed, one._ttl_ms, wait=one._sent_ns < until_ns)
             try:
-                return ask, await owner.form.apply(ask, one._sent_ns + NS)
+                return await _answer(owner.form, question, one._sent_ns + NS)
             except Unavailable:
                 owner.keeper.let_go(one)
                 one.token = new_token()
-                owner.keeper.keep(one)
+                owner.keeper.kept[one.token] = weakref.ref(one)
                 await owner.form.bell().wait(owner.clock.now_ns() + NS // 20)
+                one._sent_ns = owner.clock.now_ns()
 
-    _put(lifecycle, "_send", send)
+    _put(lifecycle, "_ask", ask)
 
 
 def ttl_not_restarted_on_resend(_folder: Path) -> None:
     """After a lost answer it only looks whether it has the lease, and counts the ttl from then."""
-    right = lifecycle._send
 
-    async def send(one: lease.LeaseBase, until_ns: int, give_up_ns: int) -> tuple[Acquire, Answer]:
-        owner = one._client
-        one._sent_ns = owner.clock.now_ns()
-        ask = Acquire(one.name, one.token, one._packed, one._ttl_ms, wait=one._sent_ns < until_ns)
+    async def ask(one: lease.LeaseBase, sent_ns: int, until_ns: int, give_up_ns: int) -> Answer:
+        owner, one._sent_ns = one._client, sent_ns
+        question = Acquire(one.name, one.token, one._packed, one._ttl_ms, wait=sent_ns < until_ns)
         try:
-            return ask, await owner.form.apply(ask, one._sent_ns + NS)
+            return await _answer(owner.form, question, sent_ns + NS)
         except Unavailable:
             one._reached = True
         while owner.clock.now_ns() < give_up_ns:
-            sent_ns = owner.clock.now_ns()
+            one._sent_ns = owner.clock.now_ns()
             try:
-                standing: Any = await owner.form.apply(Show(one.name), sent_ns + NS)
+                standing: Any = await _answer(owner.form, Show(one.name), one._sent_ns + NS)
             except Unavailable:
                 await owner.form.bell().wait(owner.clock.now_ns() + NS // 20)
                 continue
             if standing.holder is not None and standing.holder.token == one.token and not standing.offered:
-                one._sent_ns = sent_ns
-                return ask, Granted(standing.holder.fence)
+                return Granted(standing.holder.fence)
             break
-        return await right(one, until_ns, give_up_ns)
+        one._sent_ns = owner.clock.now_ns()
+        question = question._replace(wait=one._sent_ns < until_ns)
+        return await _answer(owner.form, question, one._sent_ns + NS)
 
-    _put(lifecycle, "_send", send)
+    _put(lifecycle, "_ask", ask)
 
 
 def fails_open(_folder: Path) -> None:
