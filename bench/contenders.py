@@ -34,6 +34,7 @@ def _one(name: str, role: str, opener: str, environment: str, **more: Any) -> Co
 
 
 RAW = _one("raw socket", FLOOR, "floor:pair", "holdfast")
+RAW_FRESH = _one("raw socket, a new token each time", FLOOR, "floor:fresh", "holdfast")
 RAW_ASYNCIO = _one("raw asyncio", FLOOR, "floor:aio", "holdfast", loop="asyncio")
 RAW_UVLOOP = _one("raw uvloop", FLOOR, "floor:aio", "holdfast", loop="uvloop")
 TOKEN = _one("raw blocking pop", FLOOR, "floor:token", "holdfast")
@@ -58,7 +59,7 @@ _FACES = (HOLDFAST, HOLDFAST_ASYNCIO, HOLDFAST_UVLOOP)
 _REDIS_PY = (REDIS_PY, REDIS_ASYNCIO, REDIS_UVLOOP)
 _FILES = (FLOCK, HOLDFAST_SQLITE, FILELOCK, PORTALOCKER)
 
-PAIRS = (*_FLOORS, *_FACES, *_REDIS_PY, PYTHON_REDIS_LOCK, POTTERY, POTTERY_ASYNCIO)
+PAIRS = (*_FLOORS, RAW_FRESH, *_FACES, *_REDIS_PY, PYTHON_REDIS_LOCK, POTTERY, POTTERY_ASYNCIO)
 PAIRS_UNIX = tuple(each.by(UNIX) for each in (*_FLOORS, *_FACES, *_REDIS_PY, PYTHON_REDIS_LOCK))
 PAIRS_FILE = (*_FILES, REDIS_PY.by(UNIX))
 FAN_OUT = (RAW_ASYNCIO, RAW_UVLOOP, HOLDFAST_ASYNCIO, HOLDFAST_UVLOOP, REDIS_ASYNCIO, REDIS_UVLOOP, POTTERY_ASYNCIO)

@@ -1,6 +1,7 @@
 """The floors: the least that could be done, without errors handled, fences, renewal or retries.
 
-`pair` and `aio` send two commands that were packed beforehand: SET NX PX, and a script that deletes by token. `token`
+`pair` and `aio` send two commands that were packed beforehand: SET NX PX, and a script that deletes by token. `fresh`
+sends the same, but draws a token for each pair and packs it, as any lock must that tells its holders apart. `token`
 hands a list element from one to the next by blocking pop: fair and fast, but whoever dies takes it along. `flock` is
 the kernel's lock on a file.
 """
@@ -68,6 +69,24 @@ def pair(url: str, ttl: float):
 
         def give() -> None:
             assert ask(giving) == 1
+
+        return give
+
+    yield take
+    link.close()
+
+
+@contextmanager
+def fresh(url: str, ttl: float):
+    link = Link(url)
+    sha, ask, ttl_ms = link.ask(packed("SCRIPT", "LOAD", _DELETE)).decode(), link.ask, str(round(ttl * 1000))
+
+    def take(name: str):
+        token = os.urandom(16).hex()
+        assert ask(packed("SET", name, token, "NX", "PX", ttl_ms)) == b"OK"
+
+        def give() -> None:
+            assert ask(packed("EVALSHA", sha, "1", name, token)) == 1
 
         return give
 

@@ -55,7 +55,8 @@ class Line:
     async def apply(self, command, until_ns=None):
         fault = self._wire._send(self._by, (command,))
         if fault is None or fault.applied:
-            answer = await self._form.apply(command, until_ns)
+            answer = self._form.apply(command, until_ns)
+            answer = answer if isinstance(answer, tuple) else await answer
         if fault is not None:
             self._fail(fault, until_ns)
         return answer

@@ -46,6 +46,7 @@ def _wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 
 
 def _put(owner: Any, name: str, wrong: Any) -> None:
+    getattr(owner, name)  # what is no longer there cannot be broken
     setattr(owner, name, wrong)
 
 
