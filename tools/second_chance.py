@@ -1,0 +1,37 @@
+"""The second chance of a test: whatever failed is run once more, alone, and both outcomes are told.
+
+The rule: a busy machine may be late, and a test about time that fails beside three thousand others may pass by itself.
+But a promise that was seen broken stays broken: what judges a history is never asked again, and neither is anything if
+more than a few tests failed. `make test` calls this after a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+MOST = 3
+FINAL = ("tests/campaign/", "tests/laws/test_exclusion_laws.py", "tests/test_tidy.py")
+FAILED = Path(".pytest_cache/v/cache/lastfailed")
+
+
+def main(options: list[str]) -> int:
+    """The exit code of the whole run."""
+    failed = sorted(json.loads(FAILED.read_text())) if FAILED.exists() else []
+    final = [name for name in failed if name.startswith(FINAL)]
+    if not failed or len(failed) > MOST or final:
+        print(f"no second chance: {len(failed)} failed{', of which final: ' + ', '.join(final) if final else ''}")
+        return 1
+
+    print(f"\na second chance, alone, for: {', '.join(failed)}", flush=True)
+    code = subprocess.run([sys.executable, "-m", "pytest", *options, *failed], check=False).returncode
+    if code == 0:
+        print("\nFAILED FIRST, PASSED ALONE (look at them, they depend on how busy the machine is):")
+        print("\n".join(f"  {name}" for name in failed))
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
