@@ -271,7 +271,7 @@ def test_the_shortest_ttl_is_renewed_ten_times_a_second_at_most(timed):
     with client.lock("x", ttl=0.2) as lease:
         for _ in range(60):
             timed.clock.advance(0.01)
-            eventually(lambda: timed.clock.now_ns() < keeper._wake_ns < NEVER_NS, what="a keeper that sleeps")
+            eventually(lambda: timed.clock.now_ns() < keeper.wake_ns < NEVER_NS, what="a keeper that sleeps")
         lease.check()
 
     moments = wire.moments(Renew)
@@ -349,7 +349,7 @@ def test_a_keeper_about_to_end_takes_a_new_lease_on(timed):
     client = timed.connect(observer=events.append)
     keeper = client._client.keeper
     with client.lock("x"):
-        eventually(lambda: keeper._wake_ns < NEVER_NS, what="a keeper that has gone to sleep")
+        eventually(lambda: keeper.wake_ns < NEVER_NS, what="a keeper that has gone to sleep")
     there, go, look = threading.Event(), threading.Event(), keeper._next_ns
 
     def slow_look(now_ns):
