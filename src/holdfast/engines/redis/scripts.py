@@ -137,7 +137,8 @@ class Packer:
     """Packs the commands of one client.
 
     With `slots` a second key is declared, which never exists. A cluster then refuses every command on a name whose slot
-    is on its way to another server, before it has begun: half of its keys may be here and half there.
+    is on its way to another server, before it has begun: half of its keys may be here and half there. `alone` declares
+    the record twice instead, for commands that may be decided from it alone wherever it is.
     """
 
     def __init__(self, prefix: str, client: str, memory_ms: int, *, slots: bool = False) -> None:
@@ -149,21 +150,22 @@ class Packer:
 
         # Most clients use few names, over and over.
         @lru_cache(maxsize=512)
-        def head(kind: type, name: str) -> bytes:
+        def head(kind: type, name: str, *, alone: bool = False) -> bytes:
             key = record_key(prefix, name)
-            return heads[kind] + bulk(key) + (bulk(f"{key}:-") if slots else b"") + fixed
+            second = bulk(key if alone else f"{key}:-") if slots else b""
+            return heads[kind] + bulk(key) + second + fixed
 
         self._head = head
         self._heads = heads
         self._keys = count
 
-    def pack(self, command: Command, *, whole: bool = False, pops: bool = False) -> bytes:
+    def pack(self, command: Command, *, whole: bool = False, pops: bool = False, alone: bool = False) -> bytes:
         """The bytes of a command; `whole` for a server that does not know the script.
 
         `pops` for a waiter that will pop its bell instead of listening for it.
         """
         kind = type(command)
-        head = self._head(kind, command.name)  # type: ignore[arg-type]
+        head = self._head(kind, command.name, alone=alone)  # type: ignore[arg-type]
         if whole:
             head = SCRIPTS[kind].head(self._keys, whole=True) + head.removeprefix(self._heads[kind])
         if isinstance(command, Acquire):
