@@ -14,9 +14,8 @@ from holdfast.testing.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.testing.servers import Server
+    from holdfast.testing.servers import Certificates, Server
 
-HOST = "127.0.0.1"
 SETTLED_S = 30.0
 
 T = TypeVar("T")
@@ -26,6 +25,7 @@ class Group:
     """Several servers. `with` starts them and ends them."""
 
     servers: list[Server]
+    tls: Certificates | None = None
 
     def __init__(self) -> None:
         self._open = ExitStack()
@@ -38,6 +38,14 @@ class Group:
     def url(self) -> str:
         """What `holdfast.connect` takes."""
         raise NotImplementedError
+
+    @property
+    def _scheme(self) -> str:
+        return "redis" if self.tls is None else "rediss"
+
+    @property
+    def _options(self) -> str:
+        return "" if self.tls is None else f"?{self.tls.options}"
 
     def start(self) -> Self:
         """Start them all, and return once they have settled."""
