@@ -39,7 +39,7 @@ def missing() -> str:
     for program in ("unshare", "ip", "mount"):
         if shutil.which(program) is None:
             return f"there is no program {program!r}"
-    tried = "mount -t tmpfs none /run && mkdir /run/netns && ip netns add x && ip link add a type veth peer name b"
+    tried = "mount -t tmpfs none /run && mkdir /run/netns && ip netns add x && ip link add x0 type veth peer name x1"
     done = subprocess.run(inside("sh", "-c", tried), check=False, capture_output=True, text=True)
     return "" if done.returncode == 0 else f"no network name spaces: {done.stderr.strip()}"
 

@@ -356,6 +356,9 @@ class Routed(BaseForm, Generic[L]):
         """The same, said by any thread."""
         self.tidy()
 
+    def on_stray_ring(self, call: Callable[[], None]) -> None:
+        self._ears.board.on_stray = call
+
     def forked(self) -> None:
         """In a child. A loop does not live on there, so that what was open in it is left alone."""
 
