@@ -65,7 +65,7 @@ class Group:
 
     def heal(self) -> None:
         """Thaw what is frozen, start what is dead, and wait until all have settled."""
-        for server in self._everybody():
+        for server in self.everybody():
             if server.alive:
                 server.thaw()
             else:
@@ -87,7 +87,8 @@ class Group:
         """End them all, frozen or not."""
         self._open.close()
 
-    def _everybody(self) -> list[Server]:
+    def everybody(self) -> list[Server]:
+        """All that run: servers, and whoever watches them."""
         return self.servers
 
     def _bring_home(self) -> None:

@@ -131,7 +131,7 @@ class Sentinels(Group):
         assert found is not None
         return found
 
-    def _everybody(self) -> list[Server]:
+    def everybody(self) -> list[Server]:
         return [*self.servers, *self.sentinels]
 
     def _bring_home(self) -> None:
