@@ -35,14 +35,15 @@ bench: $(DRAWS)  ## the race against the floor and the peers; QUICK=1 for a shor
 chaos: $(DRAWS)  ## the fault campaign, with a report and pictures in OUT; MINUTES and SEED as you like
 	$(BIN)/python -m holdfast.testing.campaign --minutes $(MINUTES) --seed $(SEED) --out $(OUT) $(ARGS)
 
-matrix: $(READY)  ## the laws and the Redis tests on every server and group of servers that this machine has
+matrix: $(READY)  ## the laws and the Redis tests on every server and group that this machine has, and with redis-py 5 to 8
 	HOLDFAST_SERVERS=valkey,redis-6.2,redis HOLDFAST_GROUPS=all $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)
+	$(BIN)/python tools/redis_versions.py
 
 docs: $(READY)  ## make the generated pages again
 	$(BIN)/python tools/acceptance.py
 
 clean:
-	rm -rf $(VENV) .venv-bench .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-bench .venv-redis-* .mypy_cache .ruff_cache .pytest_cache
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -132,6 +132,7 @@ class Arena:
     def __init__(self, environments: dict[str, Environment], path: str = str(ROOT)) -> None:
         self.environments = environments
         self.not_run: dict[str, str] = {}
+        self.urls: dict[str, str] = {}  # of wires that only some parts have
         self._path = path
         self._exits = ExitStack()
         self.cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -177,6 +178,8 @@ class Arena:
         return worker
 
     def _url(self, contender: Contender) -> str:
+        if contender.wire in self.urls:
+            return self.urls[contender.wire]
         if contender.wire == UNIX:
             return f"unix://{self.socket}"
         if contender.wire == FILE:

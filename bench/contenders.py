@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 FLOOR, OURS, PEER = "floor", "ours", "peer"
 TCP, UNIX, FILE = "tcp", "unix", "file"
+PRIMARY, SENTINEL, CLUSTER, BARE_CLUSTER = "primary", "sentinel", "cluster", "bare cluster"
 
 
 class Contender(NamedTuple):
@@ -45,6 +46,11 @@ HOLDFAST_ASYNCIO = _one("holdfast.aio", OURS, "ours:aio", "holdfast", loop="asyn
 HOLDFAST_UVLOOP = _one("holdfast.aio on uvloop", OURS, "ours:aio", "holdfast", loop="uvloop")
 HOLDFAST_SQLITE = _one("holdfast, SQLite", OURS, "ours:blocking", "holdfast", wire=FILE)
 
+HOLDFAST_PRIMARY = HOLDFAST._replace(wire=PRIMARY, name="holdfast, a primary with two replicas")
+HOLDFAST_SENTINEL = HOLDFAST._replace(wire=SENTINEL, name="holdfast, the same through sentinels")
+HOLDFAST_BARE = HOLDFAST._replace(wire=BARE_CLUSTER, name="holdfast, a cluster of three masters")
+HOLDFAST_CLUSTER = HOLDFAST._replace(wire=CLUSTER, name="holdfast, a cluster, a replica for each")
+
 REDIS_PY = _one("redis-py Lock", PEER, "redis_py:blocking", "redis-py")
 REDIS_ASYNCIO = _one("redis.asyncio Lock", PEER, "redis_py:aio", "redis-py", loop="asyncio")
 REDIS_UVLOOP = _one("redis.asyncio Lock on uvloop", PEER, "redis_py:aio", "redis-py", loop="uvloop")
@@ -61,6 +67,7 @@ _FILES = (FLOCK, HOLDFAST_SQLITE, FILELOCK, PORTALOCKER)
 
 PAIRS = (*_FLOORS, RAW_FRESH, *_FACES, *_REDIS_PY, PYTHON_REDIS_LOCK, POTTERY, POTTERY_ASYNCIO)
 PAIRS_UNIX = tuple(each.by(UNIX) for each in (*_FLOORS, *_FACES, *_REDIS_PY, PYTHON_REDIS_LOCK))
+GROUPS = (HOLDFAST, HOLDFAST_PRIMARY, HOLDFAST_SENTINEL, HOLDFAST_BARE, HOLDFAST_CLUSTER)
 PAIRS_FILE = (*_FILES, REDIS_PY.by(UNIX))
 FAN_OUT = (RAW_ASYNCIO, RAW_UVLOOP, HOLDFAST_ASYNCIO, HOLDFAST_UVLOOP, REDIS_ASYNCIO, REDIS_UVLOOP, POTTERY_ASYNCIO)
 CONTENDED = (TOKEN, HOLDFAST, HOLDFAST_ASYNCIO, REDIS_PY, REDIS_ASYNCIO, PYTHON_REDIS_LOCK, POTTERY)

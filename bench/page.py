@@ -22,6 +22,8 @@ COLUMNS = {
     "pairs_per_s": Column("pairs/s", "{:,.0f}"),
     "times_floor": Column("x floor", "{:.2f}"),
     "times_floor_p50": Column("x floor, by p50", "{:.2f}"),
+    "times_alone": Column("x one server", "{:.2f}"),
+    "times_replicated": Column("x a primary with two replicas", "{:.2f}"),
     "times_peer": Column("x redis.asyncio", "{:.2f}"),
     "p50_us": Column("p50 us", "{:.0f}"),
     "p99_us": Column("p99 us", "{:.0f}"),
@@ -112,6 +114,12 @@ SECTIONS = {
         "Uncontended, one host",
         "Engines that need no server, and redis-py on a socket file beside them. The floor is the kernel's lock.",
         _PAIR[:6],
+    ),
+    "groups": Section(
+        "Uncontended, on groups of servers",
+        "A primary has its replicas to feed, whoever asks: so groups are also compared with a primary that is reached"
+        " directly. Replicas and sentinels have the other core.",
+        ("times_alone", "times_replicated", "pairs_per_s", "p50_us", "p99_us", "client_cpu_us"),
     ),
     "fan_out": Section(
         "100 tasks in one process",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bench import contenders as who
 from bench.parts.contended import Setting, contended, lone
 from bench.parts.crowd import leases, names
+from bench.parts.groups import groups
 from bench.parts.imports import imports
 from bench.parts.killed import killed
 from bench.parts.pair import fan_out, pairs
@@ -47,6 +48,7 @@ PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
     "pair": partial(pairs, contenders=who.PAIRS),
     "pair_unix": partial(pairs, contenders=who.PAIRS_UNIX),
     "pair_file": partial(pairs, contenders=who.PAIRS_FILE),
+    "groups": partial(groups, contenders=who.GROUPS),
     "fan_out": partial(fan_out, contenders=who.FAN_OUT, peer=who.REDIS_ASYNCIO),
     "contended": _eight_callers,
     "sixteen": _sixteen_processes,

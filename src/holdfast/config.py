@@ -61,6 +61,7 @@ def settings(
     *,
     fence_memory: Seconds = FENCE_MEMORY_S,
     clock: Clock | None = None,
+    namespace: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Settings:
     """Read the URL, or find out which one is meant."""
@@ -83,6 +84,9 @@ def settings(
     if "\x00" in path or not is_unicode(path):
         raise InvalidConfig("url", shown_url(text), "no system could open it: it has a NUL or a lone surrogate")
 
+    if namespace is not None:
+        options = _with_namespace(options, namespace)
+
     memory_ns = timeout_ns(fence_memory, setting="fence_memory")
     if memory_ns is None or memory_ns < FENCE_MEMORY_MIN_S * 1e9:
         raise InvalidConfig("fence_memory", fence_memory, f"it must be at least {FENCE_MEMORY_MIN_S} s")
@@ -97,6 +101,15 @@ def settings(
         clock=clock or SYSTEM,
         chosen=chosen is not None,
     )
+
+
+def _with_namespace(options: dict[str, str], namespace: Any) -> dict[str, str]:
+    """The argument says the same as the option of the URL; whether the engine knows it is for the engine to say."""
+    if not isinstance(namespace, str):
+        raise InvalidConfig("namespace", namespace, "it must be text")
+    if options.get("namespace", namespace) != namespace:
+        raise InvalidConfig("namespace", namespace, "the URL names another one")
+    return options | {"namespace": namespace}
 
 
 def shown_url(url: Any) -> str:

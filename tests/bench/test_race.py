@@ -15,6 +15,7 @@ from bench.page import SECTIONS, page
 from bench.parts.contended import Setting, contended, lone
 from bench.parts.crowd import leases
 from bench.parts.crowd import names as used_names
+from bench.parts.groups import groups
 from bench.parts.imports import imports
 from bench.parts.killed import killed
 from bench.parts.pair import fan_out, pairs
@@ -57,6 +58,18 @@ def figures(rows):
 def rounds(*rows):
     """The rounds of each row."""
     return [row["rounds"] for row in rows]
+
+
+def test_groups_of_servers_are_measured_against_one_server_and_against_a_primary(arena):
+    """Everybody runs where it says that it does; both comparisons are one where one compares with itself."""
+    rows = groups(arena, TINY, who.GROUPS)
+    found = figures(rows)
+
+    assert set(found) == {each.name for each in who.GROUPS}
+    assert found[who.HOLDFAST.name]["times_alone"] == 1.0
+    assert found[who.HOLDFAST_PRIMARY.name]["times_replicated"] == 1.0
+    assert all(each["pairs_per_s"] > 0 for each in found.values())
+    assert len(set(arena.urls.values())) == 4
 
 
 def test_a_pair_is_measured_against_the_floor_of_its_round(arena):

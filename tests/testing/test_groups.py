@@ -29,7 +29,7 @@ def alive(pid):
 def test_a_dead_server_is_replaced_and_a_healed_group_is_whole(group):
     """What a test breaks is mended for the next one, and nothing is left of it at the end."""
     with group(KIND) as servers:
-        pids = [server.pid for server in servers._everybody()]
+        pids = [server.pid for server in servers.everybody()]
         owner = servers.owner_of("x")
         owner.kill()
         successor = servers.wait_replaced(owner)
@@ -37,7 +37,7 @@ def test_a_dead_server_is_replaced_and_a_healed_group_is_whole(group):
         assert servers.owner_of("x") is successor
 
         servers.heal()
-        assert all(server.alive for server in servers._everybody())
+        assert all(server.alive for server in servers.everybody())
         assert owner.command("ROLE")[0] == b"slave"
         pids += [owner.pid]
 
@@ -53,7 +53,7 @@ def test_a_group_ends_with_the_process_that_started_it(group):
         import time
         from holdfast.testing.{module} import {name}
         group = {name}({KIND!r}).start()
-        print(*(server.pid for server in group._everybody()), flush=True)
+        print(*(server.pid for server in group.everybody()), flush=True)
         time.sleep(60)
     """
     process = subprocess.Popen(

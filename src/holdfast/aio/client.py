@@ -123,6 +123,7 @@ async def connect(
     fence_memory: Seconds = FENCE_MEMORY_S,
     clock: Clock | None = None,
     require: str | Iterable[str] = (),
+    namespace: str | None = None,
 ) -> Holdfast:
     """Like `blocking.connect`, awaited: the client belongs to the running event loop."""
     wanted = required(require)
@@ -134,6 +135,7 @@ async def connect(
         observer=observer,
         fence_memory=fence_memory,
         clock=clock,
+        namespace=namespace,
     )
     try:
         await outlook.require(client, wanted)

@@ -126,10 +126,12 @@ def connect(
     fence_memory: Seconds = FENCE_MEMORY_S,
     clock: Clock | None = None,
     require: str | Iterable[str] = (),
+    namespace: str | None = None,
 ) -> Holdfast:
     """Open an engine: the URL's, else `$HOLDFAST_URL`'s, else the embedded one of this user on this host.
 
     `require` are words that its promise must hold, such as `"survives restart"`; else `PromiseNotKept`.
+    `namespace` keeps the leases of one tenant apart from all others on the same servers (Redis and Valkey).
     """
     wanted = required(require)
     client = _client.Client(
@@ -140,6 +142,7 @@ def connect(
         observer=observer,
         fence_memory=fence_memory,
         clock=clock,
+        namespace=namespace,
     )
     try:
         run(outlook.require(client, wanted))

@@ -49,8 +49,9 @@ class Client:
         observer: Observer | None,
         fence_memory: Seconds,
         clock: Clock | None,
+        namespace: str | None,
     ) -> None:
-        settings = config.settings(url, fence_memory=fence_memory, clock=clock)
+        settings = config.settings(url, fence_memory=fence_memory, clock=clock, namespace=namespace)
         if observer is not None and not callable(observer):
             raise InvalidConfig("observer", observer, "it must be callable with an Event")
         self._label, self._info = label, info

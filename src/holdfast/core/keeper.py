@@ -21,6 +21,7 @@ from holdfast.core.run import run
 from holdfast.errors import GONE, PASSING, Unavailable
 from holdfast.observer import Observer, log, tell
 from holdfast.rules import trust
+from holdfast.rules.lease import OFFER_MAX_US
 
 if TYPE_CHECKING:
     from holdfast.clock import Clock
@@ -35,6 +36,7 @@ _JOIN_S = 1.0
 _LINGER_NS = 10 * NS
 # While it lingers it looks once a second, so that a short lease need not wake it: it comes by before anything is due.
 _LOOK_NS = NS
+_OFFER_MS = OFFER_MAX_US // 1000
 _MARK_EVERY_NS = trust.MARK_MS * NS_PER_MS // 3
 _EARLY_FROM_MS = 4 * trust.RENEW_MIN_MS
 
@@ -57,10 +59,11 @@ class Vigil:
     a lease is seen in time by every client, whatever places its waiters have in the queue.
     """
 
-    __slots__ = ("due_ns", "since_ns", "waiters")
+    __slots__ = ("due_ns", "marked_ns", "since_ns", "waiters")
 
     def __init__(self, since_ns: int, due_ns: int) -> None:
         self.since_ns = since_ns
+        self.marked_ns = 0
         self.waiters: set[str] = set()  # tokens, so that the end of a wait may be said twice
         self.due_ns = due_ns
 
@@ -122,15 +125,25 @@ class Keeper:
         if owned:
             tell(self._observer, "abandoned", lease.name, lease._fence)
 
-    def waiting(self, lease: LeaseBase, remaining_ms: int) -> None:
+    def waiting(self, lease: LeaseBase, remaining_ms: int, owner: str) -> None:
         """A waiter of this client stands in the queue of the name, whose present lease ends then."""
         now_ns = self._clock.now_ns()
         due_ns = now_ns + min(_MARK_EVERY_NS, max(1, remaining_ms) * NS_PER_MS)
+        if owner == lease._packed and remaining_ms <= _OFFER_MS:
+            due_ns = now_ns  # it may be offered to one of us who is there no more: the answer to a mark tells
         with self.guard:
             vigil = self._waiting.setdefault(lease.name, Vigil(now_ns, due_ns))
             vigil.waiters.add(lease.token)
             vigil.due_ns = min(vigil.due_ns, due_ns)
         self.due(due_ns)
+
+    def look(self) -> None:
+        """A ring has come for nobody: the next marks tell for which name that was. Any thread may say so."""
+        now_ns = self._clock.now_ns()
+        with self.guard:
+            for vigil in self._waiting.values():
+                vigil.due_ns = min(vigil.due_ns, max(now_ns, vigil.marked_ns + _RETRY_NS))
+        self.due(now_ns)
 
     def no_longer_waiting(self, lease: LeaseBase) -> None:
         with self.guard:
@@ -170,6 +183,7 @@ class Keeper:
     def stir(self) -> None:
         with self.guard:
             if (self._thread is None or not self._thread.is_alive()) and not self._stopping:
+                self._form.on_stray_ring(self.look)
                 self._thread = threading.Thread(target=self._work, name="holdfast-keeper", daemon=True)
                 self._thread.start()
         self._bell.ring()
@@ -281,8 +295,9 @@ class Keeper:
         """The ttl undoes a lease; a place in a queue stands for as long as the client's mark does."""
         if self._stopping or error.reason in GONE:
             return False
-        queued = isinstance(chore.command, Undo) and chore.command.name in self._waiting
-        return queued or chore.due_ns < chore.until_ns
+        if isinstance(chore.command, Undo) and chore.command.name in self._waiting:
+            chore.until_ns = max(chore.until_ns, chore.due_ns + trust.MARK_MS * NS_PER_MS)
+        return chore.due_ns < chore.until_ns
 
     def _renew(self, now_ns: int) -> None:
         """Renew what is due, and what will soon be, in one exchange."""
@@ -331,7 +346,7 @@ class Keeper:
         if not due:
             return
         for _, vigil in due:
-            vigil.due_ns = now_ns + _MARK_EVERY_NS
+            vigil.due_ns, vigil.marked_ns = now_ns + _MARK_EVERY_NS, now_ns
         for (name, vigil), answer in zip(due, self._ask_all([Mark(name) for name, _ in due]), strict=True):
             if isinstance(answer, Unavailable):
                 tell(self._observer, "unavailable", name, detail=str(answer))
@@ -340,8 +355,11 @@ class Keeper:
                     ends_ns = self._clock.now_ns() + answer.remaining_ms * NS_PER_MS
                     vigil.due_ns = min(vigil.due_ns, ends_ns)
                     self._aftermath.renewed(name, ends_ns)
-                if answer.offered:
+                if answer.offered in self._kept:
                     self._form.ring(answer.offered)  # the engine's own ring may have got lost
+                elif answer.offered:
+                    # It has ended, and a server that did not hear of it has taken the place of one that did.
+                    self._given.append(Chore(Undo(name, answer.offered), now_ns + NS))
 
     def _bound_ns(self, commands: list[Command]) -> int:
         """No exchange may last beyond the first deadline that has to be told.

@@ -109,7 +109,7 @@ async def _stand_in_line(lease: LeaseBase, answer: Answer, began_ns: int, until_
                 _remember(lease, answer)
                 if not queued:
                     queued = True
-                    client.keeper.waiting(lease, answer.remaining_ms)
+                    client.keeper.waiting(lease, answer.remaining_ms, answer.owner)
                     client.tell("waited", lease.name, answer.fence, detail=str(Owner.unpacked(answer.owner)))
                 _refuse_if_closed(client)
                 nap_ms = trust.patience_ms(answer.position or 0, answer.remaining_ms, lease._ttl_ms)

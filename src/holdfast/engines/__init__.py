@@ -113,6 +113,9 @@ class Form(Protocol):
     def ring(self, token: str) -> None:
         """Wake this waiter of the client: the lease is offered to it."""
 
+    def on_stray_ring(self, call: Callable[[], None]) -> None:
+        """Have this called, by any thread, when a ring comes for a waiter that this client does not have."""
+
     def stir(self) -> None:
         """End every sleep of this client's waiters early."""
 

@@ -1,7 +1,8 @@
 """Bells: how a waiter sleeps and who wakes it.
 
 A waiter says that it expects a ring before it asks, so that a ring which comes between its question and its sleep is
-kept. Ringing an unknown token is no error: notifications make things faster, nothing else.
+kept. Ringing an unknown token is no error: notifications make things faster, nothing else. Whoever wants to know of it
+is told.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.clock import Clock
     from holdfast.engines import Bell
 
@@ -54,6 +57,7 @@ class Board:
     def __init__(self) -> None:
         self._guard = threading.RLock()  # a signal handler may ring while its thread does
         self._bells: dict[str, Bell | bool] = {}
+        self.on_stray: Callable[[], None] | None = None
 
     def expect(self, token: str) -> None:
         """A ring for this token will be kept from now on."""
@@ -80,6 +84,8 @@ class Board:
             bell = self._bells.get(token)
             if bell is False:
                 self._bells[token] = True
+        if bell is None and self.on_stray is not None:
+            self.on_stray()
         if bell is not None and not isinstance(bell, bool):
             bell.ring()
 

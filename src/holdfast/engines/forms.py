@@ -102,6 +102,9 @@ class BaseForm:
     def ring(self, token: str) -> None:
         self._ears.board.ring(token)
 
+    def on_stray_ring(self, call: Callable[[], None]) -> None:
+        """Where nothing that was said can be forgotten, no ring goes astray."""
+
     def stir(self) -> None:
         self._ears.board.ring_all()
 

@@ -16,12 +16,15 @@ import socket
 from binascii import crc_hqx
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.testing.groups import HOST, SETTLED_S, Group, quietly
+from holdfast.testing.groups import SETTLED_S, Group, quietly
 from holdfast.testing.resp import ServerError
-from holdfast.testing.servers import Server
+from holdfast.testing.servers import LOOPBACK, Certificates, Home, Server
 from holdfast.testing.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _SLOTS = 16384
 _BUS = 10000
@@ -31,6 +34,7 @@ _FAILOVER_S = 6.0
 class Cluster(Group):
     """Three masters with a replica each, which begin as a whole cluster. `arguments` go to the servers.
 
+    With `tls` all of them speak TLS, also among themselves. `homes` are where they live, masters first.
     A dead or frozen master is replaced in two to three seconds.
     """
 
@@ -42,16 +46,22 @@ class Cluster(Group):
         replicas: int = 1,
         node_timeout_ms: int = 1000,
         arguments: tuple[str, ...] = (),
+        tls: Certificates | None = None,
+        homes: Sequence[Home] = (),
     ) -> None:
         super().__init__()
+        self.tls = tls
         settings = (
             *("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"),
             *("--cluster-node-timeout", str(node_timeout_ms), "--cluster-slave-validity-factor", "0"),
             *("--repl-diskless-sync-delay", "0"),
+            *(("--tls-cluster", "yes", "--tls-replication", "yes") if tls else ()),
             *arguments,
         )
-        count = masters * (1 + replicas)
-        self.servers = [self._add(Server(kind, arguments=settings, port=_port_with_bus())) for _ in range(count)]
+        homes = homes or (LOOPBACK,) * (masters * (1 + replicas))
+        self.servers = [
+            self._add(Server(kind, arguments=settings, port=_port_with_bus(), tls=tls, home=home)) for home in homes
+        ]
         self._masters = masters
         # A master and its replicas change places, but stay together.
         shards = [self.servers[at::masters] for at in range(masters)]
@@ -60,7 +70,8 @@ class Cluster(Group):
     @property
     def url(self) -> str:
         """What `holdfast.connect` takes: the first three nodes."""
-        return "redis+cluster://" + ",".join(f"{HOST}:{node.port}" for node in self.servers[:3])
+        hosts = ",".join(f"{node.host}:{node.port}" for node in self.servers[:3])
+        return f"{self._scheme}+cluster://{hosts}{self._options}"
 
     def start(self) -> Self:
         self._write_maps()
@@ -131,7 +142,7 @@ class Cluster(Group):
         moved = 0
         while keys := owner.command("CLUSTER", "GETKEYSINSLOT", slot, 10):
             for key in keys:
-                owner.command("MIGRATE", HOST, to.port, key, 0, 5000)
+                owner.command("MIGRATE", to.host, to.port, key, 0, 5000)
                 moved += 1
         return moved
 
@@ -192,7 +203,7 @@ class Cluster(Group):
             lines = []
             for at, other in enumerate(self.servers):
                 mine = "myself," if at == me else ""
-                place = f"{ids[at]} {HOST}:{other.port}@{other.port + _BUS}"
+                place = f"{ids[at]} {other.host}:{other.port}@{other.port + _BUS}"
                 epoch = at % self._masters + 1
                 if at < self._masters:
                     first, last = ranges[at]
@@ -217,7 +228,7 @@ def _port_with_bus() -> int:
     while True:
         port = 20000 + secrets.randbelow(30000)
         try:
-            with socket.create_server((HOST, port)), socket.create_server((HOST, port + _BUS)):
+            with socket.create_server((LOOPBACK.host, port)), socket.create_server((LOOPBACK.host, port + _BUS)):
                 return port
         except OSError:
             continue

@@ -14,9 +14,8 @@ from holdfast.testing.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.testing.servers import Server
+    from holdfast.testing.servers import Certificates, Server
 
-HOST = "127.0.0.1"
 SETTLED_S = 30.0
 
 T = TypeVar("T")
@@ -26,6 +25,7 @@ class Group:
     """Several servers. `with` starts them and ends them."""
 
     servers: list[Server]
+    tls: Certificates | None = None
 
     def __init__(self) -> None:
         self._open = ExitStack()
@@ -38,6 +38,14 @@ class Group:
     def url(self) -> str:
         """What `holdfast.connect` takes."""
         raise NotImplementedError
+
+    @property
+    def _scheme(self) -> str:
+        return "redis" if self.tls is None else "rediss"
+
+    @property
+    def _options(self) -> str:
+        return "" if self.tls is None else f"?{self.tls.options}"
 
     def start(self) -> Self:
         """Start them all, and return once they have settled."""
@@ -57,7 +65,7 @@ class Group:
 
     def heal(self) -> None:
         """Thaw what is frozen, start what is dead, and wait until all have settled."""
-        for server in self._everybody():
+        for server in self.everybody():
             if server.alive:
                 server.thaw()
             else:
@@ -79,7 +87,8 @@ class Group:
         """End them all, frozen or not."""
         self._open.close()
 
-    def _everybody(self) -> list[Server]:
+    def everybody(self) -> list[Server]:
+        """All that run: servers, and whoever watches them."""
         return self.servers
 
     def _bring_home(self) -> None:

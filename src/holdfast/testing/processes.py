@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.testing import kernel
 from holdfast.testing.child import READY
 from holdfast.testing.lines import Lines
+from holdfast.testing.servers import LOOPBACK, Home
 from holdfast.testing.waiting import eventually
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class Worker:
     """One child process that runs a function.
 
     `target` is `"package.module:function"` or `"path/to/file.py:function"`; `arguments` are its keyword
-    arguments, passed as JSON; `env` is added to the environment. Leaving the `with` block kills the whole
-    group and closes everything, whatever state it is in.
+    arguments, passed as JSON; `env` is added to the environment, `home` is where it lives. Leaving the `with` block
+    kills the whole group and closes everything, whatever state it is in.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Worker:
         arguments: Mapping[str, object] | None = None,
         *,
         env: Mapping[str, str] | None = None,
+        home: Home = LOOPBACK,
     ) -> None:
         self.target = target
         self._last_output: str | None = None
@@ -66,7 +68,7 @@ class Worker:
             }
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-u", "-c", _START, json.dumps(job, default=os.fspath)],
+                    [*home.enter, sys.executable, "-u", "-c", _START, json.dumps(job, default=os.fspath)],
                     stdin=subprocess.DEVNULL,
                     stdout=self._log,
                     stderr=subprocess.STDOUT,
@@ -185,9 +187,17 @@ class Workers:
     def __init__(self) -> None:
         self._started: list[Worker] = []
 
-    def start(self, target: str, /, *, env: Mapping[str, str] | None = None, **arguments: object) -> Worker:
+    def start(
+        self,
+        target: str,
+        /,
+        *,
+        env: Mapping[str, str] | None = None,
+        home: Home = LOOPBACK,
+        **arguments: object,
+    ) -> Worker:
         """Start a worker and own it; `arguments` go to its function."""
-        worker = Worker(target, arguments, env=env)
+        worker = Worker(target, arguments, env=env, home=home)
         self._started.append(worker)
         return worker
 

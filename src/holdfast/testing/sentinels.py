@@ -11,26 +11,42 @@ Each server is a `Server`: it can be frozen, killed and started again; `heal()` 
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from holdfast.testing.groups import HOST, SETTLED_S, Group, quietly
-from holdfast.testing.servers import Server
+from holdfast.testing.groups import SETTLED_S, Group, quietly
+from holdfast.testing.servers import LOOPBACK, Certificates, Home, Server
 from holdfast.testing.waiting import eventually
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _SERVICE = "main"
+_AMONG_THEMSELVES = ("--tls-replication", "yes")
 
 
 class Sentinel(Server):
     """One sentinel: the same program, which watches others."""
 
-    def __init__(self, kind: str, watched: int, *, down_ms: int, failover_ms: int) -> None:
-        super().__init__(kind)
+    def __init__(
+        self,
+        kind: str,
+        watched: Server,
+        *,
+        down_ms: int,
+        failover_ms: int,
+        tls: Certificates | None = None,
+        home: Home = LOOPBACK,
+    ) -> None:
+        super().__init__(kind, tls=tls, home=home)
+        words = () if tls is None else (*tls.settings(self.port), *_AMONG_THEMSELVES)
         lines = [
-            f"port {self.port}",
-            f"bind {HOST}",
+            f"port {0 if tls else self.port}",
+            *(f"{name.removeprefix('--')} {value}" for name, value in zip(words[::2], words[1::2], strict=True)),
+            f"bind {self.host}",
+            "protected-mode no",
             f"dir {self.directory}",
             f"logfile {self.directory}/log",
-            f"sentinel monitor {_SERVICE} {HOST} {watched} 2",
+            f"sentinel monitor {_SERVICE} {watched.host} {watched.port} 2",
             f"sentinel down-after-milliseconds {_SERVICE} {down_ms}",
             f"sentinel failover-timeout {_SERVICE} {failover_ms}",
         ]
@@ -44,23 +60,34 @@ class Sentinel(Server):
 class Sentinels(Group):
     """One primary, two replicas and three sentinels. `arguments` go to the servers.
 
+    With `tls` all of them speak TLS, also among themselves. `homes` are where the servers and then the sentinels live.
     A dead or frozen primary is replaced in about two seconds.
     """
 
-    def __init__(self, kind: str = "valkey", *, arguments: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        kind: str = "valkey",
+        *,
+        arguments: tuple[str, ...] = (),
+        tls: Certificates | None = None,
+        homes: Sequence[Home] = (LOOPBACK,) * 6,
+    ) -> None:
         super().__init__()
-        settings = ("--repl-diskless-sync-delay", "0", *arguments)
-        self.servers = [self._add(Server(kind, arguments=settings))]
-        replica = (*settings, "--replicaof", HOST, str(self.servers[0].port))
-        self.servers += [self._add(Server(kind, arguments=replica)) for _ in range(2)]
-        watched = self.servers[0].port
-        self.sentinels = [self._add(Sentinel(kind, watched, down_ms=500, failover_ms=2000)) for _ in range(3)]
+        self.tls = tls
+        settings = ("--repl-diskless-sync-delay", "0", *(_AMONG_THEMSELVES if tls else ()), *arguments)
+        first = Server(kind, arguments=settings, tls=tls, home=homes[0])
+        self.servers = [self._add(first)]
+        replica = (*settings, "--replicaof", first.host, str(first.port))
+        self.servers += [self._add(Server(kind, arguments=replica, tls=tls, home=home)) for home in homes[1:3]]
+        self.sentinels = [
+            self._add(Sentinel(kind, first, down_ms=500, failover_ms=2000, tls=tls, home=home)) for home in homes[3:]
+        ]
 
     @property
     def url(self) -> str:
         """What `holdfast.connect` takes."""
-        hosts = ",".join(f"{HOST}:{sentinel.port}" for sentinel in self.sentinels)
-        return f"redis+sentinel://{hosts}/{_SERVICE}"
+        hosts = ",".join(f"{sentinel.host}:{sentinel.port}" for sentinel in self.sentinels)
+        return f"{self._scheme}+sentinel://{hosts}/{_SERVICE}{self._options}"
 
     @property
     def service(self) -> str:
@@ -104,7 +131,7 @@ class Sentinels(Group):
         assert found is not None
         return found
 
-    def _everybody(self) -> list[Server]:
+    def everybody(self) -> list[Server]:
         return [*self.servers, *self.sentinels]
 
     def _bring_home(self) -> None:
@@ -116,8 +143,8 @@ class Sentinels(Group):
         if primary.command("ROLE")[0] != b"master":
             primary.command("REPLICAOF", "NO", "ONE")
         for server in self.servers:
-            if server is not primary and server.command("ROLE")[:3] != [b"slave", HOST.encode(), primary.port]:
-                server.command("REPLICAOF", HOST, primary.port)
+            if server is not primary and server.command("ROLE")[:3] != [b"slave", primary.host.encode(), primary.port]:
+                server.command("REPLICAOF", primary.host, primary.port)
         return all(self._facts(sentinel)[b"flags"] == b"master" for sentinel in self.sentinels)
 
     def _settled(self) -> bool:

@@ -21,7 +21,7 @@ import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from holdfast.testing import kernel
 from holdfast.testing.resp import Messages, ServerError, pack
@@ -51,16 +51,43 @@ def available() -> dict[str, Path]:
     return {kind: path for kind, path in found.items() if path is not None}
 
 
+class Home(NamedTuple):
+    """Where a program lives: its address, and what to put before its command so that it lives there."""
+
+    host: str = _HOST
+    enter: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """What TLS needs: who signs, and the server's own certificate and key."""
+    """What TLS needs: who signs, and the server's own certificate and key; `mutual` has clients show theirs too."""
 
     authority: Path
     certificate: Path
     key: Path
+    mutual: bool = False
+
+    @property
+    def options(self) -> str:
+        """What the URL of a client says."""
+        asked = f"ssl_ca_certs={self.authority}"
+        return f"{asked}&ssl_certfile={self.certificate}&ssl_keyfile={self.key}" if self.mutual else asked
+
+    def settings(self, port: int) -> list[str]:
+        """What the server is told: this port speaks TLS, and so do servers among themselves."""
+        files = [("cert", self.certificate), ("key", self.key), ("ca-cert", self.authority)]
+        told = [word for name, file in files for word in (f"--tls-{name}-file", str(file))]
+        return ["--tls-port", str(port), "--tls-auth-clients", "yes" if self.mutual else "no", *told]
+
+    def context(self) -> ssl.SSLContext:
+        """For a client of our own."""
+        context = ssl.create_default_context(cafile=str(self.authority))
+        if self.mutual:
+            context.load_cert_chain(self.certificate, self.key)
+        return context
 
 
-def certificates(directory: str | os.PathLike[str]) -> Certificates:
+def certificates(directory: str | os.PathLike[str], *, mutual: bool = False) -> Certificates:
     """Make certificates for a server on loopback, with the `openssl` program."""
     folder = Path(directory)
     authority, certificate, key = folder / "ca.crt", folder / "server.crt", folder / "server.key"
@@ -68,7 +95,10 @@ def certificates(directory: str | os.PathLike[str]) -> Certificates:
     names = ["-addext", f"subjectAltName=IP:{_HOST},DNS:localhost"]
     subprocess.run([*make, *names, "-keyout", key, "-out", certificate], check=True, capture_output=True)
     shutil.copy(certificate, authority)
-    return Certificates(authority, certificate, key)
+    return Certificates(authority, certificate, key, mutual)
+
+
+LOOPBACK = Home()
 
 
 class Server:
@@ -76,6 +106,7 @@ class Server:
 
     `appendonly` keeps its data over a restart. `unix` listens on a socket file instead of a port; with `tls` the port
     speaks TLS only. With `password` the URL carries it, and `command` uses it. `env` is added to its environment.
+    `home` is where it lives.
     """
 
     def __init__(
@@ -90,6 +121,7 @@ class Server:
         password: str | None = None,
         env: Mapping[str, str] | None = None,
         port: int | None = None,
+        home: Home = LOOPBACK,
     ) -> None:
         known = available()
         if kind not in known:
@@ -99,6 +131,7 @@ class Server:
         self.tls = tls
         self.password = password
         self.port = 0 if unix else port or _free_port()
+        self.host, self._enter = home
         self._arguments = arguments
         self._env = dict(env or {})
         self._appendonly = appendonly
@@ -116,8 +149,8 @@ class Server:
         if self.path is not None:
             return f"unix://{secret}{self.path}"
         if self.tls is not None:
-            return f"rediss://{secret}localhost:{self.port}?ssl_ca_certs={self.tls.authority}"
-        return f"redis://{secret}{_HOST}:{self.port}"
+            return f"rediss://{secret}localhost:{self.port}?{self.tls.options}"
+        return f"redis://{secret}{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -138,7 +171,7 @@ class Server:
             raise RuntimeError(f"{self!r} is already running")
         environment = {**os.environ, "LC_ALL": "C", **self._env}
         self._process = subprocess.Popen(
-            [str(self.binary), *self._settings(), *self._arguments],
+            [*self._enter, str(self.binary), *self._settings(), *self._arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -227,19 +260,18 @@ class Server:
         self.close()
 
     def __repr__(self) -> str:
-        where = self.path or f"{_HOST}:{self.port}"
+        where = self.path or f"{self.host}:{self.port}"
         return f"Server({self.kind!r}, {where}, {'running' if self.alive else 'not running'})"
 
     def _settings(self) -> list[str]:
         data = ["--save", "", "--appendonly", "yes" if self._appendonly else "no", "--appendfsync", "no"]
         place = ["--dir", str(self.directory), "--logfile", str(self.directory / "log"), "--daemonize", "no"]
-        listen = ["--bind", _HOST, "--port", str(0 if self.tls else self.port)]
+        # Nobody but tests can reach it: it is bound to loopback, or to a network of its own.
+        listen = ["--bind", self.host, "--protected-mode", "no", "--port", str(0 if self.tls else self.port)]
         if self.path is not None:
             listen += ["--unixsocket", str(self.path)]
         if self.tls is not None:
-            listen += ["--tls-port", str(self.port), "--tls-auth-clients", "no"]
-            listen += ["--tls-cert-file", str(self.tls.certificate), "--tls-key-file", str(self.tls.key)]
-            listen += ["--tls-ca-cert-file", str(self.tls.authority)]
+            listen += self.tls.settings(self.port)
         secret = [] if self.password is None else ["--requirepass", self.password]
         return [*data, *place, *listen, *secret]
 
@@ -253,11 +285,10 @@ class Server:
                 link.close()
                 raise
             return link
-        link = socket.create_connection((_HOST, self.port), timeout)
+        link = socket.create_connection((self.host, self.port), timeout)
         if self.tls is None:
             return link
-        context = ssl.create_default_context(cafile=str(self.tls.authority))
-        return context.wrap_socket(link, server_hostname="localhost")
+        return self.tls.context().wrap_socket(link, server_hostname="localhost")
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:

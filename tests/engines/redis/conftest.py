@@ -1,15 +1,12 @@
 """Real servers, one of each kind for all tests, and a look at what each test left behind."""
 
 import os
-import re
-import threading
-from contextlib import suppress
 
 import pytest
+from leftovers import look_after
 from redis_faces import Loop, Place
 
 from holdfast.engines.redis.scripts import SCRIPTS
-from holdfast.testing import eventually
 from holdfast.testing.clusters import Cluster
 from holdfast.testing.sentinels import Sentinels
 from holdfast.testing.servers import Server, available
@@ -17,16 +14,6 @@ from holdfast.testing.servers import Server, available
 # `make matrix` names them all.
 WANTED = os.environ.get("HOLDFAST_SERVERS", "valkey").split(",")
 KINDS = [kind for kind in WANTED if kind in available()] or sorted(available(), reverse=True)
-
-# What may outlive a client: the record of a name with its last fence, and the tomb of a token; both end by themselves.
-RECORD = re.compile(rb"hf1:(?:[\w.-]+:)?\{[^}]+\}")
-TOMB = re.compile(RECORD.pattern + rb":d:[0-9a-z-]+")
-MOST_KEPT_MS = 62_000 + 60_000
-# The bell of a waiter that did not come to pop it, gone with its offer.
-BELL = re.compile(RECORD.pattern + rb":k:[0-9a-z-]+")
-BELL_KEPT_MS = 1_000
-GONE_MS = -2
-
 
 FACES = ["blocking", "asyncio"]
 GROUPS = {"sentinel": Sentinels, "cluster": Cluster}
@@ -72,34 +59,6 @@ def loop():
     loop = Loop()
     yield loop
     loop.close()
-
-
-def left_behind(server):
-    """What holdfast still has there, and what it should not have left; nothing, if all is well."""
-    clients = [line for line in server.command("CLIENT", "LIST").split(b"\n") if b" name=holdfast " in line]
-    channels = server.command("PUBSUB", "CHANNELS", "hf1:*")
-    patterns = server.command("PUBSUB", "NUMPAT")
-    threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast")]
-    return clients + channels + [patterns] * bool(patterns) + threads
-
-
-def keys_left(server):
-    """Keys that are neither a fence record nor a tomb, or would stay for ever."""
-    keys = {key: server.command("PTTL", key) for key in server.command("KEYS", "*")}
-    keys = {key: ms for key, ms in keys.items() if ms != GONE_MS}  # some have just come to their end
-    wrong = [key for key in keys if not (RECORD.fullmatch(key) or TOMB.fullmatch(key) or BELL.fullmatch(key))]
-    return wrong + [
-        key for key, ms in keys.items() if not 0 <= ms <= (BELL_KEPT_MS if BELL.fullmatch(key) else MOST_KEPT_MS)
-    ]
-
-
-def look_after(server):
-    """The look after every test."""
-    with suppress(TimeoutError):
-        eventually(lambda: not left_behind(server), what="an end of what was open")
-    assert left_behind(server) == []
-    if server.command("ROLE")[0] == b"master":  # a replica has what its master has
-        assert keys_left(server) == []
 
 
 def _lent(servers, kind):

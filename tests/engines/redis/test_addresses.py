@@ -220,6 +220,28 @@ def test_tenants_of_many_servers_know_nothing_of_each_other(grouped):
     assert tenants(grouped) == {b"hf1:{x}", b"hf1:one:{x}", b"hf1:two.2:{x}"}
 
 
+def test_a_namespace_may_be_an_argument(slow):
+    """The same as in the URL, and for a client object too, which has no URL; the two may not differ."""
+    url = slow.server.url
+    theirs = redis.Redis(port=slow.server.port)
+    held = slow.connect(url, namespace="one").lock("x", ttl=20).acquire(timeout=0)
+    assert slow.connect(url + "?namespace=one").lock("x").try_acquire() is None
+    assert slow.connect(url + "?namespace=one", namespace="one").lock("x").try_acquire() is None
+    assert slow.connect(theirs, namespace="one").lock("x").try_acquire() is None
+    other = slow.connect(theirs, namespace="two").lock("x", ttl=20).acquire(timeout=0)
+    theirs.close()
+
+    for wrong in ("two", "", "a:b", 7):
+        with pytest.raises(InvalidConfig):
+            slow.connect(url + "?namespace=one", namespace=wrong)
+    with pytest.raises(InvalidConfig):
+        slow.connect(url, namespace="")
+    with pytest.raises(InvalidConfig):
+        slow.connect("memory://", namespace="one")
+    for lease in (held, other):
+        lease.release()
+
+
 def refused_layout(place, server):
     """How a client meets a place that somebody else has taken over."""
     server.command("SET", "hf1:layout", "2")

@@ -111,6 +111,19 @@ def test_confirmed_renewals_follow_a_slot_that_moves(clustered):
         clustered.server.move_slot(slot_of(NAMES[0]), owner)
 
 
+def test_a_promise_that_is_asked_for_during_a_failover_waits_for_its_end(grouped):
+    """It is about the server that takes over: one question that met the dead one is no answer."""
+    client = grouped.connect(f"{grouped.server.url}?socket_timeout=30")
+    before = client.promise()
+    server = grouped.server.owner_of(NAMES[0])
+
+    server.kill()
+    after = client.promise()
+
+    assert (before.level, after.level) == ("survives client faults",) * 2
+    assert f":{server.port}" not in after.as_dict()["facts"].get("servers", "")
+
+
 def test_another_server_that_answers_is_told_and_takes_nothing_away(grouped):
     """It is no server that forgot everything: what was replicated is there, and nobody waits out what he has heard."""
     client, other = grouped.connect(), grouped.connect()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import redis
 import redis.asyncio
@@ -56,9 +56,8 @@ def topology_of(settings: Settings) -> Topology:
             # The path itself is not told: it may be the end of a password with a slash in it.
             raise InvalidConfig("url", settings.url, "the path must be the name of a service: ...//host,host/service")
         server = _one(settings, base, user + at, places[0], ours)
-        secrets = {name.removeprefix("sentinel_"): settings.options.get(name) for name in _SENTINEL_OPTIONS}
         theirs = {name: text for name, text in ours.items() if name not in ("db", "namespace")}
-        sentinel = _one(settings, base, "", places[0], theirs | {name: text for name, text in secrets.items() if text})
+        sentinel = _one(settings, base, _sentinels_user(settings), places[0], theirs)
         return Service(Primary(settings.url, path, [sentinel.at(*place) for place in places], server))
 
     places = _places(settings, hosts, _SERVER_PORT)
@@ -66,6 +65,14 @@ def topology_of(settings: Settings) -> Topology:
         raise InvalidConfig("url", settings.url, "a cluster has one database, number 0")
     server = _one(settings, base, user + at, places[0], dict(settings.options))
     return Cluster(settings.url, [server.at(*place) for place in places])
+
+
+def _sentinels_user(settings: Settings) -> str:
+    """Before the host, and not as options: those are decoded twice by some versions of redis-py."""
+    user, password = (settings.options.get(name, "") for name in _SENTINEL_OPTIONS)
+    if not is_unicode(user + password):
+        raise InvalidConfig("url", settings.url, UNREADABLE)
+    return f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
 
 
 def _one(settings: Settings, base: str, user: str, place: tuple[str, int], options: dict[str, str]) -> Dialler:

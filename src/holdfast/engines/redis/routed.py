@@ -6,13 +6,14 @@ its name, for as long as one exchange may take. Only commands that were certainl
 
 from __future__ import annotations
 
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import hiredis
 
 from holdfast.clock import NS, SYSTEM
-from holdfast.commands import Renew
+from holdfast.commands import Acquire, Release, Renew
 from holdfast.engines.forms import BaseForm
 from holdfast.engines.redis.dial import refused
 from holdfast.engines.redis.scripts import answered, layout_key, packed, time_of
@@ -30,10 +31,12 @@ if TYPE_CHECKING:
 
 AT_ONCE = 100
 _STEP_S = 0.1
-_PAUSE_S, _PAUSE_MAX_S = 0.02, 0.2
+PAUSE_S, PAUSE_MAX_S = 0.02, 0.2
 # Two servers that send a command to each other do not agree yet.
 _HOPS = 5
 _ASKING = packed("ASKING")
+# What the record of a name decides by itself, unless somebody waits.
+_ALONE = frozenset((Acquire, Renew, Release))
 
 
 class Lane:
@@ -129,12 +132,19 @@ class Routed(BaseForm, Generic[L]):
         return lost
 
     async def _exchange(
-        self, lane: L, commands: Sequence[Command], limit_s: float, *, pops: bool = False, asking: bool = False
+        self,
+        lane: L,
+        commands: Sequence[Command],
+        limit_s: float,
+        *,
+        pops: bool = False,
+        asking: bool = False,
+        alone: bool = False,
     ) -> list[Reply]:
         """Ask one server; an error reply means that its command was not applied."""
-        pack, each = self._engine.packer.pack, 2 if asking else 1
+        pack, each = partial(self._engine.packer.pack, pops=pops, alone=alone), 2 if asking else 1
         begin = _ASKING if asking else b""
-        texts = [begin + pack(command, pops=pops) for command in commands]
+        texts = [begin + pack(command) for command in commands]
         sent_ns = SYSTEM.now_ns()
         replies = (await self._tell(lane, b"".join(texts), each * len(texts), limit_s))[each - 1 :: each]
         if type(commands[-1]) is Renew and (clock_us := time_of(replies[-1])) is not None:
@@ -143,7 +153,7 @@ class Routed(BaseForm, Generic[L]):
         if unknown:
             # The first of each kind goes with the text of its script, which the server then knows for the others.
             first = {type(commands[at]): at for at in reversed(unknown)}.values()
-            texts = [begin + pack(commands[at], whole=at in first, pops=pops) for at in unknown]
+            texts = [begin + pack(commands[at], whole=at in first) for at in unknown]
             again = (await self._tell(lane, b"".join(texts), each * len(texts), limit_s))[each - 1 :: each]
             for at, reply in zip(unknown, again, strict=True):
                 replies[at] = reply
@@ -242,7 +252,7 @@ class Routed(BaseForm, Generic[L]):
     ) -> list[Reply]:
         """Ask again what went astray, until it is answered or the time of one exchange has passed."""
         topology = self._engine.topology
-        until_s, pause_s, hops = monotonic() + self._limit_s(until_ns), _PAUSE_S, 0
+        until_s, pause_s, hops = monotonic() + self._limit_s(until_ns), PAUSE_S, 0
         while turns := turns_of(replies):
             if monotonic() >= until_s:
                 return [unsettled(reply) if at in turns else reply for at, reply in enumerate(replies)]
@@ -256,7 +266,7 @@ class Routed(BaseForm, Generic[L]):
             first = self._lane is None and topology.only is not None
             if (LOOK in steps or WAIT in steps or hops > _HOPS) and topology.version == version and not first:
                 await self.bell().wait(SYSTEM.now_ns() + int(pause_s * NS))
-                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
             await self._again(commands, turns, replies, until_ns, pops=pops)
         return replies
 
@@ -284,12 +294,36 @@ class Routed(BaseForm, Generic[L]):
             else:
                 replies[at] = await self._ask_there(node, commands[at], until_ns, pops=pops)
         await self._round(commands, rest, replies, until_ns, pops=pops)
+        for at, way in turns_of(replies).items():
+            if way.step == WAIT and type(commands[at]) in _ALONE:
+                replies[at] = await self._ask_alone(commands[at], replies[at], until_ns)
 
-    async def _ask_there(self, node: Node, command: Command, until_ns: int | None, *, pops: bool) -> Reply:
+    async def _ask_alone(self, command: Command, before: Reply, until_ns: int | None) -> Reply:
+        """The slot is on its way, and may stay so for long: ask whoever has the record what it alone can decide."""
+        topology = self._engine.topology
+        node = topology.node_of(command.name)
+        if node is None:
+            return before
+        reply = await self._ask_there(node, command, until_ns, alone=True, asking=False)
+        way = turn(reply) if isinstance(reply, Unavailable) else None
+        if way is not None and way.step == ASK:  # the record has gone ahead
+            reply = await self._ask_there(topology.node_at(way.host, way.port, node), command, until_ns, alone=True)
+        return reply
+
+    async def _ask_there(
+        self,
+        node: Node,
+        command: Command,
+        until_ns: int | None,
+        *,
+        pops: bool = False,
+        alone: bool = False,
+        asking: bool = True,
+    ) -> Reply:
         """A server that is about to get the slot answers for it if it is asked in the right words."""
-        lane = self._lane_to(node)
+        lane, limit_s = self._lane_to(node), self._limit_s(until_ns)
         try:
-            return (await self._exchange(lane, (command,), self._limit_s(until_ns), pops=pops, asking=True))[0]
+            return (await self._exchange(lane, (command,), limit_s, pops=pops, asking=asking, alone=alone))[0]
         except Unavailable as error:
             self._fails(lane)
             return error
@@ -321,6 +355,9 @@ class Routed(BaseForm, Generic[L]):
     def moved(self) -> None:
         """The same, said by any thread."""
         self.tidy()
+
+    def on_stray_ring(self, call: Callable[[], None]) -> None:
+        self._ears.board.on_stray = call
 
     def forked(self) -> None:
         """In a child. A loop does not live on there, so that what was open in it is left alone."""

@@ -138,7 +138,8 @@ class Packer:
     """Packs the commands of one client.
 
     With `slots` a second key is declared, which never exists. A cluster then refuses every command on a name whose slot
-    is on its way to another server, before it has begun: half of its keys may be here and half there.
+    is on its way to another server, before it has begun: half of its keys may be here and half there. `alone` declares
+    the record twice instead, for commands that may be decided from it alone wherever it is.
     """
 
     def __init__(self, prefix: str, client: str, memory_ms: int, *, slots: bool = False) -> None:
@@ -150,21 +151,22 @@ class Packer:
 
         # Most clients use few names, over and over.
         @lru_cache(maxsize=512)
-        def head(kind: type, name: str) -> bytes:
+        def head(kind: type, name: str, alone: bool) -> bytes:  # noqa: FBT001 - by place is faster
             key = record_key(prefix, name)
-            return heads[kind] + bulk(key) + (bulk(f"{key}:-") if slots else b"") + fixed
+            second = bulk(key if alone else f"{key}:-") if slots else b""
+            return heads[kind] + bulk(key) + second + fixed
 
         # A lock is taken and given back over and over: of all that is sent only the token is new.
         @lru_cache(maxsize=512)
-        def taking(name: str, owner: str, ttl_ms: int, wait: bytes) -> tuple[bytes, bytes]:
-            return head(Acquire, name), b"\r\n" + bulk(owner) + bulk(str(ttl_ms)) + wait
+        def taking(name: str, owner: str, ttl_ms: int, wait: bytes, alone: bool) -> tuple[bytes, bytes]:  # noqa: FBT001
+            return head(Acquire, name, alone), b"\r\n" + bulk(owner) + bulk(str(ttl_ms)) + wait
 
         self._head = head
         self._taking = taking
         self._heads = heads
         self._keys = count
 
-    def pack(self, command: Command, *, whole: bool = False, pops: bool = False) -> bytes:
+    def pack(self, command: Command, *, whole: bool = False, pops: bool = False, alone: bool = False) -> bytes:
         """The bytes of a command; `whole` for a server that does not know the script.
 
         `pops` for a waiter that will pop its bell instead of listening for it.
@@ -172,10 +174,10 @@ class Packer:
         kind = type(command)
         if kind is Acquire:
             name, token, owner, ttl_ms, waits = command  # type: ignore[misc]
-            begin, rest = self._taking(name, owner, ttl_ms, _POPS if pops else _RUNG if waits else _NEVER)
+            begin, rest = self._taking(name, owner, ttl_ms, _POPS if pops else _RUNG if waits else _NEVER, alone)
             text = b"%b$%d\r\n%b%b" % (begin, len(token), token.encode(), rest)
         else:
-            text = self._head(kind, command.name) + _REST[kind](command)  # type: ignore[arg-type]
+            text = self._head(kind, command.name, alone) + _REST[kind](command)  # type: ignore[arg-type]
         if whole:
             text = SCRIPTS[kind].head(self._keys, whole=True) + text.removeprefix(self._heads[kind])
         return text

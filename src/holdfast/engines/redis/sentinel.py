@@ -1,7 +1,9 @@
 """A primary that is found through its sentinels.
 
 The sentinels are asked each time that a connection is opened, and the server must say itself that it is a primary: an
-address that was right a minute ago may be that of a replica now, or of a server that has come back from the dead.
+address that was right a minute ago may be that of a replica now, or of a server that has come back from the dead. One
+sentinel is not believed against the others: it may have been cut off together with a primary that has been replaced
+since, and that one still says that it is a primary. So most of those that answer have to name the same server.
 
 A primary that is replaced while it lives does not know it for some seconds, and would go on granting to whoever is
 still connected to it. So one sentinel is listened to, and when it tells of another primary all connections are left.
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.engines.redis.dial import Dialler
+
+    Views = dict[tuple[str, int], list[str]]
 
 # A sentinel that does not answer by then is passed over.
 _LOOK_S = 0.5
@@ -56,18 +60,38 @@ class Primary:
         return await found.dial_asyncio()
 
     def _found(self, limit_s: float | None) -> Dialler:
-        """What the first sentinel that answers says; it is asked first the next time."""
+        """What most sentinels say. Once more than half of all agree, the rest need not be asked."""
+        told = self._views(_LOOK_S if limit_s is None else min(_LOOK_S, limit_s), most=len(self._sentinels) // 2 + 1)
+        address, who = max(told.items(), key=lambda view: len(view[1]))
+        if 2 * len(who) <= sum(map(len, told.values())):
+            raise Unavailable("redis", SETTLING, self._disagreement(told))
+        self._is(address)
+        return self._server.at(*address, primary=True)
+
+    def _views(self, limit_s: float, most: int | None = None) -> Views:
+        """Whom the sentinels that answer name as the primary, until so many are of one mind.
+
+        One that does not answer is asked last the next time. `Unavailable` if nobody answers.
+        """
+        told: Views = {}
         trouble: list[str] = []
         for sentinel in tuple(self._sentinels):
             try:
-                address = self._told_by(sentinel, _LOOK_S if limit_s is None else min(_LOOK_S, limit_s))
+                who = told.setdefault(self._told_by(sentinel, limit_s), [])
             except Unavailable as error:
                 trouble.append(error.detail)
                 self._last(sentinel)
                 continue
-            self._is(address)
-            return self._server.at(*address, primary=True)
-        raise Unavailable("redis", "unreachable", f"no sentinel of {self.url} answers: {'; '.join(trouble)}")
+            who.append(sentinel.url)
+            if len(who) == most:
+                break
+        if not told:
+            raise Unavailable("redis", "unreachable", f"no sentinel of {self.url} answers: {'; '.join(trouble)}")
+        return told
+
+    def _disagreement(self, told: Views) -> str:
+        views = "; ".join(f"{host}:{port} by {', '.join(who)}" for (host, port), who in told.items())
+        return f"the sentinels of {self.url} name several primaries: {views}"
 
     def _told_by(self, sentinel: Dialler, limit_s: float) -> tuple[str, int]:
         link = Link(sentinel, limit_s)
@@ -114,18 +138,9 @@ class Primary:
 
     def settle(self) -> None:
         """All sentinels that answer must name the same server, and it must be a primary."""
-        told: dict[tuple[str, int], list[str]] = {}
-        trouble: list[str] = []
-        for sentinel in tuple(self._sentinels):
-            try:
-                told.setdefault(self._told_by(sentinel, _LOOK_S), []).append(sentinel.url)
-            except Unavailable as error:
-                trouble.append(error.detail)
-        if not told:
-            raise Unavailable("redis", "unreachable", f"no sentinel of {self.url} answers: {'; '.join(trouble)}")
+        told = self._views(_LOOK_S)
         if len(told) > 1:
-            views = "; ".join(f"{host}:{port} by {', '.join(who)}" for (host, port), who in told.items())
-            raise Unavailable("redis", SETTLING, f"the sentinels of {self.url} name several primaries: {views}")
+            raise Unavailable("redis", SETTLING, self._disagreement(told))
         address = next(iter(told))
         self._server.at(*address, primary=True).dial(_LOOK_S).close()
         self._is(address)

@@ -6,15 +6,16 @@ Each server is asked for itself. One that is silent has its part of the time and
 from __future__ import annotations
 
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
-from holdfast.clock import SYSTEM
+from holdfast.clock import NS, SYSTEM
 from holdfast.commands import Granted, Renewed
 from holdfast.engines.redis.facts import QUESTIONS
 from holdfast.engines.redis.promised import promised_by_all
-from holdfast.engines.redis.routed import AT_ONCE, UNASKED, L, Routed, turns_of, unsettled
+from holdfast.engines.redis.routed import AT_ONCE, PAUSE_MAX_S, PAUSE_S, UNASKED, L, Routed, turns_of, unsettled
 from holdfast.engines.redis.turns import Astray
-from holdfast.errors import Unavailable
+from holdfast.errors import SETTLING, ReplyLost, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,13 +74,28 @@ class Watched(Routed[L]):
         return told if short is None else [short if isinstance(each, Granted | Renewed) else each for each in told]
 
     async def promise(self, until_ns: int | None = None) -> Promise:
-        engine, topology, limit_s = self._engine, self._engine.topology, self._limit_s(until_ns)
+        """Asked again while servers are being replaced, for as long as one exchange may take: it is only a question."""
+        follows = self._engine.topology.follows
+        until_s, pause_s = monotonic() + self._limit_s(until_ns), PAUSE_S
+        while True:
+            try:
+                return await self._seen(until_s)
+            except Unavailable as error:
+                passing = isinstance(error, ReplyLost) or error.reason == SETTLING
+                if not follows or not passing or monotonic() + pause_s >= until_s:
+                    raise
+            await self.bell().wait(SYSTEM.now_ns() + int(pause_s * NS))
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    async def _seen(self, until_s: float) -> Promise:
+        """What the servers are like now; each has its share of the time."""
+        engine, topology = self._engine, self._engine.topology
         if topology.follows:
-            await self._aside(lambda: topology.refresh(limit_s))
+            await self._aside(lambda: topology.refresh(max(0.01, until_s - monotonic())))
         lanes = [self.lane_at(node) for node in topology.nodes()]
         seen = []
         for before, lane in enumerate(lanes):
-            asked_ns, share_s = SYSTEM.now_ns(), self._limit_s(until_ns) / (len(lanes) - before)
+            asked_ns, share_s = SYSTEM.now_ns(), max(0.01, (until_s - monotonic()) / (len(lanes) - before))
             try:
                 replies = await self._tell(lane, b"".join(QUESTIONS), len(QUESTIONS), share_s)
             except Unavailable:

@@ -16,6 +16,9 @@ if token == last then return { 'refused', 'released' } end
 
 local store
 if holder ~= token or expires <= now then
+  if alone and (buried > now or waiting > 0 or offered or (holder and expires > now and wait ~= '0')) then
+    return { err = 'TRYAGAIN the queue of this name is on its way' }
+  end
   if buried > now then
     local ended = redis.call('GET', base .. ':d:' .. token)
     if ended then return { 'refused', string.match(ended, '^(.-)\n') } end

@@ -9,7 +9,9 @@
 --                    :m  marks  sorted set  client by the end of its mark
 --                    :d: tombs  string      one key per ended token, which expires by itself: why, detail
 --                    :k: bells  list        one key per waiter that pops, for the moment of its offer
--- KEYS[2]  in a cluster only, and never there: so that it refuses commands on a slot that is on its way to another server
+-- KEYS[2]  in a cluster only, and never there: so that it refuses commands on a slot that is on its way to another server.
+--          If it is the record once more, the slot is on its way: the record is where this runs, and the other keys of
+--          the name may be elsewhere. What can be decided from the record alone is decided; the rest is refused.
 -- ARGV[1]  client     who asks: the channel on which it hears its wake-ups
 -- ARGV[2]  memory_ms  how long a name is remembered after its last use
 --
@@ -29,5 +31,6 @@ if packed then
   fence, last, waiting, buried, ticket, kept, holder, client, held, ttl, since, expires, offered, owner =
     cmsgpack.unpack(packed)
 end
+local alone = KEYS[2] == base
 local freeing = false  -- whether this must pass at maxmemory
 

@@ -18,6 +18,8 @@ if holder == token and expires > now and waiting == 0 and not offered and ARGV[4
   return 1
 end
 
+if alone then return { err = 'TRYAGAIN the queue of this name is on its way' } end
+
 --@include queue.lua
 settle()
 if holder ~= token then

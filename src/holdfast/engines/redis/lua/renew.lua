@@ -10,6 +10,7 @@
 
 --@include record.lua
 if holder ~= ARGV[3] or expires <= now or offered then
+  if alone then return { err = 'TRYAGAIN the queue of this name is on its way' } end
   --@include queue.lua
   settle()
   commit()

@@ -11,7 +11,7 @@
 local ends = buried > now and buried or now
 if holder and expires > ends then ends = expires end
 local keep_ms = math.ceil((ends - now) / 1000) + ARGV[2]
-if (waiting > 0 or offered) and kept < now + keep_ms * 1000 then
+if (waiting > 0 or offered) and not alone and kept < now + keep_ms * 1000 then
   kept = now + 2 * keep_ms * 1000
   redis.call('PEXPIRE', base .. ':q', 2 * keep_ms)
   redis.call('PEXPIRE', base .. ':w', 2 * keep_ms)
@@ -28,6 +28,7 @@ if freeing then
   -- At maxmemory the first write of a script must be one that frees; after it the others pass.
   local written = redis.pcall('SET', base, record, 'PX', keep_ms)
   if written.err then
+    if alone then return written end  -- once deleted, it could not be written here again
     redis.call('DEL', base)
     redis.call('SET', base, record, 'PX', keep_ms)
   end

@@ -1,0 +1,72 @@
+"""Whom to believe: a sentinel that was cut off names a server that has been replaced, and that one agrees."""
+
+import pytest
+from redis_faces import Place
+
+from holdfast import Unavailable
+from holdfast.testing import eventually
+from holdfast.testing.sentinels import Sentinels
+from holdfast.testing.servers import Server, available
+
+KIND = next(iter(available()), "valkey")
+HOST = "127.0.0.1"
+
+
+@pytest.fixture
+def divided():
+    """Three sentinels, of which the first watches another server: a primary too, and not the one of the others."""
+    with Sentinels(KIND) as sentinels, Server(KIND) as stranger:
+        liar = sentinels.sentinels[0]
+        liar.command("SENTINEL", "REMOVE", sentinels.service)
+        liar.command("SENTINEL", "MONITOR", sentinels.service, HOST, stranger.port, 2)
+        eventually(lambda: int(liar.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main")[1]) == stranger.port, 10)
+        yield sentinels, stranger
+
+
+def through(sentinels, *which):
+    """The URL of some of the sentinels, in that order."""
+    hosts = ",".join(f"{HOST}:{sentinels.sentinels[number].port}" for number in which)
+    return f"redis+sentinel://{hosts}/{sentinels.service}"
+
+
+def test_one_sentinel_is_not_believed_against_the_others(divided, face, loop):
+    """The first that answers would lead to a second lock domain, in which everything is free."""
+    sentinels, stranger = divided
+    honest = sentinels.sentinels[1]
+    place = Place(sentinels, face, loop)
+    lease = place.connect(through(sentinels, 0, 1, 2)).lock("x", ttl=20).acquire(timeout=10)
+
+    assert stranger.command("EXISTS", "hf1:{x}") == 0
+    port = int(honest.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main")[1])
+    primary = next(server for server in sentinels.servers if server.port == port)
+    assert primary.command("EXISTS", "hf1:{x}") == 1
+    lease.release()
+    place.close()
+
+
+def test_sentinels_that_disagree_and_have_no_majority_are_not_believed(divided, face, loop):
+    """One says this, the other that: nothing is granted, and nothing is asked of either server."""
+    sentinels, stranger = divided
+    place = Place(sentinels, face, loop)
+    client = place.connect(through(sentinels, 0, 1))
+
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x").acquire(timeout=0)
+
+    assert trouble.value.reason == "not settled"
+    assert "name several primaries" in str(trouble.value)
+    assert [server.command("DBSIZE") for server in (stranger, *sentinels.servers)] == [0] * 4
+    place.close()
+
+
+def test_sentinels_that_are_away_do_not_count(divided, face, loop):
+    """Two of three are dead: the one that is left is believed, as long as its server says that it is a primary."""
+    sentinels, stranger = divided
+    for sentinel in sentinels.sentinels[:2]:
+        sentinel.kill()
+    place = Place(sentinels, face, loop)
+
+    place.connect(through(sentinels, 0, 1, 2)).lock("x").acquire(timeout=10).release()
+
+    assert stranger.command("DBSIZE") == 0
+    place.close()

@@ -1,0 +1,92 @@
+"""TLS on groups of servers: sentinels, replicas and masters speak it among themselves, and clients show certificates.
+
+It needs a server that was built with TLS. The wheels are not; the `redis-server` of most systems is.
+"""
+
+import os
+import shutil
+
+import pytest
+from redis_faces import Place
+
+from holdfast import Unavailable
+from holdfast.testing.clusters import Cluster
+from holdfast.testing.sentinels import Sentinels
+from holdfast.testing.servers import Server, available, certificates
+
+GROUPS = {"sentinel": Sentinels, "cluster": Cluster}
+ALL = os.environ.get("HOLDFAST_GROUPS") == "all"
+FACES = ["blocking", "asyncio"] if ALL else ["blocking"]
+
+
+def no_tls():
+    """Why TLS cannot be tried here; empty if it can."""
+    if shutil.which("openssl") is None:
+        return "there is no openssl program to make certificates with"
+    if "redis" not in available():
+        return "there is no redis-server on the PATH, and the wheels are built without TLS"
+    return ""
+
+
+@pytest.fixture(scope="module", params=list(GROUPS))
+def secured(request, tmp_path_factory):
+    """A group that speaks TLS only, and wants to see the certificate of whoever comes."""
+    if no_tls():
+        pytest.skip(no_tls())
+    shown = certificates(tmp_path_factory.mktemp("certificates"), mutual=True)
+    try:
+        Server("redis", tls=shown).start().close()
+    except RuntimeError:
+        pytest.skip("the redis-server on the PATH is built without TLS")
+    with GROUPS[request.param]("redis", tls=shown) as group:
+        yield group
+
+
+@pytest.fixture
+def place(secured, loop, request):
+    place = Place(secured, request.param, loop)
+    yield place
+    place.close()
+    secured.heal()
+
+
+def user(group):
+    """A user on every server, who comes with a password too."""
+    everybody = [*group.servers, *getattr(group, "sentinels", ())]
+    for server in everybody:
+        server.command("ACL", "SETUSER", "app", "reset", "on", ">p%40w", "allkeys", "allchannels", "+@all")
+    url = group.url.replace("://", "://app:p%2540w@")
+    return url + "&sentinel_username=app&sentinel_password=p%2540w" * ("+sentinel" in url)
+
+
+@pytest.mark.parametrize("place", FACES, indirect=True)
+def test_a_life_over_tls_goes_on_when_the_primary_is_killed(place):
+    """With a client certificate, a user and a password: held, renewed, waited for, and followed to another server."""
+    url = user(place.server)
+    client, other = place.connect(url), place.connect(url)
+    held = client.lock("x", ttl=12).acquire(timeout=5)
+    waiting = place.start(lambda: other.lock("x", ttl=20).acquire(timeout=40))
+    place.until_queued(client, "x", 1)
+    place.server.wait_replicated()
+
+    before = place.server.owner_of("x")
+    before.kill()
+    place.server.wait_replaced(before)
+    place.until("renewed", timeout=20)
+    held.release()
+
+    waiting.result(40).release()
+    assert place.kinds("lost") == []
+    assert "p%40w" not in repr(client) + client.url
+
+
+@pytest.mark.parametrize("place", ["blocking"], indirect=True)
+def test_whoever_shows_no_certificate_is_let_in_nowhere(place):
+    """The servers refuse the handshake: nothing is granted, and it is told as what it is."""
+    url = place.server.url.partition("&")[0]  # it knows the authority, and has nothing to show
+    client = place.connect(url)
+
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x").acquire(timeout=1)
+
+    assert "TLS" in str(trouble.value)

@@ -1,0 +1,68 @@
+"""A network that can be cut: silently, both ways, and without a trace outside."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from holdfast.testing import networks
+from holdfast.testing.servers import available
+
+KIND = next(iter(available()), None)
+
+STORY = """
+    from holdfast.testing.networks import Network
+    from holdfast.testing.processes import Worker
+    from holdfast.testing.servers import Server
+
+    def ask(host, port):
+        import socket
+        from holdfast.testing import tell
+        try:
+            link = socket.create_connection((host, port), 1)
+        except OSError as error:
+            tell(type(error).__name__)
+        else:
+            link.close()
+            tell("reached")
+
+    def asked(home, server):
+        arguments = {{"host": server.host, "port": server.port}}
+        with Worker(f"{{__file__}}:ask", arguments, home=home) as worker:
+            return worker.read_line(20)
+
+    if __name__ == "__main__":
+        with Network() as network:
+            one, two, three = (network.home(name) for name in ("one", "two", "three"))
+            with Server("{kind}", home=one) as server:
+                print(asked(two, server), asked(three, server))
+                network.cut([one], [two])
+                print(asked(two, server), asked(three, server), server.command("PING").decode())
+                network.heal()
+                print(asked(two, server))
+"""
+
+
+@pytest.mark.skipif(KIND is None, reason="neither Redis nor Valkey is here")
+def test_whoever_is_cut_off_hears_nothing_and_everybody_else_hears_all(tmp_path):
+    """A cut is silence, not a refusal; the story itself reaches everybody, and nothing of it is left outside."""
+    if networks.missing():
+        pytest.skip(f"nothing can be cut here: {networks.missing()}")
+    story = tmp_path / "story.py"
+    story.write_text(textwrap.dedent(STORY.format(kind=KIND)))
+    before = subprocess.run(["ip", "link"], check=True, capture_output=True).stdout
+
+    done = subprocess.run(
+        networks.inside(sys.executable, str(story)), check=False, capture_output=True, text=True, timeout=60
+    )
+
+    assert done.stdout.split("\n") == ["reached reached", "TimeoutError reached PONG", "reached", ""], done.stderr
+    assert subprocess.run(["ip", "link"], check=True, capture_output=True).stdout == before
+
+
+def test_a_machine_without_the_means_says_what_is_missing(monkeypatch):
+    """A test that is skipped says why."""
+    monkeypatch.setenv("PATH", "")
+
+    assert networks.missing() == "there is no program 'unshare'"

