@@ -16,7 +16,6 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast import __version__
 from holdfast.cli import codes, failing
 from holdfast.errors import HoldfastError
 
@@ -53,6 +52,8 @@ All = Annotated[bool, typer.Option("--all", help="Also names that nobody holds, 
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from holdfast import __version__  # noqa: PLC0415 - to find it out takes as long as all the rest
+
         sys.stdout.write(f"holdfast {__version__}\n")
         raise typer.Exit
 
