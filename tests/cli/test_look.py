@@ -88,12 +88,13 @@ def test_breaking_tells_people_what_it_did(tool):
     """And where there is nobody to ask and nothing to break, nothing is done."""
     with pytest.raises(LeaseLost), tool.client().lock("x") as lease:
         unasked = tool("break", "x", "--reason", "because")
+        closed = tool("break", "x", "--reason", "because", preexec_fn=lambda: os.close(0))
         lease.check()
         done = tool.inside("break", "x", "--reason", "because", "--yes")
         raise ValueError("its holder would go on")
     again = tool.inside("break", "x", "--reason", "because", "--yes")
 
-    assert unasked.code == 64
+    assert (unasked.code, closed.code) == (64, 64)
     assert b"--yes" in unasked.err
     assert (done.code, done.err) == (0, b"")
     line = done.out.decode()
@@ -256,7 +257,10 @@ def test_whoever_looks_makes_no_file(local, tmp_path):
 
 
 def test_a_reader_that_has_seen_enough_is_no_error_of_ours(local):
-    """`holdfast ls | head -1` prints one line and no traceback, and neither does one whose reader is gone already."""
+    """`holdfast ls | head -1` prints one line and no traceback, and neither does one whose reader is gone already.
+
+    A disk that is full is no mistake of ours, either, but one that has to be told.
+    """
     command = f"{' '.join(HOLDFAST)} ls --json | head -n 1"
     pipe = subprocess.run(["/bin/bash", "-c", command], env=local.environ, capture_output=True, check=True)
     reads, writes = os.pipe()
@@ -264,5 +268,10 @@ def test_a_reader_that_has_seen_enough_is_no_error_of_ours(local):
     gone = local("ls", "--json", stdout=writes)
     os.close(writes)
 
+    with open("/dev/full", "wb") as full:
+        unwritten = local("ls", "--json", stdout=full)
+
+    assert (unwritten.code, json.loads(unwritten.err)["outcome"]) == (74, "failed")
+    assert b"No space left" in unwritten.err
     assert (pipe.stdout, pipe.stderr) == (b"{\n", b"")
     assert (gone.code, gone.err) == (128 + signal.SIGPIPE, b"")

@@ -226,6 +226,28 @@ guard.Guard.start = start
     assert run.err.count(b"no more processes; the program is ended") == 1
 
 
+def test_nobody_who_reads_is_no_reason_to_lose_the_lease(local):
+    """Standard error may be a pipe that is full: what there is to say about a short outage must not stop renewals."""
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    with suppress(BlockingIOError):
+        while os.write(writes, b"x" * 4096):
+            pass
+    os.set_blocking(writes, True)
+    run = local.beating("x", seconds=60, ttl=6, stderr=writes)
+    fence = local.until_beating()
+    with local.place.unusable():
+        time.sleep(3)  # a renewal was due after two
+    time.sleep(6)  # longer than the ttl
+    here = local.client().show("x")
+    assert (here.fence, here.owner is not None) == (fence, True)
+    assert alive(run.program)
+    run.send(signal.SIGTERM)
+    assert run.process.wait(60) == 128 + signal.SIGTERM
+    os.close(reads)
+    os.close(writes)
+
+
 def test_a_lease_that_could_not_be_given_back_is_told(tools):
     """The work is done and its code stands; but whoever comes next has to wait, and should know for how long."""
 

@@ -7,6 +7,7 @@ example, and codes from `codes`.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -255,6 +256,7 @@ def demo(
 
 # Older and newer releases of typer have these in different places.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _DASHES = "put -- before the program: holdfast run NAME -- CMD"
 
 
@@ -268,18 +270,30 @@ def main(arguments: list[str]) -> int:
     except HoldfastError as error:
         return failing.tell_error(error, as_json=as_json)
     except BrokenPipeError:
-        # Whoever read us has seen enough. Python would complain once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _give_up_output()  # whoever read us has seen enough
         return codes.SIGNAL + 13
     except (KeyboardInterrupt, typer.Abort):
         return failing.tell("interrupted", codes.SIGNAL + 2, "interrupted", as_json=as_json)
     except _UsageError as error:
         return _misused(error, arguments, as_json=as_json)
     except Exception as error:
-        if os.environ.get("HOLDFAST_DEBUG"):
-            raise
-        what = f"a mistake in holdfast: {error!r}; HOLDFAST_DEBUG=1 tells where"
-        return failing.tell("failed", codes.INTERNAL, what, as_json=as_json)
+        return _failed(error, as_json=as_json)
+
+
+def _failed(error: Exception, *, as_json: bool) -> int:
+    """A disk that is full, or a mistake of ours."""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        _give_up_output()
+        return failing.tell("failed", codes.OUTPUT, f"cannot write the answer: {error.strerror}", as_json=as_json)
+    if os.environ.get("HOLDFAST_DEBUG"):
+        raise error
+    what = f"a mistake in holdfast: {error!r}; HOLDFAST_DEBUG=1 tells where"
+    return failing.tell("failed", codes.INTERNAL, what, as_json=as_json)
+
+
+def _give_up_output() -> None:
+    """Python would try once more at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _called(arguments: list[str]) -> int:
@@ -314,6 +328,7 @@ def _streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number; the program does not inherit it
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 

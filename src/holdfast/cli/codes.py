@@ -15,6 +15,7 @@ USAGE = 64
 NOT_FOUND = 66
 UNAVAILABLE = 69
 INTERNAL = 70
+OUTPUT = 74
 BUSY = 75
 NO_PERMISSION = 77
 LOST = 79
@@ -31,6 +32,7 @@ MEANINGS = {
     NOT_FOUND: "`break`: nobody holds that name",
     UNAVAILABLE: "the engine cannot be used; nothing was started",
     INTERNAL: "a mistake in holdfast itself",
+    OUTPUT: "what there is to tell could not be written to standard output: a full disk, for instance",
     BUSY: "somebody else held the name until the timeout ended; nothing was started",
     NO_PERMISSION: "the engine refused the password, or the user lacks a right, also on a file; nothing was started",
     LOST: "`run`: the lease was lost; the program was ended, or not even started if it was lost before",

@@ -6,6 +6,8 @@ The object has an `outcome` in a word, the `code`, the facts of that outcome, an
 from __future__ import annotations
 
 import json
+import os
+import select
 import sys
 from contextlib import suppress
 from typing import Any
@@ -13,6 +15,9 @@ from typing import Any
 from holdfast import errors
 from holdfast.cli import codes
 from holdfast.cli.plain import plain
+
+# A pipe that is ready has room for this much.
+_SHORT = 1000
 
 
 def tell(outcome: str, code: int, line: str, *, as_json: bool, **facts: Any) -> int:
@@ -24,6 +29,18 @@ def tell(outcome: str, code: int, line: str, *, as_json: bool, **facts: Any) -> 
         with suppress(OSError):
             sys.stderr.write(f"{text}\n")
     return code
+
+
+def remark(line: str) -> None:
+    """Something to know while other things go on: said if it can be said at once.
+
+    Whoever renews a lease, or keeps a timetable, must not wait for somebody who has stopped reading.
+    """
+    with suppress(OSError, ValueError, AttributeError):  # no such stream, or none that the system knows
+        writable = select.poll()
+        writable.register(sys.stderr, select.POLLOUT)
+        if writable.poll(0):
+            os.write(sys.stderr.fileno(), f"holdfast: {plain(line)[:_SHORT]}\n".encode(errors="backslashreplace"))
 
 
 def tell_error(error: errors.HoldfastError, *, as_json: bool) -> int:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import holdfast
 from holdfast.cli import codes, failing
-from holdfast.cli.plain import plain
 from holdfast.cli.run.guard import NoWatcher
 from holdfast.cli.run.program import CannotRun, Exit, Program, look_for
 from holdfast.cli.run.signals import Signals
@@ -96,8 +95,7 @@ class Chronicle:
     def _say(self, line: str) -> None:
         """For people; a program reads one object, at the end."""
         if not self._request.json:
-            with suppress(OSError):
-                sys.stderr.write(f"holdfast: {plain(line)}\n")
+            failing.remark(line)
 
 
 class Result(NamedTuple):

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import select
 import signal
-import sys
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast import pauses
-from holdfast.cli import codes
+from holdfast.cli import codes, failing
 from holdfast.cli.run.guard import Guard, NoWatcher
 from holdfast.cli.run.terminal import STOPS, Terminal
 from holdfast.cli.run.watcher import Timetable, now_ns
@@ -147,8 +145,7 @@ class Supervisor:
         except NoWatcher as trouble:
             self._again_ns = None
             # We alone would have to be trusted, and we may be frozen: that is not what was promised.
-            with suppress(OSError):
-                sys.stderr.write(f"holdfast: {trouble}; the program is ended\n")
+            failing.remark(f"{trouble}; the program is ended")
             self._why = "late"
             if self._timetable.begin(now_ns()):
                 self._program.send(signal.SIGTERM)
