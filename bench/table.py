@@ -59,6 +59,7 @@ TARGETS = (
     Target("SQLite, uncontended pair", "pair_file", who.HOLDFAST_SQLITE, "pairs_per_s", AT_LEAST, 15_000),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "wait_max_ms", AT_MOST, 40),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "evenness", AT_LEAST, 0.95),
+    Target("the command line, holdfast --help", "imports", who.HELP, "import_ms", AT_MOST, 200),
 )
 # Where blocking and asyncio are different races, a contender is compared with its own kind.
 _BY_LOOP = ("pair", "pair_unix", "pair_file", "fan_out")

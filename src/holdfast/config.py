@@ -126,7 +126,10 @@ def shown_url(url: Any) -> str:
 
 def _default_url(environ: Mapping[str, str]) -> str:
     state = environ.get("XDG_STATE_HOME") or ""
-    base = Path(state) if state.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".local" / "state"
+    try:
+        base = Path(state) if state.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".local" / "state"
+    except RuntimeError:  # a user whom the system does not know
+        base = Path()
     if not base.is_absolute():
         raise InvalidConfig("HOME", str(base), f"the state directory is unknown; set {URL_VARIABLE}")
     return f"sqlite://{base / 'holdfast' / 'holdfast.db'}"

@@ -183,8 +183,12 @@ def test_imports_are_timed_in_fresh_interpreters(arena):
     """What is loaded on first use shows up when a client is made."""
     statements = {name: what for name, what in who.IMPORTS.items() if what[0] == "holdfast"}
 
-    found = figures(imports(arena, TINY, statements))
+    rows = imports(arena, TINY, statements)
+    found = figures(rows)
+    (verdict,) = verdicts(made({"imports": rows}))
 
+    assert (verdict.target.ours, verdict.target.goal, verdict.peer) == (who.HELP, 200, None)
+    assert verdict.ours["median"] == found["holdfast --help"]["import_ms"]
     assert set(found) == set(statements)
     assert found["holdfast, a SQLite client"]["import_ms"] > found["import holdfast"]["import_ms"]
 

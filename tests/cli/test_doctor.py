@@ -42,15 +42,21 @@ def test_a_healthy_engine_is_told_with_its_promise(tool):
     assert str(promise) in text
     assert told["promise"]["limits"] == [limit._asdict() for limit in promise.limits]
     assert told["promise"]["scope"] == promise.scope
-    assert (told["findings"], told["code"]) == ([], 0)
+    assert (told["findings"], told["notes"], told["code"]) == ([], [], 0)
     assert told["version"] == holdfast.__version__
-    assert {
-        "version",
-        "round trip",
-        "a lease, taken and given back",
-        "handed to a waiting thread",
-        "handed to a waiting task",
-    } <= set(told["facts"])
+    figures = ("round_trip_ms", "round_trip_worst_ms", "lease_ms", "handed_to_thread_ms", "handed_to_task_ms")
+    assert all(told["facts"][figure] > 0 for figure in figures), "a program wants figures, not prose"
+    assert told["facts"]["engine"].split()[0].lower() in text.lower()
+
+
+def test_what_would_make_the_promise_stronger_is_told(served):
+    """The promise is the engine's own, as it is just now, with what to change."""
+    code, text = people(served)
+    changes = served.json("doctor")["promise"]["changes"]
+
+    assert code == 0
+    assert changes
+    assert all(f"to change    {change}" in text for change in changes)
 
 
 def test_a_server_that_evicts_or_cannot_be_written_to_is_told(served):
@@ -58,6 +64,9 @@ def test_a_server_that_evicts_or_cannot_be_written_to_is_told(served):
     server = served.place.server
     server.command("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")
     evicting = served.inside("doctor", "--json")
+    server.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    server.command("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "allkeys-lru")
+    unlimited, noted = people(served), served.json("doctor")
     server.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
     server.command("SET", "hf1:{left}", "by hand")
     server.command("SET", "hf9:{other}", "a later layout")
@@ -68,6 +77,9 @@ def test_a_server_that_evicts_or_cannot_be_written_to_is_told(served):
 
     assert evicting.code == 2
     assert "noeviction" in json.loads(evicting.out)["findings"][0]["advice"]
+    assert unlimited[0] == 0, "without a limit nothing is evicted"
+    assert "NOTE: the server would evict" in unlimited[1]
+    assert (noted["findings"], "allkeys-lru" in noted["notes"][0]["what"]) == ([], True)
     assert littered[0] == 1
     assert "never expire" in littered[1]
     assert "hf1:{left}" in littered[1]
@@ -77,7 +89,10 @@ def test_a_server_that_evicts_or_cannot_be_written_to_is_told(served):
 
 
 def test_missing_rights_are_named_one_by_one(served):
-    """A user without wake-ups works, slowly; one without scripts does not; one who may not look around does."""
+    """A user without wake-ups works, slowly; one without scripts does not. Who may not scan does without `ls`.
+
+    Who may not ask INFO has leases, and no promise: whoever monitors that should know.
+    """
     server = served.place.server
 
     def as_user(*rights):
@@ -93,9 +108,10 @@ def test_missing_rights_are_named_one_by_one(served):
     deaf = as_user("~hf1:*", "resetchannels", "+@all", "-@admin")
     barred = as_user(*NEEDED, "-evalsha", "-eval")
 
-    assert (well[0], modest[0], blind[0]) == (0, 0, 0)
-    assert "may not SCAN" in modest[1]
-    assert "may not ask INFO" in blind[1]
+    assert (well[0], modest[0], blind[0]) == (0, 0, 1)
+    assert "NOTE" not in well[1]
+    assert re.search(r"^NOTE: the user may not SCAN.*\+scan", modest[1], re.MULTILINE)
+    assert re.search(r"^ATTENTION: the user may not ask INFO.*\+info", blind[1], re.MULTILINE)
     assert (listed.code, listed.out) == (77, b"")
     assert b"SCAN" in listed.err.upper()
     assert deaf[0] == 1
@@ -110,7 +126,8 @@ def test_an_engine_that_is_not_there_is_critical(local):
 
     assert people(local, env=nowhere)[0] == 2
     done = local.inside("doctor", "--json", env=nowhere)
-    assert (done.code, json.loads(done.out)["code"]) == (2, 2)
+    told = json.loads(done.out)
+    assert (done.code, told["code"], told["url"], told["reason"]) == (2, 2, "redis://127.0.0.1:1", "unreachable")
 
 
 def test_what_a_killed_client_left_is_told(local):
@@ -123,8 +140,10 @@ def test_what_a_killed_client_left_is_told(local):
     dead = subprocess.run([sys.executable, "-c", program, local.url], check=False)
 
     assert dead.returncode == -9
-    assert dict(client._client.engine.examine().facts)["left by dead clients"].startswith("1 sessions")
-    assert local.json("doctor")["facts"]["left by dead clients"].startswith("0 sessions")
+    left = next(fact for fact in client._client.engine.examine().facts if fact.what == "left by dead clients")
+    assert left.text.startswith("1 sessions")
+    assert left.values["dead_sessions"] == 1
+    assert local.json("doctor")["facts"]["dead_sessions"] == 0
 
 
 def test_a_short_bench_has_figures_and_a_verdict(tool):

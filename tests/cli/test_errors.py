@@ -5,11 +5,15 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from cli_tool import HOLDFAST, Served, Tool
+from terminals import Terminal
 
+import holdfast
 from holdfast.cli import codes
 from holdfast.testing.servers import Server, available
 
@@ -65,6 +69,42 @@ def test_an_engine_in_trouble_is_told_alike_by_every_command(tmp_path):
                 fails(name, cause)
 
 
+@contextmanager
+def somebody_else():
+    """Files of the others are barred for whoever runs in this block; root is barred from nothing, so it is nobody."""
+    if os.getuid() == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if os.getuid() == 0:
+            os.seteuid(0)
+
+
+def test_a_file_of_somebody_else_is_a_matter_of_rights(local):
+    """Its own code, and advice that helps: there is no primary to connect to. A system user without a home is told so.
+
+    Cron starts such users, and nobody has chosen a place for them.
+    """
+    for command in ("ls", "doctor"):
+        assert local.inside(command).code == 0  # and everything is imported: nobody may not even read that
+    with tempfile.TemporaryDirectory() as barred:  # not in a folder of pytest's, where nobody may look
+        (Path(barred) / "x.db").touch(0o444)
+        Path(barred).chmod(0o555)
+        with somebody_else():
+            named = local.inside("ls", "--url", f"sqlite://{barred}/x.db")
+            doctor = local.inside("doctor", "--url", f"sqlite://{barred}/x.db")
+            homeless = local.inside("ls", "--json", env={"HOLDFAST_URL": "", "HOME": f"{barred}/home"})
+        Path(barred).chmod(0o755)
+
+    assert (named.code, homeless.code, doctor.code) == (codes.NO_PERMISSION, codes.NO_PERMISSION, codes.CRITICAL)
+    assert "(no permission)" in told(named)
+    for text in (named.err, homeless.err, doctor.out):
+        assert b"HOLDFAST_URL" in text
+        assert b"primary" not in text
+    assert json.loads(homeless.err)["reason"] == "no permission"
+
+
 def test_bad_usage_is_refused_before_anything_is_started(local):
     """A name that is none, an option that is none, a URL that is none: 64, and what is wrong with it."""
     cases = {
@@ -75,7 +115,12 @@ def test_bad_usage_is_refused_before_anything_is_started(local):
         ("run", "x", "--grace", "20", "--", "true"): "half of the ttl",
         ("run", "x", "--ttl", "soon", "--", "true"): "--ttl",
         ("run", "x", "--timeout=-1", "--", "true"): "timeout",
-        ("run", "x"): "Missing argument 'CMD'",
+        ("run", "x"): "Missing argument '-- CMD'",
+        ("run", "x", "sh", "-c", "true"): "put -- before the program",
+        ("run", "x", "rsync", "--timeout", "10", "here", "there"): "put -- before the program",
+        ("run", "x", "--max-hold=-1", "--", "true"): "--max-hold",
+        ("ls", b"\xff"): "valid Unicode",
+        ("demo", "--url", "bogus://"): "the scheme must be one of",
         ("ls", "--colour"): "No such option",
         ("lock", "x"): "No such command 'lock'",
         ("ls", "--url", "http://localhost"): "the scheme must be one of",
@@ -109,9 +154,43 @@ def test_a_shell_can_complete_commands(local):
     script = local("--show-completion", "bash", env={"SHELL": "/bin/bash"})
     asked = {"_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": "holdfast d", "COMP_CWORD": "1"}
     offered = local(env=asked)
+    options = local(env={**asked, "COMP_WORDS": "holdfast run --max", "COMP_CWORD": "2"})
 
     assert b"_HOLDFAST_COMPLETE" in script.out
     assert offered.out.split() == [b"doctor", b"demo"]
+    assert options.out.split() == [b"--max-hold"]
+
+
+def test_a_shell_completes_in_earnest(local):
+    """What the page says to type, in a real shell: the script is installed, and the Tab key does the rest."""
+    tool = local.folder / "bin" / "holdfast"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\nexec {" ".join(HOLDFAST)} "$@"\n')
+    tool.chmod(0o755)
+    environ = {**local.environ, "PATH": f"{tool.parent}:{os.environ['PATH']}", "PS1": "$ ", "HISTFILE": "/dev/null"}
+    with Terminal("bash", "--norc", "--noprofile", "-i", env=environ) as shell:
+        shell.until(r"\$ ")
+        shell.type('eval "$(holdfast --show-completion bash)"; echo done\n')
+        shell.until(r"[\r\n]done")
+        shell.type("holdfast doc\t --he\t")
+        shell.until(r"holdfast doctor +--help")
+
+
+def test_the_version_is_told(local):
+    """The first thing that anybody is asked for in a report."""
+    done = local.inside("--version")
+
+    assert (done.code, done.out.decode(), done.err) == (0, f"holdfast {holdfast.__version__}\n", b"")
+
+
+def test_a_demonstration_is_one_of_the_commands(local):
+    """For people it is a picture with a summary; for programs the summary."""
+    both = [local.start("demo", *words, env={"HOLDFAST_URL": ""}) for words in ((), ("--json",))]
+    people, programs = (one.end() for one in both)
+
+    assert (people.code, programs.code) == (0, 0), people.err + programs.err
+    assert b"5 processes, 1 lock" in people.out
+    assert json.loads(programs.out)["violations"] == 0
 
 
 @pytest.mark.acceptance("C-23")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -87,15 +88,18 @@ def test_breaking_tells_people_what_it_did(tool):
     """And where there is nobody to ask and nothing to break, nothing is done."""
     with pytest.raises(LeaseLost), tool.client().lock("x") as lease:
         unasked = tool("break", "x", "--reason", "because")
+        closed = tool("break", "x", "--reason", "because", preexec_fn=lambda: os.close(0))
         lease.check()
         done = tool.inside("break", "x", "--reason", "because", "--yes")
         raise ValueError("its holder would go on")
     again = tool.inside("break", "x", "--reason", "because", "--yes")
 
-    assert unasked.code == 64
+    assert (unasked.code, closed.code) == (64, 64)
     assert b"--yes" in unasked.err
     assert (done.code, done.err) == (0, b"")
-    assert f"fence {lease.fence} is broken" in done.out.decode()
+    line = done.out.decode()
+    assert f"fence {lease.fence} is broken" in line
+    assert float(re.search(r"when it renews, within ([0-9.]+)s if it is well$", line)[1]) <= 10, "a third of its ttl"
     assert (again.code, again.out) == (66, b"")
 
 
@@ -103,6 +107,8 @@ def test_waiting_ends_when_the_name_is_free(tool):
     """`wait` takes nothing and is in nobody's way; a timeout tells who held it."""
     lease = tool.client(label="worker 7").lock("x").acquire()
     late = tool.inside("wait", "x", "--timeout", "0.2")
+    told = json.loads(tool.inside("wait", "x", "--timeout", "0", "--json").err)
+    told["waited"] = int(told["waited"])
     waiting = tool.start("wait", "x", "--interval", "0.1", "--json")
     time.sleep(0.3)
     assert waiting.process.poll() is None
@@ -112,7 +118,10 @@ def test_waiting_ends_when_the_name_is_free(tool):
     people = tool.inside("wait", "x")
 
     assert (late.code, late.out) == (75, b"")
-    assert b"worker 7" in late.err
+    assert re.fullmatch(rb"holdfast: after 0.2s 'x' is still held by .*\(worker 7\), .*\n", late.err)
+    assert (told["outcome"], told["code"], told["name"], told["waited"]) == ("busy", 75, "x", 0)
+    assert told["holder"].endswith("(worker 7)")
+    assert told["holder_fence"] == lease.fence
     assert waiting.code == 0
     assert json.loads(waiting.out)["free"] is True
     assert people.out.startswith(b"nobody holds 'x'")
@@ -171,6 +180,11 @@ def test_names_are_shown_as_text_and_nothing_else(tool):
         for lease in leases:
             lease.release()
 
+    with tool.client(label="\x1b[2J").lock("x"):
+        busy = tool("run", "x", "--timeout", "0", "--", "true"), tool.inside("wait", "x", "--timeout", "0")
+
+    assert [one.code for one in busy] == [75, 75]
+    assert all(b"\\x1b[2J" in one.err and b"\x1b" not in one.err for one in busy)
     assert sorted(one["name"] for one in told["names"]) == sorted(names)
     assert "\x1b" not in people
     assert "\\x1b[2J" in people
@@ -243,7 +257,10 @@ def test_whoever_looks_makes_no_file(local, tmp_path):
 
 
 def test_a_reader_that_has_seen_enough_is_no_error_of_ours(local):
-    """`holdfast ls | head -1` prints one line and no traceback, and neither does one whose reader is gone already."""
+    """`holdfast ls | head -1` prints one line and no traceback, and neither does one whose reader is gone already.
+
+    A disk that is full is no mistake of ours, either, but one that has to be told.
+    """
     command = f"{' '.join(HOLDFAST)} ls --json | head -n 1"
     pipe = subprocess.run(["/bin/bash", "-c", command], env=local.environ, capture_output=True, check=True)
     reads, writes = os.pipe()
@@ -251,5 +268,10 @@ def test_a_reader_that_has_seen_enough_is_no_error_of_ours(local):
     gone = local("ls", "--json", stdout=writes)
     os.close(writes)
 
+    with open("/dev/full", "wb") as full:
+        unwritten = local("ls", "--json", stdout=full)
+
+    assert (unwritten.code, json.loads(unwritten.err)["outcome"]) == (74, "failed")
+    assert b"No space left" in unwritten.err
     assert (pipe.stdout, pipe.stderr) == (b"{\n", b"")
     assert (gone.code, gone.err) == (128 + signal.SIGPIPE, b"")

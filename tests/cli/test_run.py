@@ -141,7 +141,11 @@ def test_a_busy_name_is_told_with_its_holder_and_nothing_is_started(tool):
     assert "after 0.0" in line
     assert (late.code, late.out) == (75, b"")
     told = json.loads(late.err)
-    assert told["code"] == 75
+    assert (told["outcome"], told["code"], told["name"]) == ("busy", 75, "x")
+    assert told["holder"].endswith("(somebody)")
+    assert told["holder_fence"] == tool.client().show("x").fence
+    assert told["waited"] >= 0.3
+    assert 0 < told["remaining"] <= 30
     assert "after 0.3" in told["error"]
 
 
@@ -189,6 +193,19 @@ def test_a_program_that_holds_too_long_is_ended(local):
     assert b"signal 9" in deaf.err
 
 
+def test_a_code_is_not_taken_for_a_signal(local):
+    """A program may end with any code, also one above 128. Only the system knows by what it ended."""
+    end = "trap 'exit 255' TERM; echo ready; sleep 60 & wait"
+    people = local.start("run", "x", "--ttl", "8", "--max-hold", "0.3", "--", "sh", "-c", end).end()
+    by_code = local("run", "y", "--json", "--", "sh", "-c", "exit 143")
+    by_signal = local("run", "y", "--json", "--", "sh", "-c", "kill -TERM $$")
+
+    assert (people.code, by_code.code, by_signal.code) == (124, 143, 143)
+    assert b"it ended with code 255" in people.err
+    assert [json.loads(run.err)["program"] for run in (by_code, by_signal)] == [143, None]
+    assert [json.loads(run.err)["signal"] for run in (by_code, by_signal)] == [None, 15]
+
+
 @together
 def test_what_the_program_leaves_in_its_group_ends_before_the_lease(tool):
     """Work in the background is work: it does not run on without the lease. What leaves the group is out of reach."""
@@ -210,6 +227,7 @@ def test_the_end_is_told_to_programs_as_json(local):
     assert done.out == b"mine\n"
     assert done.code == 5
     assert (told["name"], told["outcome"], told["code"], told["program"]) == ("x", "ended", 5, 5)
+    assert (told["signal"], told["started"], told["given_back"]) == (None, True, True)
     assert told["fence"] == local.client().show("x").fence
     assert told["waited"] >= 0
     assert told["held"] > 0

@@ -3,15 +3,20 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
+import pytest
 from cli_tool import alive, eventually, everywhere, together
 
+from holdfast.cli import run as run_package
 from holdfast.testing import PausePoints
+from holdfast.testing.proxy import Proxy
 
 TTL_S = 2
 NS = 1_000_000_000
@@ -138,7 +143,7 @@ def test_an_engine_that_is_gone_ends_the_program_in_time(tool):
     for run, number in ((watched, signal.SIGTERM), (unwatched, signal.SIGKILL)):
         told = json.loads(run.end().err.splitlines()[-1])
         assert run.code == 79
-        assert (told["outcome"], told["program"]) == ("lost", 128 + number)
+        assert (told["outcome"], told["program"], told["signal"]) == ("lost", None, number)
 
 
 @together
@@ -170,46 +175,136 @@ def test_a_parent_that_wakes_too_late_starts_nothing(tool):
     late.send(signal.SIGCONT)
 
     assert (rival.code, late.end().code) == (0, 79)
+    assert b"was lost (expired)" in late.err
+    assert b"the program was not started" in late.err
     assert tool.assert_never_two() == 1
 
 
 def test_a_program_that_cannot_be_watched_any_more_is_ended(local):
-    """What was promised cannot be kept by the parent alone; it is said once."""
+    """What was promised cannot be kept by the parent alone; it is said once. Nobody tries for ever, or without pause.
+
+    The watchers are real, and end as they would where there is no memory for them.
+    """
+    file, begun = local.folder / "watcher.py", local.folder / "begun"
+    file.write_text(Path(run_package.__file__).with_name("watcher.py").read_text())
+    (local.folder / "sitecustomize.py").write_text(f"from holdfast.cli.run import guard; guard._FILE = {str(file)!r}")
+    run = local.beating("x", manner=["slow", "0.5"], env={"PYTHONPATH": str(local.folder)}, ttl=20)
+    local.until_beating()
+    file.write_text(f"import time; print(time.monotonic(), file=open({str(begun)!r}, 'a'))")
+    os.kill(run.watcher, signal.SIGKILL)
+    run.end()
+
+    assert run.code == 79
+    assert run.err.count(b"died before they were ready; the program is ended") == 1
+    moments = [float(moment) for moment in begun.read_text().split()]
+    assert len(moments) == 5
+    assert moments[4] - moments[3] > 0.7, "they were started one after the other without a pause"
+    assert local.client().show("x").owner is None
+
+
+def test_a_machine_without_room_for_another_watcher_is_told(local):
+    """The system may have no process left to give, for a moment or for good: the reason is told."""
     (local.folder / "sitecustomize.py").write_text("""
+import subprocess
 from holdfast.cli.run import guard
 
-def fail(self):
-    raise guard.NoWatcher("no more processes")
+def fail(*_, **__):
+    raise BlockingIOError(11, "no more processes")
 
-guard.Guard.restart = fail
+started = guard.Guard.start
+
+def start(*words):
+    started(*words)
+    subprocess.Popen = fail
+
+guard.Guard.start = start
 """)
-    run = local.beating("x", manner=["slow", "0.5"], env={"PYTHONPATH": str(local.folder)}, ttl=4)
+    run = local.beating("x", manner=["slow", "0.5"], env={"PYTHONPATH": str(local.folder)}, ttl=20)
     local.until_beating()
     os.kill(run.watcher, signal.SIGKILL)
     run.end()
 
     assert run.code == 79
     assert run.err.count(b"no more processes; the program is ended") == 1
-    assert local.client().show("x").owner is None
+
+
+def test_nobody_who_reads_is_no_reason_to_lose_the_lease(tools):
+    """Standard error may be a pipe that is full: what there is to say about a short outage must not stop renewals."""
+    tool = tools[-1]
+    if tool.place.kind == "sqlite":
+        pytest.skip("neither Redis nor Valkey is here")
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    with suppress(BlockingIOError):
+        while os.write(writes, b"x" * 4096):
+            pass
+    os.set_blocking(writes, True)
+    with Proxy("127.0.0.1", tool.place.server.port) as proxy:
+        run = tool.beating("x", "--grace", "0.5", ttl=9, stderr=writes, env={"HOLDFAST_URL": proxy.url})
+        fence = tool.until_beating()
+        proxy.refuse()
+        proxy.cut()
+        client = tool.client()
+        eventually(lambda: client.show("x").remaining < 5.5, what="a renewal that failed")  # it was due at 6
+        proxy.accept()
+        eventually(lambda: client.show("x").remaining > 8, what="a renewal")
+        assert client.show("x").fence == fence
+        run.send(signal.SIGTERM)
+        assert run.process.wait(60) == 128 + signal.SIGTERM
+    os.close(reads)
+    os.close(writes)
+
+
+def test_a_lease_that_could_not_be_given_back_is_told(tools):
+    """The work is done and its code stands; but whoever comes next has to wait, and should know for how long."""
+
+    def begin(tool, as_json):
+        words = ["--json"] * as_json + ["--ttl", "20", "--", "sh", "-c", "echo ready; read line; exit 3"]
+        run = tool.start("run", f"x/{as_json}", *words, stdin=subprocess.PIPE)
+        assert run.process.stdout.readline() == b"ready\n"
+        return run, as_json
+
+    def ended(run, as_json):
+        run.end()
+        assert run.code == 3
+        if as_json:
+            told = json.loads(run.err)
+            assert (told["outcome"], told["program"], told["given_back"]) == ("ended", 3, False)
+        assert re.search(rb"could not be given back and ends by itself, within 20 s: engine \w+ is unavail", run.err)
+
+    for tool in tools:
+        runs = [begin(tool, as_json) for as_json in (False, True)]
+        with tool.place.unusable():
+            for run, _ in runs:
+                run.process.stdin.write(b"\n")
+                run.process.stdin.flush()
+            for run, as_json in runs:
+                ended(run, as_json)
 
 
 def test_the_program_itself_looks_at_the_clock_before_it_begins(tmp_path):
-    """Between our last look and its first instruction we may be frozen; so the last look is its own."""
+    """Between our last look and its first instruction we may be frozen; so the last look is its own.
+
+    One that the watcher has ended at the gate has not begun, either: what it did need not be found out.
+    """
     program = """
-import sys
+import os, sys
 from holdfast.cli.run.program import Program
 from holdfast.cli.run.watcher import now_ns
 
-for file, left_s in zip(sys.argv[1:], (-0.001, 60)):
+for file, left_s in zip(sys.argv[1:], (-0.001, 60, 0)):
     child = Program(["touch", file])
+    if not left_s:
+        os.kill(child.pid, 15)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     print(child.begin({}, None, now_ns() + int(left_s * 1e9)))
     child.reap()
 """
-    files = [tmp_path / "late", tmp_path / "early"]
+    files = [tmp_path / "late", tmp_path / "early", tmp_path / "dead"]
     told = subprocess.run([sys.executable, "-c", program, *files], capture_output=True, text=True, check=True)
 
-    assert told.stdout.split() == ["False", "True"]
-    assert [file.exists() for file in files] == [False, True]
+    assert told.stdout.split() == ["False", "True", "False"]
+    assert [file.exists() for file in files] == [False, True, False]
 
 
 def hurt(run, luck):

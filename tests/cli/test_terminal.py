@@ -5,11 +5,25 @@ import re
 import signal
 import subprocess
 import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 
-from cli_tool import HOLDFAST, eventually
+from cli_tool import HOLDFAST, Running, comm_of, eventually
 from terminals import Terminal
 
-POLITE = 'import signal as s; s.signal(15, lambda *_: print("politely") or exit()); print("ready"); s.pause()'
+# Says when it is told to end, and when it began, on the clock of its test.
+POLITE = """
+import signal, sys, time
+def end(*_):
+    open(sys.argv[1], "w").write(str(time.monotonic()))
+    print("politely", flush=True)
+    sys.exit()
+signal.signal(15, end)
+print("ready", flush=True)
+signal.pause()
+"""
 ASK = "import sys; print('tty', sys.stdin.isatty(), sys.stdout.isatty()); print('got', input('name? '))"
 
 
@@ -29,11 +43,18 @@ def test_a_program_in_a_terminal_reads_keys_and_is_interrupted_by_them(local):
     assert local.client().show("x").owner is None
 
 
-def test_ctrl_z_stops_the_job_and_fg_wakes_it(local):
-    """A shell with job control sees one job: stopped, and awake again, with its lease if it was not too long."""
-    environ = {**local.environ, "PS1": "$ ", "HISTFILE": "/dev/null"}
+@contextmanager
+def at_a_shell(tool):
+    """A shell with job control in a terminal, which has shown its prompt."""
+    environ = {**tool.environ, "PS1": "$ ", "HISTFILE": "/dev/null"}
     with Terminal("bash", "--norc", "--noprofile", "-i", env=environ) as shell:
         shell.until(r"\$ ")
+        yield shell
+
+
+def test_ctrl_z_stops_the_job_and_fg_wakes_it(local):
+    """A shell with job control sees one job: stopped, and awake again, with its lease if it was not too long."""
+    with at_a_shell(local) as shell:
         shell.type(f"{' '.join(HOLDFAST)} run x --ttl 20 -- sh -c 'echo ready; read line; echo got $line'\n")
         shell.until(r"[\r\n]ready")
         shell.type("\x1a")
@@ -54,11 +75,9 @@ def test_a_pager_beside_the_program_has_the_keys(local):
 
     What keys tell the job reaches the program all the same.
     """
-    environ = {**local.environ, "PS1": "$ ", "HISTFILE": "/dev/null"}
     holdfast = " ".join(HOLDFAST)
     pager = "sh -c 'read line; echo shown $line; read key < /dev/tty; echo key $key; cat'"
-    with Terminal("bash", "--norc", "--noprofile", "-i", env=environ) as shell:
-        shell.until(r"\$ ")
+    with at_a_shell(local) as shell:
         shell.type(f"{holdfast} run x --ttl 20 -- sh -c 'echo one; sleep 60' | {pager}\n")
         shell.until(r"[\r\n]shown one")
         shell.type("q\n")
@@ -78,21 +97,72 @@ def test_a_pager_beside_the_program_has_the_keys(local):
     assert local.client().show("x").owner is None
 
 
+def state_of(pid):
+    """As the system tells it: T is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_ctrl_z_in_a_pipeline_stops_the_program_too_however_soon_it_comes_again(local):
+    """The keys stay with the neighbours, so the stop is forwarded. A program that went on alone would lose its lease.
+
+    The second Ctrl-Z comes as soon as the shell has woken the job, and stops it as the first one did.
+    """
+    holder = local.client()
+    with at_a_shell(local) as shell:
+        shell.type(f"yes | {' '.join(HOLDFAST)} run x --ttl 30 -- cat | cat > /dev/null\n")
+        owner = eventually(lambda: holder.show("x").owner, what="a holder")
+        program = eventually(lambda: Running(SimpleNamespace(pid=owner.pid)).children()["program"], what="a program")
+        eventually(lambda: comm_of(program) == "cat", what="a program that has begun")
+        for _ in range(3):
+            shell.type("\x1a")
+            shell.until("Stopped")
+            shell.until(r"\$ ")
+            assert (state_of(owner.pid), state_of(program)) == ("T", "T")
+            shell.type("fg\n")
+            shell.until(r"fg[\r\n]+.*run x")
+        eventually(lambda: state_of(program) in "RS", what="a program that is awake")
+        shell.type("\x03")
+        eventually(lambda: holder.show("x").owner is None, what="a free name")
+
+
+def test_a_stop_that_comes_by_hand_stops_the_program_and_not_the_renewals(local):
+    """`kill -TSTP` without a terminal: it is for the program, which has no shell to wake it; CONT does."""
+    run = local.beating("x", seconds=60, ttl=1)
+    fence = local.until_beating()
+    program = run.program
+    run.send(signal.SIGTSTP)
+    eventually(lambda: state_of(program) == "T", what="a program that is stopped")
+    time.sleep(1.5)  # longer than the ttl: without renewals it would be ended
+    assert (state_of(program), local.client().show("x").fence) == ("T", fence)
+    run.send(signal.SIGCONT)
+    eventually(lambda: state_of(program) in "RS", what="a program that is awake")
+    run.send(signal.SIGTERM)
+
+    assert run.end().code == 128 + signal.SIGTERM
+
+
 def test_a_job_that_stays_stopped_is_ended_before_its_lease(local):
     """Nobody renews a stopped job: the watcher wakes it to end, in time; the shell is told why when it comes back."""
-    environ = {**local.environ, "PS1": "$ ", "HISTFILE": "/dev/null"}
-    with Terminal("bash", "--norc", "--noprofile", "-i", env=environ) as shell:
-        shell.until(r"\$ ")
-        shell.type(f"{' '.join(HOLDFAST)} run x --ttl 1.2 -- {sys.executable} -c '{POLITE}'\n")
+    program, told = local.folder / "polite.py", local.folder / "told"
+    program.write_text(POLITE)
+    client = local.client()
+    with at_a_shell(local) as shell:
+        shell.type(f"{' '.join(HOLDFAST)} run x --ttl 3 -- {sys.executable} {program} {told}\n")
         shell.until(r"[\r\n]ready")
         shell.type("\x1a")
         shell.until("Stopped")
+        stopped = time.monotonic()
+        fence = client.show("x").fence
         shell.until(r"politely\r")
-        eventually(lambda: local.client().show("x").owner is None, what="a free name")
-        shell.type("fg\n")
-        shell.until(r"was lost \(expired\)")
-        shell.type("echo code $?\n")
-        shell.until("code 79")
+        with client.lock("x", timeout=20) as next_one:
+            # Nobody renewed it after the stop: so it had 3 s from there at most, and the program less.
+            assert float(told.read_text()) < stopped + 3
+            assert next_one.fence > fence
+            shell.type("fg\n")
+            shell.until(r"was lost \(expired\)")
+            shell.type("echo code $?\n")
+            shell.until("code 79")
+            next_one.check()
 
 
 def test_breaking_asks_on_a_terminal_and_takes_no_for_an_answer(local):
@@ -102,7 +172,8 @@ def test_breaking_asks_on_a_terminal_and_takes_no_for_an_answer(local):
             terminal.until("worker 7")
             terminal.until("Break it?")
             terminal.type("n\n")
-            assert terminal.rest() == 130
+            terminal.until("holdfast: nothing was done")
+            assert terminal.rest() == 1
         lease.check()
         assert local.client().show("x").fence == lease.fence
 

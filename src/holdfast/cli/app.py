@@ -7,7 +7,7 @@ example, and codes from `codes`.
 
 from __future__ import annotations
 
-import json
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli import codes
+from holdfast.cli import codes, failing
 from holdfast.errors import HoldfastError
 
 app = typer.Typer(
@@ -45,26 +45,47 @@ Url = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Name = Annotated[str, typer.Argument(help="The name of the lease.")]
+Name = Annotated[str, typer.Argument(help="The name of the lease.", metavar="NAME")]
 Prefix = Annotated[str, typer.Argument(help="Only names that begin so.", show_default=False)]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many names.")]
 All = Annotated[bool, typer.Option("--all", help="Also names that nobody holds, remembered for their last fence.")]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from holdfast import __version__  # noqa: PLC0415 - to find it out takes as long as all the rest
+
+        sys.stdout.write(f"holdfast {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def tool(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """See the help of `app`."""
+
+
 @app.command()
 def run(
     name: Name,
-    command: Annotated[list[str], typer.Argument(help="The program and its arguments, after --", metavar="CMD")],
+    command: Annotated[list[str], typer.Argument(help="The program and its arguments, after --", metavar="-- CMD")],
     url: Url = None,
     ttl: Annotated[float, typer.Option(help="Seconds that the lease lasts without renewal; at least 1.")] = 30.0,
     timeout: Annotated[
-        float | None, typer.Option(help="Seconds to wait for the lease; 0 tries once.", show_default="for ever")
+        float | None, typer.Option(min=0, help="Seconds to wait for the lease; 0 tries once.", show_default="for ever")
     ] = None,
     max_hold: Annotated[
-        float | None, typer.Option(help="Seconds after which the program is ended.", show_default="no bound")
+        float | None,
+        typer.Option(
+            min=0, help="Seconds after which the program gets TERM, and KILL a grace later.", show_default="no bound"
+        ),
     ] = None,
     grace: Annotated[
-        float | None, typer.Option(help="Seconds between TERM and the deadline.", show_default="a quarter of the ttl")
+        float | None,
+        typer.Option(min=0, help="Seconds between TERM and the deadline.", show_default="a quarter of the ttl"),
     ] = None,
     label: Annotated[str, typer.Option(help="What others see of this holder, beside host and pid.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON on standard error at the end.")] = False,
@@ -228,14 +249,15 @@ def demo(
     Example:
       holdfast demo
     """
-    from holdfast.demo.__main__ import main as play  # noqa: PLC0415
+    from holdfast.demo.__main__ import play  # noqa: PLC0415
 
-    options = ["--json"] * as_json + ["--without-guard"] * without_guard
-    return partial(play, options + (["--url", url] if url else []))
+    return partial(play, url, guarded=not without_guard, as_json=as_json)
 
 
 # Older and newer releases of typer have these in different places.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_DASHES = "put -- before the program: holdfast run NAME -- CMD"
 
 
 def main(arguments: list[str]) -> int:
@@ -246,43 +268,57 @@ def main(arguments: list[str]) -> int:
     try:
         return _called(arguments)
     except HoldfastError as error:
-        hint = codes.hint_for(error)
-        return _failed(codes.code_of(error), f"{str(error).rstrip('.')}{'; ' if hint else ''}{hint}", as_json=as_json)
+        return failing.tell_error(error, as_json=as_json)
     except BrokenPipeError:
-        # Whoever read us has seen enough. Python would complain once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _give_up_output()  # whoever read us has seen enough
         return codes.SIGNAL + 13
     except (KeyboardInterrupt, typer.Abort):
-        return _failed(codes.SIGNAL + 2, "interrupted", as_json=as_json)
+        return failing.tell("interrupted", codes.SIGNAL + 2, "interrupted", as_json=as_json)
     except _UsageError as error:
-        return _misused(error, as_json=as_json)
+        return _misused(error, arguments, as_json=as_json)
     except Exception as error:
-        if os.environ.get("HOLDFAST_DEBUG"):
-            raise
-        what = f"a mistake in holdfast: {error!r}; HOLDFAST_DEBUG=1 tells where"
-        return _failed(codes.INTERNAL, what, as_json=as_json)
+        return _failed(error, as_json=as_json)
+
+
+def _failed(error: Exception, *, as_json: bool) -> int:
+    """A disk that is full, or a mistake of ours."""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        _give_up_output()
+        return failing.tell("failed", codes.OUTPUT, f"cannot write the answer: {error.strerror}", as_json=as_json)
+    if os.environ.get("HOLDFAST_DEBUG"):
+        raise error
+    what = f"a mistake in holdfast: {error!r}; HOLDFAST_DEBUG=1 tells where"
+    return failing.tell("failed", codes.INTERNAL, what, as_json=as_json)
+
+
+def _give_up_output() -> None:
+    """Python would try once more at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _called(arguments: list[str]) -> int:
     with suppress(AttributeError, ValueError):
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     job = app(arguments or ["--help"], prog_name="holdfast", standalone_mode=False)
+    if callable(job) and _lacks_dashes(arguments):
+        raise typer.BadParameter(_DASHES)
     code: int = job() if callable(job) else codes.OK if arguments else codes.USAGE  # or the help was shown
     sys.stdout.flush()
     return code
 
 
-def _misused(error: Any, *, as_json: bool) -> int:
+def _lacks_dashes(arguments: list[str]) -> bool:
+    """A program without -- before it: what is meant for it would be taken for ours, without a word."""
+    return arguments[:1] == ["run"] and "--" not in arguments
+
+
+def _misused(error: Any, arguments: list[str], *, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
+    what = error.format_message().rstrip(".")
+    if _lacks_dashes(arguments) and _DASHES not in what:
+        what += f"; {_DASHES}"
     more = f"; see `{context.command_path} --help`" if context else ""
-    return _failed(codes.USAGE, f"{error.format_message().rstrip('.')}{more}", as_json=as_json)
-
-
-def _failed(code: int, what: str, *, as_json: bool) -> int:
-    what = " ".join(what.split("\n"))
-    with suppress(OSError):  # whoever does not want to hear it gets the code all the same
-        sys.stderr.write((json.dumps({"error": what, "code": code}) if as_json else f"holdfast: {what}") + "\n")
-    return code
+    return failing.tell("usage", codes.USAGE, f"{what}{more}", as_json=as_json)
 
 
 def _streams() -> None:
@@ -292,6 +328,7 @@ def _streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number; the program does not inherit it
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 

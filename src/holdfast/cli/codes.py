@@ -15,6 +15,7 @@ USAGE = 64
 NOT_FOUND = 66
 UNAVAILABLE = 69
 INTERNAL = 70
+OUTPUT = 74
 BUSY = 75
 NO_PERMISSION = 77
 LOST = 79
@@ -25,26 +26,33 @@ SIGNAL = 128
 
 MEANINGS = {
     OK: "all is well; for `run`: the program ended with 0 and the lease was held to its end",
-    ATTENTION: "`doctor`, `bench`, `demo`: something should be looked at",
+    ATTENTION: "`doctor`, `bench`, `demo`: something should be looked at; `break`: you were asked and said no",
     CRITICAL: "`doctor`: the engine cannot be relied on",
     USAGE: "bad usage: an option, a name or a URL was refused before anything was started",
     NOT_FOUND: "`break`: nobody holds that name",
     UNAVAILABLE: "the engine cannot be used; nothing was started",
     INTERNAL: "a mistake in holdfast itself",
+    OUTPUT: "what there is to tell could not be written to standard output: a full disk, for instance",
     BUSY: "somebody else held the name until the timeout ended; nothing was started",
-    NO_PERMISSION: "the engine refused the password, or the user lacks a right; nothing was started",
-    LOST: "`run`: the lease was lost while the program ran, and the program was ended",
+    NO_PERMISSION: "the engine refused the password, or the user lacks a right, also on a file; nothing was started",
+    LOST: "`run`: the lease was lost; the program was ended, or not even started if it was lost before",
     MAX_HOLD: "`run`: the program was ended because it held for longer than --max-hold",
     CANNOT_RUN: "`run`: the program was found, but cannot be executed",
     NO_PROGRAM: "`run`: no such program",
     SIGNAL: "128 + n: ended by signal n; for `run`: the program was",
 }
 
+# By what is wrong; where it is an embedded engine that is, by these.
+_HINTS_OF_FILES = {
+    "no permission": "give the file and its directory to this user, or name another by --url or HOLDFAST_URL",
+    "read-only": "that disk cannot be written to: name another file by --url or HOLDFAST_URL",
+    "unreachable": "name a file that this user can make, by --url or HOLDFAST_URL",
+}
 _HINTS = {
     "unreachable": "is it running, and is --url (or HOLDFAST_URL) right?",
     "no such file": "is --url (or HOLDFAST_URL) right?",
     "no permission": "check user and password in the URL, and the rights that docs/redis.md lists",
-    "read-only": "connect to the primary, or give the directory to this user",
+    "read-only": "connect to the primary; or find out why it cannot save",
     "stalled": "`holdfast doctor` tells more",
     "full": "free some memory or disk there",
 }
@@ -68,7 +76,8 @@ def code_of(error: errors.HoldfastError) -> int:
 def hint_for(error: errors.HoldfastError) -> str:
     """What to do next; empty where the error says it all."""
     if isinstance(error, errors.Unavailable):
-        return _HINTS.get(error.reason, "")
+        known = _HINTS | _HINTS_OF_FILES if error.engine == "sqlite" else _HINTS
+        return known.get(error.reason, "")
     if isinstance(error, errors.NotAcquired):
         return "wait longer with --timeout, or look at it with `holdfast show`"
     if isinstance(error, errors.NotFound):

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import holdfast
 from holdfast import aio
 from holdfast.cli import codes, looking, output
-from holdfast.engines.survey import Finding
+from holdfast.cli.plain import plain
+from holdfast.config import settings
+from holdfast.engines.survey import Fact, Finding
 from holdfast.errors import HoldfastError, LeaseLost, Unavailable
 
 if TYPE_CHECKING:
@@ -40,8 +42,9 @@ class Report(NamedTuple):
 
     url: str
     promise: holdfast.Promise
-    facts: tuple[tuple[str, str], ...]
+    facts: tuple[Fact, ...]
     findings: tuple[Finding, ...]
+    notes: tuple[Finding, ...]
 
     @property
     def code(self) -> int:
@@ -50,12 +53,19 @@ class Report(NamedTuple):
         return codes.ATTENTION if self.findings else codes.OK
 
     def as_json(self) -> dict[str, Any]:
+        """Figures as figures; those of one server among several by its address."""
+        facts: dict[str, Any] = {}
+        servers: dict[str, dict[str, Any]] = {}
+        for fact in self.facts:
+            (servers.setdefault(fact.server, {}) if fact.server else facts).update(fact.values)
         return {
             "url": self.url,
             "version": holdfast.__version__,
             "promise": self.promise.as_dict(),
-            "facts": dict(self.facts),
+            "facts": facts,
+            "servers": servers,
             "findings": [finding._asdict() for finding in self.findings],
+            "notes": [note._asdict() for note in self.notes],
             "code": self.code,
         }
 
@@ -66,7 +76,8 @@ def doctor(url: str | None, *, as_json: bool) -> int:
         report = _examined(url)
     except Unavailable as error:
         if as_json:
-            output.print_json({"findings": [_failing("connect", error)._asdict()], "code": codes.CRITICAL})
+            found = {"findings": [_failing("connect", error)._asdict()], "reason": error.reason}
+            output.print_json({"url": settings(url).url, **found, "code": codes.CRITICAL})
         else:
             output.console().print(f"cannot be used: {error}", markup=False, soft_wrap=True)
             output.console().print(f"advice: {codes.hint_for(error)}", markup=False, soft_wrap=True)
@@ -87,10 +98,12 @@ def _examined(url: str | None) -> Report:
         first_s = time.monotonic() - began
         trips = sorted(_timed(lambda: hf.show(_probe_name())) for _ in range(_PINGS))
         examination: Examination = client.engine.examine()
+        median_ms, worst_ms = statistics.median(trips) * 1000, trips[-1] * 1000
+        trip = {"round_trip_ms": round(median_ms, 3), "round_trip_worst_ms": round(worst_ms, 3)}
         facts = (
             *examination.facts,
-            ("first contact", f"{first_s * 1000:.2f} ms"),
-            ("round trip", f"{statistics.median(trips) * 1000:.2f} ms, at worst {trips[-1] * 1000:.2f} ms"),
+            _took("first contact", "first_contact_ms", first_s),
+            Fact("round trip", f"{median_ms:.2f} ms, at worst {worst_ms:.2f} ms", trip),
         )
         findings = list(examination.findings)
         if statistics.median(trips) > _SLOW_TRIP_S:
@@ -98,18 +111,20 @@ def _examined(url: str | None) -> Report:
             findings.append(Finding(grave=False, what=what, advice="use a longer ttl, or a server nearer by"))
         trial = Trial(url, hf)
         trial.run()
-        return Report(hf.url, hf.promise(), (*facts, *trial.facts), (*findings, *trial.findings))
+        found = (*findings, *trial.findings)
+        return Report(hf.url, hf.promise(), (*facts, *trial.facts), found, examination.notes)
 
 
 def _print(report: Report) -> None:
     console = output.console()
-    console.print(output.facts([("url", report.url), ("holdfast", holdfast.__version__), *report.facts]))
+    seen = [(fact.what, fact.text) for fact in report.facts]
+    console.print(output.facts([("url", report.url), ("holdfast", holdfast.__version__), *seen]))
     console.print()
     console.print(str(report.promise), markup=False, soft_wrap=True)
     console.print()
-    for finding in report.findings:
-        word = "PROBLEM" if finding.grave else "ATTENTION"
-        console.print(f"{word}: {output.plain(finding.what)}; {finding.advice}", markup=False, soft_wrap=True)
+    words = [("PROBLEM" if finding.grave else "ATTENTION", finding) for finding in report.findings]
+    for word, finding in (*words, *(("NOTE", note) for note in report.notes)):
+        console.print(f"{word}: {plain(finding.what)}; {finding.advice}", markup=False, soft_wrap=True)
     if not report.findings:
         console.print("all is well")
 
@@ -121,7 +136,7 @@ class Trial:
         self._url = url
         self._hf = hf
         self._name = _probe_name()
-        self.facts: list[tuple[str, str]] = []
+        self.facts: list[Fact] = []
         self.findings: list[Finding] = []
 
     def run(self) -> None:
@@ -138,7 +153,7 @@ class Trial:
 
     def _take(self) -> None:
         took = _timed(lambda: self._hf.lock(self._name, ttl=_PROBE_TTL_S).acquire(timeout=2).release())
-        self.facts.append(("a lease, taken and given back", f"{took * 1000:.2f} ms"))
+        self.facts.append(_took("a lease, taken and given back", "lease_ms", took))
 
     def _hand_to_thread(self) -> None:
         with _connected(self._url) as other:
@@ -173,7 +188,7 @@ class Trial:
             released = time.monotonic()
             held.release()
             took = waiter.result() - released
-        self.facts.append((f"handed to a waiting {whom}", f"{took * 1000:.2f} ms"))
+        self.facts.append(_took(f"handed to a waiting {whom}", f"handed_to_{whom}_ms", took))
         if took > _SLOW_HANDOVER_S:
             what = f"wake-ups do not arrive: a lease was handed to a waiting {whom} after {took:.1f} s"
             advice = "on Redis the user needs every right that docs/redis.md lists, the channels too"
@@ -208,6 +223,10 @@ def _timed(call: Callable[[], object]) -> float:
     began = time.perf_counter()
     call()
     return time.perf_counter() - began
+
+
+def _took(what: str, key: str, seconds: float) -> Fact:
+    return Fact(what, f"{seconds * 1000:.2f} ms", {key: round(seconds * 1000, 3)})
 
 
 def _failing(what: str, error: HoldfastError) -> Finding:

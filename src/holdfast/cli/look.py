@@ -6,7 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.cli import codes, looking, output
+from holdfast.cli import codes, failing, looking, output
+from holdfast.cli.plain import plain
 from holdfast.core import inspection
 from holdfast.core.run import run
 from holdfast.errors import InvalidConfig, NotAcquired, NotFound
@@ -76,7 +77,7 @@ class Survey:
 
     def __init__(self, hf: Holdfast, prefix: str, *, limit: int, every: bool) -> None:
         self._hf = hf
-        self._prefix = prefix
+        self._prefix = checked_name(prefix) if prefix else ""
         self._limit = limit
         self._every = every
         self._names: tuple[str, ...] = ()
@@ -123,7 +124,7 @@ def list_names(url: str | None, prefix: str, *, limit: int, every: bool, as_json
     if seen:
         console.print(table(seen, console.width))
     elif not survey.more:
-        console.print("nothing is held" + (f" under names that begin with {output.plain(prefix)!r}" if prefix else ""))
+        console.print("nothing is held" + (f" under names that begin with {plain(prefix)!r}" if prefix else ""))
     if survey.more:
         cut = len(seen) >= limit
         what = f"there are more than {limit} names" if cut else "there are more names than were looked at"
@@ -156,7 +157,7 @@ def wait(url: str | None, name: str, *, timeout: float | None, interval: float, 
         while (seen := _seen(hf, name)).interesting:
             waited = time.monotonic() - began
             if timeout is not None and waited >= timeout:
-                raise _busy(seen, waited)
+                return _still_busy(seen, waited, as_json=as_json)
             left = interval if timeout is None else min(interval, timeout - waited)
             time.sleep(max(0.0, left))
     finally:
@@ -165,7 +166,7 @@ def wait(url: str | None, name: str, *, timeout: float | None, interval: float, 
     if as_json:
         output.print_json({"name": name, "free": True, "waited": round(waited, 3)})
     else:
-        output.console().print(f"nobody holds {output.plain(name)!r}, after {output.span(waited)}", markup=False)
+        output.console().print(f"nobody holds {plain(name)!r}, after {output.span(waited)}", markup=False)
     return codes.OK
 
 
@@ -177,44 +178,51 @@ def break_lease(url: str | None, name: str, reason: str, *, yes: bool, as_json: 
         held = seen.standing.holder
         if held is None:
             raise NotFound(name, "lease to break")
-        if not yes:
-            _confirm(seen, reason)
+        if not yes and not _confirmed(seen, reason):
+            return failing.tell("refused", codes.ATTENTION, "nothing was done", as_json=as_json, name=name)
         run(inspection.break_lease(hf._client, name, reason, held.fence))
         after = _seen(hf, name)
     if as_json:
         output.print_json({"broken": {**seen.as_json(), "reason": reason}, "now": after.as_json()})
     else:
-        within = output.span(held.remaining_ms / 1000)
+        # It renews at two thirds of its ttl, of which we know no more than that this much is left.
+        within = output.span(held.remaining_ms / 3000)
         output.console().print(
-            f"{output.plain(name)!r}: the lease with fence {held.fence} is broken, the fence is now "
-            f"{after.standing.fence}; its holder hears of it when it renews, within {within}",
+            f"{plain(name)!r}: the lease with fence {held.fence} is broken, the fence is now "
+            f"{after.standing.fence}; its holder hears of it when it renews, within {within} if it is well",
             markup=False,
             soft_wrap=True,
         )
     return codes.OK
 
 
-def _confirm(seen: Seen, reason: str) -> None:
+def _confirmed(seen: Seen, reason: str) -> bool:
+    """Asked on standard error: the other stream is for what was done."""
     if not sys.stdin.isatty():
         raise InvalidConfig("yes", False, "there is no terminal to ask on: add --yes")
     import typer  # noqa: PLC0415
 
-    console = output.console()
+    console = output.console(sys.stderr)
     console.print(output.facts([*_facts(seen), ("reason", reason)]))
     console.print("The holder may be at work until it hears of it; only a resource that compares fences is safe.")
-    typer.confirm("Break it?", abort=True)
+    return typer.confirm("Break it?", err=True)
 
 
 def _seen(hf: Holdfast, name: str) -> Seen:
     return Seen(name, run(inspection.standing(hf._client, name)))
 
 
-def _busy(seen: Seen, waited: float) -> NotAcquired:
+def _still_busy(seen: Seen, waited: float, *, as_json: bool) -> int:
+    """The same facts as for whoever wanted to have it; but nothing was asked for that could be refused."""
     held = seen.standing.holder
     if held is None:
-        return NotAcquired(seen.name, waited=waited)
-    owner, remaining = str(Owner.unpacked(held.owner)), held.remaining_ms / 1000
-    return NotAcquired(seen.name, owner=owner, fence=held.fence, waited=waited, remaining=remaining)
+        state, error = "about to be held by who waits for it", NotAcquired(seen.name, waited=waited)
+    else:
+        owner, left_s = Owner.unpacked(held.owner), held.remaining_ms / 1000
+        state = f"held by {owner}, for another {output.span(left_s)} unless it is renewed"
+        error = NotAcquired(seen.name, owner=str(owner), fence=held.fence, waited=waited, remaining=left_s)
+    line = f"after {output.span(waited)} {seen.name!r} is still {state}"
+    return failing.tell("busy", codes.BUSY, line, as_json=as_json, **failing.busy(error))
 
 
 def table(seen: list[Seen], width: int) -> RenderableType:

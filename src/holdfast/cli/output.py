@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from holdfast.cli.plain import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,16 +24,12 @@ _PIPE_WIDTH = 4000
 _GAP = 2
 
 
-def console() -> Console:
-    """For standard output. In a pipe nothing is cut, whatever the width of a line."""
-    if sys.stdout.isatty():
-        return Console(highlight=False)
-    return Console(highlight=False, width=_PIPE_WIDTH, color_system=None)
-
-
-def plain(value: object) -> str:
-    """Text without anything that a terminal would obey."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in str(value))
+def console(stream: TextIO | None = None) -> Console:
+    """For standard output, or another stream. In a pipe nothing is cut, whatever the width of a line."""
+    stream = stream or sys.stdout
+    if stream.isatty():
+        return Console(highlight=False, file=stream)
+    return Console(highlight=False, file=stream, width=_PIPE_WIDTH, color_system=None)
 
 
 def text(value: object) -> Text:

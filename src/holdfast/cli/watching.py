@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from holdfast.cli import codes, look, looking, output
+from holdfast.cli.plain import plain
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Watch:
         from rich.console import Group  # noqa: PLC0415
 
         now = self.look()
-        head = f"{output.plain(self._url)}  {time.strftime('%H:%M:%S')}  "
+        head = f"{plain(self._url)}  {time.strftime('%H:%M:%S')}  "
         if now.trouble:
             since = time.strftime("%H:%M:%S", time.localtime(now.since))
             return Group(output.text(f"{head}unreachable since {since}: {now.trouble}"))

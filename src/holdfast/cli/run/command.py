@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import holdfast
-from holdfast.cli import codes
+from holdfast.cli import codes, failing
 from holdfast.cli.run.guard import NoWatcher
-from holdfast.cli.run.program import CannotRun, Program, look_for
+from holdfast.cli.run.program import CannotRun, Exit, Program, look_for
 from holdfast.cli.run.signals import Signals
 from holdfast.cli.run.supervisor import Ended, Plan, Supervisor
 from holdfast.clock import NS_PER_MS, timeout_ns, ttl_ms
@@ -20,10 +19,14 @@ from holdfast.names import checked_name
 from holdfast.rules.trust import margin_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.blocking import Holdfast, Lease
 
 TTL_MIN_S = 1.0
+_UNTOUCHED = "the program was not started"
 _CLOSE_S = 2.0
+_LOOK_S = 0.02
 
 
 class Request(NamedTuple):
@@ -52,8 +55,7 @@ def run(request: Request) -> int:
             program.reap()
     except (CannotRun, NoWatcher) as trouble:
         code = trouble.code if isinstance(trouble, CannotRun) else codes.INTERNAL
-        _tell(request, {"outcome": "not started", "code": code}, str(trouble))
-        return code
+        return failing.tell("not started", code, str(trouble), as_json=request.json, name=request.name)
 
 
 def _plan(request: Request) -> Plan:
@@ -69,30 +71,64 @@ def _plan(request: Request) -> Plan:
     return Plan(grace_ns, margin_ms(ttl) * NS_PER_MS, timeout_ns(request.max_hold, setting="max-hold"))
 
 
+class Chronicle:
+    """Hears what becomes of the lease: tells people what they should know meanwhile, and whether it was given back."""
+
+    def __init__(self, request: Request, signals: Signals) -> None:
+        self._request = request
+        self._signals = signals
+        self._failing = False
+        self.delayed = ""
+
+    def __call__(self, event: holdfast.Event) -> None:
+        if event.kind == "waited" and sys.stderr.isatty():
+            self._say(f"waiting for {self._request.name!r}, held by {event.detail}")
+        elif event.kind == "renewal failed" and not self._failing:
+            self._failing = True
+            self._say(f"the lease cannot be renewed just now, going on until it ends: {event.detail}")
+        elif event.kind in ("renewed", "renewed late"):
+            self._failing = False
+        elif event.kind == "release delayed":
+            self.delayed = event.detail
+        self._signals.stir()
+
+    def _say(self, line: str) -> None:
+        """For people; a program reads one object, at the end."""
+        if not self._request.json:
+            failing.remark(line)
+
+
+class Result(NamedTuple):
+    """A program that was seen to its end; `left` is how long the engine keeps its lease at most, if it was not told."""
+
+    ended: Ended
+    fence: int
+    waited: float
+    held: float
+    left: float
+
+
 def _held(request: Request, plan: Plan, program: Program) -> int:
     signals = Signals()
-    said: list[str] = []
-
-    def observe(event: holdfast.Event) -> None:
-        if event.kind == "waited" and sys.stderr.isatty() and not request.json:
-            sys.stderr.write(f"holdfast: waiting for {request.name!r}, held by {event.detail}\n")
-        elif event.kind == "renewal failed" and not said:
-            said.append(event.kind)
-            sys.stderr.write(
-                f"holdfast: the lease cannot be renewed just now, going on until it ends: {event.detail}\n"
-            )
-        elif event.kind in ("renewed", "renewed late"):
-            said.clear()
-        signals.stir()
-
-    hf = holdfast.connect(request.url, label=request.label, observer=observe)
+    chronicle = Chronicle(request, signals)
+    hf = holdfast.connect(request.url, label=request.label, observer=chronicle)
     try:
-        return _under_lease(request, plan, program, signals, hf)
+        result = _under_lease(request, plan, program, signals, hf)
+        owed = chronicle.delayed if _still_owes(hf) else ""
     finally:
         hf.close(_CLOSE_S)
+    return _tell(request, result, owed)
 
 
-def _under_lease(request: Request, plan: Plan, program: Program, signals: Signals, hf: Holdfast) -> int:
+def _still_owes(hf: Holdfast) -> bool:
+    """Whether the engine has not heard of the release: its keeper goes on telling, and has a moment for that."""
+    until = time.monotonic() + _CLOSE_S
+    while not hf._client.keeper.idle() and time.monotonic() < until:
+        time.sleep(_LOOK_S)
+    return not hf._client.keeper.idle()
+
+
+def _under_lease(request: Request, plan: Plan, program: Program, signals: Signals, hf: Holdfast) -> Result:
     if hf.promise().scope == "process":
         raise InvalidConfig("url", hf.url, "its leases are of one process: no other would see this one")
     began = time.monotonic()
@@ -106,16 +142,8 @@ def _under_lease(request: Request, plan: Plan, program: Program, signals: Signal
         with suppress(LeaseLost):
             lease.release()
         raise
-    facts = {
-        "outcome": ended.outcome,
-        "code": ended.code,
-        "program": ended.program,
-        "fence": lease.fence,
-        "waited": round(granted - began, 3),
-        "held": round(time.monotonic() - granted, 3),
-    }
-    _tell(request, facts, _sentence(request, ended))
-    return ended.code
+    at = time.monotonic()
+    return Result(ended, lease.fence, granted - began, at - granted, lease.ttl)
 
 
 def _variables(lease: Lease) -> dict[str, str]:
@@ -129,23 +157,32 @@ def _variables(lease: Lease) -> dict[str, str]:
     }
 
 
-def _sentence(request: Request, ended: Ended) -> str:
-    how = _how(ended.program)
+def _tell(request: Request, result: Result, owed: str) -> int:
+    ended = result.ended
+    program = ended.program if ended.started else Exit(None, None)
+    return failing.tell(
+        ended.outcome,
+        ended.code,
+        "; ".join(_sentences(request, result, owed)),
+        as_json=request.json,
+        name=request.name,
+        started=ended.started,
+        program=program.code,
+        signal=program.signal,
+        fence=result.fence,
+        waited=round(result.waited, 3),
+        held=round(result.held, 3),
+        given_back=not owed and ended.outcome != "lost",
+    )
+
+
+def _sentences(request: Request, result: Result, owed: str) -> Iterator[str]:
+    ended = result.ended
     if ended.outcome == "lost":
-        return f"{ended.detail}; the program {how}: find out what it did before it runs again"
-    if ended.outcome == "max-hold":
-        return f"the program held {request.name!r} for more than {request.max_hold:g} s and was ended; it {how}"
-    return ""
-
-
-def _how(code: int) -> str:
-    return f"ended by signal {code - codes.SIGNAL}" if code > codes.SIGNAL else f"ended with code {code}"
-
-
-def _tell(request: Request, facts: dict[str, Any], sentence: str) -> None:
-    with suppress(OSError):  # whoever does not want to hear it must not change the exit code
-        if request.json:
-            said = {"error": sentence} if sentence else {}
-            sys.stderr.write(json.dumps({"name": request.name, **facts, **said}) + "\n")
-        elif sentence:
-            sys.stderr.write(f"holdfast: {sentence}\n")
+        yield ended.detail
+        yield f"the program {ended.program}: find out what it did before it runs again" if ended.started else _UNTOUCHED
+    elif ended.outcome == "max-hold":
+        yield f"the program held {request.name!r} for more than {request.max_hold:g} s and was ended"
+        yield f"it {ended.program}"
+    if owed:
+        yield f"the lease could not be given back and ends by itself, within {result.left:g} s: {owed}"

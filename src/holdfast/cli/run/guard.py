@@ -1,4 +1,8 @@
-"""The parent's end of the watcher: starts it, tells it deadlines, hears what it does, starts it again if it dies."""
+"""The parent's end of the watcher: starts it, tells it deadlines, hears what it does, starts it again if it dies.
+
+One that dies young is replaced after a pause, and the pauses grow. Where none gets as far as to say that it is ready,
+the machine cannot run one, and that is told.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,22 @@ from contextlib import suppress
 from holdfast.cli.run import watcher
 
 _READY_MS = 10_000
+# One that has lived for so long was all right; what killed it may not happen again.
+_YOUNG_NS = 2_000_000_000
+_PAUSE_NS = 50_000_000
+_STILLBORN_MAX = 5
 _FILE = os.path.abspath(watcher.__file__)
 
 
 class NoWatcher(Exception):
     """A program that nobody could end in time is not run."""
 
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
     def __str__(self) -> str:
-        return f"the watcher did not start: {super().__str__()}"
+        return f"the watcher did not start: {self.why}"
 
 
 class Guard:
@@ -30,6 +42,9 @@ class Guard:
         self._process: subprocess.Popen[bytes] | None = None
         self._deadlines = self._told = -1
         self._newest_ns = self._sent_ns = 0
+        self._began_ns = self._young = self._stillborn = 0
+        self._ready = False
+        self._trouble = ""
         self.heard = b""
 
     def start(self, deadline_ns: int) -> None:
@@ -42,12 +57,29 @@ class Guard:
             self.end()
             raise NoWatcher("it did not say that it is ready")
 
-    def restart(self) -> None:
-        """It died, and the program runs: another one takes its place. Until that is ready, our timetable is alone."""
+    def buried(self) -> int:
+        """It died, and the program runs: when another one should take its place. Until then our timetable is alone.
+
+        `NoWatcher` if it is to no purpose.
+        """
         self.end()
-        self._begin()
+        at_ns = watcher.now_ns()
+        self._young = self._young + 1 if at_ns < self._began_ns + _YOUNG_NS else 0
+        self._stillborn = 0 if self._ready else self._stillborn + 1
+        if self._stillborn >= _STILLBORN_MAX:
+            raise NoWatcher(self._trouble or f"{self._stillborn} of them died before they were ready")
+        return at_ns + (_PAUSE_NS << min(self._young, _STILLBORN_MAX) if self._young else 0)
+
+    def restart(self) -> None:
+        """Another one, which says later that it is ready; or none, and then `watches` is false."""
+        self._trouble = ""
+        try:
+            self._begin()
+        except NoWatcher as trouble:
+            self._trouble = trouble.why
 
     def _begin(self) -> None:
+        self._began_ns, self._ready = watcher.now_ns(), False
         theirs, self._deadlines = os.pipe()
         self._told, tells = os.pipe()
         os.set_blocking(self._deadlines, False)
@@ -69,6 +101,11 @@ class Guard:
             os.close(theirs)
             os.close(tells)
 
+    @property
+    def watches(self) -> bool:
+        """Whether there is one, as far as we know."""
+        return self._process is not None
+
     def fileno(self) -> int:
         """Readable when it has told something, or is dead."""
         return self._told
@@ -76,7 +113,7 @@ class Guard:
     def tell(self, deadline_ns: int) -> None:
         """The newest deadline; a frozen watcher whose pipe is full is told when it is said again."""
         self._newest_ns = deadline_ns
-        if self._sent_ns != deadline_ns:
+        if self._sent_ns != deadline_ns and self._deadlines >= 0:
             with suppress(BlockingIOError, BrokenPipeError):
                 os.write(self._deadlines, watcher.MESSAGE.pack(deadline_ns))
                 self._sent_ns = deadline_ns
@@ -87,6 +124,7 @@ class Guard:
             word = os.read(self._told, 64)
         except BlockingIOError:
             return True
+        self._ready = self._ready or watcher.READY in word
         self.heard += word
         return bool(word)
 

@@ -16,7 +16,7 @@ import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from holdfast.cli import codes
 from holdfast.cli.run import watcher
@@ -25,9 +25,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PAYLOAD_MAX = 1 << 16
-_LATE = b"late"
+_GO, _LATE = b"go ", b"late"
 # Python ignores these for itself; a program expects the default.
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+class Exit(NamedTuple):
+    """How a program ended: with a code of its own, or by a signal. A code of 143 is not signal 15."""
+
+    code: int | None
+    signal: int | None
+
+    @property
+    def shell(self) -> int:
+        """The one number that a shell makes of it."""
+        return codes.SIGNAL + self.signal if self.signal is not None else self.code or 0
+
+    def __str__(self) -> str:
+        return f"ended with code {self.code}" if self.signal is None else f"ended by signal {self.signal}"
 
 
 class CannotRun(Exception):
@@ -66,33 +81,35 @@ class Program:
             os.setpgid(self.pid, self.pid)  # by both, so that whoever comes first finds it done
 
     def begin(self, variables: dict[str, str], lifeline: int | None, latest_ns: int) -> bool:
-        """Open the gate; true when the program runs, false if it was later than that on the boot clock.
+        """Open the gate; true when the program runs, false if it never will: it was later than that on the boot clock.
 
         The child looks at the clock, as the last thing before it becomes the program: we may have been frozen on the
-        way. Raises `CannotRun`.
+        way, and the watcher may have ended it at the gate. Raises `CannotRun`.
         """
         words = [str(latest_ns), *(f"{key}={value}" for key, value in variables.items())]
         payload = b"\0".join(os.fsencode(word) for word in words)
-        failed = b""
+        told = b""
         self._begun = True
-        with suppress(OSError):  # whoever is not there any more to answer has an exit code that tells
+        with suppress(OSError):  # it was ended at the gate
             socket.send_fds(self._gate, [payload], [] if lifeline is None else [lifeline])
-            failed = self._gate.recv(16)  # its end comes with the program's beginning
+            while word := self._gate.recv(16):  # its end comes with the program's beginning
+                told += word
         self._gate.close()
+        failed = told.removeprefix(_GO)
         if failed and failed != _LATE:
             raise CannotRun(self._command[0], int(failed))
-        return not failed
+        return told == _GO
 
     def send(self, number: int) -> None:
         """A signal for its whole group."""
         watcher.send(self.pid, number)
 
-    def ended(self) -> int | None:
-        """Its exit code, or 128 + signal; it stays a zombie, so that its number is nobody else's."""
+    def ended(self) -> Exit | None:
+        """How it ended, if it has; it stays a zombie, so that its number is nobody else's."""
         seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if seen is None:
             return None
-        return seen.si_status if seen.si_code == os.CLD_EXITED else codes.SIGNAL + seen.si_status
+        return Exit(seen.si_status, None) if seen.si_code == os.CLD_EXITED else Exit(None, seen.si_status)
 
     def stopped_by(self) -> int | None:
         """The signal that has just stopped it, told once."""
@@ -130,6 +147,7 @@ def _at_the_gate(gate: socket.socket, command: list[str]) -> NoReturn:
             latest_ns, *lines = payload.split(b"\0")
             variables = _environment() | dict(line.split(b"=", 1) for line in lines)
             words = [os.fsencode(word) for word in command]
+            gate.send(_GO)
             if watcher.now_ns() < int(latest_ns):
                 os.execvpe(words[0], words, variables)  # noqa: S606 - it is what we are asked for
             gate.send(_LATE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,6 @@ FORWARDED = (
 # The default of these is to do nothing, so they do not end the waiting either.
 _HARMLESS = (signal.SIGWINCH, signal.SIGCONT)
 _STIR = b"\0"
-_STOPPING_S = 0.1
 
 
 class Signals:
@@ -59,10 +58,15 @@ class Signals:
             signal.signal(signal.SIGTSTP, self._handle)
 
     def stop(self) -> None:
-        """Stop, with the whole job; returns when we are woken."""
-        before = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        os.kill(0, signal.SIGTSTP)  # the kernel leaves us alone if there is no shell that could wake us
-        time.sleep(_STOPPING_S)
+        """Stop, with the whole job; returns when we are woken.
+
+        The neighbours first. Then this thread and no other is told, so that we stop before the next line: another stop
+        right after we were woken is one to be forwarded again.
+        """
+        before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+        os.kill(0, signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)  # the kernel refuses where no shell could wake us
         signal.signal(signal.SIGTSTP, before)
 
     def stir(self) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import select
 import signal
-import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast import pauses
-from holdfast.cli import codes
+from holdfast.cli import codes, failing
 from holdfast.cli.run.guard import Guard, NoWatcher
 from holdfast.cli.run.terminal import STOPS, Terminal
 from holdfast.cli.run.watcher import Timetable, now_ns
@@ -22,7 +21,7 @@ from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
     from holdfast.blocking import Lease
-    from holdfast.cli.run.program import Program
+    from holdfast.cli.run.program import Exit, Program
     from holdfast.cli.run.signals import Signals
 
 # The watcher acts first, so that a program is seldom told twice.
@@ -41,15 +40,16 @@ class Plan(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How it ended: the program's own code, and the outcome in a word: ended, lost, max-hold."""
+    """How it ended: the program, and the outcome in a word: ended, lost, max-hold. Not every program began."""
 
-    program: int
+    program: Exit
     outcome: str
+    started: bool
     detail: str = ""
 
     @property
     def code(self) -> int:
-        return {"lost": codes.LOST, "max-hold": codes.MAX_HOLD}.get(self.outcome, self.program)
+        return {"lost": codes.LOST, "max-hold": codes.MAX_HOLD}.get(self.outcome, self.program.shell)
 
 
 class Supervisor:
@@ -64,7 +64,8 @@ class Supervisor:
         self._timetable = Timetable(max(0, plan.grace_ns - _LAG_NS), max(0, plan.lead_ns - _LAG_NS))
         self._began_ns = now_ns()
         self._why = ""
-        self._watched = True
+        self._started = False
+        self._again_ns: int | None = None
 
     def deadline_ns(self) -> int:
         """Until when the lease is trusted, as seen now; never later than it is."""
@@ -80,9 +81,8 @@ class Supervisor:
             self._timetable.deadline_ns = self.deadline_ns()
             self._signals.forward()
             self._terminal.lend(self._program.pid)
-            if not self._program.begin(variables, lifeline, self._timetable.term_ns()):
-                self._why = "late"
-            code = self._until_ended(guard)
+            self._started = self._program.begin(variables, lifeline, self._timetable.term_ns())
+            program = self._until_ended(guard)
             self._clear()
         except BaseException:
             self._program.send(signal.SIGKILL)  # whatever it was, nobody would see the program through
@@ -92,27 +92,29 @@ class Supervisor:
             guard.end()
             self._program.reap()
             self._terminal.take_back()
-        return self._give_back(code, acted=guard.acted())
+        return self._give_back(program, acted=guard.acted())
 
-    def _until_ended(self, guard: Guard) -> int:
+    def _until_ended(self, guard: Guard) -> Exit:
         waiting = select.poll()
         waiting.register(self._signals, select.POLLIN)
         waiting.register(guard, select.POLLIN)
-        while (code := self._program.ended()) is None:
+        while (program := self._program.ended()) is None:
             self._keep_timetable()
             guard.tell(self._timetable.deadline_ns)
             waiting.poll(self._timetable.wait_ms(now_ns()))
             for number in self._signals.come():
                 self._program.send(number)
-            if self._watched and not guard.hear():
+            if guard.watches and not guard.hear():
                 waiting.unregister(guard)
-                self._watched = self._watch_again(guard)
-                if self._watched:
+                self._watch_again(guard)
+            if self._again_ns is not None and now_ns() >= self._again_ns:
+                self._watch_again(guard)
+                if guard.watches:
                     waiting.register(guard, select.POLLIN)
             if guard.acted():
                 self._timetable.begin(now_ns())
             self._pass_on_a_stop()
-        return code
+        return program
 
     def _keep_timetable(self) -> None:
         at_ns = now_ns()
@@ -132,17 +134,21 @@ class Supervisor:
             self._why = self._why or "late"
             self._program.send(number)
 
-    def _watch_again(self, guard: Guard) -> bool:
+    def _watch_again(self, guard: Guard) -> None:
+        """Bury the watcher that died, or start the next one if it is time."""
         try:
-            guard.restart()
+            if self._again_ns is None:
+                self._again_ns = guard.buried()
+            else:
+                guard.restart()
+                self._again_ns = None if guard.watches else guard.buried()
         except NoWatcher as trouble:
+            self._again_ns = None
             # We alone would have to be trusted, and we may be frozen: that is not what was promised.
-            sys.stderr.write(f"holdfast: {trouble}; the program is ended\n")
+            failing.remark(f"{trouble}; the program is ended")
             self._why = "late"
             if self._timetable.begin(now_ns()):
                 self._program.send(signal.SIGTERM)
-            return False
-        return True
 
     def _pass_on_a_stop(self) -> None:
         """Ctrl-Z: give the terminal back and stop as well, as the shell expects; the lease then runs out.
@@ -167,13 +173,15 @@ class Supervisor:
                 self._program.send(signal.SIGKILL)
             time.sleep(_CLEARING_S)
 
-    def _give_back(self, code: int, *, acted: bool) -> Ended:
+    def _give_back(self, program: Exit, *, acted: bool) -> Ended:
+        started = self._started
         try:
             self._lease.release()
         except LeaseLost as lost:
-            return Ended(code, "lost", str(lost))
+            return Ended(program, "lost", started, str(lost))
         if self._why == "max-hold":
-            return Ended(code, "max-hold")
-        if acted or self._why == "late":
-            return Ended(code, "lost", f"lease {self._lease.name!r} could not be vouched for to the end")
-        return Ended(code, "ended")
+            return Ended(program, "max-hold", started)
+        # Who died at the gate by a signal was ended by whoever sent it; else the gate was opened too late.
+        if acted or self._why == "late" or not (started or program.signal):
+            return Ended(program, "lost", started, f"lease {self._lease.name!r} could not be vouched for to the end")
+        return Ended(program, "ended", started)

@@ -17,7 +17,7 @@ from holdfast.engines.redis.dial import refused
 from holdfast.engines.redis.facts import Info
 from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.scripts import LAYOUT, PREFIX, packed
-from holdfast.engines.survey import Examination, Finding, Names
+from holdfast.engines.survey import Examination, Fact, Finding, Names
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _SCAN_S = 20.0
 # Keys of the same product that another version would have made.
 _OTHERS = re.compile(rf"hf(?!{LAYOUT}:)\d+:")
 _CLOCK_FAR_S = 5.0
+_NO_EVICTION = "set maxmemory-policy to noeviction"
 
 
 def names(nodes: Sequence[Node], keys_with: str, prefix: str, limit: int) -> Names:
@@ -48,31 +49,41 @@ def names(nodes: Sequence[Node], keys_with: str, prefix: str, limit: int) -> Nam
 
 def examine(nodes: Sequence[Node], keys_with: str) -> Examination:
     """Version, role, memory policy, clock, and keys that should not be there; of each server, where there are more."""
-    facts: list[tuple[str, str]] = []
-    findings: list[Finding] = []
+    seen = Examination()
     for node in nodes:
-        if len(nodes) > 1:
-            facts.append(("server", node.url))
         with _Talk(node) as talk:
-            told, found = _looked_at(talk, keys_with)
-        facts += told
-        where = f"{node.url}: " if len(nodes) > 1 else ""
-        findings += [finding._replace(what=where + finding.what) for finding in found]
-    return Examination(tuple(facts), tuple(findings))
+            one = _looked_at(talk, keys_with)
+        if len(nodes) > 1:
+            one = _of(node.url, one)
+        seen = Examination(seen.facts + one.facts, seen.findings + one.findings, seen.notes + one.notes)
+    return seen
 
 
-def _looked_at(talk: _Talk, keys_with: str) -> tuple[list[tuple[str, str]], list[Finding]]:
+def _of(server: str, seen: Examination) -> Examination:
+    """The same, said of this server."""
+    facts = (Fact("server", server, {}), *seen.facts)
+    findings, notes = (
+        tuple(each._replace(what=f"{server}: {each.what}") for each in some) for some in (seen.findings, seen.notes)
+    )
+    return Examination(tuple(fact._replace(server=server) for fact in facts), findings, notes)
+
+
+def _looked_at(talk: _Talk, keys_with: str) -> Examination:
     info = talk.info()
-    facts = [("version", _version(info)), ("role", info.get("role", "unknown: the user may not ask INFO"))]
-    findings = [*_role(info), *_eviction(info)]
-    persistent = "yes" if info.get("aof_enabled") == "1" else "no: a restart forgets leases"
-    facts += [("append-only file", persistent)] if info else []
+    version, role = _version(info), info.get("role")
     offset_s, within_s = talk.clock_offset()
-    facts.append(("server's clock", f"{offset_s:+.3f} s from this host's, give or take {within_s:.3f} s"))
-    findings += _clock(offset_s)
-    counted, strays = talk.leftovers(keys_with)
-    facts.append(("keys", counted))
-    return facts, findings + strays
+    clock = {"clock_offset_s": round(offset_s, 6), "clock_within_s": round(within_s, 6)}
+    facts = [
+        Fact("version", version or _UNKNOWN, {"engine": version}),
+        Fact("role", role or _UNKNOWN, {"role": role}),
+        Fact("server's clock", f"{offset_s:+.3f} s from this host's, give or take {within_s:.3f} s", clock),
+    ]
+    if info:
+        kept = info.switch("aof_enabled") or False
+        facts.append(Fact("append-only file", "yes" if kept else "no: a restart forgets leases", {"appendonly": kept}))
+    found = talk.leftovers(keys_with)
+    findings = (*_unseen(info), *_role(info), *_eviction(info), *_clock(offset_s), *found.findings)
+    return Examination((*facts, *found.facts), findings, (*_may_evict_one_day(info), *found.notes))
 
 
 class _Talk:
@@ -131,7 +142,7 @@ class _Talk:
             best = min(best, (offset_us / 1e6, half_us / 1e6), key=lambda each: each[1])
         return best
 
-    def leftovers(self, keys_with: str) -> tuple[str, list[Finding]]:
+    def leftovers(self, keys_with: str) -> Examination:
         """How many keys are ours, and those that would stay for ever or are of another layout."""
         count, others, eternal = 0, 0, []
         try:
@@ -145,7 +156,7 @@ class _Talk:
         except Unavailable as error:
             if error.reason != "no permission":
                 raise
-            return "unknown: the user may not SCAN or ask PTTL", []
+            return _NO_SCAN
         found = []
         if eternal:
             what = f"{len(eternal)} keys would never expire, for instance {eternal[0]!r}"
@@ -153,29 +164,58 @@ class _Talk:
         if others:
             what = f"{others} keys are of another layout than {PREFIX}"
             found.append(Finding(grave=False, what=what, advice="another version of holdfast uses this server"))
-        return f"{count} ({'all' if not eternal else 'not all'} of them expire by themselves)", found
+        text = f"{count} ({'all' if not eternal else 'not all'} of them expire by themselves)"
+        values = {"keys": count, "keys_without_end": len(eternal), "keys_of_other_layouts": others}
+        return Examination((Fact("keys", text, values),), tuple(found))
 
 
-def _version(info: dict[str, str]) -> str:
+_UNKNOWN = "unknown: the user may not ask INFO"
+_NO_SCAN = Examination(
+    (Fact("keys", "unknown: the user may not SCAN or ask PTTL", {"keys": None}),),
+    notes=(
+        Finding(
+            grave=False,
+            what="the user may not SCAN or ask PTTL: `ls` and `watch` do not work, and leftovers were not looked for",
+            advice="whoever wants them: ACL SETUSER ... +scan +pttl",
+        ),
+    ),
+)
+
+
+def _version(info: Info) -> str | None:
     if "valkey_version" in info:
         return f"Valkey {info['valkey_version']}"
-    return f"Redis {info['redis_version']}" if info else "unknown: the user may not ask INFO"
+    return f"Redis {info['redis_version']}" if info else None
 
 
-def _role(info: dict[str, str]) -> list[Finding]:
+def _unseen(info: Info) -> list[Finding]:
+    if info:
+        return []
+    what = "the user may not ask INFO: what the server can promise was not seen, and a restart is told late"
+    return [Finding(grave=False, what=what, advice="let the user ask: ACL SETUSER ... +info")]
+
+
+def _role(info: Info) -> list[Finding]:
     if info.get("role", "master") == "master":
         return []
     return [Finding(grave=True, what="this server is a replica: it grants nothing", advice="connect to its primary")]
 
 
-def _eviction(info: dict[str, str]) -> list[Finding]:
+def _eviction(info: Info) -> list[Finding]:
     policy = info.get("maxmemory_policy", "noeviction")
-    if policy == "noeviction":
+    if policy == "noeviction" or info.get("maxmemory") == "0":
         return []
     limit = info.get("maxmemory_human", "?")
     what = f"when its memory is full ({limit}) the server evicts keys, and leases with them: {policy}"
-    grave = info.get("maxmemory", "0") != "0"
-    return [Finding(grave=grave, what=what, advice="set maxmemory-policy to noeviction")]
+    return [Finding(grave=True, what=what, advice=_NO_EVICTION)]
+
+
+def _may_evict_one_day(info: Info) -> list[Finding]:
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy == "noeviction" or info.get("maxmemory") != "0":
+        return []
+    what = f"the server would evict keys, and leases with them, if its memory had a limit: {policy}"
+    return [Finding(grave=False, what=what, advice=f"before it gets one, {_NO_EVICTION}")]
 
 
 def _clock(offset_s: float) -> list[Finding]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.clock import SYSTEM
+from holdfast.engines.sqlite import place
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.observer import log
 
@@ -34,7 +35,7 @@ def open_engine(settings: Settings) -> LocalEngine:
     except FileNotFoundError:
         pass  # it will be made
     except OSError as error:
-        raise Unavailable("sqlite", "unreachable", f"{path}: {error.strerror}") from error
+        raise Unavailable("sqlite", place.trouble(error), f"{path}: {error.strerror}") from error
     else:
         if not stat.S_ISREG(mode):
             what = "a directory" if stat.S_ISDIR(mode) else "no regular file"

@@ -55,7 +55,7 @@ class Database:
             self.gate = open_lockfile(Path(f"{path}.gate"), self)
             self.live = open_lockfile(Path(f"{path}.live"), self)
         except OSError as error:
-            raise Unavailable("sqlite", _os_reason(error), str(error)) from error
+            raise Unavailable("sqlite", place.trouble(error), str(error)) from error
         _alive.add(self)
 
     def transact(self, work: Callable[..., T], until_ns: int | None = None, *details: object) -> T:
@@ -194,10 +194,6 @@ def _bound_s(until_ns: int | None) -> float:
     if until_ns is None:
         return now_s + STALL_S
     return now_s + min(STALL_S, (until_ns - SYSTEM.now_ns()) / 1e9)
-
-
-def _os_reason(error: OSError) -> str:
-    return "read-only" if isinstance(error, PermissionError) or error.errno == 30 else "unreachable"
 
 
 _databases: weakref.WeakValueDictionary[str, Database] = weakref.WeakValueDictionary()

@@ -6,6 +6,7 @@ network filesystems are refused when the engine is opened.
 
 from __future__ import annotations
 
+import errno
 import re
 import subprocess
 import sys
@@ -54,6 +55,13 @@ def filesystem(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
         if path.is_relative_to(point) and len(point) >= best:
             best, kind = len(point), right.split()[0]
     return kind
+
+
+def trouble(error: OSError) -> str:
+    """What the system says about a file, as the word in `Unavailable.reason`."""
+    if isinstance(error, PermissionError):
+        return "no permission"
+    return {errno.EROFS: "read-only", errno.ENOSPC: "full", errno.EDQUOT: "full"}.get(error.errno or 0, "unreachable")
 
 
 def boot_id() -> str:

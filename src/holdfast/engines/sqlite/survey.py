@@ -6,20 +6,33 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from holdfast.engines.sqlite import lifeline, place
-from holdfast.engines.survey import Examination, Finding, Names
+from holdfast.engines.survey import Examination, Fact, Finding, Names
 
 if TYPE_CHECKING:
     from holdfast.engines.sqlite.database import Database
 
 
+_AT_ONCE = 1000
+
+
 def names(database: Database, prefix: str, limit: int) -> Names:
-    """Names in the file; one transaction, one look at the index."""
+    """Names in the file, in order: those that begin alike stand together.
+
+    A few at a time: whoever wants a lease meanwhile finds the gate open between two looks.
+    """
+    found: list[str] = []
+    ask = "SELECT name FROM record WHERE name >= ? ORDER BY name LIMIT ?"
 
     def look(link: sqlite3.Cursor) -> list[str]:
-        ask = "SELECT name FROM record WHERE name >= ? AND substr(name, 1, ?) = ? ORDER BY name LIMIT ?"
-        return [row[0] for row in link.execute(ask, (prefix, len(prefix), prefix, limit + 1))]
+        return [row[0] for row in link.execute(ask, (start, _AT_ONCE))]
 
-    found = database.transact(look)
+    start = prefix
+    while len(found) <= limit:
+        some = database.transact(look)
+        found += [name for name in some if name.startswith(prefix)]
+        if len(some) < _AT_ONCE or not some[-1].startswith(prefix):
+            break
+        start = f"{some[-1]}\0"  # no name has a NUL, so this is where the next one may be
     return Names(tuple(found[:limit]), more=len(found) > limit)
 
 
@@ -41,14 +54,17 @@ def examine(database: Database) -> Examination:
     known = {session for session, _ in sessions} - dead
     pipes = sorted(database.path.parent.glob(f"{database.path.name}.wake.*"))
     orphans = [pipe for pipe in pipes if pipe.suffix[1:].isdigit() and int(pipe.suffix[1:]) not in known]
+    version, file = f"SQLite {sqlite3.sqlite_version}", str(database.path)
+    disk = place.filesystem(database.path.parent) or None
+    left = f"{len(dead)} sessions, {len(orphans)} pipes (cleared by the next client)"
     facts = (
-        ("version", f"SQLite {sqlite3.sqlite_version}"),
-        ("file", str(database.path)),
-        ("filesystem", place.filesystem(database.path.parent) or "unknown"),
-        ("names remembered", str(leases)),
-        ("clients", str(len(known))),
-        ("left by dead clients", f"{len(dead)} sessions, {len(orphans)} pipes (cleared by the next client)"),
-        ("clock", "this host's own, counted from boot: nothing to drift from"),
+        Fact("version", version, {"engine": version}),
+        Fact("file", file, {"file": file}),
+        Fact("filesystem", disk or "unknown", {"filesystem": disk}),
+        Fact("names remembered", str(leases), {"names": leases}),
+        Fact("clients", str(len(known)), {"clients": len(known)}),
+        Fact("left by dead clients", left, {"dead_sessions": len(dead), "dead_pipes": len(orphans)}),
+        Fact("clock", "this host's own, counted from boot: nothing to drift from", {"clock": "this host"}),
     )
     if whole == "ok":
         return Examination(facts)
