@@ -10,7 +10,8 @@ import pytest
 from holdfast.testing import servers
 from holdfast.testing.campaign.judge import PROMISES
 from holdfast.testing.campaign.mutants import MUTATIONS
-from holdfast.testing.campaign.selftest import acquit_all, bank, hunt_all, rounds_of
+from holdfast.testing.campaign.bank import bank
+from holdfast.testing.campaign.selftest import acquit_all, hunt_all, rounds_of
 
 SEED = 1
 BANK = bank(SEED)

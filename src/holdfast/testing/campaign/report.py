@@ -13,7 +13,7 @@ from holdfast.testing.campaign.expectations import EXPECTATIONS
 from holdfast.testing.campaign.judge import PROMISES
 from holdfast.testing.campaign.rounds import WORKLOADS
 from holdfast.testing.campaign.schedule import KINDS
-from holdfast.testing.windows import MACHINE
+from holdfast.testing.windows import IN_THE_GATE, MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -67,6 +67,11 @@ def _page(tally: Tally, summary: dict[str, Any], drawn: list[tuple[str, str]]) -
         [
             *((kind.name, kind.says, tally.faults[kind.name]) for kind in KINDS.values()),
             (
+                IN_THE_GATE,
+                "one of the above stopped a process inside the gate of SQLite, which keeps everybody out",
+                tally.faults[IN_THE_GATE],
+            ),
+            (
                 MACHINE,
                 "a process was not run for 0.25 s or longer: busy machine, or one of the above",
                 tally.faults[MACHINE],
@@ -113,7 +118,7 @@ def _verdict(tally: Tally, summary: dict[str, Any]) -> str:
     if not tally.kills:
         caught = "**no broken client was played**"
     return (
-        f"{summary['grants']['total']:,} grants under {tally.faults.total() - tally.faults[MACHINE]:,} faults: "
+        f"{summary['grants']['total']:,} grants under {sum(tally.faults[kind] for kind in KINDS):,} faults: "
         f"{outcome}, and {caught}."
     )
 

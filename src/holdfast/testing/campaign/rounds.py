@@ -9,15 +9,17 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.campaign.schedule import HOLDER, KINDS, WAITER, kinds_for
+from holdfast.testing.campaign.schedule import HOLDER, themes_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 FACES = ("blocking", "asyncio")
-_MIXED = 0.5
+_MIXED = 0.3
+_WEIGHTS = {"stopped": 2, "harmless": 2}
+_LEAVING = frozenset({"harmless", "deaths", "answers"})
 _SEEN_S = 2.5  # a name that is left free for longer than `queues.Bounds.idle_s` shows in this time
 
 
@@ -56,8 +58,9 @@ class Round:
     """One round of a campaign.
 
     `kinds`, if given, are the only faults of its schedule; `ttl_s` and `lasts_s`, if given, take the place of the
-    workload's ttl and of the faults' own lengths, and `aim` that of their aims. `long` is the share of sections that
-    outlast the ttl. When the last fault is over, the workers go on for `calm_s`, with nothing broken.
+    workload's ttl and of the faults' own lengths, and `aim` that of their aims. With `apart` no fault begins before the
+    one before it is over. `long` is the share of sections that outlast the ttl. When the last fault is over, the
+    workers go on for `calm_s`, with nothing broken.
     """
 
     seed: int
@@ -72,6 +75,7 @@ class Round:
     lasts_s: tuple[float, float] | None = None
     long: float = 0.1
     aim: str = ""
+    apart: bool = False
     calm_s: float = 0.8
 
     @property
@@ -123,7 +127,7 @@ def named(seed: int, name: str, seconds: float = 8.0) -> Round:
 
 
 def _ordinary(round_: Round) -> Round:
-    """A round of a campaign: all faults mixed, or, in every second one, a single kind with time to see its effects.
+    """A round of a campaign: all faults mixed, or, in most, a theme: one fault after the other, and time to see.
 
     Where everything breaks at once, much is excused. The calm at the end is longer than any excuse but that of a dead
     waiter, so that what still stands still has none.
@@ -132,9 +136,12 @@ def _ordinary(round_: Round) -> Round:
     dice = round_.dice("aim")
     if dice.random() < _MIXED:
         return replace(round_, calm_s=round_.ttl + _SEEN_S)
-    kind = dice.choice(kinds_for(round_.engine, round_.face, round_.workload))
-    aim = KINDS[kind].aim or dice.choice((HOLDER, WAITER))
-    # A lease that is left in a queue stands for a ttl: a long one is seen.
-    ttl_s = max(round_.ttl, round_.seconds / 3) if round_.workload == "queue" else round_.ttl
-    calm_s = ttl_s + _SEEN_S
-    return replace(round_, kinds=(kind,), aim=aim, every_s=(1.0, 2.0), long=0.25, ttl_s=ttl_s, calm_s=calm_s)
+    themes = themes_for(round_.engine, round_.face, round_.workload)
+    theme = dice.choice([name for name in themes for _ in range(_WEIGHTS.get(name, 1))])
+    facts: dict[str, Any] = {"kinds": themes[theme], "apart": True, "every_s": (0.4, 1.0), "long": 0.5}
+    if theme in _LEAVING and round_.workload != "mass":
+        # What is left behind stands for a ttl: a long one is seen. Short sections, so that many wait and are served.
+        facts |= {"ttl_s": _SEEN_S, "long": 0.1}
+    if theme == "stopped":
+        facts["aim"] = HOLDER
+    return replace(round_, **facts, calm_s=facts.get("ttl_s", round_.ttl) + _SEEN_S)

@@ -77,6 +77,7 @@ class Stage:
         self._all = Workers()
         self.workers: dict[str, Worker] = {}
         self.played = Played(round_)
+        self._look_at = 0.0
 
     @property
     def redis(self) -> RedisPlace:
@@ -84,14 +85,13 @@ class Stage:
         return self.place
 
     def play(self, enough: Enough | None = None) -> Played:
-        """From the first process to the last. With `enough` the round ends early, once that is true of its history."""
+        """From the first process to the last. With `enough` it ends at once, when that is true of its history."""
         began = time.monotonic()
         try:
             self._open()
-            enough_seen = self._strike(enough)
-            self._calm(0.0 if enough_seen else self.round.calm_s)
-            self._end()
-            self._look_around()
+            if not self._strike(enough) and not self._calm(enough):
+                self._end()
+                self._look_around()
         finally:
             self._close()
         self.played.seconds = time.monotonic() - began
@@ -137,14 +137,11 @@ class Stage:
             (fault.at_s, next(numbers), fault, None, "") for fault in draw(self.round)
         ]
         heapq.heapify(due)
-        looked = 0.0
         try:
             while (now := time.monotonic() - began) < self.round.seconds or any(item[3] for item in due):
                 self._follow()
-                if enough is not None and now - looked > 0.5:
-                    looked = now
-                    if enough(self._history.read()):
-                        return True
+                if self._is_enough(enough):
+                    return True
                 while due and due[0][0] <= now:
                     _, _, fault, strike, label = heapq.heappop(due)
                     if strike is None and fault is not None:
@@ -199,10 +196,24 @@ class Stage:
         if time.monotonic_ns() - since_ns > (_LOOK_S + _LATE_S) * 1e9:
             self._recorder.record("fault", EVERYBODY, since_ns=since_ns, detail=MACHINE)
 
-    def _calm(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
+    def _calm(self, enough: Enough | None) -> bool:
+        """The workers go on, and nothing is broken. True if `enough` ended it early."""
+        end = time.monotonic() + self.round.calm_s
         while time.monotonic() < end:
+            if self._is_enough(enough):
+                return True
             self._sleep()
+        return self._is_enough(enough, now=True)
+
+    def _is_enough(self, enough: Enough | None, *, now: bool = False) -> bool:
+        """Looked for twice a second, and less often where looking takes long: the workers need the machine, too."""
+        began = time.monotonic()
+        if enough is None or (began < self._look_at and not now):
+            return False
+        seen = enough(self._history.read())
+        spent_s = time.monotonic() - began
+        self._look_at = began + max(0.5, 6 * spent_s)
+        return seen
 
     # The end.
 

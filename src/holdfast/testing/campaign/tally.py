@@ -11,19 +11,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.testing.campaign.expectations import EXPECTATIONS, FORGETTING
-from holdfast.testing.campaign.judge import PROMISES
+from holdfast.testing.campaign.judge import PROMISES, bounds_of
 from holdfast.testing.campaign.rounds import FACES, WORKLOADS
 from holdfast.testing.campaign.schedule import KINDS
 from holdfast.testing.claims import claims_by_name
 from holdfast.testing.places import ENGINES
-from holdfast.testing.queues import waits_by_name, wake_ups_ns
-from holdfast.testing.windows import MACHINE, fault_windows
+from holdfast.testing.queues import waits_by_name
+from holdfast.testing.wakeups import wake_ups_ns
+from holdfast.testing.windows import IN_THE_GATE, MACHINE, fault_windows
 from holdfast.testing.zombies import zombie_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.testing.campaign.judge import Verdict
+    from holdfast.testing.campaign.ordinary import Share
     from holdfast.testing.campaign.rounds import Round
     from holdfast.testing.campaign.selftest import Kill
     from holdfast.testing.campaign.stage import Played
@@ -77,6 +79,7 @@ class Tally:
     told_late_ms: list[float] = field(default_factory=list)
     most_held: int = 0
     kills: list[Kill] = field(default_factory=list)
+    shares: dict[str, Share] = field(default_factory=dict)
     acquitted: int = 0
     timelines: dict[str, Timeline] = field(default_factory=dict)
 
@@ -99,7 +102,7 @@ class Tally:
                 self.most_held = max(self.most_held, event.value)
             elif event.kind == "fault" and event.detail == MACHINE:
                 self.faults[MACHINE] += 1
-        self.wake_ups_ms[where] += [ns / MS for ns in wake_ups_ns(events)]
+        self.wake_ups_ms[where] += [ns / MS for ns in wake_ups_ns(events, bounds_of(round_))]
         self.waits_ms[where] += _waits_ms(played)
         # A child of a process has a memory of its own: what it is granted there takes nothing from its parent.
         apart = ".child" if round_.engine == "memory" else "\n"
@@ -153,7 +156,7 @@ class Tally:
             "losses": self.losses,
             "writes": dict(self.writes),
             "most_held_at_once": self.most_held,
-            "faults": {name: self.faults[name] for name in [*KINDS, MACHINE]},
+            "faults": {name: self.faults[name] for name in [*KINDS, IN_THE_GATE, MACHINE]},
             "not_run": dict(self.not_run),
             "violations": {promise: len(self.violations.get(promise, ())) for promise in PROMISES},
             "violations_shown": {promise: list(found) for promise, found in self.violations.items()},
