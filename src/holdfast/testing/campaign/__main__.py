@@ -10,7 +10,6 @@ import argparse
 import sys
 import tempfile
 import time
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from holdfast.testing.campaign import ordinary, report, selftest
 from holdfast.testing.campaign.bank import bank
 from holdfast.testing.campaign.rounds import FACES, WORKLOADS, named, plan
 from holdfast.testing.campaign.runs import play_all
-from holdfast.testing.campaign.tally import Tally
+from holdfast.testing.campaign.tally import MOST_SHOWN, Tally
 from holdfast.testing.places import ENGINES, not_here
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.only
             else until(options.minutes * 60, plan(options.seed, engines, options.workload, options.seconds), engines)
         )
-        for number, few in enumerate(iter(lambda: list(islice(rounds, _AT_ONCE)), [])):
+        for number, few in enumerate(beside(rounds)):
             _play(tally, few, Path(folder) / str(number), began)
         tally.seconds = time.monotonic() - began
         if options.hunt:
@@ -111,19 +110,19 @@ def _test_itself(tally: Tally, engines: Sequence[str], folder: Path) -> None:
     _say(f"the right client in their {len(rounds)} rounds")
     for round_, verdict in selftest.acquit_all(rounds, folder):
         tally.acquitted += verdict.holds
+        tally.accuse(f"self-test in {round_}", verdict)
         for promise, found in verdict.violations.items():
-            for violation in found:
-                tally.violations[promise].append(f"seed {tally.seed}, self-test in {round_}\n{violation}")
+            for violation in found[:MOST_SHOWN]:
                 _say(f"  {promise} {violation}")
 
 
 def _hunt(tally: Tally, engines: Sequence[str], count: int, folder: Path) -> None:
-    """How sharp are the rounds themselves? Told, and no verdict: one round may well miss a mistake."""
+    """How sharp are the rounds themselves? Told, and no verdict: a round may miss a mistake, and none is to see one."""
     mutants = list(bank(tally.seed).values())
     _say(f"the {len(mutants)} broken clients in up to {count} ordinary rounds each")
     for share in ordinary.shares(mutants, tally.seed, engines, count, folder / "hunt"):
         tally.shares[share.mutant] = share
-        _say(f"  {share.mutant:32} caught in {share.caught} of {share.played} rounds")
+        _say(f"  {share.mutant:32} accused in {share.caught} of {share.played} rounds")
 
 
 def until(seconds: float, rounds: Iterator[Round], engines: Sequence[str]) -> Iterator[Round]:
@@ -139,8 +138,22 @@ def until(seconds: float, rounds: Iterator[Round], engines: Sequence[str]) -> It
             return
 
 
+def beside(rounds: Iterator[Round]) -> Iterator[list[Round]]:
+    """Which rounds are played at the same time: a few, for they mostly wait, but none beside one that needs it all."""
+    few: list[Round] = []
+    for round_ in rounds:
+        if round_.work.alone:
+            yield [round_]
+            continue
+        few.append(round_)
+        if len(few) == _AT_ONCE:
+            yield few
+            few = []
+    if few:
+        yield few
+
+
 def _play(tally: Tally, rounds: Sequence[Round], folder: Path, began: float) -> None:
-    """A few rounds beside each other, for they mostly wait."""
     _show(f"{_clock(began)}  {', '.join(round_.name for round_ in rounds)} ...")
     for played, verdict in play_all(rounds, folder, len(rounds)):
         _tell(tally, played, verdict, began)
@@ -154,8 +167,10 @@ def _tell(tally: Tally, played: Played, verdict: Verdict, began: float) -> None:
     _say(f"{_clock(began)}  {round_.name:34} {tally.grants.total() - before:6} grants; {told}{expected}")
     for promise, found in verdict.violations.items():
         _say(f"VIOLATION of {promise}: repeat with --seed {round_.seed} --only {round_.name}")
-        for violation in found:
+        for violation in found[:MOST_SHOWN]:
             _say(str(violation))
+        if len(found) > MOST_SHOWN:
+            _say(f"and {len(found) - MOST_SHOWN} more")
 
 
 def _clock(began: float) -> str:

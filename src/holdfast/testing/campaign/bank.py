@@ -6,6 +6,7 @@ The rule: every mutation has one line here, and every promise a mutation that br
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.testing import wallclock
 from holdfast.testing.campaign.mutants import MUTATIONS
@@ -58,7 +59,7 @@ def _freezing(seed: int, engine: str = "sqlite", face: str = "blocking", **more:
 def _two_holders(seed: int) -> tuple[Mutant, ...]:
     late = {"ttl_s": 1.0, "long": 0.8, "lasts_s": (6.0, 6.0), "every_s": (9.0, 9.0)}
     resend = _at(seed, "redis", "blocking", "counter", "slow re-send", **late)
-    slow = {"lasts_s": (0.9, 1.4), "every_s": (0.2, 0.5), "aim": HOLDER}
+    answers = _at(seed, "redis", "blocking", "counter", "late answer", ttl_s=1.0, long=0.9, every_s=(3.4, 3.6))
     away = _at(seed, "redis", "asyncio", "counter", "restart", lasts_s=(0.5, 1.0), long=0.6)
     return (
         Mutant("release-without-token-check", _OVERLAP, _freezing(seed), _RULES),
@@ -73,29 +74,29 @@ def _two_holders(seed: int) -> tuple[Mutant, ...]:
         Mutant("client-clock", _OVERLAP, _at(seed, "sqlite", "blocking", "counter", "client clock"), _RULES),
         Mutant("ttl-not-restarted-on-resend", _OVERLAP, resend, ("redis",)),
         Mutant("script-keeps-the-ttl-on-resend", _OVERLAP, resend, _SCRIPTS),
-        Mutant(
-            "ttl-counted-from-the-answer",
-            _OVERLAP,
-            _at(seed, "redis", "blocking", "counter", "slow server", "freeze", **slow),
-        ),
+        Mutant("ttl-counted-from-the-answer", _OVERLAP, answers),
     )
 
 
 def _not_told(seed: int) -> tuple[Mutant, ...]:
+    # Whoever wakes up has a long way to go.
+    asleep: dict[str, Any] = {"ttl_s": 1.0, "long": 1.0, "lasts_s": (1.1, 1.4)}
     return (
-        Mutant("loss-not-told", _TOLD, _freezing(seed)),
-        Mutant("cancels-nobody", _TOLD, _freezing(seed, face="asyncio", long=0.9), faces=("asyncio",)),
+        Mutant("loss-not-told", _TOLD, _freezing(seed, **asleep)),
+        Mutant("cancels-nobody", _TOLD, _freezing(seed, face="asyncio", **asleep), faces=("asyncio",)),
         Mutant("never-renews", "X7 unexplained_losses", _at(seed, "sqlite", "blocking", "counter", "fork", long=0.8)),
     )
 
 
 def _wrong_numbers(seed: int) -> tuple[Mutant, ...]:
+    # It wakes up and writes while its successor, which has just read, still works.
+    between: dict[str, Any] = {"long": 1.0, "lasts_s": (0.7, 0.85), "every_s": (1.2, 1.6)}
     apart = _at(seed, "sqlite", "blocking", "counter", "freeze", long=0.0)
     return (
         Mutant("fence-apart-from-grant", _FENCES, apart),
         Mutant("fence-kept-on-takeover", _FENCES, _freezing(seed), _RULES),
         Mutant("guard-compares-nothing", "X4 guarded_writes_never_go_down", _freezing(seed)),
-        Mutant("guard-not-told-of-readers", "X5 lost_updates", _freezing(seed, long=1.0)),
+        Mutant("guard-not-told-of-readers", "X5 lost_updates", _freezing(seed, **between)),
     )
 
 
@@ -110,7 +111,8 @@ def _waiting(seed: int) -> tuple[Mutant, ...]:
         Mutant("no-timer-beside-the-wake-up", _IDLE, _freezing(seed, lasts_s=(7.0, 8.0), every_s=(9.0, 9.0))),
         Mutant("nobody-is-woken", _IDLE, in_peace, _RULES),
         Mutant("looks-instead-of-listening", "X7 slow_wake_ups", in_peace, _RULES),
-        Mutant("cancel-without-undo", _IDLE, storm),
+        # A thread whose patience ends says so itself; only tasks are cancelled.
+        Mutant("cancel-without-undo", _IDLE, storm, faces=("asyncio",)),
     )
 
 

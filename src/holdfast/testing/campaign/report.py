@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.testing.campaign import pictures
 from holdfast.testing.campaign.expectations import EXPECTATIONS
 from holdfast.testing.campaign.judge import PROMISES
+from holdfast.testing.campaign.ordinary import RIGHT
 from holdfast.testing.campaign.rounds import WORKLOADS
 from holdfast.testing.campaign.schedule import KINDS
 from holdfast.testing.windows import IN_THE_GATE, MACHINE
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from holdfast.testing.campaign.tally import Tally
 
 PAGE, DATA = "README.md", "campaign.json"
-_MOST_SHOWN = 5
 
 
 def write(tally: Tally, folder: Path) -> None:
@@ -105,7 +105,8 @@ def _mutants(tally: Tally) -> Iterator[str]:
     yield f"checker that stands for it. The right client was acquitted in {tally.acquitted} rounds like theirs."
     if tally.shares:
         yield "The last column is about the campaign's own rounds, which were made for nobody: in how many of them a"
-        yield "client with this mistake was accused, of those that were tried where the mistake exists."
+        yield "client with this mistake was accused, of those that were tried where the mistake exists. The right"
+        yield f"client was accused in {_share(tally, RIGHT)} such rounds."
     yield ""
     heads = ("mutant", "caught by", "after", "in a round of")
     yield from _table(
@@ -159,8 +160,8 @@ def _facts(tally: Tally, summary: dict[str, Any]) -> Iterator[tuple[object, ...]
         killed = sum(kill.killed for kill in tally.kills)
         yield "broken clients caught in the self-test", f"{killed} of {len(tally.kills)}"
     if tally.shares:
-        ever = sum(share.caught > 0 for share in tally.shares.values())
-        met = [share for share in tally.shares.values() if share.played]
+        met = [share for share in tally.shares.values() if share.played and share.mutant != RIGHT]
+        ever = sum(share.caught > 0 for share in met)
         yield "broken clients caught in ordinary rounds, too", f"{ever} of {len(met)}"
 
 
@@ -171,8 +172,8 @@ def _pictures(drawn: list[tuple[str, str]]) -> Iterator[str]:
 
 
 def _shown(tally: Tally) -> Iterator[str]:
-    for promise, found in tally.violations.items():
-        for text in found[:_MOST_SHOWN]:
+    for promise, found in tally.shown.items():
+        for text in found:
             yield f"{promise}:"
             yield ""
             yield "```text"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FACES = ("blocking", "asyncio")
 _MIXED = 0.3
 _WEIGHTS = {"stopped": 2, "harmless": 2}
+_BETWEEN_LARGE_S = (2.0, 4.0)  # ten thousand renewals take a second, and a cut in the middle begins them anew
 _LEAVING = frozenset({"harmless", "deaths", "answers"})
 _SEEN_S = 2.5  # a name that is left free for longer than `queues.Bounds.idle_s` shows in this time
 
@@ -27,7 +28,8 @@ _SEEN_S = 2.5  # a name that is left free for longer than `queues.Bounds.idle_s`
 class Workload:
     """What the workers do: what it shows, how long a lease lasts there, and how many workers there are.
 
-    `longer` makes a round longer, where each lease is to be renewed several times in it.
+    `longer` makes a round longer, where each lease is to be renewed several times in it. One that needs the whole
+    machine is played `alone`.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Workload:
     guarded: bool = True
     weight: int = 1
     longer: float = 1.0
+    alone: bool = False
 
 
 WORKLOADS = {
@@ -48,7 +51,7 @@ WORKLOADS = {
         Workload("list-unguarded", "the same, with a resource that compares no fences", 1.0, guarded=False),
         Workload("queue", "short sections, a fair queue, waiters that die in it", 2.0, workers=4, weight=2),
         Workload("leader", "candidates that lead in turn, and observers", 1.0, workers=4),
-        Workload("mass", "10,000 leases held by one process", 5.0, workers=1, longer=2.0),
+        Workload("mass", "10,000 leases held by one process", 6.0, workers=1, longer=2.4, alone=True),
     )
 }
 
@@ -133,13 +136,16 @@ def _ordinary(round_: Round) -> Round:
     waiter, so that what still stands still has none.
     """
     round_ = replace(round_, seconds=round_.seconds * round_.work.longer)
+    if round_.work.alone:
+        round_ = replace(round_, every_s=_BETWEEN_LARGE_S)
     dice = round_.dice("aim")
     if dice.random() < _MIXED:
         return replace(round_, calm_s=round_.ttl + _SEEN_S)
     themes = themes_for(round_.engine, round_.face, round_.workload)
     theme = dice.choice([name for name in themes for _ in range(_WEIGHTS.get(name, 1))])
-    facts: dict[str, Any] = {"kinds": themes[theme], "apart": True, "every_s": (0.4, 1.0), "long": 0.5}
-    if theme in _LEAVING and round_.workload != "mass":
+    every_s = round_.every_s if round_.work.alone else (0.4, 1.0)
+    facts: dict[str, Any] = {"kinds": themes[theme], "apart": True, "every_s": every_s, "long": 0.5}
+    if theme in _LEAVING and not round_.work.alone:
         # What is left behind stands for a ttl: a long one is seen. Short sections, so that many wait and are served.
         facts |= {"ttl_s": _SEEN_S, "long": 0.1}
     if theme == "stopped":

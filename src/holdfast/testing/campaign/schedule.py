@@ -70,7 +70,7 @@ KINDS = {
             "late answer",
             "answers to a worker come late, then nothing goes through",
             engines=_SERVER,
-            ttls=(2.9, 3.3),
+            ttls=(1.8, 2.2),
             aim=HOLDER,
         ),
         Kind(
@@ -87,7 +87,7 @@ KINDS = {
             "SIGKILL of the server; it comes back with its data",
             engines=_SERVER,
             server=True,
-            seconds=(0.05, 0.4),
+            seconds=(0.2, 0.9),
         ),
         Kind(
             "restart without data", "the same, and all data is lost", engines=_SERVER, server=True, seconds=(0.05, 0.4)
@@ -116,10 +116,11 @@ THEMES = {
     "stopped": ("freeze", "long freeze", "gil stall", "loop stall"),
     "harmless": ("fork", "cancellation storm", "client clock"),
     "deaths": ("kill",),
-    "answers": ("lost reply", "cut", "slow re-send"),
-    "silence": ("half-open", "late answer", "freeze"),
+    "answers": ("lost reply", "cut"),
+    "silence": ("half-open", "late answer", "slow re-send"),
     "server": ("slow server", "frozen server", "restart"),
-    "forgetting": ("restart without data", "server clock"),
+    "lost data": ("restart without data",),
+    "lost time": ("server clock",),
 }
 _NEVER_TOGETHER = ("restart without data", "server clock")
 _LONGEST_S = 4.5
@@ -156,7 +157,8 @@ def draw(round_: Round) -> tuple[Fault, ...]:
     dice = round_.dice("schedule")
     suited = list(round_.kinds) or kinds_for(round_.engine, round_.face, round_.workload)
     shunned = dice.choice(_NEVER_TOGETHER)
-    suited = [name for name in suited if name != shunned or name in round_.kinds]
+    if set(_NEVER_TOGETHER) <= set(suited):
+        suited.remove(shunned)
     busy_until = dict.fromkeys((*round_.labels, SERVER), 0.0)
     bag: list[str] = []
     faults = []

@@ -73,6 +73,7 @@ class Stage:
         self.faults = Faults(self._recorder, self.place)
         self._tail = Tail(self._history.path)
         self._states: dict[str, str] = {}
+        self.renewals: Counter[str] = Counter()
         self._busy: set[str] = set()
         self._all = Workers()
         self.workers: dict[str, Worker] = {}
@@ -188,6 +189,8 @@ class Stage:
         for event in self._tail.new():
             if event.kind in _STATES and event.worker in self.workers:
                 self._states[event.worker] = _STATES[event.kind]
+            elif event.kind == "renewed":
+                self.renewals[event.worker] += 1
 
     def _sleep(self) -> None:
         """A stage that is late is late for everybody: the links run in this process."""

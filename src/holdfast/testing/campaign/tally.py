@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.testing.campaign.expectations import EXPECTATIONS, FORGETTING
 from holdfast.testing.campaign.judge import PROMISES, bounds_of
+from holdfast.testing.campaign.ordinary import RIGHT, Share
 from holdfast.testing.campaign.rounds import FACES, WORKLOADS
 from holdfast.testing.campaign.schedule import KINDS
 from holdfast.testing.claims import claims_by_name
@@ -25,12 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.testing.campaign.judge import Verdict
-    from holdfast.testing.campaign.ordinary import Share
-    from holdfast.testing.campaign.rounds import Round
     from holdfast.testing.campaign.selftest import Kill
     from holdfast.testing.campaign.stage import Played
 
 MS = 1_000_000
+MOST_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,8 @@ class Tally:
     writes: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     not_run: Counter[str] = field(default_factory=Counter)
-    violations: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    violations: Counter[str] = field(default_factory=Counter)
+    shown: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     expected: Counter[str] = field(default_factory=Counter)
     wake_ups_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     waits_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -111,13 +112,15 @@ class Tally:
             self.zombies_ms[zombie.cause].append(zombie.length_ns / MS)
             if zombie.cause not in FORGETTING:
                 self.told_late_ms.append(zombie.checked_ns / MS)
-        self._accuse(round_, verdict)
+        self.accuse(f"round {round_.name}", verdict)
         self._draw(played)
 
-    def _accuse(self, round_: Round, verdict: Verdict) -> None:
+    def accuse(self, where: str, verdict: Verdict) -> None:
+        """Count every violation. Of each promise the first few are shown: ten thousand leases can be lost at once."""
         for promise, found in verdict.violations.items():
-            for violation in found:
-                self.violations[promise].append(f"seed {self.seed}, round {round_.name}\n{violation}")
+            self.violations[promise] += len(found)
+            shown = self.shown[promise]
+            shown += [f"seed {self.seed}, {where}\n{violation}" for violation in found[: MOST_SHOWN - len(shown)]]
 
     def _draw(self, played: Played) -> None:
         """Of each engine the guarded round with the most to see: many kinds of faults, and a refused write."""
@@ -130,8 +133,9 @@ class Tally:
 
     @property
     def holds(self) -> bool:
-        """Nothing was broken, and every broken client that was played was caught."""
-        return not self.violations and all(kill.killed or kill.not_run for kill in self.kills)
+        """Nothing was broken, every broken client was caught in its own round, and the right one never accused."""
+        innocent = RIGHT not in self.shares or not self.shares[RIGHT].caught
+        return not self.violations and innocent and all(kill.killed or kill.not_run for kill in self.kills)
 
     @property
     def not_covered(self) -> list[str]:
@@ -159,8 +163,8 @@ class Tally:
             "most_held_at_once": self.most_held,
             "faults": {name: self.faults[name] for name in [*KINDS, IN_THE_GATE, MACHINE]},
             "not_run": dict(self.not_run),
-            "violations": {promise: len(self.violations.get(promise, ())) for promise in PROMISES},
-            "violations_shown": {promise: list(found) for promise, found in self.violations.items()},
+            "violations": {promise: self.violations[promise] for promise in PROMISES},
+            "violations_shown": {promise: list(found) for promise, found in self.shown.items()},
             "expected": {one.name: self.expected[one.name] for one in EXPECTATIONS},
             "wake_up_ms": {where: spread(values) for where, values in sorted(self.wake_ups_ms.items())},
             "wait_ms": {where: spread(values) for where, values in sorted(self.waits_ms.items())},
