@@ -178,7 +178,11 @@ class Stage:
         free = [label for label in self.round.labels if label not in self._busy and self.workers[label].alive]
         if self.place.one_process and self._busy:
             return None
-        suited = [label for label in free if target in (label, self._states.get(label))]
+        if target in free:
+            return target
+        suited = [label for label, state in self._states.items() if state == target and label in free]
+        # Of several that believe they hold, the last is right; of several that wait, the first is next.
+        suited = suited[::-1] if target == HOLDER else suited
         return next(iter(suited or free), None)
 
     def holds(self, label: str) -> bool:
@@ -188,7 +192,10 @@ class Stage:
     def _follow(self) -> None:
         for event in self._tail.new():
             if event.kind in _STATES and event.worker in self.workers:
-                self._states[event.worker] = _STATES[event.kind]
+                state = _STATES[event.kind]
+                if self._states.get(event.worker) != state:
+                    self._states.pop(event.worker, None)  # they stand in the order in which they came to it
+                    self._states[event.worker] = state
             elif event.kind == "renewed":
                 self.renewals[event.worker] += 1
 
