@@ -6,10 +6,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DRAWS := $(VENV)/.draws
 
-# The campaign: make chaos MINUTES=20 SEED=7 OUT=docs/campaign
+# The campaign: make chaos MINUTES=20 SEED=7 HUNT=8 OUT=docs/campaign
 MINUTES ?= 3
 SEED ?= 1
 OUT ?= build/campaign
+HUNT ?= 0
 
 .PHONY: demo test check format bench chaos matrix docs clean
 
@@ -32,8 +33,8 @@ format: $(READY)
 bench: $(DRAWS)  ## the race against the floor and the peers; QUICK=1 for a short one, BENCH_PYTHON=… for all contenders
 	QUICK=$(QUICK) $(BIN)/python -m bench $(if $(BENCH_PYTHON),--python $(BENCH_PYTHON)) $(ARGS)
 
-chaos: $(DRAWS)  ## the fault campaign, with a report and pictures in OUT; MINUTES and SEED as you like
-	$(BIN)/python -m holdfast.testing.campaign --minutes $(MINUTES) --seed $(SEED) --out $(OUT) $(ARGS)
+chaos: $(DRAWS)  ## the fault campaign, with a report and pictures in OUT; MINUTES, SEED and HUNT as you like
+	$(BIN)/python -m holdfast.testing.campaign --minutes $(MINUTES) --seed $(SEED) --hunt $(HUNT) --out $(OUT) $(ARGS)
 
 matrix: $(READY)  ## the laws and the Redis tests on every server and group that this machine has, and with redis-py 5 to 8
 	HOLDFAST_SERVERS=valkey,redis-6.2,redis HOLDFAST_GROUPS=all $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.commands import Release
+from holdfast.core import lifecycle
 from holdfast.testing import servers
+from holdfast.testing.campaign.bank import bank
 from holdfast.testing.campaign.judge import PROMISES
 from holdfast.testing.campaign.mutants import MUTATIONS
-from holdfast.testing.campaign.selftest import acquit_all, bank, hunt_all, rounds_of
+from holdfast.testing.campaign.mutants.patching import put, rewrite
+from holdfast.testing.campaign.selftest import acquit_all, hunt_all, rounds_of
 
 SEED = 1
 BANK = bank(SEED)
@@ -50,6 +54,14 @@ def test_the_right_client_passes_every_checker_in_the_same_rounds(acquittals, nu
     shown = [str(one) for found in verdict.violations.values() for one in found]
 
     assert verdict.holds, f"seed {SEED}, {ROUNDS[number]}\n" + "\n".join(shown)
+
+
+def test_a_mutant_that_finds_nothing_to_change_is_an_error():
+    """Whoever moves a function would disarm it unseen, and it would play as the right client under another name."""
+    with pytest.raises(AttributeError):
+        put(lifecycle, "no_such_function", None)
+    with pytest.raises(ValueError, match="has changed"):
+        rewrite(Release, ("no such text", ""))
 
 
 def test_every_mutation_stands_in_the_table():

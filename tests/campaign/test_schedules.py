@@ -10,8 +10,9 @@ from itertools import islice, pairwise
 
 import pytest
 
+from holdfast.testing.campaign.judge import bounds_of
 from holdfast.testing.campaign.rounds import FACES, WORKLOADS, Round, named, plan
-from holdfast.testing.campaign.schedule import KINDS, SERVER, draw, kinds_for
+from holdfast.testing.campaign.schedule import KINDS, SERVER, THEMES, draw, kinds_for, themes_for
 from holdfast.testing.campaign.strikes import STRIKES
 from holdfast.testing.places import ENGINES
 
@@ -82,6 +83,42 @@ def test_the_server_is_struck_by_one_fault_at_a_time():
 
         for before, after in pairwise(faults):
             assert before.at_s + before.lasts_s <= after.at_s
+
+
+def test_a_campaign_plays_mixed_rounds_and_themes():
+    """Where everything breaks at once much is excused: each mistake needs a round in which only its cause strikes."""
+    rounds = [named(1, f"redis/asyncio/counter/{number}") for number in range(1, 300)]
+    themed = [round_ for round_ in rounds if round_.kinds]
+
+    assert 150 < len(themed) < 270
+    assert {kind for round_ in themed for kind in round_.kinds} == set(KINDS)
+    assert {kind for kinds in THEMES.values() for kind in kinds} == set(KINDS)
+
+
+@pytest.mark.parametrize(("engine", "theme"), [("memory", "silence"), ("memory", "deaths"), ("sqlite", "server")])
+def test_a_theme_is_played_only_where_its_first_fault_makes_sense(engine, theme):
+    """The rest of it would be another theme under a wrong name."""
+    assert theme not in themes_for(engine, "blocking", "counter")
+    assert theme in themes_for("redis", "blocking", "counter")
+
+
+def test_in_a_theme_one_fault_is_over_before_the_next_begins():
+    """So that what is seen has one cause."""
+    for seed in range(50):
+        faults = draw(replace(ROUND, seed=seed, kinds=THEMES["stopped"], apart=True))
+
+        assert len(faults) > 3
+        for before, after in pairwise(faults):
+            assert before.at_s + before.lasts_s < after.at_s
+
+
+def test_a_long_freeze_outlasts_every_excuse():
+    """A waiter that has no timer of its own shows only while the holder stays away: longer than the bounds allow."""
+    round_ = named(1, "redis/blocking/counter/1")
+    bounds = bounds_of(round_)
+    freezes = [fault for seed in range(9) for fault in draw(replace(ROUND, seed=seed, kinds=("long freeze",)))]
+
+    assert min(fault.lasts_s for fault in freezes) - round_.ttl > bounds.idle_s + bounds.ttl_s
 
 
 def test_no_round_loses_both_the_data_and_the_clock():

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.testing import servers
 from holdfast.testing.campaign import report
-from holdfast.testing.campaign.__main__ import main, until
+from holdfast.testing.campaign.__main__ import CANNOT, _engines, main, until
 from holdfast.testing.campaign.rounds import FACES, WORKLOADS, Round, plan
 from holdfast.testing.campaign.runs import play_all
 from holdfast.testing.campaign.schedule import KINDS
@@ -96,6 +96,28 @@ def test_one_round_can_be_played_again_from_the_command_line(tmp_path, capsys):
     assert code == 0, told
     assert "memory/blocking/counter/1" in told
     assert json.loads((tmp_path / report.DATA).read_text())["rounds"]["memory/blocking/counter"] == 1
+
+
+def test_without_a_server_there_is_no_campaign_unless_it_is_said(monkeypatch, capsys):
+    """A campaign that silently leaves out Redis would be taken for one that has played it."""
+    monkeypatch.setattr(servers, "available", dict)
+
+    assert main(["--minutes", "0"]) == CANNOT
+    told = capsys.readouterr().out
+    assert "NO SERVER for redis" in told
+    assert "--engines memory,sqlite" in told
+
+    assert main(["--only", "redis/blocking/counter/1"]) == CANNOT
+    assert main(["--only", "memory/blocking/queue/1", "--seconds", "1"]) == 0
+
+
+def test_engines_are_chosen_by_name(capsys):
+    """And a wrong name is refused."""
+    assert _engines("memory,sqlite") == ("memory", "sqlite")
+
+    with pytest.raises(SystemExit):
+        main(["--engines", "memory,sqlight"])
+    assert "sqlight" in capsys.readouterr().err
 
 
 def test_a_campaign_without_time_still_plays_every_engine_through_both_faces():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ import holdfast
 from holdfast.testing import Recorder, eventually, fault_windows, read_history, servers, wallclock
 from holdfast.testing.campaign.strikes import granted
 from holdfast.testing.faults import Faults
-from holdfast.testing.places import SERVER, open_place
+from holdfast.testing.places import SERVER, not_here, open_place
 from holdfast.testing.wallclock import WallClock
 
 needs_server = pytest.mark.skipif("valkey" not in servers.available(), reason="no Valkey server on this machine")
@@ -139,6 +140,47 @@ def test_a_place_without_a_server_cannot_be_broken_like_one(tmp_path, recorder):
     """Said at once, and not after a test has passed for no reason."""
     with open_place("sqlite", tmp_path / "place") as place, pytest.raises(TypeError), Faults(recorder, place).cut("a"):
         pass
+
+
+def enter_and_stay(url):
+    """Ask for a lease; a test has armed the point inside the gate."""
+    holdfast.connect(url).lock("x").acquire()
+
+
+def test_a_process_inside_the_gate_of_sqlite_holds_everybody_up(tmp_path, holdfast_workers, holdfast_pauses):
+    """That is a limit of the engine: whoever breaks processes has to know when it was struck."""
+    with open_place("sqlite", tmp_path / "place") as place, holdfast.connect(place.url()) as hf:
+        hf.lock("y").acquire().release()
+        holdfast_pauses.arm("sqlite.before-commit")
+        worker = holdfast_workers.start(f"{__file__}:enter_and_stay", url=place.url())
+        holdfast_pauses.wait_reached("sqlite.before-commit", 30)
+
+        assert place.is_held_up_by(worker.pid)
+        assert not place.is_held_up_by(os.getpid())
+
+        holdfast_pauses.go("sqlite.before-commit")
+        assert worker.wait(30) == 0
+        assert not place.is_held_up_by(worker.pid)
+
+
+@needs_server
+def test_a_redis_server_on_the_path_will_do_where_there_is_no_wheel(tmp_path, monkeypatch):
+    """Many a machine has one, and no Valkey."""
+    found = {"redis-server": next(iter(servers.available().values()))}
+    monkeypatch.setattr(servers, "_in_package", lambda *_: None)
+    monkeypatch.setattr(servers, "_on_path", found.get)
+
+    assert not_here(["memory", "redis"]) == []
+    with open_place("redis", tmp_path / "place") as place, holdfast.connect(place.url("a")) as hf:
+        assert place.server.kind == "redis"
+        hf.lock("x").acquire(timeout=10).release()
+
+
+def test_an_engine_that_needs_a_server_is_not_here_without_one(monkeypatch):
+    """So that nobody is told of a test of Redis that never was."""
+    monkeypatch.setattr(servers, "available", dict)
+
+    assert not_here(["memory", "sqlite", "redis"]) == ["redis"]
 
 
 def test_an_unknown_engine_has_no_place(tmp_path):

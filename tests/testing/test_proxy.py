@@ -152,6 +152,26 @@ def test_a_slow_way_takes_its_time(proxy, caller):
     assert quick < 0.1 <= slow
 
 
+def test_a_late_answer_is_that_of_a_command_long_applied(proxy, caller, server):
+    """The server counts from when it did it, and the client hears of it a while later."""
+    one = caller()
+    one.ask("PING")
+    proxy.delay_answers(0.5)
+    began = time.monotonic()
+
+    one.send(("SET", "early", "1"))
+    eventually(lambda: server.command("EXISTS", "early") == 1, 5)
+    applied = time.monotonic() - began
+    one.read()
+    heard = time.monotonic() - began
+
+    assert applied < 0.5 <= heard
+    proxy.delay_answers(0)
+    began = time.monotonic()
+    one.ask("PING")
+    assert time.monotonic() - began < 0.5
+
+
 def test_cutting_ends_every_connection_at_once(proxy, caller):
     """New ones are welcome."""
     callers = [caller() for _ in range(3)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import Event
-from holdfast.testing.queues import Bounds, idle_while_awaited, overtakes, wake_ups_ns
+from holdfast.testing.queues import Bounds, idle_while_awaited, overtakes
 
 S = 1_000_000_000
 PIDS = {"a": 1, "b": 2, "c": 3, "stage": 9}
@@ -88,8 +88,19 @@ def test_a_fault_that_may_leave_a_lease_behind_costs_one_ttl_and_no_more():
     """Another waiter had been granted the lease when it was frozen: it lapses, and then the next is served."""
     frozen = fault(4.9, 6, "freeze", "c")
 
-    assert idle_while_awaited([*HELD_THEN_FREE, *frozen, granted(11, "b", until_s=20)], Bounds(ttl_s=5)) == []
-    assert idle_while_awaited([*HELD_THEN_FREE, *frozen, granted(12, "b", until_s=20)], Bounds(ttl_s=5))
+    assert idle_while_awaited([*HELD_THEN_FREE, *frozen, granted(9, "b", until_s=20)], Bounds(ttl_s=3)) == []
+    assert idle_while_awaited([*HELD_THEN_FREE, *frozen, granted(10, "b", until_s=20)], Bounds(ttl_s=3))
+
+
+def test_whoever_comes_back_has_a_moment_and_not_a_whole_ttl():
+    """It finds its answer waiting, or asks again: only the dead leave a lease to its ttl."""
+    bounds = Bounds(ttl_s=60)
+    frozen = fault(4.9, 6, "freeze", "c")
+
+    assert idle_while_awaited([*HELD_THEN_FREE, *frozen, granted(10, "b", until_s=20)], bounds) == []
+    assert idle_while_awaited([*HELD_THEN_FREE, *frozen, granted(11, "b", until_s=20)], bounds)
+    died = event(4.9, "c", "died", name="")
+    assert idle_while_awaited([*HELD_THEN_FREE, died, granted(60, "b", until_s=70)], bounds) == []
 
 
 def test_many_faults_excuse_the_time_they_take_and_not_the_sum_of_their_ttls():
@@ -157,15 +168,6 @@ def test_two_who_asked_at_the_same_time_have_no_order():
     history[3] = event(2.05, "c", "asked")
 
     assert overtakes(history) == []
-
-
-def test_a_wake_up_is_the_time_from_release_to_grant():
-    """Measured only where nothing was broken: a dead waiter in front costs a moment by design."""
-    history = queue_of_two("b", "c")
-
-    assert wake_ups_ns(history) == [pytest.approx(0.1 * S), pytest.approx(0.1 * S)]
-    assert len(wake_ups_ns([*history, *fault(4.01, 4.05, "slow server")])) == 1
-    assert wake_ups_ns([*history, event(3.9, "stage", "died", name="")]) == []
 
 
 def test_a_cut_leaves_no_lease_behind_and_so_costs_no_ttl():

@@ -355,7 +355,7 @@ class Keeper:
                     ends_ns = self._clock.now_ns() + answer.remaining_ms * NS_PER_MS
                     vigil.due_ns = min(vigil.due_ns, ends_ns)
                     self._aftermath.renewed(name, ends_ns)
-                if answer.offered in self._kept:
+                if answer.offered in self.kept:
                     self._form.ring(answer.offered)  # the engine's own ring may have got lost
                 elif answer.offered:
                     # It has ended, and a server that did not hear of it has taken the place of one that did.

@@ -22,8 +22,9 @@ from holdfast.testing.history import Event, History, Kind, Recorder
 from holdfast.testing.history import read as read_history
 from holdfast.testing.points import PausePoints
 from holdfast.testing.processes import Worker, Workers
-from holdfast.testing.queues import Bounds, idle_while_awaited, overtakes, wake_ups_ns
+from holdfast.testing.queues import Bounds, idle_while_awaited, overtakes
 from holdfast.testing.waiting import eventually
+from holdfast.testing.wakeups import slow_wake_ups, wake_ups_ns
 from holdfast.testing.windows import Window, fault_windows
 from holdfast.testing.zombies import Zombie, late_losses, zombie_times
 
@@ -58,6 +59,7 @@ __all__ = [
     "read_history",
     "read_line",
     "ready",
+    "slow_wake_ups",
     "tell",
     "wake_ups_ns",
     "zombie_times",

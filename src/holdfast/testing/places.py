@@ -20,8 +20,10 @@ from holdfast.testing.wallclock import WallClock
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable
 
 ENGINES = ("memory", "sqlite", "redis")
+WITHOUT_SERVER = frozenset({"memory", "sqlite"})
 SERVER = "server"
 
 _numbers = itertools.count(1)
@@ -51,6 +53,10 @@ class Place:
         if whose not in self._clocks:
             self._clocks[whose] = WallClock(self.folder / "clocks", whose)
         return self._clocks[whose]
+
+    def is_held_up_by(self, pid: int) -> bool:  # noqa: ARG002 - most engines do without what others may stand in
+        """Whether nobody gets anything from this engine while that process stands still."""
+        return False
 
     def left(self) -> list[str]:
         """What is in the engine that should not be, once all its clients have closed."""
@@ -87,6 +93,17 @@ class SqlitePlace(Place):
 
     def url(self, worker: str = "") -> str:  # noqa: ARG002 - all have the same
         return f"sqlite://{self.folder.absolute()}/leases.db"
+
+    def is_held_up_by(self, pid: int) -> bool:
+        """It is inside the gate; the kernel's table of locks tells, without a descriptor of ours on that file."""
+        gate = self.folder / "leases.db.gate"
+        if not gate.exists():
+            return False
+        inode = gate.stat().st_ino
+        return any(
+            fields[1] != "->" and int(fields[4]) == pid and int(fields[5].rpartition(":")[2]) == inode
+            for fields in (line.split() for line in Path("/proc/locks").read_text().splitlines())
+        )
 
 
 class RedisPlace(Place):
@@ -128,6 +145,11 @@ class RedisPlace(Place):
         for link in self._links.values():
             link.close()
         self.server.close()
+
+
+def not_here(engines: Iterable[str]) -> list[str]:
+    """Those of these engines that need a server, on a machine that has none."""
+    return [] if servers.available() else [engine for engine in engines if engine not in WITHOUT_SERVER]
 
 
 def open_place(engine: str, folder: str | os.PathLike[str]) -> Place:

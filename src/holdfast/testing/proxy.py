@@ -124,6 +124,7 @@ class Proxy:
         self._faults: list[_Fault] = []
         self._answers: list[_Answer] = []
         self._delays: list[_Delay] = []
+        self._late_s = 0.0
         self._half_open = self._refusing = self._closed = False
         self._change = threading.Condition(self._guard)
         self._listener = _listener()
@@ -183,6 +184,11 @@ class Proxy:
             else:
                 self._delays.clear()
 
+    def delay_answers(self, seconds: float) -> None:
+        """Every reply stays on its way for that long, when its command has been applied; 0 ends that."""
+        with self._guard:
+            self._late_s = seconds
+
     def cut(self) -> None:
         """End all connections, now, both ways."""
         with self._guard:
@@ -212,6 +218,7 @@ class Proxy:
             self._faults.clear()
             self._answers.clear()
             self._delays.clear()
+            self._late_s = 0.0
             if self._refusing:
                 self._listener.listen()
                 self._refusing = False
@@ -352,6 +359,9 @@ class Proxy:
                 if armed is not None:
                     self._answers.remove(armed)
                     fault = _DROP
+            late_s = 0.0 if pushed else self._late_s
+        if late_s:
+            self._sleep(late_s)
         if armed is not None and armed.refuse:
             self.refuse()
         if fault == _DROP:

@@ -1,8 +1,8 @@
 """Does waiting work? Checkers of liveness and of order (X7, X8).
 
 The rule: as in `checkers`, nobody is accused for what a fault explains. What a fault may cost is written here as a
-number: one that can leave a lease behind with nobody to use it costs one ttl, and no more; when it has been over for a
-ttl it explains nothing.
+number: one that can leave a lease behind with nobody to use it costs one ttl, and no more; whoever comes back uses or
+returns what it has got, and that takes a moment. When it has been over for so long it explains nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.testing.checkers import Violation
 from holdfast.testing.claims import claims_by_name
-from holdfast.testing.windows import EVERYBODY, MACHINE, fault_windows
+from holdfast.testing.windows import EVERYBODY, IN_THE_GATE, MACHINE, fault_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,16 +34,19 @@ ORPHANING = frozenset(
         "freeze",
         "half-open",
         "slow re-send",
+        "late answer",
         "gil stall",
         "loop stall",
         MACHINE,
+        IN_THE_GATE,
         "slow server",
         "frozen server",
         "restart",
         "server clock",
     }
 )
-_DEAD_IN_QUEUE_NS = 7 * NS
+# Of these nobody comes back: what was left behind stands for its ttl.
+LASTING = frozenset({"kill", "server clock"})
 _ENDS = frozenset({"granted", "refused", "died"})
 # A release whose detail is this and a worker was made in favour of that worker.
 HANDED_TO = "to "
@@ -55,28 +58,36 @@ class Bounds:
 
     `idle_s` with nothing broken: an offer that its waiter cannot take lasts for a second. Each worker that an orphaning
     fault struck nearby adds `ttl_s`, a dead one only where the engine cannot see it; then its place in the queue adds
-    `mark_s`, too.
+    `mark_s`, too. One that is only cut off or held up comes back: it has a new connection and an answer within
+    `recovery_s`.
     """
 
     ttl_s: float
     idle_s: float = 1.5
     mark_s: float = 7.0
+    recovery_s: float = 4.0
     deaths_are_seen: bool = False
 
     def allowed_ns(self, faults: Iterable[Window]) -> int:
         """For all of a stretch in which these faults had their effects."""
         struck = [fault for fault in faults if self._costs(fault)]
         dead = any(fault.kind == "kill" for fault in struck)
-        leases = len({fault.target for fault in struck})
-        return int((self.idle_s + leases * self.ttl_s + (self.mark_s if dead else 0)) * NS)
+        each: dict[str, float] = {}
+        for fault in struck:
+            each[fault.target] = max(each.get(fault.target, 0.0), self._lease_s(fault))
+        return int((self.idle_s + sum(each.values()) + (self.mark_s if dead else 0)) * NS)
 
     def excused(self, faults: Iterable[Window]) -> list[Span]:
         """When these faults may have their effects: however many there are, a moment is excused once."""
         return [
-            (fault.start_ns, fault.end_ns + (self.ttl_s + (self.mark_s if fault.kind == "kill" else 0)) * NS)
+            (fault.start_ns, fault.end_ns + (self._lease_s(fault) + (self.mark_s if fault.kind == "kill" else 0)) * NS)
             for fault in faults
             if self._costs(fault)
         ]
+
+    def _lease_s(self, fault: Window) -> float:
+        """How long a lease may stand that nobody uses because of this fault, once it is over."""
+        return self.ttl_s if fault.kind in LASTING else min(self.ttl_s, self.recovery_s)
 
     def _costs(self, fault: Window) -> bool:
         return fault.kind in ORPHANING and not (fault.kind == "kill" and self.deaths_are_seen)
@@ -117,7 +128,7 @@ def idle_while_awaited(events: Sequence[Event], bounds: Bounds, now_ns: int | No
     Time in which everybody was struck does not count, nor a waiter while it is struck itself. With `now_ns` the
     history is judged while it grows.
     """
-    faults = _excuses(events)
+    faults = excuses(events)
     excused = bounds.excused(faults)
     idle_ns = int(bounds.idle_s * NS)
     end_ns = now_ns or max((event.at_ns for event in events), default=0)
@@ -147,7 +158,7 @@ def overtakes(events: Sequence[Event]) -> list[Violation]:
 
     Whoever holds may hand over to one that waits, wherever it stands in the queue.
     """
-    faults = _excuses(events)
+    faults = excuses(events)
     handed = [event for event in events if event.kind == "released" and (event.detail or "").startswith(HANDED_TO)]
     violations = []
     for name, waits in waits_by_name(events).items():
@@ -169,29 +180,8 @@ def overtakes(events: Sequence[Event]) -> list[Violation]:
     return violations
 
 
-def wake_ups_ns(events: Sequence[Event]) -> list[int]:
-    """How long after a release the next one in the queue had the lease, where nothing was broken.
-
-    A waiter that was killed is in the queue for a while, and costs those behind it a moment: that is no wake-up.
-    """
-    faults = [replace(f, end_ns=f.end_ns + _DEAD_IN_QUEUE_NS) if f.kind == "kill" else f for f in _excuses(events)]
-    claims = claims_by_name(events)
-    found = []
-    for name, waits in waits_by_name(events).items():
-        ends = (claim.closed for claim in claims.get(name, ()))
-        released_ns = sorted(end.at_ns for end in ends if end is not None and end.kind == "released")
-        for wait in waits:
-            if wait.queued is None or wait.ended is None or wait.ended.kind != "granted":
-                continue
-            place = bisect_left(released_ns, wait.ended.at_ns)
-            if not place or released_ns[place - 1] < wait.queued.at_ns:
-                continue
-            if not any(fault.touches(released_ns[place - 1], wait.ended.at_ns) for fault in faults):
-                found.append(wait.ended.at_ns - released_ns[place - 1])
-    return found
-
-
-def _excuses(events: Sequence[Event]) -> list[Window]:
+def excuses(events: Sequence[Event]) -> list[Window]:
+    """The faults that may explain a delay."""
     return [fault for fault in fault_windows(events) if not fault.harmless]
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from holdfast.testing.history import Event
 
 MACHINE = "machine stall"
+# A process that stands still inside the gate of SQLite keeps everybody out: the engine's docs name that limit.
+IN_THE_GATE = "still in the gate"
 EVERYBODY = ""
 # A right client does not even notice these: they stand in the history, and excuse nothing.
 HARMLESS = frozenset({"fork", "cancellation storm", "client clock"})

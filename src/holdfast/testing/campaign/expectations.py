@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.testing.windows import fault_windows
+from holdfast.testing.windows import IN_THE_GATE, fault_windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,18 @@ if TYPE_CHECKING:
 NS = 1_000_000_000
 # A frozen holder, one whose threads cannot run, one whose lease ended behind its back: all may write too late.
 _LATE = frozenset(
-    {"freeze", "gil stall", "loop stall", "half-open", "slow re-send", "machine stall", "frozen server", "slow server"}
+    {
+        "freeze",
+        "gil stall",
+        "loop stall",
+        "half-open",
+        "slow re-send",
+        "late answer",
+        "machine stall",
+        "frozen server",
+        "slow server",
+        IN_THE_GATE,
+    }
 )
 _ON_ITS_WAY_NS = NS // 2
 FORGETTING = frozenset({"restart without data", "server clock"})

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.testing import checkers, queues, zombies
+from holdfast.testing import checkers, queues, wakeups, zombies
 from holdfast.testing.campaign import expectations
 from holdfast.testing.campaign.actors import NAME
 from holdfast.testing.checkers import Violation
@@ -36,7 +36,7 @@ PROMISES = {
     "X3": "fences are unique and grow, for holders and observers",
     "X4": "a guarded resource never accepts an older fence after a newer one",
     "X5": "no acknowledged update or append is lost",
-    "X7": "a name that is waited for is not left free, and a holder that can renew keeps its lease",
+    "X7": "a name that is waited for is not left free, its next holder is woken, and whoever can renew keeps its lease",
     "X8": "nobody who came later is served earlier",
     "X13": "nothing is left after a close: threads, descriptors, subscriptions, keys without an end",
 }
@@ -57,12 +57,22 @@ class Verdict:
         """The checkers that found something, as `X1 claimed_overlaps`."""
         return {f"{promise} {one.checker}" for promise, found in self.violations.items() for one in found}
 
+    def found_by(self, name: str) -> list[Violation]:
+        """What the checker of that name found."""
+        promise, _, checker = name.partition(" ")
+        return [one for one in self.violations.get(promise, ()) if one.checker == checker]
+
+
+def bounds_of(round_: Round) -> queues.Bounds:
+    """What a fault may cost in this round."""
+    return queues.Bounds(ttl_s=round_.ttl, deaths_are_seen=round_.engine == "sqlite")
+
 
 def checkers_for(
     round_: Round, *, counter: int | None, appended: tuple[int, ...] | None, now_ns: int | None
 ) -> list[tuple[str, Checker]]:
     """The checkers of a round. Final values are given at its end; `now_ns` while it runs."""
-    bounds = queues.Bounds(ttl_s=round_.ttl, deaths_are_seen=round_.engine == "sqlite")
+    bounds = bounds_of(round_)
     final = None if counter is None else {NAME: counter}
     every: list[tuple[str, Checker]] = [
         ("X1", checkers.claimed_overlaps),
@@ -71,6 +81,7 @@ def checkers_for(
         ("X3", checkers.observers_see_fences_grow),
         ("X4", checkers.guarded_writes_never_go_down),
         ("X7", partial(queues.idle_while_awaited, bounds=bounds, now_ns=now_ns)),
+        ("X7", partial(wakeups.slow_wake_ups, bounds=bounds)),
         ("X7", partial(unexplained_losses, ttl_s=round_.ttl)),
         ("X8", queues.overtakes),
         ("X13", checkers.leftovers),

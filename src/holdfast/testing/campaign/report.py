@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.testing.campaign import pictures
 from holdfast.testing.campaign.expectations import EXPECTATIONS
 from holdfast.testing.campaign.judge import PROMISES
+from holdfast.testing.campaign.ordinary import RIGHT
 from holdfast.testing.campaign.rounds import WORKLOADS
 from holdfast.testing.campaign.schedule import KINDS
-from holdfast.testing.windows import MACHINE
+from holdfast.testing.windows import IN_THE_GATE, MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from holdfast.testing.campaign.tally import Tally
 
 PAGE, DATA = "README.md", "campaign.json"
-_MOST_SHOWN = 5
 
 
 def write(tally: Tally, folder: Path) -> None:
@@ -39,9 +39,7 @@ def _page(tally: Tally, summary: dict[str, Any], drawn: list[tuple[str, str]]) -
     yield ""
     yield _verdict(tally, summary)
     yield ""
-    minutes = max(1, round(tally.seconds / 60))
-    repeat = f"make chaos MINUTES={minutes} SEED={tally.seed}"
-    yield f"Repeat it with `{repeat}`. The same seed gives the same schedule of faults;"
+    yield f"Repeat it with `{_repeat(tally)}`. The same seed gives the same schedule of faults;"
     yield f"how the processes interleave is the machine's. The figures are in [{DATA}]({DATA})."
     yield ""
     yield from _table(("", ""), _facts(tally, summary))
@@ -67,6 +65,11 @@ def _page(tally: Tally, summary: dict[str, Any], drawn: list[tuple[str, str]]) -
         [
             *((kind.name, kind.says, tally.faults[kind.name]) for kind in KINDS.values()),
             (
+                IN_THE_GATE,
+                "one of the above stopped a process inside the gate of SQLite, which keeps everybody out",
+                tally.faults[IN_THE_GATE],
+            ),
+            (
                 MACHINE,
                 "a process was not run for 0.25 s or longer: busy machine, or one of the above",
                 tally.faults[MACHINE],
@@ -77,23 +80,7 @@ def _page(tally: Tally, summary: dict[str, Any], drawn: list[tuple[str, str]]) -
     yield "## Times"
     yield ""
     yield from _times(summary)
-    yield "## Broken clients"
-    yield ""
-    yield "The campaign tests itself first: each of these is the library with one mistake, and is to be caught by the"
-    yield f"checker that stands for it. The right client was acquitted in {tally.acquitted} rounds like theirs."
-    yield ""
-    yield from _table(
-        ("mutant", "caught by", "after", "in a round of"),
-        (
-            (
-                kill.mutant.name,
-                kill.mutant.caught_by if kill.killed else f"**nobody** {kill.not_run}".strip(),
-                f"{kill.seconds:.1f} s",
-                f"{kill.mutant.round.engine}, {kill.mutant.round.face}, {', '.join(kill.mutant.round.kinds)}",
-            )
-            for kill in tally.kills
-        ),
-    )
+    yield from _mutants(tally)
     yield "## What was played"
     yield ""
     yield from _table(
@@ -105,6 +92,43 @@ def _page(tally: Tally, summary: dict[str, Any], drawn: list[tuple[str, str]]) -
     )
 
 
+def _repeat(tally: Tally) -> str:
+    minutes = tally.wanted_minutes or max(1, round(tally.seconds / 60))
+    hunt = max((share.played for share in tally.shares.values()), default=0)
+    return f"make chaos MINUTES={minutes:g} SEED={tally.seed}" + (f" HUNT={hunt}" if hunt else "")
+
+
+def _mutants(tally: Tally) -> Iterator[str]:
+    yield "## Broken clients"
+    yield ""
+    yield "The campaign tests itself first: each of these is the library with one mistake, and is to be caught by the"
+    yield f"checker that stands for it. The right client was acquitted in {tally.acquitted} rounds like theirs."
+    if tally.shares:
+        yield "The last column is about the campaign's own rounds, which were made for nobody: in how many of them a"
+        yield "client with this mistake was accused, of those that were tried where the mistake exists. The right"
+        yield f"client was accused in {_share(tally, RIGHT)} such rounds."
+    yield ""
+    heads = ("mutant", "caught by", "after", "in a round of")
+    yield from _table(
+        (*heads, "ordinary rounds") if tally.shares else heads,
+        (
+            (
+                kill.mutant.name,
+                kill.mutant.caught_by if kill.killed else f"**nobody** {kill.not_run}".strip(),
+                f"{kill.seconds:.1f} s",
+                f"{kill.mutant.round.engine}, {kill.mutant.round.face}, {', '.join(kill.mutant.round.kinds)}",
+                *([_share(tally, kill.mutant.name)] if tally.shares else []),
+            )
+            for kill in tally.kills
+        ),
+    )
+
+
+def _share(tally: Tally, name: str) -> str:
+    share = tally.shares.get(name)
+    return f"{share.caught} of {share.played}" if share is not None else ""
+
+
 def _verdict(tally: Tally, summary: dict[str, Any]) -> str:
     broken = sum(summary["violations"].values())
     alive = sum(not kill.killed and not kill.not_run for kill in tally.kills)
@@ -113,7 +137,7 @@ def _verdict(tally: Tally, summary: dict[str, Any]) -> str:
     if not tally.kills:
         caught = "**no broken client was played**"
     return (
-        f"{summary['grants']['total']:,} grants under {tally.faults.total() - tally.faults[MACHINE]:,} faults: "
+        f"{summary['grants']['total']:,} grants under {sum(tally.faults[kind] for kind in KINDS):,} faults: "
         f"{outcome}, and {caught}."
     )
 
@@ -131,7 +155,14 @@ def _facts(tally: Tally, summary: dict[str, Any]) -> Iterator[tuple[object, ...]
     yield "largest zombie time", f"{summary['largest_zombie_ms']:,} ms"
     asked = f"{summary['largest_zombie_of_one_that_asks_ms']:,} ms, where the server kept its data and its clock"
     yield "the same, of a holder that asks before each step", asked
-    yield "worst wake-up", f"{summary['worst_wake_up_ms']:,} ms"
+    yield "worst wake-up, where nothing was broken", f"{summary['worst_wake_up_ms']:,} ms"
+    if tally.kills:
+        killed = sum(kill.killed for kill in tally.kills)
+        yield "broken clients caught in the self-test", f"{killed} of {len(tally.kills)}"
+    if tally.shares:
+        met = [share for share in tally.shares.values() if share.played and share.mutant != RIGHT]
+        ever = sum(share.caught > 0 for share in met)
+        yield "broken clients caught in ordinary rounds, too", f"{ever} of {len(met)}"
 
 
 def _pictures(drawn: list[tuple[str, str]]) -> Iterator[str]:
@@ -141,8 +172,8 @@ def _pictures(drawn: list[tuple[str, str]]) -> Iterator[str]:
 
 
 def _shown(tally: Tally) -> Iterator[str]:
-    for promise, found in tally.violations.items():
-        for text in found[:_MOST_SHOWN]:
+    for promise, found in tally.shown.items():
+        for text in found:
             yield f"{promise}:"
             yield ""
             yield "```text"

@@ -9,15 +9,18 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.campaign.schedule import HOLDER, KINDS, WAITER, kinds_for
+from holdfast.testing.campaign.schedule import HOLDER, themes_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 FACES = ("blocking", "asyncio")
-_MIXED = 0.5
+_MIXED = 0.3
+_WEIGHTS = {"stopped": 2, "harmless": 2}
+_BETWEEN_LARGE_S = (2.0, 4.0)  # ten thousand renewals take a second, and a cut in the middle begins them anew
+_LEAVING = frozenset({"harmless", "deaths", "answers"})
 _SEEN_S = 2.5  # a name that is left free for longer than `queues.Bounds.idle_s` shows in this time
 
 
@@ -25,7 +28,8 @@ _SEEN_S = 2.5  # a name that is left free for longer than `queues.Bounds.idle_s`
 class Workload:
     """What the workers do: what it shows, how long a lease lasts there, and how many workers there are.
 
-    `longer` makes a round longer, where each lease is to be renewed several times in it.
+    `longer` makes a round longer, where each lease is to be renewed several times in it. One that needs the whole
+    machine is played `alone`.
     """
 
     name: str
@@ -35,6 +39,7 @@ class Workload:
     guarded: bool = True
     weight: int = 1
     longer: float = 1.0
+    alone: bool = False
 
 
 WORKLOADS = {
@@ -46,7 +51,7 @@ WORKLOADS = {
         Workload("list-unguarded", "the same, with a resource that compares no fences", 1.0, guarded=False),
         Workload("queue", "short sections, a fair queue, waiters that die in it", 2.0, workers=4, weight=2),
         Workload("leader", "candidates that lead in turn, and observers", 1.0, workers=4),
-        Workload("mass", "10,000 leases held by one process", 5.0, workers=1, longer=2.0),
+        Workload("mass", "10,000 leases held by one process", 6.0, workers=1, longer=2.4, alone=True),
     )
 }
 
@@ -56,8 +61,9 @@ class Round:
     """One round of a campaign.
 
     `kinds`, if given, are the only faults of its schedule; `ttl_s` and `lasts_s`, if given, take the place of the
-    workload's ttl and of the faults' own lengths, and `aim` that of their aims. `long` is the share of sections that
-    outlast the ttl. When the last fault is over, the workers go on for `calm_s`, with nothing broken.
+    workload's ttl and of the faults' own lengths, and `aim` that of their aims. With `apart` no fault begins before the
+    one before it is over. `long` is the share of sections that outlast the ttl. When the last fault is over, the
+    workers go on for `calm_s`, with nothing broken.
     """
 
     seed: int
@@ -72,6 +78,7 @@ class Round:
     lasts_s: tuple[float, float] | None = None
     long: float = 0.1
     aim: str = ""
+    apart: bool = False
     calm_s: float = 0.8
 
     @property
@@ -123,18 +130,24 @@ def named(seed: int, name: str, seconds: float = 8.0) -> Round:
 
 
 def _ordinary(round_: Round) -> Round:
-    """A round of a campaign: all faults mixed, or, in every second one, a single kind with time to see its effects.
+    """A round of a campaign: all faults mixed, or, in most, a theme: one fault after the other, and time to see.
 
     Where everything breaks at once, much is excused. The calm at the end is longer than any excuse but that of a dead
     waiter, so that what still stands still has none.
     """
     round_ = replace(round_, seconds=round_.seconds * round_.work.longer)
+    if round_.work.alone:
+        round_ = replace(round_, every_s=_BETWEEN_LARGE_S)
     dice = round_.dice("aim")
     if dice.random() < _MIXED:
         return replace(round_, calm_s=round_.ttl + _SEEN_S)
-    kind = dice.choice(kinds_for(round_.engine, round_.face, round_.workload))
-    aim = KINDS[kind].aim or dice.choice((HOLDER, WAITER))
-    # A lease that is left in a queue stands for a ttl: a long one is seen.
-    ttl_s = max(round_.ttl, round_.seconds / 3) if round_.workload == "queue" else round_.ttl
-    calm_s = ttl_s + _SEEN_S
-    return replace(round_, kinds=(kind,), aim=aim, every_s=(1.0, 2.0), long=0.25, ttl_s=ttl_s, calm_s=calm_s)
+    themes = themes_for(round_.engine, round_.face, round_.workload)
+    theme = dice.choice([name for name in themes for _ in range(_WEIGHTS.get(name, 1))])
+    every_s = round_.every_s if round_.work.alone else (0.4, 1.0)
+    facts: dict[str, Any] = {"kinds": themes[theme], "apart": True, "every_s": every_s, "long": 0.5}
+    if theme in _LEAVING and not round_.work.alone:
+        # What is left behind stands for a ttl: a long one is seen. Short sections, so that many wait and are served.
+        facts |= {"ttl_s": _SEEN_S, "long": 0.1}
+    if theme == "stopped":
+        facts["aim"] = HOLDER
+    return replace(round_, **facts, calm_s=facts.get("ttl_s", round_.ttl) + _SEEN_S)

@@ -51,6 +51,7 @@ KINDS = {
     for kind in (
         Kind("kill", "SIGKILL of a worker; another takes its place", engines=("sqlite", "redis")),
         Kind("freeze", "SIGSTOP of a worker, past its ttl", ttls=(1.2, 2.0)),
+        Kind("long freeze", "the same, for several ttls", engines=("sqlite", "redis"), ttls=(3.7, 4.3), aim=HOLDER),
         Kind("gil stall", "one thread of a worker keeps the interpreter from all others", ttls=(0.3, 1.6)),
         Kind("loop stall", "the event loop of a worker stands still", faces=("asyncio",), ttls=(0.3, 1.8)),
         Kind("fork", "a worker forks while it holds; the child tries to use what it inherited"),
@@ -66,6 +67,13 @@ KINDS = {
             aim=WAITER,
         ),
         Kind(
+            "late answer",
+            "answers to a worker come late, then nothing goes through",
+            engines=_SERVER,
+            ttls=(1.8, 2.2),
+            aim=HOLDER,
+        ),
+        Kind(
             "slow server",
             "every command takes longer",
             engines=_SERVER,
@@ -79,7 +87,7 @@ KINDS = {
             "SIGKILL of the server; it comes back with its data",
             engines=_SERVER,
             server=True,
-            seconds=(0.05, 0.4),
+            seconds=(0.2, 0.9),
         ),
         Kind(
             "restart without data", "the same, and all data is lost", engines=_SERVER, server=True, seconds=(0.05, 0.4)
@@ -102,8 +110,27 @@ KINDS = {
         ),
     )
 }
+# Kinds that go together: what one of them brings to light is not excused by the others. Where the first makes no sense,
+# the theme makes none.
+THEMES = {
+    "stopped": ("freeze", "long freeze", "gil stall", "loop stall"),
+    "harmless": ("fork", "cancellation storm", "client clock"),
+    "deaths": ("kill",),
+    "answers": ("lost reply", "cut"),
+    "silence": ("half-open", "late answer", "slow re-send"),
+    "server": ("slow server", "frozen server", "restart"),
+    "lost data": ("restart without data",),
+    "lost time": ("server clock",),
+}
 _NEVER_TOGETHER = ("restart without data", "server clock")
-_LONGEST_S = 4.0
+_LONGEST_S = 4.5
+
+
+def themes_for(engine: str, face: str, workload: str) -> dict[str, tuple[str, ...]]:
+    """The themes that make sense there, each with those of its kinds that do."""
+    suited = kinds_for(engine, face, workload)
+    themes = {name: kinds for name, kinds in THEMES.items() if kinds[0] in suited}
+    return {name: tuple(kind for kind in kinds if kind in suited) for name, kinds in themes.items()}
 
 
 def kinds_for(engine: str, face: str, workload: str = "") -> list[str]:
@@ -111,7 +138,16 @@ def kinds_for(engine: str, face: str, workload: str = "") -> list[str]:
     suited = [kind.name for kind in KINDS.values() if engine in kind.engines and face in kind.faces]
     if workload == "mass":
         # One holder of very many: it is to keep them all, so nothing may strike that ends leases by right.
-        ends = {"kill", "fork", "restart without data", "server clock", "slow re-send", "cancellation storm"}
+        ends = {
+            "kill",
+            "fork",
+            "restart without data",
+            "server clock",
+            "slow re-send",
+            "late answer",
+            "long freeze",
+            "cancellation storm",
+        }
         suited = [name for name in suited if name not in ends]
     return suited
 
@@ -121,7 +157,8 @@ def draw(round_: Round) -> tuple[Fault, ...]:
     dice = round_.dice("schedule")
     suited = list(round_.kinds) or kinds_for(round_.engine, round_.face, round_.workload)
     shunned = dice.choice(_NEVER_TOGETHER)
-    suited = [name for name in suited if name != shunned or name in round_.kinds]
+    if set(_NEVER_TOGETHER) <= set(suited):
+        suited.remove(shunned)
     busy_until = dict.fromkeys((*round_.labels, SERVER), 0.0)
     bag: list[str] = []
     faults = []
@@ -131,7 +168,8 @@ def draw(round_: Round) -> tuple[Fault, ...]:
         fault = _fault(dice, round_, KINDS[bag.pop()], at_s, busy_until)
         if fault is not None:
             faults.append(fault)
-        at_s = round(at_s + dice.uniform(*round_.every_s), 3)
+        lasted_s = fault.lasts_s if fault is not None and round_.apart else 0.0
+        at_s = round(at_s + lasted_s + dice.uniform(*round_.every_s), 3)
     return tuple(faults)
 
 

@@ -73,10 +73,12 @@ class Stage:
         self.faults = Faults(self._recorder, self.place)
         self._tail = Tail(self._history.path)
         self._states: dict[str, str] = {}
+        self.renewals: Counter[str] = Counter()
         self._busy: set[str] = set()
         self._all = Workers()
         self.workers: dict[str, Worker] = {}
         self.played = Played(round_)
+        self._look_at = 0.0
 
     @property
     def redis(self) -> RedisPlace:
@@ -84,14 +86,13 @@ class Stage:
         return self.place
 
     def play(self, enough: Enough | None = None) -> Played:
-        """From the first process to the last. With `enough` the round ends early, once that is true of its history."""
+        """From the first process to the last. With `enough` it ends at once, when that is true of its history."""
         began = time.monotonic()
         try:
             self._open()
-            enough_seen = self._strike(enough)
-            self._calm(0.0 if enough_seen else self.round.calm_s)
-            self._end()
-            self._look_around()
+            if not self._strike(enough) and not self._calm(enough):
+                self._end()
+                self._look_around()
         finally:
             self._close()
         self.played.seconds = time.monotonic() - began
@@ -137,14 +138,11 @@ class Stage:
             (fault.at_s, next(numbers), fault, None, "") for fault in draw(self.round)
         ]
         heapq.heapify(due)
-        looked = 0.0
         try:
             while (now := time.monotonic() - began) < self.round.seconds or any(item[3] for item in due):
                 self._follow()
-                if enough is not None and now - looked > 0.5:
-                    looked = now
-                    if enough(self._history.read()):
-                        return True
+                if self._is_enough(enough):
+                    return True
                 while due and due[0][0] <= now:
                     _, _, fault, strike, label = heapq.heappop(due)
                     if strike is None and fault is not None:
@@ -180,7 +178,11 @@ class Stage:
         free = [label for label in self.round.labels if label not in self._busy and self.workers[label].alive]
         if self.place.one_process and self._busy:
             return None
-        suited = [label for label in free if target in (label, self._states.get(label))]
+        if target in free:
+            return target
+        suited = [label for label, state in self._states.items() if state == target and label in free]
+        # Of several that believe they hold, the last is right; of several that wait, the first is next.
+        suited = suited[::-1] if target == HOLDER else suited
         return next(iter(suited or free), None)
 
     def holds(self, label: str) -> bool:
@@ -190,7 +192,12 @@ class Stage:
     def _follow(self) -> None:
         for event in self._tail.new():
             if event.kind in _STATES and event.worker in self.workers:
-                self._states[event.worker] = _STATES[event.kind]
+                state = _STATES[event.kind]
+                if self._states.get(event.worker) != state:
+                    self._states.pop(event.worker, None)  # they stand in the order in which they came to it
+                    self._states[event.worker] = state
+            elif event.kind == "renewed":
+                self.renewals[event.worker] += 1
 
     def _sleep(self) -> None:
         """A stage that is late is late for everybody: the links run in this process."""
@@ -199,10 +206,24 @@ class Stage:
         if time.monotonic_ns() - since_ns > (_LOOK_S + _LATE_S) * 1e9:
             self._recorder.record("fault", EVERYBODY, since_ns=since_ns, detail=MACHINE)
 
-    def _calm(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
+    def _calm(self, enough: Enough | None) -> bool:
+        """The workers go on, and nothing is broken. True if `enough` ended it early."""
+        end = time.monotonic() + self.round.calm_s
         while time.monotonic() < end:
+            if self._is_enough(enough):
+                return True
             self._sleep()
+        return self._is_enough(enough, now=True)
+
+    def _is_enough(self, enough: Enough | None, *, now: bool = False) -> bool:
+        """Looked for twice a second, and less often where looking takes long: the workers need the machine, too."""
+        began = time.monotonic()
+        if enough is None or (began < self._look_at and not now):
+            return False
+        seen = enough(self._history.read())
+        spent_s = time.monotonic() - began
+        self._look_at = began + max(0.5, 6 * spent_s)
+        return seen
 
     # The end.
 

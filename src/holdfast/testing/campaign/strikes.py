@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.testing.windows import EVERYBODY
+from holdfast.testing.windows import EVERYBODY, IN_THE_GATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Strike = Callable[[Stage, str, Fault], Iterator[float]]
 
 _LOOK_S = 0.01
+_MOMENT_S = 0.05
 
 _FENCE_DIGITS = 16  # microseconds since 1970
 
@@ -32,12 +33,23 @@ def _kill(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
 
 def _freeze(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
     with stage.faults.frozen(stage.workers[label], EVERYBODY if stage.place.one_process else label):
-        yield fault.lasts_s
+        yield from _still(stage, label, fault.lasts_s)
 
 
 def _gil_stall(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
     stage.workers[label].tell(f"gil {fault.lasts_s}")
-    yield fault.lasts_s
+    yield from _still(stage, label, fault.lasts_s)
+
+
+def _still(stage: Stage, label: str, lasts_s: float) -> Iterator[float]:
+    """A worker stands still, and everybody with it if it does so inside the gate."""
+    yield _MOMENT_S
+    if not stage.place.is_held_up_by(stage.workers[label].pid):
+        yield lasts_s
+        return
+    stage.played.struck[IN_THE_GATE] += 1
+    with stage.faults.window(IN_THE_GATE):
+        yield lasts_s
 
 
 def _loop_stall(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
@@ -96,6 +108,26 @@ def _slow_resend(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
             yield stage.round.ttl
 
 
+def _late_answer(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+    """The worst moment for a client that counts its ttl from when the answer came.
+
+    Its answers are late for a part of the ttl. It has just heard that its lease was renewed when nothing goes through
+    any more.
+    """
+    link = stage.redis.link(label)
+    with stage.faults.window("late answer", label):
+        link.delay_answers(stage.round.ttl * 0.5)
+        try:
+            yield stage.round.ttl * 0.5
+            heard, end = stage.renewals[label], time.monotonic() + fault.lasts_s
+            while stage.renewals[label] == heard and time.monotonic() < end:
+                yield _LOOK_S
+        finally:
+            link.delay_answers(0)
+        with stage.faults.half_open(label):
+            yield stage.round.ttl * 1.7
+
+
 def granted(reply: object) -> bool:
     """A script grants with the fence alone, in digits; a bell that is popped or a record are no such thing."""
     return isinstance(reply, bytes) and len(reply) >= _FENCE_DIGITS and reply.isdigit()
@@ -134,6 +166,7 @@ def _client_clock(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
 STRIKES: dict[str, Strike] = {
     "kill": _kill,
     "freeze": _freeze,
+    "long freeze": _freeze,
     "gil stall": _gil_stall,
     "loop stall": _loop_stall,
     "fork": _fork,
@@ -142,6 +175,7 @@ STRIKES: dict[str, Strike] = {
     "cut": _cut,
     "half-open": _half_open,
     "slow re-send": _slow_resend,
+    "late answer": _late_answer,
     "slow server": _slow_server,
     "frozen server": _frozen_server,
     "restart": _restart,

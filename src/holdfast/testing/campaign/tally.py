@@ -11,24 +11,26 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.testing.campaign.expectations import EXPECTATIONS, FORGETTING
-from holdfast.testing.campaign.judge import PROMISES
+from holdfast.testing.campaign.judge import PROMISES, bounds_of
+from holdfast.testing.campaign.ordinary import RIGHT, Share
 from holdfast.testing.campaign.rounds import FACES, WORKLOADS
 from holdfast.testing.campaign.schedule import KINDS
 from holdfast.testing.claims import claims_by_name
 from holdfast.testing.places import ENGINES
-from holdfast.testing.queues import waits_by_name, wake_ups_ns
-from holdfast.testing.windows import MACHINE, fault_windows
+from holdfast.testing.queues import waits_by_name
+from holdfast.testing.wakeups import wake_ups_ns
+from holdfast.testing.windows import IN_THE_GATE, MACHINE, fault_windows
 from holdfast.testing.zombies import zombie_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.testing.campaign.judge import Verdict
-    from holdfast.testing.campaign.rounds import Round
     from holdfast.testing.campaign.selftest import Kill
     from holdfast.testing.campaign.stage import Played
 
 MS = 1_000_000
+MOST_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Tally:
     """The sums of a campaign."""
 
     seed: int
+    wanted_minutes: float = 0.0
     seconds: float = 0.0
     rounds: Counter[str] = field(default_factory=Counter)
     grants: Counter[str] = field(default_factory=Counter)
@@ -69,7 +72,8 @@ class Tally:
     writes: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     not_run: Counter[str] = field(default_factory=Counter)
-    violations: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    violations: Counter[str] = field(default_factory=Counter)
+    shown: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     expected: Counter[str] = field(default_factory=Counter)
     wake_ups_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     waits_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -77,6 +81,7 @@ class Tally:
     told_late_ms: list[float] = field(default_factory=list)
     most_held: int = 0
     kills: list[Kill] = field(default_factory=list)
+    shares: dict[str, Share] = field(default_factory=dict)
     acquitted: int = 0
     timelines: dict[str, Timeline] = field(default_factory=dict)
 
@@ -99,7 +104,7 @@ class Tally:
                 self.most_held = max(self.most_held, event.value)
             elif event.kind == "fault" and event.detail == MACHINE:
                 self.faults[MACHINE] += 1
-        self.wake_ups_ms[where] += [ns / MS for ns in wake_ups_ns(events)]
+        self.wake_ups_ms[where] += [ns / MS for ns in wake_ups_ns(events, bounds_of(round_))]
         self.waits_ms[where] += _waits_ms(played)
         # A child of a process has a memory of its own: what it is granted there takes nothing from its parent.
         apart = ".child" if round_.engine == "memory" else "\n"
@@ -107,13 +112,15 @@ class Tally:
             self.zombies_ms[zombie.cause].append(zombie.length_ns / MS)
             if zombie.cause not in FORGETTING:
                 self.told_late_ms.append(zombie.checked_ns / MS)
-        self._accuse(round_, verdict)
+        self.accuse(f"round {round_.name}", verdict)
         self._draw(played)
 
-    def _accuse(self, round_: Round, verdict: Verdict) -> None:
+    def accuse(self, where: str, verdict: Verdict) -> None:
+        """Count every violation. Of each promise the first few are shown: ten thousand leases can be lost at once."""
         for promise, found in verdict.violations.items():
-            for violation in found:
-                self.violations[promise].append(f"seed {self.seed}, round {round_.name}\n{violation}")
+            self.violations[promise] += len(found)
+            shown = self.shown[promise]
+            shown += [f"seed {self.seed}, {where}\n{violation}" for violation in found[: MOST_SHOWN - len(shown)]]
 
     def _draw(self, played: Played) -> None:
         """Of each engine the guarded round with the most to see: many kinds of faults, and a refused write."""
@@ -126,8 +133,9 @@ class Tally:
 
     @property
     def holds(self) -> bool:
-        """Nothing was broken, and every broken client that was played was caught."""
-        return not self.violations and all(kill.killed or kill.not_run for kill in self.kills)
+        """Nothing was broken, every broken client was caught in its own round, and the right one never accused."""
+        innocent = RIGHT not in self.shares or not self.shares[RIGHT].caught
+        return not self.violations and innocent and all(kill.killed or kill.not_run for kill in self.kills)
 
     @property
     def not_covered(self) -> list[str]:
@@ -153,10 +161,10 @@ class Tally:
             "losses": self.losses,
             "writes": dict(self.writes),
             "most_held_at_once": self.most_held,
-            "faults": {name: self.faults[name] for name in [*KINDS, MACHINE]},
+            "faults": {name: self.faults[name] for name in [*KINDS, IN_THE_GATE, MACHINE]},
             "not_run": dict(self.not_run),
-            "violations": {promise: len(self.violations.get(promise, ())) for promise in PROMISES},
-            "violations_shown": {promise: list(found) for promise, found in self.violations.items()},
+            "violations": {promise: self.violations[promise] for promise in PROMISES},
+            "violations_shown": {promise: list(found) for promise, found in self.shown.items()},
             "expected": {one.name: self.expected[one.name] for one in EXPECTATIONS},
             "wake_up_ms": {where: spread(values) for where, values in sorted(self.wake_ups_ms.items())},
             "wait_ms": {where: spread(values) for where, values in sorted(self.waits_ms.items())},
@@ -170,12 +178,17 @@ class Tally:
                     "killed": kill.killed,
                     "by": list(kill.caught_by),
                     "seconds": round(kill.seconds, 1),
+                    "rounds": kill.rounds,
                     "round": kill.mutant.round.name,
                     "not_run": kill.not_run,
                 }
                 for kill in self.kills
             ],
             "right_client_acquitted_in": self.acquitted,
+            "mutants_in_ordinary_rounds": {
+                name: {"played": share.played, "caught": share.caught, "by": dict(sorted(share.by.items()))}
+                for name, share in self.shares.items()
+            },
         }
 
 
