@@ -8,9 +8,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing's, which would have to be imported
 if TYPE_CHECKING:
-    from holdfast.blocking import Holdfast, Leader, Lease, Lock, Signal, Term, connect
+    from holdfast.blocking import Holdfast, Item, Leader, Lease, Lock, Pool, Signal, Term, connect
     from holdfast.core.inspection import Holding
     from holdfast.core.leader import Leading
+    from holdfast.core.pool import ItemStanding, PoolStats
     from holdfast.engines import Limit, Promise
     from holdfast.errors import (
         Closed,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         HoldfastError,
         InvalidConfig,
         InvalidName,
+        ItemsLent,
         LeaseLost,
         NotAcquired,
         NotFound,
@@ -29,9 +31,10 @@ if TYPE_CHECKING:
     from holdfast.observer import Event, Observer
 
 _HOMES = {
-    "holdfast.blocking": ("Holdfast", "Leader", "Lease", "Lock", "Signal", "Term", "connect"),
+    "holdfast.blocking": ("Holdfast", "Item", "Leader", "Lease", "Lock", "Pool", "Signal", "Term", "connect"),
     "holdfast.core.inspection": ("Holding",),
     "holdfast.core.leader": ("Leading",),
+    "holdfast.core.pool": ("ItemStanding", "PoolStats"),
     "holdfast.engines": ("Limit", "Promise"),
     "holdfast.errors": (
         "Closed",
@@ -39,6 +42,7 @@ _HOMES = {
         "HoldfastError",
         "InvalidConfig",
         "InvalidName",
+        "ItemsLent",
         "LeaseLost",
         "NotAcquired",
         "NotFound",
@@ -59,6 +63,9 @@ __all__ = [
     "Holding",
     "InvalidConfig",
     "InvalidName",
+    "Item",
+    "ItemStanding",
+    "ItemsLent",
     "Leader",
     "Leading",
     "Lease",
@@ -70,6 +77,8 @@ __all__ = [
     "NotOwner",
     "Observer",
     "Owner",
+    "Pool",
+    "PoolStats",
     "Promise",
     "PromiseNotKept",
     "Signal",

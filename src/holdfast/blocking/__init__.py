@@ -4,5 +4,6 @@ from holdfast.blocking.client import Holdfast, connect
 from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease, Signal
 from holdfast.blocking.lock import Lock
+from holdfast.blocking.pool import Item, Pool
 
-__all__ = ["Holdfast", "Leader", "Lease", "Lock", "Signal", "Term", "connect"]
+__all__ = ["Holdfast", "Item", "Leader", "Lease", "Lock", "Pool", "Signal", "Term", "connect"]

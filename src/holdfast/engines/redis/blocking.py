@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import hiredis
 
 from holdfast.clock import NS, NS_PER_MS, SYSTEM
-from holdfast.commands import Acquire, Busy
+from holdfast.commands import Busy
 from holdfast.engines.forms import ThreadForm
 from holdfast.engines.redis.facts import GREETING
 from holdfast.engines.redis.link import Link
@@ -29,7 +29,7 @@ from holdfast.errors import ReplyLost, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.commands import Answer, Command
+    from holdfast.commands import Answer, Asking, Command
     from holdfast.engines.redis.engine import RedisEngine
     from holdfast.engines.redis.topology import Node
     from holdfast.engines.redis.witness import Sight
@@ -108,7 +108,7 @@ class RedisBlocking(Watched[Links], ThreadForm):
         except Unavailable as trouble:
             return await self._follow_one(command, trouble, until_ns)
 
-    async def _acquire(self, command: Acquire, until_ns: int | None) -> Answer:
+    async def _acquire(self, command: Asking, until_ns: int | None) -> Answer:
         """A waiter that will pop its bell need not be rung, so nothing is kept for it."""
         if not command.wait:
             return await super()._acquire(command, until_ns)
@@ -161,13 +161,13 @@ class RedisBlocking(Watched[Links], ThreadForm):
                     self._fails(lane)
                     raise
 
-    def _may_pop(self, ask: Acquire, until_ns: int | None) -> bool:
+    def _may_pop(self, ask: Asking, until_ns: int | None) -> bool:
         """Whether this waiter will block on the server first: once, for short, and while there are seats for it."""
         if ask.token in self._listening or len(self._seats) >= _POPPING_MAX:
             return False
         return until_ns is None or until_ns - SYSTEM.now_ns() >= _pop_ns(ask.ttl_ms)
 
-    async def wait(self, ask: Acquire, until_ns: int) -> Answer | None:
+    async def wait(self, ask: Asking, until_ns: int) -> Answer | None:
         if ask.token in self._listening:
             return await super().wait(ask, until_ns)
         may_pop = self._may_pop(ask, until_ns)
@@ -181,7 +181,7 @@ class RedisBlocking(Watched[Links], ThreadForm):
         finally:
             self._seats.discard(ask.token)
 
-    def _pop(self, ask: Acquire, seconds: float) -> Answer | None:
+    def _pop(self, ask: Asking, seconds: float) -> Answer | None:
         """Block until the lease is offered, and confirm it in the same breath."""
         packer = self._engine.packer
         lane = self._lane or self._lane_of(ask.name)
@@ -201,7 +201,7 @@ class RedisBlocking(Watched[Links], ThreadForm):
         lane.give_back(link)
         if isinstance(reply, hiredis.ReplyError):
             return None  # asked again, it is told in full
-        answer = answered(Acquire, reply)
+        answer = answered(type(ask), reply)
         if not isinstance(answer, Busy):
             self.forget(ask.token)
         return answer

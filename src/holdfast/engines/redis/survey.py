@@ -32,14 +32,15 @@ _OTHERS = re.compile(rf"hf(?!{LAYOUT}:)\d+:")
 _CLOCK_FAR_S = 5.0
 
 
-def names(nodes: Sequence[Node], keys_with: str, prefix: str, limit: int) -> Names:
-    """Names on the servers: records are the keys that end with their hash tag."""
+def names(nodes: Sequence[Node], keys_with: str, prefix: str, limit: int, roof: str = "") -> Names:
+    """Names on the servers: records are the keys that end with their hash tag, or with the roof behind it."""
+    end = "}" + (f":{roof}" if roof else "")
     found: set[str] = set()
     more = False
     for node in nodes:
         with _Talk(node) as talk:
             for keys, done in talk.scan(f"{keys_with}:{{{_literal(_in_key(prefix))}*"):
-                found.update(_name(key) for key in keys if key.endswith("}"))
+                found.update(_name(key.removesuffix(end) + "}") for key in keys if key.endswith(end))
                 if len(found) > limit or (talk.late and not done):
                     more = True
                     break

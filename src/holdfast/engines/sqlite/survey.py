@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from holdfast.engines.sqlite.database import Database
 
 
-def names(database: Database, prefix: str, limit: int) -> Names:
+def names(database: Database, prefix: str, limit: int, roof: str = "") -> Names:
     """Names in the file; one transaction, one look at the index."""
 
     def look(link: sqlite3.Cursor) -> list[str]:
-        ask = "SELECT name FROM record WHERE name >= ? AND substr(name, 1, ?) = ? ORDER BY name LIMIT ?"
-        return [row[0] for row in link.execute(ask, (prefix, len(prefix), prefix, limit + 1))]
+        kept = "pool WHERE roof = ? AND" if roof else "record WHERE ? = '' AND"
+        ask = f"SELECT name FROM {kept} name >= ? AND substr(name, 1, ?) = ? ORDER BY name LIMIT ?"  # noqa: S608
+        return [row[0] for row in link.execute(ask, (roof, prefix, len(prefix), prefix, limit + 1))]
 
     found = database.transact(look)
     return Names(tuple(found[:limit]), more=len(found) > limit)

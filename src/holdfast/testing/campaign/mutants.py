@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import aio
 from holdfast.clock import NS
-from holdfast.commands import Acquire, Granted, NotHeld, Release, Released, Renew, Renewed, Show
+from holdfast.commands import Granted, NotHeld, Release, Released, Renew, Renewed, Show
 from holdfast.core import client, keeper, lease, lifecycle
 from holdfast.core.run import run
 from holdfast.engines.redis import scripts
@@ -240,13 +240,13 @@ def blind_retry(_folder: Path) -> None:
         one: lease.LeaseBase,
         until_ns: int,
         give_up_ns: int,  # noqa: ARG001 - as the right one has it
-    ) -> tuple[Acquire, Answer]:
+    ) -> Answer:
         owner = one._client
         while True:
             one._sent_ns = owner.clock.now_ns()
-            ask = Acquire(one.name, one.token, one._packed, one._ttl_ms, wait=one._sent_ns < until_ns)
+            ask = one._ask(one._sent_ns < until_ns)
             try:
-                return ask, await owner.form.apply(ask, one._sent_ns + NS)
+                return await owner.form.apply(ask, one._sent_ns + NS)
             except Unavailable:
                 owner.keeper.let_go(one)
                 one.token = new_token()
@@ -260,12 +260,12 @@ def ttl_not_restarted_on_resend(_folder: Path) -> None:
     """After a lost answer it only looks whether it has the lease, and counts the ttl from then."""
     right = lifecycle._send
 
-    async def send(one: lease.LeaseBase, until_ns: int, give_up_ns: int) -> tuple[Acquire, Answer]:
+    async def send(one: lease.LeaseBase, until_ns: int, give_up_ns: int) -> Answer:
         owner = one._client
         one._sent_ns = owner.clock.now_ns()
-        ask = Acquire(one.name, one.token, one._packed, one._ttl_ms, wait=one._sent_ns < until_ns)
+        ask = one._ask(one._sent_ns < until_ns)
         try:
-            return ask, await owner.form.apply(ask, one._sent_ns + NS)
+            return await owner.form.apply(ask, one._sent_ns + NS)
         except Unavailable:
             one._reached = True
         while owner.clock.now_ns() < give_up_ns:
@@ -277,7 +277,7 @@ def ttl_not_restarted_on_resend(_folder: Path) -> None:
                 continue
             if standing.holder is not None and standing.holder.token == one.token and not standing.offered:
                 one._sent_ns = sent_ns
-                return ask, Granted(standing.holder.fence)
+                return Granted(standing.holder.fence)
             break
         return await right(one, until_ns, give_up_ns)
 
