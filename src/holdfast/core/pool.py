@@ -126,7 +126,8 @@ class PoolBase:
         terms = Terms(self, *_checked_share(tag, share))
         owner, packed = client.owner, client.packed
         if info is not None:
-            owner = this_process(owner.label, {**owner.info, **info})
+            more = this_process(owner.label, info).info  # checked
+            owner = this_process(owner.label, {**owner.info, **more})
             packed = owner.packed()
         on_loss = self._on_loss if callable(self._on_loss) else None
         return (terms, client, self.name, self._ttl_ms, owner, packed, on_loss, False)

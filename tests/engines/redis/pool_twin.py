@@ -24,11 +24,14 @@ CLIENTS = ("a", "b", "c")
 STRANGER = "stranger"
 BASE = f"{record_key(PREFIX, NAME)}:{ROOF}"
 
-_BETWEEN = BETWEEN.replace(
-    "if name == 'PEXPIRE' then later(key, rest[1]) end",
-    "if name == 'PEXPIRE' and server.call('EXISTS', key) == 1 then later(key, rest[1]) end\n"
-    "  if name == 'PERSIST' or (name == 'SET' and not rest[2]) then server.call('HDEL', 'test:ends', key) end",
-) + "redis.sha1hex = server.sha1hex\n"
+_BETWEEN = (
+    BETWEEN.replace(
+        "if name == 'PEXPIRE' then later(key, rest[1]) end",
+        "if name == 'PEXPIRE' and server.call('EXISTS', key) == 1 then later(key, rest[1]) end\n"
+        "  if name == 'PERSIST' or (name == 'SET' and not rest[2]) then server.call('HDEL', 'test:ends', key) end",
+    )
+    + "redis.sha1hex = server.sha1hex\n"
+)
 ENDLESS = """
 local found = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do

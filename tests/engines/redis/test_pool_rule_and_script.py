@@ -3,18 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-import hypothesis
 import pytest
-from hiredis import ReplyError
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.errors import NoSuchExample
 from pool_twin import CLIENTS, NAME, PoolTwin
-from script_twin import Difference
 
 from holdfast.commands import Borrow, BreakItem, Change, CoolItem, Extend, Return, TakeBack, Tend
-from holdfast.engines.redis.scripts import SCRIPTS
-from holdfast.rules.pool import POOL_RULES
 
 TOKENS = tuple(f"{client}{number}" for client in CLIENTS for number in (1, 2))
 TTLS_MS = (200, 1000, 3000, 20_000)
@@ -82,24 +76,60 @@ PROGRAMS = st.one_of(
 )
 
 WITNESSES = {
-    "the least recently acquired first": [have("p", "q"), ask(0, "a1"), ask(1, "b1"), give(1, "b1"), give(1, "a1"), ask(1, "c1")],
-    "a dead borrower's item rests": [have("p"), ask(0, "a1", 200, rest_ms=700), ask(200_000, "b1"), ask(700_000, "b1")],
-    "an item cools": [have("p"), ask(0, "a1"), ask(0, "b1"), give(0, "a1", 300), ask(299_999, "b1"), ask(1, "b1")],
-    "a share is used up": [have(*ITEMS), ask(0, "a1", share=("t", 340_000)), ask(0, "b1", share=("t", 340_000)), ask(0, "c1"), give(0, "a1")],
-    "the first who may use it": [
-        have("p", "q"), ask(0, "a1"), ask(0, "b1", share=("t", 500_000)), ask(0, "b2", share=("t", 500_000)), ask(0, "c1"),
-        ask(0, "c2"), give(0, "a1"), give(0, "b1"), give(0, "c1"),
+    "the least recently acquired first": [
+        have("p", "q"), ask(0, "a1"), ask(1, "b1"), give(1, "b1"), give(1, "a1"), ask(1, "c1"),
     ],
-    "an offer is not heard": [have("p"), ask(0, "a1"), ask(0, "b1"), ask(0, "c1"), give(0, "a1"), tell(1_000_001, "c", Tend(NAME)), tell(0, "b", Tend(NAME))],
-    "an offer to the dead": [have("p"), ask(0, "a1", 20_000), ask(0, "b1"), ask(4_000_000, "c1"), give(999_999, "a1"), tell(1_000_001, "c", Tend(NAME))],
-    "a lent item leaves": [have("p", "q"), ask(0, "a1"), have("q", leave=True), have("r", how="add"), give(0, "a1"), ask(0, "b1"), ask(0, "c1")],
-    "a leaving item stays after all": [have("p"), ask(0, "a1"), have(leave=True), have("p", how="add"), give(0, "a1"), ask(0, "b1")],
-    "the pool is emptied under waiters": [have("p"), ask(0, "a1"), ask(0, "b1"), ask(0, "c2"), have(leave=True), ask(0, "b1"), give(0, "a1")],
-    "a renewal that was overtaken": [have("p"), ask(0, "a1", 20_000), tell(0, "a", Extend(NAME, "", "a1", 200)), ask(200_000, "b1")],
-    "a token that ended comes again": [have("p"), ask(0, "a1"), give(0, "a1", entomb=True), ask(0, "a1"), give(0, "a1"), tell(0, "b", TakeBack(NAME, "b1")), ask(0, "b1")],
-    "a broken lease": [have("p"), ask(0, "a1", rest_ms=700), ask(0, "b1"), tell(0, "c", BreakItem(NAME, "p", 0, "stuck")), give(0, "a1"), ask(700_000, "b1")],
-    "an item is cooled by hand": [have("p"), ask(0, "a1"), ask(0, "b2"), tell(0, "c", CoolItem(NAME, "p", 400)), give(0, "a1"), give(0, "b2"), tell(0, "c", CoolItem(NAME, "p", 400)), ask(0, "a2"), tell(0, "c", CoolItem(NAME, "p", 0))],
-    "the impatient leave": [have("p"), ask(0, "a1"), ask(0, "b1"), ask(0, "b1", wait=False), ask(0, "c1"), tell(0, "c", TakeBack(NAME, "c1"))],
+    "a dead borrower's item rests": [
+        have("p"), ask(0, "a1", 200, rest_ms=700), ask(200_000, "b1"), ask(700_000, "b1"),
+    ],
+    "an item cools": [
+        have("p"), ask(0, "a1"), ask(0, "b1"), give(0, "a1", 300), ask(299_999, "b1"), ask(1, "b1"),
+    ],
+    "a share is used up": [
+        have(*ITEMS), ask(0, "a1", share=("t", 340_000)), ask(0, "b1", share=("t", 340_000)), ask(0, "c1"),
+        give(0, "a1"),
+    ],
+    "the first who may use it": [
+        have("p", "q"), ask(0, "a1"), ask(0, "b1", share=("t", 500_000)), ask(0, "b2", share=("t", 500_000)),
+        ask(0, "c1"), ask(0, "c2"), give(0, "a1"), give(0, "b1"), give(0, "c1"),
+    ],
+    "an offer is not heard": [
+        have("p"), ask(0, "a1"), ask(0, "b1"), ask(0, "c1"), give(0, "a1"), tell(1_000_001, "c", Tend(NAME)),
+        tell(0, "b", Tend(NAME)),
+    ],
+    "an offer to the dead": [
+        have("p"), ask(0, "a1", 20_000), ask(0, "b1"), ask(4_000_000, "c1"), give(999_999, "a1"),
+        tell(1_000_001, "c", Tend(NAME)),
+    ],
+    "a lent item leaves": [
+        have("p", "q"), ask(0, "a1"), have("q", leave=True), have("r", how="add"), give(0, "a1"), ask(0, "b1"),
+        ask(0, "c1"),
+    ],
+    "a leaving item stays after all": [
+        have("p"), ask(0, "a1"), have(leave=True), have("p", how="add"), give(0, "a1"), ask(0, "b1"),
+    ],
+    "the pool is emptied under waiters": [
+        have("p"), ask(0, "a1"), ask(0, "b1"), ask(0, "c2"), have(leave=True), ask(0, "b1"), give(0, "a1"),
+    ],
+    "a renewal that was overtaken": [
+        have("p"), ask(0, "a1", 20_000), tell(0, "a", Extend(NAME, "", "a1", 200)), ask(200_000, "b1"),
+    ],
+    "a token that ended comes again": [
+        have("p"), ask(0, "a1"), give(0, "a1", entomb=True), ask(0, "a1"), give(0, "a1"),
+        tell(0, "b", TakeBack(NAME, "b1")), ask(0, "b1"),
+    ],
+    "a broken lease": [
+        have("p"), ask(0, "a1", rest_ms=700), ask(0, "b1"), tell(0, "c", BreakItem(NAME, "p", 0, "stuck")),
+        give(0, "a1"), ask(700_000, "b1"),
+    ],
+    "an item is cooled by hand": [
+        have("p"), ask(0, "a1"), ask(0, "b2"), tell(0, "c", CoolItem(NAME, "p", 400)), give(0, "a1"),
+        give(0, "b2"), tell(0, "c", CoolItem(NAME, "p", 400)), ask(0, "a2"), tell(0, "c", CoolItem(NAME, "p", 0)),
+    ],
+    "the impatient leave": [
+        have("p"), ask(0, "a1"), ask(0, "b1"), ask(0, "b1", wait=False), ask(0, "c1"),
+        tell(0, "c", TakeBack(NAME, "c1")),
+    ],
 }  # fmt: skip
 
 

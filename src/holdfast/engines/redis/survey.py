@@ -140,7 +140,8 @@ class _Talk:
                 ours = [key for key in keys if key.startswith(f"{keys_with}:{{")]
                 others += sum(1 for key in keys if _OTHERS.match(key))
                 count += len(ours)
-                eternal += [key for key in ours if self.ask("PTTL", key) == -1]
+                # A pool that somebody has set up stays until somebody takes its items away.
+                eternal += [key for key in ours if "}:pool" not in key and self.ask("PTTL", key) == -1]
                 if self.late:
                     break
         except Unavailable as error:
@@ -154,7 +155,7 @@ class _Talk:
         if others:
             what = f"{others} keys are of another layout than {PREFIX}"
             found.append(Finding(grave=False, what=what, advice="another version of holdfast uses this server"))
-        return f"{count} ({'all' if not eternal else 'not all'} of them expire by themselves)", found
+        return f"{count} ({'all' if not eternal else 'not all'} of them expire by themselves, save pools)", found
 
 
 def _version(info: dict[str, str]) -> str:

@@ -117,9 +117,8 @@ _JOIN = (
     "INSERT INTO pool_seeker (pool, token, client, owner, ttl_ms, since_us, rest_ms, tag, ppm)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_HEADS = (
-    f"{_SEEKER} AND ticket IN (SELECT min(ticket) FROM pool_seeker WHERE pool = ? GROUP BY tag, ppm) ORDER BY ticket"
-)
+_FIRSTS = "SELECT min(ticket) FROM pool_seeker WHERE pool = ? GROUP BY tag, ppm"
+_HEADS = f"{_SEEKER} AND ticket IN ({_FIRSTS}) ORDER BY ticket"
 _AHEAD = """
 SELECT count(*) FROM pool_seeker
 WHERE pool = ?1 AND ticket < (SELECT ticket FROM pool_seeker WHERE pool = ?1 AND token = ?2)
@@ -276,8 +275,7 @@ class StoredPool:
         if share.whole:
             return self._one(_FREEST)
         self._gather(share)
-        ask = "SELECT item FROM pool_share WHERE pool = ? AND tag = ? AND ppm = ? AND ord IS NOT NULL ORDER BY ord LIMIT 1"
-        found = self._link.execute(ask, (self._id, *share)).fetchone()
+        found = self._link.execute(_FREEST_OF, (self._id, *share)).fetchone()
         return None if found is None else self.find(found[0])
 
     def due(self, now_us: int) -> Item | None:

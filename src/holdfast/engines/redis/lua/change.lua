@@ -14,7 +14,6 @@
 --@include pool.lua
 local SPREAD, SPREAD_BELOW = 2654435761, 4294967296
 local how, leave, dice = ARGV[4], ARGV[6] == '1', tonumber(ARGV[7])
-make_way()
 settle()
 local wanted, asked = {}, {}
 for name in string.gmatch(ARGV[5], '[^%z]+') do
