@@ -8,7 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing's, which would have to be imported
 if TYPE_CHECKING:
-    from holdfast.blocking import Holdfast, Item, Leader, Lease, Lock, Pool, Signal, Term, connect
+    from holdfast.blocking import Holdfast, Item, Leader, Lease, Lock, Pool, Seat, Semaphore, Signal, Term, connect
     from holdfast.core.inspection import Holding
     from holdfast.core.leader import Leading
     from holdfast.core.pool import ItemStanding, PoolStats
@@ -31,7 +31,19 @@ if TYPE_CHECKING:
     from holdfast.observer import Event, Observer
 
 _HOMES = {
-    "holdfast.blocking": ("Holdfast", "Item", "Leader", "Lease", "Lock", "Pool", "Signal", "Term", "connect"),
+    "holdfast.blocking": (
+        "Holdfast",
+        "Item",
+        "Leader",
+        "Lease",
+        "Lock",
+        "Pool",
+        "Seat",
+        "Semaphore",
+        "Signal",
+        "Term",
+        "connect",
+    ),
     "holdfast.core.inspection": ("Holding",),
     "holdfast.core.leader": ("Leading",),
     "holdfast.core.pool": ("ItemStanding", "PoolStats"),
@@ -81,6 +93,8 @@ __all__ = [
     "PoolStats",
     "Promise",
     "PromiseNotKept",
+    "Seat",
+    "Semaphore",
     "Signal",
     "Term",
     "Unavailable",

@@ -8,6 +8,7 @@ from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease
 from holdfast.aio.lock import POLICIES, Lock
 from holdfast.aio.pool import Item, Pool
+from holdfast.aio.semaphore import Seat, Semaphore
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
@@ -103,6 +104,28 @@ class Holdfast:
             cool=cool,
             cool_on=cool_on,
             on_death=on_death,
+            on_loss=on_loss,
+            policies=POLICIES,
+        )
+
+    def semaphore(
+        self,
+        name: str,
+        permits: int,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        reentrant: bool = False,
+        on_loss: str | Callable[[Seat], object] = "report",
+    ) -> Semaphore:
+        """Like `blocking.Holdfast.semaphore`."""
+        return Semaphore(
+            self._client,
+            name,
+            permits=permits,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=reentrant,
             on_loss=on_loss,
             policies=POLICIES,
         )

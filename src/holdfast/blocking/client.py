@@ -8,6 +8,7 @@ from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease
 from holdfast.blocking.lock import Lock
 from holdfast.blocking.pool import Item, Pool
+from holdfast.blocking.semaphore import Seat, Semaphore
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
@@ -109,6 +110,28 @@ class Holdfast:
             cool=cool,
             cool_on=cool_on,
             on_death=on_death,
+            on_loss=on_loss,
+            policies=("report",),
+        )
+
+    def semaphore(
+        self,
+        name: str,
+        permits: int,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        reentrant: bool = False,
+        on_loss: str | Callable[[Seat], object] = "report",
+    ) -> Semaphore:
+        """A semaphore on the name: so many may be inside at once. All of its users say the same number."""
+        return Semaphore(
+            self._client,
+            name,
+            permits=permits,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=reentrant,
             on_loss=on_loss,
             policies=("report",),
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.commands import Acquire, Asking, Command, Granted, Mark, Release, Renew, Return, TakeBack, Undo
-from holdfast.errors import LeaseLost
+from holdfast.errors import HoldfastError, LeaseLost, NotAcquired
 from holdfast.names import Owner, new_token
 from holdfast.observer import log
 from holdfast.rules import trust
@@ -129,6 +129,10 @@ class LeaseBase:
 
     def _told(self, answer: Granted) -> None:
         """The engine has granted it."""
+
+    def _refusal(self, reason: str, waited_s: float) -> HoldfastError:
+        """What to raise where the engine says that this token will never hold."""
+        return NotAcquired(self.name, reason=reason, waited=waited_s)
 
     @property
     def _about(self) -> str:

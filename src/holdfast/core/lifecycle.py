@@ -13,7 +13,18 @@ from holdfast.commands import Answer, Busy, Granted, NotHeld, Refused, Release, 
 from holdfast.core.client import ABORTING, CLOSED
 from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import ENDED, ENDING, HELD, LOST, LeaseBase, jittered
-from holdfast.errors import GONE, PASSING, SETTLING, Closed, Fenced, LeaseLost, NotAcquired, ReplyLost, Unavailable
+from holdfast.errors import (
+    GONE,
+    PASSING,
+    SETTLING,
+    Closed,
+    Fenced,
+    HoldfastError,
+    LeaseLost,
+    NotAcquired,
+    ReplyLost,
+    Unavailable,
+)
 from holdfast.names import Owner
 from holdfast.rules import trust
 
@@ -219,12 +230,12 @@ def _refuse_if_closed(client: Client) -> None:
         raise Closed
 
 
-def _not_acquired(lease: LeaseBase, answer: Answer, began_ns: int) -> NotAcquired:
+def _not_acquired(lease: LeaseBase, answer: Answer, began_ns: int) -> HoldfastError:
     client = lease._client
     waited_s = (client.clock.now_ns() - began_ns) / NS
     if not isinstance(answer, Busy):
         reason = answer.reason if isinstance(answer, Refused) else repr(answer)
-        return NotAcquired(lease.name, reason=reason, waited=waited_s)
+        return lease._refusal(reason, waited_s)
     owner = _holder(answer) if answer.owner else ""
     client.tell("refused", lease.name, answer.fence, waited_s, detail=f"held by {owner}" if owner else answer.reason)
     if not lease._resent:

@@ -7,7 +7,7 @@ words to the engine, and in its end: an item whose use ended badly cools before 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast.clock import NS, NS_PER_MS, TTL_MAX_S, Seconds, timeout_ns, ttl_ms
 from holdfast.commands import (
@@ -133,10 +133,23 @@ class PoolBase:
         return (terms, client, self.name, self._ttl_ms, owner, packed, on_loss, False)
 
 
+class Lender(Protocol):
+    """What an item's lease asks of the pool that it came from; a semaphore has it too."""
+
+    name: str
+    _client: Client
+    _roof: str
+    _permits: int
+    _rest_ms: int
+    _cool_ms: int
+    _cool_on: tuple[type[BaseException], ...]
+    _on_loss: Any
+
+
 class Terms(NamedTuple):
     """On what terms an item is asked for."""
 
-    pool: PoolBase
+    pool: Lender
     tag: str = ""
     share_ppm: int = WHOLE_PPM
 
@@ -234,7 +247,7 @@ async def extend(item: ItemBase, ttl: Seconds) -> None:
 
 
 async def change(
-    pool: PoolBase, how: str, items: Iterable[str], *, leave: bool, permits: int = 0, some: bool = False
+    pool: Lender, how: str, items: Iterable[str], *, leave: bool, permits: int = 0, some: bool = False
 ) -> tuple[str, ...]:
     """Add, remove or set items, all or none; the names of those that go when they come back."""
     names = _checked_items(items)
@@ -273,7 +286,7 @@ async def break_item(pool: PoolBase, item: str, reason: str) -> None:
         raise NotFound(pool.name, f"lease of {item!r} with fence {found.fence} any more")
 
 
-async def stats(pool: PoolBase, limit: int) -> PoolStats:
+async def stats(pool: Lender, limit: int) -> PoolStats:
     """How the pool stands now."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= ITEMS_MAX:
         raise InvalidConfig("limit", limit, f"it must be a whole number from 0 to {ITEMS_MAX}")

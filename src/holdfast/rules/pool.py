@@ -42,6 +42,7 @@ from holdfast.rules.stock import COOLING, FREE, LENT, OFFERED, Item, Seeker, Sha
 
 # A command brings back so many items and no more: the next one goes on, and none is long.
 DUE_AT_ONCE = 1000
+OTHER_PERMITS = "other permits"
 _SPREAD, _SPREAD_BELOW = 2_654_435_761, 2**32
 
 
@@ -140,7 +141,7 @@ def borrow(stock: Stock, command: Borrow, moment: Moment) -> Dealt:
         rung = settle(stock, moment)
         if command.permits and command.permits != stock.permits:
             if stock.permits:
-                return Dealt(Refused(f"it has {stock.permits} permits, not {command.permits}"), rung)
+                return Dealt(Refused(OTHER_PERMITS), rung)
             _seat(stock, command.permits)
         item = stock.taken_by(command.token)
         rung = [call for call in rung if call.token != command.token]

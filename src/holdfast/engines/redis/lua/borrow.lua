@@ -26,7 +26,7 @@ if not item or item[BACK] <= now then
   if asked > 0 and asked ~= permits then
     if permits > 0 then
       commit()
-      return { 'refused', 'it has ' .. permits .. ' permits, not ' .. asked }
+      return { 'refused', 'other permits' }
     end
     for number = 1, asked do put(tostring(number), new_item(number)) end
     permits, size = asked, asked
