@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         NotAcquired,
         NotFound,
         NotOwner,
+        NotPermitted,
         PromiseNotKept,
         Unavailable,
     )
@@ -59,6 +60,7 @@ _HOMES = {
         "NotAcquired",
         "NotFound",
         "NotOwner",
+        "NotPermitted",
         "PromiseNotKept",
         "Unavailable",
     ),
@@ -87,6 +89,7 @@ __all__ = [
     "NotAcquired",
     "NotFound",
     "NotOwner",
+    "NotPermitted",
     "Observer",
     "Owner",
     "Pool",

@@ -155,6 +155,18 @@ class ItemsLent(HoldfastError):
         return f"pool {self.name!r} was not changed, items are lent: {', '.join(self.items[:5])}{more}"
 
 
+class NotPermitted(HoldfastError):
+    """Whoever asked may not do that; nothing was changed."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(what, why)
+        self.what = what
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"not permitted to {self.what}: {self.why}"
+
+
 class InvalidName(HoldfastError, ValueError):
     """A name was refused before any input or output."""
 

@@ -28,11 +28,11 @@ MEANINGS = {
     ATTENTION: "`doctor`, `bench`, `demo`: something should be looked at",
     CRITICAL: "`doctor`: the engine cannot be relied on",
     USAGE: "bad usage: an option, a name or a URL was refused before anything was started",
-    NOT_FOUND: "`break`: nobody holds that name",
+    NOT_FOUND: "`break`: nobody holds that name; `pool`: there is no such item",
     UNAVAILABLE: "the engine cannot be used; nothing was started",
     INTERNAL: "a mistake in holdfast itself",
-    BUSY: "somebody else held the name until the timeout ended; nothing was started",
-    NO_PERMISSION: "the engine refused the password, or the user lacks a right; nothing was started",
+    BUSY: "somebody else held the name until the timeout ended, or has an item that was to go; nothing was started",
+    NO_PERMISSION: "the engine refused the password, the user lacks a right, or the admin secret; nothing was started",
     LOST: "`run`: the lease was lost while the program ran, and the program was ended",
     MAX_HOLD: "`run`: the program was ended because it held for longer than --max-hold",
     CANNOT_RUN: "`run`: the program was found, but cannot be executed",
@@ -58,6 +58,8 @@ def code_of(error: errors.HoldfastError) -> int:
         (errors.NotAcquired, BUSY),
         (errors.LeaseLost, LOST),
         (errors.NotFound, NOT_FOUND),
+        (errors.ItemsLent, BUSY),
+        (errors.NotPermitted, NO_PERMISSION),
         (ValueError, USAGE),
     ):
         if isinstance(error, kind):
@@ -71,6 +73,8 @@ def hint_for(error: errors.HoldfastError) -> str:
         return _HINTS.get(error.reason, "")
     if isinstance(error, errors.NotAcquired):
         return "wait longer with --timeout, or look at it with `holdfast show`"
+    if isinstance(error, errors.ItemsLent):
+        return "--leave has them go when they come back"
     if isinstance(error, errors.NotFound):
         return "`holdfast ls` shows what is held"
     return ""

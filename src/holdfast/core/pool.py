@@ -277,7 +277,8 @@ async def break_item(pool: PoolBase, item: str, reason: str) -> None:
     if not isinstance(reason, str) or not 0 < len(reason) <= _REASON_MAX or not is_unicode(reason):
         rule = f"it must be text of 1 to {_REASON_MAX} characters without lone surrogates, for the borrower to read"
         raise InvalidConfig("reason", reason, rule)
-    now = await stats(pool, ITEMS_MAX)
+    figures = await stats(pool, 0)
+    now = await stats(pool, min(ITEMS_MAX, figures.lent + figures.cooling))  # what is lent is listed first
     found = next((one for one in now.items if one.name == checked_name(item)), None)
     if found is None or found.state not in ("lent", "offered"):
         raise NotFound(pool.name, f"lent item {item!r}")
