@@ -8,9 +8,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing's, which would have to be imported
 if TYPE_CHECKING:
-    from holdfast.blocking import Holdfast, Leader, Lease, Lock, Signal, Term, connect
+    from holdfast.blocking import Holdfast, Item, Leader, Lease, Lock, Pool, Seat, Semaphore, Signal, Term, connect
     from holdfast.core.inspection import Holding
     from holdfast.core.leader import Leading
+    from holdfast.core.pool import ItemStanding, PoolStats
     from holdfast.engines import Limit, Promise
     from holdfast.errors import (
         Closed,
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
         HoldfastError,
         InvalidConfig,
         InvalidName,
+        ItemsLent,
         LeaseLost,
         NotAcquired,
         NotFound,
         NotOwner,
+        NotPermitted,
         PromiseNotKept,
         Unavailable,
     )
@@ -29,9 +32,22 @@ if TYPE_CHECKING:
     from holdfast.observer import Event, Observer
 
 _HOMES = {
-    "holdfast.blocking": ("Holdfast", "Leader", "Lease", "Lock", "Signal", "Term", "connect"),
+    "holdfast.blocking": (
+        "Holdfast",
+        "Item",
+        "Leader",
+        "Lease",
+        "Lock",
+        "Pool",
+        "Seat",
+        "Semaphore",
+        "Signal",
+        "Term",
+        "connect",
+    ),
     "holdfast.core.inspection": ("Holding",),
     "holdfast.core.leader": ("Leading",),
+    "holdfast.core.pool": ("ItemStanding", "PoolStats"),
     "holdfast.engines": ("Limit", "Promise"),
     "holdfast.errors": (
         "Closed",
@@ -39,10 +55,12 @@ _HOMES = {
         "HoldfastError",
         "InvalidConfig",
         "InvalidName",
+        "ItemsLent",
         "LeaseLost",
         "NotAcquired",
         "NotFound",
         "NotOwner",
+        "NotPermitted",
         "PromiseNotKept",
         "Unavailable",
     ),
@@ -59,6 +77,9 @@ __all__ = [
     "Holding",
     "InvalidConfig",
     "InvalidName",
+    "Item",
+    "ItemStanding",
+    "ItemsLent",
     "Leader",
     "Leading",
     "Lease",
@@ -68,10 +89,15 @@ __all__ = [
     "NotAcquired",
     "NotFound",
     "NotOwner",
+    "NotPermitted",
     "Observer",
     "Owner",
+    "Pool",
+    "PoolStats",
     "Promise",
     "PromiseNotKept",
+    "Seat",
+    "Semaphore",
     "Signal",
     "Term",
     "Unavailable",

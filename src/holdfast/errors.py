@@ -140,6 +140,33 @@ class NotFound(HoldfastError):
         return f"{self.name!r} has no {self.what}"
 
 
+class ItemsLent(HoldfastError):
+    """Nothing was changed: these items of the pool are lent. Wait for them, or have them leave when they come back."""
+
+    retryable = True
+
+    def __init__(self, name: str, items: tuple[str, ...]) -> None:
+        super().__init__(name, items)
+        self.name = name
+        self.items = items
+
+    def __str__(self) -> str:
+        more = f" and {len(self.items) - 5} more" if len(self.items) > 5 else ""
+        return f"pool {self.name!r} was not changed, items are lent: {', '.join(self.items[:5])}{more}"
+
+
+class NotPermitted(HoldfastError):
+    """Whoever asked may not do that; nothing was changed."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(what, why)
+        self.what = what
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"not permitted to {self.what}: {self.why}"
+
+
 class InvalidName(HoldfastError, ValueError):
     """A name was refused before any input or output."""
 

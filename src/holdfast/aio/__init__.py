@@ -9,5 +9,7 @@ from holdfast.aio.client import Holdfast, connect
 from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease, Signal
 from holdfast.aio.lock import Lock
+from holdfast.aio.pool import Item, Pool
+from holdfast.aio.semaphore import Seat, Semaphore
 
-__all__ = ["Holdfast", "Leader", "Lease", "Lock", "Signal", "Term", "connect"]
+__all__ = ["Holdfast", "Item", "Leader", "Lease", "Lock", "Pool", "Seat", "Semaphore", "Signal", "Term", "connect"]

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease
 from holdfast.aio.lock import POLICIES, Lock
+from holdfast.aio.pool import Item, Pool
+from holdfast.aio.semaphore import Seat, Semaphore
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
 from holdfast.core import inspection, leader, outlook
 from holdfast.core.lock import TTL_S
+from holdfast.core.pool import COOL_S
 from holdfast.rules.promise import required
 
 if TYPE_CHECKING:
@@ -80,6 +83,52 @@ class Holdfast:
             label=label,
         )
         return Leader(lock, leader.Candidacy(self._client, lock.name, label))
+
+    def pool(
+        self,
+        name: str,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        cool: Seconds = COOL_S,
+        cool_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+        on_death: Seconds | None = None,
+        on_loss: str | Callable[[Item], object] = "report",
+    ) -> Pool:
+        """Like `blocking.Holdfast.pool`."""
+        return Pool(
+            self._client,
+            name,
+            ttl=ttl,
+            timeout=timeout,
+            cool=cool,
+            cool_on=cool_on,
+            on_death=on_death,
+            on_loss=on_loss,
+            policies=POLICIES,
+        )
+
+    def semaphore(
+        self,
+        name: str,
+        permits: int,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        reentrant: bool = False,
+        on_loss: str | Callable[[Seat], object] = "report",
+    ) -> Semaphore:
+        """Like `blocking.Holdfast.semaphore`."""
+        return Semaphore(
+            self._client,
+            name,
+            permits=permits,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=reentrant,
+            on_loss=on_loss,
+            policies=POLICIES,
+        )
 
     async def show(self, name: str) -> Holding:
         """Like `blocking.Holdfast.show`, awaited."""

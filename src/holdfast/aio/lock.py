@@ -26,10 +26,12 @@ POLICIES = ("report", "cancel")
 class Lock(LockBase):
     """Like `blocking.Lock`, awaited."""
 
+    _lease: type[Lease] = Lease
+
     async def acquire(self, timeout: Seconds | Unset | None = UNSET) -> Lease:
         """Like `blocking.Lock.acquire`, awaited."""
         patience_ns = self._patience(timeout)
-        lease = Lease(*self._fields())
+        lease = self._lease(*self._fields())
         try:
             await lifecycle.acquire(lease, patience_ns)
             lease._owned = True
@@ -49,7 +51,7 @@ class Lock(LockBase):
         who = asyncio.current_task()
         depth, lease = self._depth(who), cast("Lease | None", self._inside(who))
         fresh = lease is None
-        lease = lease or Lease(*self._fields())
+        lease = lease or self._lease(*self._fields())
         try:
             if fresh:
                 await lifecycle.acquire(lease, self._patience_ns)
@@ -105,5 +107,6 @@ class Lock(LockBase):
         """The lock of the same settings for another name; one and the same while anybody is inside."""
         if name == self.name:
             return self
-        lock: Lock = self._likes.setdefault(name, Lock(self._client, name, policies=POLICIES, **self._settings()))
+        like = type(self)(self._client, name, policies=POLICIES, **self._settings())
+        lock: Lock = self._likes.setdefault(name, like)
         return lock

@@ -4,5 +4,7 @@ from holdfast.blocking.client import Holdfast, connect
 from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease, Signal
 from holdfast.blocking.lock import Lock
+from holdfast.blocking.pool import Item, Pool
+from holdfast.blocking.semaphore import Seat, Semaphore
 
-__all__ = ["Holdfast", "Leader", "Lease", "Lock", "Signal", "Term", "connect"]
+__all__ = ["Holdfast", "Item", "Leader", "Lease", "Lock", "Pool", "Seat", "Semaphore", "Signal", "Term", "connect"]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease
 from holdfast.blocking.lock import Lock
+from holdfast.blocking.pool import Item, Pool
+from holdfast.blocking.semaphore import Seat, Semaphore
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
@@ -14,6 +16,7 @@ from holdfast.core import inspection, leader, outlook
 from holdfast.core.lock import (
     TTL_S,
 )
+from holdfast.core.pool import COOL_S
 from holdfast.core.run import run
 from holdfast.rules.promise import required
 
@@ -83,6 +86,55 @@ class Holdfast:
             label=label,
         )
         return Leader(lock, leader.Candidacy(self._client, lock.name, label))
+
+    def pool(
+        self,
+        name: str,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        cool: Seconds = COOL_S,
+        cool_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+        on_death: Seconds | None = None,
+        on_loss: str | Callable[[Item], object] = "report",
+    ) -> Pool:
+        """The pool of this name. An error listed in `cool_on` that leaves an item's block has the item cool.
+
+        `on_death` is how long the item of a dead or lost borrower rests after its ttl; without it, as long as `cool`.
+        """
+        return Pool(
+            self._client,
+            name,
+            ttl=ttl,
+            timeout=timeout,
+            cool=cool,
+            cool_on=cool_on,
+            on_death=on_death,
+            on_loss=on_loss,
+            policies=("report",),
+        )
+
+    def semaphore(
+        self,
+        name: str,
+        permits: int,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        reentrant: bool = False,
+        on_loss: str | Callable[[Seat], object] = "report",
+    ) -> Semaphore:
+        """A semaphore on the name: so many may be inside at once. All of its users say the same number."""
+        return Semaphore(
+            self._client,
+            name,
+            permits=permits,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=reentrant,
+            on_loss=on_loss,
+            policies=("report",),
+        )
 
     def show(self, name: str) -> Holding:
         """Who holds the name, and who waits for it."""

@@ -32,10 +32,12 @@ R = TypeVar("R")
 class Lock(LockBase):
     """A way to get leases of one name. Use it in `with`, as a decorator, or through `acquire`."""
 
+    _lease: type[Lease] = Lease
+
     def acquire(self, timeout: Seconds | Unset | None = UNSET) -> Lease:
         """Wait for the lease; `NotAcquired` when patience ends."""
         patience_ns = self._patience(timeout)
-        lease = Lease(*self._fields())
+        lease = self._lease(*self._fields())
         try:
             run(lifecycle.acquire(lease, patience_ns))
             lease._owned = True
@@ -55,7 +57,7 @@ class Lock(LockBase):
         who = threading.get_ident()
         depth, lease = self._depth(who), cast("Lease | None", self._inside(who))
         fresh = lease is None
-        lease = lease or Lease(*self._fields())
+        lease = lease or self._lease(*self._fields())
         try:
             if fresh:
                 run(lifecycle.acquire(lease, self._patience_ns))
@@ -109,5 +111,6 @@ class Lock(LockBase):
         """The lock of the same settings for another name; one and the same while anybody is inside."""
         if name == self.name:
             return self
-        lock: Lock = self._likes.setdefault(name, Lock(self._client, name, policies=("report",), **self._settings()))
+        like = type(self)(self._client, name, policies=("report",), **self._settings())
+        lock: Lock = self._likes.setdefault(name, like)
         return lock

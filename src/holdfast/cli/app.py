@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
@@ -18,6 +17,8 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli import codes, failing
+from holdfast.cli.options import All, Job, Json, Limit, Name, Prefix, Url
+from holdfast.cli.pool.command import pools
 from holdfast.errors import HoldfastError
 
 app = typer.Typer(
@@ -33,22 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Job = Callable[[], int]
-Url = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        envvar="HOLDFAST_URL",
-        help="Where the leases live: redis://host, valkey://host, unix:///path, sqlite:///path. "
-        "Without it, a SQLite file of this user on this host. A password is better kept in HOLDFAST_URL.",
-        show_default=False,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Name = Annotated[str, typer.Argument(help="The name of the lease.", metavar="NAME")]
-Prefix = Annotated[str, typer.Argument(help="Only names that begin so.", show_default=False)]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many names.")]
-All = Annotated[bool, typer.Option("--all", help="Also names that nobody holds, remembered for their last fence.")]
+app.add_typer(pools, name="pool")
 
 
 def _version(wanted: bool) -> None:

@@ -29,12 +29,13 @@ MEANINGS = {
     ATTENTION: "`doctor`, `bench`, `demo`: something should be looked at; `break`: you were asked and said no",
     CRITICAL: "`doctor`: the engine cannot be relied on",
     USAGE: "bad usage: an option, a name or a URL was refused before anything was started",
-    NOT_FOUND: "`break`: nobody holds that name",
+    NOT_FOUND: "`break`: nobody holds that name; `pool`: there is no such item",
     UNAVAILABLE: "the engine cannot be used; nothing was started",
     INTERNAL: "a mistake in holdfast itself",
     OUTPUT: "what there is to tell could not be written to standard output: a full disk, for instance",
-    BUSY: "somebody else held the name until the timeout ended; nothing was started",
-    NO_PERMISSION: "the engine refused the password, or the user lacks a right, also on a file; nothing was started",
+    BUSY: "somebody else held the name until the timeout ended, or has an item that was to go; nothing was started",
+    NO_PERMISSION: "the engine refused the password, the user lacks a right, also on a file, or the admin secret; "
+    "nothing was started",
     LOST: "`run`: the lease was lost; the program was ended, or not even started if it was lost before",
     MAX_HOLD: "`run`: the program was ended because it held for longer than --max-hold",
     CANNOT_RUN: "`run`: the program was found, but cannot be executed",
@@ -66,6 +67,8 @@ def code_of(error: errors.HoldfastError) -> int:
         (errors.NotAcquired, BUSY),
         (errors.LeaseLost, LOST),
         (errors.NotFound, NOT_FOUND),
+        (errors.ItemsLent, BUSY),
+        (errors.NotPermitted, NO_PERMISSION),
         (ValueError, USAGE),
     ):
         if isinstance(error, kind):
@@ -80,6 +83,8 @@ def hint_for(error: errors.HoldfastError) -> str:
         return known.get(error.reason, "")
     if isinstance(error, errors.NotAcquired):
         return "wait longer with --timeout, or look at it with `holdfast show`"
+    if isinstance(error, errors.ItemsLent):
+        return "--leave has them go when they come back"
     if isinstance(error, errors.NotFound):
         return "`holdfast ls` shows what is held"
     return ""

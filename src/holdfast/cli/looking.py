@@ -17,6 +17,11 @@ def connect(url: str | None) -> holdfast.Holdfast:
     return holdfast.connect(url)
 
 
+def connect_or_make(url: str | None) -> holdfast.Holdfast:
+    """For whoever sets something up: there a new file is what is wanted."""
+    return holdfast.connect(url)
+
+
 def refuse_missing(url: str | None) -> None:
     """`Unavailable` for a file that was named and is not there. The user's own place may be made by anybody."""
     asked = settings(url)

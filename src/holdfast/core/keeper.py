@@ -13,8 +13,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Command, Mark, Marked, NotHeld, Release, Renew, Undo
+from holdfast.commands import Command, Mark, Marked, NotHeld, Release, Return, TakeBack, Undo
 from holdfast.core.aftermath import Aftermath
+from holdfast.core.duties import Chore, Vigil, undoing
 from holdfast.core.lease import ASKING, HELD, LeaseBase
 from holdfast.core.outlook import Outlook
 from holdfast.core.run import run
@@ -41,33 +42,6 @@ _MARK_EVERY_NS = trust.MARK_MS * NS_PER_MS // 3
 _EARLY_FROM_MS = 4 * trust.RENEW_MIN_MS
 
 
-class Chore:
-    """A command that must still reach the engine; after `until_ns` the ttl has done its work."""
-
-    __slots__ = ("command", "due_ns", "until_ns")
-
-    def __init__(self, command: Command, until_ns: int) -> None:
-        self.command = command
-        self.until_ns = until_ns
-        self.due_ns = 0
-
-
-class Vigil:
-    """One name that this client's waiters wait for: how many they are, and when to say again that they live.
-
-    The engine's answer tells when the present lease ends. The next mark comes just then, if not earlier: so the end of
-    a lease is seen in time by every client, whatever places its waiters have in the queue.
-    """
-
-    __slots__ = ("due_ns", "marked_ns", "since_ns", "waiters")
-
-    def __init__(self, since_ns: int, due_ns: int) -> None:
-        self.since_ns = since_ns
-        self.marked_ns = 0
-        self.waiters: set[str] = set()  # tokens, so that the end of a wait may be said twice
-        self.due_ns = due_ns
-
-
 class Keeper:
     """Renews, marks, undoes, and tells."""
 
@@ -83,7 +57,7 @@ class Keeper:
         """Begin anew: without a thread, without a lease."""
         self.guard = threading.RLock()
         self.kept: dict[str, weakref.ref[LeaseBase]] = {}  # by token, from before its first byte is sent
-        self._waiting: dict[str, Vigil] = {}
+        self._waiting: dict[Command, Vigil] = {}  # by the command that marks it
         self._given: deque[Chore] = deque()  # anybody may add to it, at any time
         self._chores: list[Chore] = []  # the thread's own
         self._bell = self._form.bell()
@@ -108,19 +82,19 @@ class Keeper:
 
     def undo(self, lease: LeaseBase) -> None:
         """Nobody owns what this token may have got: take it back."""
-        self._chore(Undo(lease.name, lease.token), lease)
+        self._chore(lease._taking_back(), lease)  # the keeper knows leases from within
         self.let_go(lease)
 
-    def finish_release(self, lease: LeaseBase, command: Release) -> None:
+    def finish_release(self, lease: LeaseBase, command: Release | Return) -> None:
         """The engine could not be told: go on telling it until the ttl has passed."""
         self._chore(command, lease)
         self.let_go(lease)
 
     def dropped(self, lease: LeaseBase) -> None:
         """The last reference is gone. What nobody ever owned is undone; what was owned lapses."""
-        owned = lease._owned  # the keeper knows leases from within
+        owned = lease._owned
         if lease._sent_ns and not owned:
-            self._chore(Undo(lease.name, lease.token), lease)
+            self._chore(lease._taking_back(), lease)
         self.let_go(lease)
         if owned:
             tell(self._observer, "abandoned", lease.name, lease._fence)
@@ -131,8 +105,9 @@ class Keeper:
         due_ns = now_ns + min(_MARK_EVERY_NS, max(1, remaining_ms) * NS_PER_MS)
         if owner == lease._packed and remaining_ms <= _OFFER_MS:
             due_ns = now_ns  # it may be offered to one of us who is there no more: the answer to a mark tells
+        mark = lease._marking()
         with self.guard:
-            vigil = self._waiting.setdefault(lease.name, Vigil(now_ns, due_ns))
+            vigil = self._waiting.setdefault(mark, Vigil(mark, now_ns, due_ns))
             vigil.waiters.add(lease.token)
             vigil.due_ns = min(vigil.due_ns, due_ns)
         self.due(due_ns)
@@ -146,12 +121,13 @@ class Keeper:
         self.due(now_ns)
 
     def no_longer_waiting(self, lease: LeaseBase) -> None:
+        mark = lease._marking()
         with self.guard:
-            vigil = self._waiting.get(lease.name)
+            vigil = self._waiting.get(mark)
             if vigil is not None:
                 vigil.waiters.discard(lease.token)
                 if not vigil.waiters:
-                    del self._waiting[lease.name]
+                    del self._waiting[mark]
 
     def standing(self) -> list[LeaseBase]:
         """Every lease that is asked for or held."""
@@ -287,7 +263,7 @@ class Keeper:
                 chore.due_ns = self._clock.now_ns() + _RETRY_NS
                 if self._still_owed(chore, answer):
                     owed.append(chore)
-            elif isinstance(chore.command, Undo):
+            elif isinstance(chore.command, Undo | TakeBack):
                 tell(self._observer, "undone", chore.command.name)
         return owed
 
@@ -295,9 +271,13 @@ class Keeper:
         """The ttl undoes a lease; a place in a queue stands for as long as the client's mark does."""
         if self._stopping or error.reason in GONE:
             return False
-        if isinstance(chore.command, Undo) and chore.command.name in self._waiting:
+        if isinstance(chore.command, Undo | TakeBack) and self._waits_for(chore.command.name):
             chore.until_ns = max(chore.until_ns, chore.due_ns + trust.MARK_MS * NS_PER_MS)
         return chore.due_ns < chore.until_ns
+
+    def _waits_for(self, name: str) -> bool:
+        with self.guard:
+            return any(mark.name == name for mark in self._waiting)
 
     def _renew(self, now_ns: int) -> None:
         """Renew what is due, and what will soon be, in one exchange."""
@@ -310,18 +290,20 @@ class Keeper:
 
     def _renew_all(self, leases: list[LeaseBase], *, confirm: bool) -> None:
         sent_ns = self._clock.now_ns()
-        answers = self._ask_all([Renew(lease.name, lease.token, lease._ttl_ms) for lease in leases], confirm=confirm)
-        for lease, answer in zip(leases, answers, strict=True):
+        # Trusted for as long as was asked for, whatever the ttl has become meanwhile.
+        asked = [(lease, lease._ttl_ms) for lease in leases]
+        answers = self._ask_all([lease._renewal(ttl_ms) for lease, ttl_ms in asked], confirm=confirm)
+        for (lease, ttl_ms), answer in zip(asked, answers, strict=True):
             if isinstance(answer, NotHeld):
                 if answer.reason == "expired":
-                    self._aftermath.forgotten(lease.name, lease._fence, lease._deadline_ns)
+                    self._aftermath.forgotten(lease._about, lease._fence, lease._deadline_ns)
                 lease._lose(answer.reason, answer.detail)
             elif isinstance(answer, Unavailable):
                 self._not_renewed(lease, answer)
             elif lease._state is HELD:
                 left_s = (lease._deadline_ns - self._clock.now_ns()) / NS
                 kind = "renewed late" if left_s * 3 < lease.ttl else "renewed"
-                lease._trust_from(sent_ns)
+                lease._trust_from(sent_ns, ttl_ms)
                 lease._trouble = ""
                 tell(self._observer, kind, lease.name, lease._fence, left_s)
 
@@ -342,24 +324,26 @@ class Keeper:
 
     def _mark(self, now_ns: int) -> None:
         with self.guard:
-            due = [(name, vigil) for name, vigil in self._waiting.items() if vigil.due_ns <= now_ns]
+            due = [vigil for vigil in self._waiting.values() if vigil.due_ns <= now_ns]
         if not due:
             return
-        for _, vigil in due:
+        for vigil in due:
             vigil.due_ns, vigil.marked_ns = now_ns + _MARK_EVERY_NS, now_ns
-        for (name, vigil), answer in zip(due, self._ask_all([Mark(name) for name, _ in due]), strict=True):
+        for vigil, answer in zip(due, self._ask_all([vigil.mark for vigil in due]), strict=True):
+            name = vigil.mark.name
             if isinstance(answer, Unavailable):
                 tell(self._observer, "unavailable", name, detail=str(answer))
             elif isinstance(answer, Marked):
                 if answer.remaining_ms:
                     ends_ns = self._clock.now_ns() + answer.remaining_ms * NS_PER_MS
                     vigil.due_ns = min(vigil.due_ns, ends_ns)
-                    self._aftermath.renewed(name, ends_ns)
+                    if type(vigil.mark) is Mark:  # of many rights, nobody can tell whose this is
+                        self._aftermath.renewed(name, ends_ns)
                 if answer.offered in self.kept:
                     self._form.ring(answer.offered)  # the engine's own ring may have got lost
                 elif answer.offered:
                     # It has ended, and a server that did not hear of it has taken the place of one that did.
-                    self._given.append(Chore(Undo(name, answer.offered), now_ns + NS))
+                    self._given.append(Chore(undoing(vigil.mark, answer.offered), now_ns + NS))
 
     def _bound_ns(self, commands: list[Command]) -> int:
         """No exchange may last beyond the first deadline that has to be told.
@@ -372,10 +356,10 @@ class Keeper:
             end_ns = lease._deadline_ns
             if lease._state is HELD and end_ns > now_ns:
                 turn_ns = max(now_ns + _TURN_NS, (lease._due_ns + end_ns) // 2)
-                ends.append(end_ns if lease.name in names else min(end_ns, turn_ns))
+                ends.append(end_ns if lease._place in names else min(end_ns, turn_ns))
         return min(ends)
 
-    def _chore(self, command: Undo | Release, lease: LeaseBase) -> None:
+    def _chore(self, command: Undo | TakeBack | Release | Return, lease: LeaseBase) -> None:
         if lease._sent_ns or lease._state is not ASKING:
             until_ns = lease._sent_ns + lease._ttl_ms * NS_PER_MS
             self._given.append(Chore(command, max(until_ns, self._clock.now_ns() + NS)))

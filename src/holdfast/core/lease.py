@@ -11,7 +11,8 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
-from holdfast.errors import LeaseLost
+from holdfast.commands import Acquire, Asking, Command, Granted, Mark, Release, Renew, Return, TakeBack, Undo
+from holdfast.errors import HoldfastError, LeaseLost, NotAcquired
 from holdfast.names import Owner, new_token
 from holdfast.observer import log
 from holdfast.rules import trust
@@ -106,6 +107,44 @@ class LeaseBase:
             self._lose("expired", self._trouble)
         return self._state is LOST
 
+    # What is said to the engine about it. A lease of another kind says it in other words.
+
+    def _ask(self, wait: bool) -> Asking:
+        return Acquire(self.name, self.token, self._packed, self._ttl_ms, wait)
+
+    def _renewal(self, ttl_ms: int) -> Command:
+        return Renew(self.name, self.token, ttl_ms)
+
+    def _giving_back(self, to: str) -> Release | Return:
+        return Release(self.name, self.token, entomb=self._resent, to=to)
+
+    def _taking_back(self) -> Undo | TakeBack:
+        return Undo(self.name, self.token)
+
+    def _marking(self) -> Command:
+        return Mark(self.name)
+
+    def _late(self, command: Release | Return) -> Release | Return | None:
+        """What to tell an engine that may still trust a lease that we no longer do, so that the next need not wait."""
+        return command
+
+    def _told(self, answer: Granted) -> None:
+        """The engine has granted it."""
+
+    def _refusal(self, reason: str, waited_s: float) -> HoldfastError:
+        """What to raise where the engine says that this token will never hold."""
+        return NotAcquired(self.name, reason=reason, waited=waited_s)
+
+    @property
+    def _about(self) -> str:
+        """What it is a right to, among all that there is."""
+        return self.name
+
+    @property
+    def _place(self) -> str:
+        """The name that its commands have."""
+        return self.name
+
     def _wake(self) -> None:
         """Have everyone who waits for something to happen to this lease look again."""
         for bell in self._bells:
@@ -117,11 +156,11 @@ class LeaseBase:
     def _granted(self, fence: int, sent_ns: int) -> None:
         self._fence = fence
         self._since_ns = sent_ns
-        self._trust_from(sent_ns)
+        self._trust_from(sent_ns, self._ttl_ms)
         self._state = HELD  # last: whoever finds it held, as the keeper may at any moment, finds its deadline too
 
-    def _trust_from(self, sent_ns: int) -> None:
-        trusted_ns, after_ns = trust.spans_ns(self._ttl_ms)
+    def _trust_from(self, sent_ns: int, ttl_ms: int) -> None:
+        trusted_ns, after_ns = trust.spans_ns(ttl_ms)
         self._deadline_ns = sent_ns + trusted_ns
         self._due_ns = sent_ns + max(_RENEW_MIN_NS, jittered(after_ns, sent_ns))
 

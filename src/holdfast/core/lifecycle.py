@@ -9,11 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Acquire, Answer, Busy, Granted, NotHeld, Refused, Release, Released
+from holdfast.commands import Answer, Busy, Granted, NotHeld, Refused, Release, Released, Return
 from holdfast.core.client import ABORTING, CLOSED, OPEN
 from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import ENDED, ENDING, HELD, LOST, LeaseBase, jittered
-from holdfast.errors import GONE, PASSING, SETTLING, Closed, Fenced, LeaseLost, NotAcquired, ReplyLost, Unavailable
+from holdfast.errors import (
+    GONE,
+    PASSING,
+    SETTLING,
+    Closed,
+    Fenced,
+    HoldfastError,
+    LeaseLost,
+    NotAcquired,
+    ReplyLost,
+    Unavailable,
+)
 from holdfast.names import Owner
 from holdfast.observer import DEBUG, debugging
 from holdfast.rules import trust
@@ -45,8 +56,7 @@ def undo(lease: LeaseBase) -> None:
 def end(lease: LeaseBase, to: str = "") -> None:
     """Have the keeper finish a release that was interrupted; where nothing is left to release, nothing happens."""
     if lease._state in (HELD, ENDING):
-        command = Release(lease.name, lease.token, lease._resent, to)
-        lease._client.keeper.finish_release(lease, command)
+        lease._client.keeper.finish_release(lease, lease._giving_back(to))
         lease._state = ENDED
         lease._wake()
     lease._client.keeper.let_go(lease)
@@ -89,7 +99,7 @@ async def acquire(lease: LeaseBase, patience_ns: int | None) -> None:
 def _ask(lease: LeaseBase, sent_ns: int, until_ns: int, give_up_ns: int) -> Answer | Awaitable[Answer]:
     """The question, sent now. After patience has ended it is the last word: now, or not at all."""
     lease._sent_ns = sent_ns
-    ask = Acquire(lease.name, lease.token, lease._packed, lease._ttl_ms, sent_ns < until_ns)
+    ask = lease._ask(sent_ns < until_ns)
     bound_ns = None if give_up_ns == NEVER_NS else max(give_up_ns, sent_ns + _LAST_WORD_NS)
     return lease._client.form.apply(ask, bound_ns)
 
@@ -104,13 +114,13 @@ async def _stand_in_line(lease: LeaseBase, answer: Answer, began_ns: int, until_
             if isinstance(answer, Granted):
                 await _wait_out(lease, began_ns, until_ns)
             else:
-                if not isinstance(answer, Busy) or lease._sent_ns >= until_ns:
+                if not isinstance(answer, Busy) or answer.position is None:
                     raise _not_acquired(lease, answer, began_ns)
                 _remember(lease, answer)
                 if not queued:
                     queued = True
                     client.keeper.waiting(lease, answer.remaining_ms, answer.owner)
-                    client.tell("waited", lease.name, answer.fence, detail=str(Owner.unpacked(answer.owner)))
+                    client.tell("waited", lease.name, answer.fence, detail=_holder(answer))
                 _refuse_if_closed(client)
                 nap_ms = trust.patience_ms(answer.position or 0, answer.remaining_ms, lease._ttl_ms)
                 told = await _wait(lease, min(until_ns, clock.now_ns() + nap_ms * NS_PER_MS))
@@ -136,7 +146,8 @@ def _is_granted(lease: LeaseBase, answer: Answer, give_up_ns: int) -> bool:
             late_s = (now_ns - sent_ns) / NS
             raise Unavailable(client.engine.name, "stalled", f"an answer took {late_s:.3f} s")
         return False
-    if client.engine.epoch and client.aftermath.until_ns(lease.name) > now_ns:
+    lease._told(answer)
+    if client.engine.epoch and client.aftermath.until_ns(lease._about) > now_ns:
         return False
     if client.state is not OPEN:
         _refuse_if_closed(client)
@@ -151,7 +162,7 @@ async def _wait_out(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
     stands meanwhile, so that nobody else gets it either.
     """
     client, now_ns = lease._client, lease._client.clock.now_ns()
-    left_ns = client.aftermath.until_ns(lease.name) - now_ns
+    left_ns = client.aftermath.until_ns(lease._about) - now_ns
     if left_ns <= 0:
         return
     if now_ns >= until_ns:
@@ -162,16 +173,17 @@ async def _wait_out(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
 
 
 def _remember(lease: LeaseBase, answer: Busy) -> None:
-    client = lease._client
+    client, about = lease._client, lease._about
     now_ns = client.clock.now_ns()
-    client.aftermath.heard(lease.name, answer.fence, now_ns + answer.remaining_ms * NS_PER_MS, now_ns)
+    if about:
+        client.aftermath.heard(about, answer.fence, now_ns + answer.remaining_ms * NS_PER_MS, now_ns)
 
 
 async def _confirm(lease: LeaseBase) -> None:
     """Have every known replica hear of the grant; without that it does not count, and is undone."""
     client = lease._client
     lease._sent_ns = sent_ns = client.clock.now_ns()
-    ask = Acquire(lease.name, lease.token, lease._packed, lease._ttl_ms, wait=False)
+    ask = lease._ask(wait=False)
     until_ns = sent_ns + min(_CONFIRM_NS, trust.spans_ns(lease._ttl_ms)[1])
     try:
         answer = (await client.form.confirm((ask,), until_ns))[0]
@@ -179,9 +191,9 @@ async def _confirm(lease: LeaseBase) -> None:
         answer = error
     if isinstance(answer, Unavailable):
         raise Unavailable(answer.engine, answer.reason, answer.detail) from answer
-    if answer != Granted(lease.fence) or lease._state is not HELD:
+    if not isinstance(answer, Granted) or answer.fence != lease.fence or lease._state is not HELD:
         raise Unavailable(client.engine.name, "not confirmed", f"lease {lease.name!r} was lost meanwhile")
-    lease._trust_from(sent_ns)
+    lease._trust_from(sent_ns, lease._ttl_ms)
 
 
 async def _wait(lease: LeaseBase, until_ns: int) -> Answer | None:
@@ -190,7 +202,7 @@ async def _wait(lease: LeaseBase, until_ns: int) -> Answer | None:
     Such a question was sent before the sleep, and the lease that comes of it counts from then.
     """
     client = lease._client
-    ask = Acquire(lease.name, lease.token, lease._packed, lease._ttl_ms, wait=True)
+    ask = lease._ask(wait=True)
     lease._sent_ns = client.clock.now_ns()
     try:
         return await client.form.wait(ask, until_ns)
@@ -245,20 +257,27 @@ def _refuse_if_closed(client: Client) -> None:
         raise Closed
 
 
-def _not_acquired(lease: LeaseBase, answer: Answer, began_ns: int) -> NotAcquired:
+def _not_acquired(lease: LeaseBase, answer: Answer, began_ns: int) -> HoldfastError:
     client = lease._client
     waited_s = (client.clock.now_ns() - began_ns) / NS
     if not isinstance(answer, Busy):
         reason = answer.reason if isinstance(answer, Refused) else repr(answer)
-        return NotAcquired(lease.name, reason=reason, waited=waited_s)
-    owner = str(Owner.unpacked(answer.owner))
-    client.tell("refused", lease.name, answer.fence, waited_s, detail=f"held by {owner}")
+        return lease._refusal(reason, waited_s)
+    owner = _holder(answer) if answer.owner else ""
+    client.tell("refused", lease.name, answer.fence, waited_s, detail=f"held by {owner}" if owner else answer.reason)
     if not lease._resent:
         # The engine has just said that this token is neither holder nor waiter, and no copy is under way.
         lease._state = ENDED
         client.keeper.let_go(lease)
     remaining_s = answer.remaining_ms / 1000
-    return NotAcquired(lease.name, owner=owner, fence=answer.fence, waited=waited_s, remaining=remaining_s)
+    return NotAcquired(
+        lease.name, reason=answer.reason, owner=owner, fence=answer.fence, waited=waited_s, remaining=remaining_s
+    )
+
+
+def _holder(answer: Busy) -> str:
+    """Who has it, for people; of many rights it is not one who does."""
+    return str(Owner.unpacked(answer.owner)) if answer.owner else answer.reason
 
 
 async def release(lease: LeaseBase, to: str = "") -> None:
@@ -272,7 +291,7 @@ async def release(lease: LeaseBase, to: str = "") -> None:
                 lease._state = ENDING
         if state is ENDED or state is ENDING:
             return
-        command = Release(lease.name, lease.token, lease._resent, to)
+        command = lease._giving_back(to)
         if state is LOST or lease._state is HELD:
             _too_late(lease, command)
         answer: Answer | None
@@ -291,16 +310,19 @@ async def release(lease: LeaseBase, to: str = "") -> None:
         raise
 
 
-def _too_late(lease: LeaseBase, command: Release) -> NoReturn:
+def _too_late(lease: LeaseBase, command: Release | Return) -> NoReturn:
     """There is nothing left to give back: the holder is told."""
     lease._lose("expired", lease._trouble)  # no effect if it is known to be lost already
-    if lease._why[0] == "expired":
-        # Our clock stops earlier than the engine's: let it hear, so that the next one need not wait.
-        lease._client.keeper.finish_release(lease, command)
+    # Our clock stops earlier than the engine's.
+    late = lease._late(command) if lease._why[0] == "expired" else None
+    if late is not None:
+        lease._client.keeper.finish_release(lease, late)
     raise lease._loss()
 
 
-async def _release_again(lease: LeaseBase, command: Release, first_ns: int, error: Unavailable) -> Answer | None:
+async def _release_again(
+    lease: LeaseBase, command: Release | Return, first_ns: int, error: Unavailable
+) -> Answer | None:
     """The engine's answer after trouble on the way, or `None` if it could not be told within the wire timeout."""
     client = lease._client
     sent_before, told_ns = False, 0
@@ -327,7 +349,7 @@ async def _release_again(lease: LeaseBase, command: Release, first_ns: int, erro
         return answer
 
 
-def _released(lease: LeaseBase, command: Release, answer: Answer | None) -> None:
+def _released(lease: LeaseBase, command: Release | Return, answer: Answer | None) -> None:
     if isinstance(answer, NotHeld):
         lease._lose(answer.reason, answer.detail, since=ENDING)
         raise lease._loss()

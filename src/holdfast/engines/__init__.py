@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.clock import Clock
-    from holdfast.commands import Acquire, Answer, Command
+    from holdfast.commands import Answer, Asking, Command
     from holdfast.config import Settings
     from holdfast.engines.survey import Examination, Names
     from holdfast.errors import Unavailable
@@ -98,7 +98,7 @@ class Form(Protocol):
     def news(self) -> Sequence[News]:
         """What the engine has noticed by itself since this was asked last."""
 
-    async def wait(self, ask: Acquire, until_ns: int) -> Answer | None:
+    async def wait(self, ask: Asking, until_ns: int) -> Answer | None:
         """Sleep until `ask` may succeed. An engine that can ask in the same step answers; `None` means: ask again.
 
         A hint and no more: it may return early, and nothing but speed depends on its coming in time.
@@ -158,8 +158,8 @@ class Engine(Protocol):
         `None` where nobody is taken for dead before the ttl has passed.
         """
 
-    def names(self, prefix: str, limit: int) -> Names:
-        """Names that begin so. It may scan and it blocks: for people who look, never for programs that hold."""
+    def names(self, prefix: str, limit: int, roof: str = "") -> Names:
+        """Names that begin so; with a roof, those of pools. It may scan, and it blocks: for people who look only."""
 
     def examine(self) -> Examination:
         """How the engine stands, for `holdfast doctor`. It may scan, and it blocks."""

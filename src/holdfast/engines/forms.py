@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.commands import Acquire, Busy
+from holdfast.commands import ASKING, Busy
 from holdfast.engines.board import ThreadBell
 from holdfast.errors import Unavailable
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.clock import Clock
-    from holdfast.commands import Answer, Command
+    from holdfast.commands import Answer, Asking, Command
     from holdfast.engines import Bell, News, Promise, Reply
     from holdfast.engines.board import Board
 
@@ -68,11 +68,11 @@ class BaseForm:
 
     def apply(self, command: Command, until_ns: int | None = None) -> Answer | Awaitable[Answer]:
         """One command; a waiter's rings are kept from before its question until it leaves the queue."""
-        if type(command) is not Acquire:
+        if type(command) not in ASKING:
             return self.answer(command, until_ns)
-        return self._acquire(command, until_ns)
+        return self._acquire(command, until_ns)  # type: ignore[arg-type]
 
-    async def _acquire(self, command: Acquire, until_ns: int | None) -> Answer:
+    async def _acquire(self, command: Asking, until_ns: int | None) -> Answer:
         board = self._ears.board
         if command.wait:
             board.expect(command.token)
@@ -80,11 +80,11 @@ class BaseForm:
         try:
             reply = await self.answer(command, until_ns)
         finally:
-            if not (command.wait and isinstance(reply, Busy)):
+            if not (command.wait and isinstance(reply, Busy) and reply.position is not None):
                 self.forget(command.token)
         return reply
 
-    async def wait(self, ask: Acquire, until_ns: int) -> Answer | None:
+    async def wait(self, ask: Asking, until_ns: int) -> Answer | None:
         if await self.listen(ask.token):
             return None  # a ring may have been missed before the ears were open: ask once more
 

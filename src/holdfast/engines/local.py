@@ -39,7 +39,7 @@ class Store(Ears, Protocol):
     def lifeline(self) -> int | None:
         """As the engine's."""
 
-    def names(self, prefix: str, limit: int) -> Names:
+    def names(self, prefix: str, limit: int, roof: str = "") -> Names:
         """As the engine's."""
 
     def examine(self) -> Examination:
@@ -75,8 +75,8 @@ class LocalEngine:
     def lifeline(self) -> int | None:
         return self.store.lifeline()
 
-    def names(self, prefix: str, limit: int) -> Names:
-        return self.store.names(prefix, limit)
+    def names(self, prefix: str, limit: int, roof: str = "") -> Names:
+        return self.store.names(prefix, limit, roof)
 
     def examine(self) -> Examination:
         return self.store.examine()

@@ -10,10 +10,10 @@ import heapq
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NS_PER_US
-from holdfast.commands import Acquire, Busy, Mark
+from holdfast.commands import ASKING, POOL, Acquire, Busy, Mark, Tend
 from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.local import LocalEngine
@@ -21,6 +21,8 @@ from holdfast.engines.survey import Examination, Fact, Names
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.names import new_token
 from holdfast.rules import RULES, Moment, Record, forget_at_us
+from holdfast.rules.pool import POOL_RULES
+from holdfast.rules.stock import Shelf
 from holdfast.rules.trust import MARK_MS
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Answer, Command
     from holdfast.config import Settings
     from holdfast.engines import Reply
+    from holdfast.rules.pool import Call
     from holdfast.rules.record import Holder
 
 _PROMISE = Promise(
@@ -48,6 +51,23 @@ _PROMISE = Promise(
 )
 
 
+_POOLS_SPARE = 64
+
+
+class Pool:
+    """A pool, and when it was used last."""
+
+    def __init__(self) -> None:
+        self.shelf = Shelf()
+        self.touched_us = 0
+
+    def over(self, roof: str, before_us: int) -> bool:
+        """Nothing of it needs to be remembered: nobody has set it up, and nobody has used it for long."""
+        taken, cooling, free = self.shelf.counts()
+        used = taken or cooling or len(self.shelf.queue) or (free and roof == POOL)
+        return not used and self.touched_us < before_us
+
+
 class Domain:
     """What all clients of one URL share."""
 
@@ -57,6 +77,7 @@ class Domain:
         self.lock = threading.RLock()  # it knows its owner
         self.board = Board()
         self.records: dict[str, Record] = {}
+        self.pools: dict[tuple[str, str], Pool] = {}
         self.marks: dict[str, int] = {}
         self.ends: list[tuple[int, str]] = []
 
@@ -106,9 +127,12 @@ class MemoryStore:
         if self.domain.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks
             raise Unavailable("memory", "stalled", "this thread is inside a command already: a signal handler asked")
         answers: list[Reply] = []
-        rung: list[Holder] = []
+        rung: list[Holder | Call] = []
         with self.domain.lock:
             for command in commands:
+                if type(command) in POOL_RULES:
+                    answers.append(self._deal(command, rung))
+                    continue
                 answer, wake = self._answer(command)
                 answers.append(answer)
                 if wake is not None:
@@ -132,6 +156,33 @@ class MemoryStore:
         if type(command) is Mark or (type(command) is Acquire and isinstance(step.answer, Busy)):
             self.domain.marks[self.client] = now_us + MARK_MS * 1000
         return step.answer, step.wake
+
+    def _deal(self, command: Any, rung: list[Holder | Call]) -> Answer:
+        """The answer of a pool."""
+        pools, key, now_us = self.domain.pools, (command.roof, command.name), self.clock.now_ns() // NS_PER_US
+        pool = pools.get(key)
+        if pool is None:
+            self._forget_pools(now_us)
+            pool = pools[key] = Pool()
+        silent = frozenset(client for client in pool.shelf.watched() if self._is_silent(client, now_us))
+        moment = Moment(now_us, self.clock.wall_us(), self.client, silent=silent)
+        answer, wakes = POOL_RULES[type(command)](pool.shelf, command, moment)
+        pool.touched_us = now_us
+        rung += wakes
+        if type(command) is Tend or (type(command) in ASKING and isinstance(answer, Busy)):
+            self.domain.marks[self.client] = now_us + MARK_MS * 1000
+        return answer
+
+    def _is_silent(self, client: str, now_us: int) -> bool:
+        return client != self.client and self.domain.marks.get(client, 0) <= now_us
+
+    def _forget_pools(self, now_us: int) -> None:
+        """Looked for when a new one comes, and only when there are many: so that it costs next to nothing."""
+        pools = self.domain.pools
+        if len(pools) < _POOLS_SPARE or len(pools) & (len(pools) - 1):
+            return
+        for key in [key for key, pool in pools.items() if pool.over(key[0], now_us - self._memory_us)]:
+            del pools[key]
 
     def _moment(self, record: Record, now_us: int) -> Moment:
         marks = self.domain.marks
@@ -174,9 +225,10 @@ class MemoryStore:
     def lifeline(self) -> None:
         return None  # a child process does not share these leases
 
-    def names(self, prefix: str, limit: int) -> Names:
+    def names(self, prefix: str, limit: int, roof: str = "") -> Names:
         with self.domain.lock:
-            found = sorted(name for name in self.domain.records if name.startswith(prefix))
+            kept = [name for under, name in self.domain.pools if under == roof] if roof else self.domain.records
+            found = sorted(name for name in kept if name.startswith(prefix))
         return Names(tuple(found[:limit]), more=len(found) > limit)
 
     def examine(self) -> Examination:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import hiredis
 
 from holdfast.clock import NS, NS_PER_MS, SYSTEM
-from holdfast.commands import Acquire, Busy
+from holdfast.commands import ASKING, Busy
 from holdfast.engines.forms import ThreadForm
 from holdfast.engines.redis.facts import GREETING
 from holdfast.engines.redis.link import Link
@@ -29,7 +29,7 @@ from holdfast.errors import ReplyLost, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from holdfast.commands import Answer, Command
+    from holdfast.commands import Answer, Asking, Command
     from holdfast.engines.redis.engine import RedisEngine
     from holdfast.engines.redis.topology import Node
     from holdfast.engines.redis.witness import Sight
@@ -107,12 +107,13 @@ class RedisBlocking(Watched[Links], ThreadForm):
     def apply(self, command: Command, until_ns: int | None = None) -> Answer | Awaitable[Answer]:
         """A waiter that will pop its bell need not be rung, so nothing is kept for it."""
         pops = False
-        if type(command) is Acquire:
-            pops = command.wait and self._may_pop(command, until_ns)
+        if type(command) in ASKING:
+            ask: Any = command
+            pops = ask.wait and self._may_pop(ask, until_ns)
             if not pops:
-                if command.wait:
-                    self._listening.add(command.token)  # what the server is told now is what the waiter must do
-                return self._acquire(command, until_ns)
+                if ask.wait:
+                    self._listening.add(ask.token)  # what the server is told now is what the waiter must do
+                return self._acquire(ask, until_ns)
         try:
             return self._ask(command, until_ns, pops=pops)
         except Unavailable as trouble:
@@ -165,13 +166,13 @@ class RedisBlocking(Watched[Links], ThreadForm):
                     self._fails(lane)
                     raise
 
-    def _may_pop(self, ask: Acquire, until_ns: int | None) -> bool:
+    def _may_pop(self, ask: Asking, until_ns: int | None) -> bool:
         """Whether this waiter will block on the server first: once, for short, and while there are seats for it."""
         if ask.token in self._listening or len(self._seats) >= _POPPING_MAX:
             return False
         return until_ns is None or until_ns - SYSTEM.now_ns() >= _pop_ns(ask.ttl_ms)
 
-    async def wait(self, ask: Acquire, until_ns: int) -> Answer | None:
+    async def wait(self, ask: Asking, until_ns: int) -> Answer | None:
         if ask.token in self._listening:
             return await super().wait(ask, until_ns)
         may_pop = self._may_pop(ask, until_ns)
@@ -185,7 +186,7 @@ class RedisBlocking(Watched[Links], ThreadForm):
         finally:
             self._seats.discard(ask.token)
 
-    def _pop(self, ask: Acquire, seconds: float) -> Answer | None:
+    def _pop(self, ask: Asking, seconds: float) -> Answer | None:
         """Block until the lease is offered, and confirm it in the same breath."""
         packer = self._engine.packer
         lane = self._lane or self._lane_of(ask.name)
@@ -205,7 +206,7 @@ class RedisBlocking(Watched[Links], ThreadForm):
         lane.give_back(link)
         if isinstance(reply, hiredis.ReplyError):
             return None  # asked again, it is told in full
-        answer = answered(Acquire, reply)
+        answer = answered(type(ask), reply)
         if not isinstance(answer, Busy):
             self.forget(ask.token)
         return answer

@@ -130,10 +130,10 @@ class RedisEngine:
     def lifeline(self) -> None:
         return None  # only the ttl ends a lease here
 
-    def names(self, prefix: str, limit: int) -> Names:
+    def names(self, prefix: str, limit: int, roof: str = "") -> Names:
         from holdfast.engines.redis import survey  # noqa: PLC0415 - only for people
 
-        return survey.names(self._all_nodes(), self._prefix, prefix, limit)
+        return survey.names(self._all_nodes(), self._prefix, prefix, limit, roof)
 
     def examine(self) -> Examination:
         from holdfast.engines.redis import survey  # noqa: PLC0415 - only for people

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import hiredis
 
 from holdfast.clock import SYSTEM
-from holdfast.commands import Acquire, Busy
+from holdfast.commands import ASKING, Busy
 from holdfast.engines.loop import LoopForm
 from holdfast.engines.redis.aside import aside
 from holdfast.engines.redis.facts import GREETING
@@ -90,7 +90,7 @@ class RedisAsyncio(Watched[Shared], LoopForm):
     async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
         """What every form does, in one frame: a task wakes up through each of them."""
         board, answer = self._engine.board, None
-        acquires = type(command) is Acquire
+        acquires = type(command) in ASKING
         if acquires and command.wait:  # type: ignore[union-attr]
             board.expect(command.token)  # type: ignore[union-attr]
         try:
@@ -109,7 +109,7 @@ class RedisAsyncio(Watched[Shared], LoopForm):
                 answer = await self._follow_one(command, trouble, until_ns)
             return answer
         finally:
-            if acquires and not (command.wait and type(answer) is Busy):  # type: ignore[union-attr]
+            if acquires and not (type(answer) is Busy and answer.position is not None):
                 board.forget(command.token)  # type: ignore[union-attr]
 
     async def _once_more(

@@ -12,13 +12,24 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from holdfast.commands import (
+    ASKING,
     Acquire,
     Answer,
+    Asking,
+    Borrow,
     Break,
+    BreakItem,
     Busy,
+    Change,
+    Changed,
     Command,
+    CoolItem,
+    Count,
     Done,
+    Extend,
     Granted,
+    ItemSeen,
+    Lent,
     Mark,
     Marked,
     NotHeld,
@@ -27,10 +38,15 @@ from holdfast.commands import (
     Released,
     Renew,
     Renewed,
+    Return,
     Seat,
     Show,
     Standing,
+    TakeBack,
+    Tally,
+    Tend,
     Undo,
+    Unknown,
 )
 
 if TYPE_CHECKING:
@@ -105,6 +121,15 @@ SCRIPTS: dict[type, Script] = {
     Break: Script("break", 2),
     Mark: Script("mark", 0),
     Show: Script("show", 0),
+    Borrow: Script("borrow", 9),
+    Extend: Script("extend", 4),
+    Return: Script("return", 5),
+    TakeBack: Script("take_back", 2),
+    BreakItem: Script("break_item", 4),
+    CoolItem: Script("cool_item", 3),
+    Change: Script("change", 6),
+    Tend: Script("tend", 1),
+    Count: Script("count", 2),
 }
 
 
@@ -124,6 +149,16 @@ def _release(ask: Release) -> bytes:
     return b"$%d\r\n%b\r\n%b" % (len(token), token.encode(), how)
 
 
+def _all(*values: str | int) -> bytes:
+    return b"".join(bulk(str(value)) for value in values)
+
+
+def _borrow(ask: Borrow) -> bytes:
+    """What is asked for, up to the word about waiting."""
+    head = _often(ask.roof) + bulk(ask.token) + _often(ask.owner) + _often(ask.ttl_ms) + _often(ask.rest_ms)
+    return head + _often(ask.tag) + _often(ask.share_ppm) + _often(ask.permits)
+
+
 _REST: dict[type, Callable[[Any], bytes]] = {
     Renew: lambda ask: bulk(ask.token) + _often(ask.ttl_ms),
     Release: _release,
@@ -131,6 +166,15 @@ _REST: dict[type, Callable[[Any], bytes]] = {
     Break: lambda ask: bulk(str(ask.fence)) + bulk(ask.reason),
     Mark: lambda _ask: b"",
     Show: lambda _ask: b"",
+    Borrow: _borrow,
+    Extend: lambda ask: _often(ask.roof) + _all(ask.item, ask.token, ask.ttl_ms),
+    Return: lambda ask: _often(ask.roof) + _all(ask.item, ask.token, ask.cool_ms, int(ask.entomb)),
+    TakeBack: lambda ask: _often(ask.roof) + _all(ask.token),
+    BreakItem: lambda ask: _often(ask.roof) + _all(ask.item, ask.fence, ask.reason),
+    CoolItem: lambda ask: _often(ask.roof) + _all(ask.item, ask.cool_ms),
+    Change: lambda ask: _often(ask.roof) + _all(ask.how, "\x00".join(ask.items), int(ask.leave), ask.dice, ask.permits),
+    Tend: lambda ask: _often(ask.roof),
+    Count: lambda ask: _often(ask.roof) + _all(ask.limit),
 }
 
 
@@ -178,13 +222,16 @@ class Packer:
             text = b"%b$%d\r\n%b%b" % (begin, len(token), token.encode(), rest)
         else:
             text = self._head(kind, command.name, alone) + _REST[kind](command)  # type: ignore[arg-type]
+            if kind in ASKING:
+                text += _POPS if pops else _RUNG if command.wait else _NEVER  # type: ignore[union-attr]
         if whole:
             text = SCRIPTS[kind].head(self._keys, whole=True) + text.removeprefix(self._heads[kind])
         return text
 
-    def pack_pop(self, ask: Acquire, seconds: float) -> bytes:
+    def pack_pop(self, ask: Asking, seconds: float) -> bytes:
         """Block until this waiter's bell is rung, or that long."""
-        return packed("BLPOP", f"{record_key(self.prefix, ask.name)}:k:{ask.token}", f"{seconds:.3f}")
+        base = record_key(self.prefix, ask.name) + (f":{ask.roof}" if isinstance(ask, Borrow) else "")
+        return packed("BLPOP", f"{base}:k:{ask.token}", f"{seconds:.3f}")
 
 
 def answered(kind: type, reply: Any) -> Answer:
@@ -210,12 +257,38 @@ def _standing(reply: list[Any]) -> Standing:
     return Standing(int(fence), holder, bool(offered), waiters)
 
 
+def _tally(reply: list[Any]) -> Tally:
+    _, fence, permits, size, lent, cooling, free, waiting, trouble, items, waiters = reply
+    seen = tuple(
+        ItemSeen(items[at], items[at + 1], bool(items[at + 2]), int(items[at + 3]), *items[at + 4 : at + 8])
+        for at in range(0, len(items), 8)
+    )
+    seats = tuple(Seat(waiters[at + 1], waiters[at], 0, waiters[at + 2], 0) for at in range(0, len(waiters), 3))
+    return Tally(int(fence), permits, size, lent, cooling, free, waiting, seen, seats, trouble)
+
+
 # What the plain answer to a command says.
-_YES: dict[type, Answer] = {Renew: Renewed(), Release: Released(), Break: Released(), Undo: Done()}
+_YES: dict[type, Answer] = {
+    Renew: Renewed(),
+    Release: Released(),
+    Break: Released(),
+    Undo: Done(),
+    Extend: Renewed(),
+    Return: Released(),
+    TakeBack: Done(),
+    BreakItem: Released(),
+    CoolItem: Done(),
+}
 _ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "busy": lambda reply: Busy(reply[1], int(reply[2]), reply[3], None if reply[4] < 0 else reply[4]),
     "refused": lambda reply: Refused(reply[1]),
     "not held": lambda reply: NotHeld(reply[1], reply[2]),
     "marked": lambda reply: Marked(reply[1], reply[2]),
     "standing": _standing,
+    "lent": lambda reply: Granted(int(reply[1]), reply[2]),
+    "short": lambda reply: Busy("", int(reply[2]), reply[3], None if reply[4] < 0 else reply[4], reply[1]),
+    "changed": lambda reply: Changed(reply[1], reply[2], tuple(sorted(reply[3:]))),
+    "lent items": lambda reply: Lent(tuple(sorted(reply[1:]))),
+    "unknown items": lambda reply: Unknown(tuple(reply[1:])),
+    "tally": _tally,
 }

@@ -33,14 +33,15 @@ _CLOCK_FAR_S = 5.0
 _NO_EVICTION = "set maxmemory-policy to noeviction"
 
 
-def names(nodes: Sequence[Node], keys_with: str, prefix: str, limit: int) -> Names:
-    """Names on the servers: records are the keys that end with their hash tag."""
+def names(nodes: Sequence[Node], keys_with: str, prefix: str, limit: int, roof: str = "") -> Names:
+    """Names on the servers: records are the keys that end with their hash tag, or with the roof behind it."""
+    end = "}" + (f":{roof}" if roof else "")
     found: set[str] = set()
     more = False
     for node in nodes:
         with _Talk(node) as talk:
             for keys, done in talk.scan(f"{keys_with}:{{{_literal(_in_key(prefix))}*"):
-                found.update(_name(key) for key in keys if key.endswith("}"))
+                found.update(_name(key.removesuffix(end) + "}") for key in keys if key.endswith(end))
                 if len(found) > limit or (talk.late and not done):
                     more = True
                     break
@@ -150,7 +151,8 @@ class _Talk:
                 ours = [key for key in keys if key.startswith(f"{keys_with}:{{")]
                 others += sum(1 for key in keys if _OTHERS.match(key))
                 count += len(ours)
-                eternal += [key for key in ours if self.ask("PTTL", key) == -1]
+                # A pool that somebody has set up stays until somebody takes its items away.
+                eternal += [key for key in ours if "}:pool" not in key and self.ask("PTTL", key) == -1]
                 if self.late:
                     break
         except Unavailable as error:
@@ -164,7 +166,7 @@ class _Talk:
         if others:
             what = f"{others} keys are of another layout than {PREFIX}"
             found.append(Finding(grave=False, what=what, advice="another version of holdfast uses this server"))
-        text = f"{count} ({'all' if not eternal else 'not all'} of them expire by themselves)"
+        text = f"{count} ({'all' if not eternal else 'not all'} of them expire by themselves, save pools)"
         values = {"keys": count, "keys_without_end": len(eternal), "keys_of_other_layouts": others}
         return Examination((Fact("keys", text, values),), tuple(found))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NS_PER_US, SYSTEM
-from holdfast.engines.sqlite import place, rows
+from holdfast.engines.sqlite import place, pool, rows
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -78,7 +78,18 @@ def prepare(link: sqlite3.Cursor, live: LockFile) -> None:
         rows.keep_fences_only(link, SYSTEM.now_ns() // NS_PER_US, _FENCE_MEMORY_US)
         link.execute("DELETE FROM session")
         link.execute("UPDATE meta SET value = ? WHERE key = 'boot'", (place.boot_id(),))
+    _prepare_pools(link, found.get("pools"))
     link.execute("COMMIT")
+
+
+def _prepare_pools(link: sqlite3.Cursor, boot: str | None) -> None:
+    """Pools have tables that a version without pools never looks at; so they know for themselves which boot it is."""
+    if boot is None:
+        _create(link, pool.SCHEMA)
+        link.execute("INSERT INTO meta VALUES ('pools', ?)", (place.boot_id(),))
+    elif boot != place.boot_id():
+        pool.begin_anew(link, SYSTEM.now_ns() // NS_PER_US)
+        link.execute("UPDATE meta SET value = ? WHERE key = 'pools'", (place.boot_id(),))
 
 
 def _bring_up_to_date(link: sqlite3.Cursor, live: LockFile, *, same_boot: bool) -> None:

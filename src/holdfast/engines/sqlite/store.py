@@ -10,13 +10,13 @@ import os
 import sqlite3
 import threading
 import weakref
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import pauses
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
-from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renew, Renewed, Undo
+from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renew, Renewed, Tend, Undo
 from holdfast.engines.board import Board
-from holdfast.engines.sqlite import lifeline, rows, survey
+from holdfast.engines.sqlite import lifeline, pool, rows, survey
 from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.ear import Ear, ring_session
 from holdfast.engines.sqlite.line import Damaged
@@ -25,6 +25,7 @@ from holdfast.engines.sqlite.promised import promised
 from holdfast.errors import Closed, Unavailable
 from holdfast.observer import log
 from holdfast.rules import RULES, Moment
+from holdfast.rules.pool import POOL_RULES
 from holdfast.rules.record import NO_TOMBS, NOBODY
 from holdfast.rules.trust import MARK_MS
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.engines import Promise, Reply
     from holdfast.engines.sqlite.database import Database
     from holdfast.engines.survey import Examination, Names
+    from holdfast.rules.pool import Call
     from holdfast.rules.record import Holder, Record
 
 _AT_ONCE = 200
@@ -97,7 +99,7 @@ class SqliteStore:
             self._ring(holder)
         return answers
 
-    def _answer(self, link: sqlite3.Cursor, commands: Sequence[Command]) -> tuple[list[Reply], list[Holder]]:
+    def _answer(self, link: sqlite3.Cursor, commands: Sequence[Command]) -> tuple[list[Reply], list[Holder | Call]]:
         if self._closed:
             raise Closed  # asked before the end, and only now at its turn: nobody would keep what it got
         if len(commands) == 1:
@@ -111,11 +113,11 @@ class SqliteStore:
 
         The rule decides on what is remembered, and its step is stored only in place of just that.
         """
-        row = self._known.get(command.name)
-        if row is None or self._count % _FORGET_EVERY == 0:
+        row, rule = self._known.get(command.name), RULES.get(type(command))
+        if row is None or rule is None or self._count % _FORGET_EVERY == 0:
             return None
         moment = Moment(SYSTEM.now_ns() // NS_PER_US, SYSTEM.wall_us(), self._me)
-        after, answer, _ = RULES[type(command)](row.record, command, moment)
+        after, answer, _ = rule(row.record, command, moment)
         if type(answer) not in _PLAIN or after.waiters is not NOBODY or after.tombs is not NO_TOMBS:
             return None
         pauses.point("sqlite.before-commit")
@@ -127,8 +129,10 @@ class SqliteStore:
         self._count += 1
         return answer
 
-    def _answer_each(self, link: sqlite3.Cursor, commands: Sequence[Command]) -> tuple[list[Reply], list[Holder]]:
-        rung: list[Holder] = []
+    def _answer_each(
+        self, link: sqlite3.Cursor, commands: Sequence[Command]
+    ) -> tuple[list[Reply], list[Holder | Call]]:
+        rung: list[Holder | Call] = []
         now_us = SYSTEM.now_ns() // NS_PER_US
         answers = [self._answer_one(link, command, now_us, rung) for command in commands]
         # With the first command too: a process that takes one lease and ends does its part.
@@ -136,10 +140,13 @@ class SqliteStore:
         self._count += 1
         if housekeeping:
             rows.forget(link, now_us)
+            pool.forget(link, now_us)
         return answers, rung
 
-    def _answer_one(self, link: sqlite3.Cursor, command: Command, now_us: int, rung: list[Holder]) -> Reply:
+    def _answer_one(self, link: sqlite3.Cursor, command: Command, now_us: int, rung: list[Holder | Call]) -> Reply:
         name = command.name
+        if type(command) in POOL_RULES:
+            return self._deal(link, command, now_us, rung)
         try:
             row = rows.load(link, name)
             moment = self._moment(link, command, row.record, now_us)
@@ -160,6 +167,27 @@ class SqliteStore:
             self._ahead[command.token] = self._pids_of(link, after)
         elif self._ahead and isinstance(command, Acquire | Undo):
             self._ahead.pop(command.token, None)
+        return answer
+
+    def _deal(self, link: sqlite3.Cursor, command: Any, now_us: int, rung: list[Holder | Call]) -> Reply:
+        """The answer of a pool. A dead borrower's item comes back by its ttl: only waiters are looked at."""
+        link.execute("SAVEPOINT pool")  # a damaged pool is nobody's business but its own
+        try:
+            stock = pool.StoredPool(link, command.roof, command.name)
+            seen = [self._look_at(link, client) for client in stock.watched() - {self._me}]
+            gone = frozenset(state.client for state in seen if state.gone)
+            silent = frozenset(state.client for state in seen if state.marked_us < now_us - MARK_MS * 1000)
+            moment = Moment(now_us, SYSTEM.wall_us(), self._me, gone, silent)
+            answer, wakes = POOL_RULES[type(command)](stock, command, moment)
+            stock.save(now_us, self._memory_us)
+        except (ValueError, TypeError, LookupError, OverflowError) as error:
+            link.execute("ROLLBACK TO pool")
+            return _unreadable(command.name, error)
+        finally:
+            link.execute("RELEASE pool")
+        rung += wakes
+        if type(answer) is Busy or type(command) is Tend:
+            self._mark(link, now_us)
         return answer
 
     def _remember(self, name: str, row: rows.Row) -> None:
@@ -250,7 +278,7 @@ class SqliteStore:
                 link.execute("DELETE FROM session WHERE id = ?", (session,))
                 Ear.remove(self.database.path, session)
 
-    def _ring(self, holder: Holder) -> None:
+    def _ring(self, holder: Holder | Call) -> None:
         session = int(holder.client)
         here = _here.get((str(self.database.path), session))
         if here is not None:
@@ -287,8 +315,8 @@ class SqliteStore:
             self._begin_session(None)
         return lifeline.open_lifeline(self.database.live, self._session)
 
-    def names(self, prefix: str, limit: int) -> Names:
-        return survey.names(self.database, prefix, limit)
+    def names(self, prefix: str, limit: int, roof: str = "") -> Names:
+        return survey.names(self.database, prefix, limit, roof)
 
     def examine(self) -> Examination:
         return survey.examine(self.database)

@@ -1,0 +1,385 @@
+"""Pools: one of many, exclusively. What a pool object knows, what an item's lease says, and what people may change.
+
+An item is a lease like any other: granted, renewed, lost and given back by the same life-cycle. What differs is in its
+words to the engine, and in its end: an item whose use ended badly cools before anybody else gets it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from holdfast.clock import NS, NS_PER_MS, TTL_MAX_S, Seconds, timeout_ns, ttl_ms
+from holdfast.commands import (
+    POOL,
+    WHOLE_PPM,
+    Asking,
+    Borrow,
+    BreakItem,
+    Change,
+    Changed,
+    Command,
+    CoolItem,
+    Count,
+    Extend,
+    Granted,
+    Lent,
+    NotHeld,
+    Release,
+    Renewed,
+    Return,
+    TakeBack,
+    Tally,
+    Tend,
+    Undo,
+    Unknown,
+)
+from holdfast.core.keeper import WIRE_NS
+from holdfast.core.lease import HELD, LeaseBase
+from holdfast.core.lock import Unset, is_coroutine_function
+from holdfast.errors import InvalidConfig, ItemsLent, NotFound, ReplyLost, Unavailable
+from holdfast.names import Owner, checked_name, is_unicode, this_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from holdfast.core.client import Client
+
+COOL_S = 6.0
+ITEMS_MAX = 1_000_000
+TAG_MAX = 200
+_REASON_MAX = 500
+_RETRY_NS = 50 * NS_PER_MS
+
+
+class ItemStanding(NamedTuple):
+    """One item, as people see it: free, offered, lent or cooling; who has it, since when, and how often it was used.
+
+    `since` counts from its last acquisition and is `None` before the first; `remaining` until it comes back by itself.
+    """
+
+    name: str
+    state: str
+    leaving: bool
+    fence: int
+    used: int
+    since: float | None
+    remaining: float
+    owner: Owner | None
+
+
+class PoolStats(NamedTuple):
+    """How a pool stands. What could not be listed is missing, and `trouble` says why; the figures are there anyway."""
+
+    name: str
+    size: int
+    lent: int
+    cooling: int
+    free: int
+    waiting: int
+    items: tuple[ItemStanding, ...]
+    waiters: tuple[Owner, ...]
+    trouble: str
+
+
+class PoolBase:
+    """Settings, checked before any input or output."""
+
+    _roof = POOL
+    _permits = 0
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        *,
+        ttl: Seconds,
+        timeout: Seconds | None,
+        cool: Seconds,
+        cool_on: type[BaseException] | tuple[type[BaseException], ...],
+        on_death: Seconds | None,
+        on_loss: str | Callable[[Any], object],
+        policies: tuple[str, ...],
+    ) -> None:
+        self.name = checked_name(name)
+        self._client = client
+        self._ttl_ms = ttl_ms(ttl)
+        self._patience_ns = timeout_ns(timeout)
+        self._cool_ms = cool_ms(cool, setting="cool")
+        self._rest_ms = self._cool_ms if on_death is None else cool_ms(on_death, setting="on_death")
+        self._cool_on = _checked_errors(cool_on)
+        if not callable(on_loss) and on_loss not in policies:
+            raise InvalidConfig("on_loss", on_loss, f"it must be {' or '.join(policies)}, or callable with the item")
+        if callable(on_loss) and is_coroutine_function(on_loss):
+            raise InvalidConfig("on_loss", on_loss, "it must be a plain function: nobody would await it")
+        self._on_loss = on_loss
+
+    def __repr__(self) -> str:
+        return f"<{self._roof} {self.name!r} on {self._client.url}>"
+
+    def _patience(self, timeout: Seconds | Unset | None) -> int | None:
+        return self._patience_ns if isinstance(timeout, Unset) else timeout_ns(timeout)
+
+    def _item_fields(self, tag: str | None, share: float, info: dict[str, Any] | None) -> tuple[Any, ...]:
+        """What the lease of an item is made of."""
+        client = self._client
+        terms = Terms(self, *_checked_share(tag, share))
+        owner, packed = client.owner, client.packed
+        if info is not None:
+            more = this_process(owner.label, info).info  # checked
+            owner = this_process(owner.label, {**owner.info, **more})
+            packed = owner.packed()
+        on_loss = self._on_loss if callable(self._on_loss) else None
+        return (terms, client, self.name, self._ttl_ms, owner, packed, on_loss, False)
+
+
+class Lender(Protocol):
+    """What an item's lease asks of the pool that it came from; a semaphore has it too."""
+
+    name: str
+    _client: Client
+    _roof: str
+    _permits: int
+    _rest_ms: int
+    _cool_ms: int
+    _cool_on: tuple[type[BaseException], ...]
+    _on_loss: Any
+
+
+class Terms(NamedTuple):
+    """On what terms an item is asked for."""
+
+    pool: Lender
+    tag: str = ""
+    share_ppm: int = WHOLE_PPM
+
+
+class ItemBase(LeaseBase):
+    """The lease of an item: it has the pool's name until it is granted, and then the item's."""
+
+    _item = ""
+    _cool_ms = 0
+
+    def __init__(self, terms: Terms, *fields: Any) -> None:
+        self._terms = terms
+        self._pool = terms.pool.name
+        super().__init__(*fields)
+
+    @property
+    def pool(self) -> str:
+        """The name of the pool."""
+        return self._pool
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the borrower has said of this use, for people to read."""
+        return self._owner.info
+
+    def __repr__(self) -> str:
+        return f"<item {self._item!r} of {self._pool!r} fence={self._fence} {self._state}>"
+
+    # Its words to the engine.
+
+    def _ask(self, wait: bool) -> Asking:
+        pool, tag, share_ppm = self._terms
+        ask = (self._pool, self.token, self._packed, self._ttl_ms, wait, pool._rest_ms, tag, share_ppm)
+        return Borrow(*ask, pool._permits, pool._roof)
+
+    def _renewal(self, ttl_ms: int) -> Command:
+        return Extend(self._pool, self._item, self.token, ttl_ms, self._terms.pool._roof)
+
+    def _giving_back(self, to: str) -> Release | Return:  # noqa: ARG002 - an item goes to whoever is next
+        return Return(self._pool, self._item, self.token, self._cool_ms, self._resent, self._terms.pool._roof)
+
+    def _taking_back(self) -> Undo | TakeBack:
+        return TakeBack(self._pool, self.token, self._terms.pool._roof)
+
+    def _marking(self) -> Command:
+        return Tend(self._pool, self._terms.pool._roof)
+
+    def _late(self, command: Release | Return) -> Release | Return | None:  # noqa: ARG002
+        return None  # how a lost borrower's work ended is uncertain: the item comes back after its ttl, and rests
+
+    def _told(self, answer: Granted) -> None:
+        self._item = self.name = answer.item
+
+    @property
+    def _about(self) -> str:
+        return f"{self._pool}\x00{self._terms.pool._roof}\x00{self._item}" if self._item else ""
+
+    @property
+    def _place(self) -> str:
+        return self._pool
+
+    def _cools_on(self, error: BaseException | None) -> None:
+        """Whether the block's error says that the outcome is uncertain."""
+        pool = self._terms.pool
+        if error is not None and _any_of(error, pool._cool_on):
+            self._cool_ms = max(self._cool_ms, pool._cool_ms)
+
+    def _cool_for(self, seconds: Seconds | Unset) -> None:
+        self._cool_ms = self._terms.pool._cool_ms if isinstance(seconds, Unset) else cool_ms(seconds)
+
+
+async def extend(item: ItemBase, ttl: Seconds) -> None:
+    """Have the lease last at least so long from now, and after each renewal; `LeaseLost` if it is no longer held."""
+    lasts_ms = ttl_ms(ttl)
+    item.check()
+    client = item._client
+    until_ns = client.clock.now_ns() + WIRE_NS
+    while True:
+        sent_ns = client.clock.now_ns()
+        try:
+            reply = client.form.apply(item._renewal(lasts_ms), until_ns)
+            answer = reply if isinstance(reply, tuple) else await reply
+        except ReplyLost as error:
+            if client.clock.now_ns() >= until_ns:
+                raise Unavailable(error.engine, error.reason, error.detail) from error
+            await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+            continue
+        break
+    if isinstance(answer, NotHeld):
+        item._lose(answer.reason, answer.detail)
+    elif isinstance(answer, Renewed) and item._state is HELD:
+        item._ttl_ms = lasts_ms
+        item._trust_from(sent_ns, lasts_ms)
+        client.keeper.due(item._due_ns)
+    item.check()
+
+
+async def change(
+    pool: Lender, how: str, items: Iterable[str], *, leave: bool, permits: int = 0, some: bool = False
+) -> tuple[str, ...]:
+    """Add, remove or set items, all or none; the names of those that go when they come back."""
+    names = _checked_items(items)
+    if some and not names:
+        raise InvalidConfig("items", names, "there must be at least one")
+    dice = int.from_bytes(os.urandom(4), "big")
+    answer = await _say(pool._client, Change(pool.name, how, names, leave, dice, permits, pool._roof))
+    if isinstance(answer, Lent):
+        raise ItemsLent(pool.name, answer.items)
+    if isinstance(answer, Unknown):
+        raise NotFound(pool.name, f"item {answer.items[0]!r}")
+    assert isinstance(answer, Changed)
+    return answer.leaving
+
+
+async def cool(pool: PoolBase, item: str, seconds: Seconds) -> None:
+    """Keep an item that nobody has from everybody for so long; 0 ends its cooldown."""
+    answer = await _say(pool._client, CoolItem(pool.name, checked_name(item), cool_ms(seconds), pool._roof))
+    if isinstance(answer, Lent):
+        raise ItemsLent(pool.name, answer.items)
+    if isinstance(answer, Unknown):
+        raise NotFound(pool.name, f"item {item!r}")
+
+
+async def break_item(pool: PoolBase, item: str, reason: str) -> None:
+    """End the lease of an item by force. Its borrower hears why; the item rests as after a death."""
+    if not isinstance(reason, str) or not 0 < len(reason) <= _REASON_MAX or not is_unicode(reason):
+        rule = f"it must be text of 1 to {_REASON_MAX} characters without lone surrogates, for the borrower to read"
+        raise InvalidConfig("reason", reason, rule)
+    figures = await stats(pool, 0)
+    now = await stats(pool, min(ITEMS_MAX, figures.lent + figures.cooling))  # what is lent is listed first
+    found = next((one for one in now.items if one.name == checked_name(item)), None)
+    if found is None or found.state not in ("lent", "offered"):
+        raise NotFound(pool.name, f"lent item {item!r}")
+    answer = await _say(pool._client, BreakItem(pool.name, item, found.fence, reason, pool._roof))
+    if isinstance(answer, NotHeld):
+        raise NotFound(pool.name, f"lease of {item!r} with fence {found.fence} any more")
+
+
+async def stats(pool: Lender, limit: int) -> PoolStats:
+    """How the pool stands now."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= ITEMS_MAX:
+        raise InvalidConfig("limit", limit, f"it must be a whole number from 0 to {ITEMS_MAX}")
+    answer = await _say(pool._client, Count(pool.name, limit, pool._roof))
+    assert isinstance(answer, Tally)
+    items = tuple(
+        ItemStanding(
+            seen.item,
+            seen.state,
+            seen.leaving,
+            seen.fence,
+            seen.used,
+            None if seen.since_ms < 0 else seen.since_ms / 1000,
+            seen.remaining_ms / 1000,
+            Owner.unpacked(seen.owner) if seen.owner else None,
+        )
+        for seen in answer.items
+    )
+    waiters = tuple(Owner.unpacked(seat.owner) for seat in answer.waiters)
+    figures = (answer.size, answer.lent, answer.cooling, answer.free, answer.waiting)
+    return PoolStats(pool.name, *figures, items, waiters, answer.trouble)
+
+
+async def _say(client: Client, command: Command) -> Any:
+    """A command that may be sent twice, because the second copy changes no more than the first."""
+    until_ns, sent_before = client.clock.now_ns() + WIRE_NS, False
+    while True:
+        try:
+            answer = await client.ask(command)
+        except Unavailable as error:
+            if not isinstance(error.__cause__, ReplyLost) or client.clock.now_ns() >= until_ns:
+                raise
+            sent_before = True
+            await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+            continue
+        if sent_before and isinstance(command, BreakItem) and isinstance(answer, NotHeld):
+            return None  # the first copy has done it
+        return answer
+
+
+def cool_ms(value: Seconds, *, setting: str = "seconds") -> int:
+    """A checked cooldown in milliseconds, rounded up: never shorter than was asked for."""
+    if value is None:
+        raise InvalidConfig(setting, value, "it must be a number of seconds or a timedelta")
+    span_ns = timeout_ns(value, setting=setting)
+    assert span_ns is not None
+    if span_ns > TTL_MAX_S * NS:
+        raise InvalidConfig(setting, value, f"it must be at most {TTL_MAX_S:.0f} seconds")
+    return -(-span_ns // NS_PER_MS)
+
+
+def _checked_items(items: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(items, str | bytes):
+        raise InvalidConfig("items", items, "it must be a list of names, not one text")
+    try:
+        names = tuple(items)
+    except TypeError:
+        raise InvalidConfig("items", items, "it must be a list of names") from None
+    if len(names) > ITEMS_MAX:
+        raise InvalidConfig("items", len(names), f"there may be at most {ITEMS_MAX}")
+    for name in names:
+        checked_name(name)
+    if len(set(names)) < len(names):
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        raise InvalidConfig("items", twice, "it is there twice")
+    return names
+
+
+def _checked_share(tag: str | None, share: float) -> tuple[str, int]:
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise InvalidConfig("share", share, "it must be a number from 0 to 1")
+    if tag is None:
+        if share != 1:
+            raise InvalidConfig("share", share, "a part of the pool is somebody's: give a tag with it")
+        return "", WHOLE_PPM
+    if not isinstance(tag, str) or not 0 < len(tag) <= TAG_MAX or not is_unicode(tag) or "\x00" in tag:
+        rule = f"it must be text of 1 to {TAG_MAX} characters, without NUL or lone surrogates"
+        raise InvalidConfig("tag", tag, rule)
+    ppm = round(share * WHOLE_PPM)
+    return ("", WHOLE_PPM) if ppm == WHOLE_PPM else (tag, ppm)
+
+
+def _checked_errors(kinds: Any) -> tuple[type[BaseException], ...]:
+    found = kinds if isinstance(kinds, tuple) else (kinds,)
+    for kind in found:
+        if not isinstance(kind, type) or not issubclass(kind, BaseException):
+            raise InvalidConfig("cool_on", kind, "it must be an exception class, or a tuple of them")
+    return found
+
+
+def _any_of(error: BaseException, kinds: tuple[type[BaseException], ...]) -> bool:
+    if isinstance(error, kinds):
+        return True
+    return isinstance(error, BaseExceptionGroup) and any(_any_of(one, kinds) for one in error.exceptions)

@@ -1,0 +1,370 @@
+"""The law of pools: who is lent which item, when an item comes back, who is next.
+
+A stock and a command go in, the answer comes out, and the stock has been told what changed. No clock, no input, no
+output. Every function first brings the stock to the present (`settle`), then refuses, then grants. After each step no
+free item is left that somebody in the queue may use: so a newcomer who finds one free overtakes nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from holdfast.commands import (
+    Answer,
+    Borrow,
+    BreakItem,
+    Busy,
+    Change,
+    Changed,
+    CoolItem,
+    Count,
+    Done,
+    Extend,
+    Granted,
+    ItemSeen,
+    Lent,
+    Marked,
+    NotHeld,
+    Refused,
+    Released,
+    Renewed,
+    Return,
+    Seat,
+    TakeBack,
+    Tally,
+    Tend,
+    Unknown,
+)
+from holdfast.rules.lease import OFFER_MAX_US, TOMB_US
+from holdfast.rules.record import Moment, Tomb
+from holdfast.rules.stock import COOLING, FREE, LENT, OFFERED, Item, Seeker, Share, Stock
+
+# A command brings back so many items and no more: the next one goes on, and none is long.
+DUE_AT_ONCE = 1000
+OTHER_PERMITS = "other permits"
+_SPREAD, _SPREAD_BELOW = 2_654_435_761, 2**32
+
+
+class Call(NamedTuple):
+    """Somebody to ring: an item is offered to it, or it had better look again."""
+
+    client: str
+    token: str
+
+
+class Dealt(NamedTuple):
+    """The answer, and whom to ring."""
+
+    answer: Answer
+    wakes: list[Call]
+
+
+def next_fence(stock: Stock, moment: Moment) -> int:
+    """Larger than every fence of the pool before it: so it grows for each item, also for one that left and returned."""
+    stock.fence = max(stock.fence + 1, moment.wall_us)
+    return stock.fence
+
+
+def settle(stock: Stock, moment: Moment) -> list[Call]:
+    """Bring the stock to the present: what has lapsed comes back, what is free goes to whoever waits for it."""
+    fallen = moment.gone | moment.silent
+    if fallen:
+        stock.queue.drop(fallen)
+    for _ in range(DUE_AT_ONCE):
+        item = stock.due(moment.now_us)
+        if item is None:
+            break
+        _come_back(stock, item, moment)
+    return hand_out(stock, moment)
+
+
+def _come_back(stock: Stock, item: Item, moment: Moment) -> None:
+    until_us = item.back_us + item.rest_ms * 1000
+    if item.state == LENT and until_us > moment.now_us:
+        # Nobody knows how the work of a dead or lost borrower ended: the item rests.
+        stock.put(_at_rest(item)._replace(state=COOLING, back_us=until_us))
+        return
+    if item.state == OFFERED and item.client not in moment.gone and item.client not in moment.silent:
+        # It may only not have heard. Whoever lives keeps a place in the queue: the last one.
+        late = (item.token, item.client, item.owner, item.ttl_ms, moment.now_us, item.rest_ms, item.share)
+        stock.queue.join(Seeker(*late))
+    _free(stock, item)
+
+
+def _at_rest(item: Item) -> Item:
+    return item._replace(token="", client="", owner="", ttl_ms=0, share=Share())
+
+
+def _free(stock: Stock, item: Item) -> None:
+    if item.leaving:
+        stock.drop(item.name)
+    else:
+        stock.put(_at_rest(item)._replace(state=FREE, back_us=0, rest_ms=0))
+
+
+def hand_out(stock: Stock, moment: Moment) -> list[Call]:
+    """Offer free items to those who wait: to whoever came first among those who may use one."""
+    rung: list[Call] = []
+    while True:
+        for seeker in stock.queue.heads():
+            item = stock.freest(seeker.share)
+            if item is not None:
+                break
+        else:
+            return rung
+        stock.queue.leave(seeker.token)
+        stock.put(
+            item._replace(
+                state=OFFERED,
+                back_us=moment.now_us + min(seeker.ttl_ms * 1000, OFFER_MAX_US),
+                rest_ms=seeker.rest_ms,
+                fence=next_fence(stock, moment),
+                token=seeker.token,
+                client=seeker.client,
+                owner=seeker.owner,
+                ttl_ms=seeker.ttl_ms,
+                share=seeker.share,
+            )
+        )
+        rung.append(Call(seeker.client, seeker.token))
+
+
+def borrow(stock: Stock, command: Borrow, moment: Moment) -> Dealt:
+    """Lend, confirm, queue or refuse: in that one step nobody can come between."""
+    rung: list[Call] = []
+    item = stock.taken_by(command.token)
+    if item is None or item.back_us <= moment.now_us:
+        ended = stock.tombs.find(command.token, moment.now_us)
+        if ended is not None:
+            return Dealt(Refused(ended.why), [])
+        rung = settle(stock, moment)
+        if command.permits and command.permits != stock.permits:
+            if stock.permits:
+                return Dealt(Refused(OTHER_PERMITS), rung)
+            _seat(stock, command.permits)
+        item = stock.taken_by(command.token)
+        rung = [call for call in rung if call.token != command.token]
+    if item is None and stock.queue.find(command.token) is None:
+        item = stock.freest(Share(command.tag, command.share_ppm))
+    if item is None:
+        return Dealt(_wait(stock, command, moment), rung)
+
+    fence = next_fence(stock, moment) if item.state == FREE else item.fence
+    new = item.state != LENT
+    stock.put(
+        item._replace(
+            state=LENT,
+            order=fence,
+            back_us=moment.now_us + command.ttl_ms * 1000,
+            rest_ms=command.rest_ms,
+            used=item.used + new,
+            since_us=moment.now_us if new else item.since_us,
+            fence=fence,
+            token=command.token,
+            client=moment.client,
+            owner=command.owner,
+            ttl_ms=command.ttl_ms,
+            share=Share(),
+        )
+    )
+    return Dealt(Granted(fence, item.name), rung)
+
+
+def _wait(stock: Stock, command: Borrow, moment: Moment) -> Busy:
+    share, place = Share(command.tag, command.share_ppm), stock.queue.place(command.token)
+    empty = not stock.size
+    if command.wait and not empty and place is None:
+        place = len(stock.queue)
+        seeker = (command.token, moment.client, command.owner, command.ttl_ms, moment.now_us, command.rest_ms, share)
+        stock.queue.join(Seeker(*seeker))
+    elif place is not None and (empty or not command.wait):
+        stock.queue.leave(command.token)
+        place = None
+    others = not share.whole and stock.freest(Share()) is not None
+    reason = "empty pool" if empty else "share used up" if others else "all busy"
+    return Busy("", stock.fence, _next_ms(stock, moment), place, reason)
+
+
+def extend(stock: Stock, command: Extend, moment: Moment) -> Dealt:
+    """Restart the ttl of a full lease; a lapsed one stays lapsed, even if nobody took the item."""
+    item = stock.find(command.item)
+    if item is None or item.state != LENT or item.token != command.token or item.back_us <= moment.now_us:
+        rung = settle(stock, moment)
+        return Dealt(_not_held(stock, command.token, moment), rung)
+    # Never nearer than it was: a renewal that was overtaken by a longer one must not cut that one short.
+    back_us = max(item.back_us, moment.now_us + command.ttl_ms * 1000)
+    stock.put(item._replace(ttl_ms=command.ttl_ms, back_us=back_us))
+    return Dealt(Renewed(), [])
+
+
+def give_back(stock: Stock, command: Return, moment: Moment) -> Dealt:
+    """Free the item, or have it cool, and offer it on, in one step; the same token may say so twice."""
+    rung = settle(stock, moment)
+    item = stock.find(command.item)
+    if item is None or not item.taken or item.token != command.token:
+        again = item is not None and item.last == command.token
+        return Dealt(Released() if again else _not_held(stock, command.token, moment), rung)
+
+    if command.entomb:
+        _entomb(stock, Tomb(command.token, moment.now_us + TOMB_US, "released"), moment)
+    rung += _rest(stock, item._replace(last=command.token), command.cool_ms, moment)
+    return Dealt(Released(), rung)
+
+
+def _rest(stock: Stock, item: Item, cool_ms: int, moment: Moment) -> list[Call]:
+    """Nobody has the item any more: it cools for so long, or goes to the next one."""
+    if not cool_ms:
+        _free(stock, item)
+        return hand_out(stock, moment)
+    stock.put(_at_rest(item)._replace(state=COOLING, back_us=moment.now_us + cool_ms * 1000, rest_ms=cool_ms))
+    # It may come back before anything that they know of: whoever is next looks again.
+    return [Call(seeker.client, seeker.token) for seeker in stock.queue.heads()]
+
+
+def take_back(stock: Stock, command: TakeBack, moment: Moment) -> Dealt:
+    """End a token that nobody owns, wherever it stands, and refuse what still comes under it."""
+    rung = settle(stock, moment)
+    if stock.tombs.find(command.token, moment.now_us) is None:
+        _entomb(stock, Tomb(command.token, moment.now_us + TOMB_US, "undone"), moment)
+    stock.queue.leave(command.token)
+    item = stock.taken_by(command.token)
+    if item is not None:
+        _free(stock, item)
+    rung += hand_out(stock, moment)
+    return Dealt(Done(), [call for call in rung if call.token != command.token])
+
+
+def break_item(stock: Stock, command: BreakItem, moment: Moment) -> Dealt:
+    """End the lease under this fence by force: the fence grows, the item rests, its borrower will be told why."""
+    rung = settle(stock, moment)
+    item = stock.find(command.item)
+    if item is None or not item.taken or item.fence != command.fence:
+        return Dealt(NotHeld("no such lease"), rung)
+    until_us = moment.now_us + max(TOMB_US, 2 * item.ttl_ms * 1000)
+    _entomb(stock, Tomb(item.token, until_us, "broken", command.reason), moment)
+    rest_ms = item.rest_ms if item.state == LENT else 0
+    rung += _rest(stock, item._replace(fence=next_fence(stock, moment)), rest_ms, moment)
+    return Dealt(Released(), rung)
+
+
+def cool_item(stock: Stock, command: CoolItem, moment: Moment) -> Dealt:
+    """Keep an item that nobody has from everybody; what is lent is its borrower's affair."""
+    rung = settle(stock, moment)
+    item = stock.find(command.item)
+    if item is None:
+        return Dealt(Unknown((command.item,)), rung)
+    if item.taken:
+        return Dealt(Lent((command.item,)), rung)
+    return Dealt(Done(), rung + _rest(stock, item, command.cool_ms, moment))
+
+
+def change(stock: Stock, command: Change, moment: Moment) -> Dealt:
+    """Other items from now on: all of the change, or none of it."""
+    rung = settle(stock, moment)
+    wanted = dict.fromkeys(command.items)
+    if command.how == "set":
+        going = [name for name in stock.names() if name not in wanted]
+    else:
+        going = list(wanted) if command.how == "remove" else []
+    found = {name: stock.find(name) for name in (*wanted, *going)}
+    absent = tuple(name for name in going if (item := found[name]) is None or item.leaving)
+    if absent:
+        return Dealt(Unknown(absent), rung)
+    lent = tuple(sorted(name for name in going if (item := found[name]) is not None and item.taken))
+    if lent and not command.leave:
+        return Dealt(Lent(lent), rung)
+
+    added = 0
+    for name in () if command.how == "remove" else wanted:
+        item = found[name]
+        if item is None:
+            order = (command.dice + added * _SPREAD) % _SPREAD_BELOW
+            stock.put(Item(name, FREE, order))
+        elif item.leaving:
+            stock.put(item._replace(leaving=False))
+        added += item is None or item.leaving
+    for name in going:
+        item = found[name]
+        assert item is not None
+        if item.state == FREE:
+            stock.drop(name)
+        else:
+            stock.put(item._replace(leaving=True))
+    stock.permits = command.permits
+    stock.regroup()
+    rung += hand_out(stock, moment) if stock.size else _send_away(stock)
+    return Dealt(Changed(added, len(going), lent), rung)
+
+
+def _send_away(stock: Stock) -> list[Call]:
+    """There is nothing to wait for any more."""
+    waiting = stock.queue.first(len(stock.queue))
+    stock.queue.drop(set(stock.queue.clients))
+    return [Call(seeker.client, seeker.token) for seeker in waiting]
+
+
+def _seat(stock: Stock, permits: int) -> None:
+    """The seats of a new semaphore, used in the order of their numbers."""
+    for number in range(1, permits + 1):
+        stock.put(Item(str(number), FREE, number))
+    stock.permits = permits
+    stock.regroup()
+
+
+def tend(stock: Stock, _command: Tend, moment: Moment) -> Dealt:
+    """A client says that its waiters live. Offers that were made but not heard are rung again."""
+    rung = settle(stock, moment)
+    unheard = stock.offers(moment.client)
+    known = {call.token for call in rung}
+    rung += [Call(item.client, item.token) for item in unheard if item.token not in known]
+    return Dealt(Marked(_next_ms(stock, moment), min((item.token for item in unheard), default="")), rung)
+
+
+def count(stock: Stock, command: Count, moment: Moment) -> Dealt:
+    """How the pool stands now."""
+    rung = settle(stock, moment)
+    lent, cooling, free = stock.counts()
+    items = tuple(_seen(item, moment) for item in stock.first(command.limit))
+    waiters = tuple(
+        Seat(seeker.owner, seeker.token, 0, (moment.now_us - seeker.since_us) // 1000, 0)
+        for seeker in stock.queue.first(command.limit)
+    )
+    figures = (stock.fence, stock.permits, stock.size, lent, cooling, free, len(stock.queue))
+    return Dealt(Tally(*figures, items, waiters), rung)
+
+
+def _seen(item: Item, moment: Moment) -> ItemSeen:
+    since_ms = (moment.now_us - item.since_us) // 1000 if item.used else -1
+    remaining_ms = max(0, item.back_us - moment.now_us) // 1000 if item.state != FREE else 0
+    return ItemSeen(item.name, item.state, item.leaving, item.fence, item.used, since_ms, remaining_ms, item.owner)
+
+
+def _entomb(stock: Stock, tomb: Tomb, moment: Moment) -> None:
+    stock.tombs = stock.tombs.with_tomb(tomb, moment.now_us)
+
+
+def _not_held(stock: Stock, token: str, moment: Moment) -> NotHeld:
+    ended = stock.tombs.find(token, moment.now_us)
+    return NotHeld("expired") if ended is None else NotHeld(ended.why, ended.detail)
+
+
+def _next_ms(stock: Stock, moment: Moment) -> int:
+    """When the next item comes back by itself. Rounded up: whoever asks again then finds it."""
+    back_us = stock.next_back_us()
+    return max(1, -(-(back_us - moment.now_us) // 1000)) if back_us else 0
+
+
+PoolRule = Callable[[Stock, Any, Moment], Dealt]
+
+POOL_RULES: dict[type, PoolRule] = {
+    Borrow: borrow,
+    Extend: extend,
+    Return: give_back,
+    TakeBack: take_back,
+    BreakItem: break_item,
+    CoolItem: cool_item,
+    Change: change,
+    Tend: tend,
+    Count: count,
+}

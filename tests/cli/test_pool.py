@@ -1,0 +1,80 @@
+"""Pools on the command line: `pool ls`, `show`, `set`, `cool`, `break`."""
+
+import pytest
+
+from holdfast import LeaseLost
+
+
+@pytest.fixture
+def pool(tool):
+    """A pool of three, one of which is lent."""
+    pool = tool.client(label="worker 7").pool("channels", ttl=1, on_death=30)
+    pool.set_items(["alice", "bob", "carol"])
+    yield pool
+    pool.set_items([], leave=True)
+
+
+def test_pools_are_listed_and_shown_for_people_and_for_programs(tool, pool):
+    """Figures for each pool; for one of them every item, with who has it."""
+    with pool.borrow() as item:
+        listed = tool.inside("pool", "ls").out.decode().splitlines()
+        shown = tool.inside("pool", "show", "channels").out.decode()
+        told = tool.json("pool", "show", "channels")
+
+    assert listed[0].split() == ["pool", "size", "lent", "cooling", "free", "waiting"]
+    assert listed[1].split() == ["channels", "3", "1", "0", "2", "0"]
+    assert "worker 7" in shown
+    assert str(item.fence) in shown
+    assert (told["size"], told["lent"], told["free"]) == (3, 1, 2)
+    lent = [one for one in told["items"] if one["state"] == "lent"]
+    assert [(one["name"], one["owner"]["label"], one["fence"]) for one in lent] == [(item.name, "worker 7", item.fence)]
+    assert tool.json("pool", "ls")["pools"] == [
+        {"pool": "channels", "size": 3, "lent": 0, "cooling": 0, "free": 3, "waiting": 0}
+    ]
+
+
+def test_the_items_of_a_pool_are_set(tool, pool):
+    """All of them at once; one that is lent is not taken away unless it may leave later."""
+    with pool.borrow() as item:
+        refused = tool.inside("pool", "set", "channels", "new")
+        assert (refused.code, item.name in refused.err.decode()) == (75, True)
+        assert pool.stats().size == 3
+        assert tool.json("pool", "set", "channels", "new", "--leave")["leaving"] == [item.name]
+    assert [one.name for one in pool.stats().items] == ["new"]
+
+
+def test_an_item_is_cooled_and_warmed_by_hand(tool, pool):
+    """Kept from everybody for so long; what is lent is its borrower's."""
+    assert tool.inside("pool", "cool", "channels", "alice", "60").code == 0
+    assert {one.name: one.state for one in pool.stats().items}["alice"] == "cooling"
+    assert tool.inside("pool", "cool", "channels", "alice", "0").code == 0
+    assert pool.stats().free == 3
+    assert tool.inside("pool", "cool", "channels", "nobody", "1").code == 66
+    assert tool.inside("pool", "cool", "channels", "alice", "--", "-1").code == 64
+
+
+def test_an_item_is_broken_with_a_reason_that_its_borrower_reads(tool, pool):
+    """It rests as after a death; whoever had it is told why."""
+    with pytest.raises(LeaseLost) as lost, pool.borrow() as item:
+        told = tool.json("pool", "break", "channels", item.name, "--reason", "stuck")
+        assert item.lost.wait(10)
+    assert (lost.value.reason, lost.value.detail) == ("broken", "stuck")
+    assert (told["now"]["state"], told["now"]["fence"] > item.fence) == ("cooling", True)
+    assert tool.inside("pool", "break", "channels", item.name, "--reason", "again").code == 66
+
+
+def test_a_pool_is_changed_only_with_the_admin_secret_where_one_is_set(tool, pool):
+    """Looking needs none; each change does, and without it nothing is changed."""
+    tool.environ["HOLDFAST_ADMIN_SECRET"] = "sesame"
+    changes = (
+        ("set", "channels", "new"),
+        ("cool", "channels", "alice", "9"),
+        ("break", "channels", "alice", "--reason", "x"),
+    )
+    for words in changes:
+        for more in ((), ("--secret", "wrong")):
+            assert tool.inside("pool", *words, *more).code == 77
+    assert [one.state for one in pool.stats().items] == ["free"] * 3
+    assert tool.inside("pool", "show", "channels").code == 0
+    assert tool.inside("pool", "set", "channels", "new", "--secret", "sesame").code == 0
+    assert pool.stats().size == 1

@@ -1,0 +1,82 @@
+"""Borrowers in processes of their own, for test_pools.py."""
+
+import random
+import threading
+import time
+
+import hiredis
+
+import holdfast
+from holdfast import LeaseLost, NotAcquired, config
+from holdfast.engines.redis.dial import dialler
+from holdfast.engines.redis.link import Link
+from holdfast.engines.redis.scripts import packed
+from holdfast.testing import read_line, ready, tell
+
+
+def keep(url, count):
+    """So many threads borrow once and keep what they get until they are told to end."""
+    with holdfast.connect(url) as client:
+        pool, outcomes = client.pool("channels", on_death=0), []
+
+        def borrow():
+            try:
+                outcomes.append(pool.borrow(timeout=0))
+            except NotAcquired as error:
+                outcomes.append(error.reason)
+
+        ready()
+        read_line(30)
+        threads = [threading.Thread(target=borrow) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for outcome in outcomes:
+            tell(outcome if isinstance(outcome, str) else f"lent\t{outcome.name}\t{outcome.fence}")
+        read_line(60)
+        for outcome in outcomes:
+            if not isinstance(outcome, str):
+                outcome.release()
+
+
+def work(url, seed, seconds):
+    """Three threads borrow and return with random holds, and count themselves in and out by keys of the server's."""
+    twice, uses = [], [0, 0, 0]
+    until = time.monotonic() + seconds
+    with holdfast.connect(url) as client:
+        pool = client.pool("channels", on_death=0)
+
+        def borrow(number):
+            dice, link = random.Random((seed, number).__hash__()), Link(dialler(config.settings(url)))
+            while time.monotonic() < until:
+                with pool.borrow(timeout=30) as item:
+                    key = f"inside:{item.name}"
+                    (inside,) = link.exchange(packed("INCR", key), 1, 5.0)
+                    if isinstance(inside, hiredis.ReplyError) or inside != 1:
+                        twice.append(item.name)
+                    time.sleep(dice.random() * 0.004)
+                    link.exchange(packed("DECR", key), 1, 5.0)
+                    uses[number] += 1
+                    if dice.random() < 0.1:
+                        item.cool(0.01)
+            link.close()
+
+        threads = [threading.Thread(target=borrow, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    tell(f"{sum(uses)} {len(twice)} {min(uses)}")
+
+
+def hold(url, ttl):
+    """Borrow, say under which fence, and hold until it is lost."""
+    with holdfast.connect(url) as client:
+        try:
+            with client.pool("channels", ttl=ttl, on_death=0).borrow() as item:
+                ready()
+                tell(str(item.fence))
+                item.lost.wait(60)
+        except LeaseLost as lost:
+            tell(f"lost {lost.reason}")

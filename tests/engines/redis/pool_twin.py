@@ -1,0 +1,154 @@
+"""The scripts of pools beside their rules, under a clock that a test moves: see script_twin.py.
+
+After each step a stranger counts the pool on both sides; so answers, items, queue and wake-ups are compared.
+"""
+
+import hashlib
+
+from script_twin import BETWEEN, MOVE, START_US, Difference
+
+from holdfast import config
+from holdfast.commands import Borrow, BreakItem, Busy, Count, Extend, Granted, Return, Tend
+from holdfast.engines.redis.dial import dialler
+from holdfast.engines.redis.link import Link
+from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, answered, packed, record_key
+from holdfast.rules import Moment
+from holdfast.rules.pool import POOL_RULES
+from holdfast.rules.stock import Shelf
+from holdfast.rules.trust import MARK_MS
+
+NAME = "one pool"
+ROOF = "pool"
+MEMORY_MS = 60_000
+CLIENTS = ("a", "b", "c")
+STRANGER = "stranger"
+BASE = f"{record_key(PREFIX, NAME)}:{ROOF}"
+
+_BETWEEN = (
+    BETWEEN.replace(
+        "if name == 'PEXPIRE' then later(key, rest[1]) end",
+        "if name == 'PEXPIRE' and server.call('EXISTS', key) == 1 then later(key, rest[1]) end\n"
+        "  if name == 'PERSIST' or (name == 'SET' and not rest[2]) then server.call('HDEL', 'test:ends', key) end",
+    )
+    + "redis.sha1hex = server.sha1hex\n"
+)
+ENDLESS = """
+local found = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  if redis.call('PTTL', key) == -1 and not string.find(key, '^test:') then found[#found + 1] = key end
+end
+return { found, redis.call('LRANGE', 'test:wakes', 0, -1) }
+"""
+
+
+def pops(token):
+    """Every second token of the test blocks on its bell."""
+    return token.endswith("2")
+
+
+class PoolTwin:
+    """Both sides of one pool."""
+
+    def __init__(self, url, mutation=None):
+        self._link = Link(dialler(config.settings(url)))
+        self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in (*CLIENTS, STRANGER)}
+        self._shas = {}
+        for kind in POOL_RULES:
+            script = SCRIPTS[kind]
+            text = _BETWEEN + (script.text if mutation is None else mutation.applied_to(script.text))
+            loaded = self._ask(packed("SCRIPT", "LOAD", text))
+            assert loaded == hashlib.sha1(text.encode()).hexdigest()
+            self._shas[kind] = (script.sha.encode(), loaded.encode())
+        self._move = self._ask(packed("SCRIPT", "LOAD", MOVE))
+        self._look = self._ask(packed("SCRIPT", "LOAD", ENDLESS))
+
+    def close(self):
+        self._ask(packed("FLUSHALL"))
+        self._link.close()
+
+    def run(self, program):
+        """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
+        self._ask(packed("FLUSHALL"))
+        self.now_us, self.shelf, self.marks = START_US, Shelf(), {}
+        self._has, self._listens = {}, {}
+        for step in program:
+            self._advance(step.after_us)
+            self._both(step.client, self._resolved(step.command))
+            self._both(STRANGER, Count(NAME, 100))
+
+    def _ask(self, *commands):
+        replies = self._link.exchange(b"".join(commands), len(commands), 5.0)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies[-1] if len(replies) == 1 else replies
+
+    def _both(self, client, command):
+        self._ask(packed("DEL", "test:wakes"))
+        before = self._offers()
+        expected, wakes = self._by_rule(client, command)
+        reply, (endless, heard) = self._by_script(client, command)
+        kept = self.shelf.size > 0
+        facts = {
+            "answer": (expected, answered(type(command), reply)),
+            "wake-ups": (sorted(self._rings(command, wakes, before)), sorted(_paired(heard))),
+            "an end": (True, kept or endless == []),
+        }
+        for fact, (rule, script) in facts.items():
+            if rule != script:
+                raise Difference(f"{fact} after {command} by {client}:\n  rule   {rule}\n  script {script}")
+        if isinstance(expected, Granted):
+            self._has[command.token] = expected.item
+
+    def _offers(self):
+        return {item.token for client in CLIENTS for item in self.shelf.offers(client)}
+
+    def _rings(self, command, wakes, before):
+        """How the server is to wake whom the rule names: by the bell that it pops, or by its client's channel."""
+        told_again = before if type(command) is Tend else set()
+        return [
+            ("pop", f"{BASE}:k:{call.token}")
+            if self._listens.get(call.token) == "pop" and call.token not in told_again
+            else (f"{PREFIX}:wake:{call.client}", call.token)
+            for call in wakes
+        ]
+
+    def _advance(self, after_us):
+        self.now_us += after_us
+        seconds, micros = divmod(self.now_us, 1_000_000)
+        if not self._ask(packed("EVALSHA", self._move, "1", BASE, str(seconds), str(micros))):
+            self.shelf = Shelf()
+
+    def _resolved(self, command):
+        """An item or a fence cannot be known before the program runs."""
+        if isinstance(command, Extend | Return):
+            return command._replace(item=self._has.get(command.token, "none"))
+        if isinstance(command, BreakItem):
+            item = self.shelf.find(command.item)
+            return command._replace(fence=(item.fence if item else 7) - command.fence)
+        return command
+
+    def _by_rule(self, client, command):
+        late = {item.token for client in CLIENTS for item in self.shelf.offers(client) if item.back_us <= self.now_us}
+        silent = frozenset(
+            other for other in self.shelf.watched() if self.marks.get(other, 0) <= self.now_us and other != client
+        )
+        moment = Moment(self.now_us, self.now_us, client, silent=silent)
+        answer, wakes = POOL_RULES[type(command)](self.shelf, command, moment)
+        queued = isinstance(answer, Busy) and answer.position is not None
+        if type(command) is Tend or queued:
+            self.marks[client] = self.now_us + MARK_MS * 1000
+        self._listens.update(dict.fromkeys(late, "ring"))  # nobody knows what it does now
+        if type(command) is Borrow and queued:
+            self._listens[command.token] = "pop" if pops(command.token) else "ring"
+        return answer, wakes
+
+    def _by_script(self, client, command):
+        ours, theirs = self._shas[type(command)]
+        popping = type(command) is Borrow and command.wait and pops(command.token)
+        sent = self._packers[client].pack(command, pops=popping).replace(ours, theirs)
+        return self._ask(sent, packed("EVALSHA", self._look, "0"))
+
+
+def _paired(flat):
+    return list(zip(flat[::2], flat[1::2], strict=True))

@@ -1,0 +1,187 @@
+"""Pools on real servers, through several processes: one script per borrow, one slot per pool, real signals."""
+
+import os
+import time
+from collections import Counter
+
+import pytest
+
+import holdfast
+from holdfast import NotAcquired, Unavailable
+from holdfast.testing import Workers, eventually
+
+BORROWERS = f"{os.path.dirname(__file__)}/pool_borrowers.py"
+LATE_S = 3.0
+
+
+@pytest.fixture
+def pool(one_server):
+    """A pool of this test, emptied at its end."""
+    with holdfast.connect(one_server.url) as client:
+        pool = client.pool("channels", on_death=0)
+        yield pool
+        client.pool("channels").set_items([], leave=True)
+
+
+def calls(server):
+    """How often each command was called since the figures were reset."""
+    lines = server.command("INFO", "commandstats").decode().splitlines()
+    found = [line.partition(":") for line in lines if line.startswith("cmdstat_")]
+    return {name.removeprefix("cmdstat_"): int(rest.split(",")[0].removeprefix("calls=")) for name, _, rest in found}
+
+
+@pytest.mark.acceptance("A3-2")
+def test_of_a_hundred_borrowers_in_several_processes_twenty_succeed(pool, one_server):
+    """Nobody returns: twenty different items are lent, eighty hear that all are busy."""
+    pool.set_items([f"channel {number}" for number in range(20)])
+    with Workers() as workers:
+        crowd = [workers.start(f"{BORROWERS}:keep", url=one_server.url, count=25).wait_ready() for _ in range(4)]
+        for worker in crowd:
+            worker.tell("go")
+        told = [worker.read_line(30) for worker in crowd for _ in range(25)]
+        stored = {(item.name, str(item.fence)) for item in pool.stats().items if item.state == "lent"}
+        for worker in crowd:
+            worker.tell("end")
+            worker.wait()
+    lent = [tuple(line.split("\t")[1:]) for line in told if line.startswith("lent")]
+    assert len(lent) == len(set(lent)) == 20
+    assert set(lent) == stored
+    assert Counter(line for line in told if not line.startswith("lent")) == {"all busy": 80}
+
+
+@pytest.mark.acceptance("A3-3")
+def test_no_item_has_two_borrowers_by_an_independent_count(pool, one_server):
+    """Each borrower counts itself in and out of its item in keys of its own: nobody ever counts two."""
+    pool.set_items([f"channel {number}" for number in range(5)])
+    with Workers() as workers:
+        crowd = [workers.start(f"{BORROWERS}:work", url=one_server.url, seed=seed, seconds=5) for seed in range(4)]
+        reports = [worker.read_line(60) for worker in crowd]
+        for worker in crowd:
+            worker.wait()
+    one_server.command("DEL", *one_server.command("KEYS", "inside:*"), "inside:")
+    uses, twice, least = zip(*(map(int, report.split()) for report in reports), strict=True)
+    assert sum(twice) == 0
+    assert sum(uses) > 100
+    assert min(least) > 0, "somebody starved"
+    assert {item.used > 0 for item in pool.stats().items} == {True}
+
+
+@pytest.mark.acceptance("A3-8", "A3-9", "A3-10", "A3-23", "C-12", "C-19", "C-20")
+def test_a_borrow_is_one_script_and_looks_through_nothing(pool, one_server):
+    """No scan, no list of locks, no order kept elsewhere: nothing can come between, fail apart, or grow with the pool.
+
+    The commands of a borrow and a return are the same for ten items and for two thousand.
+    """
+
+    def cost(items):
+        pool.set_items(f"channel {number}" for number in range(items))
+        for _ in range(3):
+            pool.borrow().release()
+        one_server.command("CONFIG", "RESETSTAT")
+        for _ in range(20):
+            pool.borrow().release()
+        counted = calls(one_server)
+        return {name: count for name, count in counted.items() if name not in ("info", "config|resetstat", "config")}
+
+    small, large = cost(10), cost(2000)
+    assert small == large
+    assert small["evalsha"] == 40
+    assert not {"scan", "keys", "hgetall", "hkeys", "smembers", "eval"} & small.keys()
+
+
+@pytest.mark.acceptance("A3-15")
+def test_a_frozen_borrower_is_replaced_told_and_fenced(pool, one_server):
+    """A real SIGSTOP beyond the ttl: the item is lent again under a higher fence; thawed, the old one hears it."""
+    pool.set_items(["only"])
+    with Workers() as workers:
+        frozen = workers.start(f"{BORROWERS}:hold", url=one_server.url, ttl=1.0).wait_ready()
+        fence = int(frozen.read_line())
+        frozen.freeze()
+        with pool.borrow(timeout=30) as item:
+            assert item.fence > fence
+            frozen.thaw()
+            assert frozen.read_line(30) == "lost expired"
+            frozen.wait()
+            item.check()
+        assert pool.stats().free == 1
+
+
+@pytest.mark.acceptance("A3-17")
+def test_a_killed_borrowers_item_is_lent_after_its_ttl_and_not_before(pool, one_server):
+    """A real SIGKILL: nobody says goodbye, and nobody gets the item early."""
+    pool.set_items(["only"])
+    with Workers() as workers:
+        doomed = workers.start(f"{BORROWERS}:hold", url=one_server.url, ttl=1.5).wait_ready()
+        doomed.read_line()
+        eventually(lambda: pool.stats().lent == 1)
+        left = pool.stats().items[0].remaining
+        doomed.kill()
+        began = time.monotonic()
+        with pool.borrow(timeout=30):
+            waited = time.monotonic() - began
+    assert left - 0.5 <= waited <= 1.5 + LATE_S
+
+
+@pytest.mark.acceptance("A3-11")
+def test_a_server_that_is_gone_is_not_an_empty_pool(new_server):
+    """The store's trouble is told as such."""
+    server = new_server()
+    with holdfast.connect(server.url) as client:
+        pool = client.pool("channels")
+        pool.set_items(["a"])
+        pool.borrow().release()
+        pool.set_items([])
+        server.close()
+        with pytest.raises(Unavailable):
+            pool.borrow(timeout=0)
+
+
+@pytest.mark.acceptance("A3-21")
+def test_figures_are_told_where_the_items_cannot_be_listed(one_server):
+    """The key of the items is spoilt by somebody: size and figures are there all the same, and the trouble is said."""
+    with holdfast.connect(one_server.url) as client:
+        pool = client.pool("spoilt")
+        pool.set_items(["a", "b", "c"])
+        one_server.command("SET", "hf1:{spoilt}:pool:i", "?")
+        stats = pool.stats()
+        assert (stats.size, stats.free, stats.items) == (3, 3, ())
+        assert "cannot be listed" in stats.trouble
+    one_server.command("FLUSHALL")
+
+
+@pytest.mark.acceptance("A3-24", "C-13")
+def test_in_a_cluster_all_keys_of_a_pool_share_a_slot(cluster):
+    """Every command of a pool is answered by one server, which would refuse it otherwise."""
+    with holdfast.connect(cluster.url) as client:
+        pool = client.pool("channels", on_death=0)
+        pool.set_items(["a", "b", "c"])
+        items = [pool.borrow(tag="acme", share=0.4), pool.borrow()]
+        with pytest.raises(NotAcquired):
+            pool.borrow(timeout=0.2, tag="acme", share=0.4)
+        items[0].extend(20)
+        items[0].cool(0.1)
+        items[1].release()
+        keys = [key for server in cluster.servers for key in server.command("KEYS", "hf1:*{channels}*")]
+        slots = {cluster.servers[0].command("CLUSTER", "KEYSLOT", key) for key in keys}
+        assert len(set(keys)) > 3
+        assert len(slots) == 1
+        eventually(lambda: pool.stats().free == 3)
+        pool.set_items([])
+
+
+def test_at_maxmemory_items_can_be_renewed_and_given_back(new_server):
+    """Otherwise a full server would never empty."""
+    full = new_server()
+    with holdfast.connect(full.url) as client:
+        pool = client.pool("channels", on_death=0)
+        pool.set_items(["a", "b"])
+        item, other = pool.borrow(), pool.borrow()
+        full.command("CONFIG", "SET", "maxmemory", 1)
+        item.extend(40)
+        item.release()
+        other.cool(0.01)
+        with pytest.raises(Unavailable):
+            pool.add(["c"])
+        full.command("CONFIG", "SET", "maxmemory", 0)
+        eventually(lambda: pool.stats().free == 2)
+        pool.set_items([])

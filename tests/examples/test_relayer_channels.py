@@ -1,0 +1,95 @@
+"""The relayer of the examples: each way in which a transaction ends has exactly its stated effect."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.testing.servers import Server, available
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "relayer_channels.py"
+
+
+def load():
+    spec = importlib.util.spec_from_file_location("relayer_channels", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["relayer_channels"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+relayer_channels = load()
+# What is raised, how long the channel is kept from others, and whether the sequence number is still known after.
+EFFECTS = {
+    "confirmed": (None, 0.0, True),
+    "pending": (None, 30.0, False),
+    "wait timeout": (relayer_channels.WaitTimeout, 30.0, False),
+    "unknown": (relayer_channels.UnknownStatus, 6.0, False),
+    "failed on chain": (relayer_channels.OnChainFailed, 6.0, False),
+    "error": (relayer_channels.SubmitError, 0.0, False),
+}
+
+
+@pytest.fixture(scope="module")
+def server():
+    kind = "valkey" if "valkey" in available() else next(iter(available()), None)
+    if kind is None:
+        pytest.skip("neither Redis nor Valkey is here")
+    with Server(kind) as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def relayer(request, tmp_path):
+    urls = {"memory": f"memory://{tmp_path}", "sqlite": f"sqlite://{tmp_path}/x.db"}
+    url = urls[request.param] if request.param in urls else request.getfixturevalue("server").url
+    if request.param == "redis":
+        request.getfixturevalue("server").command("FLUSHALL")
+    with holdfast.connect(url) as hf:
+        hf.pool("channels").set_items(["only"])
+        yield relayer_channels.Relayer(hf, relayer_channels.Ledger(), relayer_channels.Sequences())
+        hf.pool("channels").set_items([], leave=True)
+
+
+@pytest.mark.acceptance("A3-18", "C-5")
+@pytest.mark.parametrize("outcome", EFFECTS)
+def test_each_outcome_has_exactly_its_effect_on_the_channel_and_on_the_sequence(relayer, outcome):
+    """Known to be over: back at once. Not known: kept from others, for as long as doubt lasts."""
+    raised, kept_s, known = EFFECTS[outcome]
+    relayer.sequences.used("only", 0)
+    if raised is None:
+        assert relayer.send(outcome) == outcome
+    else:
+        with pytest.raises(raised):
+            relayer.send(outcome)
+
+    (item,) = relayer.pool.stats().items
+    assert item.state == ("cooling" if kept_s else "free")
+    assert kept_s - 3 <= item.remaining <= kept_s
+    assert ("only" in relayer.sequences.known) is known
+    assert item.used == 1
+    if known:
+        assert relayer.sequences.next(relayer.ledger, "only") == 2
+
+
+@pytest.mark.acceptance("A3-18")
+def test_a_read_only_call_takes_no_channel(relayer):
+    """Nothing is borrowed for it."""
+    assert relayer.simulate("only") == 0
+    assert relayer.pool.stats().items[0].used == 0
+
+
+def test_the_example_runs(tmp_path):
+    """As its first lines say."""
+    url = f"sqlite://{tmp_path}/x.db"
+    done = subprocess.run([sys.executable, str(EXAMPLE), url], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [re.sub(r"\d+ times", "n times", line) for line in lines[:-1]] == [
+        f"channel {number}: used n times, free" for number in range(1, 7)
+    ]
+    assert re.fullmatch(r"[1-9]\d* transactions confirmed, 0 sequence conflicts", lines[-1])
