@@ -90,7 +90,7 @@ def cool(url: str | None, name: str, item: str, seconds: float, *, secret: str |
     if as_json:
         output.print_json({"pool": name, "item": item, "cooling": seconds})
     else:
-        _say(f"{plain(item)!r} of {output.plain(name)!r} is lent to nobody for {output.span(seconds)}")
+        _say(f"{plain(item)!r} of {plain(name)!r} is lent to nobody for {output.span(seconds)}")
     return codes.OK
 
 
@@ -104,7 +104,7 @@ def break_item(url: str | None, name: str, item: str, reason: str, *, secret: st
         output.print_json({"pool": name, "broken": item, "reason": reason, "now": _item(after) if after else None})
     else:
         rests = f", and rests for {output.span(after.remaining)}" if after and after.state == "cooling" else ""
-        _say(f"the lease of {plain(item)!r} of {output.plain(name)!r} is broken{rests}; its borrower is told")
+        _say(f"the lease of {plain(item)!r} of {plain(name)!r} is broken{rests}; its borrower is told")
     return codes.OK
 
 
