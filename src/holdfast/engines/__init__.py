@@ -27,6 +27,7 @@ __all__ = ["ENGINES", "Bell", "Engine", "Form", "Limit", "News", "Promise", "Rep
 ENGINES = {
     "memory": "holdfast.engines.memory",
     "sqlite": "holdfast.engines.sqlite",
+    "file": "holdfast.engines.files",
     "redis": "holdfast.engines.redis",
     "rediss": "holdfast.engines.redis",
     "valkey": "holdfast.engines.redis",
