@@ -46,7 +46,7 @@ class Orders:
 
     def spawn(self, seconds):
         """Have a program run under the leases of this process."""
-        program = subprocess.Popen(  # noqa: S603
+        program = subprocess.Popen(
             (sys.executable, "-c", f"import time; time.sleep({seconds})"),
             pass_fds=(self.client._client.engine.lifeline(),),
             start_new_session=True,

@@ -18,11 +18,6 @@ from holdfast.errors import InvalidConfig, LeaseLost, Unavailable
 from holdfast.testing import eventually
 
 
-def leftovers(shared):
-    """Drafts that nobody finished."""
-    return [path for path in (shared / ".holdfast").rglob(".*")]
-
-
 @pytest.fixture
 def public():
     """A directory to which every user of this machine finds the way."""
