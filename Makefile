@@ -12,7 +12,7 @@ SEED ?= 1
 OUT ?= build/campaign
 HUNT ?= 0
 
-.PHONY: demo test check format bench chaos matrix docs clean
+.PHONY: demo test check format bench chaos matrix trials docs clean
 
 demo: $(READY)  ## several workers, one lock: one is killed, one is frozen and refused
 	$(BIN)/python -m holdfast.demo $(ARGS)
@@ -39,6 +39,9 @@ chaos: $(DRAWS)  ## the fault campaign, with a report and pictures in OUT; MINUT
 matrix: $(READY)  ## the laws and the Redis tests on every server and group that this machine has, and with redis-py 5 to 8
 	HOLDFAST_SERVERS=valkey,redis-6.2,redis HOLDFAST_GROUPS=all $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)
 	$(BIN)/python tools/redis_versions.py
+
+trials: $(READY)  ## twenty trials of three workers that install three packages side by side, with the real npm
+	HOLDFAST_TRIALS=20 $(BIN)/python -m pytest tests/npm -k trial $(ARGS)
 
 docs: $(READY)  ## make the generated pages again
 	$(BIN)/python tools/acceptance.py

@@ -9,12 +9,17 @@ from __future__ import annotations
 TYPE_CHECKING = False  # as typing's, which would have to be imported
 if TYPE_CHECKING:
     from holdfast.blocking import Holdfast, Item, Leader, Lease, Lock, Pool, Seat, Semaphore, Signal, Term, connect
+    from holdfast.core.building import Staging
+    from holdfast.core.domain import Domain
     from holdfast.core.inspection import Holding
     from holdfast.core.leader import Leading
     from holdfast.core.pool import ItemStanding, PoolStats
+    from holdfast.core.site import Built
     from holdfast.engines import Limit, Promise
     from holdfast.errors import (
+        BuildFailed,
         Closed,
+        DomainMismatch,
         Fenced,
         HoldfastError,
         InvalidConfig,
@@ -48,9 +53,14 @@ _HOMES = {
     "holdfast.core.inspection": ("Holding",),
     "holdfast.core.leader": ("Leading",),
     "holdfast.core.pool": ("ItemStanding", "PoolStats"),
+    "holdfast.core.building": ("Staging",),
+    "holdfast.core.domain": ("Domain",),
+    "holdfast.core.site": ("Built",),
     "holdfast.engines": ("Limit", "Promise"),
     "holdfast.errors": (
+        "BuildFailed",
         "Closed",
+        "DomainMismatch",
         "Fenced",
         "HoldfastError",
         "InvalidConfig",
@@ -69,7 +79,11 @@ _HOMES = {
 }
 
 __all__ = [
+    "BuildFailed",
+    "Built",
     "Closed",
+    "Domain",
+    "DomainMismatch",
     "Event",
     "Fenced",
     "Holdfast",
@@ -99,6 +113,7 @@ __all__ = [
     "Seat",
     "Semaphore",
     "Signal",
+    "Staging",
     "Term",
     "Unavailable",
     "connect",

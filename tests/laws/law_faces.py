@@ -108,6 +108,7 @@ NOWHERE = {"s": "redis+sentinel://127.0.0.1:1,127.0.0.1:2/main", "c": "redis+clu
 PLACES = [
     Place("memory", "memory://{unique}", hand_moved=True),
     Place("sqlite", "sqlite://{folder}/x.db", unusable=("sqlite://{folder}/taken", "sqlite://{folder}/file/x.db")),
+    Place("file", "file://{folder}", unusable=("file://{folder}/file", "file://{folder}/absent")),
     *(Place("redis", f"{{fresh[{kind}]}}", unusable=("redis://127.0.0.1:1",), label=kind) for kind in SERVERS),
     *(
         Place("redis", f"{{fresh[{label}]}}", unusable=(NOWHERE[label[0]],), large=True, label=label)

@@ -26,7 +26,8 @@ SIGNAL = 128
 
 MEANINGS = {
     OK: "all is well; for `run`: the program ended with 0 and the lease was held to its end",
-    ATTENTION: "`doctor`, `bench`, `demo`: something should be looked at; `break`: you were asked and said no",
+    ATTENTION: "`doctor`, `bench`, `demo`: something should be looked at; `break`: you were asked and said no; "
+    "`install`: something was not installed",
     CRITICAL: "`doctor`: the engine cannot be relied on",
     USAGE: "bad usage: an option, a name or a URL was refused before anything was started",
     NOT_FOUND: "`break`: nobody holds that name; `pool`: there is no such item",

@@ -13,7 +13,7 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar="HOLDFAST_URL",
-        help="Where the leases live: redis://host, valkey://host, unix:///path, sqlite:///path. "
+        help="Where the leases live: redis://host, valkey://host, unix:///path, sqlite:///path, file:///directory. "
         "Without it, a SQLite file of this user on this host. A password is better kept in HOLDFAST_URL.",
         show_default=False,
     ),

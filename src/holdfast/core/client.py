@@ -92,6 +92,11 @@ class Client:
             self.keeper.let_go(lease)
             raise Closed
 
+    def refuse_without(self, what: str) -> None:
+        """`InvalidConfig` if the engine cannot keep that."""
+        if what not in self.engine.carries:
+            raise InvalidConfig("url", self.url, f"{self.engine.name} keeps leases and no {what}")
+
     async def ask(self, command: Command) -> Answer:
         """One command that belongs to no lease of ours."""
         if self.state is CLOSED:

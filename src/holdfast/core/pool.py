@@ -101,6 +101,7 @@ class PoolBase:
         on_loss: str | Callable[[Any], object],
         policies: tuple[str, ...],
     ) -> None:
+        client.refuse_without("pools")
         self.name = checked_name(name)
         self._client = client
         self._ttl_ms = ttl_ms(ttl)

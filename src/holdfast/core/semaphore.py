@@ -32,6 +32,7 @@ class SemaphoreBase(LockBase):
     _cool_on: tuple[type[BaseException], ...] = ()
 
     def __init__(self, client: Client, name: str, *, permits: int, **settings: Any) -> None:
+        client.refuse_without("pools")
         self._permits = _checked(permits)
         super().__init__(client, name, **settings)
 

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from holdfast.engines.survey import Examination, Names
     from holdfast.errors import Unavailable
 
-__all__ = ["ENGINES", "Bell", "Engine", "Form", "Limit", "News", "Promise", "Reply", "open_engine"]
+__all__ = ["ENGINES", "EVERYTHING", "Bell", "Engine", "Form", "Limit", "News", "Promise", "Reply", "open_engine"]
 
 ENGINES = {
     "memory": "holdfast.engines.memory",
     "sqlite": "holdfast.engines.sqlite",
+    "file": "holdfast.engines.files",
     "redis": "holdfast.engines.redis",
     "rediss": "holdfast.engines.redis",
     "valkey": "holdfast.engines.redis",
@@ -41,6 +42,9 @@ ENGINES = {
     "valkey+cluster": "holdfast.engines.redis",
     "valkeys+cluster": "holdfast.engines.redis",
 }
+
+
+EVERYTHING = frozenset(("pools",))
 
 
 class News(NamedTuple):
@@ -135,6 +139,7 @@ class Engine(Protocol):
     name: str
     clock: Clock
     replicates: bool
+    carries: frozenset[str]  # what can be kept there besides leases: EVERYTHING, or a part of it
 
     @property
     def epoch(self) -> int:
@@ -151,6 +156,9 @@ class Engine(Protocol):
 
     def forked(self) -> None:
         """In a new child: forget every session and connection, and send nothing on what was inherited."""
+
+    def place(self) -> str:
+        """What everybody who shares these leases finds the same, and nobody else does."""
 
     def lifeline(self) -> int | None:
         """A descriptor for child processes: while any of them has it open, this client is not taken for dead.

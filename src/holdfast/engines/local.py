@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast.engines import EVERYTHING
 from holdfast.engines.forms import Ears, ThreadForm
 from holdfast.errors import Unavailable
 
@@ -36,6 +37,9 @@ class Store(Ears, Protocol):
     def close(self) -> None:
         """Give back every resource."""
 
+    def place(self) -> str:
+        """As the engine's."""
+
     def lifeline(self) -> int | None:
         """As the engine's."""
 
@@ -51,6 +55,7 @@ class LocalEngine:
 
     replicates = False
     epoch = 0
+    carries = EVERYTHING
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -71,6 +76,9 @@ class LocalEngine:
 
     def forked(self) -> None:
         self.store.forked()
+
+    def place(self) -> str:
+        return self.store.place()
 
     def lifeline(self) -> int | None:
         return self.store.lifeline()

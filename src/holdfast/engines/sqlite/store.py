@@ -16,9 +16,9 @@ from holdfast import pauses
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renew, Renewed, Tend, Undo
 from holdfast.engines.board import Board
+from holdfast.engines.ear import Ear, ring_session
 from holdfast.engines.sqlite import lifeline, pool, rows, survey
 from holdfast.engines.sqlite.database import in_transaction
-from holdfast.engines.sqlite.ear import Ear, ring_session
 from holdfast.engines.sqlite.line import Damaged
 from holdfast.engines.sqlite.place import filesystem
 from holdfast.engines.sqlite.promised import promised
@@ -276,7 +276,7 @@ class SqliteStore:
         for session, inode in link.execute("SELECT id, live FROM session").fetchall():
             if inode == live.inode and live.holder(session) is None and not lifeline.is_held(live, session):
                 link.execute("DELETE FROM session WHERE id = ?", (session,))
-                Ear.remove(self.database.path, session)
+                Ear.remove(self._pipe(session))
 
     def _ring(self, holder: Holder | Call) -> None:
         session = int(holder.client)
@@ -284,7 +284,10 @@ class SqliteStore:
         if here is not None:
             here.board.ring(holder.token)
         else:
-            ring_session(self.database.path, session, holder.token)
+            ring_session(self._pipe(session), holder.token)
+
+    def _pipe(self, session: int) -> str:
+        return f"{self.database.path}.wake.{session}"
 
     def listen(self, token: str) -> bool:
         ahead = self._ahead.pop(token, ())
@@ -294,7 +297,7 @@ class SqliteStore:
                 return any(ended)
             if self._deaf:
                 return False
-            ear = Ear(self.database.path, self._session, self.board)
+            ear = Ear(self._pipe(self._session), self.board)
             try:
                 ear.open()
                 self._ear = ear
@@ -309,6 +312,9 @@ class SqliteStore:
 
     def promise(self) -> Promise:
         return promised(filesystem(self.database.path.parent))
+
+    def place(self) -> str:
+        return str(self.database.path)
 
     def lifeline(self) -> int:
         if not self._session:

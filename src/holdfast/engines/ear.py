@@ -1,4 +1,4 @@
-"""Rings between processes: one named pipe per session, beside the database.
+"""Rings between processes of one host: one named pipe per session of a client.
 
 Whoever makes an offer writes the waiter's token into the pipe of its session; a thread of that session hears it and
 rings the bell. A lost ring costs time, never correctness: the keeper's mark finds an offer that was not heard.
@@ -13,21 +13,15 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from holdfast.engines.board import Board
 
 _MODE = 0o600
 
 
-def pipe_path(database: Path, session: int) -> str:
-    return f"{database}.wake.{session}"
-
-
-def ring_session(database: Path, session: int, token: str) -> None:
+def ring_session(path: str, token: str) -> None:
     """Tell a session of another process that a token was offered the right."""
     try:
-        pipe = os.open(pipe_path(database, session), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return  # nobody listens: it is dead, or it has not opened its ears yet and will ask again
     try:
@@ -41,8 +35,9 @@ def ring_session(database: Path, session: int, token: str) -> None:
 class Ear:
     """The thread that hears the rings of one session, and the end of the processes that its waiters wait for."""
 
-    def __init__(self, database: Path, session: int, board: Board) -> None:
-        self._path = pipe_path(database, session)
+    def __init__(self, path: str, board: Board, mode: int = _MODE) -> None:
+        self._path = path
+        self._mode = mode
         self._board = board
         self._guard = threading.Lock()
         self._watched: dict[int, int] = {}  # by pid: its descriptor
@@ -54,7 +49,8 @@ class Ear:
     def open(self) -> None:
         """Begin to hear. Whatever goes wrong half-way, `close` clears away."""
         with contextlib.suppress(FileExistsError):
-            os.mkfifo(self._path, _MODE)
+            os.mkfifo(self._path, self._mode)
+            os.chmod(self._path, self._mode)  # whatever the umask took away
         # Read and write, so that the pipe never ends when its last writer goes.
         self._pipe = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         self._stop, self._stopper = os.pipe()
@@ -121,10 +117,10 @@ class Ear:
             _close(descriptor)
 
     @staticmethod
-    def remove(database: Path, session: int) -> None:
+    def remove(path: str) -> None:
         """Clear away the pipe of a dead session."""
         with contextlib.suppress(OSError):
-            os.unlink(pipe_path(database, session))
+            os.unlink(path)
 
 
 def _close(descriptor: int) -> None:

@@ -1,0 +1,68 @@
+"""From the filesystem under a shared directory to what may be relied on there."""
+
+from __future__ import annotations
+
+from holdfast.rules.promise import CLIENTS, EFFICIENCY, RESTART, Limit, Promise
+
+_TESTS = "tests/engines/files"
+_LIMITS = (
+    Limit(
+        "a holder that is paused for longer than its ttl is replaced: compare fences, or publish by build_once",
+        f"{_TESTS}/test_take_over.py::test_a_holder_that_was_stopped_past_its_ttl_is_told_and_harms_nobody",
+    ),
+    Limit(
+        "if the directory is deleted or its volume replaced, every lease in it is lost, and told so",
+        f"{_TESTS}/test_bad_ground.py::test_a_directory_that_went_away_loses_its_leases_and_says_so",
+    ),
+)
+_NETWORK = (
+    Limit(
+        "waiters look by themselves, up to twice a second: in no promised order",
+        f"{_TESTS}/test_other_hosts.py::test_waiters_on_a_network_look_by_themselves",
+    ),
+    Limit(
+        "a dead holder of another host is replaced after its ttl, counted from when the waiter first saw its last sign",
+        f"{_TESTS}/test_other_hosts.py::test_a_holder_of_another_host_is_replaced_after_its_ttl_on_the_waiters_clock",
+    ),
+)
+
+
+def promised(kind: str, *, network: bool) -> Promise:
+    """What a directory on that kind of filesystem may be relied on for; empty, if the system does not tell."""
+    tried = "a link that only one can win and a rename that cannot overwrite were tried there"
+    if not network:
+        return Promise(
+            engine="file",
+            scope="host",
+            level=RESTART if kind else EFFICIENCY,
+            fifo=True,
+            fences_grow=True,
+            reasons=(
+                "each change is the next numbered sheet, made by one link",
+                "a dead process is seen by the kernel lock it no longer has",
+                tried,
+            ),
+            limits=_LIMITS,
+            unseen=() if kind else ("the type of the filesystem: this system does not tell",),
+            changes=() if kind else ("make sure that the directory lies on a local disk",),
+            facts=(("filesystem", kind or None),),
+        )
+    nfs = kind.startswith("nfs")
+    return Promise(
+        engine="file",
+        scope="hosts",
+        level=CLIENTS if nfs else EFFICIENCY,
+        fifo=False,
+        fences_grow=True,
+        reasons=(
+            "each change is the next numbered sheet, made by one link, which the file server decides",
+            "the clocks of two machines are never compared",
+            tried,
+        ),
+        limits=(*_LIMITS, *_NETWORK),
+        unseen=("whether the file server keeps what it has confirmed when it restarts",)
+        if nfs
+        else (f"how {kind} behaves between two machines: it was not tested",),
+        changes=("use redis:// for a promised order and faster waiting",),
+        facts=(("filesystem", kind),),
+    )

@@ -1,0 +1,79 @@
+"""What this machine tells of itself: which filesystem holds a path, which boot of it this is, what went wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from holdfast.errors import Unavailable
+
+# The kernel writes blanks, line breaks and backslashes of a mount point as octal numbers, and all else as it is.
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+# Filesystems that other machines, or programs, may have a hand in.
+NETWORK = (
+    "nfs",
+    "cifs",
+    "smb",
+    "9p",
+    "virtiofs",
+    "fuse",
+    "ceph",
+    "lustre",
+    "afs",
+    "gluster",
+    "beegfs",
+    "ocfs2",
+    "gfs2",
+)
+
+
+def filesystem(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
+    """The type of the filesystem that holds the path; empty where the system does not tell."""
+    if not mounts.exists():
+        return ""
+
+    best, kind = -1, ""
+    for line in mounts.read_bytes().decode("utf-8", "surrogateescape").split("\n"):
+        left, _, right = line.partition(" - ")
+        if not right:
+            continue
+        point = _OCTAL.sub(lambda code: chr(int(code[1], 8)), left.split(" ")[4])
+        if path.is_relative_to(point) and len(point) >= best:
+            best, kind = len(point), right.split()[0]
+    return kind
+
+
+def boot_id() -> str:
+    """Which boot of the machine this is: times of another boot mean nothing."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        if sys.platform != "darwin":
+            return "unknown"
+    ask = ("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid")
+    return subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+
+
+_REASONS = {
+    errno.ENOSPC: "full",
+    errno.EDQUOT: "full",
+    errno.EROFS: "read-only",
+    errno.EACCES: "forbidden",
+    errno.EPERM: "forbidden",
+    errno.EMFILE: "out of descriptors",
+    errno.ENFILE: "out of descriptors",
+}
+TELLING = frozenset(_REASONS)
+
+
+def trouble(what: str, error: OSError) -> Unavailable:
+    """What the system says, in our words: which path, and what is wrong with it."""
+    where = f"{error.filename!s}: " if error.filename else ""
+    reason = _REASONS.get(error.errno or 0, "unreachable")
+    uid = f" (as user {os.getuid()})" if reason == "forbidden" else ""
+    return Unavailable(what, reason, f"{where}{error.strerror}{uid}")
