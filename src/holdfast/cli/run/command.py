@@ -119,7 +119,7 @@ def _held(request: Request, plan: Plan, program: Program) -> int:
     hf = holdfast.connect(request.url, label=request.label, observer=chronicle)
     try:
         result = _under_lease(request, plan, program, signals, hf)
-        owed = chronicle.delayed if _still_owes(hf) else ""
+        owed = chronicle.delayed if chronicle.delayed and _still_owes(hf) else ""
     finally:
         hf.close(_CLOSE_S)
     return _tell(request, result, owed)
