@@ -5,11 +5,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cli_tool import Served, Tool
 
 import holdfast
+from holdfast.testing.clusters import Cluster
 from holdfast.testing.servers import Server, available
 
 KIND = "valkey" if "valkey" in available() else next(iter(available()), None)
@@ -86,6 +88,21 @@ def test_a_server_that_evicts_or_cannot_be_written_to_is_told(served):
     assert "another layout" in littered[1]
     assert replica[0] == 2
     assert "replica" in replica[1]
+
+
+def test_every_server_of_a_cluster_is_told_by_its_address(tmp_path):
+    """Three servers have three clocks and three settings: none of them hides another."""
+    if "valkey" not in available():
+        pytest.skip("no Valkey is here")
+    with Cluster("valkey") as cluster, Tool(SimpleNamespace(url=cluster.url), tmp_path) as tool:
+        told, (code, text) = tool.json("doctor"), people(tool)
+        addresses = {f"redis://127.0.0.1:{server.port}" for server in cluster.masters()}
+
+    assert code == 0
+    assert set(told["servers"]) == addresses
+    assert all(server["role"] == "master" and server["keys_without_end"] == 0 for server in told["servers"].values())
+    assert told["facts"]["round_trip_ms"] > 0
+    assert all(re.search(rf"^server +{address} *$", text, re.MULTILINE) for address in addresses)
 
 
 def test_missing_rights_are_named_one_by_one(served):

@@ -105,6 +105,17 @@ def test_a_file_of_somebody_else_is_a_matter_of_rights(local):
     assert json.loads(homeless.err)["reason"] == "no permission"
 
 
+def test_a_user_whom_the_system_does_not_know_is_told_what_to_set(local, monkeypatch):
+    """Containers start such users: there is no home to find, and that is no mistake of ours."""
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    for variable in ("HOME", "XDG_STATE_HOME"):
+        local.environ.pop(variable, None)
+    done = local.inside("ls", env={"HOLDFAST_URL": ""})
+
+    assert done.code == codes.USAGE
+    assert "set HOLDFAST_URL" in told(done)
+
+
 def test_bad_usage_is_refused_before_anything_is_started(local):
     """A name that is none, an option that is none, a URL that is none: 64, and what is wrong with it."""
     cases = {

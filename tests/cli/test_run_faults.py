@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cli_tool import alive, eventually, everywhere, together
+from cli_tool import BEATING, HOLDFAST, alive, eventually, everywhere, together
 
 from holdfast.cli import run as run_package
 from holdfast.testing import PausePoints
@@ -88,6 +88,23 @@ def test_a_frozen_parent_does_not_keep_the_program_alive(tools):
         assert f"signal {9 if manner else 15}".encode() in run.err
 
     everywhere(freeze, [(tools[0], []), (tools[-1], ["deaf"])])
+
+
+@together
+def test_a_run_inside_a_run_ends_before_the_lease_of_the_outer_one(tool):
+    """The inner program is in a group of its own, where the outer watcher does not reach it; the inner watcher does."""
+    inner = [*HOLDFAST, "run", "y", "--ttl", "30", "--", *BEATING, str(tool.book), "60", "deaf"]
+    outer = tool.start("run", "x", "--ttl", str(TTL_S), "--", *inner)
+    fence = tool.until_beating()
+
+    frozen_ns = time.monotonic_ns()
+    outer.send(signal.SIGSTOP)
+    program = int(tool.book.read_text().split()[2])
+    eventually(lambda: not alive(program), what="an end of the inner program")
+    outer.send(signal.SIGCONT)
+
+    assert outer.end().code == 79
+    assert last_beat(tool, fence) < frozen_ns + TTL_S * NS
 
 
 @together

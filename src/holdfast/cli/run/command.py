@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import suppress
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.blocking import Holdfast, Lease
 
 TTL_MIN_S = 1.0
+_TOKEN = "HOLDFAST_TOKEN"  # noqa: S105 - the name of the variable
 _UNTOUCHED = "the program was not started"
 _CLOSE_S = 2.0
 _LOOK_S = 0.02
@@ -68,7 +70,10 @@ def _plan(request: Request) -> Plan:
     assert grace_ns is not None
     if grace_ns > ttl * NS_PER_MS // 2:
         raise InvalidConfig("grace", request.grace, "it must be at most half of the ttl")
-    return Plan(grace_ns, margin_ms(ttl) * NS_PER_MS, timeout_ns(request.max_hold, setting="max-hold"))
+    # Inside of another run, it is that one's watcher that kills a parent: as its last act before its own deadline. The
+    # program is in a group of its own, out of its reach, and has had its time to end before.
+    orphan_ns = 0 if _TOKEN in os.environ else grace_ns
+    return Plan(grace_ns, margin_ms(ttl) * NS_PER_MS, orphan_ns, timeout_ns(request.max_hold, setting="max-hold"))
 
 
 class Chronicle:
@@ -114,7 +119,7 @@ def _held(request: Request, plan: Plan, program: Program) -> int:
     hf = holdfast.connect(request.url, label=request.label, observer=chronicle)
     try:
         result = _under_lease(request, plan, program, signals, hf)
-        owed = chronicle.delayed if _still_owes(hf) else ""
+        owed = chronicle.delayed if chronicle.delayed and _still_owes(hf) else ""
     finally:
         hf.close(_CLOSE_S)
     return _tell(request, result, owed)
@@ -151,7 +156,7 @@ def _variables(lease: Lease) -> dict[str, str]:
     return {
         "HOLDFAST_NAME": lease.name,
         "HOLDFAST_FENCE": str(lease.fence),
-        "HOLDFAST_TOKEN": lease.token,
+        _TOKEN: lease.token,
         "HOLDFAST_TTL": f"{lease.ttl:g}",
         "HOLDFAST_DEADLINE": f"{time.time() + lease.remaining():.3f}",
     }

@@ -36,8 +36,8 @@ class NoWatcher(Exception):
 class Guard:
     """A running watcher. `heard` is what it has told so far."""
 
-    def __init__(self, group: int, grace_ns: int, lead_ns: int, lifeline: int | None) -> None:
-        self._words = [str(number) for number in (group, grace_ns, lead_ns)]
+    def __init__(self, group: int, grace_ns: int, lead_ns: int, orphan_ns: int, lifeline: int | None) -> None:
+        self._words = [str(number) for number in (group, grace_ns, lead_ns, orphan_ns)]
         self._inherited = () if lifeline is None else (lifeline,)
         self._process: subprocess.Popen[bytes] | None = None
         self._deadlines = self._told = -1

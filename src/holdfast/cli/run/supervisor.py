@@ -32,10 +32,14 @@ _CLEARING_S = 0.02
 
 
 class Plan(NamedTuple):
-    """How long things may take, in nanoseconds; `max_hold_ns` may be without bound."""
+    """How long things may take, in nanoseconds; `max_hold_ns` may be without bound.
+
+    `orphan_ns` is what the program has left when its parent is killed.
+    """
 
     grace_ns: int
     lead_ns: int
+    orphan_ns: int
     max_hold_ns: int | None
 
 
@@ -75,7 +79,8 @@ class Supervisor:
     def run(self, variables: dict[str, str], lifeline: int | None) -> Ended:
         """Let the program go and see it through; returns when nothing of it is left and the lease is given back."""
         pauses.point("run.granted")
-        guard = Guard(self._program.pid, self._plan.grace_ns, self._plan.lead_ns, lifeline)
+        plan = self._plan
+        guard = Guard(self._program.pid, plan.grace_ns, plan.lead_ns, plan.orphan_ns, lifeline)
         try:
             guard.start(self.deadline_ns())
             self._timetable.deadline_ns = self.deadline_ns()

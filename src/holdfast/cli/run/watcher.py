@@ -87,8 +87,11 @@ def send(group: int, number: int) -> bool:
     return True
 
 
-def watch(group: int, timetable: Timetable, deadlines: int, told: int) -> None:
-    """Keep the timetable until the parent, which outlives the program, ends us; or to the program's end without it."""
+def watch(group: int, timetable: Timetable, orphan_ns: int, deadlines: int, told: int) -> None:
+    """Keep the timetable until the parent, which outlives the program, ends us; or to the program's end without it.
+
+    Without a parent the program has `orphan_ns` to end, and never longer than to the deadline.
+    """
     waiting = select.poll()
     waiting.register(deadlines, select.POLLIN)
     orphaned = False
@@ -98,7 +101,7 @@ def watch(group: int, timetable: Timetable, deadlines: int, told: int) -> None:
         if not orphaned and not _newest(deadlines, timetable):
             orphaned = True
             waiting.unregister(deadlines)
-            if timetable.begin(now_ns()):
+            if timetable.begin(now_ns(), orphan_ns):
                 _do(group, signal.SIGTERM, told)
         at_ns = now_ns()
         number = timetable.due(at_ns)
@@ -132,8 +135,8 @@ def _tell(told: int, word: bytes) -> None:
 
 
 def main() -> None:
-    """`watcher.py GROUP GRACE_NS LEAD_NS DEADLINES TOLD`; the first deadline is in the pipe already."""
-    group, grace_ns, lead_ns, deadlines, told = (int(word) for word in sys.argv[1:6])
+    """`watcher.py GROUP GRACE_NS LEAD_NS ORPHAN_NS DEADLINES TOLD`; the first deadline is in the pipe already."""
+    group, grace_ns, lead_ns, orphan_ns, deadlines, told = (int(word) for word in sys.argv[1:7])
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # only its own timetable ends it
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as name:
@@ -142,7 +145,7 @@ def main() -> None:
     timetable = Timetable(grace_ns, lead_ns)
     _newest(deadlines, timetable)
     _tell(told, READY)
-    watch(group, timetable, deadlines, told)
+    watch(group, timetable, orphan_ns, deadlines, told)
 
 
 if __name__ == "__main__":
