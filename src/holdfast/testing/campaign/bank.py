@@ -59,7 +59,9 @@ def _freezing(seed: int, engine: str = "sqlite", face: str = "blocking", **more:
 def _two_holders(seed: int) -> tuple[Mutant, ...]:
     late = {"ttl_s": 1.0, "long": 0.8, "lasts_s": (6.0, 6.0), "every_s": (9.0, 9.0)}
     resend = _at(seed, "redis", "blocking", "counter", "slow re-send", **late)
-    answers = _at(seed, "redis", "blocking", "counter", "late answer", ttl_s=1.0, long=0.9, every_s=(3.4, 3.6))
+    answers = _at(
+        seed, "redis", "blocking", "counter", "late answer", **late | {"lasts_s": (3.0, 3.0), "every_s": (4.8, 5.0)}
+    )
     away = _at(seed, "redis", "asyncio", "counter", "restart", lasts_s=(0.5, 1.0), long=0.6)
     return (
         Mutant("release-without-token-check", _OVERLAP, _freezing(seed), _RULES),
