@@ -86,7 +86,11 @@ def _not_told(seed: int) -> tuple[Mutant, ...]:
     return (
         Mutant("loss-not-told", _TOLD, _freezing(seed, **asleep)),
         Mutant("cancels-nobody", _TOLD, _freezing(seed, face="asyncio", **asleep), faces=("asyncio",)),
-        Mutant("never-renews", "X7 unexplained_losses", _at(seed, "sqlite", "blocking", "counter", "fork", long=0.8)),
+        Mutant(
+            "never-renews",
+            "X7 unexplained_losses",
+            _at(seed, "sqlite", "blocking", "counter", "fork", ttl_s=1.0, long=0.8),
+        ),
     )
 
 
