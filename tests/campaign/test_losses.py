@@ -40,6 +40,12 @@ def test_a_loss_is_explained_only_by_what_struck_its_holder_within_the_ttl(struc
     assert bool(unexplained_losses([*LOST, *struck], ttl_s=1)) is accused
 
 
+def test_a_very_short_ttl_is_not_judged():
+    """A busy machine loses it in steps that nobody writes down; the same loss of a longer one is accused."""
+    assert unexplained_losses(LOST, ttl_s=0.6) == []
+    assert unexplained_losses(LOST, ttl_s=1)
+
+
 def test_where_half_of_the_ttl_was_left_to_renew_in_nothing_is_lost():
     """Two faults at one time take that time once."""
     short = [*fault(6, 8, "freeze", "w0"), *fault(6, 8, "frozen server", "")]

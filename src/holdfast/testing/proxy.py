@@ -99,6 +99,7 @@ class _Pair:
     client: socket.socket
     server: socket.socket
     silent: bool = False
+    came_at: float = 0.0
     waiting: deque[str | None] = field(default_factory=deque)
 
     def cut(self) -> None:
@@ -313,6 +314,7 @@ class Proxy:
                         self.bytes_up += len(data)
                     else:
                         self.bytes_down += len(data)
+                        pair.came_at = time.monotonic()  # what came together is late together
                 for message in messages.feed(data):
                     forward(pair, message)
         pair.cut()
@@ -359,8 +361,8 @@ class Proxy:
                 if armed is not None:
                     self._answers.remove(armed)
                     fault = _DROP
-            late_s = 0.0 if pushed else self._late_s
-        if late_s:
+            late_s = 0.0 if pushed or not self._late_s else pair.came_at + self._late_s - time.monotonic()
+        if late_s > 0:
             self._sleep(late_s)
         if armed is not None and armed.refuse:
             self.refuse()

@@ -59,7 +59,9 @@ def _freezing(seed: int, engine: str = "sqlite", face: str = "blocking", **more:
 def _two_holders(seed: int) -> tuple[Mutant, ...]:
     late = {"ttl_s": 1.0, "long": 0.8, "lasts_s": (6.0, 6.0), "every_s": (9.0, 9.0)}
     resend = _at(seed, "redis", "blocking", "counter", "slow re-send", **late)
-    answers = _at(seed, "redis", "blocking", "counter", "late answer", ttl_s=1.0, long=0.9, every_s=(3.4, 3.6))
+    answers = _at(
+        seed, "redis", "blocking", "counter", "late answer", **late | {"lasts_s": (3.0, 3.0), "every_s": (4.8, 5.0)}
+    )
     away = _at(seed, "redis", "asyncio", "counter", "restart", lasts_s=(0.5, 1.0), long=0.6)
     return (
         Mutant("release-without-token-check", _OVERLAP, _freezing(seed), _RULES),
@@ -84,7 +86,11 @@ def _not_told(seed: int) -> tuple[Mutant, ...]:
     return (
         Mutant("loss-not-told", _TOLD, _freezing(seed, **asleep)),
         Mutant("cancels-nobody", _TOLD, _freezing(seed, face="asyncio", **asleep), faces=("asyncio",)),
-        Mutant("never-renews", "X7 unexplained_losses", _at(seed, "sqlite", "blocking", "counter", "fork", long=0.8)),
+        Mutant(
+            "never-renews",
+            "X7 unexplained_losses",
+            _at(seed, "sqlite", "blocking", "counter", "fork", ttl_s=1.0, long=0.8),
+        ),
     )
 
 

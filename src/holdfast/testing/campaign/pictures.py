@@ -141,7 +141,8 @@ def _latencies(plots: Any, tally: Tally, file: Path) -> None:
     left.set_ylabel("share of hand-overs")
     left.set_title("Wake-ups, where nothing was broken")
     left.grid(alpha=0.25)
-    left.legend(frameon=False, fontsize=9)
+    if any(tally.wake_ups_ms.values()):
+        left.legend(frameon=False, fontsize=9)
 
     causes = sorted(tally.zombies_ms, key=lambda cause: max(tally.zombies_ms[cause]))
     for row, cause in enumerate(causes):

@@ -71,7 +71,7 @@ def _page(tally: Tally, summary: dict[str, Any], drawn: list[tuple[str, str]]) -
             ),
             (
                 MACHINE,
-                "a process was not run for 0.25 s or longer: busy machine, or one of the above",
+                "a process was not run for 0.25 s, or a fifth of its ttl: busy machine, or one of the above",
                 tally.faults[MACHINE],
             ),
         ],

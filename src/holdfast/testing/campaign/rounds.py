@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FACES = ("blocking", "asyncio")
 _MIXED = 0.3
-_WEIGHTS = {"stopped": 2, "harmless": 2}
+_WEIGHTS = {"stopped": 2, "harmless": 2, "silence": 3, "server": 2}
 _BETWEEN_LARGE_S = (2.0, 4.0)  # ten thousand renewals take a second, and a cut in the middle begins them anew
 _LEAVING = frozenset({"harmless", "deaths", "answers"})
 _SEEN_S = 2.5  # a name that is left free for longer than `queues.Bounds.idle_s` shows in this time

@@ -70,8 +70,8 @@ KINDS = {
             "late answer",
             "answers to a worker come late, then nothing goes through",
             engines=_SERVER,
-            ttls=(1.8, 2.2),
-            aim=HOLDER,
+            ttls=(2.0, 2.5),
+            aim=WAITER,
         ),
         Kind(
             "slow server",

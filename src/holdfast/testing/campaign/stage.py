@@ -73,7 +73,6 @@ class Stage:
         self.faults = Faults(self._recorder, self.place)
         self._tail = Tail(self._history.path)
         self._states: dict[str, str] = {}
-        self.renewals: Counter[str] = Counter()
         self._busy: set[str] = set()
         self._all = Workers()
         self.workers: dict[str, Worker] = {}
@@ -196,8 +195,6 @@ class Stage:
                 if self._states.get(event.worker) != state:
                     self._states.pop(event.worker, None)  # they stand in the order in which they came to it
                     self._states[event.worker] = state
-            elif event.kind == "renewed":
-                self.renewals[event.worker] += 1
 
     def _sleep(self) -> None:
         """A stage that is late is late for everybody: the links run in this process."""

@@ -111,16 +111,15 @@ def _slow_resend(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
 def _late_answer(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
     """The worst moment for a client that counts its ttl from when the answer came.
 
-    Its answers are late for a part of the ttl. It has just heard that its lease was renewed when nothing goes through
-    any more.
+    Its answers are late for a part of the ttl. It has just heard of its grant when nothing goes through any more, so
+    that no renewal can mend what it believes.
     """
     link = stage.redis.link(label)
     with stage.faults.window("late answer", label):
         link.delay_answers(stage.round.ttl * 0.5)
         try:
-            yield stage.round.ttl * 0.5
-            heard, end = stage.renewals[label], time.monotonic() + fault.lasts_s
-            while stage.renewals[label] == heard and time.monotonic() < end:
+            end = time.monotonic() + fault.lasts_s
+            while not stage.holds(label) and time.monotonic() < end:
                 yield _LOOK_S
         finally:
             link.delay_answers(0)

@@ -123,7 +123,7 @@ def work(*, labels: Sequence[str], history: str, seed: str, mutant: str = "", **
     actors = [kind(stage, label, recorders[label], random.Random(f"{seed}|{label}")) for label in labels]  # noqa: S311
     _warm_up(stage, labels[0])
     Ear(stage, actors, random.Random(f"{seed}|storm")).start()  # noqa: S311
-    Metronome(recorders).start()
+    Metronome(recorders, min(_LATE_S, stage.ttl_s / 5)).start()
     before = _belongings()
     ready()
     stage.face.live([actor.live for actor in actors])
@@ -196,17 +196,21 @@ class Ear(threading.Thread):
 
 
 class Metronome(threading.Thread):
-    """Writes down when this process was not run for a while, for whatever reason."""
+    """Writes down when this process was not run for a while, for whatever reason.
 
-    def __init__(self, recorders: dict[str, Recorder]) -> None:
+    A short ttl is lost by a few short stalls, and so those are written down, too.
+    """
+
+    def __init__(self, recorders: dict[str, Recorder], late_s: float) -> None:
         super().__init__(name="campaign-metronome", daemon=True)
         self._recorders = recorders
+        self._late_s = late_s
 
     def run(self) -> None:
         while True:
             since_ns = time.monotonic_ns()
             time.sleep(_BEAT_S)
-            if time.monotonic_ns() - since_ns > (_BEAT_S + _LATE_S) * 1e9:
+            if time.monotonic_ns() - since_ns > (_BEAT_S + self._late_s) * 1e9:
                 for label, recorder in self._recorders.items():
                     recorder.record("fault", label, since_ns=since_ns, detail=MACHINE)
 
