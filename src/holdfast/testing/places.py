@@ -21,7 +21,7 @@ from holdfast.testing.wallclock import WallClock
 if TYPE_CHECKING:
     import os
 
-ENGINES = ("memory", "sqlite", "redis")
+ENGINES = ("memory", "sqlite", "redis", "sentinel", "cluster")
 SERVER = "server"
 
 _numbers = itertools.count(1)
@@ -133,6 +133,10 @@ class RedisPlace(Place):
 def open_place(engine: str, folder: str | os.PathLike[str]) -> Place:
     """A new place of this engine; `FileNotFoundError` if it needs a server that is not here."""
     places = {"memory": MemoryPlace, "sqlite": SqlitePlace, "redis": RedisPlace}
+    if engine in ("sentinel", "cluster"):
+        from holdfast.testing.group_places import GroupPlace  # noqa: PLC0415 - it stands on this module
+
+        return GroupPlace(engine, folder)
     if engine not in places:
         raise ValueError(f"there is no place for {engine!r}; there are {', '.join(ENGINES)}")
     place: Place = places[engine](folder)

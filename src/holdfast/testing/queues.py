@@ -41,6 +41,9 @@ ORPHANING = frozenset(
         "frozen server",
         "restart",
         "server clock",
+        "primary killed",
+        "primary frozen",
+        "failover",
     }
 )
 _DEAD_IN_QUEUE_NS = 7 * NS

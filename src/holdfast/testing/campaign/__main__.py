@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     engines = options.engine or list(ENGINES)
-    if "redis" in engines and not servers.available():
+    served = [engine for engine in engines if engine in ("redis", "sentinel", "cluster")]
+    if served and not servers.available():
         if options.engine:
-            _say("there is no server for redis on this machine")
+            _say(f"there is no server for {served[0]} on this machine")
             return 1
-        engines.remove("redis")
+        engines = [engine for engine in engines if engine not in served]
     tally = Tally(options.seed)
     with tempfile.TemporaryDirectory(prefix="holdfast-campaign-") as folder:
         if not options.only and not options.without_selftest:
