@@ -33,6 +33,7 @@ _RETRY_NS = 100 * NS_PER_MS
 _CONFIRM_NS = 500 * NS_PER_MS
 # Every exchange has at least so long, however late it is for another lease.
 _TURN_NS = 50 * NS_PER_MS
+_AT_ONCE = 1000
 _JOIN_S = 1.0
 _LINGER_NS = 10 * NS
 # While it lingers it looks once a second, so that a short lease need not wake it: it comes by before anything is due.
@@ -284,9 +285,11 @@ class Keeper:
         suspect, self._suspect = self._suspect, False
         due = [lease for lease in self.standing() if lease._state is HELD and (suspect or _due(lease, now_ns))]
         for confirm in (False, True):
-            leases = [lease for lease in due if lease._confirm is confirm]
-            if leases:
-                self._renew_all(leases, confirm=confirm)
+            leases = sorted((lease for lease in due if lease._confirm is confirm), key=lambda lease: lease._deadline_ns)
+            # The most urgent first, and not too many at a time: what is late for one must not cost all.
+            for start in range(0, len(leases), _AT_ONCE):
+                self._renew_all(leases[start : start + _AT_ONCE], confirm=confirm)
+                self._tell_expired()
 
     def _renew_all(self, leases: list[LeaseBase], *, confirm: bool) -> None:
         sent_ns = self._clock.now_ns()

@@ -118,6 +118,9 @@ class Cluster(Group):
         self.wait_settled()
         return replica
 
+    def begin_failover(self, server: Server) -> None:
+        self.replicas_of(server)[0].command("CLUSTER", "FAILOVER")
+
     def wait_replaced(self, server: Server) -> Server:
         shard = self._shards[server]
 

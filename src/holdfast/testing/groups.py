@@ -63,15 +63,26 @@ class Group:
         """Wait until another has taken the place of a dead or frozen server; the new one."""
         raise NotImplementedError
 
+    def begin_failover(self, server: Server) -> None:
+        """Ask for it, and wait for nothing."""
+        raise NotImplementedError
+
     def heal(self) -> None:
         """Thaw what is frozen, start what is dead, and wait until all have settled."""
+        self.revive()
+        eventually(self.whole, SETTLED_S, f"{self!r} to settle")
+
+    def revive(self) -> None:
+        """Thaw what is frozen, start what is dead, and wait for nothing."""
         for server in self.everybody():
             if server.alive:
                 server.thaw()
             else:
-                server.start()
-        self._bring_home()
-        self.wait_settled()
+                server.start(wait=False)
+
+    def whole(self) -> bool:
+        """Whether all have found their places again; with what they need for it, once."""
+        return bool(quietly(self._is_home)() and quietly(self._settled)())
 
     def wait_settled(self) -> None:
         """Wait until all that run know each other and agree."""
@@ -91,8 +102,9 @@ class Group:
         """All that run: servers, and whoever watches them."""
         return self.servers
 
-    def _bring_home(self) -> None:
-        """What servers that were away need to find their place again."""
+    def _is_home(self) -> bool:
+        """Give servers that were away what they need to find their place again; true if they need nothing."""
+        return True
 
     def _settled(self) -> bool:
         raise NotImplementedError

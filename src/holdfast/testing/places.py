@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
-ENGINES = ("memory", "sqlite", "redis")
+ENGINES = ("memory", "sqlite", "redis", "sentinel", "cluster")
 WITHOUT_SERVER = frozenset({"memory", "sqlite"})
 SERVER = "server"
 
@@ -155,6 +155,10 @@ def not_here(engines: Iterable[str]) -> list[str]:
 def open_place(engine: str, folder: str | os.PathLike[str]) -> Place:
     """A new place of this engine; `FileNotFoundError` if it needs a server that is not here."""
     places = {"memory": MemoryPlace, "sqlite": SqlitePlace, "redis": RedisPlace}
+    if engine in ("sentinel", "cluster"):
+        from holdfast.testing.group_places import GroupPlace  # noqa: PLC0415 - it stands on this module
+
+        return GroupPlace(engine, folder)
     if engine not in places:
         raise ValueError(f"there is no place for {engine!r}; there are {', '.join(ENGINES)}")
     place: Place = places[engine](folder)

@@ -43,6 +43,9 @@ ORPHANING = frozenset(
         "frozen server",
         "restart",
         "server clock",
+        "primary killed",
+        "primary frozen",
+        "failover",
     }
 )
 # Of these nobody comes back: what was left behind stands for its ttl.

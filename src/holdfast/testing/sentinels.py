@@ -134,11 +134,11 @@ class Sentinels(Group):
     def everybody(self) -> list[Server]:
         return [*self.servers, *self.sentinels]
 
-    def _bring_home(self) -> None:
-        """Everybody gets the role that the sentinels know; they would see to it too, after ten seconds."""
-        eventually(quietly(self._is_home), SETTLED_S, f"the servers of {self!r} to have their roles")
+    def begin_failover(self, server: Server) -> None:  # noqa: ARG002 - there is one primary
+        self._asked_for_failover()
 
     def _is_home(self) -> bool:
+        """Everybody gets the role that the sentinels know; they would see to it too, after ten seconds."""
         primary = self.primary()
         if primary.command("ROLE")[0] != b"master":
             primary.command("REPLICAOF", "NO", "ONE")

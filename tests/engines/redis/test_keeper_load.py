@@ -1,12 +1,15 @@
 """Thousands of leases in one process, and what a lease costs on the wire."""
 
+import re
 import threading
 import time
 
 import pytest
-from redis_faces import ACQUIRES, calls_of
+from redis_faces import ACQUIRES, calls_of, lengthy
 
-from holdfast.commands import Release, Renew
+import holdfast
+from holdfast.commands import Acquire, Granted, Release, Renew, Renewed
+from holdfast.core.run import run
 from holdfast.engines.redis.routed import AT_ONCE
 from holdfast.testing import eventually
 
@@ -136,3 +139,60 @@ def test_all_waiters_of_a_client_share_one_subscription(place):
         one.result().release()
 
     assert len(channels) == 1
+
+
+def test_the_most_urgent_leases_are_renewed_first_and_not_too_many_at_a_time():
+    """Of thousands that are due at once, those that are nearly lost must not wait for the others to be answered."""
+    with holdfast.connect("memory://urgent") as client:
+        calm = [client.lock(f"calm/{number}", ttl=60).acquire() for number in range(1100)]
+        urgent = [client.lock(f"urgent/{number}", ttl=20).acquire() for number in range(3)]
+        keeper, asked = client._client.keeper, []
+        ask_all = keeper._ask_all
+
+        def counted(commands, **how):
+            asked.append([command.name for command in commands if isinstance(command, Renew)])
+            return ask_all(commands, **how)
+
+        keeper._ask_all = counted
+        keeper._suspect = True
+        keeper.due(0)
+        eventually(lambda: sum(map(len, asked)) >= 1103, 10, "all to be renewed")
+
+        assert set(asked[0][:3]) == {lease.name for lease in urgent}
+        assert max(map(len, asked)) <= 1000
+        for lease in (*calm, *urgent):
+            lease.release()
+
+
+@lengthy
+def test_ten_thousand_leases_over_three_masters_are_three_batches_a_tick(clustered, monkeypatch):
+    """Each server is asked once for all that is due there, in writes of a hundred, and for nothing of the others."""
+    client = clustered.connect(f"{clustered.server.url}?socket_timeout=60")  # however busy the machine is
+    form, told = client._client.keeper._form, []
+    tell = form._tell
+
+    async def counted(lane, commands, count, limit_s):
+        told.append((lane.node.url, count))
+        return await tell(lane, commands, count, limit_s)
+
+    names = [f"many/{number}" for number in range(10_000)]
+    taken = [Acquire(name, f"token-{number}", "owner", 60_000, wait=False) for number, name in enumerate(names)]
+    assert {type(answer) for answer in run(form.apply_all(taken))} == {Granted}
+    asked = [Renew(name, f"token-{number}", 60_000) for number, name in enumerate(names)]
+    run(form.apply_all(asked[:100]))  # from now on the script is known everywhere
+    for server in clustered.server.masters():
+        server.command("CONFIG", "RESETSTAT")
+    monkeypatch.setattr(form, "_tell", counted)
+
+    answers = run(form.apply_all(asked))
+
+    assert {type(answer) for answer in answers} == {Renewed}
+    batches = [url for at, (url, _) in enumerate(told) if at == 0 or told[at - 1][0] != url]
+    assert len(batches) == len(set(batches)) == 3
+    assert sum(count for _, count in told) == 10_000
+    assert len(told) <= 3 * (10_000 // 3 // 100 + 5)
+    stats = [server.command("INFO", "commandstats").decode() for server in clustered.server.masters()]
+    counts = [int(re.search(r"cmdstat_evalsha:calls=(\d+)", text)[1]) for text in stats]
+    assert sum(counts) == 10_000
+    run(form.apply_all([Release(name, f"token-{number}") for number, name in enumerate(names)]))
+    run(form.close())

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 100
 _STEP_S = 0.1
+_LEAST_S, _FAIR_S = 0.01, 0.05
 PAUSE_S, PAUSE_MAX_S = 0.02, 0.2
 # Two servers that send a command to each other do not agree yet.
 _HOPS = 5
@@ -71,7 +72,7 @@ def unknown_script(reply: Any) -> bool:
 def bounded(wire_s: float, until_ns: int) -> float:
     """How long an exchange may take; in coarse steps, so that the socket's own limit seldom has to be set anew."""
     left_s = (until_ns - SYSTEM.now_ns()) / NS
-    return wire_s if left_s > wire_s - _STEP_S else max(0.01, left_s)
+    return wire_s if left_s > wire_s - _STEP_S else max(_LEAST_S, left_s)
 
 
 class Routed(BaseForm, Generic[L]):
@@ -213,13 +214,14 @@ class Routed(BaseForm, Generic[L]):
     ) -> None:
         for start in range(0, len(which), AT_ONCE):
             part = which[start : start + AT_ONCE]
+            limit_s = max(_LEAST_S, self._limit_s(until_ns) / share)
             try:
-                told = await self._exchange(
-                    lane, [commands[at] for at in part], self._limit_s(until_ns) / share, pops=pops
-                )
+                told = await self._exchange(lane, [commands[at] for at in part], limit_s, pops=pops)
             except Unavailable as error:
                 # What was answered stays answered; the rest has not been, and is not sent into the same trouble.
-                self._fails(lane)
+                # Whoever had hardly any time to answer is not suspected for it.
+                if limit_s >= _FAIR_S:
+                    self._fails(lane)
                 for at in which[start:]:
                     replies[at] = error
                 return

@@ -38,7 +38,8 @@ _LATE = frozenset(
     }
 )
 _ON_ITS_WAY_NS = NS // 2
-FORGETTING = frozenset({"restart without data", "server clock"})
+FAILOVERS = ("primary killed", "primary frozen", "failover")
+FORGETTING = frozenset({"restart without data", "server clock", *FAILOVERS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,15 @@ EXPECTATIONS = (
         "a server whose calendar is set forward ends leases early: a second holder gets in, under a larger fence",
         ("X1", "X2", "X8"),
         _forgotten("server clock"),
+    ),
+    *(
+        Expectation(
+            f"failover ({kind})",
+            "a replica that takes over may not know the last grants: a second holder gets in, under a larger fence",
+            ("X1", "X2", "X8"),
+            _forgotten(kind),
+        )
+        for kind in FAILOVERS
     ),
     Expectation(
         "memory ends at fork",

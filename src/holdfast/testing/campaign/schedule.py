@@ -35,7 +35,7 @@ class Kind:
 
     name: str
     says: str
-    engines: tuple[str, ...] = ("memory", "sqlite", "redis")
+    engines: tuple[str, ...] = ("memory", "sqlite", "redis", "sentinel", "cluster")
     faces: tuple[str, ...] = ("blocking", "asyncio")
     server: bool = False
     ttls: tuple[float, float] = (0.0, 0.0)
@@ -46,10 +46,11 @@ class Kind:
 
 
 _SERVER = ("redis",)
+_GROUP = ("sentinel", "cluster")
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("kill", "SIGKILL of a worker; another takes its place", engines=("sqlite", "redis")),
+        Kind("kill", "SIGKILL of a worker; another takes its place", engines=("sqlite", "redis", *_GROUP)),
         Kind("freeze", "SIGSTOP of a worker, past its ttl", ttls=(1.2, 2.0)),
         Kind("long freeze", "the same, for several ttls", engines=("sqlite", "redis"), ttls=(3.7, 4.3), aim=HOLDER),
         Kind("gil stall", "one thread of a worker keeps the interpreter from all others", ttls=(0.3, 1.6)),
@@ -108,6 +109,10 @@ KINDS = {
             amounts=(3600.0, -3600.0),
             clock=True,
         ),
+        # Long enough for another server to take the place.
+        Kind("primary killed", "SIGKILL of the server of the name", engines=_GROUP, server=True, seconds=(3.0, 4.0)),
+        Kind("primary frozen", "SIGSTOP of the same", engines=_GROUP, server=True, seconds=(3.0, 4.0)),
+        Kind("failover", "a graceful failover of the same", engines=_GROUP, server=True, seconds=(1.0, 2.0)),
     )
 }
 # Kinds that go together: what one of them brings to light is not excused by the others. Where the first makes no sense,
@@ -121,6 +126,7 @@ THEMES = {
     "server": ("slow server", "frozen server", "restart"),
     "lost data": ("restart without data",),
     "lost time": ("server clock",),
+    "failover": ("failover", "primary killed", "primary frozen"),
 }
 _NEVER_TOGETHER = ("restart without data", "server clock")
 _LONGEST_S = 4.5
@@ -147,6 +153,9 @@ def kinds_for(engine: str, face: str, workload: str = "") -> list[str]:
             "late answer",
             "long freeze",
             "cancellation storm",
+            "primary killed",
+            "primary frozen",
+            "failover",
         }
         suited = [name for name in suited if name not in ends]
     return suited

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from holdfast.testing.campaign import failovers
 from holdfast.testing.windows import EVERYBODY, IN_THE_GATE
 
 if TYPE_CHECKING:
@@ -181,4 +182,5 @@ STRIKES: dict[str, Strike] = {
     "restart without data": _restart_without_data,
     "server clock": _server_clock,
     "client clock": _client_clock,
+    **failovers.STRIKES,
 }

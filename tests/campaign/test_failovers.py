@@ -1,0 +1,69 @@
+"""Sentinel and Cluster in the campaign: servers are replaced, and what that costs is expected by its name alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing import Event, servers
+from holdfast.testing.campaign.expectations import FAILOVERS
+from holdfast.testing.campaign.judge import checkers_for, judge_events
+from holdfast.testing.campaign.rounds import Round
+from holdfast.testing.campaign.runs import play
+
+S = 1_000_000_000
+SEED = 20
+ROUNDS = [
+    Round(SEED, "sentinel", "asyncio", "counter", seconds=5, kinds=("primary killed",), ttl_s=6.0, calm_s=3.0),
+    Round(SEED, "cluster", "blocking", "list", seconds=5, kinds=("failover", "freeze"), calm_s=3.0),
+]
+SENTINEL = Round(1, "sentinel", "blocking", "counter")
+PIDS = {"w0": 1, "w1": 2, "stage": 9}
+
+
+def event(at_s, worker, kind, fence=None, **fields):
+    facts = {"name": "campaign", "fence": fence, "token": fence and f"{worker}{fence}", **fields}
+    return Event(at_ns=int(at_s * S), worker=worker, pid=PIDS[worker], kind=kind, **facts)
+
+
+def window(since_s, until_s, kind):
+    return [
+        event(at_s, "stage", what, name="", value=1, detail=kind)
+        for at_s, what in ((since_s, "fault"), (until_s, "healed"))
+    ]
+
+
+def judged(fences, struck):
+    overlap = [
+        event(1, "w0", "granted", fence=fences[0], until_ns=9 * S),
+        event(4, "w1", "granted", fence=fences[1], until_ns=9 * S),
+    ]
+    suite = checkers_for(SENTINEL, counter=None, appended=None, now_ns=None)
+    return judge_events(SENTINEL, sorted([*overlap, *struck], key=lambda each: each.at_ns), suite)
+
+
+@pytest.mark.parametrize("kind", FAILOVERS)
+def test_a_second_holder_is_expected_of_a_failover_and_of_nothing_else(kind):
+    """It counts under its name where the history has it, and is a violation where it has not."""
+    assert judged((10, 20), window(2, 3, kind)).expected == {f"failover ({kind})": 1}
+    assert "X1 claimed_overlaps" in judged((10, 20), []).names()
+    assert "X1 claimed_overlaps" in judged((10, 20), window(6, 7, kind)).names()
+
+
+@pytest.mark.parametrize("kind", FAILOVERS)
+def test_no_failover_explains_a_fence_that_was_given_twice(kind):
+    """On one machine there is one calendar: whoever takes over counts on."""
+    assert "X3 fences_grow" in judged((20, 20), window(2, 3, kind)).names()
+
+
+@pytest.mark.parametrize("round_", ROUNDS, ids=lambda round_: round_.name)
+def test_every_promise_is_kept_while_servers_are_replaced(round_, tmp_path):
+    """A short round on real servers; the workers go on afterwards."""
+    if not servers.available():
+        pytest.skip("neither Redis nor Valkey is here")
+
+    played, verdict = play(round_, tmp_path)
+
+    shown = [str(one) for found in verdict.violations.values() for one in found]
+    assert verdict.holds, "\n".join(shown[:20])
+    assert played.struck.total() > 0
+    assert sum(event.kind == "granted" for event in played.events) > 5
