@@ -8,7 +8,22 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing's, which would have to be imported
 if TYPE_CHECKING:
-    from holdfast.blocking import Holdfast, Item, Leader, Lease, Lock, Pool, Seat, Semaphore, Signal, Term, connect
+    from holdfast.blocking import (
+        Access,
+        Holdfast,
+        Item,
+        Leader,
+        Lease,
+        Lock,
+        Pool,
+        RWLock,
+        Seat,
+        Semaphore,
+        Side,
+        Signal,
+        Term,
+        connect,
+    )
     from holdfast.core.inspection import Holding
     from holdfast.core.leader import Leading
     from holdfast.core.pool import ItemStanding, PoolStats
@@ -33,14 +48,17 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "holdfast.blocking": (
+        "Access",
         "Holdfast",
         "Item",
         "Leader",
         "Lease",
         "Lock",
         "Pool",
+        "RWLock",
         "Seat",
         "Semaphore",
+        "Side",
         "Signal",
         "Term",
         "connect",
@@ -69,6 +87,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Access",
     "Closed",
     "Event",
     "Fenced",
@@ -96,8 +115,10 @@ __all__ = [
     "PoolStats",
     "Promise",
     "PromiseNotKept",
+    "RWLock",
     "Seat",
     "Semaphore",
+    "Side",
     "Signal",
     "Term",
     "Unavailable",

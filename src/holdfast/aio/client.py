@@ -8,6 +8,7 @@ from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease
 from holdfast.aio.lock import POLICIES, Lock
 from holdfast.aio.pool import Item, Pool
+from holdfast.aio.rwlock import Access, RWLock
 from holdfast.aio.semaphore import Seat, Semaphore
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
@@ -123,6 +124,26 @@ class Holdfast:
             self._client,
             name,
             permits=permits,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=reentrant,
+            on_loss=on_loss,
+            policies=POLICIES,
+        )
+
+    def rwlock(
+        self,
+        name: str,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        reentrant: bool = False,
+        on_loss: str | Callable[[Access], object] = "report",
+    ) -> RWLock:
+        """Like `blocking.Holdfast.rwlock`."""
+        return RWLock(
+            self._client,
+            name,
             ttl=ttl,
             timeout=timeout,
             reentrant=reentrant,

@@ -8,6 +8,7 @@ from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease
 from holdfast.blocking.lock import Lock
 from holdfast.blocking.pool import Item, Pool
+from holdfast.blocking.rwlock import Access, RWLock
 from holdfast.blocking.semaphore import Seat, Semaphore
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
@@ -129,6 +130,26 @@ class Holdfast:
             self._client,
             name,
             permits=permits,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=reentrant,
+            on_loss=on_loss,
+            policies=("report",),
+        )
+
+    def rwlock(
+        self,
+        name: str,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        reentrant: bool = False,
+        on_loss: str | Callable[[Access], object] = "report",
+    ) -> RWLock:
+        """A read-write lock on the name: many readers or one writer, in the order in which they came."""
+        return RWLock(
+            self._client,
+            name,
             ttl=ttl,
             timeout=timeout,
             reentrant=reentrant,
