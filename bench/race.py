@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench import contenders as who
+from bench.parts import pools
 from bench.parts.contended import Setting, contended, lone
 from bench.parts.crowd import leases, names
 from bench.parts.imports import imports
@@ -55,5 +56,7 @@ PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
     "killed": partial(killed, contenders=who.KILLED),
     "leases": partial(leases, contenders=who.LEASES),
     "names": partial(names, contender=who.NAMES),
+    "pool": pools.sizes,
+    "pool_crowd": pools.crowd,
     "imports": partial(imports, statements=who.IMPORTS),
 }

@@ -22,7 +22,7 @@ from holdfast.engines.forms import ThreadForm
 from holdfast.engines.redis.facts import GREETING
 from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.routed import Lane, bounded, leave, unknown_script
-from holdfast.engines.redis.scripts import answered
+from holdfast.engines.redis.scripts import answered, more_s
 from holdfast.engines.redis.watched import Watched
 from holdfast.errors import ReplyLost, Unavailable
 
@@ -123,7 +123,7 @@ class RedisBlocking(Watched[Links], ThreadForm):
     def _ask(self, command: Command, until_ns: int | None, *, pops: bool = False) -> Answer:
         """The short way of one command: nothing is in its way."""
         engine = self._engine
-        limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
+        limit_s = engine.wire_s + more_s(command) if until_ns is None else bounded(engine.wire_s, until_ns)
         lane = self._lane or self._lane_of(command.name)
         link = lane.take(limit_s)
         reply = link.ask(engine.packer.pack(command, pops=pops), limit_s)

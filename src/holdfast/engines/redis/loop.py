@@ -13,7 +13,7 @@ from holdfast.engines.loop import LoopForm
 from holdfast.engines.redis.aside import aside
 from holdfast.engines.redis.facts import GREETING
 from holdfast.engines.redis.routed import Lane, bounded, leave, unknown_script
-from holdfast.engines.redis.scripts import answered
+from holdfast.engines.redis.scripts import answered, more_s
 from holdfast.engines.redis.stream import Stream
 from holdfast.engines.redis.watched import Watched
 from holdfast.errors import SETTLING, ReplyLost, Unavailable
@@ -89,7 +89,7 @@ class RedisAsyncio(Watched[Shared], LoopForm):
     async def answer(self, command: Command, until_ns: int | None) -> Answer:
         try:
             engine = self._engine
-            limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
+            limit_s = engine.wire_s + more_s(command) if until_ns is None else bounded(engine.wire_s, until_ns)
             lane = self._lane or self._lane_of(command.name)
             stream = lane.stream
             if stream is None or stream.closed:
