@@ -114,3 +114,12 @@ IMPORTS = {
     "import filelock": ("filelock", "import filelock"),
     "import portalocker": ("portalocker", "import portalocker"),
 }
+
+
+def borrowing(way: str, items: int, wire: str = TCP) -> Contender:
+    """One way to borrow from a pool of that size."""
+    where = "holdfast, SQLite" if wire == FILE else way
+    return Contender(f"{where}, {items:,} items", OURS if way == "holdfast" else PEER, way, "holdfast", wire=wire)
+
+
+CROWDS = tuple(borrowing(way, 2_000)._replace(name=f"{way}, 50 workers") for way in ("holdfast", "two-phase"))

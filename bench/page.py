@@ -65,6 +65,7 @@ COLUMNS = {
     "left_share": Column("memory left, of what grew", "{:.1f} %", 100),
     "import_ms": Column("ms", "{:.1f}"),
     "hit_us": Column("us", "{:.1f}"),
+    "growth": Column("x the smallest pool", "{:.2f}"),
 }
 
 _PAIR = (
@@ -162,6 +163,17 @@ SECTIONS = {
         "Many names, each used once",
         "A name's last fence is remembered for `fence_memory` after its last use; then nothing stays.",
         ("left_share", "names", "names_per_s", "grown_mb", "bytes_each", "fence_memory_s", "forgotten_after_s"),
+    ),
+    "pool": Section(
+        "A pool: borrow and return, one borrower",
+        "Times are those of the borrow. Two-phase is the algorithm in use elsewhere: list the locks, read the map of"
+        " last uses, claim one.",
+        ("growth", "pairs_per_s", "p50_us", "p99_us", "round_trips", "commands", "server_cpu_us"),
+    ),
+    "pool_crowd": Section(
+        "A pool of 2,000: 50 borrowers in 5 processes, holding 20 ms each",
+        "Items are always free: what a borrow takes is the algorithm's own.",
+        ("p99_us", "p50_us", "pairs_per_s", "round_trips", "commands", "server_cpu_us"),
     ),
     "imports": Section(
         "Import",

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench import contenders as who
+from bench.parts import pools
 from bench.parts.built import built
 from bench.parts.contended import Setting, contended, lone
 from bench.parts.crowd import leases, names
@@ -59,5 +60,7 @@ PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
     "built": partial(built, urls=who.BUILT),
     "leases": partial(leases, contenders=who.LEASES),
     "names": partial(names, contender=who.NAMES),
+    "pool": pools.sizes,
+    "pool_crowd": pools.crowd,
     "imports": partial(imports, statements=who.IMPORTS),
 }

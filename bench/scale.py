@@ -26,6 +26,9 @@ class Scale(NamedTuple):
     peer_leases_s: float
     names: int
     fence_memory_s: float
+    pool_items: tuple[int, ...]
+    pool_rounds: int
+    pool_s: float
     imports: int
 
 
@@ -48,6 +51,9 @@ FULL = Scale(
     peer_leases_s=40.0,
     names=1_000_000,
     fence_memory_s=60.0,
+    pool_items=(100, 2_000, 100_000),
+    pool_rounds=3,
+    pool_s=3.0,
     imports=15,
 )
 QUICK = Scale(
@@ -69,5 +75,8 @@ QUICK = Scale(
     peer_leases_s=2.0,
     names=20_000,
     fence_memory_s=3.0,
+    pool_items=(100, 2_000, 100_000),
+    pool_rounds=1,
+    pool_s=0.5,
     imports=3,
 )

@@ -26,6 +26,7 @@ class Target(NamedTuple):
 
 _PAIR, _FAN = "uncontended pair", "100 asyncio tasks, different names, one process"
 _EIGHT, _SIXTEEN = "contended, 2 processes x 4 callers, 1 ms section", "contended, 16 processes, 5 ms section"
+_POOL, _CROWD = "pool of 100,000 items, beside one of 100", "pool of 2,000 items, 50 workers, 5 processes"
 _KEPT, _FILE = "10,000 leases held by one process, ttl 30", "SQLite, 8 contending processes, 1 ms section"
 
 TARGETS = (
@@ -56,6 +57,10 @@ TARGETS = (
     Target(_KEPT, "leases", who.HOLDFAST, "bytes_each", AT_MOST, 2000),
     Target(_KEPT, "leases", who.HOLDFAST, "lost", AT_MOST, 0),
     Target("names used once, 1,000,000 in a full run", "names", who.NAMES, "left_share", AT_MOST, 0.05),
+    Target(_POOL, "pool", who.borrowing("holdfast", 100_000), "growth", AT_MOST, 1.5),
+    Target(f"SQLite, {_POOL}", "pool", who.borrowing("holdfast", 100_000, who.FILE), "growth", AT_MOST, 1.5),
+    Target(_POOL, "pool", who.borrowing("holdfast", 100_000), "round_trips", AT_MOST, 6),
+    Target(_CROWD, "pool_crowd", who.CROWDS[0], "p99_us", AT_MOST, 10_000),
     Target("SQLite, uncontended pair", "pair_file", who.HOLDFAST_SQLITE, "pairs_per_s", AT_LEAST, 15_000),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "wait_max_ms", AT_MOST, 40),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "evenness", AT_LEAST, 0.95),

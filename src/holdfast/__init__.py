@@ -8,7 +8,22 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing's, which would have to be imported
 if TYPE_CHECKING:
-    from holdfast.blocking import Holdfast, Item, Leader, Lease, Lock, Pool, Seat, Semaphore, Signal, Term, connect
+    from holdfast.blocking import (
+        Access,
+        Holdfast,
+        Item,
+        Leader,
+        Lease,
+        Lock,
+        Pool,
+        RWLock,
+        Seat,
+        Semaphore,
+        Side,
+        Signal,
+        Term,
+        connect,
+    )
     from holdfast.core.building import Staging
     from holdfast.core.domain import Domain
     from holdfast.core.inspection import Holding
@@ -38,14 +53,17 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "holdfast.blocking": (
+        "Access",
         "Holdfast",
         "Item",
         "Leader",
         "Lease",
         "Lock",
         "Pool",
+        "RWLock",
         "Seat",
         "Semaphore",
+        "Side",
         "Signal",
         "Term",
         "connect",
@@ -79,6 +97,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Access",
     "BuildFailed",
     "Built",
     "Closed",
@@ -110,8 +129,10 @@ __all__ = [
     "PoolStats",
     "Promise",
     "PromiseNotKept",
+    "RWLock",
     "Seat",
     "Semaphore",
+    "Side",
     "Signal",
     "Staging",
     "Term",

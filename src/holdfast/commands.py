@@ -78,8 +78,9 @@ class Show(NamedTuple):
     name: str
 
 
-# What many rights are kept under: a pool of named items, or the numbered seats of a semaphore.
-POOL, SEATS = "pool", "seats"
+# What many rights are kept under: a pool of named items, the numbered seats of a semaphore, a read-write lock.
+POOL, SEATS, RW = "pool", "seats", "rw"
+READ, WRITE = "read", "write"
 WHOLE_PPM = 1_000_000
 
 

@@ -19,6 +19,7 @@ from bench.parts.groups import groups
 from bench.parts.imports import imports
 from bench.parts.killed import killed
 from bench.parts.pair import fan_out, pairs
+from bench.parts.pools import crowd, sizes
 from bench.race import PARTS
 from bench.scale import QUICK
 from bench.table import TARGETS, overlapped, verdicts
@@ -34,6 +35,9 @@ TINY = QUICK._replace(
     leases_s=0.1,
     names=300,
     fence_memory_s=1.0,
+    pool_items=(10, 50),
+    pool_rounds=1,
+    pool_s=0.05,
     imports=1,
 )
 SMALL = Setting(2, 2, seconds=0.1, rounds=1, section=(0.001, 0.001))
@@ -208,6 +212,18 @@ def test_a_worker_that_fails_says_why(arena):
     """The last line of what it said is the reason."""
     with arena.start(who.RAW) as worker, pytest.raises(Broken, match="KeyError"):
         worker.do("no such deed")
+
+
+def test_pools_are_measured_beside_the_algorithm_that_they_replace(arena):
+    """A borrow and a return are two round trips, whatever the size; the other way sends many more."""
+    by_size, by_crowd = figures(sizes(arena, TINY)), figures(crowd(arena, TINY))
+
+    assert by_size["holdfast, 10 items"]["growth"] == 1
+    assert 1.9 < by_size["holdfast, 50 items"]["round_trips"] < 2.5
+    assert by_size["two-phase, 50 items"]["round_trips"] > 8
+    assert by_size["holdfast, SQLite, 50 items"]["pairs_per_s"] > 0
+    assert by_crowd["holdfast, 50 workers"]["p99_us"] > 0
+    assert by_crowd["two-phase, 50 workers"]["p99_us"] > 0
 
 
 def test_the_page_is_made_from_the_figures_alone(arena):

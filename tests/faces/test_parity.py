@@ -10,11 +10,37 @@ import pytest
 import holdfast
 from holdfast import aio, blocking
 
-CLASSES = ["Holdfast", "Item", "Leader", "Lease", "Lock", "Pool", "Seat", "Semaphore", "Signal", "Term"]
+CLASSES = [
+    "Access",
+    "Holdfast",
+    "Item",
+    "Leader",
+    "Lease",
+    "Lock",
+    "Pool",
+    "RWLock",
+    "Seat",
+    "Semaphore",
+    "Side",
+    "Signal",
+    "Term",
+]
 # What the two languages of Python call differently.
 AWAITED = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 # A word to something that runs here; there is nothing to wait for.
-NOTHING_TO_AWAIT = {"check", "is_set", "leader", "lock", "pool", "remaining", "resign", "semaphore"}
+NOTHING_TO_AWAIT = {
+    "check",
+    "is_set",
+    "leader",
+    "lock",
+    "pool",
+    "read",
+    "remaining",
+    "resign",
+    "rwlock",
+    "semaphore",
+    "write",
+}
 
 
 def public(face):

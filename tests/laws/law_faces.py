@@ -35,7 +35,7 @@ from holdfast.testing.servers import Server, available
 
 WAIT_S = 60
 LOST_S = 5
-SHAPES = (aio.Holdfast, aio.Lock, aio.Lease, aio.Leader, aio.Pool, aio.Semaphore, aio.Signal)
+SHAPES = (aio.Holdfast, aio.Lock, aio.Lease, aio.Leader, aio.Pool, aio.RWLock, aio.Signal)
 
 
 @dataclass(frozen=True)

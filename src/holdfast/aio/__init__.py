@@ -10,6 +10,22 @@ from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease, Signal
 from holdfast.aio.lock import Lock
 from holdfast.aio.pool import Item, Pool
+from holdfast.aio.rwlock import Access, RWLock, Side
 from holdfast.aio.semaphore import Seat, Semaphore
 
-__all__ = ["Holdfast", "Item", "Leader", "Lease", "Lock", "Pool", "Seat", "Semaphore", "Signal", "Term", "connect"]
+__all__ = [
+    "Access",
+    "Holdfast",
+    "Item",
+    "Leader",
+    "Lease",
+    "Lock",
+    "Pool",
+    "RWLock",
+    "Seat",
+    "Semaphore",
+    "Side",
+    "Signal",
+    "Term",
+    "connect",
+]

@@ -11,6 +11,7 @@ from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease
 from holdfast.aio.lock import POLICIES, Lock
 from holdfast.aio.pool import Item, Pool
+from holdfast.aio.rwlock import Access, RWLock
 from holdfast.aio.semaphore import Seat, Semaphore
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
@@ -154,6 +155,26 @@ class Holdfast:
     async def domain(self, directory: str | os.PathLike[str]) -> Domain:
         """Like `blocking.Holdfast.domain`, awaited."""
         return await building.aside(partial(domain.enter, self._client, Path(directory)))
+
+    def rwlock(
+        self,
+        name: str,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        reentrant: bool = False,
+        on_loss: str | Callable[[Access], object] = "report",
+    ) -> RWLock:
+        """Like `blocking.Holdfast.rwlock`."""
+        return RWLock(
+            self._client,
+            name,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=reentrant,
+            on_loss=on_loss,
+            policies=POLICIES,
+        )
 
     async def show(self, name: str) -> Holding:
         """Like `blocking.Holdfast.show`, awaited."""

@@ -10,6 +10,7 @@ from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease
 from holdfast.blocking.lock import Lock
 from holdfast.blocking.pool import Item, Pool
+from holdfast.blocking.rwlock import Access, RWLock
 from holdfast.blocking.semaphore import Seat, Semaphore
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
@@ -159,6 +160,26 @@ class Holdfast:
     def domain(self, directory: str | os.PathLike[str]) -> Domain:
         """Mark the directory as guarded by this engine; `DomainMismatch` if it is guarded by another."""
         return domain.enter(self._client, Path(directory))
+
+    def rwlock(
+        self,
+        name: str,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        reentrant: bool = False,
+        on_loss: str | Callable[[Access], object] = "report",
+    ) -> RWLock:
+        """A read-write lock on the name: many readers or one writer, in the order in which they came."""
+        return RWLock(
+            self._client,
+            name,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=reentrant,
+            on_loss=on_loss,
+            policies=("report",),
+        )
 
     def show(self, name: str) -> Holding:
         """Who holds the name, and who waits for it."""

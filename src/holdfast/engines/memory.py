@@ -57,14 +57,14 @@ _POOLS_SPARE = 64
 class Pool:
     """A pool, and when it was used last."""
 
-    def __init__(self) -> None:
-        self.shelf = Shelf()
+    def __init__(self, roof: str) -> None:
+        self.shelf = Shelf(roof)
         self.touched_us = 0
 
-    def over(self, roof: str, before_us: int) -> bool:
+    def over(self, before_us: int) -> bool:
         """Nothing of it needs to be remembered: nobody has set it up, and nobody has used it for long."""
         taken, cooling, free = self.shelf.counts()
-        used = taken or cooling or len(self.shelf.queue) or (free and roof == POOL)
+        used = taken or cooling or len(self.shelf.queue) or (free and self.shelf.roof == POOL)
         return not used and self.touched_us < before_us
 
 
@@ -163,7 +163,7 @@ class MemoryStore:
         pool = pools.get(key)
         if pool is None:
             self._forget_pools(now_us)
-            pool = pools[key] = Pool()
+            pool = pools[key] = Pool(command.roof)
         silent = frozenset(client for client in pool.shelf.watched() if self._is_silent(client, now_us))
         moment = Moment(now_us, self.clock.wall_us(), self.client, silent=silent)
         answer, wakes = POOL_RULES[type(command)](pool.shelf, command, moment)
@@ -181,7 +181,7 @@ class MemoryStore:
         pools = self.domain.pools
         if len(pools) < _POOLS_SPARE or len(pools) & (len(pools) - 1):
             return
-        for key in [key for key, pool in pools.items() if pool.over(key[0], now_us - self._memory_us)]:
+        for key in [key for key, pool in pools.items() if pool.over(now_us - self._memory_us)]:
             del pools[key]
 
     def _moment(self, record: Record, now_us: int) -> Moment:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from holdfast.commands import (
+    RW,
     Answer,
     Borrow,
     BreakItem,
@@ -38,6 +39,7 @@ from holdfast.commands import (
 )
 from holdfast.rules.lease import OFFER_MAX_US, TOMB_US
 from holdfast.rules.record import Moment, Tomb
+from holdfast.rules.rwlock import entry
 from holdfast.rules.stock import COOLING, FREE, LENT, OFFERED, Item, Seeker, Share, Stock
 
 # A command brings back so many items and no more: the next one goes on, and none is long.
@@ -107,8 +109,8 @@ def hand_out(stock: Stock, moment: Moment) -> list[Call]:
     """Offer free items to those who wait: to whoever came first among those who may use one."""
     rung: list[Call] = []
     while True:
-        for seeker in stock.queue.heads():
-            item = stock.freest(seeker.share)
+        for seeker in _next(stock):
+            item = _pick(stock, seeker.token, seeker.share)
             if item is not None:
                 break
         else:
@@ -130,6 +132,15 @@ def hand_out(stock: Stock, moment: Moment) -> list[Call]:
         rung.append(Call(seeker.client, seeker.token))
 
 
+def _next(stock: Stock) -> list[Seeker]:
+    """Who may be next: the first of each share; of a read-write lock, the first of all."""
+    return stock.queue.first(1) if stock.roof == RW else stock.queue.heads()
+
+
+def _pick(stock: Stock, token: str, share: Share) -> Item | None:
+    return entry(stock, token, share.tag) if stock.roof == RW else stock.freest(share)
+
+
 def borrow(stock: Stock, command: Borrow, moment: Moment) -> Dealt:
     """Lend, confirm, queue or refuse: in that one step nobody can come between."""
     rung: list[Call] = []
@@ -145,8 +156,9 @@ def borrow(stock: Stock, command: Borrow, moment: Moment) -> Dealt:
             _seat(stock, command.permits)
         item = stock.taken_by(command.token)
         rung = [call for call in rung if call.token != command.token]
-    if item is None and stock.queue.find(command.token) is None:
-        item = stock.freest(Share(command.tag, command.share_ppm))
+    # Whatever is free now, nobody in the queue may use; only of a read-write lock everybody might.
+    if item is None and stock.queue.find(command.token) is None and not (stock.roof == RW and len(stock.queue)):
+        item = _pick(stock, command.token, Share(command.tag, command.share_ppm))
     if item is None:
         return Dealt(_wait(stock, command, moment), rung)
 
@@ -173,7 +185,7 @@ def borrow(stock: Stock, command: Borrow, moment: Moment) -> Dealt:
 
 def _wait(stock: Stock, command: Borrow, moment: Moment) -> Busy:
     share, place = Share(command.tag, command.share_ppm), stock.queue.place(command.token)
-    empty = not stock.size
+    empty = not stock.size and stock.roof != RW
     if command.wait and not empty and place is None:
         place = len(stock.queue)
         seeker = (command.token, moment.client, command.owner, command.ttl_ms, moment.now_us, command.rest_ms, share)
@@ -182,7 +194,7 @@ def _wait(stock: Stock, command: Borrow, moment: Moment) -> Busy:
         stock.queue.leave(command.token)
         place = None
     others = not share.whole and stock.freest(Share()) is not None
-    reason = "empty pool" if empty else "share used up" if others else "all busy"
+    reason = "empty pool" if empty else "share used up" if others else "busy" if stock.roof == RW else "all busy"
     return Busy("", stock.fence, _next_ms(stock, moment), place, reason)
 
 
@@ -219,7 +231,7 @@ def _rest(stock: Stock, item: Item, cool_ms: int, moment: Moment) -> list[Call]:
         return hand_out(stock, moment)
     stock.put(_at_rest(item)._replace(state=COOLING, back_us=moment.now_us + cool_ms * 1000, rest_ms=cool_ms))
     # It may come back before anything that they know of: whoever is next looks again.
-    return [Call(seeker.client, seeker.token) for seeker in stock.queue.heads()]
+    return [Call(seeker.client, seeker.token) for seeker in _next(stock)]
 
 
 def take_back(stock: Stock, command: TakeBack, moment: Moment) -> Dealt:

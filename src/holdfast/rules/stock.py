@@ -13,7 +13,7 @@ from hashlib import sha1
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from holdfast.commands import WHOLE_PPM
+from holdfast.commands import POOL, WHOLE_PPM
 from holdfast.rules.record import NO_TOMBS, Tombs, counted
 
 FREE, OFFERED, LENT, COOLING = "free", "offered", "lent", "cooling"
@@ -111,6 +111,7 @@ class Queue(Protocol):
 class Stock(Protocol):
     """A pool, as the law sees it."""
 
+    roof: str
     fence: int
     permits: int
     tombs: Tombs
@@ -251,7 +252,8 @@ class _Order:
 class Shelf:
     """A stock that carries its items."""
 
-    def __init__(self) -> None:
+    def __init__(self, roof: str = POOL) -> None:
+        self.roof = roof
         self.fence = 0
         self.permits = 0
         self.tombs: Tombs = NO_TOMBS

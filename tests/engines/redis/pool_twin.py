@@ -8,7 +8,24 @@ import hashlib
 from script_twin import BETWEEN, MOVE, START_US, Difference
 
 from holdfast import config
-from holdfast.commands import Borrow, BreakItem, Busy, Count, Extend, Granted, Return, Tend
+from holdfast.commands import (
+    POOL,
+    READ,
+    RW,
+    SEATS,
+    WHOLE_PPM,
+    WRITE,
+    Borrow,
+    BreakItem,
+    Busy,
+    Change,
+    CoolItem,
+    Count,
+    Extend,
+    Granted,
+    Return,
+    Tend,
+)
 from holdfast.engines.redis.dial import dialler
 from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, answered, packed, record_key
@@ -18,11 +35,9 @@ from holdfast.rules.stock import Shelf
 from holdfast.rules.trust import MARK_MS
 
 NAME = "one pool"
-ROOF = "pool"
 MEMORY_MS = 60_000
 CLIENTS = ("a", "b", "c")
 STRANGER = "stranger"
-BASE = f"{record_key(PREFIX, NAME)}:{ROOF}"
 
 _BETWEEN = (
     BETWEEN.replace(
@@ -41,6 +56,27 @@ return { found, redis.call('LRANGE', 'test:wakes', 0, -1) }
 """
 
 
+def _of_seats(command):
+    """Mostly of two, sometimes of three; the pool is changed by its number alone."""
+    if isinstance(command, Borrow):
+        return command._replace(tag="", share_ppm=WHOLE_PPM, permits=3 if command.ttl_ms == 1000 else 2)
+    if isinstance(command, Change):
+        permits = 1 + len(command.items) % 3
+        return command._replace(how="set", items=("1", "2", "3")[:permits], leave=True, permits=permits)
+    return command._replace(item="1") if isinstance(command, BreakItem | CoolItem) else command
+
+
+def _of_readers_and_writers(command):
+    if isinstance(command, Borrow):
+        return command._replace(tag=WRITE if command.share_ppm == 340_000 else READ, share_ppm=1)
+    if isinstance(command, Change):
+        return Tend(command.name)
+    return command._replace(item="writer") if isinstance(command, BreakItem | CoolItem) else command
+
+
+UNDER = {POOL: lambda command: command, SEATS: _of_seats, RW: _of_readers_and_writers}
+
+
 def pops(token):
     """Every second token of the test blocks on its bell."""
     return token.endswith("2")
@@ -49,7 +85,8 @@ def pops(token):
 class PoolTwin:
     """Both sides of one pool."""
 
-    def __init__(self, url, mutation=None):
+    def __init__(self, url, roof=POOL, mutation=None):
+        self.roof, self.base = roof, f"{record_key(PREFIX, NAME)}:{roof}"
         self._link = Link(dialler(config.settings(url)))
         self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in (*CLIENTS, STRANGER)}
         self._shas = {}
@@ -69,12 +106,12 @@ class PoolTwin:
     def run(self, program):
         """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
         self._ask(packed("FLUSHALL"))
-        self.now_us, self.shelf, self.marks = START_US, Shelf(), {}
+        self.now_us, self.shelf, self.marks = START_US, Shelf(self.roof), {}
         self._has, self._listens = {}, {}
         for step in program:
             self._advance(step.after_us)
             self._both(step.client, self._resolved(step.command))
-            self._both(STRANGER, Count(NAME, 100))
+            self._both(STRANGER, Count(NAME, 100, self.roof))
 
     def _ask(self, *commands):
         replies = self._link.exchange(b"".join(commands), len(commands), 5.0)
@@ -88,7 +125,7 @@ class PoolTwin:
         before = self._offers()
         expected, wakes = self._by_rule(client, command)
         reply, (endless, heard) = self._by_script(client, command)
-        kept = self.shelf.size > 0
+        kept = self.roof == POOL and self.shelf.size > 0
         facts = {
             "answer": (expected, answered(type(command), reply)),
             "wake-ups": (sorted(self._rings(command, wakes, before)), sorted(_paired(heard))),
@@ -107,7 +144,7 @@ class PoolTwin:
         """How the server is to wake whom the rule names: by the bell that it pops, or by its client's channel."""
         told_again = before if type(command) is Tend else set()
         return [
-            ("pop", f"{BASE}:k:{call.token}")
+            ("pop", f"{self.base}:k:{call.token}")
             if self._listens.get(call.token) == "pop" and call.token not in told_again
             else (f"{PREFIX}:wake:{call.client}", call.token)
             for call in wakes
@@ -116,11 +153,12 @@ class PoolTwin:
     def _advance(self, after_us):
         self.now_us += after_us
         seconds, micros = divmod(self.now_us, 1_000_000)
-        if not self._ask(packed("EVALSHA", self._move, "1", BASE, str(seconds), str(micros))):
-            self.shelf = Shelf()
+        if not self._ask(packed("EVALSHA", self._move, "1", self.base, str(seconds), str(micros))):
+            self.shelf = Shelf(self.roof)
 
     def _resolved(self, command):
-        """An item or a fence cannot be known before the program runs."""
+        """An item or a fence cannot be known before the program runs; and each roof has its own words."""
+        command = UNDER[self.roof](command)._replace(roof=self.roof)
         if isinstance(command, Extend | Return):
             return command._replace(item=self._has.get(command.token, "none"))
         if isinstance(command, BreakItem):

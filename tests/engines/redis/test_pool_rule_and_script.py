@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pool_twin import CLIENTS, NAME, PoolTwin
 
-from holdfast.commands import Borrow, BreakItem, Change, CoolItem, Extend, Return, TakeBack, Tend
+from holdfast.commands import POOL, RW, SEATS, Borrow, BreakItem, Change, CoolItem, Extend, Return, TakeBack, Tend
 
 TOKENS = tuple(f"{client}{number}" for client in CLIENTS for number in (1, 2))
 TTLS_MS = (200, 1000, 3000, 20_000)
@@ -133,10 +133,10 @@ WITNESSES = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def twin(server):
+@pytest.fixture(params=[POOL, SEATS, RW])
+def twin(server, request):
     """Scripts and rules side by side, as they are."""
-    twin = PoolTwin(server.url)
+    twin = PoolTwin(server.url, request.param)
     yield twin
     twin.close()
 
@@ -144,7 +144,7 @@ def twin(server):
 def test_every_script_of_a_pool_does_what_its_rule_says(twin):
     """The law is written twice, in Python and in Lua; nothing else keeps the two from drifting apart."""
 
-    @settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=120, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(PROGRAMS)
     def agree(program):
         twin.run(program)

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import hiredis
 
 from holdfast.clock import NS, NS_PER_MS, SYSTEM
-from holdfast.commands import ASKING, Busy
+from holdfast.commands import ASKING, Busy, Change
 from holdfast.engines.forms import ThreadForm
 from holdfast.engines.redis.facts import GREETING
 from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.routed import Lane, bounded, leave, unknown_script
-from holdfast.engines.redis.scripts import answered
+from holdfast.engines.redis.scripts import answered, more_s
 from holdfast.engines.redis.watched import Watched
 from holdfast.errors import ReplyLost, Unavailable
 
@@ -129,6 +129,8 @@ class RedisBlocking(Watched[Links], ThreadForm):
         """The short way of one command: nothing is in its way."""
         engine = self._engine
         limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
+        if type(command) is Change:
+            limit_s += more_s(command)
         lane = self._lane or self._lane_of(command.name)
         link = lane.take(limit_s)
         reply = link.ask(engine.packer.pack(command, pops=pops), limit_s)

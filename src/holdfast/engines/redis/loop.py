@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import hiredis
 
 from holdfast.clock import SYSTEM
-from holdfast.commands import ASKING, Busy
+from holdfast.commands import ASKING, Busy, Change
 from holdfast.engines.loop import LoopForm
 from holdfast.engines.redis.aside import aside
 from holdfast.engines.redis.facts import GREETING
 from holdfast.engines.redis.routed import Lane, bounded, leave, unknown_script
-from holdfast.engines.redis.scripts import answered
+from holdfast.engines.redis.scripts import answered, more_s
 from holdfast.engines.redis.stream import Stream
 from holdfast.engines.redis.watched import Watched
 from holdfast.errors import SETTLING, ReplyLost, Unavailable
@@ -97,6 +97,8 @@ class RedisAsyncio(Watched[Shared], LoopForm):
             try:
                 engine = self._engine
                 limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
+                if type(command) is Change:
+                    limit_s += more_s(command)
                 lane = self._lane or self._lane_of(command.name)
                 stream = lane.stream
                 if stream is None or stream.closed:

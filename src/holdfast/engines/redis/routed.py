@@ -16,7 +16,7 @@ from holdfast.clock import NS, SYSTEM
 from holdfast.commands import Acquire, Release, Renew
 from holdfast.engines.forms import BaseForm
 from holdfast.engines.redis.dial import refused
-from holdfast.engines.redis.scripts import answered, layout_key, packed, time_of
+from holdfast.engines.redis.scripts import answered, layout_key, more_s, packed, time_of
 from holdfast.engines.redis.turns import ASK, GO, LOOK, STOP, WAIT, Astray, Turn, astray, turn
 from holdfast.errors import SETTLING, ReplyLost, Unavailable
 
@@ -214,9 +214,10 @@ class Routed(BaseForm, Generic[L]):
     ) -> None:
         for start in range(0, len(which), AT_ONCE):
             part = which[start : start + AT_ONCE]
-            limit_s = max(_LEAST_S, self._limit_s(until_ns) / share)
+            asked = [commands[at] for at in part]
+            limit_s = max(_LEAST_S, self._limit_s(until_ns) / share) + sum(map(more_s, asked))
             try:
-                told = await self._exchange(lane, [commands[at] for at in part], limit_s, pops=pops)
+                told = await self._exchange(lane, asked, limit_s, pops=pops)
             except Unavailable as error:
                 # What was answered stays answered; the rest has not been, and is not sent into the same trouble.
                 # Whoever had hardly any time to answer is not suspected for it.

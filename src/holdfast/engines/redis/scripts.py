@@ -112,6 +112,7 @@ class Script:
 
 
 _FIXED = 2
+_CHANGE_S, _ITEMS_PER_S = 10.0, 10_000  # also on a server that is busy otherwise
 
 SCRIPTS: dict[type, Script] = {
     Acquire: Script("acquire", 4),
@@ -232,6 +233,11 @@ class Packer:
         """Block until this waiter's bell is rung, or that long."""
         base = record_key(self.prefix, ask.name) + (f":{ask.roof}" if isinstance(ask, Borrow) else "")
         return packed("BLPOP", f"{base}:k:{ask.token}", f"{seconds:.3f}")
+
+
+def more_s(command: Command) -> float:
+    """How much longer than others a command may take: one that brings or takes away many items takes its time."""
+    return _CHANGE_S + len(command.items) / _ITEMS_PER_S if type(command) is Change else 0.0
 
 
 def answered(kind: type, reply: Any) -> Answer:

@@ -229,7 +229,7 @@ class StoredPool:
     """One pool, for the length of one command."""
 
     def __init__(self, link: sqlite3.Cursor, roof: str, name: str) -> None:
-        self._link, self._roof, self._name = link, roof, name
+        self._link, self.roof = link, roof
         found = link.execute(_LOAD, (roof, name)).fetchone()
         if found is None:
             ask = f"INSERT INTO pool (roof, name, look_us, {_FIGURES}) VALUES (?, ?, 0{', ?' * 10})"  # noqa: S608
@@ -345,7 +345,7 @@ class StoredPool:
     def save(self, now_us: int, memory_us: int) -> None:
         """Write the pool's own row. One that somebody has set up stays; others are forgotten after their last use."""
         look_us = _NEVER_US
-        if self._roof != POOL or not self.size:
+        if self.roof != POOL or not self.size:
             last = self._link.execute(
                 "SELECT max(back_us) FROM pool_item WHERE pool = ? AND state <> 'free'", (self._id,)
             ).fetchone()[0]

@@ -35,14 +35,13 @@ if not item or item[BACK] <= now then
   name, item = taken_by(token)
 end
 local seat = not item and seat_of(token)
-if not item and not seat then
-  name = freest(tag, ppm)
-  item = name and load(name)
-end
+-- Whatever is free now, nobody in the queue may use; only of a read-write lock everybody might.
+if not item and not seat and not (roof == 'rw' and waiting > 0) then name, item = pick(token, tag, ppm) end
 
 if not item then
   local place = seat and redis.call('ZRANK', base .. ':q', token)
-  if size > 0 and wait ~= '0' then
+  local empty = size == 0 and roof ~= 'rw'
+  if not empty and wait ~= '0' then
     if not place then
       place = waiting
       join_queue(token, { me, ttl, now, rests, tag, ppm, ARGV[5], wait == '2' })
@@ -56,7 +55,7 @@ if not item then
     place = nil
   end
   local others = ppm < WHOLE and freest('', WHOLE)
-  local why = size == 0 and 'empty pool' or others and 'share used up' or 'all busy'
+  local why = empty and 'empty pool' or others and 'share used up' or roof == 'rw' and 'busy' or 'all busy'
   local answer = { 'short', why, int(fence), next_ms(), place or -1 }
   commit()
   return answer

@@ -25,46 +25,71 @@ if how == 'set' then
     if not asked[name] then going[#going + 1] = name end
   end
 end
-local items, absent, lent = {}, { 'unknown items' }, { 'lent items' }
-for _, name in ipairs(going) do
-  local item = load(name)
-  items[name] = item
-  if not item or item[LEAVING] then
-    absent[#absent + 1] = name
-  elseif taken(item) then
-    lent[#lent + 1] = name
+-- Many at once: a call for each of a hundred thousand items would take the server's time from everybody.
+local function read(names, each)
+  for first = 1, #names, 500 do
+    local last = math.min(first + 499, #names)
+    local texts = redis.call('HMGET', base .. ':i', unpack(names, first, last))
+    for i = first, last do
+      local text = texts[i - first + 1]
+      local item = text and { cmsgpack.unpack(text) }
+      if item then was[names[i]] = { item[STATE], item[TOKEN] } end
+      each(names[i], item)
+    end
   end
 end
+
+local function write(command, key, words)
+  for first = 1, #words, 1000 do
+    redis.call(command, base .. key, unpack(words, first, math.min(first + 999, #words)))
+  end
+end
+
+local gone, away, absent, lent = {}, {}, { 'unknown items' }, { 'lent items' }
+read(going, function(name, item)
+  if not item or item[LEAVING] then
+    absent[#absent + 1] = name
+  elseif item[STATE] == 'free' then
+    gone[#gone + 1] = name
+  else
+    away[#away + 1] = { name, item }
+    if taken(item) then lent[#lent + 1] = name end
+  end
+end)
 if #absent > 1 or (#lent > 1 and not leave) then
   commit()
   return #absent > 1 and absent or lent
 end
 
-local added = 0
-for _, name in ipairs(how == 'remove' and {} or wanted) do
-  local item = load(name)
-  if not item then
-    put(name, new_item((dice + added * SPREAD) % SPREAD_BELOW))
-    added = added + 1
-  elseif item[LEAVING] then
-    item[LEAVING] = false
-    leaving = leaving - 1
-    put(name, item)
-    added = added + 1
-  end
-end
-for _, name in ipairs(going) do
-  local item = items[name]
-  if item[STATE] == 'free' then
-    drop(name)
-  else
-    item[LEAVING] = true
-    leaving = leaving + 1
-    put(name, item)
-  end
-end
-size, permits = size + added - #going, tonumber(ARGV[8])
 regroup()
+local added, back, fields, orders = 0, {}, {}, {}
+read(how == 'remove' and {} or wanted, function(name, item)
+  if item and not item[LEAVING] then return end
+  if item then
+    back[#back + 1] = { name, item }
+  else
+    item = new_item((dice + added * SPREAD) % SPREAD_BELOW)
+    fields[#fields + 1] = name
+    fields[#fields + 1] = cmsgpack.pack(unpack(item, 1, 15))
+    orders[#orders + 1] = int(item[ORDER])
+    orders[#orders + 1] = name
+  end
+  added = added + 1
+end)
+write('HSET', ':i', fields)
+write('ZADD', ':f', orders)
+write('ZREM', ':f', gone)
+write('HDEL', ':i', gone)
+for _, each in ipairs(back) do
+  each[2][LEAVING] = false
+  put(each[1], each[2])
+end
+for _, each in ipairs(away) do
+  each[2][LEAVING] = true
+  put(each[1], each[2])
+end
+leaving = leaving - #back + #away
+size, permits = size + added - #going, tonumber(ARGV[8])
 if size > 0 then
   hand_out()
 else  -- there is nothing to wait for any more

@@ -17,7 +17,7 @@
 --            :d: tombs, :k: bells     as in record.lua
 -- ARGV[1]  client     who asks: the channel on which it hears its wake-ups
 -- ARGV[2]  memory_ms  how long what nobody has set up is remembered after its last use
--- ARGV[3]  roof       pool or seats
+-- ARGV[3]  roof       pool, seats or rw
 --
 -- Returns  nothing; it gives the command the functions settle, lend, rest, commit and so on.
 --
@@ -195,6 +195,24 @@ local function freest(tag, ppm)
   return redis.call('ZRANGE', base .. ':c:' .. gather(tag, ppm), 0, 0)[1]
 end
 
+-- What this token would get: a free item of its share, or the place of a reader or writer. It has to be put.
+local function pick(token, tag, ppm)
+  if roof ~= 'rw' then
+    local name = freest(tag, ppm)
+    if name then return name, load(name) end
+    return
+  end
+  if tag == 'read' then
+    if redis.call('HEXISTS', base .. ':i', 'writer') == 1 then return end
+  elseif redis.call('HLEN', base .. ':i') > 0 then
+    return
+  end
+  local item = new_item(0)
+  item[LEAVING] = true
+  leaving = leaving + 1
+  return tag == 'read' and 'reader ' .. token or 'writer', item
+end
+
 -- The queue.
 
 local function seat_of(token)
@@ -225,10 +243,11 @@ local function leave_queue(token)
   if redis.call('HINCRBY', base .. ':h', share, -1) <= 0 then redis.call('HDEL', base .. ':h', share) end
 end
 
--- The first of each line, whoever came first before the others.
+-- The first of each line, whoever came first before the others; of a read-write lock, the first of all.
 local function heads()
   local found = {}
   if waiting == 0 then return found end
+  if roof == 'rw' then return { { 0, redis.call('ZRANGE', base .. ':q', 0, 0)[1] } } end
   for _, share in ipairs(redis.call('HKEYS', base .. ':h')) do
     local first = redis.call('ZRANGE', base .. ':q:' .. share, 0, 0, 'WITHSCORES')
     if first[1] then found[#found + 1] = { tonumber(first[2]), first[1] } end
@@ -255,15 +274,14 @@ local function mark() redis.call('ZADD', base .. ':m', int(now + MARK_US), me) e
 
 local function hand_out()
   while waiting > 0 do
-    local token, name
+    local token, seat, name, item
     for _, head in ipairs(heads()) do
       token = head[2]
-      local seat = seat_of(token)
-      name = freest(seat[5], seat[6])
+      seat = seat_of(token)
+      name, item = pick(token, seat[5], seat[6])
       if name then break end
     end
     if not name then return end
-    local seat, item = seat_of(token), load(name)
     leave_queue(token)
     item[STATE], item[BACK], item[REST] = 'offered', now + math.min(seat[2] * 1000, OFFER_US), seat[4]
     item[FENCE], item[TOKEN], item[CLIENT], item[OWNER] = next_fence(), token, seat[1], seat[7]
@@ -338,7 +356,7 @@ local function not_held(token)
   return ended and { 'not held', ended.why, ended.detail } or { 'not held', 'expired', '' }
 end
 
-local KEPT = { ':i', ':f', ':b', ':t', ':o', ':q', ':q:', ':h', ':w', ':m' }
+local KEPT = { ':i', ':f', ':b', ':t', ':o', ':q', ':q:', ':q:1:read', ':q:1:write', ':h', ':w', ':m' }
 
 local function commit(but)
   if queued_before and waiting == 0 and offers == 0 then redis.call('DEL', base .. ':m') end

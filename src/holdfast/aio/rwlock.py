@@ -1,0 +1,63 @@
+"""Read-write locks: the ways to read and to write."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.aio.lease import Lease
+from holdfast.aio.lock import Lock
+from holdfast.commands import READ, WRITE
+from holdfast.core import pool, rwlock
+from holdfast.core.lock import UNSET, Unset
+
+if TYPE_CHECKING:
+    from holdfast.clock import Seconds
+    from holdfast.core.client import Client
+    from holdfast.core.pool import PoolStats
+
+
+class Access(rwlock.AccessBase, Lease):
+    """Like `blocking.Access`, awaited."""
+
+
+class Side(rwlock.SideBase, Lock):
+    """Like `blocking.Side`, awaited."""
+
+    _lease = Access
+
+    async def acquire(self, timeout: Seconds | Unset | None = UNSET) -> Access:
+        """Like `blocking.Side.acquire`, awaited."""
+        self._refuse_upgrade(asyncio.current_task())
+        return cast("Access", await super().acquire(timeout))
+
+    async def __aenter__(self) -> Lease:
+        self._refuse_upgrade(asyncio.current_task())
+        return await super().__aenter__()
+
+
+class RWLock:
+    """Like `blocking.RWLock`, awaited."""
+
+    def __init__(self, client: Client, name: str, **settings: Any) -> None:
+        self._reading = Side(client, name, side=READ, **settings)
+        self._writing = Side(client, name, side=WRITE, other=self._reading, **settings)
+
+    @property
+    def name(self) -> str:
+        return self._reading.name
+
+    def __repr__(self) -> str:
+        return f"<rwlock {self.name!r} on {self._reading._client.url}>"
+
+    def read(self) -> Side:
+        """Like `blocking.RWLock.read`."""
+        return self._reading
+
+    def write(self) -> Side:
+        """Like `blocking.RWLock.write`."""
+        return self._writing
+
+    async def stats(self, limit: int = 1000) -> PoolStats:
+        """Like `blocking.RWLock.stats`, awaited."""
+        return await pool.stats(self._reading, limit)

@@ -1,0 +1,65 @@
+"""Read-write locks: many readers or one writer, each with a lease, in the order in which they came.
+
+Each side is entered like a lock. A reader cannot become the writer while it reads: two that tried would wait for each
+other for ever, so that whoever is inside as a reader and asks to write is refused at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.commands import RW, Granted
+from holdfast.core.lock import LockBase
+from holdfast.core.pool import ItemBase, Terms
+from holdfast.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from holdfast.core.client import Client
+
+# Both are parts of the whole, so that each has a line of its own in the queue.
+_PART_PPM = 1
+
+
+class SideBase(LockBase):
+    """One side of a read-write lock: a lock's settings, and which side it is."""
+
+    # What an access asks of its pool.
+    _roof = RW
+    _permits = 0
+    _rest_ms = 0
+    _cool_ms = 0
+    _cool_on: tuple[type[BaseException], ...] = ()
+
+    def __init__(self, client: Client, name: str, *, side: str, other: SideBase | None = None, **settings: Any) -> None:
+        self._side = side
+        self._other = other
+        super().__init__(client, name, **settings)
+
+    def __repr__(self) -> str:
+        return f"<{self._side} side of {self.name!r} on {self._client.url}>"
+
+    def _fields(self) -> tuple[Any, ...]:
+        return (Terms(self, self._side, _PART_PPM), *super()._fields())
+
+    def _settings(self) -> dict[str, Any]:
+        return {**super()._settings(), "side": self._side, "other": self._other}
+
+    def _refuse_upgrade(self, who: object) -> None:
+        if self._other is not None and self._other._depth(who):
+            rule = "whoever reads cannot become the writer: leave the block of the reader first"
+            raise InvalidConfig("rwlock", self.name, rule)
+
+
+class AccessBase(ItemBase):
+    """The lease of a reader or of the writer. A writer's fence exceeds all before it; a reader's guards nothing."""
+
+    @property
+    def side(self) -> str:
+        """`read` or `write`."""
+        return self._terms.tag
+
+    def __repr__(self) -> str:
+        return f"<{self.side} access to {self.name!r} fence={self._fence} {self._state}>"
+
+    def _told(self, answer: Granted) -> None:
+        self._item = answer.item
