@@ -21,6 +21,7 @@ from holdfast.commands import (
     Command,
     CoolItem,
     Count,
+    Counted,
     Extend,
     Granted,
     Lent,
@@ -29,7 +30,6 @@ from holdfast.commands import (
     Renewed,
     Return,
     TakeBack,
-    Tally,
     Tend,
     Undo,
     Unknown,
@@ -294,7 +294,7 @@ async def stats(pool: Lender, limit: int) -> PoolStats:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= ITEMS_MAX:
         raise InvalidConfig("limit", limit, f"it must be a whole number from 0 to {ITEMS_MAX}")
     answer = await _say(pool._client, Count(pool.name, limit, pool._roof))
-    assert isinstance(answer, Tally)
+    assert isinstance(answer, Counted)
     items = tuple(
         ItemStanding(
             seen.item,

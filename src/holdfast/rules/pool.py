@@ -20,6 +20,7 @@ from holdfast.commands import (
     Changed,
     CoolItem,
     Count,
+    Counted,
     Done,
     Extend,
     Granted,
@@ -33,7 +34,6 @@ from holdfast.commands import (
     Return,
     Seat,
     TakeBack,
-    Tally,
     Tend,
     Unknown,
 )
@@ -343,7 +343,7 @@ def count(stock: Stock, command: Count, moment: Moment) -> Dealt:
         for seeker in stock.queue.first(command.limit)
     )
     figures = (stock.fence, stock.permits, stock.size, lent, cooling, free, len(stock.queue))
-    return Dealt(Tally(*figures, items, waiters), rung)
+    return Dealt(Counted(*figures, items, waiters), rung)
 
 
 def _seen(item: Item, moment: Moment) -> ItemSeen:

@@ -25,6 +25,7 @@ from holdfast.commands import (
     Command,
     CoolItem,
     Count,
+    Counted,
     Done,
     Extend,
     Granted,
@@ -43,7 +44,6 @@ from holdfast.commands import (
     Show,
     Standing,
     TakeBack,
-    Tally,
     Tend,
     Undo,
     Unknown,
@@ -263,14 +263,14 @@ def _standing(reply: list[Any]) -> Standing:
     return Standing(int(fence), holder, bool(offered), waiters)
 
 
-def _tally(reply: list[Any]) -> Tally:
+def _tally(reply: list[Any]) -> Counted:
     _, fence, permits, size, lent, cooling, free, waiting, trouble, items, waiters = reply
     seen = tuple(
         ItemSeen(items[at], items[at + 1], bool(items[at + 2]), int(items[at + 3]), *items[at + 4 : at + 8])
         for at in range(0, len(items), 8)
     )
     seats = tuple(Seat(waiters[at + 1], waiters[at], 0, waiters[at + 2], 0) for at in range(0, len(waiters), 3))
-    return Tally(int(fence), permits, size, lent, cooling, free, waiting, seen, seats, trouble)
+    return Counted(int(fence), permits, size, lent, cooling, free, waiting, seen, seats, trouble)
 
 
 # What the plain answer to a command says.

@@ -1,0 +1,134 @@
+"""The vocabulary of engines: frozen questions and answers.
+
+Named tuples, because they are quick to make and quick to import. What says nothing but its name carries that name, so
+that it is neither empty nor equal to another.
+
+An engine answers one command in one atomic step. Every command may be sent twice: it carries the token of the attempt
+it belongs to, and the second answer is the same as the first. Times inside are milliseconds; fences are integers.
+"""
+
+from __future__ import annotations
+
+from holdfast.commands.leases import (
+    Acquire,
+    Break,
+    Busy,
+    Done,
+    Granted,
+    Mark,
+    Marked,
+    NotHeld,
+    Refused,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+    Seat,
+    Show,
+    Standing,
+    Undo,
+)
+from holdfast.commands.pools import (
+    POOL,
+    READ,
+    RW,
+    SEATS,
+    WHOLE_PPM,
+    WRITE,
+    Borrow,
+    BreakItem,
+    Change,
+    Changed,
+    CoolItem,
+    Count,
+    Counted,
+    Extend,
+    ItemSeen,
+    Lent,
+    Return,
+    TakeBack,
+    Tend,
+    Unknown,
+)
+
+Command = (
+    Acquire
+    | Renew
+    | Release
+    | Undo
+    | Break
+    | Mark
+    | Show
+    | Borrow
+    | Extend
+    | Return
+    | TakeBack
+    | BreakItem
+    | CoolItem
+    | Change
+    | Tend
+    | Count
+)
+Asking = Acquire | Borrow
+# Commands whose sender may have to wait for an answer that it likes.
+ASKING: frozenset[type] = frozenset((Acquire, Borrow))
+
+Answer = (
+    Granted
+    | Busy
+    | Refused
+    | Renewed
+    | Released
+    | NotHeld
+    | Done
+    | Marked
+    | Standing
+    | Counted
+    | Changed
+    | Lent
+    | Unknown
+)
+
+__all__ = [
+    "ASKING",
+    "POOL",
+    "READ",
+    "RW",
+    "SEATS",
+    "WHOLE_PPM",
+    "WRITE",
+    "Acquire",
+    "Answer",
+    "Asking",
+    "Borrow",
+    "Break",
+    "BreakItem",
+    "Busy",
+    "Change",
+    "Changed",
+    "Command",
+    "CoolItem",
+    "Count",
+    "Counted",
+    "Done",
+    "Extend",
+    "Granted",
+    "ItemSeen",
+    "Lent",
+    "Mark",
+    "Marked",
+    "NotHeld",
+    "Refused",
+    "Release",
+    "Released",
+    "Renew",
+    "Renewed",
+    "Return",
+    "Seat",
+    "Show",
+    "Standing",
+    "TakeBack",
+    "Tend",
+    "Undo",
+    "Unknown",
+]
