@@ -8,11 +8,25 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing's, which would have to be imported
 if TYPE_CHECKING:
-    from holdfast.blocking import Holdfast, Leader, Lease, Lock, Signal, Term, connect
+    from holdfast.blocking import (
+        Budget,
+        Holdfast,
+        Leader,
+        Lease,
+        Limiter,
+        Lock,
+        Reservation,
+        Signal,
+        Term,
+        connect,
+    )
+    from holdfast.core.budget import Spending
     from holdfast.core.inspection import Holding
     from holdfast.core.leader import Leading
+    from holdfast.core.limit import Decision
     from holdfast.engines import Limit, Promise
     from holdfast.errors import (
+        BudgetExceeded,
         Closed,
         Fenced,
         HoldfastError,
@@ -23,17 +37,32 @@ if TYPE_CHECKING:
         NotFound,
         NotOwner,
         PromiseNotKept,
+        RateLimited,
         Unavailable,
     )
     from holdfast.names import Owner
     from holdfast.observer import Event, Observer
 
 _HOMES = {
-    "holdfast.blocking": ("Holdfast", "Leader", "Lease", "Lock", "Signal", "Term", "connect"),
+    "holdfast.blocking": (
+        "Budget",
+        "Holdfast",
+        "Leader",
+        "Lease",
+        "Limiter",
+        "Lock",
+        "Reservation",
+        "Signal",
+        "Term",
+        "connect",
+    ),
+    "holdfast.core.budget": ("Spending",),
     "holdfast.core.inspection": ("Holding",),
     "holdfast.core.leader": ("Leading",),
+    "holdfast.core.limit": ("Decision",),
     "holdfast.engines": ("Limit", "Promise"),
     "holdfast.errors": (
+        "BudgetExceeded",
         "Closed",
         "Fenced",
         "HoldfastError",
@@ -44,6 +73,7 @@ _HOMES = {
         "NotFound",
         "NotOwner",
         "PromiseNotKept",
+        "RateLimited",
         "Unavailable",
     ),
     "holdfast.names": ("Owner",),
@@ -51,7 +81,10 @@ _HOMES = {
 }
 
 __all__ = [
+    "Budget",
+    "BudgetExceeded",
     "Closed",
+    "Decision",
     "Event",
     "Fenced",
     "Holdfast",
@@ -64,6 +97,7 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "Limit",
+    "Limiter",
     "Lock",
     "NotAcquired",
     "NotFound",
@@ -72,7 +106,10 @@ __all__ = [
     "Owner",
     "Promise",
     "PromiseNotKept",
+    "RateLimited",
+    "Reservation",
     "Signal",
+    "Spending",
     "Term",
     "Unavailable",
     "connect",

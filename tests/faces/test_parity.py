@@ -10,11 +10,11 @@ import pytest
 import holdfast
 from holdfast import aio, blocking
 
-CLASSES = ["Holdfast", "Leader", "Lease", "Lock", "Signal", "Term"]
+CLASSES = ["Budget", "Holdfast", "Leader", "Lease", "Limiter", "Lock", "Reservation", "Signal", "Term"]
 # What the two languages of Python call differently.
 AWAITED = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 # A word to something that runs here; there is nothing to wait for.
-NOTHING_TO_AWAIT = {"check", "is_set", "leader", "lock", "remaining", "resign"}
+NOTHING_TO_AWAIT = {"budget", "check", "is_set", "leader", "limit", "lock", "remaining", "resign"}
 
 
 def public(face):

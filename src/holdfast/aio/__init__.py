@@ -5,9 +5,11 @@ Leases are kept by a thread, so that a blocked event loop loses none. Besides th
 `LeaseLost` once the task has settled.
 """
 
+from holdfast.aio.budget import Budget, Reservation
 from holdfast.aio.client import Holdfast, connect
 from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease, Signal
+from holdfast.aio.limit import Limiter
 from holdfast.aio.lock import Lock
 
-__all__ = ["Holdfast", "Leader", "Lease", "Lock", "Signal", "Term", "connect"]
+__all__ = ["Budget", "Holdfast", "Leader", "Lease", "Limiter", "Lock", "Reservation", "Signal", "Term", "connect"]

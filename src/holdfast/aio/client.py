@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from holdfast.aio.budget import Budget
 from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease
+from holdfast.aio.limit import Limiter
 from holdfast.aio.lock import POLICIES, Lock
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
 from holdfast.core import inspection, leader, outlook
+from holdfast.core.budget import HOLD_S, PERIOD_S
+from holdfast.core.limit import LOCAL_SHARE
 from holdfast.core.lock import TTL_S
 from holdfast.rules.promise import required
 
@@ -80,6 +84,24 @@ class Holdfast:
             label=label,
         )
         return Leader(lock, leader.Candidacy(self._client, lock.name, label))
+
+    def limit(
+        self,
+        rate: str,
+        *,
+        name: str | None = None,
+        method: str = "window",
+        on_unavailable: str = "local",
+        local_share: float = LOCAL_SHARE,
+    ) -> Limiter:
+        """Like `blocking.Holdfast.limit`."""
+        return Limiter(
+            self._client, rate, name=name, method=method, on_unavailable=on_unavailable, local_share=local_share
+        )
+
+    def budget(self, name: str, limit: int | None, period: Seconds = PERIOD_S, *, hold: Seconds = HOLD_S) -> Budget:
+        """Like `blocking.Holdfast.budget`."""
+        return Budget(self._client, name, limit=limit, period=period, hold=hold)
 
     async def show(self, name: str) -> Holding:
         """Like `blocking.Holdfast.show`, awaited."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from holdfast.blocking.budget import Budget
 from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease
+from holdfast.blocking.limit import Limiter
 from holdfast.blocking.lock import Lock
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
 from holdfast.core import inspection, leader, outlook
+from holdfast.core.budget import HOLD_S, PERIOD_S
+from holdfast.core.limit import LOCAL_SHARE
 from holdfast.core.lock import (
     TTL_S,
 )
@@ -83,6 +87,31 @@ class Holdfast:
             label=label,
         )
         return Leader(lock, leader.Candidacy(self._client, lock.name, label))
+
+    def limit(
+        self,
+        rate: str,
+        *,
+        name: str | None = None,
+        method: str = "window",
+        on_unavailable: str = "local",
+        local_share: float = LOCAL_SHARE,
+    ) -> Limiter:
+        """A limit on how often: `"10/second; 100/minute"`, for each key by itself. Nothing is sent before it is used.
+
+        `name` tells limits apart; without it the rate does. `on_unavailable` answers while the engine cannot: `"local"`
+        admits a share of the rate in this process, `"allow"` everything, `"deny"` nothing.
+        """
+        return Limiter(
+            self._client, rate, name=name, method=method, on_unavailable=on_unavailable, local_share=local_share
+        )
+
+    def budget(self, name: str, limit: int | None, period: Seconds = PERIOD_S, *, hold: Seconds = HOLD_S) -> Budget:
+        """A limit on how much in a period, for each key by itself; `None` only counts.
+
+        What is put aside and not settled is free again after `hold`.
+        """
+        return Budget(self._client, name, limit=limit, period=period, hold=hold)
 
     def show(self, name: str) -> Holding:
         """Who holds the name, and who waits for it."""

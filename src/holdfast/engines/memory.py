@@ -18,6 +18,7 @@ from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.local import LocalEngine
 from holdfast.engines.survey import Examination, Names
+from holdfast.engines.tallies import Tallies
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.names import new_token
 from holdfast.rules import RULES, Moment, Record, forget_at_us
@@ -59,6 +60,7 @@ class Domain:
         self.records: dict[str, Record] = {}
         self.marks: dict[str, int] = {}
         self.ends: list[tuple[int, str]] = []
+        self.tallies = Tallies()
 
 
 class _Domains:
@@ -124,7 +126,10 @@ class MemoryStore:
         if before is None:
             before = Record()
         now_us = self.clock.now_ns() // NS_PER_US
-        step = RULES[type(command)](before, command, self._moment(before, now_us))
+        rule = RULES.get(type(command))
+        if rule is None:
+            return self.domain.tallies.answer(command, Moment(now_us, self.clock.wall_us(), self.client)), None
+        step = rule(before, command, self._moment(before, now_us))
         if step.record is not before:
             if command.name not in records:
                 heapq.heappush(self.domain.ends, (forget_at_us(step.record, self._memory_us), command.name))

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from redis_faces import Loop, Place
 
-from holdfast.engines.redis.scripts import SCRIPTS
+from holdfast.engines.redis.scripts import SCRIPTS, TALLIES
 from holdfast.testing import eventually
 from holdfast.testing.clusters import Cluster
 from holdfast.testing.sentinels import Sentinels
@@ -25,6 +25,9 @@ MOST_KEPT_MS = 62_000 + 60_000
 # The bell of a waiter that did not come to pop it, gone with its offer.
 BELL = re.compile(RECORD.pattern + rb":k:[0-9a-z-]+")
 BELL_KEPT_MS = 1_000
+# What is counted, gone with its longest window.
+TALLY = re.compile(RECORD.pattern + rb":(?:[lg]:[0-9,]+|b)")
+TALLY_KEPT_MS = 31 * 86400 * 1000
 GONE_MS = -2
 
 
@@ -87,10 +90,14 @@ def keys_left(server):
     """Keys that are neither a fence record nor a tomb, or would stay for ever."""
     keys = {key: server.command("PTTL", key) for key in server.command("KEYS", "*")}
     keys = {key: ms for key, ms in keys.items() if ms != GONE_MS}  # some have just come to their end
-    wrong = [key for key in keys if not (RECORD.fullmatch(key) or TOMB.fullmatch(key) or BELL.fullmatch(key))]
-    return wrong + [
-        key for key, ms in keys.items() if not 0 <= ms <= (BELL_KEPT_MS if BELL.fullmatch(key) else MOST_KEPT_MS)
-    ]
+    wrong = [key for key in keys if not any(kind.fullmatch(key) for kind in (RECORD, TOMB, BELL, TALLY))]
+    return wrong + [key for key, ms in keys.items() if not 0 <= ms <= _kept_ms(key)]
+
+
+def _kept_ms(key):
+    if TALLY.fullmatch(key):
+        return TALLY_KEPT_MS
+    return BELL_KEPT_MS if BELL.fullmatch(key) else MOST_KEPT_MS
 
 
 def look_after(server):
@@ -113,7 +120,7 @@ def _lent(servers, kind):
 
 def know_scripts(server):
     """Otherwise the first call of each would be answered NOSCRIPT, and counts and faults would be off by one."""
-    for script in SCRIPTS.values():
+    for script in (*SCRIPTS.values(), *TALLIES.values()):
         server.command("SCRIPT", "LOAD", script.text)
 
 

@@ -32,6 +32,7 @@ from holdfast.commands import (
     Standing,
     Undo,
 )
+from holdfast.engines.redis import tallies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +96,26 @@ class Script:
         return count + (bulk("EVAL") + bulk(self.text) if whole else bulk("EVALSHA") + bulk(self.sha)) + bulk(str(keys))
 
 
+class TallyScript:
+    """The script of a tally's command, which has as many arguments as it is given."""
+
+    def __init__(self, file: str) -> None:
+        self.text = script_text(f"{file}.lua")
+        self.sha = hashlib.sha1(self.text.encode()).hexdigest()  # noqa: S324 - as above
+        self._known = bulk("EVALSHA") + bulk(self.sha) + bulk("1")
+
+    def pack(self, key: str, arguments: tuple[str, ...], *, whole: bool = False) -> bytes:
+        """The whole command; `whole` sends the text instead of its hash."""
+        head = bulk("EVAL") + bulk(self.text) + bulk("1") if whole else self._known
+        return b"*%d\r\n%b%b%b" % (4 + len(arguments), head, bulk(key), _all(arguments))
+
+
+@lru_cache(maxsize=64)
+def _all(arguments: tuple[str, ...]) -> bytes:
+    """Most of them are the same from one command to the next."""
+    return b"".join(map(bulk, arguments))
+
+
 _FIXED = 2
 
 SCRIPTS: dict[type, Script] = {
@@ -132,6 +153,8 @@ _REST: dict[type, Callable[[Any], bytes]] = {
     Show: lambda _ask: b"",
 }
 
+TALLIES: dict[type, TallyScript] = {kind: TallyScript(file) for kind, file in tallies.FILES.items()}
+
 
 class Packer:
     """Packs the commands of one client.
@@ -163,6 +186,9 @@ class Packer:
         `pops` for a waiter that will pop its bell instead of listening for it.
         """
         kind = type(command)
+        if kind in TALLIES:
+            key = f"{record_key(self.prefix, command.name)}:{command.shelf}"  # type: ignore[union-attr]
+            return TALLIES[kind].pack(key, tallies.ARGUMENTS[kind](command), whole=whole)
         head = self._head(kind, command.name)  # type: ignore[arg-type]
         if whole:
             head = SCRIPTS[kind].head(self._keys, whole=True) + head.removeprefix(self._heads[kind])
@@ -207,4 +233,5 @@ _ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "not held": lambda reply: NotHeld(reply[1], reply[2]),
     "marked": lambda reply: Marked(reply[1], reply[2]),
     "standing": _standing,
+    **tallies.ANSWERS,
 }

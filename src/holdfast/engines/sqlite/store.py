@@ -16,7 +16,7 @@ from holdfast import pauses
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renew, Renewed, Undo
 from holdfast.engines.board import Board
-from holdfast.engines.sqlite import lifeline, rows, survey
+from holdfast.engines.sqlite import lifeline, rows, survey, tallies
 from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.ear import Ear, ring_session
 from holdfast.engines.sqlite.line import Damaged
@@ -111,11 +111,11 @@ class SqliteStore:
 
         The rule decides on what is remembered, and its step is stored only in place of just that.
         """
-        row = self._known.get(command.name)
-        if row is None or self._count % _FORGET_EVERY == 0:
+        row, rule = self._known.get(command.name), RULES.get(type(command))
+        if row is None or rule is None or self._count % _FORGET_EVERY == 0:
             return None
         moment = Moment(SYSTEM.now_ns() // NS_PER_US, SYSTEM.wall_us(), self._me)
-        after, answer, _ = RULES[type(command)](row.record, command, moment)
+        after, answer, _ = rule(row.record, command, moment)
         if type(answer) not in _PLAIN or after.waiters is not NOBODY or after.tombs is not NO_TOMBS:
             return None
         pauses.point("sqlite.before-commit")
@@ -136,17 +136,20 @@ class SqliteStore:
         self._count += 1
         if housekeeping:
             rows.forget(link, now_us)
+            tallies.forget(link, SYSTEM.wall_us())
         return answers, rung
 
     def _answer_one(self, link: sqlite3.Cursor, command: Command, now_us: int, rung: list[Holder]) -> Reply:
-        name = command.name
+        name, rule = command.name, RULES.get(type(command))
+        if rule is None:
+            return tallies.answer(link, command, Moment(now_us, SYSTEM.wall_us(), self._me))
         try:
             row = rows.load(link, name)
             moment = self._moment(link, command, row.record, now_us)
         except (ValueError, TypeError, LookupError, OverflowError, sqlite3.OperationalError) as error:
             return _unreadable(name, error)
         try:
-            after, answer, wake = RULES[type(command)](row.record, command, moment)
+            after, answer, wake = rule(row.record, command, moment)
         except Damaged as error:
             return _unreadable(name, error)
         if after is not row.record:
