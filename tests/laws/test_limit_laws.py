@@ -266,16 +266,15 @@ def test_the_local_share_is_at_least_one_and_bounded_by_what_is_given(face):
     assert not client.limit("20/hour").hit("ann", cost=3), "more than the share never passes"
 
 
-@pytest.mark.parametrize("rate", BAD_RATES, ids=repr)
-def test_a_senseless_rate_is_refused_before_anything_is_sent(face, rate):
+def test_a_senseless_rate_is_refused_before_anything_is_sent(face):
     """It is a mistake in a program, told where the limit is made."""
     client = face.connect()
     wire = face.wire(client)
 
-    with pytest.raises(InvalidConfig) as refusal:
-        client.limit(rate)
-
-    assert refusal.value.setting == "rate"
+    for rate in BAD_RATES:
+        with pytest.raises(InvalidConfig) as refusal:
+            client.limit(rate)
+        assert refusal.value.setting == "rate"
     assert wire.commands() == []
 
 

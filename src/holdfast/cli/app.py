@@ -234,6 +234,48 @@ def demo(
     return partial(play, options + (["--url", url] if url else []))
 
 
+limits = typer.Typer(
+    help="What a limit has counted for a key, and the way to start anew.\n\n\b\nExample:\n"
+    '  holdfast limit show "10/second; 100/minute" ann --name logins',
+    no_args_is_help=True,
+)
+app.add_typer(limits, name="limit", rich_help_panel=None)
+Rate = Annotated[str, typer.Argument(help='The rate as the program has it, such as "10/second; 100/minute".')]
+Key = Annotated[str, typer.Argument(help="The key that is counted: a user, an address.")]
+LimitName = Annotated[str | None, typer.Option("--name", help="The limit's name.", show_default="the rate itself")]
+Method = Annotated[str, typer.Option(help="How it counts: window or gcra.")]
+
+
+@limits.command("show")
+def show_limit(
+    rate: Rate, key: Key, name: LimitName = None, method: Method = "window", url: Url = None, as_json: Json = False
+) -> Job:
+    """How much is left for a key. Counts nothing. Exit code 75: nothing is left just now.
+
+    \b
+    Example:
+      holdfast limit show "10/second; 100/minute" ann --name logins
+    """
+    from holdfast.cli import limit  # noqa: PLC0415
+
+    return partial(limit.show, url, limit.Asked(rate, key, name, method), as_json=as_json)
+
+
+@limits.command("reset")
+def reset_limit(
+    rate: Rate, key: Key, name: LimitName = None, method: Method = "window", url: Url = None, as_json: Json = False
+) -> Job:
+    """Forget what was counted for a key. Processes that were just refused may believe it for a second more.
+
+    \b
+    Example:
+      holdfast limit reset "10/second; 100/minute" ann --name logins
+    """
+    from holdfast.cli import limit  # noqa: PLC0415
+
+    return partial(limit.reset, url, limit.Asked(rate, key, name, method), as_json=as_json)
+
+
 # Older and newer releases of typer have these in different places.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 

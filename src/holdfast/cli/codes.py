@@ -31,7 +31,7 @@ MEANINGS = {
     NOT_FOUND: "`break`: nobody holds that name",
     UNAVAILABLE: "the engine cannot be used; nothing was started",
     INTERNAL: "a mistake in holdfast itself",
-    BUSY: "somebody else held the name until the timeout ended; nothing was started",
+    BUSY: "somebody else held the name until the timeout ended, or nothing is left of a limit; nothing was started",
     NO_PERMISSION: "the engine refused the password, or the user lacks a right; nothing was started",
     LOST: "`run`: the lease was lost while the program ran, and the program was ended",
     MAX_HOLD: "`run`: the program was ended because it held for longer than --max-hold",

@@ -22,7 +22,7 @@ local kept = text and { cmsgpack.unpack(text) } or {}
 
 local worst, worst_remaining, worst_limit, worst_reset = 0, 0, 0, 0
 local least, least_limit, least_reset = math.huge, 0, 0
-local longest = 0
+local longest = 0  -- how long any of it matters
 local function look(remaining, limit, retry, reset)
   if retry > worst then worst, worst_remaining, worst_limit, worst_reset = retry, remaining, limit, reset end
   if remaining < least or (remaining == least and reset > least_reset) then
@@ -33,11 +33,11 @@ end
 for i = 1, count do
   local limit, period = tonumber(ARGV[2 + 2 * i]), tonumber(ARGV[3 + 2 * i])
   local at = width * (i - 1)
-  if period > longest then longest = period end
   if smooth then
     local level, last = kept[at + 1] or 0, kept[at + 2] or 0
     if last - period > now then level, last = 0, 0 end
     local present = math.max(now, last)
+    longest = math.max(longest, present - now + period)
     level = math.max(0, level - (present - last))
     local each = period / limit
     local over = level + cost * each - period
@@ -55,6 +55,7 @@ for i = 1, count do
       begin, last, amount, total, older = 0, 0, 0, 0, ''
     end
     local present = math.max(now, last)
+    longest = math.max(longest, present - now + period)
     local first = 1
     while first < #older do
       local moment, many = struct.unpack('dd', older, first)
