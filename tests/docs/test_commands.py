@@ -112,6 +112,7 @@ def test_commands_outside_of_conversations_exist():
     from holdfast.cli.app import app
 
     known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    known |= {group.name for group in app.registered_groups}
     used = {
         (name_of(file), word)
         for file in pages()
