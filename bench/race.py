@@ -10,6 +10,7 @@ from bench.parts.contended import Setting, contended, lone
 from bench.parts.crowd import leases, names
 from bench.parts.imports import imports
 from bench.parts.killed import killed
+from bench.parts.limit import decisions
 from bench.parts.pair import fan_out, pairs
 
 if TYPE_CHECKING:
@@ -55,5 +56,7 @@ PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
     "killed": partial(killed, contenders=who.KILLED),
     "leases": partial(leases, contenders=who.LEASES),
     "names": partial(names, contender=who.NAMES),
+    "limit": partial(decisions, contenders=who.LIMITS, compared=who.COUNT[0], figure="of_floor"),
+    "refused": partial(decisions, contenders=who.REFUSED, compared=who.LIMIT[0], figure="times_allowed"),
     "imports": partial(imports, statements=who.IMPORTS),
 }

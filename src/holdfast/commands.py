@@ -138,7 +138,45 @@ class Balance(NamedTuple):
     shelf: str = "b"
 
 
-Command = Acquire | Renew | Release | Undo | Break | Mark | Show | Hit | Forget | Reserve | Settle | Balance
+class Keep(NamedTuple):
+    """Keep this note under the name for a while."""
+
+    name: str
+    note: str
+    window_ms: int
+    shelf: str = "o"
+
+
+class Seen(NamedTuple):
+    """Is a note kept there? Changes nothing."""
+
+    name: str
+    shelf: str = "o"
+
+
+class Begin(NamedTuple):
+    """Give me the lease, unless a note says that its work was done; in one step."""
+
+    ask: Acquire
+
+    @property
+    def name(self) -> str:
+        return self.ask.name
+
+
+class Finish(NamedTuple):
+    """Give the lease back and keep a note that its work was done; in one step, and only if it was mine to give."""
+
+    end: Release
+    keep: Keep
+
+    @property
+    def name(self) -> str:
+        return self.end.name
+
+
+Tally = Hit | Forget | Reserve | Settle | Balance | Keep | Seen
+Command = Acquire | Renew | Release | Undo | Break | Mark | Show | Begin | Finish | Tally
 
 
 class Granted(NamedTuple):
@@ -243,4 +281,11 @@ class Spent(NamedTuple):
     retry_us: int = 0
 
 
-Answer = Granted | Busy | Refused | Renewed | Released | NotHeld | Done | Marked | Standing | Decided | Spent
+class Finished(NamedTuple):
+    """The note that is kept; `known` is false if there is none."""
+
+    note: str
+    known: bool
+
+
+Answer = Granted | Busy | Refused | Renewed | Released | NotHeld | Done | Marked | Standing | Decided | Spent | Finished

@@ -139,6 +139,17 @@ class BudgetExceeded(HoldfastError):
         return f"the budget of {self.name!r} has no room for {self.amount} ({left}){later}"
 
 
+class PayloadMismatch(HoldfastError):
+    """The same key came with another payload than before: a mistake, or two things under one key. Nothing was done."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.name!r} has been used with another payload: it is no duplicate of this"
+
+
 class Fenced(HoldfastError):
     """A guarded write with an old fence was refused: a newer holder has already written."""
 

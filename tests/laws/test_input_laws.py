@@ -263,6 +263,7 @@ ERRORS = [
     NotAcquired("x", owner="ann", fence=7, waited=0.5, remaining=1.5),
     NotAcquired("x", reason="undone"),
     LeaseLost("x", 7, "broken", detail="by hand", result={"a": 1}),
+    errors.PayloadMismatch("webhooks/42"),
     errors.RateLimited("logins/ann", 0.25, 0, 10),
     errors.BudgetExceeded("fees/ann", 7, 3, 10, 60.0),
     errors.Fenced("x", 6, 7),

@@ -11,5 +11,19 @@ from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease, Signal
 from holdfast.aio.limit import Limiter
 from holdfast.aio.lock import Lock
+from holdfast.aio.once import First, Once
 
-__all__ = ["Budget", "Holdfast", "Leader", "Lease", "Limiter", "Lock", "Reservation", "Signal", "Term", "connect"]
+__all__ = [
+    "Budget",
+    "First",
+    "Holdfast",
+    "Leader",
+    "Lease",
+    "Limiter",
+    "Lock",
+    "Once",
+    "Reservation",
+    "Signal",
+    "Term",
+    "connect",
+]

@@ -9,6 +9,7 @@ from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease
 from holdfast.aio.limit import Limiter
 from holdfast.aio.lock import POLICIES, Lock
+from holdfast.aio.once import Once
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
@@ -16,6 +17,7 @@ from holdfast.core import inspection, leader, outlook
 from holdfast.core.budget import HOLD_S, PERIOD_S
 from holdfast.core.limit import LOCAL_SHARE
 from holdfast.core.lock import TTL_S
+from holdfast.core.once import LEASE_S, WINDOW_S
 from holdfast.rules.promise import required
 
 if TYPE_CHECKING:
@@ -102,6 +104,10 @@ class Holdfast:
     def budget(self, name: str, limit: int | None, period: Seconds = PERIOD_S, *, hold: Seconds = HOLD_S) -> Budget:
         """Like `blocking.Holdfast.budget`."""
         return Budget(self._client, name, limit=limit, period=period, hold=hold)
+
+    def once(self, name: str, window: Seconds = WINDOW_S, *, lease: Seconds = LEASE_S) -> Once:
+        """Like `blocking.Holdfast.once`."""
+        return Once(self._client, name, window=window, lease=lease)
 
     async def show(self, name: str) -> Holding:
         """Like `blocking.Holdfast.show`, awaited."""

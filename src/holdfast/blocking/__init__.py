@@ -6,5 +6,19 @@ from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease, Signal
 from holdfast.blocking.limit import Limiter
 from holdfast.blocking.lock import Lock
+from holdfast.blocking.once import First, Once
 
-__all__ = ["Budget", "Holdfast", "Leader", "Lease", "Limiter", "Lock", "Reservation", "Signal", "Term", "connect"]
+__all__ = [
+    "Budget",
+    "First",
+    "Holdfast",
+    "Leader",
+    "Lease",
+    "Limiter",
+    "Lock",
+    "Once",
+    "Reservation",
+    "Signal",
+    "Term",
+    "connect",
+]

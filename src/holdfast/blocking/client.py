@@ -9,6 +9,7 @@ from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease
 from holdfast.blocking.limit import Limiter
 from holdfast.blocking.lock import Lock
+from holdfast.blocking.once import Once
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
@@ -18,6 +19,7 @@ from holdfast.core.limit import LOCAL_SHARE
 from holdfast.core.lock import (
     TTL_S,
 )
+from holdfast.core.once import LEASE_S, WINDOW_S
 from holdfast.core.run import run
 from holdfast.rules.promise import required
 
@@ -112,6 +114,13 @@ class Holdfast:
         What is put aside and not settled is free again after `hold`.
         """
         return Budget(self._client, name, limit=limit, period=period, hold=hold)
+
+    def once(self, name: str, window: Seconds = WINDOW_S, *, lease: Seconds = LEASE_S) -> Once:
+        """At most one success for each key in a window of time; a failure lets it be tried again.
+
+        A crash blocks the key for `lease` seconds, no longer.
+        """
+        return Once(self._client, name, window=window, lease=lease)
 
     def show(self, name: str) -> Holding:
         """Who holds the name, and who waits for it."""

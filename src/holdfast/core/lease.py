@@ -19,6 +19,7 @@ from holdfast.rules import trust
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.commands import Keep
     from holdfast.core.client import Client
     from holdfast.engines import Bell
 
@@ -48,6 +49,9 @@ class LeaseBase:
     _why = ("", "")
     _trouble = ""
     _bells: tuple[Bell, ...] = ()
+    # For work that is to be done once: whether to look for a note first, and the note to leave at the end.
+    _once = False
+    _note: Keep | None = None
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ from holdfast.engines.tallies import Tallies
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.names import new_token
 from holdfast.rules import RULES, Moment, Record, forget_at_us
+from holdfast.rules.once import compound
 from holdfast.rules.trust import MARK_MS
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class MemoryStore:
         now_us = self.clock.now_ns() // NS_PER_US
         rule = RULES.get(type(command))
         if rule is None:
-            return self.domain.tallies.answer(command, Moment(now_us, self.clock.wall_us(), self.client)), None
+            return self._compound(command, Moment(now_us, self.clock.wall_us(), self.client))
         step = rule(before, command, self._moment(before, now_us))
         if step.record is not before:
             if command.name not in records:
@@ -137,6 +138,16 @@ class MemoryStore:
         if type(command) is Mark or (type(command) is Acquire and isinstance(step.answer, Busy)):
             self.domain.marks[self.client] = now_us + MARK_MS * 1000
         return step.answer, step.wake
+
+    def _compound(self, command: Command, moment: Moment) -> tuple[Answer, Holder | None]:
+        woken: list[Holder | None] = [None]
+
+        def of_lease(part: Command) -> Answer:
+            answer, woken[0] = self._answer(part)
+            return answer
+
+        answer = compound(command, of_lease, lambda part: self.domain.tallies.answer(part, moment))
+        return answer, woken[0]
 
     def _moment(self, record: Record, now_us: int) -> Moment:
         marks = self.domain.marks

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 from holdfast.commands import (
     Acquire,
     Answer,
+    Begin,
     Break,
     Busy,
     Command,
     Done,
+    Finish,
     Granted,
     Mark,
     Marked,
@@ -126,6 +128,8 @@ SCRIPTS: dict[type, Script] = {
     Break: Script("break", 2),
     Mark: Script("mark", 0),
     Show: Script("show", 0),
+    Begin: Script("begin", 4),
+    Finish: Script("finish", 4),
 }
 
 
@@ -151,6 +155,8 @@ _REST: dict[type, Callable[[Any], bytes]] = {
     Break: lambda ask: bulk(str(ask.fence)) + bulk(ask.reason),
     Mark: lambda _ask: b"",
     Show: lambda _ask: b"",
+    Begin: lambda ask: bulk(ask.ask.token) + _often(ask.ask.owner) + _often(ask.ask.ttl_ms) + _NEVER,
+    Finish: lambda ask: _release(ask.end) + bulk(ask.keep.note) + _often(ask.keep.window_ms),
 }
 
 TALLIES: dict[type, TallyScript] = {kind: TallyScript(file) for kind, file in tallies.FILES.items()}
@@ -226,7 +232,7 @@ def _standing(reply: list[Any]) -> Standing:
 
 
 # What the plain answer to a command says.
-_YES: dict[type, Answer] = {Renew: Renewed(), Release: Released(), Break: Released(), Undo: Done()}
+_YES: dict[type, Answer] = {Renew: Renewed(), Release: Released(), Finish: Released(), Break: Released(), Undo: Done()}
 _ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "busy": lambda reply: Busy(reply[1], int(reply[2]), reply[3], None if reply[4] < 0 else reply[4]),
     "refused": lambda reply: Refused(reply[1]),

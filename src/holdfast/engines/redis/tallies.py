@@ -9,7 +9,20 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from holdfast.commands import Answer, Balance, Decided, Done, Forget, Hit, Reserve, Settle, Spent
+from holdfast.commands import (
+    Answer,
+    Balance,
+    Decided,
+    Done,
+    Finished,
+    Forget,
+    Hit,
+    Keep,
+    Reserve,
+    Seen,
+    Settle,
+    Spent,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +34,8 @@ FILES: dict[type, str] = {
     Reserve: "reserve",
     Settle: "settle",
     Balance: "balance",
+    Keep: "keep",
+    Seen: "seen",
 }
 
 
@@ -36,6 +51,8 @@ ARGUMENTS: dict[type, Callable[[Any], tuple[str, ...]]] = {
     Reserve: lambda ask: (ask.token, *map(str, (ask.amount, ask.limit, ask.period_ms, ask.hold_ms))),
     Settle: lambda ask: (ask.token, str(ask.began_us), str(ask.actual)),
     Balance: lambda _ask: (),
+    Keep: lambda ask: (ask.note, str(ask.window_ms)),
+    Seen: lambda _ask: (),
 }
 
 
@@ -52,5 +69,6 @@ def spent(reply: list[Any]) -> Answer:
 ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "decided": decided,
     "spent": spent,
+    "finished": lambda reply: Finished(reply[1], known=reply[2] == 1),
     "done": lambda _reply: Done(),
 }

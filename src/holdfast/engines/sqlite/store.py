@@ -10,6 +10,7 @@ import os
 import sqlite3
 import threading
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast import pauses
@@ -25,6 +26,7 @@ from holdfast.engines.sqlite.promised import promised
 from holdfast.errors import Closed, Unavailable
 from holdfast.observer import log
 from holdfast.rules import RULES, Moment
+from holdfast.rules.once import compound
 from holdfast.rules.record import NO_TOMBS, NOBODY
 from holdfast.rules.trust import MARK_MS
 
@@ -142,7 +144,10 @@ class SqliteStore:
     def _answer_one(self, link: sqlite3.Cursor, command: Command, now_us: int, rung: list[Holder]) -> Reply:
         name, rule = command.name, RULES.get(type(command))
         if rule is None:
-            return tallies.answer(link, command, Moment(now_us, SYSTEM.wall_us(), self._me))
+            moment = Moment(now_us, SYSTEM.wall_us(), self._me)
+            of_lease = partial(self._answer_one, link, now_us=now_us, rung=rung)
+            reply: Reply = compound(command, of_lease, partial(tallies.answer, link, moment=moment))
+            return reply
         try:
             row = rows.load(link, name)
             moment = self._moment(link, command, row.record, now_us)
