@@ -109,11 +109,14 @@ class RateLimited(HoldfastError, TimeoutError):
     retryable = True
 
     def __init__(self, name: str, retry_after: float, remaining: int, limit: int) -> None:
-        super().__init__(name, retry_after, remaining, limit)
+        super().__init__(name)
         self.name = name
         self.retry_after = retry_after
         self.remaining = remaining
         self.limit = limit
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, dict(self.__dict__))
 
     def __str__(self) -> str:
         left = f"{self.remaining} of {self.limit} left"

@@ -205,7 +205,7 @@ def test_lost_answers_change_nothing(face, reached):
 def test_a_lost_lease_leaves_no_note_and_is_told(face):
     """Somebody else may be at it by now; what the work gave is in the error."""
     client = face.connect()
-    once = client.once("payments", lease=0.5)
+    once = client.once("payments")
 
     def work():
         client.break_lease("payments/42", "by hand")
@@ -322,3 +322,19 @@ def test_senseless_settings_are_refused_before_anything_is_sent(face):
     client.close()
     with pytest.raises(Closed):
         once.call("42", Work())
+
+
+def test_a_grant_that_comes_too_late_is_asked_for_again(face):
+    """An answer that took longer than the lease lasts proves nothing; the caller is not told that it failed."""
+    client = face.connect()
+    once = client.once("payments", lease=0.5)
+    wire = face.wire(client)
+    there, go = wire.hold(Begin)
+
+    running = face.start(once.call, "42", Work(7))
+    assert there.wait(20)
+    time.sleep(0.6)
+    go.set()
+
+    assert running.result() == 7
+    assert len(wire.commands(Begin)) == 2

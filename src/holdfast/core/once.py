@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, Seconds, timeout_ns, ttl_ms
-from holdfast.commands import Busy, Finished, Forget, Keep, Seen
+from holdfast.commands import Busy, Finished, Forget, Granted, Keep, Seen
 from holdfast.core import lifecycle
 from holdfast.core.asking import ask_again
 from holdfast.core.keeper import WIRE_NS
@@ -93,13 +93,17 @@ async def begin(first: Any) -> None:
     client.begin(first)
     try:
         _, answer = await lifecycle._send(first, began_ns, began_ns + WIRE_NS)
+        while isinstance(answer, Granted) and not lifecycle._is_granted(first, answer, began_ns + WIRE_NS):
+            # It came too late to prove anything, or is not to be taken yet.
+            await lifecycle._wait_out(first, began_ns, began_ns)
+            _, answer = await lifecycle._send(first, began_ns, began_ns + WIRE_NS)
         if isinstance(answer, Busy):
             _refuse_other(first, Owner.unpacked(answer.owner).info.get("payload", ""))
         if isinstance(answer, Busy) and patience_ns != 0:
             await _wait(first, until_ns)
         elif isinstance(answer, Finished):
             _found(first, answer)
-        elif not lifecycle._is_granted(first, answer, began_ns + WIRE_NS):
+        elif not isinstance(answer, Granted):
             raise lifecycle._not_acquired(first, answer, began_ns)
     except BaseException:
         undo(first)
