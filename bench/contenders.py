@@ -63,6 +63,39 @@ FILELOCK_SOFT = _one("filelock, soft", PEER, "filelock_lock:soft", "filelock", w
 FLUFL = _one("flufl.lock", PEER, "flufl_lock:blocking", "flufl", wire=FILE)
 PORTALOCKER = _one("portalocker", PEER, "portalocker_lock:blocking", "portalocker", wire=FILE)
 
+_MANY = 1_000_000
+_RATE, _NONE = f"{_MANY}/second", "1/day"
+
+
+def _limits(name: str, role: str, opener: str, environment: str, **options: Any) -> tuple[Contender, Contender]:
+    """Blocking and asyncio."""
+    blocking = _one(name, role, f"{opener}:blocking", environment, options=options)
+    return blocking, blocking._replace(name=f"{name}, asyncio", opener=f"bench.openers.{opener}:aio", loop="asyncio")
+
+
+def _by_strategy(way: str, rate: str = _RATE) -> tuple[Contender, Contender]:
+    return _limits(f"limits, {way}", PEER, "limits_limit", "limits", rate=rate, strategy=way)
+
+
+def _by_algorithm(way: str, count: int = _MANY) -> tuple[Contender, Contender]:
+    return _limits(f"throttled-py, {way}", PEER, "throttled_limit", "throttled", count=count, using=way)
+
+
+COUNT = _limits("raw INCR", FLOOR, "floor_count", "holdfast")
+LIMIT = _limits("holdfast, sliding window", OURS, "ours_limit", "holdfast", rate=_RATE)
+LIMIT_TWO = _limits("holdfast, two windows", OURS, "ours_limit", "holdfast", rate=f"{_RATE}; {60 * _MANY}/minute")
+LIMIT_SMOOTH = _limits("holdfast, gcra", OURS, "ours_limit", "holdfast", rate=_RATE, method="gcra")
+LIMIT_REFUSED = _limits("holdfast, refused", OURS, "ours_limit", "holdfast", rate=_NONE)
+_STRATEGIES = ("fixed-window", "sliding-window-counter", "moving-window")
+_ALGORITHMS = ("fixed_window", "sliding_window", "token_bucket", "gcra")
+LIMITS = (
+    *COUNT, *LIMIT, *LIMIT_TWO, *LIMIT_SMOOTH,
+    *(each for way in _STRATEGIES for each in _by_strategy(way)),
+    *(each for way in _ALGORITHMS for each in _by_algorithm(way)),
+    *_limits("pyrate-limiter", PEER, "pyrate_limit", "pyrate", count=_MANY),
+)  # fmt: skip
+REFUSED = (*LIMIT, *LIMIT_REFUSED, _by_strategy("fixed-window", _NONE)[0], _by_algorithm("fixed_window", 1)[0])
+
 _FLOORS = (RAW, RAW_ASYNCIO, RAW_UVLOOP)
 _FACES = (HOLDFAST, HOLDFAST_ASYNCIO, HOLDFAST_UVLOOP)
 _REDIS_PY = (REDIS_PY, REDIS_ASYNCIO, REDIS_UVLOOP)

@@ -27,6 +27,21 @@ async def pairs(stage: Stage, seconds: float) -> Figures:
     return _timed(taken, clock() - began, time.process_time() - cpu_began)
 
 
+async def decisions(stage: Stage, seconds: float) -> Figures:
+    """May it be done? Asked over and over, for one key."""
+    began, cpu_began = clock(), time.process_time()
+    taken, allowed = await stage.decide(f"ann-{os.getpid()}", seconds)
+    spent, cpu = clock() - began, time.process_time() - cpu_began
+    return {
+        "decisions": len(taken),
+        "allowed_share": allowed / len(taken),
+        "decisions_per_s": len(taken) / spent,
+        "p50_us": percentile(taken, 0.5) * 1e6,
+        "p99_us": percentile(taken, 0.99) * 1e6,
+        "client_cpu_us": cpu / len(taken) * 1e6,
+    }
+
+
 async def fan_out(stage: Stage, callers: int, seconds: float) -> Figures:
     """Many callers at once, each on a name of its own."""
     began, cpu_began = clock(), time.process_time()
@@ -135,5 +150,5 @@ async def use_names(stage: Stage, count: int, callers: int) -> Figures:
 
 
 DEEDS: dict[str, Callable[..., Coroutine[Any, Any, Figures] | Awaitable[Figures]]] = {
-    deed.__name__: deed for deed in (pairs, fan_out, turns, hold, turn, gather, look, give_all, use_names)
+    deed.__name__: deed for deed in (pairs, decisions, fan_out, turns, hold, turn, gather, look, give_all, use_names)
 }

@@ -63,6 +63,10 @@ COLUMNS = {
     "fence_memory_s": Column("fence_memory s", "{:.0f}"),
     "forgotten_after_s": Column("all forgotten after s", "{:.1f}"),
     "left_share": Column("memory left, of what grew", "{:.1f} %", 100),
+    "decisions_per_s": Column("decisions/s", "{:,.0f}"),
+    "of_floor": Column("of the floor's rate", "{:.2f}"),
+    "times_allowed": Column("x the rate of allowed ones", "{:.1f}"),
+    "allowed_share": Column("allowed", "{:.1f} %", 100),
     "import_ms": Column("ms", "{:.1f}"),
     "hit_us": Column("us", "{:.1f}"),
     "growth": Column("x the smallest pool", "{:.2f}"),
@@ -174,6 +178,26 @@ SECTIONS = {
         "A pool of 2,000: 50 borrowers in 5 processes, holding 20 ms each",
         "Items are always free: what a borrow takes is the algorithm's own.",
         ("p99_us", "p50_us", "pairs_per_s", "round_trips", "commands", "server_cpu_us"),
+    ),
+    "limit": Section(
+        "A limit: allowed decisions",
+        "One key, a limit that is never reached; server and client on one core. The floor counts and decides nothing."
+        " What a window is differs: only ours and `moving-window` of limits are exact.",
+        (
+            "decisions_per_s",
+            "of_floor",
+            "p50_us",
+            "p99_us",
+            "client_cpu_us",
+            "server_cpu_us",
+            "round_trips",
+            "commands",
+        ),
+    ),
+    "refused": Section(
+        "A limit: refused decisions",
+        "One key that is over its limit, beside the rate of allowed decisions.",
+        ("decisions_per_s", "times_allowed", "allowed_share", "client_cpu_us", "round_trips"),
     ),
     "imports": Section(
         "Import",

@@ -13,6 +13,7 @@ from bench.parts.crowd import leases, names
 from bench.parts.groups import groups
 from bench.parts.imports import imports
 from bench.parts.killed import killed
+from bench.parts.limit import decisions
 from bench.parts.pair import fan_out, pairs
 
 if TYPE_CHECKING:
@@ -62,5 +63,7 @@ PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
     "names": partial(names, contender=who.NAMES),
     "pool": pools.sizes,
     "pool_crowd": pools.crowd,
+    "limit": partial(decisions, contenders=who.LIMITS, compared=who.COUNT[0], figure="of_floor"),
+    "refused": partial(decisions, contenders=who.REFUSED, compared=who.LIMIT[0], figure="times_allowed"),
     "imports": partial(imports, statements=who.IMPORTS),
 }

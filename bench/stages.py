@@ -71,6 +71,17 @@ class Threads:
             now = after
         return taken
 
+    async def decide(self, key: str, seconds: float) -> tuple[list[float], int]:
+        """How long each decision took, and how many allowed it."""
+        decide, taken, allowed, now = self._take, [], 0, clock()
+        end = now + seconds
+        while now < end:
+            allowed += bool(decide(key))
+            after = clock()
+            taken.append(after - now)
+            now = after
+        return taken, allowed
+
     def close(self) -> None:
         self._exits.close()
 
@@ -102,6 +113,16 @@ class Tasks:
             taken.append(after - now)
             now = after
         return taken
+
+    async def decide(self, key: str, seconds: float) -> tuple[list[float], int]:
+        decide, taken, allowed, now = self.take, [], 0, clock()
+        end = now + seconds
+        while now < end:
+            allowed += bool(await decide(key))
+            after = clock()
+            taken.append(after - now)
+            now = after
+        return taken, allowed
 
     def close(self) -> None:
         self.run(self._exits.aclose())

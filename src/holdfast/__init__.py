@@ -10,12 +10,17 @@ TYPE_CHECKING = False  # as typing's, which would have to be imported
 if TYPE_CHECKING:
     from holdfast.blocking import (
         Access,
+        Budget,
+        First,
         Holdfast,
         Item,
         Leader,
         Lease,
+        Limiter,
         Lock,
+        Once,
         Pool,
+        Reservation,
         RWLock,
         Seat,
         Semaphore,
@@ -24,14 +29,37 @@ if TYPE_CHECKING:
         Term,
         connect,
     )
-    from holdfast.core.building import Staging
-    from holdfast.core.domain import Domain
-    from holdfast.core.inspection import Holding
-    from holdfast.core.leader import Leading
-    from holdfast.core.pool import ItemStanding, PoolStats
-    from holdfast.core.site import Built
-    from holdfast.engines import Limit, Promise
+    from holdfast.core.budget import (
+        Spending,
+    )
+    from holdfast.core.building import (
+        Staging,
+    )
+    from holdfast.core.domain import (
+        Domain,
+    )
+    from holdfast.core.inspection import (
+        Holding,
+    )
+    from holdfast.core.leader import (
+        Leading,
+    )
+    from holdfast.core.limit import (
+        Decision,
+    )
+    from holdfast.core.pool import (
+        ItemStanding,
+        PoolStats,
+    )
+    from holdfast.core.site import (
+        Built,
+    )
+    from holdfast.engines import (
+        Limit,
+        Promise,
+    )
     from holdfast.errors import (
+        BudgetExceeded,
         BuildFailed,
         Closed,
         DomainMismatch,
@@ -45,22 +73,34 @@ if TYPE_CHECKING:
         NotFound,
         NotOwner,
         NotPermitted,
+        PayloadMismatch,
         PromiseNotKept,
+        RateLimited,
         Unavailable,
     )
-    from holdfast.names import Owner
-    from holdfast.observer import Event, Observer
+    from holdfast.names import (
+        Owner,
+    )
+    from holdfast.observer import (
+        Event,
+        Observer,
+    )
 
 _HOMES = {
     "holdfast.blocking": (
         "Access",
+        "Budget",
+        "First",
         "Holdfast",
         "Item",
         "Leader",
         "Lease",
+        "Limiter",
         "Lock",
+        "Once",
         "Pool",
         "RWLock",
+        "Reservation",
         "Seat",
         "Semaphore",
         "Side",
@@ -68,14 +108,17 @@ _HOMES = {
         "Term",
         "connect",
     ),
-    "holdfast.core.inspection": ("Holding",),
-    "holdfast.core.leader": ("Leading",),
-    "holdfast.core.pool": ("ItemStanding", "PoolStats"),
+    "holdfast.core.budget": ("Spending",),
     "holdfast.core.building": ("Staging",),
     "holdfast.core.domain": ("Domain",),
+    "holdfast.core.inspection": ("Holding",),
+    "holdfast.core.leader": ("Leading",),
+    "holdfast.core.limit": ("Decision",),
+    "holdfast.core.pool": ("ItemStanding", "PoolStats"),
     "holdfast.core.site": ("Built",),
     "holdfast.engines": ("Limit", "Promise"),
     "holdfast.errors": (
+        "BudgetExceeded",
         "BuildFailed",
         "Closed",
         "DomainMismatch",
@@ -89,7 +132,9 @@ _HOMES = {
         "NotFound",
         "NotOwner",
         "NotPermitted",
+        "PayloadMismatch",
         "PromiseNotKept",
+        "RateLimited",
         "Unavailable",
     ),
     "holdfast.names": ("Owner",),
@@ -98,13 +143,17 @@ _HOMES = {
 
 __all__ = [
     "Access",
+    "Budget",
+    "BudgetExceeded",
     "BuildFailed",
     "Built",
     "Closed",
+    "Decision",
     "Domain",
     "DomainMismatch",
     "Event",
     "Fenced",
+    "First",
     "Holdfast",
     "HoldfastError",
     "Holding",
@@ -118,22 +167,28 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "Limit",
+    "Limiter",
     "Lock",
     "NotAcquired",
     "NotFound",
     "NotOwner",
     "NotPermitted",
     "Observer",
+    "Once",
     "Owner",
+    "PayloadMismatch",
     "Pool",
     "PoolStats",
     "Promise",
     "PromiseNotKept",
     "RWLock",
+    "RateLimited",
+    "Reservation",
     "Seat",
     "Semaphore",
     "Side",
     "Signal",
+    "Spending",
     "Staging",
     "Term",
     "Unavailable",

@@ -103,6 +103,56 @@ class LeaseLost(HoldfastError):
         return f"lease {self.name!r} with fence {self.fence} was lost ({self.reason}){detail}{during}"
 
 
+class RateLimited(HoldfastError, TimeoutError):
+    """A limit refused it for longer than the caller was willing to wait. Nothing was counted."""
+
+    retryable = True
+
+    def __init__(self, name: str, retry_after: float, remaining: int, limit: int) -> None:
+        super().__init__(name)
+        self.name = name
+        self.retry_after = retry_after
+        self.remaining = remaining
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, dict(self.__dict__))
+
+    def __str__(self) -> str:
+        left = f"{self.remaining} of {self.limit} left"
+        return f"{self.name!r} is over its limit ({left}): try again in {self.retry_after:.3f} s"
+
+
+class BudgetExceeded(HoldfastError):
+    """A budget has no room for the amount. Nothing was put aside."""
+
+    retryable = True
+
+    def __init__(self, name: str, amount: int, remaining: int, limit: int, retry_after: float) -> None:
+        super().__init__(name, amount, remaining, limit, retry_after)
+        self.name = name
+        self.amount = amount
+        self.remaining = remaining
+        self.limit = limit
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        left = f"{self.remaining} of {self.limit} left"
+        later = f": try again in {self.retry_after:.3f} s" if self.retry_after else ""
+        return f"the budget of {self.name!r} has no room for {self.amount} ({left}){later}"
+
+
+class PayloadMismatch(HoldfastError):
+    """The same key came with another payload than before: a mistake, or two things under one key. Nothing was done."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.name!r} has been used with another payload: it is no duplicate of this"
+
+
 class Fenced(HoldfastError):
     """A guarded write with an old fence was refused: a newer holder has already written."""
 

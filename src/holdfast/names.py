@@ -39,6 +39,17 @@ def checked_name(value: object) -> str:
     return value
 
 
+def name_of(whole: str, key: object) -> str:
+    """The name of one key of something that has many: `logins/ann`. No two pairs share one."""
+    if not isinstance(key, str):
+        raise InvalidName(key, f"a key must be text, not {type(key).__name__}")
+    if not key:
+        raise InvalidName(key, "a key must not be empty")
+    if "%" in whole or "/" in whole:
+        whole = whole.replace("%", "%25").replace("/", "%2F")
+    return checked_name(f"{whole}/{key}")
+
+
 def is_unicode(text: str) -> bool:
     """Whether every engine can keep this text; lone surrogates have no form outside this process."""
     try:

@@ -250,7 +250,7 @@ def test_every_part_has_its_place_on_the_page_and_every_target_its_part():
 
 def test_every_contender_has_pinned_requirements():
     """A peer's figures belong to a version."""
-    everybody = [each for each in vars(who).values() if isinstance(each, Contender)]
+    everybody = [each for each in (*vars(who).values(), *who.LIMITS) if isinstance(each, Contender)]
 
     assert {each.environment for each in everybody} == set(names())
     assert [pin for name in names() for pin in pins(name) if "==" not in pin] == ["-e .[cli]"]

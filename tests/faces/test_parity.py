@@ -12,13 +12,18 @@ from holdfast import aio, blocking
 
 CLASSES = [
     "Access",
+    "Budget",
+    "First",
     "Holdfast",
     "Item",
     "Leader",
     "Lease",
+    "Limiter",
     "Lock",
+    "Once",
     "Pool",
     "RWLock",
+    "Reservation",
     "Seat",
     "Semaphore",
     "Side",
@@ -29,10 +34,14 @@ CLASSES = [
 AWAITED = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 # A word to something that runs here; there is nothing to wait for.
 NOTHING_TO_AWAIT = {
+    "budget",
     "check",
+    "first",
     "is_set",
     "leader",
+    "limit",
     "lock",
+    "once",
     "pool",
     "read",
     "remaining",

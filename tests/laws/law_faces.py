@@ -35,7 +35,19 @@ from holdfast.testing.servers import Server, available
 
 WAIT_S = 60
 LOST_S = 5
-SHAPES = (aio.Holdfast, aio.Lock, aio.Lease, aio.Leader, aio.Pool, aio.RWLock, aio.Signal)
+SHAPES = (
+    aio.Holdfast,
+    aio.Lock,
+    aio.Lease,
+    aio.Leader,
+    aio.Pool,
+    aio.RWLock,
+    aio.Signal,
+    aio.Limiter,
+    aio.Budget,
+    aio.Reservation,
+    aio.Once,
+)
 
 
 @dataclass(frozen=True)
@@ -193,7 +205,7 @@ class Awaited:
             return plain(value)
 
         def call(*args, **kwargs):
-            args = [on_loop(arg) if name == "run" else arg for arg in args]
+            args = [on_loop(arg) if name in ("run", "call") and callable(arg) else arg for arg in args]
             answer = value(*args, **kwargs)
             if inspect.isasyncgen(answer):
                 return _iterated(answer)
@@ -201,7 +213,9 @@ class Awaited:
 
         return call
 
-    def __call__(self, work):
+    def __call__(self, work, **options):
+        if isinstance(work, str):  # a decorator is to be made first
+            return Awaited(self._thing(work, **options))
         locked = self._thing(on_loop(work))
         return wraps(work)(lambda *args, **kwargs: LOOP.wait_for(locked(*args, **kwargs)))
 

@@ -263,6 +263,9 @@ ERRORS = [
     NotAcquired("x", owner="ann", fence=7, waited=0.5, remaining=1.5),
     NotAcquired("x", reason="undone"),
     LeaseLost("x", 7, "broken", detail="by hand", result={"a": 1}),
+    errors.PayloadMismatch("webhooks/42"),
+    errors.RateLimited("logins/ann", 0.25, 0, 10),
+    errors.BudgetExceeded("fees/ann", 7, 3, 10, 60.0),
     errors.Fenced("x", 6, 7),
     errors.NotOwner("x", "ann does not lead"),
     NotFound("x", "lease"),
@@ -292,5 +295,5 @@ def test_only_what_started_nothing_is_retryable():
     ]
     retryable = {kind.__name__ for kind in kinds if kind.retryable}
 
-    assert retryable == {"Unavailable", "ReplyLost", "NotAcquired"}
+    assert retryable == {"Unavailable", "ReplyLost", "NotAcquired", "RateLimited", "BudgetExceeded"}
     assert len(kinds) >= 10

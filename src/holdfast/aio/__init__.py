@@ -5,23 +5,31 @@ Leases are kept by a thread, so that a blocked event loop loses none. Besides th
 `LeaseLost` once the task has settled.
 """
 
+from holdfast.aio.budget import Budget, Reservation
 from holdfast.aio.client import Holdfast, connect
 from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease, Signal
+from holdfast.aio.limit import Limiter
 from holdfast.aio.lock import Lock
+from holdfast.aio.once import First, Once
 from holdfast.aio.pool import Item, Pool
 from holdfast.aio.rwlock import Access, RWLock, Side
 from holdfast.aio.semaphore import Seat, Semaphore
 
 __all__ = [
     "Access",
+    "Budget",
+    "First",
     "Holdfast",
     "Item",
     "Leader",
     "Lease",
+    "Limiter",
     "Lock",
+    "Once",
     "Pool",
     "RWLock",
+    "Reservation",
     "Seat",
     "Semaphore",
     "Side",

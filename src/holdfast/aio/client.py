@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.aio import building
+from holdfast.aio.budget import Budget
 from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease
+from holdfast.aio.limit import Limiter
 from holdfast.aio.lock import POLICIES, Lock
+from holdfast.aio.once import Once
 from holdfast.aio.pool import Item, Pool
 from holdfast.aio.rwlock import Access, RWLock
 from holdfast.aio.semaphore import Seat, Semaphore
@@ -17,7 +20,10 @@ from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
 from holdfast.core import domain, inspection, leader, outlook
+from holdfast.core.budget import HOLD_S, PERIOD_S
+from holdfast.core.limit import LOCAL_SHARE
 from holdfast.core.lock import TTL_S
+from holdfast.core.once import LEASE_S, WINDOW_S
 from holdfast.core.pool import COOL_S
 from holdfast.rules.promise import required
 
@@ -175,6 +181,28 @@ class Holdfast:
             on_loss=on_loss,
             policies=POLICIES,
         )
+
+    def limit(
+        self,
+        rate: str,
+        *,
+        name: str | None = None,
+        method: str = "window",
+        on_unavailable: str = "local",
+        local_share: float = LOCAL_SHARE,
+    ) -> Limiter:
+        """Like `blocking.Holdfast.limit`."""
+        return Limiter(
+            self._client, rate, name=name, method=method, on_unavailable=on_unavailable, local_share=local_share
+        )
+
+    def budget(self, name: str, limit: int | None, period: Seconds = PERIOD_S, *, hold: Seconds = HOLD_S) -> Budget:
+        """Like `blocking.Holdfast.budget`."""
+        return Budget(self._client, name, limit=limit, period=period, hold=hold)
+
+    def once(self, name: str, window: Seconds = WINDOW_S, *, lease: Seconds = LEASE_S) -> Once:
+        """Like `blocking.Holdfast.once`."""
+        return Once(self._client, name, window=window, lease=lease)
 
     async def show(self, name: str) -> Holding:
         """Like `blocking.Holdfast.show`, awaited."""

@@ -1,22 +1,30 @@
 """The blocking face: for threads. `holdfast.aio` has the same names, awaited."""
 
+from holdfast.blocking.budget import Budget, Reservation
 from holdfast.blocking.client import Holdfast, connect
 from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease, Signal
+from holdfast.blocking.limit import Limiter
 from holdfast.blocking.lock import Lock
+from holdfast.blocking.once import First, Once
 from holdfast.blocking.pool import Item, Pool
 from holdfast.blocking.rwlock import Access, RWLock, Side
 from holdfast.blocking.semaphore import Seat, Semaphore
 
 __all__ = [
     "Access",
+    "Budget",
+    "First",
     "Holdfast",
     "Item",
     "Leader",
     "Lease",
+    "Limiter",
     "Lock",
+    "Once",
     "Pool",
     "RWLock",
+    "Reservation",
     "Seat",
     "Semaphore",
     "Side",

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.blocking import building
+from holdfast.blocking.budget import Budget
 from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease
+from holdfast.blocking.limit import Limiter
 from holdfast.blocking.lock import Lock
+from holdfast.blocking.once import Once
 from holdfast.blocking.pool import Item, Pool
 from holdfast.blocking.rwlock import Access, RWLock
 from holdfast.blocking.semaphore import Seat, Semaphore
@@ -16,9 +19,12 @@ from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
 from holdfast.core import domain, inspection, leader, outlook
+from holdfast.core.budget import HOLD_S, PERIOD_S
+from holdfast.core.limit import LOCAL_SHARE
 from holdfast.core.lock import (
     TTL_S,
 )
+from holdfast.core.once import LEASE_S, WINDOW_S
 from holdfast.core.pool import COOL_S
 from holdfast.core.run import run
 from holdfast.rules.promise import required
@@ -180,6 +186,38 @@ class Holdfast:
             on_loss=on_loss,
             policies=("report",),
         )
+
+    def limit(
+        self,
+        rate: str,
+        *,
+        name: str | None = None,
+        method: str = "window",
+        on_unavailable: str = "local",
+        local_share: float = LOCAL_SHARE,
+    ) -> Limiter:
+        """A limit on how often: `"10/second; 100/minute"`, for each key by itself. Nothing is sent before it is used.
+
+        `name` tells limits apart; without it the rate does. `on_unavailable` answers while the engine cannot: `"local"`
+        admits a share of the rate in this process, `"allow"` everything, `"deny"` nothing.
+        """
+        return Limiter(
+            self._client, rate, name=name, method=method, on_unavailable=on_unavailable, local_share=local_share
+        )
+
+    def budget(self, name: str, limit: int | None, period: Seconds = PERIOD_S, *, hold: Seconds = HOLD_S) -> Budget:
+        """A limit on how much in a period, for each key by itself; `None` only counts.
+
+        What is put aside and not settled is free again after `hold`.
+        """
+        return Budget(self._client, name, limit=limit, period=period, hold=hold)
+
+    def once(self, name: str, window: Seconds = WINDOW_S, *, lease: Seconds = LEASE_S) -> Once:
+        """At most one success for each key in a window of time; a failure lets it be tried again.
+
+        A crash blocks the key for `lease` seconds, no longer.
+        """
+        return Once(self._client, name, window=window, lease=lease)
 
     def show(self, name: str) -> Holding:
         """Who holds the name, and who waits for it."""

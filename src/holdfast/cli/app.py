@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli import codes, failing
+from holdfast.cli.limit.command import limits
 from holdfast.cli.options import All, Job, Json, Limit, Name, Prefix, Url
 from holdfast.cli.pool.command import pools
 from holdfast.errors import HoldfastError
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 
 app.add_typer(pools, name="pool")
+app.add_typer(limits, name="limit")
 
 
 def _version(wanted: bool) -> None:

@@ -34,7 +34,8 @@ MEANINGS = {
     UNAVAILABLE: "the engine cannot be used; nothing was started",
     INTERNAL: "a mistake in holdfast itself",
     OUTPUT: "what there is to tell could not be written to standard output: a full disk, for instance",
-    BUSY: "somebody else held the name until the timeout ended, or has an item that was to go; nothing was started",
+    BUSY: "somebody else held the name until the timeout ended, has an item that was to go, or nothing is left of a "
+    "limit; nothing was started",
     NO_PERMISSION: "the engine refused the password, the user lacks a right, also on a file, or the admin secret; "
     "nothing was started",
     LOST: "`run`: the lease was lost; the program was ended, or not even started if it was lost before",

@@ -28,6 +28,7 @@ from holdfast.commands.leases import (
     Standing,
     Undo,
 )
+from holdfast.commands.once import Begin, Finish, Finished, Keep, Seen
 from holdfast.commands.pools import (
     POOL,
     READ,
@@ -50,9 +51,14 @@ from holdfast.commands.pools import (
     Tend,
     Unknown,
 )
+from holdfast.commands.tallies import Balance, Decided, Forget, Hit, Reserve, Settle, Spent
 
+Tally = Hit | Forget | Reserve | Settle | Balance | Keep | Seen
 Command = (
-    Acquire
+    Tally
+    | Begin
+    | Finish
+    | Acquire
     | Renew
     | Release
     | Undo
@@ -70,11 +76,15 @@ Command = (
     | Count
 )
 Asking = Acquire | Borrow
+Giving = Release | Return | Finish
 # Commands whose sender may have to wait for an answer that it likes.
 ASKING: frozenset[type] = frozenset((Acquire, Borrow))
 
 Answer = (
-    Granted
+    Decided
+    | Spent
+    | Finished
+    | Granted
     | Busy
     | Refused
     | Renewed
@@ -100,6 +110,8 @@ __all__ = [
     "Acquire",
     "Answer",
     "Asking",
+    "Balance",
+    "Begin",
     "Borrow",
     "Break",
     "BreakItem",
@@ -110,10 +122,17 @@ __all__ = [
     "CoolItem",
     "Count",
     "Counted",
+    "Decided",
     "Done",
     "Extend",
+    "Finish",
+    "Finished",
+    "Forget",
+    "Giving",
     "Granted",
+    "Hit",
     "ItemSeen",
+    "Keep",
     "Lent",
     "Mark",
     "Marked",
@@ -123,11 +142,16 @@ __all__ = [
     "Released",
     "Renew",
     "Renewed",
+    "Reserve",
     "Return",
     "Seat",
+    "Seen",
+    "Settle",
     "Show",
+    "Spent",
     "Standing",
     "TakeBack",
+    "Tally",
     "Tend",
     "Undo",
     "Unknown",

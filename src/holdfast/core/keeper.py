@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Command, Mark, Marked, NotHeld, Release, Return, TakeBack, Undo
+from holdfast.commands import Command, Giving, Mark, Marked, NotHeld, TakeBack, Undo
 from holdfast.core.aftermath import Aftermath
 from holdfast.core.duties import Chore, Vigil, undoing
 from holdfast.core.lease import ASKING, HELD, LeaseBase
@@ -86,7 +86,7 @@ class Keeper:
         self._chore(lease._taking_back(), lease)  # the keeper knows leases from within
         self.let_go(lease)
 
-    def finish_release(self, lease: LeaseBase, command: Release | Return) -> None:
+    def finish_release(self, lease: LeaseBase, command: Giving) -> None:
         """The engine could not be told: go on telling it until the ttl has passed."""
         self._chore(command, lease)
         self.let_go(lease)
@@ -362,7 +362,7 @@ class Keeper:
                 ends.append(end_ns if lease._place in names else min(end_ns, turn_ns))
         return min(ends)
 
-    def _chore(self, command: Undo | TakeBack | Release | Return, lease: LeaseBase) -> None:
+    def _chore(self, command: Undo | TakeBack | Giving, lease: LeaseBase) -> None:
         if lease._sent_ns or lease._state is not ASKING:
             until_ns = lease._sent_ns + lease._ttl_ms * NS_PER_MS
             self._given.append(Chore(command, max(until_ns, self._clock.now_ns() + NS)))

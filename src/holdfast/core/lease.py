@@ -11,7 +11,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
-from holdfast.commands import Acquire, Asking, Command, Granted, Mark, Release, Renew, Return, TakeBack, Undo
+from holdfast.commands import Acquire, Asking, Begin, Command, Giving, Granted, Mark, Release, Renew, TakeBack, Undo
 from holdfast.errors import HoldfastError, LeaseLost, NotAcquired
 from holdfast.names import Owner, new_token
 from holdfast.observer import log
@@ -109,13 +109,13 @@ class LeaseBase:
 
     # What is said to the engine about it. A lease of another kind says it in other words.
 
-    def _ask(self, wait: bool) -> Asking:
+    def _ask(self, wait: bool) -> Asking | Begin:
         return Acquire(self.name, self.token, self._packed, self._ttl_ms, wait)
 
     def _renewal(self, ttl_ms: int) -> Command:
         return Renew(self.name, self.token, ttl_ms)
 
-    def _giving_back(self, to: str) -> Release | Return:
+    def _giving_back(self, to: str) -> Giving:
         return Release(self.name, self.token, entomb=self._resent, to=to)
 
     def _taking_back(self) -> Undo | TakeBack:
@@ -124,7 +124,7 @@ class LeaseBase:
     def _marking(self) -> Command:
         return Mark(self.name)
 
-    def _late(self, command: Release | Return) -> Release | Return | None:
+    def _late(self, command: Giving) -> Giving | None:
         """What to tell an engine that may still trust a lease that we no longer do, so that the next need not wait."""
         return command
 

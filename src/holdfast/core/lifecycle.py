@@ -6,10 +6,10 @@ the lease is followed by an undo. State changes after the answer, never before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Answer, Busy, Granted, NotHeld, Refused, Release, Released, Return
+from holdfast.commands import Answer, Busy, Giving, Granted, NotHeld, Refused, Released
 from holdfast.core.client import ABORTING, CLOSED, OPEN
 from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import ENDED, ENDING, HELD, LOST, LeaseBase, jittered
@@ -32,6 +32,7 @@ from holdfast.rules import trust
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from holdfast.commands import Asking
     from holdfast.core.client import Client
 
 # An engine in trouble is asked again, ever less often, and by no two waiters in step.
@@ -202,7 +203,7 @@ async def _wait(lease: LeaseBase, until_ns: int) -> Answer | None:
     Such a question was sent before the sleep, and the lease that comes of it counts from then.
     """
     client = lease._client
-    ask = lease._ask(wait=True)
+    ask = cast("Asking", lease._ask(wait=True))
     lease._sent_ns = client.clock.now_ns()
     try:
         return await client.form.wait(ask, until_ns)
@@ -310,7 +311,7 @@ async def release(lease: LeaseBase, to: str = "") -> None:
         raise
 
 
-def _too_late(lease: LeaseBase, command: Release | Return) -> NoReturn:
+def _too_late(lease: LeaseBase, command: Giving) -> NoReturn:
     """There is nothing left to give back: the holder is told."""
     lease._lose("expired", lease._trouble)  # no effect if it is known to be lost already
     # Our clock stops earlier than the engine's.
@@ -320,9 +321,7 @@ def _too_late(lease: LeaseBase, command: Release | Return) -> NoReturn:
     raise lease._loss()
 
 
-async def _release_again(
-    lease: LeaseBase, command: Release | Return, first_ns: int, error: Unavailable
-) -> Answer | None:
+async def _release_again(lease: LeaseBase, command: Giving, first_ns: int, error: Unavailable) -> Answer | None:
     """The engine's answer after trouble on the way, or `None` if it could not be told within the wire timeout."""
     client = lease._client
     sent_before, told_ns = False, 0
@@ -349,7 +348,7 @@ async def _release_again(
         return answer
 
 
-def _released(lease: LeaseBase, command: Release | Return, answer: Answer | None) -> None:
+def _released(lease: LeaseBase, command: Giving, answer: Answer | None) -> None:
     if isinstance(answer, NotHeld):
         lease._lose(answer.reason, answer.detail, since=ENDING)
         raise lease._loss()

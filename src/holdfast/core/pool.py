@@ -23,6 +23,7 @@ from holdfast.commands import (
     Count,
     Counted,
     Extend,
+    Giving,
     Granted,
     Lent,
     NotHeld,
@@ -198,7 +199,7 @@ class ItemBase(LeaseBase):
     def _marking(self) -> Command:
         return Tend(self._pool, self._terms.pool._roof)
 
-    def _late(self, command: Release | Return) -> Release | Return | None:  # noqa: ARG002
+    def _late(self, command: Giving) -> Giving | None:  # noqa: ARG002
         return None  # how a lost borrower's work ended is uncertain: the item comes back after its ttl, and rests
 
     def _told(self, answer: Granted) -> None:

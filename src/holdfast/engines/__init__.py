@@ -44,7 +44,7 @@ ENGINES = {
 }
 
 
-EVERYTHING = frozenset(("pools",))
+EVERYTHING = frozenset(("pools", "limits", "budgets", "notes of what was done"))
 
 
 class News(NamedTuple):

@@ -18,9 +18,11 @@ from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.local import LocalEngine
 from holdfast.engines.survey import Examination, Fact, Names
+from holdfast.engines.tallies import Tallies
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.names import new_token
 from holdfast.rules import RULES, Moment, Record, forget_at_us
+from holdfast.rules.once import compound
 from holdfast.rules.pool import POOL_RULES
 from holdfast.rules.stock import Shelf
 from holdfast.rules.trust import MARK_MS
@@ -80,6 +82,7 @@ class Domain:
         self.pools: dict[tuple[str, str], Pool] = {}
         self.marks: dict[str, int] = {}
         self.ends: list[tuple[int, str]] = []
+        self.tallies = Tallies()
 
 
 class _Domains:
@@ -148,7 +151,10 @@ class MemoryStore:
         if before is None:
             before = Record()
         now_us = self.clock.now_ns() // NS_PER_US
-        step = RULES[type(command)](before, command, self._moment(before, now_us))
+        rule = RULES.get(type(command))
+        if rule is None:
+            return self._compound(command, Moment(now_us, self.clock.wall_us(), self.client))
+        step = rule(before, command, self._moment(before, now_us))
         if step.record is not before:
             if command.name not in records:
                 heapq.heappush(self.domain.ends, (forget_at_us(step.record, self._memory_us), command.name))
@@ -183,6 +189,16 @@ class MemoryStore:
             return
         for key in [key for key, pool in pools.items() if pool.over(now_us - self._memory_us)]:
             del pools[key]
+
+    def _compound(self, command: Command, moment: Moment) -> tuple[Answer, Holder | None]:
+        woken: list[Holder | None] = [None]
+
+        def of_lease(part: Command) -> Answer:
+            answer, woken[0] = self._answer(part)
+            return answer
+
+        answer = compound(command, of_lease, lambda part: self.domain.tallies.answer(part, moment))
+        return answer, woken[0]
 
     def _moment(self, record: Record, now_us: int) -> Moment:
         marks = self.domain.marks

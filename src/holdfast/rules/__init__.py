@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from holdfast.rules.lease import RULES, Step, forget_at_us
 from holdfast.rules.record import Moment, Record
+from holdfast.rules.tally import TALLIES
 
-__all__ = ["RULES", "Moment", "Record", "Step", "forget_at_us"]
+__all__ = ["RULES", "TALLIES", "Moment", "Record", "Step", "forget_at_us"]

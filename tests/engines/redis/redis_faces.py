@@ -20,7 +20,7 @@ from holdfast.testing import eventually
 from holdfast.testing.proxy import Proxy, script
 
 WAIT_S = 60
-SHAPES = (aio.Holdfast, aio.Lock, aio.Lease, aio.Signal)
+SHAPES = (aio.Holdfast, aio.Lock, aio.Lease, aio.Signal, aio.Limiter, aio.Budget, aio.Reservation, aio.Once)
 
 
 class Loop:

@@ -16,6 +16,7 @@ from holdfast.commands import (
     Acquire,
     Answer,
     Asking,
+    Begin,
     Borrow,
     Break,
     BreakItem,
@@ -28,6 +29,7 @@ from holdfast.commands import (
     Counted,
     Done,
     Extend,
+    Finish,
     Granted,
     ItemSeen,
     Lent,
@@ -48,6 +50,7 @@ from holdfast.commands import (
     Undo,
     Unknown,
 )
+from holdfast.engines.redis import tallies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +114,26 @@ class Script:
         return count + (bulk("EVAL") + bulk(self.text) if whole else bulk("EVALSHA") + bulk(self.sha)) + bulk(str(keys))
 
 
+class TallyScript:
+    """The script of a tally's command, which has as many arguments as it is given."""
+
+    def __init__(self, file: str) -> None:
+        self.text = script_text(f"{file}.lua")
+        self.sha = hashlib.sha1(self.text.encode()).hexdigest()  # noqa: S324 - as above
+        self._known = bulk("EVALSHA") + bulk(self.sha) + bulk("1")
+
+    def pack(self, key: str, arguments: tuple[str, ...], *, whole: bool = False) -> bytes:
+        """The whole command; `whole` sends the text instead of its hash."""
+        head = bulk("EVAL") + bulk(self.text) + bulk("1") if whole else self._known
+        return b"*%d\r\n%b%b%b" % (4 + len(arguments), head, bulk(key), _arguments(arguments))
+
+
+@lru_cache(maxsize=64)
+def _arguments(arguments: tuple[str, ...]) -> bytes:
+    """Most of them are the same from one command to the next."""
+    return b"".join(map(bulk, arguments))
+
+
 _FIXED = 2
 _CHANGE_S, _ITEMS_PER_S = 10.0, 10_000  # also on a server that is busy otherwise
 
@@ -131,6 +154,8 @@ SCRIPTS: dict[type, Script] = {
     Change: Script("change", 6),
     Tend: Script("tend", 1),
     Count: Script("count", 2),
+    Begin: Script("begin", 4),
+    Finish: Script("finish", 4),
 }
 
 
@@ -176,7 +201,11 @@ _REST: dict[type, Callable[[Any], bytes]] = {
     Change: lambda ask: _often(ask.roof) + _all(ask.how, "\x00".join(ask.items), int(ask.leave), ask.dice, ask.permits),
     Tend: lambda ask: _often(ask.roof),
     Count: lambda ask: _often(ask.roof) + _all(ask.limit),
+    Begin: lambda ask: bulk(ask.ask.token) + _often(ask.ask.owner) + _often(ask.ask.ttl_ms) + _NEVER,
+    Finish: lambda ask: _release(ask.end) + bulk(ask.keep.note) + _often(ask.keep.window_ms),
 }
+
+TALLIES: dict[type, TallyScript] = {kind: TallyScript(file) for kind, file in tallies.FILES.items()}
 
 
 class Packer:
@@ -218,9 +247,13 @@ class Packer:
         """
         kind = type(command)
         if kind is Acquire:
-            name, token, owner, ttl_ms, waits = command  # type: ignore[misc]
+            ask: Any = command
+            name, token, owner, ttl_ms, waits = ask
             begin, rest = self._taking(name, owner, ttl_ms, _POPS if pops else _RUNG if waits else _NEVER, alone)
             text = b"%b$%d\r\n%b%b" % (begin, len(token), token.encode(), rest)
+        elif kind in TALLIES:
+            key = f"{record_key(self.prefix, command.name)}:{command.shelf}"  # type: ignore[union-attr]
+            return TALLIES[kind].pack(key, tallies.ARGUMENTS[kind](command), whole=whole)
         else:
             text = self._head(kind, command.name, alone) + _REST[kind](command)  # type: ignore[arg-type]
             if kind in ASKING:
@@ -277,6 +310,7 @@ def _tally(reply: list[Any]) -> Counted:
 _YES: dict[type, Answer] = {
     Renew: Renewed(),
     Release: Released(),
+    Finish: Released(),
     Break: Released(),
     Undo: Done(),
     Extend: Renewed(),
@@ -297,4 +331,5 @@ _ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "lent items": lambda reply: Lent(tuple(sorted(reply[1:]))),
     "unknown items": lambda reply: Unknown(tuple(reply[1:])),
     "tally": _tally,
+    **tallies.ANSWERS,
 }

@@ -59,6 +59,17 @@ CREATE TABLE tomb (
 ) WITHOUT ROWID;
 CREATE INDEX tomb_until ON tomb (until_us);
 """
+# What a version adds beside all that was there harms nobody who does not know of it, so it needs no layout of its own.
+_ADDED = """
+CREATE TABLE IF NOT EXISTS tally (
+    shelf TEXT NOT NULL,                   -- what is counted, and how
+    name TEXT NOT NULL,
+    until_us INTEGER NOT NULL,             -- by the calendar: it is kept over a restart of the machine
+    body TEXT NOT NULL,                    -- JSON
+    PRIMARY KEY (shelf, name)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS tally_until ON tally (until_us);
+"""
 
 
 def prepare(link: sqlite3.Cursor, live: LockFile) -> None:
@@ -73,6 +84,7 @@ def prepare(link: sqlite3.Cursor, live: LockFile) -> None:
         _bring_up_to_date(link, live, same_boot=found.get("boot") == place.boot_id())
     elif found.get("layout") != str(LAYOUT):
         raise Unavailable("sqlite", "other layout", f"layout {found.get('layout')} is not {LAYOUT}: upgrade holdfast")
+    _create(link, _ADDED)
     if found.get("boot") != place.boot_id():
         # Times of another boot mean nothing, and its processes are gone. The fences stay.
         rows.keep_fences_only(link, SYSTEM.now_ns() // NS_PER_US, _FENCE_MEMORY_US)

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.commands import Acquire, Mark, Renew
 from holdfast.engines.sqlite.line import StoredLine, StoredTombs, bury, join
+from holdfast.errors import Unavailable
 from holdfast.rules import forget_at_us
 from holdfast.rules.record import NO_TOMBS, NOBODY, Graves, Holder, Line, Record, Tombs
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping
+
+    from holdfast.commands import Command
 
 _NEVER_US = 2**62
 _INSERT = "INSERT INTO record (name, look_us, body) VALUES (?, ?, ?)"
@@ -162,3 +166,15 @@ def _line(clients: Mapping[str, int]) -> str:
 def _clients(line: str) -> dict[str, int]:
     counts = (entry.split(":") for entry in line.split(","))
     return {client: int(count) for client, count in counts}
+
+
+def leaves_all_as_it_is(command: Command, holder: Holder | None) -> bool:
+    """Whether the line is the same after this command, as long as the holder stays what it is."""
+    if type(command) is Acquire:
+        return holder is not None and command.token == holder.token
+    return type(command) in (Renew, Mark)
+
+
+def unreadable(name: str, error: Exception) -> Unavailable:
+    """What to tell whoever asks for a name whose row makes no sense."""
+    return Unavailable("sqlite", "corrupt", f"the record of {name!r} cannot be read: {error}")

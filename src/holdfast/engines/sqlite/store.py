@@ -10,14 +10,15 @@ import os
 import sqlite3
 import threading
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import pauses
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
-from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renew, Renewed, Tend, Undo
+from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renewed, Tend, Undo
 from holdfast.engines.board import Board
 from holdfast.engines.ear import Ear, ring_session
-from holdfast.engines.sqlite import lifeline, pool, rows, survey
+from holdfast.engines.sqlite import lifeline, pool, rows, survey, tallies
 from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.line import Damaged
 from holdfast.engines.sqlite.place import filesystem
@@ -25,6 +26,7 @@ from holdfast.engines.sqlite.promised import promised
 from holdfast.errors import Closed, Unavailable
 from holdfast.observer import log
 from holdfast.rules import RULES, Moment
+from holdfast.rules.once import compound
 from holdfast.rules.pool import POOL_RULES
 from holdfast.rules.record import NO_TOMBS, NOBODY
 from holdfast.rules.trust import MARK_MS
@@ -141,21 +143,27 @@ class SqliteStore:
         if housekeeping:
             rows.forget(link, now_us)
             pool.forget(link, now_us)
+            tallies.forget(link, SYSTEM.wall_us())
         return answers, rung
 
     def _answer_one(self, link: sqlite3.Cursor, command: Command, now_us: int, rung: list[Holder | Call]) -> Reply:
-        name = command.name
         if type(command) in POOL_RULES:
             return self._deal(link, command, now_us, rung)
+        name, rule = command.name, RULES.get(type(command))
+        if rule is None:
+            moment = Moment(now_us, SYSTEM.wall_us(), self._me)
+            of_lease = partial(self._answer_one, link, now_us=now_us, rung=rung)
+            reply: Reply = compound(command, of_lease, partial(tallies.answer, link, moment=moment))
+            return reply
         try:
             row = rows.load(link, name)
             moment = self._moment(link, command, row.record, now_us)
         except (ValueError, TypeError, LookupError, OverflowError, sqlite3.OperationalError) as error:
-            return _unreadable(name, error)
+            return rows.unreadable(name, error)
         try:
-            after, answer, wake = RULES[type(command)](row.record, command, moment)
+            after, answer, wake = rule(row.record, command, moment)
         except Damaged as error:
-            return _unreadable(name, error)
+            return rows.unreadable(name, error)
         if after is not row.record:
             row = rows.store(link, name, row, after, self._memory_us)
         self._remember(name, row)
@@ -182,7 +190,7 @@ class SqliteStore:
             stock.save(now_us, self._memory_us)
         except (ValueError, TypeError, LookupError, OverflowError) as error:
             link.execute("ROLLBACK TO pool")
-            return _unreadable(command.name, error)
+            return rows.unreadable(command.name, error)
         finally:
             link.execute("RELEASE pool")
         rung += wakes
@@ -212,7 +220,7 @@ class SqliteStore:
         others = set() if holder is None or holder.client == me else {holder.client}
         seen = [self._look_at(link, client) for client in others]
         stays = holder is not None and holder.expires_us > now_us and not any(state.gone for state in seen)
-        if not (stays and _leaves_all_as_it_is(command, holder)):
+        if not (stays and rows.leaves_all_as_it_is(command, holder)):
             seen += [self._look_at(link, client) for client in clients.keys() - others - {me}]
         gone = frozenset(state.client for state in seen if state.gone)
         silent = frozenset(state.client for state in seen if state.marked_us < now_us - MARK_MS * 1000)
@@ -384,17 +392,6 @@ class SqliteStore:
         entered, self._entered = self._entered, False
         if entered:
             self.database.leave()
-
-
-def _leaves_all_as_it_is(command: Command, holder: Holder | None) -> bool:
-    """Whether the line is the same after this command, as long as the holder stays what it is."""
-    if type(command) is Acquire:
-        return holder is not None and command.token == holder.token
-    return type(command) in (Renew, Mark)
-
-
-def _unreadable(name: str, error: Exception) -> Unavailable:
-    return Unavailable("sqlite", "corrupt", f"the record of {name!r} cannot be read: {error}")
 
 
 # A child's stores have sessions of their own; those it inherited are the parent's, to be rung through the pipe.

@@ -1,0 +1,1 @@
+"""`holdfast limit`: what was counted, and starting anew."""

@@ -1,0 +1,29 @@
+"""For web people: limits, webhooks that are handled once, and a readiness check, for any ASGI application.
+
+    hf = Connection("redis://localhost")
+    app = RateLimit(app, hf, "10/second; 100/minute")
+    app = Webhook(app, hf, github, path="/hooks/github")
+
+Plain ASGI: Starlette, FastAPI and all others that speak it. Nothing but Holdfast has to be installed.
+"""
+
+from holdfast.contrib.asgi.connection import Connection
+from holdfast.contrib.asgi.ratelimit import RateLimit, by_address, by_header
+from holdfast.contrib.asgi.readiness import Readiness
+from holdfast.contrib.asgi.recipes import content, github, gitlab, jira, linear, slack
+from holdfast.contrib.asgi.webhook import Webhook
+
+__all__ = [
+    "Connection",
+    "RateLimit",
+    "Readiness",
+    "Webhook",
+    "by_address",
+    "by_header",
+    "content",
+    "github",
+    "gitlab",
+    "jira",
+    "linear",
+    "slack",
+]

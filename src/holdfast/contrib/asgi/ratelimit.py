@@ -1,0 +1,116 @@
+"""Requests per key, over all servers: 429 when there are too many, and headers that say how it stands.
+
+Headers are those that people know, `X-RateLimit-*` and `Retry-After`, and those of the IETF's draft, `RateLimit` and
+`RateLimit-Policy`. Seconds are rounded up: whoever comes back then is not too early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.contrib.asgi.connection import App, Around, Connection, Message, Receive, Scope, Send, answer, header
+from holdfast.rules.limit import rates
+
+if TYPE_CHECKING:
+    from holdfast.aio import Limiter
+    from holdfast.core.limit import Decision
+
+TRY_AGAIN_LATER = 1013
+
+
+def by_address(scope: Scope) -> str:
+    """The client's address, as the server tells it. Behind a proxy the server has to be told to look further."""
+    client = scope.get("client")
+    return client[0] if client else "unknown"
+
+
+def by_header(name: str) -> Callable[[Scope], str]:
+    """What a header says, such as an API key; the address of those who send none."""
+    return lambda scope: f"{name}:{value}" if (value := header(scope, name)) else by_address(scope)
+
+
+class RateLimit(Around):
+    """So many requests for each key. `key(scope)` says whose a request is; `None` means that it is not counted.
+
+    `slow` is a rate above which requests are delayed by `delay` seconds before they are refused.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        connection: Connection,
+        rate: str,
+        *,
+        key: Callable[[Scope], str | None] = by_address,
+        exempt: tuple[str, ...] = (),
+        slow: str | None = None,
+        delay: float = 1.0,
+        name: str = "requests",
+        **options: Any,
+    ) -> None:
+        super().__init__(app, connection)
+        self._policies = [(count, max(1, math.ceil(period_us / 1e6))) for count, period_us in rates(rate)]
+        self._rate = rate
+        self._slow = slow if slow is None or rates(slow) else None
+        self._delay = delay
+        self._key = key
+        self._exempt = exempt
+        self._name = name
+        self._options = options
+        self._of: Any = None
+        self._limiters: tuple[Limiter, Limiter | None] | None = None
+
+    async def _limits(self) -> tuple[Limiter, Limiter | None]:
+        hf = await self._connection()
+        if self._limiters is None or self._of is not hf:
+            slow = None if self._slow is None else hf.limit(self._slow, name=f"{self._name} slow", **self._options)
+            self._of, self._limiters = hf, (hf.limit(self._rate, name=self._name, **self._options), slow)
+        return self._limiters
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        key = None if scope.get("path", "").startswith(self._exempt or ("\0",)) else self._key(scope)
+        if key is None:
+            await self._app(scope, receive, send)
+            return
+        limit, slow = await self._limits()
+        decision = await limit.hit(key)
+        fields = self._fields(decision)
+        if not decision:
+            await _refuse(scope, receive, send, decision, fields)
+            return
+        if slow is not None and not await slow.hit(key):
+            await asyncio.sleep(self._delay)
+        encoded = [(name.encode(), value.encode()) for name, value in fields.items()]
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *encoded]}
+            await send(message)
+
+        await self._app(scope, receive, told)
+
+    def _fields(self, decision: Decision) -> dict[str, str]:
+        reset_s = math.ceil(decision.reset_after)
+        policies = [f'"{count}-per-{window_s}s";q={count};w={window_s}' for count, window_s in self._policies]
+        now = next((n for n, (count, _) in enumerate(self._policies) if count == decision.limit), 0)
+        return {
+            "x-ratelimit-limit": str(decision.limit),
+            "x-ratelimit-remaining": str(decision.remaining),
+            "x-ratelimit-reset": str(math.ceil(time.time() + decision.reset_after)),
+            "ratelimit-policy": ", ".join(policies),
+            "ratelimit": f"{policies[now].partition(';')[0]};r={decision.remaining};t={reset_s}",
+        }
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send, decision: Decision, fields: dict[str, str]) -> None:
+    retry_s = max(1, math.ceil(decision.retry_after))
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": "too many requests"})
+        return
+    body = {"error": "too many requests", "limit": decision.limit, "retry_after": retry_s}
+    await answer(send, 429, body, {**fields, "retry-after": str(retry_s)})

@@ -1,0 +1,38 @@
+"""Whether this server can do its work: an application to mount at `/ready`, for load balancers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.contrib.asgi.connection import Around, Connection, Receive, Scope, Send, answer
+from holdfast.errors import HoldfastError
+
+_NAME = "holdfast/readiness"
+
+
+class Readiness(Around):
+    """200 while the engine answers, 503 while it does not; within `timeout` seconds."""
+
+    def __init__(self, connection: Connection, timeout: float = 1.0) -> None:
+        super().__init__(_nothing, connection)
+        self._timeout = timeout
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - it is only looked at
+        try:
+            async with asyncio.timeout(self._timeout):
+                hf = await self._connection()
+                await hf.show(_NAME)
+        except (HoldfastError, TimeoutError) as error:
+            reason = getattr(error, "reason", "stalled")
+            await answer(send, 503, {"status": "not ready", "reason": reason}, {"retry-after": "1"})
+        else:
+            await answer(send, 200, {"status": "ready"})
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    """There is nothing inside: the end of the server is all that is waited for."""
+    while scope["type"] == "lifespan":
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

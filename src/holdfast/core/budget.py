@@ -1,0 +1,118 @@
+"""Budgets: put an amount aside first, then say what was really spent. Money fails closed: no engine, no reservation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.clock import Seconds, ttl_ms
+from holdfast.commands import Balance, Reserve, Settle, Spent
+from holdfast.core.asking import ask_again
+from holdfast.core.lock import UNSET, Unset
+from holdfast.errors import BudgetExceeded, InvalidConfig
+from holdfast.names import checked_name, name_of, new_token
+
+if TYPE_CHECKING:
+    from holdfast.core.client import Client
+
+HOLD_S = 60.0
+PERIOD_S = 86400.0
+_AMOUNT_MAX = 2**53
+_ANY = -1
+
+
+class Spending(NamedTuple):
+    """How a budget stands: what was spent, what is put aside, what is left (`None` if there is no limit).
+
+    The period ends after `reset_after` seconds; 0 if none has begun.
+    """
+
+    spent: int
+    reserved: int
+    remaining: int | None
+    limit: int | None
+    reset_after: float
+
+
+class BudgetBase:
+    """Settings, checked before any input or output."""
+
+    def __init__(self, client: Client, name: str, *, limit: int | None, period: Seconds, hold: Seconds) -> None:
+        client.refuse_without("budgets")
+        self._client = client
+        self.name = checked_name(name)
+        self._limit = _checked("limit", limit)
+        self._period_ms = ttl_ms(period, setting="period")
+        self._hold_ms = ttl_ms(hold, setting="hold")
+
+    def __repr__(self) -> str:
+        return f"<budget {self.name!r} on {self._client.url}>"
+
+    def _limit_of(self, limit: int | Unset | None) -> int:
+        return self._limit if isinstance(limit, Unset) else _checked("limit", limit)
+
+
+class ReservationBase:
+    """An amount that is put aside. `settled`: it has been spent or given back."""
+
+    def __init__(self, client: Client, name: str, key: str, amount: int) -> None:
+        self._client = client
+        self._name = name
+        self._token = new_token()
+        self._began_us = 0
+        self.key = key
+        self.amount = amount
+        self.settled = False
+
+    def __repr__(self) -> str:
+        return f"<reservation of {self.amount} for {self.key!r}{', settled' if self.settled else ''}>"
+
+
+async def reserve(budget: BudgetBase, reservation: ReservationBase, limit: int | Unset | None) -> None:
+    """Put it aside, or `BudgetExceeded`. If the answer stays lost, the hold gives it back."""
+    most = budget._limit_of(limit)
+    name, amount = reservation._name, reservation.amount
+    command = Reserve(name, reservation._token, amount, most, budget._period_ms, budget._hold_ms)
+    answer = await ask_again(budget._client, command)
+    assert isinstance(answer, Spent)
+    if not answer.ok:
+        remaining = max(0, most - answer.spent - answer.reserved)
+        raise BudgetExceeded(name, amount, remaining, most, answer.retry_us / 1e6 if most >= amount else 0.0)
+    reservation._began_us = answer.began_us
+
+
+async def settle(reservation: ReservationBase, actual: int) -> None:
+    """Say what was spent; the second time nothing happens."""
+    actual = checked_amount("actual", actual)
+    if reservation.settled:
+        return
+    command = Settle(reservation._name, reservation._token, reservation._began_us, actual)
+    await ask_again(reservation._client, command)
+    reservation.settled = True
+
+
+async def leave(reservation: ReservationBase, error: BaseException | None) -> None:
+    """The end of a block: all of it was spent, unless it was said otherwise; nothing, if the block failed."""
+    await settle(reservation, reservation.amount if error is None else 0)
+
+
+async def peek(budget: BudgetBase, key: str, limit: int | Unset | None) -> Spending:
+    """How the budget of a key stands."""
+    most = budget._limit_of(limit)
+    answer = await ask_again(budget._client, Balance(name_of(budget.name, key), budget._period_ms))
+    assert isinstance(answer, Spent)
+    left = None if most == _ANY else max(0, most - answer.spent - answer.reserved)
+    return Spending(answer.spent, answer.reserved, left, None if most == _ANY else most, answer.reset_us / 1e6)
+
+
+def checked_amount(setting: str, value: int) -> int:
+    """Whole numbers of the smallest unit: sums must be exact."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _AMOUNT_MAX:
+        raise InvalidConfig(setting, value, "it must be a whole number, 0 or more: count in the smallest unit")
+    return value
+
+
+def _checked(setting: str, value: int | None) -> int:
+    return _ANY if value is None else checked_amount(setting, value)
+
+
+__all__ = ["HOLD_S", "PERIOD_S", "UNSET", "BudgetBase", "ReservationBase", "Spending", "Unset"]

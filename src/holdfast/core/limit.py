@@ -1,0 +1,213 @@
+"""Admission: may this be done now? Asked once, answered once; an answer that was lost counts as used.
+
+A refusal that is known to hold is given again without asking. When the engine cannot be asked, the limit's policy
+answers, and that is told every time; the engine is then asked ever less often, so that an outage costs callers nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.clock import NEVER_NS, NS, NS_PER_MS, NS_PER_US, Seconds, timeout_ns
+from holdfast.commands import Decided, Forget, Hit
+from holdfast.core.asking import ask_again
+from holdfast.core.client import ABORTING, CLOSED
+from holdfast.core.lease import jittered
+from holdfast.engines.tallies import Tallies
+from holdfast.errors import Closed, InvalidConfig, RateLimited, Unavailable
+from holdfast.names import checked_name, name_of
+from holdfast.rules import Moment
+from holdfast.rules.limit import rates, share_of
+
+if TYPE_CHECKING:
+    from holdfast.core.client import Client
+
+METHODS = ("window", "gcra")
+POLICIES = ("local", "allow", "deny")
+LOCAL_SHARE = 0.1
+
+# A refusal is not believed for longer, so that a limit that was reset by hand is seen soon.
+_BELIEVED_NS = NS
+_KNOWN_MAX = 10_000
+_PAUSE_NS, _PAUSE_MAX_NS = 50 * NS_PER_MS, NS
+# Keys beyond the bound share one count while the engine is away.
+_OTHERS = "others"
+
+
+class Decision(NamedTuple):
+    """Whether it may be done: true if so. All lengths of time are seconds.
+
+    `remaining` of `limit` is left in the window that matters most just now; `retry_after` is more than 0 exactly when
+    it was refused; after `reset_after` that window is empty again.
+    """
+
+    allowed: bool
+    remaining: int
+    limit: int
+    retry_after: float
+    reset_after: float
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+
+class Refusal(NamedTuple):
+    """What a key was told last: believed until then, for this cost and more."""
+
+    believed_ns: int
+    cost: int
+    remaining: int
+    limit: int
+    retry_ns: int
+    reset_ns: int
+
+
+class LimiterBase:
+    """What both faces share: the rates, the refusals that hold, and what to do without the engine."""
+
+    def __init__(
+        self,
+        client: Client,
+        rate: str,
+        *,
+        name: str | None,
+        method: str,
+        on_unavailable: str,
+        local_share: float,
+    ) -> None:
+        client.refuse_without("limits")
+        self._client = client
+        self._rates = rates(rate)
+        self.rate = rate
+        self.name = checked_name(rate if name is None else name)
+        if method not in METHODS:
+            raise InvalidConfig("method", method, f"it must be {' or '.join(METHODS)}")
+        if on_unavailable not in POLICIES:
+            raise InvalidConfig("on_unavailable", on_unavailable, f"it must be one of {', '.join(POLICIES)}")
+        if isinstance(local_share, bool) or not isinstance(local_share, int | float) or not 0 < local_share <= 1:
+            raise InvalidConfig("local_share", local_share, "it must be a number above 0, and at most 1")
+        self._smooth = method == "gcra"
+        self._policy = on_unavailable
+        self._share = share_of(self._rates, local_share)
+        self._least = min(count for count, _ in self._rates)
+        self._refusals: dict[str, Refusal] = {}
+        self._alone = Tallies()
+        self._guard = threading.Lock()
+        self._pause_ns = 0
+        self._asked_again_ns = 0
+        self._trouble = ""
+
+    def __repr__(self) -> str:
+        return f"<limit {self.rate!r} {self.name!r} on {self._client.url}>"
+
+    def _known(self, key: str, cost: int) -> Decision | None:
+        """The refusal that is known to hold, if there is one."""
+        known = self._refusals.get(key) if type(key) is str else None
+        if known is None or self._client.state is CLOSED:
+            return None
+        now_ns = self._client.clock.now_ns()
+        if now_ns >= known.believed_ns:
+            self._refusals.pop(key, None)
+            return None
+        if type(cost) is not int or cost < known.cost:
+            return None
+        return Decision(
+            False,
+            known.remaining,
+            known.limit,
+            (known.retry_ns - now_ns) / NS,
+            (known.reset_ns - now_ns) / NS,
+        )
+
+    def _believe(self, key: str, cost: int, answer: Decided, sent_ns: int) -> None:
+        """It was refused after it was sent, so it holds at least as long from then."""
+        if len(self._refusals) >= _KNOWN_MAX:
+            self._refusals.clear()
+        retry_ns = sent_ns + answer.retry_us * NS_PER_US
+        believed_ns = min(retry_ns, sent_ns + _BELIEVED_NS)
+        reset_ns = sent_ns + answer.reset_us * NS_PER_US
+        self._refusals[key] = Refusal(believed_ns, cost, answer.remaining, answer.limit, retry_ns, reset_ns)
+
+    def _command(self, key: str, cost: int, *, take: bool) -> Hit:
+        name = name_of(self.name, key)
+        if isinstance(cost, bool) or not isinstance(cost, int) or not 1 <= cost <= self._least:
+            raise InvalidConfig("cost", cost, f"it must be a whole number of 1 to {self._least}: more could never pass")
+        return Hit(name, self._rates, self._smooth, cost, take)
+
+    def _failed(self, error: Unavailable, now_ns: int) -> None:
+        self._pause_ns = min(2 * self._pause_ns or _PAUSE_NS, _PAUSE_MAX_NS)
+        self._asked_again_ns = now_ns + jittered(self._pause_ns, now_ns)
+        self._trouble = str(error)
+
+    def _without_engine(self, command: Hit) -> Decision:
+        """What the policy says, told each time."""
+        if self._policy == "local":
+            decision = self._by_share(command)
+        else:
+            allowed = self._policy == "allow"
+            decision = Decision(allowed, 0, self._least, 0.0 if allowed else _PAUSE_MAX_NS / NS, 0.0)
+        said = "allowed" if decision.allowed else "refused"
+        self._client.tell("unavailable", self.name, detail=f"{said} by policy {self._policy}: {self._trouble}")
+        return decision
+
+    def _by_share(self, command: Hit) -> Decision:
+        clock = self._client.clock
+        with self._guard:
+            name = command.name if len(self._alone) < _KNOWN_MAX else _OTHERS
+            # The clock that never goes back: nobody else shares these counts.
+            moment = Moment(0, clock.now_ns() // NS_PER_US, "")
+            answer = self._alone.answer(command._replace(name=name, rates=self._share), moment)
+        assert isinstance(answer, Decided)
+        return _decision(answer)
+
+
+async def hit(limiter: LimiterBase, key: str, cost: int, *, take: bool = True) -> Decision:
+    """Ask the engine, once."""
+    command, client = limiter._command(key, cost, take=take), limiter._client
+    if client.state is CLOSED:
+        raise Closed
+    sent_ns = client.clock.now_ns()
+    if sent_ns < limiter._asked_again_ns:
+        return limiter._without_engine(command)
+    try:
+        reply = client.form.apply(command)
+        answer = reply if isinstance(reply, tuple) else await reply
+    except Unavailable as error:
+        limiter._failed(error, client.clock.now_ns())
+        return limiter._without_engine(command)
+    limiter._pause_ns = 0
+    assert isinstance(answer, Decided)
+    if not answer.allowed:
+        limiter._believe(key, cost, answer, sent_ns)
+    return _decision(answer)
+
+
+async def wait(limiter: LimiterBase, key: str, cost: int, timeout: Seconds | None) -> Decision:
+    """Ask until it is allowed; `RateLimited` as soon as that cannot be before patience ends."""
+    client, patience_ns = limiter._client, timeout_ns(timeout)
+    until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
+    while True:
+        decision = limiter._known(key, cost)
+        if decision is None:
+            decision = await hit(limiter, key, cost)
+        if decision.allowed:
+            return decision
+        now_ns, left_ns = client.clock.now_ns(), int(decision.retry_after * NS) + 1
+        if now_ns + left_ns > until_ns:
+            name = name_of(limiter.name, key)
+            raise RateLimited(name, decision.retry_after, decision.remaining, decision.limit)
+        if client.state is ABORTING:
+            raise Closed
+        await client.form.bell().wait(now_ns + min(left_ns, _BELIEVED_NS))
+
+
+async def reset(limiter: LimiterBase, key: str) -> None:
+    """Forget what was counted under the key. Others may believe a refusal for a second more."""
+    command = Hit(name_of(limiter.name, key), limiter._rates, limiter._smooth, 1, take=False)
+    await ask_again(limiter._client, Forget(command.name, command.shelf))
+    limiter._refusals.pop(key, None)
+
+
+def _decision(answer: Decided) -> Decision:
+    return Decision(answer.allowed, answer.remaining, answer.limit, answer.retry_us / 1e6, answer.reset_us / 1e6)

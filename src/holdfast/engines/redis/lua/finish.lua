@@ -1,0 +1,17 @@
+-- Release, and leave a note that the work was done, if the lease was the caller's to give.
+--
+-- KEYS[1]  record  and beside it :o, a string: the note, which expires by itself
+-- ARGV[3]  token
+-- ARGV[4]  how        as release.lua
+-- ARGV[5]  note
+-- ARGV[6]  window_ms
+--
+-- Returns  as release.lua
+--
+-- Same law as rules/once.py: compound.
+
+--@include record.lua
+if (holder == ARGV[3] and expires > now) or last == ARGV[3] then
+  redis.call('SET', base .. ':o', ARGV[5], 'PX', ARGV[6])
+end
+--@include release.lua

@@ -1,0 +1,240 @@
+"""The law of admission: how many, in how long; and how a rate is written.
+
+Two ways to count. A sliding window looks at what was admitted in the last period: never more than the limit, in any
+window whatsoever. Smoothing (GCRA) lets the allowance grow back evenly. Several windows are one decision: what one of
+them refuses is counted in none.
+
+Time comes from the engine alone, and may be set back there: then it stands still until it has caught up, for a period
+at most. The same steps in the same order as lua/hit.lua: a property test compares the two.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from holdfast.commands import Decided, Done, Forget, Hit
+from holdfast.errors import InvalidConfig
+from holdfast.rules.record import Moment
+
+# A limit up to this is kept hit by hit; beyond it, hits of a hundredth of the period share an entry.
+GRAINS = 100
+COUNT_MAX = 1_000_000_000
+PERIOD_MAX_US = 31 * 86400 * 1_000_000
+WINDOWS_MAX = 8
+
+Rates: TypeAlias = tuple[tuple[int, int], ...]
+
+_UNITS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1_000),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1_000_000),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000_000),
+}
+_RATE = re.compile(r"\s*([0-9]+)\s*(?:/|per)\s*([0-9]*)\s*([a-z]+)\s*", re.IGNORECASE | re.ASCII)
+_EXAMPLE = "it must read like 10/second; 100/minute, or 5/2s"
+
+
+def rates(text: object) -> Rates:
+    """What a rate says: `10/second; 100/minute` are two windows."""
+    if not isinstance(text, str):
+        raise InvalidConfig("rate", text, f"{_EXAMPLE}, as text")
+    found = tuple(_rate(text, part) for part in re.split("[;,]", text) if part.strip())
+    if not 1 <= len(found) <= WINDOWS_MAX:
+        raise InvalidConfig("rate", text, f"{_EXAMPLE}: 1 to {WINDOWS_MAX} windows")
+    if len({period_us for _, period_us in found}) < len(found):
+        raise InvalidConfig("rate", text, "each length of a window may be named once")
+    return found
+
+
+def _rate(text: str, part: str) -> tuple[int, int]:
+    match = _RATE.fullmatch(part)
+    if match is None:
+        raise InvalidConfig("rate", text, _EXAMPLE)
+    count, many, word = match.groups()
+    unit = _UNITS.get(word.lower())
+    if unit is None:
+        raise InvalidConfig(
+            "rate", text, f"{word!r} is no length of time: second, minute, hour, day, or ms, s, m, h, d"
+        )
+    period_us = int(many or "1") * unit
+    if not 1 <= int(count) <= COUNT_MAX or not 1_000 <= period_us <= PERIOD_MAX_US:
+        raise InvalidConfig("rate", text, f"it must be 1 to {COUNT_MAX} in a millisecond to 31 days")
+    return int(count), period_us
+
+
+def share_of(all_of: Rates, share: float) -> Rates:
+    """What one process may admit by itself: that part of each window, and at least one."""
+    return tuple((max(1, int(count * share)), period_us) for count, period_us in all_of)
+
+
+class Log(NamedTuple):
+    """What was admitted in the last period: the newest entry, older ones in order, and the sum of all.
+
+    An entry counts from its last hit; so the ones before it count a little longer, never shorter.
+    """
+
+    begin_us: int = 0
+    last_us: int = 0
+    amount: int = 0
+    total: int = 0
+    older: tuple[tuple[int, int], ...] = ()
+
+
+class Level(NamedTuple):
+    """How full the allowance is, as the time that it takes to drain, at the moment of the last hit."""
+
+    level_us: float = 0.0
+    last_us: int = 0
+
+
+Window: TypeAlias = Log | Level
+Windows: TypeAlias = tuple[Window, ...]
+
+
+class _View(NamedTuple):
+    """One window at present."""
+
+    remaining: int
+    limit: int
+    retry_us: int
+    reset_us: int
+
+
+def hit(before: Windows | None, command: Hit, moment: Moment) -> tuple[Windows | None, Decided]:
+    """Admit it in every window, or in none."""
+    way = _SMOOTH if command.smooth else _SLIDING
+    windows = [
+        way.settled(window, period_us, moment.wall_us)
+        for window, (_, period_us) in zip(before or (way.empty,) * len(command.rates), command.rates, strict=True)
+    ]
+    views = [_view(way, window, rate, command, moment) for window, rate in zip(windows, command.rates, strict=True)]
+    longest = max(views, key=lambda view: view.retry_us)
+    if longest.retry_us:
+        return before, Decided(False, *longest)
+    if not command.take:
+        return before, Decided(True, *_tightest(views))
+    windows = [
+        way.taken(window, rate, command.cost, max(moment.wall_us, window.last_us))
+        for window, rate in zip(windows, command.rates, strict=True)
+    ]
+    free = command._replace(cost=0)
+    views = [_view(way, window, rate, free, moment) for window, rate in zip(windows, command.rates, strict=True)]
+    return tuple(windows), Decided(True, *_tightest(views))
+
+
+def forget(before: Windows | None, command: Forget, moment: Moment) -> tuple[None, Done]:  # noqa: ARG001 - as each
+    """Start anew."""
+    return None, Done()
+
+
+def forget_at_us(windows: Windows, command: Hit) -> int:
+    """When nothing of it matters any more."""
+    return max(window.last_us + period_us for window, (_, period_us) in zip(windows, command.rates, strict=True))
+
+
+def _view(way: _Way, window: Any, rate: tuple[int, int], command: Hit, moment: Moment) -> _View:
+    now_us = max(moment.wall_us, window.last_us)
+    remaining, reset_us = way.left(window, rate, now_us)
+    return _View(remaining, rate[0], way.retry_us(window, rate, command.cost, now_us), reset_us)
+
+
+def _tightest(views: list[_View]) -> _View:
+    """The window with the least left; of several, the one that takes longest to be free again."""
+    return min(views, key=lambda view: (view.remaining, -view.reset_us))
+
+
+# A sliding window.
+
+
+def _settled_log(log: Log, period_us: int, now_us: int) -> Log:
+    if log.last_us + period_us <= now_us or log.last_us - period_us > now_us:
+        return Log()  # all of it is old; or the clock was set back so far that nothing can be told
+    gone = 0
+    while gone < len(log.older) and log.older[gone][0] + period_us <= now_us:
+        gone += 1
+    if not gone:
+        return log
+    return log._replace(total=log.total - sum(amount for _, amount in log.older[:gone]), older=log.older[gone:])
+
+
+def _log_retry_us(log: Log, rate: tuple[int, int], cost: int, now_us: int) -> int:
+    count, period_us = rate
+    short = log.total + cost - count
+    if short <= 0:
+        return 0
+    if cost > count:
+        return period_us  # never, with this limit; but it may be changed
+    for at_us, amount in log.older:
+        short -= amount
+        if short <= 0:
+            return at_us + period_us - now_us
+    return log.last_us + period_us - now_us
+
+
+def _log_left(log: Log, rate: tuple[int, int], now_us: int) -> tuple[int, int]:
+    return max(0, rate[0] - log.total), log.last_us + rate[1] - now_us if log.total else 0
+
+
+def _log_taken(log: Log, rate: tuple[int, int], cost: int, now_us: int) -> Log:
+    count, period_us = rate
+    grain_us = period_us // GRAINS if count > GRAINS else 0
+    if log.amount and now_us - log.begin_us <= grain_us:
+        return Log(log.begin_us, now_us, log.amount + cost, log.total + cost, log.older)
+    older = (*log.older, (log.last_us, log.amount)) if log.amount else log.older
+    return Log(now_us, now_us, cost, log.total + cost, older)
+
+
+# A level that drains evenly; a microsecond is left for rounding.
+
+
+def _settled_level(level: Level, period_us: int, now_us: int) -> Level:
+    if level.last_us - period_us > now_us:
+        return Level()
+    now_us = max(now_us, level.last_us)
+    return Level(max(0.0, level.level_us - (now_us - level.last_us)), now_us)
+
+
+def _level_retry_us(level: Level, rate: tuple[int, int], cost: int, now_us: int) -> int:  # noqa: ARG001 - as above
+    count, period_us = rate
+    over_us = level.level_us + cost * (period_us / count) - period_us
+    if cost > count:
+        return period_us
+    return math.ceil(over_us) if over_us > 1 else 0
+
+
+def _level_left(level: Level, rate: tuple[int, int], now_us: int) -> tuple[int, int]:  # noqa: ARG001
+    count, period_us = rate
+    left = math.floor((period_us + 1 - level.level_us) / (period_us / count))
+    return max(0, min(count, left)), math.ceil(level.level_us)
+
+
+def _level_taken(level: Level, rate: tuple[int, int], cost: int, now_us: int) -> Level:
+    count, period_us = rate
+    return Level(level.level_us + cost * (period_us / count), now_us)
+
+
+class _Way(NamedTuple):
+    """One way to count: bring a window to the present, say when a cost fits, what is left, and take it."""
+
+    empty: Any
+    settled: Callable[[Any, int, int], Any]
+    retry_us: Callable[[Any, tuple[int, int], int, int], int]
+    left: Callable[[Any, tuple[int, int], int], tuple[int, int]]
+    taken: Callable[[Any, tuple[int, int], int, int], Any]
+
+
+_SLIDING = _Way(Log(), _settled_log, _log_retry_us, _log_left, _log_taken)
+_SMOOTH = _Way(Level(), _settled_level, _level_retry_us, _level_left, _level_taken)
+
+
+def unpacked(shelf: str, stored: list[list[Any]]) -> Windows:
+    """What was kept as plain lists."""
+    return tuple(Level(*window) if shelf.startswith("g") else _log(*window) for window in stored)
+
+
+def _log(begin_us: int, last_us: int, amount: int, total: int, older: list[list[int]]) -> Log:
+    return Log(begin_us, last_us, amount, total, tuple((at_us, many) for at_us, many in older))

@@ -1,0 +1,47 @@
+"""The law of once: a note says that the work of a lease was done, and only its holder may leave one.
+
+To begin is to acquire, unless there is a note. To finish is to release and, if that was the holder's to give, to leave
+the note, in the same step. So nobody can begin between the end of the work and the note of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from holdfast.commands import Begin, Done, Finish, Finished, Keep, Released, Seen
+from holdfast.rules.record import Moment
+
+UNKNOWN = Finished("", known=False)
+
+
+class Note(NamedTuple):
+    """What was left, and until when it counts."""
+
+    text: str
+    until_us: int
+
+
+def keep(before: Note | None, command: Keep, moment: Moment) -> tuple[Note, Done]:  # noqa: ARG001 - the newest counts
+    """Leave a note."""
+    return Note(command.note, moment.wall_us + command.window_ms * 1000), Done()
+
+
+def seen(before: Note | None, command: Seen, moment: Moment) -> tuple[Note | None, Finished]:  # noqa: ARG001
+    """The note, if it still counts."""
+    if before is None or before.until_us <= moment.wall_us:
+        return before, UNKNOWN
+    return before, Finished(before.text, known=True)
+
+
+def compound(command: Any, of_lease: Callable[[Any], Any], of_tally: Callable[[Any], Any]) -> Any:
+    """Answer what is no command of a lease alone, from the engine's answers to its parts: all in one step."""
+    if type(command) is Begin:
+        known = of_tally(Seen(command.name))
+        return of_lease(command.ask) if known == UNKNOWN else known
+    if type(command) is Finish:
+        answer = of_lease(command.end)
+        if type(answer) is Released:
+            of_tally(command.keep)
+        return answer
+    return of_tally(command)

@@ -1,0 +1,345 @@
+"""Limits, webhooks and readiness for web applications: plain ASGI, Starlette, FastAPI."""
+
+import asyncio
+import json
+import math
+import time
+
+import fastapi
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.routing import Route
+
+from holdfast.contrib.asgi import Connection, RateLimit, Readiness, Webhook, by_header, content, recipes
+from holdfast.errors import InvalidConfig
+from holdfast.testing.servers import Server, available
+
+RATE = "3/hour; 9/day"
+
+
+async def plain(scope, receive, send):
+    """The smallest application."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"x-own", b"1")]})
+    await send({"type": "http.response.body", "body": scope["path"].encode()})
+
+
+def with_starlette(connection, **options):
+    routes = [Route("/{path:path}", lambda _request: PlainTextResponse("hello"))]
+    return Starlette(routes=routes, middleware=[Middleware(RateLimit, connection=connection, rate=RATE, **options)])
+
+
+def with_fastapi(connection, **options):
+    app = fastapi.FastAPI()
+    app.get("/")(lambda: "hello")
+    app.add_middleware(RateLimit, connection=connection, rate=RATE, **options)
+    return app
+
+
+def with_plain(connection, **options):
+    return RateLimit(plain, connection, RATE, **options)
+
+
+def asked(app, work, connection, client=("10.0.0.1", 1)):
+    """Run the work with a client of the application; the connection is closed at the end."""
+
+    async def run():
+        transport = httpx.ASGITransport(app, client=client)
+        try:
+            async with httpx.AsyncClient(transport=transport, base_url="http://app") as web:
+                return await work(web)
+        finally:
+            await connection.close()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.acceptance("A4-17")
+@pytest.mark.parametrize("make", [with_plain, with_starlette, with_fastapi])
+def test_too_many_requests_are_refused_with_headers_that_say_when_to_come_back(make, tmp_path):
+    """Those that people know, and those of the IETF's draft; on every answer, and never a Retry-After of 0."""
+    connection = Connection(f"sqlite://{tmp_path}/x.db")
+
+    async def work(web):
+        return [await web.get("/") for _ in range(5)]
+
+    answers = asked(make(connection), work, connection)
+
+    assert [each.status_code for each in answers] == [200, 200, 200, 429, 429]
+    assert [each.headers["x-ratelimit-remaining"] for each in answers] == ["2", "1", "0", "0", "0"]
+    for each in answers:
+        assert each.headers["x-ratelimit-limit"] == "3"
+        assert 3500 < int(each.headers["x-ratelimit-reset"]) - time.time() <= 3601
+        assert each.headers["ratelimit-policy"] == '"3-per-3600s";q=3;w=3600, "9-per-86400s";q=9;w=86400'
+        assert each.headers["ratelimit"].startswith('"3-per-3600s";r=')
+    for refused in answers[3:]:
+        retry = int(refused.headers["retry-after"])
+        assert 3500 < retry <= 3600
+        assert refused.json() == {"error": "too many requests", "limit": 3, "retry_after": retry}
+    assert "retry-after" not in answers[0].headers
+
+
+def test_a_second_is_the_least_that_is_asked_for():
+    """Rounded down it would be 0, and everybody would come back at once."""
+    connection = Connection("memory://least")
+    app = RateLimit(plain, connection, "1/200ms")
+
+    async def work(web):
+        return [await web.get("/") for _ in range(4)]
+
+    answers = asked(app, work, connection)
+
+    refused = [each for each in answers if each.status_code == 429]
+    assert refused
+    assert {each.headers["retry-after"] for each in refused} == {"1"}
+    assert {each.headers["ratelimit-policy"] for each in answers} == {'"1-per-1s";q=1;w=1'}
+
+
+def test_each_key_is_counted_for_itself_and_some_are_not_counted():
+    """By address, by user, or as the application says; assets are free."""
+    connection = Connection("memory://keys")
+    app = RateLimit(plain, connection, "1/hour", key=by_header("x-user"), exempt=("/assets/",))
+
+    async def work(web):
+        people = [(await web.get("/", headers={"x-user": user})).status_code for user in ("ann", "bob", "ann", "bob")]
+        nobody = [(await web.get("/")).status_code for _ in range(2)]
+        assets = [(await web.get("/assets/x.js", headers={"x-user": "ann"})).status_code for _ in range(3)]
+        return people, nobody, assets
+
+    assert asked(app, work, connection) == ([200, 200, 429, 429], [200, 429], [200] * 3)
+
+
+def test_requests_above_a_lower_rate_are_slowed_before_they_are_refused():
+    """Two in a second are free, two more are delayed, all others refused."""
+    connection = Connection("memory://slow")
+    app = RateLimit(plain, connection, "4/minute", slow="2/minute", delay=0.3)
+
+    async def timed(web):
+        began = time.monotonic()
+        status = (await web.get("/")).status_code
+        return status, time.monotonic() - began
+
+    async def work(web):
+        return [await timed(web) for _ in range(6)]
+
+    found = asked(app, work, connection)
+
+    assert [status for status, _ in found] == [200, 200, 200, 200, 429, 429]
+    assert all(seconds >= 0.29 for _, seconds in found[2:4])
+
+
+def test_websockets_are_counted_too():
+    """One that is refused is closed before it was accepted, with the code for: try again later."""
+    connection = Connection("memory://sockets")
+    served, sent = [], []
+
+    async def app(scope, receive, send):
+        served.append(scope["type"])
+
+    async def run():
+        limited = RateLimit(app, connection, "1/hour")
+        scope = {"type": "websocket", "path": "/", "client": ("10.0.0.1", 1), "headers": []}
+
+        async def receive():
+            return {"type": "websocket.connect"}
+
+        async def send(message):
+            sent.append(message)
+
+        for _ in range(2):
+            await limited(scope, receive, send)
+        await connection.close()
+
+    asyncio.run(run())
+
+    assert served == ["websocket"]
+    assert [(message["type"], message["code"]) for message in sent] == [("websocket.close", 1013)]
+
+
+def test_a_bad_rate_is_told_when_the_application_is_put_together():
+    """Not by the first request."""
+    for options in ({"rate": "often"}, {"rate": "1/second", "slow": "seldom"}):
+        with pytest.raises(InvalidConfig):
+            RateLimit(plain, Connection("memory://"), **options)
+
+
+def test_the_connection_is_closed_when_the_server_stops():
+    """Whatever was opened for the application ends with it."""
+    connection = Connection("memory://life")
+    said = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    told = []
+
+    async def run():
+        app = RateLimit(Readiness(connection), connection, "1/hour")
+        client = await connection()
+
+        async def receive():
+            return next(said)
+
+        async def send(message):
+            told.append((message["type"], client._client.state))
+
+        await app({"type": "lifespan"}, receive, send)
+
+    asyncio.run(run())
+
+    assert told == [("lifespan.startup.complete", "open"), ("lifespan.shutdown.complete", "closed")]
+
+
+@pytest.mark.acceptance("A4-19")
+def test_readiness_and_the_default_policy_tell_of_a_server_that_is_down():
+    """A load balancer takes the instance out; requests that still come are admitted by a share."""
+    with Server(next(iter(available()))) as server:
+        connection = Connection(server.url)
+        ready = Readiness(connection)
+        app = RateLimit(plain, connection, "20/hour")
+
+        async def run():
+            async def status(which):
+                async with httpx.AsyncClient(transport=httpx.ASGITransport(which), base_url="http://app") as web:
+                    answer = await web.get("/")
+                    return answer.status_code, answer.text
+
+            before = await status(ready), await status(app)
+            server.kill()
+            during = await status(ready), [(await status(app))[0] for _ in range(4)]
+            server.start()
+            await asyncio.sleep(0.2)
+            after = await status(ready)
+            await connection.close()
+            return before, during, after
+
+        before, during, after = asyncio.run(run())
+
+    assert before == ((200, '{"status": "ready"}'), (200, "/"))
+    assert during[0][0] == 503
+    assert json.loads(during[0][1])["status"] == "not ready"
+    assert during[1] == [200, 200, 429, 429]
+    assert after[0] == 200
+
+
+class Handler:
+    """A webhook's application, which may fail."""
+
+    def __init__(self, *statuses):
+        self.bodies = []
+        self._statuses = list(statuses)
+
+    async def handle(self, request):
+        body = await request.body()
+        self.bodies.append(body)
+        status = self._statuses.pop(0) if self._statuses else 200
+        if status == "raise":
+            raise RuntimeError("as the test demands")
+        return JSONResponse({"handled": len(self.bodies)}, status)
+
+
+def hooked(handler, recipe=content, url="memory://hooks", **options):
+    connection = Connection(url)
+    routes = [Route(path, handler.handle, methods=["POST", "GET"]) for path in ("/hook", "/other")]
+    return Webhook(Starlette(routes=routes), connection, recipe, path="/hook", **options), connection
+
+
+def test_a_delivery_that_comes_again_is_answered_and_not_handled():
+    """200, so that its sender is content; only deliveries to the path of the hook are looked at."""
+    handler = Handler()
+    app, connection = hooked(handler, url="memory://again")
+
+    async def work(web):
+        first = await web.post("/hook", content=b'{"a": 1, "b": 2}')
+        again = await web.post("/hook", content=b'{"b": 2, "a": 1}')
+        other = await web.post("/hook", content=b'{"b": 3, "a": 1}')
+        elsewhere = [(await web.post("/other", content=b"same")).status_code for _ in range(2)]
+        looked = (await web.get("/hook")).status_code
+        return first, again, other, elsewhere, looked
+
+    first, again, other, elsewhere, looked = asked(app, work, connection)
+
+    assert (first.status_code, first.json()) == (200, {"handled": 1})
+    assert (again.status_code, again.json()) == (200, {"status": "ignored", "reason": "duplicate"})
+    assert (other.status_code, other.json()) == (200, {"handled": 2})
+    assert (elsewhere, looked) == ([200, 200], 200)
+    assert handler.bodies[:2] == [b'{"a": 1, "b": 2}', b'{"b": 3, "a": 1}']
+
+
+@pytest.mark.acceptance("A4-13")
+def test_a_handler_that_fails_gets_the_next_try_and_a_success_ends_it():
+    """Whether it says so by its status or falls over: the mark is cleared, and the event is not lost."""
+    handler = Handler(400, 503, "raise")
+    app, connection = hooked(handler, url="memory://fails")
+
+    async def work(web):
+        told = []
+        for _ in range(6):
+            try:
+                told.append((await web.post("/hook", content=b"event")).status_code)
+            except RuntimeError as error:
+                told.append(str(error))
+        return told
+
+    assert asked(app, work, connection) == [400, 503, "as the test demands", 200, 200, 200]
+    assert len(handler.bodies) == 4
+
+
+def test_what_is_too_large_is_refused_and_what_breaks_off_is_not_handled():
+    """Half a delivery is none."""
+    handler = Handler()
+    app, connection = hooked(handler, url="memory://large", largest=10)
+
+    async def work(web):
+        async def gone():
+            return {"type": "http.disconnect"}
+
+        sent = []
+        scope = {"type": "http", "method": "POST", "path": "/hook", "headers": []}
+        await app(scope, gone, sent.append)
+        return (await web.post("/hook", content=b"x" * 11)).status_code, sent
+
+    assert asked(app, work, connection) == (413, [])
+    assert handler.bodies == []
+
+
+def test_without_the_engine_a_delivery_is_not_handled_and_its_sender_comes_back():
+    """Exclusion fails closed: 503, and Retry-After."""
+    handler = Handler()
+    app, connection = hooked(handler, url="redis://127.0.0.1:1")
+
+    async def work(web):
+        return await web.post("/hook", content=b"event")
+
+    answer = asked(app, work, connection)
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert handler.bodies == []
+
+
+SENDERS = {
+    recipes.github: [{"X-GitHub-Event": "push", "X-GitHub-Delivery": "guid-1"}, b'{"ref": "main"}'],
+    recipes.gitlab: [{"X-Gitlab-Event": "Note Hook", "Idempotency-Key": "key-1"}, b'{"object_attributes": {"id": 7}}'],
+    recipes.slack: [{}, b'{"type": "event_callback", "event_id": "Ev1"}'],
+    recipes.jira: [{"X-Atlassian-Webhook-Identifier": "id-1"}, b'{"webhookEvent": "jira:issue_updated", "id": 7}'],
+    recipes.linear: [{"Linear-Event": "Issue", "Linear-Delivery": "guid-1"}, b'{"action": "update"}'],
+    recipes.content: [{}, b"not even JSON"],
+}
+
+
+def scoped(headers):
+    return {"headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()]}
+
+
+@pytest.mark.acceptance("A4-15")
+@pytest.mark.parametrize("recipe", SENDERS, ids=lambda recipe: recipe.__name__)
+def test_the_same_id_with_another_content_event_or_sender_is_no_duplicate(recipe):
+    """An update of the same object is another event, and ids of different things never meet."""
+    headers, body = SENDERS[recipe]
+    key = recipe(scoped(headers), body)
+
+    assert recipe(scoped(headers), body) == key
+    assert recipe(scoped({**headers, "User-Agent": "other"}), body) == key
+    assert recipe(scoped(headers), body.replace(b"u", b"v").replace(b"n", b"m") + b" ") != key
+    for name in headers:
+        assert recipe(scoped({**headers, name: "other"}), body) != key
+    assert len({other(scoped(headers), body) for other in SENDERS}) == len(SENDERS)
+    assert math.ceil(len(key.encode()) / 100) == 1, "short enough for any name"

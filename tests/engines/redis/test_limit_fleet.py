@@ -1,0 +1,115 @@
+"""Limits of several processes on one real server: what they share, and what they do without it."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from redis_faces import paired
+
+from holdfast.testing import eventually
+
+PROCESSES, REQUESTS = 3, 67
+# Waits for the word, then asks as fast as it can; tells when each allowed request was sent and answered.
+CLIENT = """
+import json, sys, time
+import holdfast
+url, requests = sys.argv[1], int(sys.argv[2])
+with holdfast.connect(url) as hf:
+    limiter = hf.limit("10/second; 100/minute", name="api")
+    limiter.peek("ann")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    allowed, refused, began = [], [], time.monotonic()
+    for _ in range(requests):
+        sent = time.monotonic()
+        decision = limiter.hit("ann")
+        if decision:
+            allowed.append((sent, time.monotonic()))
+        else:
+            refused.append(decision.retry_after)
+    print(json.dumps([began, time.monotonic(), allowed, refused]), flush=True)
+"""
+
+
+@pytest.mark.acceptance("A4-17")
+def test_of_two_hundred_requests_of_three_processes_ten_pass_in_a_second(one_server):
+    """In any window of a second, wherever it begins; and the first ten do pass."""
+    command = [sys.executable, "-c", CLIENT, one_server.url, str(REQUESTS)]
+    children = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)
+    ]
+    try:
+        assert [child.stdout.readline() for child in children] == ["ready\n"] * PROCESSES
+        for child in children:
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        told = [json.loads(child.communicate(timeout=60)[0]) for child in children]
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
+
+    allowed = sorted(pair for _, _, pairs, _ in told for pair in pairs)
+    seconds = max(ended for _, ended, _, _ in told) - min(began for began, _, _, _ in told)
+    assert len(allowed) >= 10
+    assert seconds > 1 or len(allowed) == 10
+    for first, eleventh in zip(allowed, allowed[10:], strict=False):
+        assert eleventh[1] - first[0] >= 1.0
+    retries = [retry for _, _, _, refused in told for retry in refused]
+    assert len(allowed) + len(retries) == PROCESSES * REQUESTS
+    assert all(0 < retry <= 1 for retry in retries)
+
+
+@paired
+def test_a_decision_is_one_command_and_a_refusal_that_holds_is_none(place):
+    """One round trip for what is allowed; what is known to be refused costs the server nothing."""
+    limiter = place.connect().limit("50/hour")
+    limiter.hit("ann")
+    before = commands_of(place.server)
+
+    for _ in range(49):
+        assert limiter.hit("ann")
+    assert commands_of(place.server) - before == 49
+    limiter.hit("ann")
+    began, before = time.monotonic(), commands_of(place.server)
+    for _ in range(200):
+        assert not limiter.hit("ann")
+    assert commands_of(place.server) - before <= time.monotonic() - began + 1
+
+
+def commands_of(server):
+    """How many scripts the server was asked for so far."""
+    lines = server.command("INFO", "commandstats").decode().splitlines()
+    return sum(int(line.split("calls=")[1].split(",")[0]) for line in lines if line.startswith("cmdstat_evalsha:"))
+
+
+@pytest.mark.acceptance("A4-19")
+def test_a_server_that_is_down_is_replaced_by_the_policy_and_not_hammered(place_on, new_server):
+    """The default is a share for each process; each answer is told, and when the server is back it counts again."""
+    told, server = [], new_server()
+    place = place_on(server)
+    client = place.connect(observer=told.append)
+    limiters = {policy: client.limit("20/hour", name=policy, on_unavailable=policy) for policy in ("allow", "deny")}
+    limiters["local"] = client.limit("20/hour", name="local")
+    for limiter in limiters.values():
+        assert limiter.hit("ann").remaining == 19
+
+    server.kill()
+    began, asked = time.monotonic(), 0
+    passed = dict.fromkeys(limiters, 0)
+    while time.monotonic() - began < 1.5:
+        for policy, limiter in limiters.items():
+            passed[policy] += limiter.hit("ann").allowed
+        asked += 1
+        time.sleep(0.005)
+    seconds = time.monotonic() - began
+
+    assert passed == {"local": 2, "allow": asked, "deny": 0}
+    tried = [event for event in told if event.kind == "unavailable"]
+    assert len(tried) == 3 * asked
+    assert seconds < 10, "an outage costs a caller no waiting"
+    server.start()
+    eventually(lambda: limiters["deny"].hit("bob").allowed, 10, "a limit that asks its server again")
+    eventually(lambda: limiters["local"].peek("bob").remaining == 20, 10, "the same of the others")
