@@ -4,7 +4,7 @@
 from contextlib import contextmanager
 
 import pytest
-from law_faces import ALL_LAWS, FRESH, LOOP, PLACES, Face, descriptors, threads_of_holdfast
+from law_faces import ALL_LAWS, FRESH, LOOP, PLACES, Face, Place, descriptors, threads_of_holdfast
 
 from holdfast.testing import eventually
 from holdfast.testing.clock import ManualClock
@@ -14,12 +14,15 @@ FACES = ["blocking", "asyncio"]
 
 def pytest_collection_modifyitems(items):
     """Groups of servers keep the laws marked `large`, unless all are asked for."""
-    items[:] = [item for item in items if ALL_LAWS or item.get_closest_marker("large") or not _is_large(item)]
+    items[:] = [item for item in items if _binds(item)]
 
 
-def _is_large(item):
+def _binds(item):
     given = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    return any(isinstance(value, tuple) and getattr(value[0], "large", False) for value in given)
+    places = [value[0] for value in given if isinstance(value, tuple) and isinstance(value[0], Place)]
+    too_large = any(place.large for place in places) and not (ALL_LAWS or item.get_closest_marker("large"))
+    too_small = any(place.leases_only for place in places) and item.get_closest_marker("carried")
+    return not too_large and not too_small
 
 
 def matrix(places):
@@ -63,9 +66,11 @@ def face(request, tmp_path):
 
 
 @pytest.fixture
-def faces(tmp_path):
+def faces(request, tmp_path):
     """All of them, for laws that are tried everywhere at the same time: see `together`."""
-    every = [Face(place, kind, tmp_path / f"{place}-{kind}") for place in PLACES for kind in FACES]
+    carried = request.node.get_closest_marker("carried")
+    places = [place for place in PLACES if not (carried and place.leases_only)]
+    every = [Face(place, kind, tmp_path / f"{place}-{kind}") for place in places for kind in FACES]
     with _tidy(*every):
         yield every
 

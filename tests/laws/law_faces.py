@@ -56,6 +56,7 @@ class Place:
 
     `unusable` are URLs of places that cannot be used: `{folder}/taken` is a folder, `{folder}/file` a file. `large` is
     a place of many servers: without `make matrix` it keeps the laws that are marked `large`, and those of `together`.
+    `leases_only`: nothing but leases is kept there, so that laws marked `carried` do not bind it.
     """
 
     engine: str
@@ -63,6 +64,7 @@ class Place:
     unusable: tuple[str, ...] = ()
     hand_moved: bool = False
     large: bool = False
+    leases_only: bool = False
     label: str = ""
 
     def __str__(self):
@@ -120,7 +122,7 @@ NOWHERE = {"s": "redis+sentinel://127.0.0.1:1,127.0.0.1:2/main", "c": "redis+clu
 PLACES = [
     Place("memory", "memory://{unique}", hand_moved=True),
     Place("sqlite", "sqlite://{folder}/x.db", unusable=("sqlite://{folder}/taken", "sqlite://{folder}/file/x.db")),
-    Place("file", "file://{folder}", unusable=("file://{folder}/file", "file://{folder}/absent")),
+    Place("file", "file://{folder}", unusable=("file://{folder}/file", "file://{folder}/absent"), leases_only=True),
     *(Place("redis", f"{{fresh[{kind}]}}", unusable=("redis://127.0.0.1:1",), label=kind) for kind in SERVERS),
     *(
         Place("redis", f"{{fresh[{label}]}}", unusable=(NOWHERE[label[0]],), large=True, label=label)

@@ -8,6 +8,8 @@ from law_faces import together
 from holdfast import BudgetExceeded, Closed, InvalidConfig, InvalidName, Unavailable
 from holdfast.commands import Reserve, Settle
 
+pytestmark = pytest.mark.carried
+
 
 def passes(budget, key, amount, **options):
     """Whether the amount can be put aside."""

@@ -10,6 +10,8 @@ from holdfast import Closed, InvalidConfig, InvalidName, RateLimited
 from holdfast.commands import Hit
 from holdfast.testing import eventually
 
+pytestmark = pytest.mark.carried
+
 KEYS = ["ann", "a:b:c", "with spaces", "ключ/✓", "{tag}", "50%", "/", ":"]
 BAD_RATES = ["", "ten/second", "10", "10/", "/second", "0/second", "-1/second", "1.5/second", "10/fortnight", "10/0s"]
 BAD_RATES += [

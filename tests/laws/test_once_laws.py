@@ -10,6 +10,8 @@ from holdfast import Closed, InvalidConfig, InvalidName, LeaseLost, NotAcquired,
 from holdfast.commands import Acquire, Begin, Finish, Undo
 from holdfast.testing import eventually
 
+pytestmark = pytest.mark.carried
+
 KEYS = ["42", "a:b:c", "with spaces", "ключ/✓", "{tag}", "/"]
 
 

@@ -12,6 +12,8 @@ from holdfast import InvalidConfig, InvalidName, ItemsLent, LeaseLost, NotAcquir
 from holdfast.commands import Borrow, BreakItem, Extend, NotHeld, Released, Return, TakeBack
 from holdfast.testing import eventually
 
+pytestmark = pytest.mark.carried
+
 LATE_S = 3.0  # how much later than promised something may come on a busy machine
 
 

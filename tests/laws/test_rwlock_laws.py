@@ -10,6 +10,8 @@ from holdfast import InvalidConfig, LeaseLost, NotAcquired
 from holdfast.commands import READ, RW, Borrow, Extend
 from holdfast.testing import eventually
 
+pytestmark = pytest.mark.carried
+
 
 def until_waiting(rw, count):
     eventually(lambda: rw.stats().waiting == count, what=f"{count} waiters")

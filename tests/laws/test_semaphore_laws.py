@@ -9,6 +9,8 @@ from holdfast import InvalidConfig, LeaseLost, NotAcquired
 from holdfast.commands import SEATS, Borrow, Extend
 from holdfast.testing import eventually
 
+pytestmark = pytest.mark.carried
+
 
 def until_waiting(semaphore, count):
     eventually(lambda: semaphore.stats().waiting == count, what=f"{count} waiters")

@@ -31,6 +31,7 @@ class SideBase(LockBase):
     _cool_on: tuple[type[BaseException], ...] = ()
 
     def __init__(self, client: Client, name: str, *, side: str, other: SideBase | None = None, **settings: Any) -> None:
+        client.refuse_without("pools")
         self._side = side
         self._other = other
         super().__init__(client, name, **settings)
