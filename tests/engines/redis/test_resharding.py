@@ -8,7 +8,8 @@ import pytest
 from redis_faces import lengthy
 
 from holdfast import LeaseLost, Unavailable
-from holdfast.commands import Renew
+from holdfast.clock import NS, SYSTEM
+from holdfast.commands import Acquire, Busy, Granted, Release, Renew, Undo
 from holdfast.core.run import run
 from holdfast.testing import assert_holds, eventually
 from holdfast.testing.clusters import slot_of
@@ -142,6 +143,27 @@ def test_a_name_that_nobody_waits_for_is_served_while_its_slot_is_on_its_way(clu
     assert sorted({*fences, last.fence}) == [*fences, last.fence]
     last.release()
     assert clustered.kinds("lost") == []
+
+
+def test_an_offer_is_not_confirmed_while_its_slot_is_on_its_way(clustered):
+    """To confirm it takes more than the record. The waiter is told to come again, and nothing has been changed."""
+    client, name = clustered.connect(), NAMES[2]
+    form, slot = client._client.keeper._form, slot_of(name)
+    first, second = (Acquire(name, f"offered-{number}", "owner", 20_000, wait=True) for number in range(2))
+    assert [type(answer) for answer in run(form.apply_all((first, second)))] == [Granted, Busy]
+    target = elsewhere(clustered.server, slot)
+    owner = clustered.server.owner_of_slot(slot)
+    run(form.apply_all([Release(name, first.token)]))
+    clustered.server.begin_move(slot, target)
+
+    (answer,) = run(form.apply_all([second], SYSTEM.now_ns() + NS // 5))
+
+    assert isinstance(answer, Unavailable)
+    assert answer.reason == "not settled"
+    clustered.server.move_keys(slot, owner, target)
+    clustered.server.end_move(slot, owner, target)
+    run(form.apply_all([Undo(name, second.token)]))
+    run(form.close())
 
 
 def test_a_waiter_that_blocks_on_its_bell_follows_its_slot(clustered):

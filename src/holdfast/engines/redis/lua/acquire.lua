@@ -15,8 +15,9 @@ local token, wait = ARGV[3], ARGV[6]
 if token == last then return { 'refused', 'released' } end
 
 local store
+if alone and offered then return { err = 'TRYAGAIN the queue of this name is on its way' } end
 if holder ~= token or expires <= now then
-  if alone and (buried > now or waiting > 0 or offered or (holder and expires > now and wait ~= '0')) then
+  if alone and (buried > now or waiting > 0 or (holder and expires > now and wait ~= '0')) then
     return { err = 'TRYAGAIN the queue of this name is on its way' }
   end
   if buried > now then
