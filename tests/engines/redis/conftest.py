@@ -20,7 +20,7 @@ KINDS = [kind for kind in WANTED if kind in available()] or sorted(available(), 
 
 # What may outlive a client: the record of a name or an empty pool with its last fence, the seats of a semaphore, and
 # the tomb of a token; all end by themselves.
-RECORD = re.compile(rb"hf1:(?:[\w.-]+:)?\{[^}]+\}(?::pool|:seats(?::[if])?)?")
+RECORD = re.compile(rb"hf1:(?:[\w.-]+:)?\{[^}]+\}(?::pool|:rw|:seats(?::[if])?)?")
 TOMB = re.compile(RECORD.pattern + rb":d:[0-9a-z-]+")
 MOST_KEPT_MS = 62_000 + 60_000
 # The bell of a waiter that did not come to pop it, gone with its offer.
