@@ -83,7 +83,7 @@ class Change(NamedTuple):
     """Add items, remove them, or have these and no others (`how`: add, remove, set).
 
     An item that is lent cannot be taken away: the change is refused, or with `leave` the item goes when it comes back.
-    `dice` spreads the order in which new items are used for the first time.
+    `dice`, an odd number, spreads the order in which new items are used for the first time.
     """
 
     name: str

@@ -256,7 +256,7 @@ async def change(
     names = _checked_items(items)
     if some and not names:
         raise InvalidConfig("items", names, "there must be at least one")
-    dice = int.from_bytes(os.urandom(4), "big")
+    dice = int.from_bytes(os.urandom(4), "big") | 1
     answer = await _say(pool._client, Change(pool.name, how, names, leave, dice, permits, pool._roof))
     if isinstance(answer, Lent):
         raise ItemsLent(pool.name, answer.items)

@@ -45,7 +45,7 @@ from holdfast.rules.stock import COOLING, FREE, LENT, OFFERED, Item, Seeker, Sha
 # A command brings back so many items and no more: the next one goes on, and none is long.
 DUE_AT_ONCE = 1000
 OTHER_PERMITS = "other permits"
-_SPREAD, _SPREAD_BELOW = 2_654_435_761, 2**32
+_SPREAD_BELOW = 2**32  # odd numbers times an odd number: no two of them meet below it
 
 
 class Call(NamedTuple):
@@ -291,7 +291,7 @@ def change(stock: Stock, command: Change, moment: Moment) -> Dealt:
     for name in () if command.how == "remove" else wanted:
         item = found[name]
         if item is None:
-            order = (command.dice + added * _SPREAD) % _SPREAD_BELOW
+            order = command.dice * (2 * added + 1) % _SPREAD_BELOW
             stock.put(Item(name, FREE, order))
         elif item.leaving:
             stock.put(item._replace(leaving=False))

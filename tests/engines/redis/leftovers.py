@@ -7,12 +7,15 @@ from contextlib import suppress
 from holdfast.testing import eventually
 
 # What may outlive a client: the record of a name with its last fence, and the tomb of a token; both end by themselves.
-RECORD = re.compile(rb"hf1:(?:[\w.-]+:)?\{[^}]+\}(?::pool|:seats(?::[if])?)?")
+RECORD = re.compile(rb"hf1:(?:[\w.-]+:)?\{[^}]+\}(?::pool|:rw|:seats(?::[if])?)?")
 TOMB = re.compile(RECORD.pattern + rb":d:[0-9a-z-]+")
 MOST_KEPT_MS = 62_000 + 60_000
 # The bell of a waiter that did not come to pop it, gone with its offer.
 BELL = re.compile(RECORD.pattern + rb":k:[0-9a-z-]+")
 BELL_KEPT_MS = 1_000
+# What is counted or noted, gone with its longest window.
+TALLY = re.compile(RECORD.pattern + rb":(?:[lg]:[0-9,]+|[bo])")
+TALLY_KEPT_MS = 31 * 86400 * 1000
 GONE_MS = -2
 
 
@@ -29,10 +32,14 @@ def keys_left(server):
     """Keys that are neither a fence record nor a tomb, or would stay for ever."""
     keys = {key: server.command("PTTL", key) for key in server.command("KEYS", "*")}
     keys = {key: ms for key, ms in keys.items() if ms != GONE_MS}  # some have just come to their end
-    wrong = [key for key in keys if not (RECORD.fullmatch(key) or TOMB.fullmatch(key) or BELL.fullmatch(key))]
-    return wrong + [
-        key for key, ms in keys.items() if not 0 <= ms <= (BELL_KEPT_MS if BELL.fullmatch(key) else MOST_KEPT_MS)
-    ]
+    wrong = [key for key in keys if not any(kind.fullmatch(key) for kind in (RECORD, TOMB, BELL, TALLY))]
+    return wrong + [key for key, ms in keys.items() if not 0 <= ms <= _kept_ms(key)]
+
+
+def _kept_ms(key):
+    if TALLY.fullmatch(key):
+        return TALLY_KEPT_MS
+    return BELL_KEPT_MS if BELL.fullmatch(key) else MOST_KEPT_MS
 
 
 def look_after(server):

@@ -3,12 +3,18 @@
 from dataclasses import dataclass
 from typing import Any
 
+import hypothesis
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hiredis import ReplyError
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
 from pool_twin import CLIENTS, NAME, PoolTwin
+from script_twin import Difference
 
 from holdfast.commands import POOL, RW, SEATS, Borrow, BreakItem, Change, CoolItem, Extend, Return, TakeBack, Tend
+from holdfast.engines.redis.scripts import SCRIPTS
+from holdfast.rules.pool import POOL_RULES
 
 TOKENS = tuple(f"{client}{number}" for client in CLIENTS for number in (1, 2))
 TTLS_MS = (200, 1000, 3000, 20_000)
@@ -152,3 +158,107 @@ def test_every_script_of_a_pool_does_what_its_rule_says(twin):
     for program in WITNESSES.values():
         twin.run(program)
     agree()
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A mistake that somebody could make: one line of the scripts, changed."""
+
+    mistake: str
+    line: str
+    instead: str
+    roof: str = POOL
+
+    def applied_to(self, text):
+        return text.replace(self.line, self.instead)
+
+    def __str__(self):
+        return self.mistake
+
+
+MUTATIONS = [
+    Mutation("an item that was lent keeps its old order", "item[STATE], item[ORDER], item[BACK], item[REST] = 'lent', "
+             "item[FENCE],", "item[STATE], item[ORDER], item[BACK], item[REST] = 'lent', item[ORDER],"),
+    Mutation("the fence does not grow", "fence = math.max(fence + 1, now)", "fence = math.max(fence, now)"),
+    Mutation("a dead borrower's item does not rest", "if item[STATE] == 'lent' and ends > now then", "if false then"),
+    Mutation("a rest lasts for ever", "item[STATE], item[BACK] = 'cooling', ends",
+             "item[STATE], item[BACK] = 'cooling', ends + 1"),
+    Mutation("a cooldown is forgotten", "'cooling', now + cool * 1000, cool", "'cooling', now, cool"),
+    Mutation("nobody looks again when an item cools", "    ring(seat[1], head[2], seat[8])", ""),
+    Mutation("a late one loses its place", "if client == me or marked > now then", "if false then"),
+    Mutation("the dead get their offers again", "if client == me or marked > now then", "if true then"),
+    Mutation("silent clients keep their places", "if fallen[seat_of(token)[1]] then leave_queue(token) end", ""),
+    Mutation("a leaving item stays", "  if item[LEAVING] then\n    leaving = leaving - 1\n    return drop(name)",
+             "  if false then"),
+    Mutation("a lent item is removed", "(#lent > 1 and not leave)", "false"),
+    Mutation("an unknown item is removed", "if #absent > 1 or", "if false or"),
+    Mutation("new items are used in their order", "dice * (2 * added + 1) % SPREAD_BELOW", "added"),
+    Mutation("those who wait for nothing wait on", "    ring(seat[1], token, seat[8])\n  end\nend\ncommit()",
+             "  end\nend\ncommit()"),
+    Mutation("a foreign token returns", "if not item or not taken(item) or item[TOKEN] ~= token then",
+             "if not item or not taken(item) then"),
+    Mutation("a return cannot be said twice", "return item and item[LAST] == token and 1 or", "return"),
+    Mutation("a foreign token extends", "or item[TOKEN] ~= ARGV[5] or item[BACK] <= now then",
+             "or item[BACK] <= now then"),
+    Mutation("what has lapsed is extended", "or item[TOKEN] ~= ARGV[5] or item[BACK] <= now then",
+             "or item[TOKEN] ~= ARGV[5] then"),
+    Mutation("a renewal that was overtaken cuts it short", "math.max(item[BACK], now + item[TTL] * 1000)",
+             "now + item[TTL] * 1000"),
+    Mutation("a return makes no tomb", "if ARGV[7] == '1' then", "if false then"),
+    Mutation("undo makes no tomb", "if not tomb(token) then entomb(token, TOMB_US, 'undone', '') end", ""),
+    Mutation("undo leaves the item", "if item then free(name, item) end\nhand_out()", "hand_out()"),
+    Mutation("undo leaves the place in the queue", "\nleave_queue(token)\n", "\n"),
+    Mutation("tombs are ignored", "if ended then return { 'refused', ended.why } end", ""),
+    Mutation("break hits whoever has it", "or int(item[FENCE]) ~= ARGV[5] then", "then"),
+    Mutation("break does not raise the fence", "item[FENCE] = next_fence()\nrest", "rest"),
+    Mutation("what is lent is cooled by hand", "if not item or taken(item) then", "if not item then"),
+    Mutation("an offer lasts as long as a lease", "math.min(seat[2] * 1000, OFFER_US)", "seat[2] * 1000"),
+    Mutation("nobody is woken", "    elseif pops then", "    elseif true then\n    elseif pops then"),
+    Mutation("who pops is only rung", "    elseif pops then", "    elseif false then"),
+    Mutation("an unheard offer is not told again", "if not known[token] then ring(client, token, false) end", ""),
+    Mutation("waiting is no sign of life", "    mark()\n  elseif place", "  elseif place"),
+    Mutation("a share is as large as the pool", "math.max(1, math.floor(size * ppm / WHOLE))", "size"),
+    Mutation("a share forgets what was lent", "redis.call('ZREM', base .. ':c:' .. share, name)", "local _ = 0"),
+    Mutation("a share does not hear of returns", "redis.call('ZADD', base .. ':c:' .. share, int(order), name)",
+             "local _ = 0"),
+    Mutation("shares outlive a change", "\nregroup()\nlocal added", "\nlocal added"),
+    Mutation("the impatient are kept in the queue", "  elseif place then\n    leave_queue(token)",
+             "  elseif place then"),
+    Mutation("an empty pool stays for ever", "local ends = roof ~= 'pool' or size == 0", "local ends = roof ~= 'pool'"),
+    Mutation("seats stay for ever", "local ends = roof ~= 'pool' or size == 0", "local ends = size == 0", SEATS),
+    Mutation("other permits are let in", "    if permits > 0 then", "    if false then", SEATS),
+    Mutation("a writer enters among readers", "elseif redis.call('HLEN', base .. ':i') > 0 then",
+             "elseif redis.call('HEXISTS', base .. ':i', 'writer') == 1 then", RW),
+    Mutation("a reader enters beside a writer", "if redis.call('HEXISTS', base .. ':i', 'writer') == 1 then return end",
+             "", RW),
+    Mutation("a reader overtakes a writer that waits", "not (roof == 'rw' and waiting > 0)", "true", RW),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_a_mistake_in_a_script_of_a_pool_is_noticed(one_server, mutation):
+    """A comparison is worth what it catches: each of these mistakes would be one line in a review."""
+    assert any(mutation.line in SCRIPTS[kind].text for kind in POOL_RULES), "the line is no longer there"
+    twin = PoolTwin(one_server.url, mutation.roof, mutation)
+
+    def differs(program):
+        try:
+            twin.run(program)
+        except (Difference, ReplyError):  # a script that fails is noticed too
+            return True
+        return False
+
+    def found():
+        search = settings(
+            max_examples=1500, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck),
+            deadline=None,
+        )  # fmt: skip
+        try:
+            return hypothesis.find(PROGRAMS, differs, settings=search)
+        except NoSuchExample:
+            return None
+
+    try:
+        assert any(map(differs, WITNESSES.values())) or found()
+    finally:
+        twin.close()

@@ -8,6 +8,7 @@ from redis_faces import Place, lengthy, paired
 
 from holdfast import LeaseLost, Unavailable
 from holdfast.engines.redis.scripts import SCRIPTS
+from holdfast.rules.pool import POOL_RULES
 from holdfast.testing import eventually
 
 # ACL SETUSER <name> on ><password> and this. `eval` is for a server that has forgotten the scripts; the commands
@@ -23,6 +24,8 @@ COMMANDS = (
     "+zcard", "+hget", "+hmget", "+hset", "+hdel", "+rpush", "+publish",
     "+blpop", "+subscribe", "+select", "+client|setname", "+info",
 )  # fmt: skip
+# What pools, semaphores and read-write locks need beyond that.
+FOR_POOLS = ("+hkeys", "+hgetall", "+hexists", "+hincrby", "+hlen", "+persist")
 # What the promise and `confirm` need beyond that.
 TO_SEE, TO_CONFIRM = "+config|get", "+wait"
 
@@ -75,12 +78,36 @@ def test_the_documented_rights_are_enough(user):
 
 def test_no_right_of_the_list_is_superfluous():
     """Each is there because a script or a connection needs it; a list that only grows protects nobody."""
-    called = set()
-    for script in SCRIPTS.values():
-        called |= {name.lower() for name in re.findall(r"redis\.p?call\('(\w+)'", script.text)}
-    connection = {"evalsha", "eval", "blpop", "subscribe", "select", "client|setname", "info"}
 
-    assert {right.removeprefix("+") for right in COMMANDS} == called | connection
+    def called(kinds):
+        texts = "".join(SCRIPTS[kind].text for kind in kinds)
+        return {name.lower() for name in re.findall(r"redis\.p?call\('(\w+)'", texts)}
+
+    connection = {"evalsha", "eval", "blpop", "subscribe", "select", "client|setname", "info"}
+    locks = {right.removeprefix("+") for right in COMMANDS}
+
+    assert locks == called(SCRIPTS.keys() - POOL_RULES.keys()) | connection
+    assert {right.removeprefix("+") for right in FOR_POOLS} == called(POOL_RULES) - locks
+
+
+@ONE_FACE
+def test_the_documented_rights_are_enough_for_pools(user):
+    """The same for a pool: set, lent, queued, woken, shared, cooled, counted, emptied."""
+    client, other = (user(KEYS, *CHANNELS, *COMMANDS, *FOR_POOLS) for _ in range(2))
+    pool = client.pool("x", on_death=0)
+    pool.set_items(["a", "b"])
+    held = [pool.borrow(tag="t", share=0.5), pool.borrow(timeout=5)]
+    waiting = user.place.start(lambda: other.pool("x").borrow(timeout=20))
+    eventually(lambda: pool.stats().waiting == 1)
+    held[0].extend(20)
+    held[0].release()
+    waiting.result().release()
+    held[1].cool(0.1)
+    with client.semaphore("gpu", 2), client.rwlock("index").read():
+        pass
+    eventually(lambda: pool.stats().free == 2)
+    pool.set_items([])
+    assert user.place.kinds("unavailable", "renewal failed") == []
 
 
 @ONE_FACE

@@ -1,0 +1,77 @@
+"""The law of pools, where no engine can show it by itself."""
+
+from holdfast.commands import Borrow, Busy, Change, Granted, Return, TakeBack, Tend
+from holdfast.rules import Moment
+from holdfast.rules.pool import DUE_AT_ONCE, POOL_RULES, Call
+from holdfast.rules.stock import Shelf
+
+START_US = 1_700_000_000_000_000
+
+
+class Table:
+    """A pool, and what is said to it."""
+
+    def __init__(self, *items):
+        self.shelf, self.now_us = Shelf(), START_US
+        self.say("a", Change("x", "set", items, False, 5))
+
+    def say(self, client, command, after_us=0):
+        self.now_us += after_us
+        return POOL_RULES[type(command)](self.shelf, command, Moment(self.now_us, self.now_us, client))
+
+    def borrow(self, token, *, ttl_ms=3000, wait=True, after_us=0):
+        return self.say(token[0], Borrow("x", token, "", ttl_ms, wait), after_us)
+
+
+def test_whoever_is_next_looks_again_when_an_item_begins_to_cool():
+    """It may come back before anything that they knew of; without the ring they would sleep until their next mark."""
+    table = Table("p")
+    table.borrow("a1")
+    table.borrow("b1")
+    table.borrow("c1")
+
+    assert table.say("a", Return("x", "p", "a1", cool_ms=500)).wakes == [Call("b", "b1")]
+    assert table.say("c", Tend("x"), after_us=500_000).wakes == [Call("b", "b1")]
+
+
+def test_whoever_takes_an_offer_in_the_same_step_is_not_rung():
+    """It hears the answer."""
+    table = Table("p")
+    table.borrow("a1", ttl_ms=200)
+    table.borrow("b1")
+    dealt = table.borrow("b1", after_us=200_000)
+
+    assert isinstance(dealt.answer, Granted)
+    assert dealt.wakes == []
+
+
+def test_an_undone_waiter_is_not_rung_and_the_next_one_is():
+    """The offer passes on in the same step."""
+    table = Table("p")
+    for token in ("a1", "b1", "c1"):
+        table.borrow(token)
+    table.say("a", Return("x", "p", "a1"))
+
+    assert table.say("b", TakeBack("x", "b1")).wakes == [Call("c", "c1")]
+
+
+def test_many_lapsed_loans_come_back_a_part_at_a_time():
+    """No command is long, whatever has happened before it; and none of them is lent before it has come back."""
+    names = [str(number) for number in range(DUE_AT_ONCE + 10)]
+    table = Table(*names)
+    for name in names:
+        table.borrow(f"a{name}", ttl_ms=200)
+    assert table.shelf.counts() == (DUE_AT_ONCE + 10, 0, 0)
+    table.say("b", Tend("x"), after_us=200_000)
+    assert table.shelf.counts() == (10, 0, DUE_AT_ONCE)
+    table.say("b", Tend("x"))
+    assert table.shelf.counts() == (0, 0, DUE_AT_ONCE + 10)
+
+
+def test_a_busy_answer_tells_when_the_next_item_comes_back():
+    """Whoever waits looks again then."""
+    table = Table("p", "q")
+    table.borrow("a1", ttl_ms=3000)
+    table.borrow("a2", ttl_ms=1000)
+
+    assert table.borrow("b1").answer == Busy("", table.shelf.fence, 1000, 0, "all busy")

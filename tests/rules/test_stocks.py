@@ -1,0 +1,125 @@
+"""A pool in tables answers as a pool in memory does: the same law, asked through other questions."""
+
+import sqlite3
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.commands import (
+    POOL,
+    READ,
+    RW,
+    SEATS,
+    WRITE,
+    Borrow,
+    BreakItem,
+    Change,
+    CoolItem,
+    Count,
+    Extend,
+    Granted,
+    Return,
+    TakeBack,
+    Tend,
+)
+from holdfast.engines.sqlite import pool as stored
+from holdfast.rules import Moment
+from holdfast.rules.pool import POOL_RULES
+from holdfast.rules.stock import Shelf
+
+CLIENTS = ("1", "2", "3")
+ITEMS = ("p", "q", "r", "s")
+JUMPS_US = (0, 0, 0, 1, 200_000, 999_999, 1_000_001, 5_000_000, 61_000_000)
+TOKENS = [f"{client}-{number}" for client in CLIENTS for number in (1, 2)]
+
+
+def words(roof, token):
+    """What one token may say under this roof."""
+    shares = {POOL: (("", 1_000_000), ("t", 500_000), ("u", 0)), SEATS: (("", 1_000_000),), RW: ((READ, 1), (WRITE, 1))}
+    for ttl_ms in (200, 3000):
+        for wait in (True, True, False):
+            for rest_ms in (0, 700):
+                for share in shares[roof]:
+                    permits = 2 if roof == SEATS else 0
+                    yield Borrow("x", token, f"owner {token}", ttl_ms, wait, rest_ms, *share, permits, roof)
+    for cool_ms in (0, 0, 0, 400):
+        yield Return("x", "", token, cool_ms, cool_ms == 0, roof)
+    yield Extend("x", "", token, 3000, roof)
+    yield TakeBack("x", token, roof)
+    yield BreakItem("x", "p" if roof == POOL else "1", 0, "why", roof)
+    yield CoolItem("x", "q" if roof == POOL else "2", 300, roof)
+    yield Tend("x", roof)
+    if roof == POOL:
+        for how, items in (("set", ITEMS), ("set", ITEMS[:2]), ("set", ()), ("add", ("t",)), ("remove", ("p", "q"))):
+            for leave in (False, True):
+                yield Change("x", how, items, leave, 5, 0, roof)
+    if roof == SEATS:
+        yield Change("x", "set", ("1", "2", "3"), True, 5, 3, roof)
+        yield Change("x", "set", ("1", "2"), True, 5, 2, roof)
+
+
+def borrow(token, *share):
+    return 0, token, Borrow("x", token, f"owner {token}", 3000, True, 0, *(share or ("", 1_000_000)), 0, POOL)
+
+
+def change(how, *items):
+    return 0, TOKENS[0], Change("x", how, items, True, 5, 0, POOL)
+
+
+# Two lines that may both be served, which random programs meet seldom.
+TWO_LINES = [
+    change("set", "p"), borrow("1-1"), borrow("2-1"), borrow("3-1", "t", 600_000), borrow("3-2", "u", 600_000),
+    change("set", *ITEMS), change("add", "a", "b", "c", "d"),
+]  # fmt: skip
+
+
+def programs(roof):
+    steps = [(jump, token, word) for token in TOKENS for word in words(roof, token) for jump in JUMPS_US]
+    return st.lists(st.sampled_from(steps), min_size=1, max_size=40)
+
+
+def resolved(command, has, shelf):
+    if isinstance(command, Return | Extend):
+        return command._replace(item=has.get(command.token, "none"))
+    if isinstance(command, BreakItem) and (item := shelf.find(command.item)):
+        return command._replace(fence=item.fence)
+    return command
+
+
+def run(roof, program):
+    """Both stocks through one program; each answer, and a count after each step, is the same."""
+    link = sqlite3.connect(":memory:", isolation_level=None).cursor()
+    for statement in stored.SCHEMA.split(";\n"):
+        link.execute(statement)
+    shelf, has, now_us = Shelf(roof), {}, 1_700_000_000_000_000
+    first = Change("x", "set", ITEMS, False, 5, 0, roof)
+    for jump, token, word in [(0, TOKENS[0], first if roof == POOL else Tend("x", roof)), *program]:
+        now_us += jump
+        client = token[0]
+        silent = frozenset(other for other in shelf.watched() if (now_us // 7_000_000 + int(other)) % 5 == 0)
+        moment = Moment(now_us, now_us, client, silent=silent - {client})
+        for command in (resolved(word, has, shelf), Count("x", 100, roof)):
+            rule = POOL_RULES[type(command)]
+            table = stored.StoredPool(link, roof, "x")
+            assert table.watched() == shelf.watched()
+            expected, found = rule(shelf, command, moment), rule(table, command, moment)
+            table.save(now_us, 60_000_000)
+            assert found == expected, command
+            if isinstance(expected.answer, Granted):
+                has[command.token] = expected.answer.item
+    link.connection.close()
+
+
+@pytest.mark.parametrize("roof", [POOL, SEATS, RW])
+def test_a_pool_in_tables_answers_as_one_in_memory_does(roof):
+    """The law is written once; what it asks must mean the same everywhere."""
+
+    @settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(programs(roof))
+    def agree(program):
+        run(roof, program)
+
+    if roof == POOL:
+        run(roof, TWO_LINES)
+    agree()
