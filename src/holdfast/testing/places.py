@@ -10,6 +10,7 @@ broken alone. What a place has started is gone when it is closed.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
-ENGINES = ("memory", "sqlite", "redis", "sentinel", "cluster")
-WITHOUT_SERVER = frozenset({"memory", "sqlite"})
+ENGINES = ("memory", "sqlite", "file", "redis", "sentinel", "cluster")
+WITHOUT_SERVER = frozenset({"memory", "sqlite", "file"})
 SERVER = "server"
 
 _numbers = itertools.count(1)
@@ -106,6 +107,31 @@ class SqlitePlace(Place):
         )
 
 
+class FilePlace(Place):
+    """Leases in the folder itself."""
+
+    engine = "file"
+
+    def url(self, worker: str = "") -> str:  # noqa: ARG002 - all have the same
+        return f"file://{self.folder.absolute()}"
+
+    def left(self) -> list[str]:
+        clients = self.folder / ".holdfast" / "clients"
+        return [f"the client {path.name}" for path in clients.glob("*") if not is_left_by_the_dead(path)]
+
+
+def is_left_by_the_dead(client: Path) -> bool:
+    """What a killed client left proves its death for a while; only what is still somebody's is too much."""
+    try:
+        with client.with_suffix("").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 class RedisPlace(Place):
     """Leases on a server of its own that keeps its data; every worker comes through a proxy of its own."""
 
@@ -154,7 +180,7 @@ def not_here(engines: Iterable[str]) -> list[str]:
 
 def open_place(engine: str, folder: str | os.PathLike[str]) -> Place:
     """A new place of this engine; `FileNotFoundError` if it needs a server that is not here."""
-    places = {"memory": MemoryPlace, "sqlite": SqlitePlace, "redis": RedisPlace}
+    places = {"memory": MemoryPlace, "sqlite": SqlitePlace, "file": FilePlace, "redis": RedisPlace}
     if engine in ("sentinel", "cluster"):
         from holdfast.testing.group_places import GroupPlace  # noqa: PLC0415 - it stands on this module
 

@@ -66,7 +66,7 @@ class Verdict:
 
 def bounds_of(round_: Round) -> queues.Bounds:
     """What a fault may cost in this round."""
-    return queues.Bounds(ttl_s=round_.ttl, deaths_are_seen=round_.engine == "sqlite")
+    return queues.Bounds(ttl_s=round_.ttl, deaths_are_seen=round_.engine in ("sqlite", "file"))
 
 
 def checkers_for(

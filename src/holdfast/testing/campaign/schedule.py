@@ -35,7 +35,7 @@ class Kind:
 
     name: str
     says: str
-    engines: tuple[str, ...] = ("memory", "sqlite", "redis", "sentinel", "cluster")
+    engines: tuple[str, ...] = ("memory", "sqlite", "file", "redis", "sentinel", "cluster")
     faces: tuple[str, ...] = ("blocking", "asyncio")
     server: bool = False
     ttls: tuple[float, float] = (0.0, 0.0)
@@ -50,7 +50,7 @@ _GROUP = ("sentinel", "cluster")
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("kill", "SIGKILL of a worker; another takes its place", engines=("sqlite", "redis", *_GROUP)),
+        Kind("kill", "SIGKILL of a worker; another takes its place", engines=("sqlite", "file", "redis", *_GROUP)),
         Kind("freeze", "SIGSTOP of a worker, past its ttl", ttls=(1.2, 2.0)),
         Kind("long freeze", "the same, for several ttls", engines=("sqlite", "redis"), ttls=(3.7, 4.3), aim=HOLDER),
         Kind("gil stall", "one thread of a worker keeps the interpreter from all others", ttls=(0.3, 1.6)),
