@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items):
 
 def _binds(item):
     given = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    places = [value[0] for value in given if isinstance(value, tuple) and isinstance(value[0], Place)]
+    places = [value[0] for value in given if isinstance(value, tuple) and value and isinstance(value[0], Place)]
     too_large = any(place.large for place in places) and not (ALL_LAWS or item.get_closest_marker("large"))
     too_small = any(place.leases_only for place in places) and item.get_closest_marker("carried")
     return not too_large and not too_small

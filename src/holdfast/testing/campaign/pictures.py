@@ -23,7 +23,11 @@ _HELD = "#2b8a57"
 _REFUSED = "#c1121f"
 _PALETTE = ("#d1495b", "#edae49", "#7b6fb0", "#30638e", "#9c6644", "#00798c", "#b5838d", "#6c757d")
 _WHERE = tuple(f"{engine}/{face}" for engine in ENGINES for face in FACES)
-_HUES = ("#98c1d9", "#3d5a80", "#a7c957", "#386641", "#cdb4db", "#6a4c93", "#f4a261", "#bc4749")
+# A light and a dark one for each engine.
+_HUES = (
+    *("#98c1d9", "#3d5a80", "#a7c957", "#386641", "#cdb4db", "#6a4c93"),
+    *("#f4a261", "#bc4749", "#ffd166", "#b08900", "#adb5bd", "#495057"),
+)
 _COLOURS = dict(zip(_WHERE, _HUES, strict=True))
 
 
