@@ -292,5 +292,5 @@ def test_only_what_started_nothing_is_retryable():
     ]
     retryable = {kind.__name__ for kind in kinds if kind.retryable}
 
-    assert retryable == {"Unavailable", "ReplyLost", "NotAcquired"}
+    assert retryable == {"Unavailable", "ReplyLost", "NotAcquired", "ItemsLent"}
     assert len(kinds) >= 10
