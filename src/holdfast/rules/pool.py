@@ -327,10 +327,10 @@ def _seat(stock: Stock, permits: int) -> None:
 def tend(stock: Stock, _command: Tend, moment: Moment) -> Dealt:
     """A client says that its waiters live. Offers that were made but not heard are rung again."""
     rung = settle(stock, moment)
-    unheard = stock.offers(moment.client)
+    unheard = sorted(stock.offers(moment.client), key=lambda item: item.token)
     known = {call.token for call in rung}
     rung += [Call(item.client, item.token) for item in unheard if item.token not in known]
-    return Dealt(Marked(_next_ms(stock, moment), min((item.token for item in unheard), default="")), rung)
+    return Dealt(Marked(_next_ms(stock, moment), unheard[0].token if unheard else ""), rung)
 
 
 def count(stock: Stock, command: Count, moment: Moment) -> Dealt:
