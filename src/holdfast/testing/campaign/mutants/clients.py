@@ -93,8 +93,8 @@ def ttl_counted_from_the_answer(_folder: Path) -> None:
     """The ttl is counted from when the answer came, and the engine counts from when the command did."""
 
     def late(trust_from: Callable[..., None]) -> Callable[..., None]:
-        def trusted(self: lease.LeaseBase, _sent_ns: int) -> None:
-            trust_from(self, self._client.clock.now_ns())
+        def trusted(self: lease.LeaseBase, _sent_ns: int, ttl_ms: int) -> None:
+            trust_from(self, self._client.clock.now_ns(), ttl_ms)
 
         return trusted
 
