@@ -18,7 +18,7 @@ BAD_TTLS = [0, -1, 0.19, NAN, INFINITY, -INFINITY, 10**9, 10**400, True, "30", N
 BAD_TIMEOUTS = [-0.001, -1, NAN, INFINITY, 10**400, True, "5", Decimal(3), timedelta(seconds=-1), timedelta(days=400)]
 BAD_OPTIONS = {
     "label": [None, 7, "l" * 201, b"label", "lone \ud800 surrogate"],
-    "info": [7, "text", ["list"], [], {"a": object()}, {"a": {1, 2}}, {"a": "x" * 4096}, {"a": "lone \ud800"}],
+    "info": [7, "text", ["list"], [], {"a": 1j}, {"a": {1, 2}}, {"a": "x" * 4096}, {"a": "lone \ud800"}],
     "observer": [7, "print", []],
     "fence_memory": [0, 0.5, -1, NAN, INFINITY, None, "60", True],
 }
