@@ -10,6 +10,8 @@ TYPE_CHECKING = False  # as typing's, which would have to be imported
 if TYPE_CHECKING:
     from holdfast.blocking import (
         Budget,
+        Claimed,
+        Directory,
         First,
         Holdfast,
         Leader,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
         connect,
     )
     from holdfast.core.budget import Spending
+    from holdfast.core.directory import Change, Held
     from holdfast.core.inspection import Holding
     from holdfast.core.leader import Leading
     from holdfast.core.limit import Decision
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "holdfast.blocking": (
         "Budget",
+        "Claimed",
+        "Directory",
         "First",
         "Holdfast",
         "Leader",
@@ -62,6 +67,7 @@ _HOMES = {
         "connect",
     ),
     "holdfast.core.budget": ("Spending",),
+    "holdfast.core.directory": ("Change", "Held"),
     "holdfast.core.inspection": ("Holding",),
     "holdfast.core.leader": ("Leading",),
     "holdfast.core.limit": ("Decision",),
@@ -89,11 +95,15 @@ _HOMES = {
 __all__ = [
     "Budget",
     "BudgetExceeded",
+    "Change",
+    "Claimed",
     "Closed",
     "Decision",
+    "Directory",
     "Event",
     "Fenced",
     "First",
+    "Held",
     "Holdfast",
     "HoldfastError",
     "Holding",

@@ -175,8 +175,46 @@ class Finish(NamedTuple):
         return self.end.name
 
 
+class Claim(NamedTuple):
+    """Give me the lease of an entry and put it on these shelves of its directory; in one step.
+
+    With a `limit`, only if so many others do not stand on the shelf `group` already; -1 is no limit.
+    """
+
+    ask: Acquire
+    shelves: tuple[str, ...]
+    group: str = ""
+    limit: int = -1
+
+    @property
+    def name(self) -> str:
+        return self.ask.name
+
+
+class Quit(NamedTuple):
+    """Give the lease of an entry back and take it off these shelves; in one step, and only if it was mine to give."""
+
+    end: Release
+    shelves: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.end.name
+
+
+class List(NamedTuple):
+    """Who holds what on this shelf of the directory: entries that begin so and come after that one, in order."""
+
+    name: str
+    shelf: str
+    prefix: str
+    after: str
+    limit: int
+
+
+Entry = Claim | Quit | List
 Tally = Hit | Forget | Reserve | Settle | Balance | Keep | Seen
-Command = Acquire | Renew | Release | Undo | Break | Mark | Show | Begin | Finish | Tally
+Command = Acquire | Renew | Release | Undo | Break | Mark | Show | Begin | Finish | Entry | Tally
 
 
 class Granted(NamedTuple):
@@ -281,6 +319,19 @@ class Spent(NamedTuple):
     retry_us: int = 0
 
 
+class Full(NamedTuple):
+    """So many others stand on that shelf: there is no room."""
+
+    others: int
+
+
+class Listing(NamedTuple):
+    """Entries that are held, in order, with their holders. `last`: where to go on; empty if that was all."""
+
+    entries: tuple[tuple[str, Seat], ...]
+    last: str
+
+
 class Finished(NamedTuple):
     """The note that is kept; `known` is false if there is none."""
 
@@ -288,4 +339,19 @@ class Finished(NamedTuple):
     known: bool
 
 
-Answer = Granted | Busy | Refused | Renewed | Released | NotHeld | Done | Marked | Standing | Decided | Spent | Finished
+Answer = (
+    Granted
+    | Busy
+    | Refused
+    | Renewed
+    | Released
+    | NotHeld
+    | Done
+    | Marked
+    | Standing
+    | Decided
+    | Spent
+    | Finished
+    | Full
+    | Listing
+)

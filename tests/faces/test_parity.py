@@ -11,12 +11,25 @@ import holdfast
 from holdfast import aio, blocking
 
 CLASSES = [
-    "Budget", "First", "Holdfast", "Leader", "Lease", "Limiter", "Lock", "Once", "Reservation", "Signal", "Term",
+    "Budget", "Claimed", "Directory", "First", "Holdfast", "Leader", "Lease", "Limiter", "Lock", "Once", "Reservation",
+    "Signal", "Term",
 ]  # fmt: skip
 # What the two languages of Python call differently.
 AWAITED = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 # A word to something that runs here; there is nothing to wait for.
-NOTHING_TO_AWAIT = {"budget", "check", "first", "is_set", "leader", "limit", "lock", "once", "remaining", "resign"}
+NOTHING_TO_AWAIT = {
+    "budget",
+    "check",
+    "directory",
+    "first",
+    "is_set",
+    "leader",
+    "limit",
+    "lock",
+    "once",
+    "remaining",
+    "resign",
+}
 
 
 def public(face):

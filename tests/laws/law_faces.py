@@ -35,7 +35,18 @@ from holdfast.testing.servers import Server, available
 
 WAIT_S = 60
 LOST_S = 5
-SHAPES = (aio.Holdfast, aio.Lock, aio.Lease, aio.Leader, aio.Signal, aio.Limiter, aio.Budget, aio.Reservation, aio.Once)
+SHAPES = (
+    aio.Holdfast,
+    aio.Lock,
+    aio.Lease,
+    aio.Leader,
+    aio.Signal,
+    aio.Limiter,
+    aio.Budget,
+    aio.Reservation,
+    aio.Once,
+    aio.Directory,
+)
 
 
 @dataclass(frozen=True)

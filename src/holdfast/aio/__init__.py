@@ -7,6 +7,7 @@ Leases are kept by a thread, so that a blocked event loop loses none. Besides th
 
 from holdfast.aio.budget import Budget, Reservation
 from holdfast.aio.client import Holdfast, connect
+from holdfast.aio.directory import Claimed, Directory
 from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease, Signal
 from holdfast.aio.limit import Limiter
@@ -15,6 +16,8 @@ from holdfast.aio.once import First, Once
 
 __all__ = [
     "Budget",
+    "Claimed",
+    "Directory",
     "First",
     "Holdfast",
     "Leader",

@@ -2,6 +2,7 @@
 
 from holdfast.blocking.budget import Budget, Reservation
 from holdfast.blocking.client import Holdfast, connect
+from holdfast.blocking.directory import Claimed, Directory
 from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease, Signal
 from holdfast.blocking.limit import Limiter
@@ -10,6 +11,8 @@ from holdfast.blocking.once import First, Once
 
 __all__ = [
     "Budget",
+    "Claimed",
+    "Directory",
     "First",
     "Holdfast",
     "Leader",

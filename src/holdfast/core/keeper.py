@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Command, Finish, Mark, Marked, NotHeld, Release, Renew, Undo
+from holdfast.commands import Command, Mark, Marked, NotHeld, Renew, Undo
 from holdfast.core.aftermath import Aftermath
 from holdfast.core.lease import ASKING, HELD, LeaseBase
 from holdfast.core.outlook import Outlook
@@ -112,7 +112,7 @@ class Keeper:
         self._chore(Undo(lease.name, lease.token), lease)
         self.let_go(lease)
 
-    def finish_release(self, lease: LeaseBase, command: Release | Finish) -> None:
+    def finish_release(self, lease: LeaseBase, command: Command) -> None:
         """The engine could not be told: go on telling it until the ttl has passed."""
         self._chore(command, lease)
         self.let_go(lease)
@@ -361,7 +361,7 @@ class Keeper:
                 ends.append(end_ns if lease.name in names else min(end_ns, turn_ns))
         return min(ends)
 
-    def _chore(self, command: Undo | Release | Finish, lease: LeaseBase) -> None:
+    def _chore(self, command: Command, lease: LeaseBase) -> None:
         if lease._sent_ns or lease._state is not ASKING:
             until_ns = lease._sent_ns + lease._ttl_ms * NS_PER_MS
             self._given.append(Chore(command, max(until_ns, self._clock.now_ns() + NS)))

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.errors import LeaseLost
-from holdfast.names import Owner, new_token
+from holdfast.names import Owner, new_token, readable
 from holdfast.observer import log
 from holdfast.rules import trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.commands import Keep
+    from holdfast.commands import Acquire, Command, Release
     from holdfast.core.client import Client
     from holdfast.engines import Bell
 
@@ -49,9 +49,9 @@ class LeaseBase:
     _why = ("", "")
     _trouble = ""
     _bells: tuple[Bell, ...] = ()
-    # For work that is to be done once: whether to look for a note first, and the note to leave at the end.
-    _once = False
-    _note: Keep | None = None
+    # Where asking and giving back are parts of larger steps: what to say instead.
+    _begins: Callable[[Acquire], Command] | None = None
+    _ends: Callable[[Release], Command] | None = None
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class LeaseBase:
             bell.ring()
 
     def __repr__(self) -> str:
-        return f"<lease {self.name!r} fence={self._fence} {self._state}>"
+        return f"<lease {readable(self.name)!r} fence={self._fence} {self._state}>"
 
     def _granted(self, fence: int, sent_ns: int) -> None:
         self._fence = fence
@@ -130,7 +130,7 @@ class LeaseBase:
 
     def _loss(self) -> LeaseLost:
         reason, detail = self._why if self._state is LOST else ("released", "")
-        return LeaseLost(self.name, self._fence, reason, detail=detail)
+        return LeaseLost(readable(self.name), self._fence, reason, detail=detail)
 
     def _lose(self, reason: str, detail: str = "", *, since: str = HELD) -> None:
         """The lease is over for its holder: say so once, to everyone who listens.
@@ -163,7 +163,7 @@ class LeaseBase:
         self._client.keeper.dropped(self)
         if self._owned:
             warnings.warn(
-                f"lease {self.name!r} was dropped without a release; it lapses within {self.ttl} s",
+                f"lease {readable(self.name)!r} was dropped without a release; it lapses within {self.ttl} s",
                 ResourceWarning,
                 source=self,
                 stacklevel=2,

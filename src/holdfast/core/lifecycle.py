@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Acquire, Answer, Begin, Busy, Finish, Granted, NotHeld, Refused, Release, Released
+from holdfast.commands import Acquire, Answer, Busy, Command, Granted, NotHeld, Refused, Release, Released
 from holdfast.core.client import ABORTING, CLOSED
 from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import ENDED, ENDING, HELD, LOST, LeaseBase, jittered
@@ -71,6 +71,19 @@ async def acquire(lease: LeaseBase, patience_ns: int | None) -> None:
     client.keeper.due(lease._due_ns)
     if client.watched:
         client.tell("granted", lease.name, lease._fence, (client.clock.now_ns() - began_ns) / NS)
+
+
+async def decision(lease: LeaseBase, began_ns: int) -> Answer:
+    """One decision, for those who never stand in line: what the engine says, and nothing more is waited for.
+
+    `Granted` means that the lease is the caller's. A grant that comes too late is asked for again.
+    """
+    give_up_ns = began_ns + WIRE_NS
+    while True:
+        _, answer = await _send(lease, began_ns, give_up_ns)
+        if not isinstance(answer, Granted) or _is_granted(lease, answer, give_up_ns):
+            return answer
+        await _wait_out(lease, began_ns, began_ns)
 
 
 async def _stand_in_line(
@@ -192,7 +205,8 @@ async def _send(lease: LeaseBase, until_ns: int, give_up_ns: int) -> tuple[Acqui
         ask = Acquire(lease.name, lease.token, lease._packed, lease._ttl_ms, sent_ns < until_ns)
         bound_ns = None if give_up_ns == NEVER_NS else max(give_up_ns, sent_ns + _LAST_WORD_NS)
         try:
-            answer = await client.form.apply(ask if not lease._once or ask.wait else Begin(ask), bound_ns)
+            command = ask if lease._begins is None or ask.wait else lease._begins(ask)
+            answer = await client.form.apply(command, bound_ns)
         except Unavailable as error:
             now_ns = client.clock.now_ns()
             if not told_ns or now_ns - told_ns >= NS:
@@ -258,7 +272,7 @@ async def release(lease: LeaseBase, to: str = "") -> None:
         raise
 
 
-def _too_late(lease: LeaseBase, command: Release | Finish) -> NoReturn:
+def _too_late(lease: LeaseBase, command: Command) -> NoReturn:
     """There is nothing left to give back: the holder is told."""
     lease._lose("expired", lease._trouble)  # no effect if it is known to be lost already
     if lease._why[0] == "expired":
@@ -267,12 +281,12 @@ def _too_late(lease: LeaseBase, command: Release | Finish) -> NoReturn:
     raise lease._loss()
 
 
-def _release(lease: LeaseBase, to: str) -> Release | Finish:
+def _release(lease: LeaseBase, to: str) -> Command:
     end = Release(lease.name, lease.token, entomb=lease._resent, to=to)
-    return end if lease._note is None else Finish(end, lease._note)
+    return end if lease._ends is None else lease._ends(end)
 
 
-async def _tell_release(lease: LeaseBase, command: Release | Finish) -> Answer | None:
+async def _tell_release(lease: LeaseBase, command: Command) -> Answer | None:
     """The engine's answer, or `None` if it could not be told within the wire timeout."""
     client = lease._client
     first_ns = client.clock.now_ns()
@@ -297,7 +311,7 @@ async def _tell_release(lease: LeaseBase, command: Release | Finish) -> Answer |
         return answer
 
 
-def _released(client: Client, lease: LeaseBase, command: Release | Finish, answer: Answer | None) -> None:
+def _released(client: Client, lease: LeaseBase, command: Command, answer: Answer | None) -> None:
     if isinstance(answer, NotHeld):
         lease._lose(answer.reason, answer.detail, since=ENDING)
         raise lease._loss()

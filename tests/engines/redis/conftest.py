@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from redis_faces import Loop, Place
 
-from holdfast.engines.redis.scripts import SCRIPTS, TALLIES
+from holdfast.engines.redis.scripts import ENTRIES, SCRIPTS, TALLIES
 from holdfast.testing import eventually
 from holdfast.testing.clusters import Cluster
 from holdfast.testing.sentinels import Sentinels
@@ -19,14 +19,14 @@ WANTED = os.environ.get("HOLDFAST_SERVERS", "valkey").split(",")
 KINDS = [kind for kind in WANTED if kind in available()] or sorted(available(), reverse=True)
 
 # What may outlive a client: the record of a name with its last fence, and the tomb of a token; both end by themselves.
-RECORD = re.compile(rb"hf1:(?:[\w.-]+:)?\{[^}]+\}")
+RECORD = re.compile(rb"hf1:(?:[\w.-]+:)?\{[^}]+\}(?::e:[^:]+)?")
 TOMB = re.compile(RECORD.pattern + rb":d:[0-9a-z-]+")
 MOST_KEPT_MS = 62_000 + 60_000
 # The bell of a waiter that did not come to pop it, gone with its offer.
 BELL = re.compile(RECORD.pattern + rb":k:[0-9a-z-]+")
 BELL_KEPT_MS = 1_000
 # What is counted, gone with its longest window.
-TALLY = re.compile(RECORD.pattern + rb":(?:[lg]:[0-9,]+|[bo])")
+TALLY = re.compile(RECORD.pattern + rb":(?:[lg]:[0-9,]+|[bo]|s:.*)", re.DOTALL)
 TALLY_KEPT_MS = 31 * 86400 * 1000
 GONE_MS = -2
 
@@ -120,7 +120,7 @@ def _lent(servers, kind):
 
 def know_scripts(server):
     """Otherwise the first call of each would be answered NOSCRIPT, and counts and faults would be off by one."""
-    for script in (*SCRIPTS.values(), *TALLIES.values()):
+    for script in (*SCRIPTS.values(), *TALLIES.values(), *ENTRIES.values()):
         server.command("SCRIPT", "LOAD", script.text)
 
 

@@ -17,13 +17,18 @@ from holdfast.commands import (
     Begin,
     Break,
     Busy,
+    Claim,
     Command,
     Done,
     Finish,
+    Full,
     Granted,
+    List,
+    Listing,
     Mark,
     Marked,
     NotHeld,
+    Quit,
     Refused,
     Release,
     Released,
@@ -65,13 +70,19 @@ def packed(*arguments: str) -> bytes:
 
 
 def tag(name: str) -> str:
-    """The hash tag of a name: what its slot is counted from."""
+    """The hash tag of a name: what its slot is counted from. Entries share the slot of their directory."""
+    if "\0" in name:
+        name = name.partition("\0")[0]
     return name.replace("%", "%25").replace("}", "%7D") if "}" in name or "%" in name else name
 
 
 def record_key(prefix: str, name: str) -> str:
     """The key of a name's record. The name is its hash tag, so that all keys of the name share one slot."""
-    return f"{prefix}:{{{tag(name)}}}"
+    key = f"{prefix}:{{{tag(name)}}}"
+    if "\0" not in name:
+        return key
+    entry = name.partition("\0")[2].replace("%", "%25").replace(":", "%3A")
+    return f"{key}:e:{entry}"
 
 
 def script_text(file: str) -> str:
@@ -159,6 +170,38 @@ _REST: dict[type, Callable[[Any], bytes]] = {
     Finish: lambda ask: _release(ask.end) + bulk(ask.keep.note) + _often(ask.keep.window_ms),
 }
 
+
+class EntryScript(TallyScript):
+    """The script of a directory's command: as many arguments as there are shelves, and the key of the directory."""
+
+    def __init__(self, file: str, arguments: Callable[[tuple[str, ...], str, Any], tuple[str, ...]]) -> None:
+        super().__init__(file)
+        self._arguments = arguments
+
+    def pack_entry(self, prefix: str, fixed: tuple[str, ...], ask: Any, *, whole: bool) -> bytes:
+        place = record_key(prefix, ask.name.partition("\0")[0])
+        return self.pack(record_key(prefix, ask.name), self._arguments(fixed, place, ask), whole=whole)
+
+
+def _entry(ask: Any) -> str:
+    entry: str = ask.name.partition("\0")[2]
+    return entry
+
+
+def _claim(fixed: tuple[str, ...], place: str, ask: Any) -> tuple[str, ...]:
+    lease = (ask.ask.token, ask.ask.owner, str(ask.ask.ttl_ms), "0")
+    return (*fixed, *lease, place, _entry(ask), str(ask.limit), ask.group, *ask.shelves)
+
+
+def _quit(fixed: tuple[str, ...], place: str, ask: Any) -> tuple[str, ...]:
+    return (*fixed, ask.end.token, "1" if ask.end.entomb else "", place, _entry(ask), *ask.shelves)
+
+
+ENTRIES: dict[type, EntryScript] = {
+    Claim: EntryScript("claim", _claim),
+    Quit: EntryScript("quit", _quit),
+    List: EntryScript("list", lambda _fixed, _place, ask: (ask.shelf, ask.prefix, ask.after, str(ask.limit))),
+}
 TALLIES: dict[type, TallyScript] = {kind: TallyScript(file) for kind, file in tallies.FILES.items()}
 
 
@@ -182,6 +225,7 @@ class Packer:
             key = record_key(prefix, name)
             return heads[kind] + bulk(key) + (bulk(f"{key}:-") if slots else b"") + fixed
 
+        self._fixed = (self.channel, str(memory_ms))
         self._head = head
         self._heads = heads
         self._keys = count
@@ -192,6 +236,8 @@ class Packer:
         `pops` for a waiter that will pop its bell instead of listening for it.
         """
         kind = type(command)
+        if kind in ENTRIES:
+            return ENTRIES[kind].pack_entry(self.prefix, self._fixed, command, whole=whole)
         if kind in TALLIES:
             key = f"{record_key(self.prefix, command.name)}:{command.shelf}"  # type: ignore[union-attr]
             return TALLIES[kind].pack(key, tallies.ARGUMENTS[kind](command), whole=whole)
@@ -224,6 +270,15 @@ def time_of(reply: Any) -> int | None:
     return reply if type(reply) is int else None
 
 
+def _listing(reply: list[Any]) -> Listing:
+    _, last, *rest = reply
+    entries = []
+    for at in range(0, len(rest), 6):
+        entry, token, owner, fence, since_ms, remaining_ms = rest[at : at + 6]
+        entries.append((entry, Seat(owner, token, int(fence), since_ms, remaining_ms)))
+    return Listing(tuple(entries), last)
+
+
 def _standing(reply: list[Any]) -> Standing:
     _, fence, offered, token, owner, held, since_ms, remaining_ms, *rest = reply
     holder = Seat(owner, token, int(held), since_ms, remaining_ms) if token else None
@@ -232,12 +287,21 @@ def _standing(reply: list[Any]) -> Standing:
 
 
 # What the plain answer to a command says.
-_YES: dict[type, Answer] = {Renew: Renewed(), Release: Released(), Finish: Released(), Break: Released(), Undo: Done()}
+_YES: dict[type, Answer] = {
+    Renew: Renewed(),
+    Release: Released(),
+    Finish: Released(),
+    Quit: Released(),
+    Break: Released(),
+    Undo: Done(),
+}
 _ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "busy": lambda reply: Busy(reply[1], int(reply[2]), reply[3], None if reply[4] < 0 else reply[4]),
     "refused": lambda reply: Refused(reply[1]),
     "not held": lambda reply: NotHeld(reply[1], reply[2]),
     "marked": lambda reply: Marked(reply[1], reply[2]),
     "standing": _standing,
+    "listing": _listing,
+    "full": lambda reply: Full(reply[1]),
     **tallies.ANSWERS,
 }

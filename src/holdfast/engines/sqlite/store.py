@@ -17,12 +17,13 @@ from holdfast import pauses
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renew, Renewed, Undo
 from holdfast.engines.board import Board
-from holdfast.engines.sqlite import lifeline, rows, survey, tallies
+from holdfast.engines.sqlite import lifeline, rows, shelves, survey, tallies
 from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.ear import Ear, ring_session
 from holdfast.engines.sqlite.line import Damaged
 from holdfast.engines.sqlite.place import filesystem
 from holdfast.engines.sqlite.promised import promised
+from holdfast.engines.sqlite.shelves import SqliteShelves
 from holdfast.errors import Closed, Unavailable
 from holdfast.observer import log
 from holdfast.rules import RULES, Moment
@@ -139,6 +140,7 @@ class SqliteStore:
         if housekeeping:
             rows.forget(link, now_us)
             tallies.forget(link, SYSTEM.wall_us())
+            shelves.forget(link, SYSTEM.wall_us())
         return answers, rung
 
     def _answer_one(self, link: sqlite3.Cursor, command: Command, now_us: int, rung: list[Holder]) -> Reply:
@@ -146,7 +148,8 @@ class SqliteStore:
         if rule is None:
             moment = Moment(now_us, SYSTEM.wall_us(), self._me)
             of_lease = partial(self._answer_one, link, now_us=now_us, rung=rung)
-            reply: Reply = compound(command, of_lease, partial(tallies.answer, link, moment=moment))
+            of_tally = partial(tallies.answer, link, moment=moment)
+            reply: Reply = compound(command, of_lease, of_tally, SqliteShelves(link, moment.wall_us))
             return reply
         try:
             row = rows.load(link, name)
