@@ -111,7 +111,7 @@ def test_a_shell_can_complete_commands(local):
     offered = local(env=asked)
 
     assert b"_HOLDFAST_COMPLETE" in script.out
-    assert offered.out.split() == [b"doctor", b"demo"]
+    assert offered.out.split() == [b"doctor", b"demo", b"directory"]
 
 
 @pytest.mark.acceptance("C-23")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
@@ -18,6 +17,8 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli import codes
+from holdfast.cli.groups import directories, limits
+from holdfast.cli.options import Job, Json, Url
 from holdfast.errors import HoldfastError
 
 app = typer.Typer(
@@ -33,18 +34,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Job = Callable[[], int]
-Url = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        envvar="HOLDFAST_URL",
-        help="Where the leases live: redis://host, valkey://host, unix:///path, sqlite:///path. "
-        "Without it, a SQLite file of this user on this host. A password is better kept in HOLDFAST_URL.",
-        show_default=False,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+app.add_typer(limits, name="limit")
+app.add_typer(directories, name="directory")
+
 Name = Annotated[str, typer.Argument(help="The name of the lease.")]
 Prefix = Annotated[str, typer.Argument(help="Only names that begin so.", show_default=False)]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many names.")]
@@ -232,48 +224,6 @@ def demo(
 
     options = ["--json"] * as_json + ["--without-guard"] * without_guard
     return partial(play, options + (["--url", url] if url else []))
-
-
-limits = typer.Typer(
-    help="What a limit has counted for a key, and the way to start anew.\n\n\b\nExample:\n"
-    '  holdfast limit show "10/second; 100/minute" ann --name logins',
-    no_args_is_help=True,
-)
-app.add_typer(limits, name="limit", rich_help_panel=None)
-Rate = Annotated[str, typer.Argument(help='The rate as the program has it, such as "10/second; 100/minute".')]
-Key = Annotated[str, typer.Argument(help="The key that is counted: a user, an address.")]
-LimitName = Annotated[str | None, typer.Option("--name", help="The limit's name.", show_default="the rate itself")]
-Method = Annotated[str, typer.Option(help="How it counts: window or gcra.")]
-
-
-@limits.command("show")
-def show_limit(
-    rate: Rate, key: Key, name: LimitName = None, method: Method = "window", url: Url = None, as_json: Json = False
-) -> Job:
-    """How much is left for a key. Counts nothing. Exit code 75: nothing is left just now.
-
-    \b
-    Example:
-      holdfast limit show "10/second; 100/minute" ann --name logins
-    """
-    from holdfast.cli import limit  # noqa: PLC0415
-
-    return partial(limit.show, url, limit.Asked(rate, key, name, method), as_json=as_json)
-
-
-@limits.command("reset")
-def reset_limit(
-    rate: Rate, key: Key, name: LimitName = None, method: Method = "window", url: Url = None, as_json: Json = False
-) -> Job:
-    """Forget what was counted for a key. Processes that were just refused may believe it for a second more.
-
-    \b
-    Example:
-      holdfast limit reset "10/second; 100/minute" ann --name logins
-    """
-    from holdfast.cli import limit  # noqa: PLC0415
-
-    return partial(limit.reset, url, limit.Asked(rate, key, name, method), as_json=as_json)
 
 
 # Older and newer releases of typer have these in different places.

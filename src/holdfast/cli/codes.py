@@ -28,7 +28,7 @@ MEANINGS = {
     ATTENTION: "`doctor`, `bench`, `demo`: something should be looked at",
     CRITICAL: "`doctor`: the engine cannot be relied on",
     USAGE: "bad usage: an option, a name or a URL was refused before anything was started",
-    NOT_FOUND: "`break`: nobody holds that name",
+    NOT_FOUND: "`break`, `directory show`, `directory take`: nobody holds that name or key",
     UNAVAILABLE: "the engine cannot be used; nothing was started",
     INTERNAL: "a mistake in holdfast itself",
     BUSY: "somebody else held the name until the timeout ended, or nothing is left of a limit; nothing was started",

@@ -115,12 +115,13 @@ class TallyScript:
     def __init__(self, file: str) -> None:
         self.text = script_text(f"{file}.lua")
         self.sha = hashlib.sha1(self.text.encode()).hexdigest()  # noqa: S324 - as above
-        self._known = bulk("EVALSHA") + bulk(self.sha) + bulk("1")
+        self._known = bulk("EVALSHA") + bulk(self.sha)
 
-    def pack(self, key: str, arguments: tuple[str, ...], *, whole: bool = False) -> bytes:
+    def pack(self, arguments: tuple[str, ...], *keys: str, whole: bool = False) -> bytes:
         """The whole command; `whole` sends the text instead of its hash."""
-        head = bulk("EVAL") + bulk(self.text) + bulk("1") if whole else self._known
-        return b"*%d\r\n%b%b%b" % (4 + len(arguments), head, bulk(key), _all(arguments))
+        head = bulk("EVAL") + bulk(self.text) if whole else self._known
+        count = 3 + len(keys) + len(arguments)
+        return b"*%d\r\n%b%b%b%b" % (count, head, _often(len(keys)), b"".join(map(bulk, keys)), _all(arguments))
 
 
 @lru_cache(maxsize=64)
@@ -178,9 +179,10 @@ class EntryScript(TallyScript):
         super().__init__(file)
         self._arguments = arguments
 
-    def pack_entry(self, prefix: str, fixed: tuple[str, ...], ask: Any, *, whole: bool) -> bytes:
-        place = record_key(prefix, ask.name.partition("\0")[0])
-        return self.pack(record_key(prefix, ask.name), self._arguments(fixed, place, ask), whole=whole)
+    def pack_entry(self, prefix: str, fixed: tuple[str, ...], ask: Any, *, slots: bool, whole: bool) -> bytes:
+        place, key = record_key(prefix, ask.name.partition("\0")[0]), record_key(prefix, ask.name)
+        keys = (key, f"{key}:-") if slots else (key,)
+        return self.pack(self._arguments(fixed, place, ask), *keys, whole=whole)
 
 
 def _entry(ask: Any) -> str:
@@ -237,10 +239,10 @@ class Packer:
         """
         kind = type(command)
         if kind in ENTRIES:
-            return ENTRIES[kind].pack_entry(self.prefix, self._fixed, command, whole=whole)
+            return ENTRIES[kind].pack_entry(self.prefix, self._fixed, command, slots=self._keys > 1, whole=whole)
         if kind in TALLIES:
             key = f"{record_key(self.prefix, command.name)}:{command.shelf}"  # type: ignore[union-attr]
-            return TALLIES[kind].pack(key, tallies.ARGUMENTS[kind](command), whole=whole)
+            return TALLIES[kind].pack(tallies.ARGUMENTS[kind](command), key, whole=whole)
         head = self._head(kind, command.name)  # type: ignore[arg-type]
         if whole:
             head = SCRIPTS[kind].head(self._keys, whole=True) + head.removeprefix(self._heads[kind])
