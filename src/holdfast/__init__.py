@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from holdfast.blocking import (
         Access,
         Budget,
+        Claimed,
+        Directory,
         First,
         Holdfast,
         Item,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.core.building import (
         Staging,
     )
+    from holdfast.core.directory import Change, Held
     from holdfast.core.domain import (
         Domain,
     )
@@ -90,6 +93,8 @@ _HOMES = {
     "holdfast.blocking": (
         "Access",
         "Budget",
+        "Claimed",
+        "Directory",
         "First",
         "Holdfast",
         "Item",
@@ -110,6 +115,7 @@ _HOMES = {
     ),
     "holdfast.core.budget": ("Spending",),
     "holdfast.core.building": ("Staging",),
+    "holdfast.core.directory": ("Change", "Held"),
     "holdfast.core.domain": ("Domain",),
     "holdfast.core.inspection": ("Holding",),
     "holdfast.core.leader": ("Leading",),
@@ -147,13 +153,17 @@ __all__ = [
     "BudgetExceeded",
     "BuildFailed",
     "Built",
+    "Change",
+    "Claimed",
     "Closed",
     "Decision",
+    "Directory",
     "Domain",
     "DomainMismatch",
     "Event",
     "Fenced",
     "First",
+    "Held",
     "Holdfast",
     "HoldfastError",
     "Holding",

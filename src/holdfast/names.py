@@ -50,6 +50,14 @@ def name_of(whole: str, key: object) -> str:
     return checked_name(f"{whole}/{key}")
 
 
+def readable(name: str) -> str:
+    """A name as people read it: entries of directories have a NUL inside, and a letter for their kind."""
+    if "\0" not in name:
+        return name
+    directory, _, entry = name.partition("\0")
+    return f"{directory}/{entry[1:]}".replace("\0", "/")
+
+
 def is_unicode(text: str) -> bool:
     """Whether every engine can keep this text; lone surrogates have no form outside this process."""
     try:

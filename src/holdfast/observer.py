@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from holdfast.names import readable
+
 log = logging.getLogger("holdfast")
 DEBUG = logging.DEBUG
 # Asked before what goes well is told, which nobody may want to hear: by the shortest way.
@@ -70,6 +72,8 @@ def tell(
     detail: str = "",
 ) -> None:
     """Log what happened and hand it to the observer, whose troubles are its own. Nearly free when nobody listens."""
+    if "\0" in name:
+        name = readable(name)
     level = _LEVELS.get(kind, logging.DEBUG)
     if log.isEnabledFor(level):
         facts = (("fence", fence), ("seconds", seconds))

@@ -13,6 +13,8 @@ from holdfast import aio, blocking
 CLASSES = [
     "Access",
     "Budget",
+    "Claimed",
+    "Directory",
     "First",
     "Holdfast",
     "Item",
@@ -36,6 +38,7 @@ AWAITED = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 NOTHING_TO_AWAIT = {
     "budget",
     "check",
+    "directory",
     "first",
     "is_set",
     "leader",

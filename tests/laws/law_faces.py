@@ -47,6 +47,7 @@ SHAPES = (
     aio.Budget,
     aio.Reservation,
     aio.Once,
+    aio.Directory,
 )
 
 

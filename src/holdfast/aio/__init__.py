@@ -7,6 +7,7 @@ Leases are kept by a thread, so that a blocked event loop loses none. Besides th
 
 from holdfast.aio.budget import Budget, Reservation
 from holdfast.aio.client import Holdfast, connect
+from holdfast.aio.directory import Claimed, Directory
 from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease, Signal
 from holdfast.aio.limit import Limiter
@@ -19,6 +20,8 @@ from holdfast.aio.semaphore import Seat, Semaphore
 __all__ = [
     "Access",
     "Budget",
+    "Claimed",
+    "Directory",
     "First",
     "Holdfast",
     "Item",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.aio import building
 from holdfast.aio.budget import Budget
+from holdfast.aio.directory import Directory
 from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease
 from holdfast.aio.limit import Limiter
@@ -21,6 +22,7 @@ from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
 from holdfast.core import domain, inspection, leader, outlook
 from holdfast.core.budget import HOLD_S, PERIOD_S
+from holdfast.core.directory import TTL_S as DIRECTORY_TTL_S
 from holdfast.core.limit import LOCAL_SHARE
 from holdfast.core.lock import TTL_S
 from holdfast.core.once import LEASE_S, WINDOW_S
@@ -203,6 +205,10 @@ class Holdfast:
     def once(self, name: str, window: Seconds = WINDOW_S, *, lease: Seconds = LEASE_S) -> Once:
         """Like `blocking.Holdfast.once`."""
         return Once(self._client, name, window=window, lease=lease)
+
+    def directory(self, name: str, ttl: Seconds = DIRECTORY_TTL_S) -> Directory:
+        """Like `blocking.Holdfast.directory`."""
+        return Directory(self._client, name, ttl=ttl)
 
     async def show(self, name: str) -> Holding:
         """Like `blocking.Holdfast.show`, awaited."""

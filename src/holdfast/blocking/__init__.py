@@ -2,6 +2,7 @@
 
 from holdfast.blocking.budget import Budget, Reservation
 from holdfast.blocking.client import Holdfast, connect
+from holdfast.blocking.directory import Claimed, Directory
 from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease, Signal
 from holdfast.blocking.limit import Limiter
@@ -14,6 +15,8 @@ from holdfast.blocking.semaphore import Seat, Semaphore
 __all__ = [
     "Access",
     "Budget",
+    "Claimed",
+    "Directory",
     "First",
     "Holdfast",
     "Item",

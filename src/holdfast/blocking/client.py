@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.blocking import building
 from holdfast.blocking.budget import Budget
+from holdfast.blocking.directory import Directory
 from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease
 from holdfast.blocking.limit import Limiter
@@ -20,6 +21,7 @@ from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
 from holdfast.core import domain, inspection, leader, outlook
 from holdfast.core.budget import HOLD_S, PERIOD_S
+from holdfast.core.directory import TTL_S as DIRECTORY_TTL_S
 from holdfast.core.limit import LOCAL_SHARE
 from holdfast.core.lock import (
     TTL_S,
@@ -218,6 +220,10 @@ class Holdfast:
         A crash blocks the key for `lease` seconds, no longer.
         """
         return Once(self._client, name, window=window, lease=lease)
+
+    def directory(self, name: str, ttl: Seconds = DIRECTORY_TTL_S) -> Directory:
+        """Who owns which key, for everyone to look up. Nothing is sent before it is used."""
+        return Directory(self._client, name, ttl=ttl)
 
     def show(self, name: str) -> Holding:
         """Who holds the name, and who waits for it."""

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli import codes, failing
+from holdfast.cli.directory.command import directories
 from holdfast.cli.limit.command import limits
 from holdfast.cli.options import All, Job, Json, Limit, Name, Prefix, Url
 from holdfast.cli.pool.command import pools
@@ -37,6 +38,7 @@ app = typer.Typer(
 
 app.add_typer(pools, name="pool")
 app.add_typer(limits, name="limit")
+app.add_typer(directories, name="directory")
 
 
 def _version(wanted: bool) -> None:

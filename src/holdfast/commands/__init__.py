@@ -9,6 +9,7 @@ it belongs to, and the second answer is the same as the first. Times inside are 
 
 from __future__ import annotations
 
+from holdfast.commands.entries import Claim, Full, List, Listing, Quit
 from holdfast.commands.leases import (
     Acquire,
     Break,
@@ -54,8 +55,10 @@ from holdfast.commands.pools import (
 from holdfast.commands.tallies import Balance, Decided, Forget, Hit, Reserve, Settle, Spent
 
 Tally = Hit | Forget | Reserve | Settle | Balance | Keep | Seen
+Entry = Claim | Quit | List
 Command = (
     Tally
+    | Entry
     | Begin
     | Finish
     | Acquire
@@ -76,12 +79,14 @@ Command = (
     | Count
 )
 Asking = Acquire | Borrow
-Giving = Release | Return | Finish
+Giving = Release | Return | Finish | Quit
 # Commands whose sender may have to wait for an answer that it likes.
 ASKING: frozenset[type] = frozenset((Acquire, Borrow))
 
 Answer = (
     Decided
+    | Full
+    | Listing
     | Spent
     | Finished
     | Granted
@@ -118,25 +123,31 @@ __all__ = [
     "Busy",
     "Change",
     "Changed",
+    "Claim",
     "Command",
     "CoolItem",
     "Count",
     "Counted",
     "Decided",
     "Done",
+    "Entry",
     "Extend",
     "Finish",
     "Finished",
     "Forget",
+    "Full",
     "Giving",
     "Granted",
     "Hit",
     "ItemSeen",
     "Keep",
     "Lent",
+    "List",
+    "Listing",
     "Mark",
     "Marked",
     "NotHeld",
+    "Quit",
     "Refused",
     "Release",
     "Released",

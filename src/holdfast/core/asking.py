@@ -1,16 +1,19 @@
-"""Questions of no lease that may safely be asked twice."""
+"""Questions that are settled at once: those of no lease, and those of a lease for which nobody stands in line."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NS_PER_MS
+from holdfast.commands import Granted
+from holdfast.core import lifecycle
 from holdfast.core.keeper import WIRE_NS
 from holdfast.errors import ReplyLost, Unavailable
 
 if TYPE_CHECKING:
     from holdfast.commands import Answer, Command
     from holdfast.core.client import Client
+    from holdfast.core.lease import LeaseBase
 
 _RETRY_NS = 50 * NS_PER_MS
 
@@ -30,3 +33,16 @@ async def ask_again(client: Client, command: Command) -> Answer:
             if not reached or client.clock.now_ns() >= until_ns:
                 raise
             await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+
+
+async def decision(lease: LeaseBase, began_ns: int) -> Answer:
+    """One decision, for those who never stand in line: what the engine says, and nothing more is waited for.
+
+    `Granted` means that the lease is the caller's. A grant that comes too late is asked for again.
+    """
+    give_up_ns = began_ns + WIRE_NS
+    while True:
+        answer = await lifecycle._send(lease, began_ns, give_up_ns)
+        if not isinstance(answer, Granted) or lifecycle._is_granted(lease, answer, give_up_ns):
+            return answer
+        await lifecycle._wait_out(lease, began_ns, began_ns)

@@ -17,7 +17,7 @@ from holdfast.core.keeper import WIRE_NS, Keeper
 from holdfast.core.lease import ASKING, HELD
 from holdfast.engines import open_engine
 from holdfast.errors import Closed, InvalidConfig, ReplyLost, Unavailable
-from holdfast.names import this_process
+from holdfast.names import readable, this_process
 from holdfast.observer import Observer, tell
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _asking(client: Client) -> list[LeaseBase]:
 
 
 def _names(client: Client) -> tuple[str, ...]:
-    held = (lease.name for lease in client.keeper.standing() if lease._state is HELD)
+    held = (readable(lease.name) for lease in client.keeper.standing() if lease._state is HELD)
     return tuple(sorted(held))
 
 

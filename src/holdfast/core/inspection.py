@@ -69,18 +69,21 @@ async def break_lease(client: Client, name: str, reason: str, fence: int | None 
         raise NotFound(name, "lease to break")
     if fence is not None and now.holder.fence != fence:
         raise NotFound(name, f"lease with fence {fence} any more")
-    command, until_ns = Break(name, now.holder.fence, reason), client.clock.now_ns() + WIRE_NS
+    if not await break_entry(client, name, now.holder.fence, reason):
+        raise NotFound(name, f"lease with fence {now.holder.fence} any more")
+
+
+async def break_entry(client: Client, name: str, fence: int, reason: str) -> bool:
+    """End the lease of that fence; false if there was none. Asked for anew, the fence might be the next holder's."""
+    command, until_ns = Break(name, fence, reason), client.clock.now_ns() + WIRE_NS
     sent_before = False
     while True:
         try:
             answer = await client.ask(command)
         except Unavailable as error:
-            # The same fence again: asked for anew, it might be the next holder's.
             sent_before = sent_before or isinstance(error.__cause__, ReplyLost)
             if not sent_before or client.clock.now_ns() >= until_ns:
                 raise
             await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
             continue
-        if isinstance(answer, NotHeld) and not sent_before:
-            raise NotFound(name, f"lease with fence {command.fence} any more")
-        return
+        return sent_before or not isinstance(answer, NotHeld)

@@ -11,9 +11,22 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
-from holdfast.commands import Acquire, Asking, Begin, Command, Giving, Granted, Mark, Release, Renew, TakeBack, Undo
+from holdfast.commands import (
+    Acquire,
+    Asking,
+    Begin,
+    Claim,
+    Command,
+    Giving,
+    Granted,
+    Mark,
+    Release,
+    Renew,
+    TakeBack,
+    Undo,
+)
 from holdfast.errors import HoldfastError, LeaseLost, NotAcquired
-from holdfast.names import Owner, new_token
+from holdfast.names import Owner, new_token, readable
 from holdfast.observer import log
 from holdfast.rules import trust
 
@@ -109,7 +122,7 @@ class LeaseBase:
 
     # What is said to the engine about it. A lease of another kind says it in other words.
 
-    def _ask(self, wait: bool) -> Asking | Begin:
+    def _ask(self, wait: bool) -> Asking | Begin | Claim:
         return Acquire(self.name, self.token, self._packed, self._ttl_ms, wait)
 
     def _renewal(self, ttl_ms: int) -> Command:
@@ -151,7 +164,7 @@ class LeaseBase:
             bell.ring()
 
     def __repr__(self) -> str:
-        return f"<lease {self.name!r} fence={self._fence} {self._state}>"
+        return f"<lease {readable(self.name)!r} fence={self._fence} {self._state}>"
 
     def _granted(self, fence: int, sent_ns: int) -> None:
         self._fence = fence
@@ -166,7 +179,7 @@ class LeaseBase:
 
     def _loss(self) -> LeaseLost:
         reason, detail = self._why if self._state is LOST else ("released", "")
-        return LeaseLost(self.name, self._fence, reason, detail=detail)
+        return LeaseLost(readable(self.name), self._fence, reason, detail=detail)
 
     def _lose(self, reason: str, detail: str = "", *, since: str = HELD) -> None:
         """The lease is over for its holder: say so once, to everyone who listens.
@@ -200,11 +213,27 @@ class LeaseBase:
         self._client.keeper.dropped(self)
         if self._owned:
             warnings.warn(
-                f"lease {self.name!r} was dropped without a release; it lapses within {self.ttl} s",
+                f"lease {readable(self.name)!r} was dropped without a release; it lapses within {self.ttl} s",
                 ResourceWarning,
                 source=self,
                 stacklevel=2,
             )
+
+
+class Compound:
+    """A lease whose asking and giving back are parts of larger steps; it stands before the lease among the bases."""
+
+    # What to say instead of plainly asking, without waiting; and instead of plainly giving back.
+    _begins: Callable[[Acquire], Begin | Claim] | None = None
+    _ends: Callable[[Release], Giving] | None = None
+
+    def _ask(self, wait: bool) -> Asking | Begin | Claim:
+        ask: Any = super()._ask(wait)  # type: ignore[misc]
+        return ask if wait or self._begins is None else self._begins(ask)
+
+    def _giving_back(self, to: str) -> Giving:
+        end: Any = super()._giving_back(to)  # type: ignore[misc]
+        return end if self._ends is None else self._ends(end)
 
 
 class SignalBase:

@@ -11,11 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, Seconds, timeout_ns, ttl_ms
-from holdfast.commands import Asking, Begin, Busy, Finish, Finished, Forget, Giving, Granted, Keep, Seen
+from holdfast.commands import Begin, Busy, Finish, Finished, Forget, Granted, Keep, Seen
 from holdfast.core import lifecycle
-from holdfast.core.asking import ask_again
-from holdfast.core.keeper import WIRE_NS
-from holdfast.core.lease import ASKING, ENDED
+from holdfast.core.asking import ask_again, decision
+from holdfast.core.lease import ASKING, ENDED, Compound
 from holdfast.errors import InvalidConfig, NotFound, PayloadMismatch
 from holdfast.names import Owner, checked_name, name_of
 from holdfast.observer import log
@@ -50,25 +49,14 @@ class OnceBase:
         return (client, name_of(self.name, key), self._ttl_ms, owner, packed, None, False)
 
 
-class Outcome:
+class Outcome(Compound):
     """What became of one key: whether this caller is the first, and what the work gave. Both faces make it a lease."""
 
-    _note: Keep | None = None
     _digest = ""
     _window_ms = 0
     _patience_ns: int | None = 0
     _finished: dict[str, Any] | None = None
     _result: Any = None
-
-    # What is said to the engine: whoever does not stand in line looks for a note first, and a success leaves one.
-
-    def _ask(self, wait: bool) -> Asking | Begin:
-        ask: Any = super()._ask(wait)  # type: ignore[misc]
-        return ask if wait else Begin(ask)
-
-    def _giving_back(self, to: str) -> Giving:
-        end: Any = super()._giving_back(to)  # type: ignore[misc]
-        return end if self._note is None else Finish(end, self._note)
 
     def __bool__(self) -> bool:
         """Whether the work is this caller's to do; false when it has been done."""
@@ -90,6 +78,7 @@ class Outcome:
 
 def prepared(first: Any, once: OnceBase, digest: str, timeout: Seconds | None) -> Any:
     """A new first, with the settings of its once."""
+    first._begins = Begin
     first._digest, first._window_ms, first._patience_ns = digest, once._window_ms, timeout_ns(timeout)
     return first
 
@@ -103,11 +92,7 @@ async def begin(first: Any) -> None:
     until_ns = NEVER_NS if patience_ns is None else began_ns + patience_ns
     client.begin(first)
     try:
-        answer = await lifecycle._send(first, began_ns, began_ns + WIRE_NS)
-        while isinstance(answer, Granted) and not lifecycle._is_granted(first, answer, began_ns + WIRE_NS):
-            # It came too late to prove anything, or is not to be taken yet.
-            await lifecycle._wait_out(first, began_ns, began_ns)
-            answer = await lifecycle._send(first, began_ns, began_ns + WIRE_NS)
+        answer = await decision(first, began_ns)
         if isinstance(answer, Busy):
             _refuse_other(first, Owner.unpacked(answer.owner).info.get("payload", ""))
         if isinstance(answer, Busy) and patience_ns != 0:
@@ -157,7 +142,8 @@ async def leave(first: Any, error: BaseException | None) -> None:
     if first._finished is not None:
         return
     if error is None:
-        first._note = Keep(first.name, _note(first), first._window_ms)
+        note = Keep(first.name, _note(first), first._window_ms)
+        first._ends = lambda end: Finish(end, note)
     await lifecycle.leave(first, error)
 
 

@@ -44,7 +44,7 @@ ENGINES = {
 }
 
 
-EVERYTHING = frozenset(("pools", "limits", "budgets", "notes of what was done"))
+EVERYTHING = frozenset(("pools", "limits", "budgets", "notes of what was done", "directories"))
 
 
 class News(NamedTuple):

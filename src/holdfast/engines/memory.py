@@ -17,6 +17,7 @@ from holdfast.commands import ASKING, POOL, Acquire, Busy, Mark, Tend
 from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.local import LocalEngine
+from holdfast.engines.shelves import MemoryShelves
 from holdfast.engines.survey import Examination, Fact, Names
 from holdfast.engines.tallies import Tallies
 from holdfast.errors import InvalidConfig, Unavailable
@@ -83,6 +84,7 @@ class Domain:
         self.marks: dict[str, int] = {}
         self.ends: list[tuple[int, str]] = []
         self.tallies = Tallies()
+        self.shelves = MemoryShelves()
 
 
 class _Domains:
@@ -197,7 +199,7 @@ class MemoryStore:
             answer, woken[0] = self._answer(part)
             return answer
 
-        answer = compound(command, of_lease, lambda part: self.domain.tallies.answer(part, moment))
+        answer = compound(command, of_lease, lambda part: self.domain.tallies.answer(part, moment), self.domain.shelves)
         return answer, woken[0]
 
     def _moment(self, record: Record, now_us: int) -> Moment:

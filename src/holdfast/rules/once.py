@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from holdfast.commands import Begin, Done, Finish, Finished, Keep, Released, Seen
+from holdfast.commands import Begin, Claim, Done, Finish, Finished, Keep, List, Quit, Released, Seen
+from holdfast.rules import directory
 from holdfast.rules.record import Moment
 
 UNKNOWN = Finished("", known=False)
@@ -34,7 +35,9 @@ def seen(before: Note | None, command: Seen, moment: Moment) -> tuple[Note | Non
     return before, Finished(before.text, known=True)
 
 
-def compound(command: Any, of_lease: Callable[[Any], Any], of_tally: Callable[[Any], Any]) -> Any:
+def compound(
+    command: Any, of_lease: Callable[[Any], Any], of_tally: Callable[[Any], Any], shelves: directory.Shelves
+) -> Any:
     """Answer what is no command of a lease alone, from the engine's answers to its parts: all in one step."""
     if type(command) is Begin:
         known = of_tally(Seen(command.name))
@@ -44,4 +47,6 @@ def compound(command: Any, of_lease: Callable[[Any], Any], of_tally: Callable[[A
         if type(answer) is Released:
             of_tally(command.keep)
         return answer
+    if type(command) in (Claim, Quit, List):
+        return directory.entry(command, of_lease, shelves)
     return of_tally(command)

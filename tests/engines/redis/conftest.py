@@ -6,7 +6,7 @@ import pytest
 from leftovers import look_after
 from redis_faces import Loop, Place
 
-from holdfast.engines.redis.scripts import SCRIPTS, TALLIES
+from holdfast.engines.redis.scripts import ENTRIES, SCRIPTS, TALLIES
 from holdfast.testing.clusters import Cluster
 from holdfast.testing.sentinels import Sentinels
 from holdfast.testing.servers import Server, available
@@ -72,7 +72,7 @@ def _lent(servers, kind):
 
 def know_scripts(server):
     """Otherwise the first call of each would be answered NOSCRIPT, and counts and faults would be off by one."""
-    for script in (*SCRIPTS.values(), *TALLIES.values()):
+    for script in (*SCRIPTS.values(), *TALLIES.values(), *ENTRIES.values()):
         server.command("SCRIPT", "LOAD", script.text)
 
 

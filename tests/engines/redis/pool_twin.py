@@ -28,7 +28,8 @@ from holdfast.commands import (
 )
 from holdfast.engines.redis.dial import dialler
 from holdfast.engines.redis.link import Link
-from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, answered, packed, record_key
+from holdfast.engines.redis.replies import answered
+from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, packed, record_key
 from holdfast.rules import Moment
 from holdfast.rules.pool import POOL_RULES
 from holdfast.rules.stock import Shelf

@@ -20,7 +20,17 @@ from holdfast.testing import eventually
 from holdfast.testing.proxy import Proxy, script
 
 WAIT_S = 60
-SHAPES = (aio.Holdfast, aio.Lock, aio.Lease, aio.Signal, aio.Limiter, aio.Budget, aio.Reservation, aio.Once)
+SHAPES = (
+    aio.Holdfast,
+    aio.Lock,
+    aio.Lease,
+    aio.Signal,
+    aio.Limiter,
+    aio.Budget,
+    aio.Reservation,
+    aio.Once,
+    aio.Directory,
+)
 
 
 class Loop:

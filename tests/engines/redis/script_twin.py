@@ -12,7 +12,8 @@ from holdfast import config
 from holdfast.commands import Acquire, Break, Busy, Mark
 from holdfast.engines.redis.dial import dialler
 from holdfast.engines.redis.link import Link
-from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, answered, packed, record_key
+from holdfast.engines.redis.replies import answered
+from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, packed, record_key
 from holdfast.rules import RULES, Moment, Record, forget_at_us
 from holdfast.rules.lease import settle
 from holdfast.rules.record import Graves, Holder, Tomb, Waiter, Waiters

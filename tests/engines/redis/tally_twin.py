@@ -8,7 +8,8 @@ from script_twin import BETWEEN, Difference
 from holdfast import config
 from holdfast.engines.redis.dial import dialler
 from holdfast.engines.redis.link import Link
-from holdfast.engines.redis.scripts import PREFIX, TALLIES, Packer, answered, packed, record_key
+from holdfast.engines.redis.replies import answered
+from holdfast.engines.redis.scripts import PREFIX, TALLIES, Packer, packed, record_key
 from holdfast.rules import TALLIES as RULES
 from holdfast.rules import Moment
 from holdfast.rules.tally import until_us

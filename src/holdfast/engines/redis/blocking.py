@@ -21,8 +21,9 @@ from holdfast.commands import ASKING, Busy, Change
 from holdfast.engines.forms import ThreadForm
 from holdfast.engines.redis.facts import GREETING
 from holdfast.engines.redis.link import Link
+from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.routed import Lane, bounded, leave, unknown_script
-from holdfast.engines.redis.scripts import answered, more_s
+from holdfast.engines.redis.scripts import more_s
 from holdfast.engines.redis.watched import Watched
 from holdfast.errors import ReplyLost, Unavailable
 

@@ -16,7 +16,8 @@ from holdfast.clock import NS, SYSTEM
 from holdfast.commands import Acquire, Release, Renew
 from holdfast.engines.forms import BaseForm
 from holdfast.engines.redis.dial import refused
-from holdfast.engines.redis.scripts import answered, layout_key, more_s, packed, time_of
+from holdfast.engines.redis.replies import answered, time_of
+from holdfast.engines.redis.scripts import layout_key, more_s, packed
 from holdfast.engines.redis.turns import ASK, GO, LOOK, STOP, WAIT, Astray, Turn, astray, turn
 from holdfast.errors import SETTLING, ReplyLost, Unavailable
 

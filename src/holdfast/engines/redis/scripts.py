@@ -1,4 +1,4 @@
-"""Commands to scripts, replies to answers.
+"""Commands to scripts.
 
 One Lua file per command; what they share stands in three more that they include. Scripts are called by their hash; a
 server that does not know one is sent the text itself. All bytes of a command that never change are packed once.
@@ -14,41 +14,28 @@ from typing import TYPE_CHECKING, Any
 from holdfast.commands import (
     ASKING,
     Acquire,
-    Answer,
     Asking,
     Begin,
     Borrow,
     Break,
     BreakItem,
-    Busy,
     Change,
-    Changed,
+    Claim,
     Command,
     CoolItem,
     Count,
-    Counted,
-    Done,
     Extend,
     Finish,
-    Granted,
-    ItemSeen,
-    Lent,
+    List,
     Mark,
-    Marked,
-    NotHeld,
-    Refused,
+    Quit,
     Release,
-    Released,
     Renew,
-    Renewed,
     Return,
-    Seat,
     Show,
-    Standing,
     TakeBack,
     Tend,
     Undo,
-    Unknown,
 )
 from holdfast.engines.redis import tallies
 
@@ -81,13 +68,19 @@ def packed(*arguments: str) -> bytes:
 
 
 def tag(name: str) -> str:
-    """The hash tag of a name: what its slot is counted from."""
+    """The hash tag of a name: what its slot is counted from. Entries share the slot of their directory."""
+    if "\0" in name:
+        name = name.partition("\0")[0]
     return name.replace("%", "%25").replace("}", "%7D") if "}" in name or "%" in name else name
 
 
 def record_key(prefix: str, name: str) -> str:
     """The key of a name's record. The name is its hash tag, so that all keys of the name share one slot."""
-    return f"{prefix}:{{{tag(name)}}}"
+    key = f"{prefix}:{{{tag(name)}}}"
+    if "\0" not in name:
+        return key
+    entry = name.partition("\0")[2].replace("%", "%25").replace(":", "%3A")
+    return f"{key}:e:{entry}"
 
 
 def script_text(file: str) -> str:
@@ -120,12 +113,13 @@ class TallyScript:
     def __init__(self, file: str) -> None:
         self.text = script_text(f"{file}.lua")
         self.sha = hashlib.sha1(self.text.encode()).hexdigest()  # noqa: S324 - as above
-        self._known = bulk("EVALSHA") + bulk(self.sha) + bulk("1")
+        self._known = bulk("EVALSHA") + bulk(self.sha)
 
-    def pack(self, key: str, arguments: tuple[str, ...], *, whole: bool = False) -> bytes:
+    def pack(self, arguments: tuple[str, ...], *keys: str, whole: bool = False) -> bytes:
         """The whole command; `whole` sends the text instead of its hash."""
-        head = bulk("EVAL") + bulk(self.text) + bulk("1") if whole else self._known
-        return b"*%d\r\n%b%b%b" % (4 + len(arguments), head, bulk(key), _arguments(arguments))
+        head = bulk("EVAL") + bulk(self.text) if whole else self._known
+        count = 3 + len(keys) + len(arguments)
+        return b"*%d\r\n%b%b%b%b" % (count, head, _often(len(keys)), b"".join(map(bulk, keys)), _arguments(arguments))
 
 
 @lru_cache(maxsize=64)
@@ -205,6 +199,39 @@ _REST: dict[type, Callable[[Any], bytes]] = {
     Finish: lambda ask: _release(ask.end) + bulk(ask.keep.note) + _often(ask.keep.window_ms),
 }
 
+
+class EntryScript(TallyScript):
+    """The script of a directory's command: as many arguments as there are shelves, and the key of the directory."""
+
+    def __init__(self, file: str, arguments: Callable[[tuple[str, ...], str, Any], tuple[str, ...]]) -> None:
+        super().__init__(file)
+        self._arguments = arguments
+
+    def pack_entry(self, prefix: str, fixed: tuple[str, ...], ask: Any, *, slots: bool, whole: bool) -> bytes:
+        place, key = record_key(prefix, ask.name.partition("\0")[0]), record_key(prefix, ask.name)
+        keys = (key, f"{key}:-") if slots else (key,)
+        return self.pack(self._arguments(fixed, place, ask), *keys, whole=whole)
+
+
+def _entry(ask: Any) -> str:
+    entry: str = ask.name.partition("\0")[2]
+    return entry
+
+
+def _claim(fixed: tuple[str, ...], place: str, ask: Any) -> tuple[str, ...]:
+    lease = (ask.ask.token, ask.ask.owner, str(ask.ask.ttl_ms), "0")
+    return (*fixed, *lease, place, _entry(ask), str(ask.limit), ask.group, *ask.shelves)
+
+
+def _quit(fixed: tuple[str, ...], place: str, ask: Any) -> tuple[str, ...]:
+    return (*fixed, ask.end.token, "1" if ask.end.entomb else "", place, _entry(ask), *ask.shelves)
+
+
+ENTRIES: dict[type, EntryScript] = {
+    Claim: EntryScript("claim", _claim),
+    Quit: EntryScript("quit", _quit),
+    List: EntryScript("list", lambda _fixed, _place, ask: (ask.shelf, ask.prefix, ask.after, str(ask.limit))),
+}
 TALLIES: dict[type, TallyScript] = {kind: TallyScript(file) for kind, file in tallies.FILES.items()}
 
 
@@ -235,6 +262,7 @@ class Packer:
         def taking(name: str, owner: str, ttl_ms: int, wait: bytes, alone: bool) -> tuple[bytes, bytes]:
             return head(Acquire, name, alone), b"\r\n" + bulk(owner) + bulk(str(ttl_ms)) + wait
 
+        self._fixed = (self.channel, str(memory_ms))
         self._head = head
         self._taking = taking
         self._heads = heads
@@ -253,7 +281,9 @@ class Packer:
             text = b"%b$%d\r\n%b%b" % (begin, len(token), token.encode(), rest)
         elif kind in TALLIES:
             key = f"{record_key(self.prefix, command.name)}:{command.shelf}"  # type: ignore[union-attr]
-            return TALLIES[kind].pack(key, tallies.ARGUMENTS[kind](command), whole=whole)
+            return TALLIES[kind].pack(tallies.ARGUMENTS[kind](command), key, whole=whole)
+        elif kind in ENTRIES:
+            return ENTRIES[kind].pack_entry(self.prefix, self._fixed, command, slots=self._keys > 1, whole=whole)
         else:
             text = self._head(kind, command.name, alone) + _REST[kind](command)  # type: ignore[arg-type]
             if kind in ASKING:
@@ -271,65 +301,3 @@ class Packer:
 def more_s(command: Command) -> float:
     """How much longer than others a command may take: one that brings or takes away many items takes its time."""
     return _CHANGE_S + len(command.items) / _ITEMS_PER_S if type(command) is Change else 0.0
-
-
-def answered(kind: type, reply: Any) -> Answer:
-    """What a script's reply to that kind of command means."""
-    if type(reply) is str:
-        return Granted(int(reply))
-    if type(reply) is int:
-        return _YES[kind]
-    return _ANSWERS[reply[0]](reply)
-
-
-def time_of(reply: Any) -> int | None:
-    """The server's time in the reply to a renewal, in microseconds; no error reply has one."""
-    if type(reply) is list:
-        return int(reply[3])
-    return reply if type(reply) is int else None
-
-
-def _standing(reply: list[Any]) -> Standing:
-    _, fence, offered, token, owner, held, since_ms, remaining_ms, *rest = reply
-    holder = Seat(owner, token, int(held), since_ms, remaining_ms) if token else None
-    waiters = tuple(Seat(rest[at + 1], rest[at], 0, rest[at + 2], 0) for at in range(0, len(rest), 3))
-    return Standing(int(fence), holder, bool(offered), waiters)
-
-
-def _tally(reply: list[Any]) -> Counted:
-    _, fence, permits, size, lent, cooling, free, waiting, trouble, items, waiters = reply
-    seen = tuple(
-        ItemSeen(items[at], items[at + 1], bool(items[at + 2]), int(items[at + 3]), *items[at + 4 : at + 8])
-        for at in range(0, len(items), 8)
-    )
-    seats = tuple(Seat(waiters[at + 1], waiters[at], 0, waiters[at + 2], 0) for at in range(0, len(waiters), 3))
-    return Counted(int(fence), permits, size, lent, cooling, free, waiting, seen, seats, trouble)
-
-
-# What the plain answer to a command says.
-_YES: dict[type, Answer] = {
-    Renew: Renewed(),
-    Release: Released(),
-    Finish: Released(),
-    Break: Released(),
-    Undo: Done(),
-    Extend: Renewed(),
-    Return: Released(),
-    TakeBack: Done(),
-    BreakItem: Released(),
-    CoolItem: Done(),
-}
-_ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
-    "busy": lambda reply: Busy(reply[1], int(reply[2]), reply[3], None if reply[4] < 0 else reply[4]),
-    "refused": lambda reply: Refused(reply[1]),
-    "not held": lambda reply: NotHeld(reply[1], reply[2]),
-    "marked": lambda reply: Marked(reply[1], reply[2]),
-    "standing": _standing,
-    "lent": lambda reply: Granted(int(reply[1]), reply[2]),
-    "short": lambda reply: Busy("", int(reply[2]), reply[3], None if reply[4] < 0 else reply[4], reply[1]),
-    "changed": lambda reply: Changed(reply[1], reply[2], tuple(sorted(reply[3:]))),
-    "lent items": lambda reply: Lent(tuple(sorted(reply[1:]))),
-    "unknown items": lambda reply: Unknown(tuple(reply[1:])),
-    "tally": _tally,
-    **tallies.ANSWERS,
-}

@@ -69,6 +69,15 @@ CREATE TABLE IF NOT EXISTS tally (
     PRIMARY KEY (shelf, name)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS tally_until ON tally (until_us);
+CREATE TABLE IF NOT EXISTS shelf (
+    directory TEXT NOT NULL,
+    shelf TEXT NOT NULL,
+    entry TEXT NOT NULL,
+    token TEXT NOT NULL,                   -- who put it there; what it does not hold any more is passed over
+    until_us INTEGER NOT NULL,             -- by the calendar
+    PRIMARY KEY (directory, shelf, entry)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS shelf_until ON shelf (until_us);
 """
 
 

@@ -18,7 +18,7 @@ from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renewed, Tend, Undo
 from holdfast.engines.board import Board
 from holdfast.engines.ear import Ear, ring_session
-from holdfast.engines.sqlite import lifeline, pool, rows, survey, tallies
+from holdfast.engines.sqlite import lifeline, pool, rows, shelves, survey, tallies
 from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.line import Damaged
 from holdfast.engines.sqlite.place import filesystem
@@ -144,6 +144,7 @@ class SqliteStore:
             rows.forget(link, now_us)
             pool.forget(link, now_us)
             tallies.forget(link, SYSTEM.wall_us())
+            shelves.forget(link, SYSTEM.wall_us())
         return answers, rung
 
     def _answer_one(self, link: sqlite3.Cursor, command: Command, now_us: int, rung: list[Holder | Call]) -> Reply:
@@ -153,7 +154,8 @@ class SqliteStore:
         if rule is None:
             moment = Moment(now_us, SYSTEM.wall_us(), self._me)
             of_lease = partial(self._answer_one, link, now_us=now_us, rung=rung)
-            reply: Reply = compound(command, of_lease, partial(tallies.answer, link, moment=moment))
+            of_tally = partial(tallies.answer, link, moment=moment)
+            reply: Reply = compound(command, of_lease, of_tally, shelves.SqliteShelves(link, moment.wall_us))
             return reply
         try:
             row = rows.load(link, name)

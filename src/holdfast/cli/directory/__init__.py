@@ -1,0 +1,1 @@
+"""`holdfast directory`: who owns what, and the way out."""

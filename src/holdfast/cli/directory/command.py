@@ -1,0 +1,70 @@
+"""The words of `holdfast directory`. What they do is in `holdfast.cli.directory.deeds`, imported when one is called."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.options import Job, Json, Url
+
+directories = typer.Typer(
+    help="Who owns which key of a directory, and the way out.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Key = Annotated[str, typer.Argument(help="The key: of a user, an address, a conversation.")]
+Place = Annotated[str, typer.Argument(help="The directory's name.")]
+
+
+@directories.command("ls")
+def list_directory(
+    name: Place,
+    prefix: Annotated[str, typer.Argument(help="Only keys that begin so.", show_default=False)] = "",
+    group: Annotated[str | None, typer.Option(help="Only keys of this group.", show_default=False)] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> Job:
+    """Which keys are owned, by whom, since when. It looks them up, and scans nothing.
+
+    \b
+    Example:
+      holdfast directory ls conversations --group ann
+    """
+    from holdfast.cli.directory import deeds  # noqa: PLC0415
+
+    return partial(deeds.list_keys, url, name, prefix, group, as_json=as_json)
+
+
+@directories.command("show")
+def show_directory(name: Place, key: Key, url: Url = None, as_json: Json = False) -> Job:
+    """Who owns a key, and who has joined it. Exit code 66: nobody owns it.
+
+    \b
+    Example:
+      holdfast directory show conversations 42
+    """
+    from holdfast.cli.directory import deeds  # noqa: PLC0415
+
+    return partial(deeds.show, url, name, key, as_json=as_json)
+
+
+@directories.command("take")
+def take_directory(
+    name: Place,
+    key: Key,
+    reason: Annotated[str, typer.Option("--reason", help="Why: the owner reads it in its LeaseLost.")],
+    url: Url = None,
+    as_json: Json = False,
+) -> Job:
+    """Take a key from its owner by force, so that another can claim it: the fence grows, the owner is told.
+
+    \b
+    Example:
+      holdfast directory take conversations 42 --reason "server 7 is stuck"
+    """
+    from holdfast.cli.directory import deeds  # noqa: PLC0415
+
+    return partial(deeds.take, url, name, key, reason, as_json=as_json)

@@ -1,0 +1,87 @@
+"""Who owns which key: `directory ls`, `show`, `take`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli import codes, looking, output
+from holdfast.cli.plain import plain
+from holdfast.core import directory
+from holdfast.core.run import run
+from holdfast.errors import InvalidConfig, NotFound
+
+if TYPE_CHECKING:
+    from holdfast.core.directory import Held
+
+_COLUMNS = ("key", "owner", "label", "group", "owned", "left", "fence")
+
+
+def _facts(held: Held) -> dict[str, Any]:
+    owner = held.owner
+    return {
+        "key": held.key,
+        "owner": {"host": owner.host, "pid": owner.pid, "start": owner.start, "label": owner.label},
+        "info": held.info,
+        "group": held.group,
+        "since": held.seconds,
+        "remaining": held.remaining,
+        "fence": held.fence,
+    }
+
+
+def _row(held: Held) -> tuple[object, ...]:
+    who = f"{held.owner.host}:{held.owner.pid}"
+    times = output.span(held.seconds), output.span(held.remaining)
+    return (held.key, who, held.owner.label, held.group, *times, held.fence)
+
+
+def list_keys(url: str | None, name: str, prefix: str, group: str | None, *, as_json: bool) -> int:
+    with looking.connect(url) as hf:
+        found = hf.directory(name).list(prefix, group=group)
+    if as_json:
+        output.print_json({"directory": name, "keys": [_facts(held) for held in found]})
+    elif found:
+        output.console().print(output.table(_COLUMNS, map(_row, found), right=("owned", "left", "fence")))
+    else:
+        output.console().print("nothing is owned")
+    return codes.OK
+
+
+def show(url: str | None, name: str, key: str, *, as_json: bool) -> int:
+    with looking.connect(url) as hf:
+        place = hf.directory(name)
+        held, members = place.owner(key), place.members(key)
+    if held is None:
+        raise NotFound(f"{name}/{key}", "owner")
+    if as_json:
+        output.print_json({"directory": name, **_facts(held), "members": members})
+        return codes.OK
+    lines: list[tuple[str, object]] = [
+        ("key", held.key),
+        ("owner", f"{held.owner.host}, process {held.owner.pid}"),
+        ("label", held.owner.label or "-"),
+        ("since", f"{output.span(held.seconds)} ago"),
+        ("remaining", f"{output.span(held.remaining)} unless it is renewed"),
+        ("fence", held.fence),
+        ("group", held.group or "-"),
+        ("joined", ", ".join(members) or "nobody"),
+    ]
+    if held.info:
+        lines.append(("info", held.info))
+    output.console().print(output.facts(lines))
+    return codes.OK
+
+
+def take(url: str | None, name: str, key: str, reason: str, *, as_json: bool) -> int:
+    """The owner that there is now, and no other."""
+    if not reason:
+        raise InvalidConfig("reason", reason, "it must be text, for the owner to read")
+    with looking.connect(url) as hf:
+        held = run(directory.expel(hf.directory(name), key, reason))
+    if as_json:
+        output.print_json({"directory": name, "taken": _facts(held), "reason": reason})
+    else:
+        whose = f"{held.owner.host}:{held.owner.pid}"
+        said = f"{plain(key)!r} is taken from {whose}, fence {held.fence}; the next who claims it has it"
+        output.console().print(said, markup=False, soft_wrap=True)
+    return codes.OK

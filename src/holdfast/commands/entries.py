@@ -1,0 +1,57 @@
+"""What is asked about the entries of a directory, and what is answered."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.commands.leases import Acquire, Release, Seat
+
+
+class Claim(NamedTuple):
+    """Give me the lease of an entry and put it on these shelves of its directory; in one step.
+
+    With a `limit`, only if so many others do not stand on the shelf `group` already; -1 is no limit.
+    """
+
+    ask: Acquire
+    shelves: tuple[str, ...]
+    group: str = ""
+    limit: int = -1
+
+    @property
+    def name(self) -> str:
+        return self.ask.name
+
+
+class Quit(NamedTuple):
+    """Give the lease of an entry back and take it off these shelves; in one step, and only if it was mine to give."""
+
+    end: Release
+    shelves: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.end.name
+
+
+class List(NamedTuple):
+    """Who holds what on this shelf of the directory: entries that begin so and come after that one, in order."""
+
+    name: str
+    shelf: str
+    prefix: str
+    after: str
+    limit: int
+
+
+class Full(NamedTuple):
+    """So many others stand on that shelf: there is no room."""
+
+    others: int
+
+
+class Listing(NamedTuple):
+    """Entries that are held, in order, with their holders. `last`: where to go on; empty if that was all."""
+
+    entries: tuple[tuple[str, Seat], ...]
+    last: str

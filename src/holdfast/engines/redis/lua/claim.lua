@@ -1,0 +1,40 @@
+-- Grant or refuse an entry of a directory, and put it on its shelves; in one step.
+--
+-- KEYS[1]  record  of the entry, :e:ENTRY behind the directory's own key; and beside it, behind the same key, :s:SHELF:
+--                  `k`, a sorted set of entries in order; any other, a hash: entry -> token
+-- ARGV[1…6]        as acquire.lua
+-- ARGV[7]  place   the directory's key
+-- ARGV[8]  entry
+-- ARGV[9]  limit   how many others may stand on the group's shelf, or -1
+-- ARGV[10] group   that shelf, or empty
+-- ARGV[11…] shelves
+--
+-- Returns  {'full', others} | as acquire.lua
+--
+-- Same law as rules/directory.py: entry.
+
+--@include record.lua
+local SHELF_MS = 2678400000
+local place, entry, limit = ARGV[7], ARGV[8], tonumber(ARGV[9])
+if limit >= 0 then
+  local shelf, others = place .. ':s:' .. ARGV[10], 0
+  local found = redis.call('HGETALL', shelf)
+  for i = 1, #found, 2 do
+    local text = redis.call('GET', place .. ':e:' .. string.gsub(string.gsub(found[i], '%%', '%%25'), ':', '%%3A'))
+    local seat = text and { cmsgpack.unpack(text) } or {}
+    if seat[7] ~= found[i + 1] or seat[12] <= now or seat[13] then
+      redis.call('HDEL', shelf, found[i])
+    elseif found[i] ~= entry then
+      others = others + 1
+    end
+  end
+  if others >= limit then return { 'full', others } end
+end
+if not holder or expires <= now or holder == ARGV[3] then
+  for i = 11, #ARGV do
+    local shelf = place .. ':s:' .. ARGV[i]
+    if ARGV[i] == 'k' then redis.call('ZADD', shelf, 0, entry) else redis.call('HSET', shelf, entry, ARGV[3]) end
+    redis.call('PEXPIRE', shelf, SHELF_MS)
+  end
+end
+--@include acquire.lua

@@ -1,0 +1,21 @@
+-- Release an entry of a directory, and take it off its shelves, if it was the caller's to give.
+--
+-- KEYS[1]  record
+-- ARGV[3]  token
+-- ARGV[4]  how      as release.lua
+-- ARGV[5]  place    the directory's key
+-- ARGV[6]  entry
+-- ARGV[7…] shelves
+--
+-- Returns  as release.lua
+--
+-- Same law as rules/directory.py: entry.
+
+--@include record.lua
+if holder == ARGV[3] and expires > now then
+  for i = 7, #ARGV do
+    local shelf = ARGV[5] .. ':s:' .. ARGV[i]
+    if ARGV[i] == 'k' then redis.call('ZREM', shelf, ARGV[6]) else redis.call('HDEL', shelf, ARGV[6]) end
+  end
+end
+--@include release.lua

@@ -1,0 +1,43 @@
+"""The shelves of directories, in this process: for the memory engine."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+
+class MemoryShelves:
+    """Entries in order, with the tokens that put them there. An empty shelf is none."""
+
+    def __init__(self) -> None:
+        self._order: dict[tuple[str, str], list[str]] = {}
+        self._tokens: dict[tuple[str, str], dict[str, str]] = {}
+
+    def put(self, directory: str, shelf: str, entry: str, token: str) -> None:
+        key = (directory, shelf)
+        tokens = self._tokens.setdefault(key, {})
+        if entry not in tokens:
+            insort(self._order.setdefault(key, []), entry)
+        tokens[entry] = token
+
+    def drop(self, directory: str, shelf: str, entry: str, token: str) -> None:
+        key = (directory, shelf)
+        tokens = self._tokens.get(key, {})
+        if tokens.get(entry) != token:
+            return
+        del tokens[entry]
+        order = self._order[key]
+        del order[bisect_left(order, entry)]
+        if not order:
+            del self._order[key], self._tokens[key]
+
+    def standing(self, directory: str, shelf: str, prefix: str, after: str, limit: int) -> list[tuple[str, str]]:
+        key = (directory, shelf)
+        order, tokens = self._order.get(key, []), self._tokens.get(key, {})
+        found: list[tuple[str, str]] = []
+        for at in range(bisect_left(order, max(prefix, after)), len(order)):
+            entry = order[at]
+            if len(found) >= limit or not entry.startswith(prefix):
+                break
+            if entry > after:
+                found.append((entry, tokens[entry]))
+        return found
