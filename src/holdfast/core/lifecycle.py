@@ -126,7 +126,8 @@ def _is_granted(lease: LeaseBase, answer: Answer, give_up_ns: int) -> bool:
             late_s = (now_ns - lease._sent_ns) / NS
             raise Unavailable(client.engine.name, "stalled", f"an answer took {late_s:.3f} s")
         return False
-    lease._told(answer)
+    if answer.item:
+        lease._told(answer)
     if client.engine.epoch and client.aftermath.until_ns(lease._about) > now_ns:
         return False
     _refuse_if_closed(client)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Answer, Command
     from holdfast.config import Settings
     from holdfast.engines import Reply
+    from holdfast.rules.lease import Rule
     from holdfast.rules.pool import Call
     from holdfast.rules.record import Holder
 
@@ -130,10 +131,11 @@ class MemoryStore:
         rung: list[Holder | Call] = []
         with self.domain.lock:
             for command in commands:
-                if type(command) in POOL_RULES:
+                rule = RULES.get(type(command))
+                if rule is None:
                     answers.append(self._deal(command, rung))
                     continue
-                answer, wake = self._answer(command)
+                answer, wake = self._answer(command, rule)
                 answers.append(answer)
                 if wake is not None:
                     rung.append(wake)
@@ -142,13 +144,13 @@ class MemoryStore:
             self.board.ring(holder.token)
         return answers
 
-    def _answer(self, command: Command) -> tuple[Answer, Holder | None]:
+    def _answer(self, command: Command, rule: Rule) -> tuple[Answer, Holder | None]:
         records = self.domain.records
         before = records.get(command.name)
         if before is None:
             before = Record()
         now_us = self.clock.now_ns() // NS_PER_US
-        step = RULES[type(command)](before, command, self._moment(before, now_us))
+        step = rule(before, command, self._moment(before, now_us))
         if step.record is not before:
             if command.name not in records:
                 heapq.heappush(self.domain.ends, (forget_at_us(step.record, self._memory_us), command.name))

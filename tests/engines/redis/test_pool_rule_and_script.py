@@ -41,7 +41,7 @@ def tell(after_us, client, command):
 
 
 def have(*items, how="set", leave=False, after_us=0):
-    return Said(after_us, "a", Change(NAME, how, items, leave, 77))
+    return Said(after_us, "a", Change(NAME, how, items, leave, 2_654_435_769))
 
 
 def give(after_us, token, cool_ms=0, entomb=False):
@@ -62,7 +62,7 @@ def sayings(token):
     breaks = [BreakItem(NAME, item, older, "why\nnot") for item in ITEMS for older in (0, 0, 1)]
     cools = [CoolItem(NAME, item, cool_ms) for item in (*ITEMS, "none") for cool_ms in (0, 400)]
     changes = [
-        Change(NAME, how, items, leave, 99)
+        Change(NAME, how, items, leave, 3_141_592_653)
         for how, items in (
             ("set", ITEMS), ("set", ITEMS[:1]), ("set", ()), ("add", ("s",)), ("add", ("p", "q")),
             ("remove", ("p",)), ("remove", ("q", "r")),
