@@ -192,7 +192,7 @@ MUTATIONS = [
              "  if false then"),
     Mutation("a lent item is removed", "(#lent > 1 and not leave)", "false"),
     Mutation("an unknown item is removed", "if #absent > 1 or", "if false or"),
-    Mutation("new items are used in their order", "dice * (2 * added + 1) % SPREAD_BELOW", "added"),
+    Mutation("new items are used in their order", "(part * part + placed) % SPREAD_BELOW", "added"),
     Mutation("those who wait for nothing wait on", "    ring(seat[1], token, seat[8])\n  end\nend\ncommit()",
              "  end\nend\ncommit()"),
     Mutation("a foreign token returns", "if not item or not taken(item) or item[TOKEN] ~= token then",
