@@ -9,7 +9,7 @@ import pytest
 from law_faces import LOST_S, together, until_idle
 
 from holdfast import InvalidConfig, InvalidName, ItemsLent, LeaseLost, NotAcquired, NotFound, Unavailable
-from holdfast.commands import Borrow, BreakItem, Extend, NotHeld, Released, Return, TakeBack
+from holdfast.commands import Borrow, BreakItem, Change, Extend, NotHeld, Released, Return, TakeBack
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried
@@ -407,6 +407,18 @@ def test_a_borrower_that_races_a_change_never_gets_an_item_outside_the_pool(face
     for each in running:
         each.result(30)
     assert strangers == []
+
+
+def test_a_change_that_is_sent_twice_changes_once(face):
+    """A lost answer is no reason to say that an item is not there: the first copy took it away."""
+    client = face.connect()
+    pool = client.pool("pool")
+    pool.set_items(["a", "b", "c"])
+    wire = face.wire(client)
+    for change in (lambda: pool.remove(["a"]), lambda: pool.add(["d"]), lambda: pool.set_items(["c", "d"])):
+        wire.lose_reply(Change, 1)
+        change()
+    assert sorted(states(pool)) == ["c", "d"]
 
 
 def test_an_empty_pool_is_told_at_once_and_to_those_who_wait(face):

@@ -31,6 +31,7 @@ from holdfast.rules.stock import Shelf
 CLIENTS = ("1", "2", "3")
 ITEMS = ("p", "q", "r", "s")
 JUMPS_US = (0, 0, 0, 1, 200_000, 999_999, 1_000_001, 5_000_000, 61_000_000)
+DICE = 2_654_435_769
 TOKENS = [f"{client}-{number}" for client in CLIENTS for number in (1, 2)]
 
 
@@ -53,7 +54,7 @@ def words(roof, token):
     if roof == POOL:
         for how, items in (("set", ITEMS), ("set", ITEMS[:2]), ("set", ()), ("add", ("t",)), ("remove", ("p", "q"))):
             for leave in (False, True):
-                yield Change("x", how, items, leave, 5, 0, roof)
+                yield Change("x", how, items, leave, DICE, 0, roof)
     if roof == SEATS:
         yield Change("x", "set", ("1", "2", "3"), True, 5, 3, roof)
         yield Change("x", "set", ("1", "2"), True, 5, 2, roof)
@@ -64,7 +65,7 @@ def borrow(token, *share):
 
 
 def change(how, *items):
-    return 0, TOKENS[0], Change("x", how, items, True, 5, 0, POOL)
+    return 0, TOKENS[0], Change("x", how, items, True, DICE, 0, POOL)
 
 
 # Two lines that may both be served, which random programs meet seldom.
@@ -93,7 +94,7 @@ def run(roof, program):
     for statement in stored.SCHEMA.split(";\n"):
         link.execute(statement)
     shelf, has, now_us = Shelf(roof), {}, 1_700_000_000_000_000
-    first = Change("x", "set", ITEMS, False, 5, 0, roof)
+    first = Change("x", "set", ITEMS, False, DICE, 0, roof)
     for jump, token, word in [(0, TOKENS[0], first if roof == POOL else Tend("x", roof)), *program]:
         now_us += jump
         client = token[0]

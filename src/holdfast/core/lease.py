@@ -142,7 +142,7 @@ class LeaseBase:
         return command
 
     def _told(self, answer: Granted) -> None:
-        """The engine has granted it."""
+        """The engine has granted one of many, and says which."""
 
     def _refusal(self, reason: str, waited_s: float) -> HoldfastError:
         """What to raise where the engine says that this token will never hold."""

@@ -328,6 +328,8 @@ async def _say(client: Client, command: Command) -> Any:
             continue
         if sent_before and isinstance(command, BreakItem) and isinstance(answer, NotHeld):
             return None  # the first copy has done it
+        if sent_before and isinstance(command, Change) and isinstance(answer, Unknown):
+            return Changed(0, len(command.items), ())  # the same
         return answer
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Answer, Command
     from holdfast.config import Settings
     from holdfast.engines import Reply
+    from holdfast.rules.lease import Rule
     from holdfast.rules.pool import Call
     from holdfast.rules.record import Holder
 
@@ -135,10 +136,11 @@ class MemoryStore:
         rung: list[Holder | Call] = []
         with self.domain.lock:
             for command in commands:
-                if type(command) in POOL_RULES:
+                rule = RULES.get(type(command))
+                if rule is None and type(command) in POOL_RULES:
                     answers.append(self._deal(command, rung))
                     continue
-                answer, wake = self._answer(command)
+                answer, wake = self._compound(command) if rule is None else self._answer(command, rule)
                 answers.append(answer)
                 if wake is not None:
                     rung.append(wake)
@@ -147,15 +149,12 @@ class MemoryStore:
             self.board.ring(holder.token)
         return answers
 
-    def _answer(self, command: Command) -> tuple[Answer, Holder | None]:
+    def _answer(self, command: Command, rule: Rule) -> tuple[Answer, Holder | None]:
         records = self.domain.records
         before = records.get(command.name)
         if before is None:
             before = Record()
         now_us = self.clock.now_ns() // NS_PER_US
-        rule = RULES.get(type(command))
-        if rule is None:
-            return self._compound(command, Moment(now_us, self.clock.wall_us(), self.client))
         step = rule(before, command, self._moment(before, now_us))
         if step.record is not before:
             if command.name not in records:
@@ -192,11 +191,13 @@ class MemoryStore:
         for key in [key for key, pool in pools.items() if pool.over(now_us - self._memory_us)]:
             del pools[key]
 
-    def _compound(self, command: Command, moment: Moment) -> tuple[Answer, Holder | None]:
+    def _compound(self, command: Command) -> tuple[Answer, Holder | None]:
+        """The answer to what is no command of a lease alone."""
+        moment = Moment(self.clock.now_ns() // NS_PER_US, self.clock.wall_us(), self.client)
         woken: list[Holder | None] = [None]
 
         def of_lease(part: Command) -> Answer:
-            answer, woken[0] = self._answer(part)
+            answer, woken[0] = self._answer(part, RULES[type(part)])
             return answer
 
         answer = compound(command, of_lease, lambda part: self.domain.tallies.answer(part, moment), self.domain.shelves)

@@ -45,7 +45,7 @@ from holdfast.rules.stock import COOLING, FREE, LENT, OFFERED, Item, Seeker, Sha
 # A command brings back so many items and no more: the next one goes on, and none is long.
 DUE_AT_ONCE = 1000
 OTHER_PERMITS = "other permits"
-_SPREAD_BELOW = 2**32  # odd numbers times an odd number: no two of them meet below it
+_SPREAD_BELOW, _SPREAD_PART = 2**32, 2**26
 
 
 class Call(NamedTuple):
@@ -291,8 +291,7 @@ def change(stock: Stock, command: Change, moment: Moment) -> Dealt:
     for name in () if command.how == "remove" else wanted:
         item = found[name]
         if item is None:
-            order = command.dice * (2 * added + 1) % _SPREAD_BELOW
-            stock.put(Item(name, FREE, order))
+            stock.put(Item(name, FREE, _spread(command.dice, added)))
         elif item.leaving:
             stock.put(item._replace(leaving=False))
         added += item is None or item.leaving
@@ -307,6 +306,13 @@ def change(stock: Stock, command: Change, moment: Moment) -> Dealt:
     stock.regroup()
     rung += hand_out(stock, moment) if stock.size else _send_away(stock)
     return Dealt(Changed(added, len(going), lent), rung)
+
+
+def _spread(dice: int, number: int) -> int:
+    """The order of a new item: below that of any used one, and other for each dice. No step exceeds 53 bits."""
+    placed = dice * (2 * number + 1) % _SPREAD_BELOW
+    part = placed % _SPREAD_PART
+    return (part * part + placed) % _SPREAD_BELOW
 
 
 def _send_away(stock: Stock) -> list[Call]:

@@ -41,7 +41,7 @@ def tell(after_us, client, command):
 
 
 def have(*items, how="set", leave=False, after_us=0):
-    return Said(after_us, "a", Change(NAME, how, items, leave, 77))
+    return Said(after_us, "a", Change(NAME, how, items, leave, 2_654_435_769))
 
 
 def give(after_us, token, cool_ms=0, entomb=False):
@@ -62,7 +62,7 @@ def sayings(token):
     breaks = [BreakItem(NAME, item, older, "why\nnot") for item in ITEMS for older in (0, 0, 1)]
     cools = [CoolItem(NAME, item, cool_ms) for item in (*ITEMS, "none") for cool_ms in (0, 400)]
     changes = [
-        Change(NAME, how, items, leave, 99)
+        Change(NAME, how, items, leave, 3_141_592_653)
         for how, items in (
             ("set", ITEMS), ("set", ITEMS[:1]), ("set", ()), ("add", ("s",)), ("add", ("p", "q")),
             ("remove", ("p",)), ("remove", ("q", "r")),
@@ -192,7 +192,7 @@ MUTATIONS = [
              "  if false then"),
     Mutation("a lent item is removed", "(#lent > 1 and not leave)", "false"),
     Mutation("an unknown item is removed", "if #absent > 1 or", "if false or"),
-    Mutation("new items are used in their order", "dice * (2 * added + 1) % SPREAD_BELOW", "added"),
+    Mutation("new items are used in their order", "(part * part + placed) % SPREAD_BELOW", "added"),
     Mutation("those who wait for nothing wait on", "    ring(seat[1], token, seat[8])\n  end\nend\ncommit()",
              "  end\nend\ncommit()"),
     Mutation("a foreign token returns", "if not item or not taken(item) or item[TOKEN] ~= token then",

@@ -12,7 +12,7 @@
 -- Same law as rules/pool.py: change.
 
 --@include pool.lua
-local SPREAD_BELOW = 4294967296
+local SPREAD_BELOW, SPREAD_PART = 4294967296, 67108864
 local how, leave, dice = ARGV[4], ARGV[6] == '1', tonumber(ARGV[7])
 settle()
 local wanted, asked = {}, {}
@@ -68,7 +68,9 @@ read(how == 'remove' and {} or wanted, function(name, item)
   if item then
     back[#back + 1] = { name, item }
   else
-    item = new_item(dice * (2 * added + 1) % SPREAD_BELOW)
+    local placed = dice * (2 * added + 1) % SPREAD_BELOW
+    local part = placed % SPREAD_PART
+    item = new_item((part * part + placed) % SPREAD_BELOW)
     fields[#fields + 1] = name
     fields[#fields + 1] = cmsgpack.pack(unpack(item, 1, 15))
     orders[#orders + 1] = int(item[ORDER])
