@@ -42,8 +42,10 @@ def read(body: bytes, dates: Dates) -> Paper:
     if sheet["v"] != LAYOUT:
         raise Newer(f"it has layout {sheet['v']}, and this version knows {LAYOUT}")
     line, buried = sheet["waiters"], sheet["tombs"]
-    waiters = [Waiter(*waiter[:4], dates.began_us(Date(*waiter[4]))) for waiter in line]
-    tombs = [Tomb(token, dates.here_us(Date(*at)) + lasts_us, why, detail) for token, lasts_us, why, detail, at in buried]
+    waiters = [Waiter._make((*who, dates.began_us(Date(*at)))) for *who, at in line]
+    tombs = [
+        Tomb(token, dates.here_us(Date(*at)) + lasts_us, why, detail) for token, lasts_us, why, detail, at in buried
+    ]
     record = Record(
         sheet["fence"],
         _read_holder(sheet["holder"], dates),

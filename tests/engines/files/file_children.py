@@ -1,0 +1,130 @@
+"""What the child processes of these tests do: they obey, one line at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import holdfast
+from holdfast.clock import SystemClock
+from holdfast.errors import HoldfastError
+from holdfast.testing import read_line, ready, tell
+
+CLONE_NEWNS = 0x00020000
+
+
+class Orders:
+    """Everything that a test can tell a child to do; each answers with something that JSON can carry."""
+
+    def __init__(self, url, **options):
+        self.client = holdfast.connect(url, **options)
+        self.leases = {}
+
+    def warm(self):
+        """Have a session, so that the next question is the first to meet a pause point."""
+        self.client.show("nothing")
+        return {}
+
+    def acquire(self, name="x", ttl=30, timeout=None):
+        lease = self.leases[name] = self.client.lock(name, ttl=ttl).acquire(timeout=timeout)
+        return {"fence": lease.fence}
+
+    def release(self, name="x"):
+        self.leases[name].release()
+        return {}
+
+    def churn(self, times, name="x"):
+        """Take the lease and give it back, so many times."""
+        for _ in range(times):
+            self.client.lock(name).acquire(timeout=10).release()
+        return {}
+
+    def spawn(self, seconds):
+        """Have a program run under the leases of this process."""
+        program = subprocess.Popen(
+            (sys.executable, "-c", f"import time; time.sleep({seconds})"),
+            pass_fds=(self.client._client.engine.lifeline(),),
+            start_new_session=True,
+        )
+        return {"pid": program.pid}
+
+    def fill(self, directory):
+        """Leave no byte free on that disk."""
+        with open(f"{directory}/ballast", "wb", buffering=0) as ballast:
+            try:
+                while ballast.write(b"x" * 512):
+                    pass
+            except OSError:
+                return {}
+
+    def drain(self, directory):
+        os.unlink(f"{directory}/ballast")
+        return {}
+
+    def listing(self, directory):
+        return {"files": sorted(os.path.join(at, name) for at, _, names in os.walk(directory) for name in names)}
+
+
+def serve(url, ahead_s=0, **options):
+    """Obey orders until the test is gone; `ahead_s` is by how much this process's calendar is wrong."""
+    if ahead_s:
+        right = SystemClock.wall_us
+        SystemClock.wall_us = lambda clock: right(clock) + ahead_s * 1_000_000
+    orders = Orders(url, **options)
+    ready()
+    while True:
+        try:
+            order = json.loads(read_line())
+        except EOFError:
+            return
+        try:
+            answer = getattr(orders, order.pop("do"))(**order)
+        except HoldfastError as error:
+            answer = {"error": type(error).__name__, "reason": getattr(error, "reason", ""), "detail": str(error)}
+        tell(json.dumps(answer))
+
+
+def serve_as(url, uid, gid, umask=0o022):
+    """The same, as another user."""
+    with tempfile.TemporaryDirectory() as folder:  # whatever has to be imported may not be readable afterwards
+        client = holdfast.connect(f"file://{folder}")
+        with client.lock("x", timeout=0), contextlib.suppress(HoldfastError):
+            client.lock("x").acquire(timeout=0.05)
+        client.close()
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(gid)
+        os.setuid(uid)
+    os.umask(umask)
+    serve(url)
+
+
+def serve_on_small_disk(directory, kib):
+    """The same, in a directory on a disk of its own that is soon full; the disk is gone with this process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    mount = ("mount", "-t", "tmpfs", "-o", f"size={kib}k", "none", directory)
+    private = ("mount", "--make-rprivate", "/")
+    if libc.unshare(CLONE_NEWNS) or any(
+        subprocess.run(command, check=False, capture_output=True).returncode for command in (private, mount)
+    ):
+        tell("no mount")
+        return
+    serve(f"file://{directory}")
+
+
+def serve_on_second_mount(shared, other):
+    """The same, where the directory has been mounted a second time under another path."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    private = ("mount", "--make-rprivate", "/")
+    bind = ("mount", "--bind", shared, other)
+    if libc.unshare(CLONE_NEWNS) or any(
+        subprocess.run(command, check=False, capture_output=True).returncode for command in (private, bind)
+    ):
+        tell("no mount")
+        return
+    serve(f"file://{other}")

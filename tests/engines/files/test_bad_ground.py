@@ -1,0 +1,282 @@
+"""Bad ground: full, read-only, gone, planted with traps. Clear errors, nothing half-made, nothing followed."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import stat
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.engines.files import ground
+from holdfast.errors import InvalidConfig, LeaseLost, Unavailable
+from holdfast.testing import eventually
+
+
+@pytest.fixture
+def public():
+    """A directory to which every user of this machine finds the way."""
+    if os.getuid() != 0:
+        pytest.skip("only root can become another user")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        (Path(folder) / "shared").mkdir()
+        yield Path(folder) / "shared"
+
+
+@pytest.mark.acceptance("A2-18")
+def test_a_read_only_directory_is_said_at_once_and_nothing_is_made(start, public):
+    """Who may not write there is told which path it is, and as whom it tried."""
+    shared = public
+    shared.chmod(0o755)
+    worker = start("serve_as", url=f"file://{shared}", uid=65534, gid=65534).wait_ready()
+    worker.tell('{"do": "acquire", "timeout": 0}')
+    told = worker.read_line()
+
+    assert "forbidden" in told
+    assert str(shared) in told
+    assert "65534" in told
+    assert list(shared.iterdir()) == []
+
+
+@pytest.mark.acceptance("A2-18")
+def test_a_full_disk_is_said_and_leaves_nothing_half_made(start, tmp_path):
+    """A held lease stays held as long as its ttl; a new one is refused with the reason; and when there is room again
+    all goes on."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    worker = start("serve_on_small_disk", directory=str(folder), kib=256)
+    if worker.read_line() == "no mount":
+        pytest.skip("this user may not mount a disk")
+
+    def ask(do, **order):
+        worker.tell(json.dumps({"do": do, **order}))
+        return json.loads(worker.read_line(20))
+
+    ask("churn", times=2)
+    before = [path for path in ask("listing", directory=str(folder))["files"] if "/x/" not in path]
+    ask("fill", directory=str(folder))
+    refused = ask("acquire", name="new", timeout=0)
+    again = ask("acquire", name="x", timeout=0)
+    files = ask("listing", directory=str(folder))["files"]
+    ask("drain", directory=str(folder))
+
+    assert (refused["error"], refused["reason"]) == ("Unavailable", "full")
+    assert (again["error"], again["reason"]) == ("Unavailable", "full")
+    assert [path for path in files if "/x/" not in path and "ballast" not in path] == before
+    assert "fence" in ask("acquire", name="new", timeout=5)
+
+
+def test_a_directory_that_is_not_there_is_not_made(connect, tmp_path):
+    """A volume that is not mounted must not be replaced by an empty folder of its mount point."""
+    with pytest.raises(Unavailable) as trouble:
+        connect(f"file://{tmp_path}/absent")
+
+    assert "absent" in str(trouble.value)
+    assert not (tmp_path / "absent").exists()
+
+
+def test_a_directory_that_went_away_loses_its_leases_and_says_so(connect, shared):
+    """Deleted and made anew by others: the old lease is lost at once, and no lease is taken in a strange place."""
+    client, other = connect(), connect()
+    lease = client.lock("x", ttl=1).acquire()
+    assert other.lock("x").try_acquire() is None
+    shutil.rmtree(shared / ".holdfast")
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("y").acquire(timeout=0)
+    fresh = connect()
+    with fresh.lock("x", timeout=0) as heir:
+        assert heir.fence > lease.fence
+        with pytest.raises(Unavailable):
+            other.lock("x").acquire(timeout=0)
+        eventually(lambda: lease.lost, timeout=5)
+
+    assert trouble.value.reason == "replaced"
+    with pytest.raises(LeaseLost):
+        lease.release()
+
+
+def test_a_name_whose_folder_was_deleted_is_lost_by_its_holder_and_its_fences_grow(connect, shared):
+    """Somebody tidied up by hand: the holder is told, and the next fence is larger all the same."""
+    client, other = connect(), connect()
+    lease = client.lock("x", ttl=0.6).acquire()
+    shutil.rmtree(shared / ".holdfast" / "leases" / "x")
+
+    with other.lock("x", timeout=0) as heir:
+        assert heir.fence > lease.fence
+        eventually(lambda: lease.lost, timeout=5)
+    with pytest.raises(LeaseLost):
+        lease.release()
+
+
+@pytest.mark.parametrize("trap", ["file", "link", "link to nothing"])
+def test_nothing_is_followed_where_our_directory_should_be(connect, shared, tmp_path, trap):
+    """A planted link would have others write where it points."""
+    elsewhere = tmp_path / "elsewhere"
+    if trap == "file":
+        (shared / ".holdfast").write_text("mine")
+    else:
+        (shared / ".holdfast").symlink_to(elsewhere)
+        if trap == "link":
+            elsewhere.mkdir()
+    client = connect()
+
+    with pytest.raises(Unavailable):
+        client.lock("x").acquire(timeout=0)
+
+    assert not elsewhere.exists() or list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("trap", ["garbage", "empty", "directory", "pipe", "link", "huge"])
+def test_a_sheet_that_is_not_of_our_making_is_held_for_a_while_and_then_replaced(connect, shared, trap, monkeypatch):
+    """It may have been somebody's lease, torn by a power cut: it counts as held for a minute, and then as nothing."""
+    client = connect()
+    client.lock("x").acquire().release()
+    folder = shared / ".holdfast" / "leases" / "x"
+    planted = folder / "0000000000000009"
+    if trap == "directory":
+        planted.mkdir()
+    elif trap == "pipe":
+        os.mkfifo(planted)
+    elif trap == "link":
+        planted.symlink_to("/etc/hostname")
+    elif trap == "huge":
+        with planted.open("wb") as file:
+            file.truncate(1 << 30)
+    else:
+        planted.write_bytes(b"" if trap == "empty" else b"\xff{nonsense")
+    began = time.monotonic()
+
+    with pytest.raises(Unavailable):
+        client.lock("x").acquire(timeout=0)
+    assert time.monotonic() - began < 5
+    if trap == "link":
+        return  # what cannot even be opened has to be removed by somebody
+    monkeypatch.setattr("holdfast.engines.files.store._UNREADABLE_US", 200_000)
+    time.sleep(0.25)
+
+    client.lock("x").acquire(timeout=0).release()
+
+
+def test_a_sheet_of_a_newer_version_is_refused(connect, shared):
+    """What it means is not known here; so nothing is granted."""
+    client = connect()
+    client.lock("x").acquire().release()
+    (shared / ".holdfast" / "leases" / "x" / "0000000000000009").write_text('{"v": 2}')
+
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x").acquire(timeout=0)
+
+    assert trouble.value.reason == "newer"
+
+
+def test_a_filesystem_that_breaks_what_is_relied_on_is_refused_by_name(connect, monkeypatch):
+    """Tried before the first lease: where a link can be won twice, nobody could hold anything."""
+
+    def link(source, target, **where):
+        if os.path.lexists(f"/dev/fd/{where['dst_dir_fd']}/{target}"):
+            os.unlink(target, dir_fd=where["dst_dir_fd"])
+        return real(source, target, **where)
+
+    real = os.link
+    monkeypatch.setattr(ground.os, "link", link)
+    client = connect()
+
+    with pytest.raises(InvalidConfig) as refusal:
+        client.lock("x").acquire(timeout=0)
+
+    assert "link that only one can win" in str(refusal.value)
+
+
+def test_windows_shares_are_refused(connect, monkeypatch):
+    """They were not tested; a lock that may not be one is worse than none."""
+    monkeypatch.setattr(ground, "filesystem", lambda _: "cifs")
+
+    with pytest.raises(InvalidConfig) as refusal:
+        connect()
+
+    assert "cifs" in str(refusal.value)
+
+
+def test_a_mount_of_another_type_is_taken_for_a_network(connect, monkeypatch):
+    """What other machines may have a hand in is promised less."""
+    monkeypatch.setattr(ground, "filesystem", lambda _: "nfs4")
+    promise = connect().promise()
+
+    assert (promise.scope, promise.fifo) == ("hosts", False)
+    assert connect().promise() == promise
+
+
+@pytest.mark.parametrize("umask", [0o077, 0o000])
+def test_several_users_of_one_group_share_the_leases(start, public, umask):
+    """Where the group may write, it may write what we made, whatever the umask was; others may not even look."""
+    shared = public
+    os.chown(shared, 0, 4242)
+    shared.chmod(0o2770)
+    first, second = (
+        start("serve_as", url=f"file://{shared}", uid=uid, gid=4242, umask=umask).wait_ready() for uid in (4001, 4002)
+    )
+    first.tell('{"do": "acquire"}')
+    assert "fence" in first.read_line()
+    second.tell('{"do": "acquire", "timeout": 20}')
+    first.tell('{"do": "release"}')
+    first.read_line()
+    assert "fence" in second.read_line(20)
+    second.tell('{"do": "release"}')
+    second.read_line()
+
+    for path in (shared / ".holdfast").rglob("*"):
+        status = path.lstat()
+        assert status.st_gid == 4242
+        assert status.st_mode & 0o007 == 0
+        if stat.S_ISDIR(status.st_mode):
+            assert status.st_mode & 0o2770 == 0o2770
+
+
+def test_a_disk_error_while_renewing_is_told_and_borne(connect, monkeypatch):
+    """The keeper tries again; what it could not write is not half there."""
+    events = []
+    client = connect(observer=events.append)
+    real, fail = os.link, [True, True]
+
+    def link(*paths, **where):
+        if fail and paths[1] != "c":
+            fail.pop()
+            raise OSError(errno.EIO, "Input/output error", paths[1])
+        return real(*paths, **where)
+
+    with client.lock("x", ttl=1.5) as lease:
+        monkeypatch.setattr("holdfast.engines.files.register.os.link", link)
+        eventually(lambda: not fail and "renewed" in [event.kind for event in events], timeout=5)
+        lease.check()
+
+    assert "renewal failed" in [event.kind for event in events]
+
+
+@pytest.mark.acceptance("A0-30")
+@pytest.mark.parametrize("way", ["link", "second mount"])
+def test_two_ways_to_one_directory_are_one_place(start, connect, shared, tmp_path, way):
+    """A symbolic link or a second mount changes the path, not the leases."""
+    other = tmp_path / "other"
+    client = connect()
+    if way == "link":
+        other.symlink_to(shared)
+        elsewhere = connect(f"file://{other}")
+        with client.lock("x"):
+            assert elsewhere.lock("x").try_acquire() is None
+        elsewhere.lock("x").acquire(timeout=5).release()
+        return
+    other.mkdir()
+    worker = start("serve_on_second_mount", shared=str(shared), other=str(other))
+    if worker.read_line() == "no mount":
+        pytest.skip("this user may not mount a directory")
+    with client.lock("x"):
+        worker.tell('{"do": "acquire", "timeout": 0}')
+        assert "NotAcquired" in worker.read_line()
+    worker.tell('{"do": "acquire", "timeout": 5}')
+    assert "fence" in worker.read_line()
