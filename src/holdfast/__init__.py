@@ -9,11 +9,16 @@ from __future__ import annotations
 TYPE_CHECKING = False  # as typing's, which would have to be imported
 if TYPE_CHECKING:
     from holdfast.blocking import Holdfast, Leader, Lease, Lock, Signal, Term, connect
+    from holdfast.core.building import Staging
+    from holdfast.core.domain import Domain
     from holdfast.core.inspection import Holding
     from holdfast.core.leader import Leading
+    from holdfast.core.site import Built
     from holdfast.engines import Limit, Promise
     from holdfast.errors import (
+        BuildFailed,
         Closed,
+        DomainMismatch,
         Fenced,
         HoldfastError,
         InvalidConfig,
@@ -30,11 +35,16 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "holdfast.blocking": ("Holdfast", "Leader", "Lease", "Lock", "Signal", "Term", "connect"),
+    "holdfast.core.building": ("Staging",),
+    "holdfast.core.domain": ("Domain",),
     "holdfast.core.inspection": ("Holding",),
     "holdfast.core.leader": ("Leading",),
+    "holdfast.core.site": ("Built",),
     "holdfast.engines": ("Limit", "Promise"),
     "holdfast.errors": (
+        "BuildFailed",
         "Closed",
+        "DomainMismatch",
         "Fenced",
         "HoldfastError",
         "InvalidConfig",
@@ -51,7 +61,11 @@ _HOMES = {
 }
 
 __all__ = [
+    "BuildFailed",
+    "Built",
     "Closed",
+    "Domain",
+    "DomainMismatch",
     "Event",
     "Fenced",
     "Holdfast",
@@ -73,6 +87,7 @@ __all__ = [
     "Promise",
     "PromiseNotKept",
     "Signal",
+    "Staging",
     "Term",
     "Unavailable",
     "connect",

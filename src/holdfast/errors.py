@@ -140,6 +140,35 @@ class NotFound(HoldfastError):
         return f"{self.name!r} has no {self.what}"
 
 
+class DomainMismatch(HoldfastError):
+    """The resource is guarded by another engine: two locks on one thing would be none. Nothing was written."""
+
+    def __init__(self, resource: str, guarded_by: str, configured: str) -> None:
+        super().__init__(resource, guarded_by, configured)
+        self.resource = resource
+        self.guarded_by = guarded_by
+        self.configured = configured
+
+    def __str__(self) -> str:
+        return (
+            f"{self.resource} is guarded by {self.guarded_by}, and this client is connected to {self.configured}: "
+            "connect to the same, spelled the same, or remove its marker when nobody uses it"
+        )
+
+
+class BuildFailed(HoldfastError):
+    """What was to be built was not; nothing of it is to be seen. Whether another try helps, its output tells."""
+
+    def __init__(self, key: str, step: str, output: str = "") -> None:
+        super().__init__(key, step, output)
+        self.key = key
+        self.step = step
+        self.output = output
+
+    def __str__(self) -> str:
+        return f"{self.key} was not built: {self.step} failed" + (f": {self.output}" if self.output else "")
+
+
 class InvalidName(HoldfastError, ValueError):
     """A name was refused before any input or output."""
 

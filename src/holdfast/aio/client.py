@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from holdfast.aio import building
 from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease
 from holdfast.aio.lock import POLICIES, Lock
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
-from holdfast.core import inspection, leader, outlook
+from holdfast.core import domain, inspection, leader, outlook
 from holdfast.core.lock import TTL_S
 from holdfast.rules.promise import required
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    import os
+    from collections.abc import Awaitable, Callable, Iterable
     from types import TracebackType
 
+    from holdfast.core.building import Staging
+    from holdfast.core.domain import Domain
     from holdfast.core.inspection import Holding
+    from holdfast.core.site import Built
     from holdfast.engines import Promise
     from holdfast.observer import Observer
 
@@ -80,6 +87,24 @@ class Holdfast:
             label=label,
         )
         return Leader(lock, leader.Candidacy(self._client, lock.name, label))
+
+    async def build_once(
+        self,
+        directory: str | os.PathLike[str],
+        key: str,
+        build: Callable[[Staging], Awaitable[object]],
+        *,
+        check: Callable[[Path], bool] | None = None,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        movable: bool = True,
+    ) -> Built:
+        """Like `blocking.Holdfast.build_once`, awaited; `build` is a coroutine function."""
+        return await building.build_once(self._client, directory, key, build, check, ttl, timeout, movable=movable)
+
+    async def domain(self, directory: str | os.PathLike[str]) -> Domain:
+        """Like `blocking.Holdfast.domain`, awaited."""
+        return await building.aside(partial(domain.enter, self._client, Path(directory)))
 
     async def show(self, name: str) -> Holding:
         """Like `blocking.Holdfast.show`, awaited."""

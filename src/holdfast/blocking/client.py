@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from holdfast.blocking import building
 from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease
 from holdfast.blocking.lock import Lock
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
-from holdfast.core import inspection, leader, outlook
+from holdfast.core import domain, inspection, leader, outlook
 from holdfast.core.lock import (
     TTL_S,
 )
@@ -18,10 +20,14 @@ from holdfast.core.run import run
 from holdfast.rules.promise import required
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
+    from holdfast.core.building import Staging
+    from holdfast.core.domain import Domain
     from holdfast.core.inspection import Holding
+    from holdfast.core.site import Built
     from holdfast.engines import Promise
     from holdfast.observer import Observer
 
@@ -83,6 +89,24 @@ class Holdfast:
             label=label,
         )
         return Leader(lock, leader.Candidacy(self._client, lock.name, label))
+
+    def build_once(
+        self,
+        directory: str | os.PathLike[str],
+        key: str,
+        build: Callable[[Staging], object],
+        *,
+        check: Callable[[Path], bool] | None = None,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        movable: bool = True,
+    ) -> Built:
+        """What stands under the key in the directory; `build` makes it in a private place if it is not there yet."""
+        return building.build_once(self._client, directory, key, build, check, ttl, timeout, movable=movable)
+
+    def domain(self, directory: str | os.PathLike[str]) -> Domain:
+        """Mark the directory as guarded by this engine; `DomainMismatch` if it is guarded by another."""
+        return domain.enter(self._client, Path(directory))
 
     def show(self, name: str) -> Holding:
         """Who holds the name, and who waits for it."""

@@ -146,6 +146,9 @@ class Engine(Protocol):
     def forked(self) -> None:
         """In a new child: forget every session and connection, and send nothing on what was inherited."""
 
+    def place(self) -> str:
+        """What everybody who shares these leases finds the same, and nobody else does."""
+
     def lifeline(self) -> int | None:
         """A descriptor for child processes: while any of them has it open, this client is not taken for dead.
 

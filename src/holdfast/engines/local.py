@@ -36,6 +36,9 @@ class Store(Ears, Protocol):
     def close(self) -> None:
         """Give back every resource."""
 
+    def place(self) -> str:
+        """As the engine's."""
+
     def lifeline(self) -> int | None:
         """As the engine's."""
 
@@ -71,6 +74,9 @@ class LocalEngine:
 
     def forked(self) -> None:
         self.store.forked()
+
+    def place(self) -> str:
+        return self.store.place()
 
     def lifeline(self) -> int | None:
         return self.store.lifeline()

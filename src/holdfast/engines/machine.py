@@ -1,11 +1,15 @@
-"""What this machine tells of itself: which filesystem holds a path, and which boot of it this is."""
+"""What this machine tells of itself: which filesystem holds a path, which boot of it this is, what went wrong."""
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+from holdfast.errors import Unavailable
 
 # The kernel writes blanks, line breaks and backslashes of a mount point as octal numbers, and all else as it is.
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -53,3 +57,23 @@ def boot_id() -> str:
             return "unknown"
     ask = ("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid")
     return subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+
+
+_REASONS = {
+    errno.ENOSPC: "full",
+    errno.EDQUOT: "full",
+    errno.EROFS: "read-only",
+    errno.EACCES: "forbidden",
+    errno.EPERM: "forbidden",
+    errno.EMFILE: "out of descriptors",
+    errno.ENFILE: "out of descriptors",
+}
+TELLING = frozenset(_REASONS)
+
+
+def trouble(what: str, error: OSError) -> Unavailable:
+    """What the system says, in our words: which path, and what is wrong with it."""
+    where = f"{error.filename!s}: " if error.filename else ""
+    reason = _REASONS.get(error.errno or 0, "unreachable")
+    uid = f" (as user {os.getuid()})" if reason == "forbidden" else ""
+    return Unavailable(what, reason, f"{where}{error.strerror}{uid}")

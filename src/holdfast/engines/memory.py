@@ -171,6 +171,9 @@ class MemoryStore:
         with self.domain.lock:
             self.domain.marks.pop(self.client, None)
 
+    def place(self) -> str:
+        return self.domain.path
+
     def lifeline(self) -> None:
         return None  # a child process does not share these leases
 

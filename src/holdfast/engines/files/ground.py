@@ -14,7 +14,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from holdfast.engines.machine import NETWORK, filesystem
+from holdfast.engines.machine import NETWORK, TELLING, filesystem, trouble
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.names import new_token
 
@@ -27,16 +27,6 @@ NAME = "file"
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FRESH = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _REFUSED = ("cifs", "smb")
-
-_REASONS = {
-    errno.ENOSPC: "full",
-    errno.EDQUOT: "full",
-    errno.EROFS: "read-only",
-    errno.EACCES: "forbidden",
-    errno.EPERM: "forbidden",
-    errno.EMFILE: "out of descriptors",
-    errno.ENFILE: "out of descriptors",
-}
 
 
 class Ground:
@@ -93,6 +83,21 @@ class Ground:
         os.fchmod(descriptor, self.folder_mode)  # whatever the umask took away
         return descriptor
 
+    def place(self) -> str:
+        """An id of this directory, which is the same through every path and mount that leads here."""
+        self.open()
+        path = self.home / "id"
+        try:
+            draft = f"{path}.{new_token()}"
+            if not path.exists():
+                self.write_new(draft, new_token().encode(), self.leases)
+                with contextlib.suppress(FileExistsError):
+                    os.link(draft, path)
+                os.unlink(draft)
+            return path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise unavailable(error) from error
+
     def refuse_stranger(self) -> None:
         """`Unavailable` if the path leads elsewhere by now: a volume that went away, a directory made anew."""
         try:
@@ -129,11 +134,8 @@ def _identity(descriptor: int) -> tuple[int, int]:
 
 
 def unavailable(error: OSError) -> Unavailable:
-    """What the system says, in our words: which path, and what is wrong with it."""
-    where = f"{error.filename!s}: " if error.filename else ""
-    reason = _REASONS.get(error.errno or 0, "unreachable")
-    uid = f" (as user {os.getuid()})" if reason == "forbidden" else ""
-    return Unavailable(NAME, reason, f"{where}{error.strerror}{uid}")
+    """What the system says, in our words."""
+    return trouble(NAME, error)
 
 
 def _try_out(ground: Ground, home: int) -> None:
@@ -156,7 +158,7 @@ def _holds(trial: Callable[[Ground, int], bool], ground: Ground, folder: int) ->
     try:
         return trial(ground, folder)
     except OSError as error:
-        if error.errno in _REASONS:
+        if error.errno in TELLING:
             raise
         return False
 

@@ -236,6 +236,9 @@ class FileStore:
     def promise(self) -> Promise:
         return promised(self.ground.kind, network=self.ground.network)
 
+    def place(self) -> str:
+        return self.ground.place()
+
     def lifeline(self) -> int:
         return self._begin().lock
 

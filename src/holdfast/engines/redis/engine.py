@@ -32,8 +32,9 @@ class RedisEngine:
     clock: Clock = SYSTEM
     replicates = True
 
-    def __init__(self, topology: Topology, memory_us: int, namespace: str = "") -> None:
+    def __init__(self, topology: Topology, memory_us: int, namespace: str = "", address: str = "") -> None:
         self.topology = topology
+        self._place = f"{address} {namespace}".rstrip()
         self.wire_s = topology.wire_s
         self._memory_ms = memory_us // 1000
         self._prefix = prefix_of(namespace)
@@ -126,6 +127,10 @@ class RedisEngine:
         # Whoever queued while nobody listened yet may have missed a ring: it asks once more, as this one will.
         self.board.ring_all(but=token)
         return True
+
+    def place(self) -> str:
+        """The address as it was given: two spellings of one server are two places, and that is told."""
+        return self._place
 
     def lifeline(self) -> None:
         return None  # only the ttl ends a lease here

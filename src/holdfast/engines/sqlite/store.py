@@ -285,6 +285,9 @@ class SqliteStore:
     def promise(self) -> Promise:
         return promised(filesystem(self.database.path.parent))
 
+    def place(self) -> str:
+        return str(self.database.path)
+
     def lifeline(self) -> int:
         if not self._session:
             self._begin_session(None)

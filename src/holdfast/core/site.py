@@ -1,0 +1,270 @@
+"""Where something is built once: the files of it, from staging to publication.
+
+What is published is complete: it gets its name by one rename that cannot overwrite, or by a numbered pointer, and it
+carries a record of its completion, written last. Before that nobody can see it. So whoever is killed, wherever,
+leaves either what was there before or what is there afterwards; and a lease that failed costs work, never data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import shutil
+import stat
+import time
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from holdfast import pauses
+from holdfast.engines.machine import trouble
+from holdfast.errors import InvalidName
+from holdfast.names import is_unicode, new_token
+
+RECORD = ".holdfast-built"
+STAGING = ".holdfast-staging"
+_POINTER = ".at-"
+_LAYOUT = 1
+_KEY_MAX = 400
+_PART_MAX = 200
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+
+
+class Built(NamedTuple):
+    """Something that is there and complete: where, and what its record says. `fresh`: this very call built it."""
+
+    path: Path
+    key: str
+    digest: str
+    fence: int
+    at: float
+    by: str
+    fresh: bool = False
+
+
+def checked_key(key: object) -> str:
+    """A key is a path inside the directory: plain parts, none that leads out of it or into what is ours."""
+    if not isinstance(key, str):
+        raise InvalidName(key, f"a key must be text, not {type(key).__name__}")
+    parts = key.split("/")
+    if not key or "\x00" in key or not is_unicode(key) or len(key.encode()) > _KEY_MAX:
+        raise InvalidName(key, f"a key must be text of 1 to {_KEY_MAX} bytes without NUL")
+    for part in parts:
+        if part in ("", ".", "..") or part.startswith(".holdfast") or len(part.encode()) > _PART_MAX:
+            raise InvalidName(key, "a key must stay inside its directory: no '..', no '.', no empty part, not absolute")
+    return key
+
+
+class Site:
+    """One key of one directory."""
+
+    def __init__(self, directory: Path, key: str, *, movable: bool) -> None:
+        self.directory = directory
+        self.key = checked_key(key)
+        self.path = directory / self.key
+        self._movable = movable
+        self._staging = directory / STAGING
+
+    # Looking.
+
+    def find(self) -> Built | None:
+        """What is published, if it is complete. One look, no lock."""
+        if not self._movable:
+            return self._find_pointed()
+        return self._read(self.path, self.path / RECORD)
+
+    def find_afresh(self) -> Built | None:
+        """The same, where a network filesystem may have remembered that there was nothing: its parents are reopened."""
+        found = self.find()
+        if found is None:
+            for folder in (self.directory, self.path.parent, self.path):
+                with contextlib.suppress(OSError):
+                    os.listdir(folder)
+            found = self.find()
+        return found
+
+    def _find_pointed(self) -> Built | None:
+        with contextlib.suppress(OSError):
+            numbers = [entry for entry in os.listdir(self.path) if entry.startswith(_POINTER)]
+            for newest in sorted(numbers, reverse=True):
+                found = self._read(self.path / newest.removeprefix(_POINTER), self.path / newest)
+                if found is not None:
+                    return found
+        return None
+
+    def _read(self, path: Path, record: Path) -> Built | None:
+        try:
+            descriptor = os.open(record, _READ)
+        except OSError:
+            return None
+        try:
+            facts = json.loads(os.read(descriptor, 65536))
+            return Built(path, facts["key"], facts["digest"], facts["fence"], facts["at"], facts["by"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+        finally:
+            os.close(descriptor)
+
+    # Building.
+
+    def stage(self, fence: int) -> Path:
+        """A private place to build in; what builders before us left of this key is cleared away."""
+        try:
+            self._make(self._staging)
+            mark = f"{blake2b(self.key.encode(), digest_size=8).hexdigest()}."
+            for left in self._staging.iterdir():
+                if left.name.startswith(mark) and _number(left.name) < fence:
+                    shutil.rmtree(left, ignore_errors=True)
+            if self._movable:
+                place = self._staging / f"{mark}{fence:016d}.{new_token()[:8]}"
+            else:
+                self._make(self.path)
+                self._clear_pointed(fence)
+                place = self.path / f"{fence:016d}"
+            place.mkdir()
+        except OSError as error:
+            raise trouble("directory", error) from error
+        pauses.point("build.staged")
+        return place
+
+    def publish(self, place: Path, fence: int, by: str, bad: Built | None = None) -> Built:
+        """Let everybody see it, whole; or what somebody else has published in the meantime.
+
+        `bad` is what was complete and was found wanting all the same: it makes room.
+        """
+        try:
+            record = {"v": _LAYOUT, "key": self.key, "digest": digest_of(place), "fence": fence, "at": time.time()}
+            record["by"] = by
+            pauses.point("build.before-record")
+            built = self._point(place, record) if not self._movable else self._move(place, record, bad)
+        except OSError as error:
+            raise trouble("directory", error) from error
+        pauses.point("build.published")
+        return built
+
+    def _move(self, place: Path, record: dict[str, Any], bad: Built | None) -> Built:
+        _write(place / RECORD, record)
+        _sync(place)
+        pauses.point("build.before-publish")
+        self._make(self.path.parent)
+        if self._renamed(place):
+            return self._built(self.path, record)
+        theirs = self.find_afresh()
+        if theirs is not None and theirs != bad:
+            return theirs
+        self._put_aside(bad)
+        if self._renamed(place):
+            return self._built(self.path, record)
+        theirs = self.find_afresh()
+        if theirs is None:
+            raise OSError(errno.EEXIST, "something that is not complete is in the way", str(self.path))
+        return theirs
+
+    def _renamed(self, place: Path) -> bool:
+        try:
+            os.rename(place, self.path)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                return False
+            raise
+        return True
+
+    def _put_aside(self, bad: Built | None) -> None:
+        """What stands there and is not complete, or not good. If it turns out to be something else, it goes back."""
+        pauses.point("build.before-aside")
+        aside = self._staging / f"aside.{new_token()}"
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self.path, aside)
+        pauses.point("build.aside")
+        moved = self._read(self.path, aside / RECORD)
+        if moved is not None and moved != bad:
+            with contextlib.suppress(OSError):
+                os.rename(aside, self.path)
+                return
+        shutil.rmtree(aside, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            aside.unlink()
+
+    def _point(self, place: Path, record: dict[str, Any]) -> Built:
+        """Trees that may not move stand where they were built; the pointer with the highest number is read."""
+        _sync(place)
+        draft = self._staging / new_token()
+        _write(draft, record)
+        pauses.point("build.before-publish")
+        try:
+            os.link(draft, self.path / f"{_POINTER}{place.name}")
+        finally:
+            draft.unlink()
+        found = self._find_pointed()
+        return self._built(place, record) if found is None or found.path == place else found
+
+    def _clear_pointed(self, fence: int) -> None:
+        """Trees of lower numbers that no pointer names: their builders are gone."""
+        for entry in os.listdir(self.path):
+            if entry.isdecimal() and int(entry) < fence and not (self.path / f"{_POINTER}{entry}").exists():
+                shutil.rmtree(self.path / entry, ignore_errors=True)
+
+    def _built(self, path: Path, record: dict[str, Any]) -> Built:
+        return Built(path, self.key, record["digest"], record["fence"], record["at"], record["by"], fresh=True)
+
+    def _make(self, folder: Path) -> None:
+        """A folder inside the directory; a link that somebody planted is not followed."""
+        for each in [*reversed(folder.parents), folder]:
+            if each == self.directory or not each.is_relative_to(self.directory):
+                continue
+            with contextlib.suppress(FileExistsError):
+                each.mkdir()
+            if not stat.S_ISDIR(each.lstat().st_mode):
+                raise OSError(errno.ENOTDIR, "it must be a directory, not a link or a file", str(each))
+
+    def withdraw(self, place: Path) -> None:
+        """Nothing of an attempt that came to nothing stays."""
+        pointed = not self._movable and (self.path / f"{_POINTER}{place.name}").exists()
+        if not pointed:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _number(name: str) -> int:
+    number = name.split(".")[1]
+    return int(number) if number.isdecimal() else 0
+
+
+def digest_of(tree: Path) -> str:
+    """One figure for all that is in a tree: paths, kinds, executability and contents."""
+    figure = blake2b(digest_size=16)
+    for at, folders, files in os.walk(tree):
+        folders.sort()
+        for name in sorted([*files, *(each for each in folders if os.path.islink(os.path.join(at, each)))]):
+            path = os.path.join(at, name)
+            relative = os.path.relpath(path, tree)
+            mode = os.lstat(path).st_mode
+            figure.update(f"{relative}\0{stat.S_IFMT(mode)}\0{mode & 0o111:o}\0".encode("utf-8", "surrogateescape"))
+            if stat.S_ISLNK(mode):
+                figure.update(os.fsencode(os.readlink(path)))
+            elif stat.S_ISREG(mode):
+                with open(path, "rb") as file:
+                    while piece := file.read(1 << 20):
+                        figure.update(piece)
+    return figure.hexdigest()
+
+
+def _write(path: Path, record: dict[str, Any]) -> None:
+    with path.open("x", encoding="utf-8") as file:
+        json.dump(record, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(place: Path) -> None:
+    """All of it on the disk before its name is: a power cut must not leave a whole name on half a tree."""
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        syncfs = getattr(ctypes.CDLL(None), "syncfs", None)
+        if syncfs is None or syncfs(descriptor):
+            os.sync()
+    finally:
+        os.close(descriptor)
