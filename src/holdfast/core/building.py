@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.clock import Seconds, timeout_ns
 from holdfast.core import domain, lifecycle
-from holdfast.core.site import Built, Site
+from holdfast.core.site import Built, Plot, Site
 from holdfast.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ _NAME_MAX = 300
 class Staging:
     """The private place in which something is built, as the builder gets it. It is a path."""
 
-    def __init__(self, path: Path, lease: LeaseBase) -> None:
-        self.path = path
+    def __init__(self, plot: Plot, lease: LeaseBase) -> None:
+        self.path = plot.path
+        self._lock = plot.lock
         self._lease = lease
 
     @property
@@ -46,9 +47,12 @@ class Staging:
 
     @property
     def lifeline(self) -> tuple[int, ...]:
-        """Descriptors for the `pass_fds` of child processes: while one of them runs, nobody takes the lease over."""
+        """Descriptors for the `pass_fds` of child processes.
+
+        While one of them runs, nobody clears this place away; and where the engine can tell, nobody takes the lease.
+        """
         descriptor = self._lease._client.engine.lifeline()
-        return () if descriptor is None else (descriptor,)
+        return (self._lock,) if descriptor is None else (self._lock, descriptor)
 
     def run(self, *command: str | os.PathLike[str], **options: Any) -> subprocess.CompletedProcess[Any]:
         """`subprocess.run` in this place, with the lifeline handed down."""
@@ -139,11 +143,11 @@ async def build_once(
 async def _build(work: Work, build: Callable[[Staging], Awaitable[object]], lease: LeaseBase, aside: Aside) -> Built:
     site = work.site
     bad: Built | None = await aside(site.find)
-    place: Path = await aside(partial(site.stage, lease.fence))
+    plot: Plot = await aside(partial(site.stage, lease.fence))
     try:
-        await build(Staging(place, lease))
+        await build(Staging(plot, lease))
         lease.check()
-        built: Built = await aside(partial(site.publish, place, lease.fence, str(lease.owner), bad))
+        built: Built = await aside(partial(site.publish, plot, lease.fence, str(lease.owner), bad))
     finally:
-        await aside(partial(site.withdraw, place))
+        await aside(partial(site.withdraw, plot))
     return built

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -46,6 +47,13 @@ class Built(NamedTuple):
     fresh: bool = False
 
 
+class Plot(NamedTuple):
+    """A private place to build in, and the lock that keeps others from clearing it away while somebody works there."""
+
+    path: Path
+    lock: int
+
+
 def checked_key(key: object) -> str:
     """A key is a path inside the directory: plain parts, none that leads out of it or into what is ours."""
     if not isinstance(key, str):
@@ -68,6 +76,7 @@ class Site:
         self.path = directory / self.key
         self._movable = movable
         self._staging = directory / STAGING
+        self._mark = f"{blake2b(self.key.encode(), digest_size=8).hexdigest()}."
 
     # Looking.
 
@@ -111,31 +120,37 @@ class Site:
 
     # Building.
 
-    def stage(self, fence: int) -> Path:
+    def stage(self, fence: int) -> Plot:
         """A private place to build in; what builders before us left of this key is cleared away."""
         try:
             self._make(self._staging)
-            mark = f"{blake2b(self.key.encode(), digest_size=8).hexdigest()}."
             for left in self._staging.iterdir():
-                if left.name.startswith(mark) and _number(left.name) < fence:
-                    shutil.rmtree(left, ignore_errors=True)
-            if self._movable:
-                place = self._staging / f"{mark}{fence:016d}.{new_token()[:8]}"
-            else:
+                if left.name.startswith(self._mark) and _number(left.name) < fence and not _is_worked_in(left):
+                    _remove(left)
+            path = self._private(fence)
+            if not self._movable:
                 self._make(self.path)
                 self._clear_pointed(fence)
-                place = self.path / f"{fence:016d}"
-            place.mkdir()
+                path = self.path / f"{fence:016d}"
+            path.mkdir()
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            with contextlib.suppress(OSError):  # not every filesystem can; then the fence alone tells what is left over
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise trouble("directory", error) from error
         pauses.point("build.staged")
-        return place
+        return Plot(path, lock)
 
-    def publish(self, place: Path, fence: int, by: str, bad: Built | None = None) -> Built:
+    def _private(self, fence: int) -> Path:
+        """A name that the next builder of this key knows as left over."""
+        return self._staging / f"{self._mark}{fence:016d}.{new_token()[:8]}"
+
+    def publish(self, plot: Plot, fence: int, by: str, bad: Built | None = None) -> Built:
         """Let everybody see it, whole; or what somebody else has published in the meantime.
 
         `bad` is what was complete and was found wanting all the same: it makes room.
         """
+        place = plot.path
         try:
             record = {"v": _LAYOUT, "key": self.key, "digest": digest_of(place), "fence": fence, "at": time.time()}
             record["by"] = by
@@ -156,7 +171,7 @@ class Site:
         theirs = self.find_afresh()
         if theirs is not None and theirs != bad:
             return theirs
-        self._put_aside(bad)
+        self._put_aside(bad, record["fence"])
         if self._renamed(place):
             return self._built(self.path, record)
         theirs = self.find_afresh()
@@ -173,10 +188,10 @@ class Site:
             raise
         return True
 
-    def _put_aside(self, bad: Built | None) -> None:
+    def _put_aside(self, bad: Built | None, fence: int) -> None:
         """What stands there and is not complete, or not good. If it turns out to be something else, it goes back."""
         pauses.point("build.before-aside")
-        aside = self._staging / f"aside.{new_token()}"
+        aside = self._private(fence)
         with contextlib.suppress(FileNotFoundError):
             os.rename(self.path, aside)
         pauses.point("build.aside")
@@ -185,14 +200,12 @@ class Site:
             with contextlib.suppress(OSError):
                 os.rename(aside, self.path)
                 return
-        shutil.rmtree(aside, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            aside.unlink()
+        _remove(aside)
 
     def _point(self, place: Path, record: dict[str, Any]) -> Built:
         """Trees that may not move stand where they were built; the pointer with the highest number is read."""
         _sync(place)
-        draft = self._staging / new_token()
+        draft = self._private(record["fence"])
         _write(draft, record)
         pauses.point("build.before-publish")
         try:
@@ -221,11 +234,35 @@ class Site:
             if not stat.S_ISDIR(each.lstat().st_mode):
                 raise OSError(errno.ENOTDIR, "it must be a directory, not a link or a file", str(each))
 
-    def withdraw(self, place: Path) -> None:
+    def withdraw(self, plot: Plot) -> None:
         """Nothing of an attempt that came to nothing stays."""
-        pointed = not self._movable and (self.path / f"{_POINTER}{place.name}").exists()
+        pointed = not self._movable and (self.path / f"{_POINTER}{plot.path.name}").exists()
         if not pointed:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(plot.path, ignore_errors=True)
+        os.close(plot.lock)
+
+
+def _is_worked_in(place: Path) -> bool:
+    """Whether its builder, or a program that it started, is still at work there; by the kernel of this machine."""
+    try:
+        descriptor = os.open(place, _READ)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _number(name: str) -> int:

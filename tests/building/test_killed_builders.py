@@ -1,0 +1,175 @@
+"""A builder may die anywhere: what is to be seen is the old or the new, never half of anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+
+import pytest
+
+from holdfast.testing import eventually
+
+STEPS = ["build.staged", "build.before-record", "build.before-publish", "build.published"]
+ASIDE = ["build.before-aside", "build.aside"]
+
+
+def whole(staging):
+    (staging / "first").write_text("first")
+    (staging / "second").write_text("second")
+
+
+def is_whole(path):
+    return sorted(each.name for each in path.iterdir() if not each.name.startswith(".")) == ["first", "second"]
+
+
+def private(store):
+    return list((store / ".holdfast-staging").iterdir())
+
+
+@pytest.mark.acceptance("A2-5", "A2-6", "A2-20")
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("movable", [True, False], ids=["moved", "pointed"])
+def test_a_builder_killed_at_any_step_leaves_the_old_or_the_new(start, connect, url, store, points, step, movable):
+    """Before the publication there is nothing to be seen, behind it all of it; the next one finishes and cleans up."""
+    points.arm(step)
+    builder = start(url, env=points.env, ttl=1, movable=movable)
+    points.wait_reached(step, timeout=20)
+    seen = list(store.glob("k/.holdfast-built")) or list(store.glob("k/.at-*"))
+    builder.kill()
+
+    built = connect(url).build_once(store, "k", whole, timeout=20, movable=movable)
+
+    assert bool(seen) is (step == "build.published")
+    assert built.fresh is (step != "build.published")
+    assert is_whole(built.path)
+    assert private(store) == []
+    if not movable:
+        assert len(list(store.glob("k/[0-9]*"))) == 1
+
+
+@pytest.mark.parametrize("step", ASIDE)
+def test_a_builder_killed_while_it_replaces_what_was_bad_leaves_nothing_half(start, connect, url, store, points, step):
+    """The bad one is there or gone; the next one builds, and what was put aside is cleared away in the end."""
+    client = connect(url)
+    client.build_once(store, "k", lambda staging: (staging / "first").write_text("first"))
+    points.arm(step)
+    builder = start(url, env=points.env, ttl=1, bad=True)
+    points.wait_reached(step, timeout=20)
+    builder.kill()
+
+    built = client.build_once(store, "k", whole, timeout=20, check=is_whole)
+
+    assert built.fresh
+    assert is_whole(built.path)
+
+
+@pytest.mark.acceptance("A2-5")
+def test_the_children_of_a_killed_builder_keep_its_lease_until_they_are_gone(start, connect, store, tmp_path):
+    """The orphan still writes, into its own staging; nobody starts a second one beside it."""
+    (tmp_path / "leases").mkdir()
+    url = f"file://{tmp_path}/leases"
+    client = connect(url)
+    builder = start(url, program_seconds=60, ttl=30)
+    builder.wait_ready()
+    orphan = eventually(lambda: child_of(builder.pid))
+    os.kill(builder.pid, signal.SIGKILL)
+    eventually(lambda: not os.path.exists(f"/proc/{builder.pid}/fd/0"))
+    try:
+        with pytest.raises(TimeoutError):
+            client.build_once(store, "k", whole, timeout=1)
+    finally:
+        os.kill(orphan, signal.SIGKILL)
+
+    began = time.monotonic()
+    built = client.build_once(store, "k", whole, timeout=20)
+
+    assert built.fresh
+    assert time.monotonic() - began < 10
+    assert private(store) == []
+
+
+def child_of(pid):
+    path = f"/proc/{pid}/task/{pid}/children"
+    with open(path) as children:
+        return next((int(child) for child in children.read().split()), None)
+
+
+@pytest.mark.acceptance("A2-10")
+def test_a_builder_that_was_frozen_before_it_published_does_not_overwrite(start, connect, url, store, points):
+    """It wakes after its lease has gone and another has published: it is told, and the other's tree stands."""
+    points.arm("build.before-publish")
+    frozen = start(url, env=points.env, ttl=0.6)
+    points.wait_reached("build.before-publish", timeout=20)
+    frozen.freeze()
+    built = connect(url).build_once(store, "k", whole, timeout=20)
+    inode = (store / "k").stat().st_ino
+    points.go("build.before-publish")
+    frozen.thaw()
+
+    frozen.wait_ready()
+    told = json.loads(frozen.read_line(20))
+
+    assert built.fresh
+    assert told["error"] == "LeaseLost"
+    assert (store / "k").stat().st_ino == inode
+    assert private(store) == []
+
+
+def test_a_builder_that_put_aside_what_was_good_puts_it_back(start, connect, url, store, points):
+    """It found a bad tree, slept, and meanwhile another has put a good one there: that is what it must not take."""
+    client = connect(url)
+    client.build_once(store, "k", lambda staging: (staging / "first").write_text("first"))
+    points.arm("build.before-aside")
+    sleeper = start(url, env=points.env, ttl=0.6, bad=True)
+    points.wait_reached("build.before-aside", timeout=20)
+    sleeper.freeze()
+    good = client.build_once(store, "k", whole, timeout=20, check=is_whole)
+    inode = (store / "k").stat().st_ino
+    points.go("build.before-aside")
+    sleeper.thaw()
+    sleeper.wait_ready()
+    told = json.loads(sleeper.read_line(20))
+
+    assert good.fresh
+    assert told["error"] == "LeaseLost"
+    assert (store / "k").stat().st_ino == inode
+    assert client.build_once(store, "k", whole, check=is_whole).fence == good.fence
+
+
+def test_without_any_lease_there_is_work_twice_but_never_half(start, connect, store, tmp_path):
+    """Two engines that know nothing of each other, as if every lock had failed: one publishes, one finds it there."""
+    builders = []
+    for number in range(2):
+        (tmp_path / f"leases{number}").mkdir()
+        builders.append(start(f"file://{tmp_path}/leases{number}", seconds=0.5))
+        builders[-1].wait_ready()
+        (store / ".holdfast-domain").unlink()  # what would have refused the second one
+
+    told = [json.loads(builder.read_line(20)) for builder in builders]
+
+    assert sorted(each["fresh"] for each in told) == [False, True]
+    assert is_whole(store / "k")
+    assert (tmp_path / "store.runs").read_text() == "run\nrun\n"
+    assert private(store) == []
+
+
+def test_random_kills_of_builders_show_nothing_half_to_a_reader(start, connect, url, store):
+    """Killed at whatever moment: a reader that looks all the time meets nothing, or all of it."""
+    client, halves = connect(url), 0
+    for round_ in range(6):
+        builder = start(url, ttl=0.5, seconds=0.1)
+        until = time.monotonic() + 0.25 + 0.05 * round_
+        while time.monotonic() < until:
+            found = store / "k" / ".holdfast-built"
+            halves += found.exists() and not is_whole(store / "k")
+        builder.kill()
+    built = client.build_once(store, "k", whole, timeout=20)
+
+    assert halves == 0
+    assert is_whole(built.path)
+    shutil.rmtree(built.path)
+    assert client.build_once(store, "k", whole, timeout=20).fresh
+    assert private(store) == []
