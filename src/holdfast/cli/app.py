@@ -39,7 +39,7 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar="HOLDFAST_URL",
-        help="Where the leases live: redis://host, valkey://host, unix:///path, sqlite:///path. "
+        help="Where the leases live: redis://host, valkey://host, unix:///path, sqlite:///path, file:///directory. "
         "Without it, a SQLite file of this user on this host. A password is better kept in HOLDFAST_URL.",
         show_default=False,
     ),
@@ -232,6 +232,54 @@ def demo(
 
     options = ["--json"] * as_json + ["--without-guard"] * without_guard
     return partial(play, options + (["--url", url] if url else []))
+
+
+@app.command()
+def install(
+    specs: Annotated[list[str], typer.Argument(help="Packages: name@version, or name@latest.", metavar="SPEC")],
+    repo_dir: Annotated[
+        str, typer.Option("--repo-dir", envvar="HOLDFAST_REPO_DIR", help="The directory that all workers share.")
+    ],
+    url: Annotated[
+        str | None,
+        typer.Option("--url", help="Where the leases live.", show_default="files in the repo directory"),
+    ] = None,
+    allow: Annotated[
+        list[str] | None, typer.Option("--allow", help="Only names that begin so; may be given again.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="Seconds to wait for another worker.", show_default="for ever")
+    ] = None,
+    retries: Annotated[int, typer.Option(min=0, max=20, help="How often a failed install is tried again.")] = 2,
+    npm_timeout: Annotated[float, typer.Option(min=1, help="Seconds that one run of npm may take.")] = 600.0,
+    repo_lock: Annotated[
+        bool, typer.Option("--repo-lock/--no-repo-lock", help="Without it every worker installs for itself.")
+    ] = True,
+    as_json: Json = False,
+) -> Job:
+    """Install npm packages into a directory that many workers share: each one once, whole, side by side.
+
+    A package is imported from the repo directory by its alias, name_version. HOLDFAST_NO_REPO_LOCK=1 is --no-repo-lock.
+
+    \b
+    Example:
+      holdfast install --repo-dir /shared/repo lodash@4.17.21 @scope/name@latest
+    """
+    from holdfast.cli.install import install as install_all  # noqa: PLC0415
+
+    off = os.environ.get("HOLDFAST_NO_REPO_LOCK", "").lower() in ("1", "true", "yes")
+    return partial(
+        install_all,
+        url,
+        repo_dir,
+        specs,
+        allow=allow or [],
+        timeout=timeout,
+        retries=retries,
+        npm_timeout=npm_timeout,
+        lock=repo_lock and not off,
+        as_json=as_json,
+    )
 
 
 # Older and newer releases of typer have these in different places.

@@ -25,7 +25,7 @@ SIGNAL = 128
 
 MEANINGS = {
     OK: "all is well; for `run`: the program ended with 0 and the lease was held to its end",
-    ATTENTION: "`doctor`, `bench`, `demo`: something should be looked at",
+    ATTENTION: "`doctor`, `bench`, `demo`: something should be looked at; `install`: something was not installed",
     CRITICAL: "`doctor`: the engine cannot be relied on",
     USAGE: "bad usage: an option, a name or a URL was refused before anything was started",
     NOT_FOUND: "`break`: nobody holds that name",

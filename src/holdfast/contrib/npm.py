@@ -1,0 +1,298 @@
+"""npm packages in a directory that many workers share, each installed once.
+
+An alias `<name>_<version>` with all that it depends on is one directory under `node_modules`, built in private and put
+into place by one rename: so versions live side by side, different packages are installed at the same time, and nobody
+ever sees a half-extracted one. The repository's `package.json` is rewritten last, whole, under a short lease of its
+own. npm itself never runs inside the shared directory.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.core.site import Built, Site
+from holdfast.errors import BuildFailed, HoldfastError, InvalidConfig, InvalidName, NotAcquired
+from holdfast.names import new_token
+
+if TYPE_CHECKING:
+    from holdfast.blocking import Holdfast
+    from holdfast.core.building import Staging
+
+log = logging.getLogger("holdfast")
+
+MODULES = "node_modules"
+MANIFEST = "package.json"
+NPM_S = 600.0
+_AT_ONCE = 4
+_MANIFEST_TTL_S = 10.0
+_PAUSE_S = 1.0
+_TOLD = 600
+_NAME = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*")
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]*")
+_EXACT = re.compile(r"\d+\.\d+\.\d+([-+].*)?")
+# What another try cannot help.
+_HOPELESS = ("E404", "ETARGET", "EINVALIDTAGNAME", "ENOVERSIONS", "E401", "E403")
+
+Say = Callable[[str], None]
+
+
+class Spec(NamedTuple):
+    """What is wanted: a package, and a version or a tag of it."""
+
+    name: str
+    version: str
+
+    @property
+    def alias(self) -> str:
+        return f"{self.name}_{self.version}"
+
+
+class Installed(NamedTuple):
+    """What became of one specifier. `fresh`: this very call installed it. `error` is empty where all is well."""
+
+    spec: str
+    alias: str
+    path: str
+    fresh: bool
+    seconds: float
+    fence: int | None = None
+    skipped: str = ""
+    error: str = ""
+
+
+def parsed(text: str) -> Spec:
+    """`name@version`, split at the last `@`; without a version the newest is meant, and that is said."""
+    name, at, version = text.rpartition("@")
+    if not at or not name:
+        name, version = text, ""
+    if not _NAME.fullmatch(name) or ".." in name.split("/"):
+        raise InvalidName(text, "it must be name@version, where the name is one that npm takes")
+    if version and not _VERSION.fullmatch(version):
+        raise InvalidName(text, "a version is an exact one or a tag, such as 1.2.3 or latest")
+    return Spec(name, version)
+
+
+class Repo:
+    """A directory with `node_modules` and a manifest, shared by many workers."""
+
+    def __init__(
+        self,
+        client: Holdfast | None,
+        directory: str | os.PathLike[str],
+        *,
+        timeout: float | None = None,
+        npm: str = "npm",
+        npm_timeout: float = NPM_S,
+        retries: int = 2,
+        say: Say = log.info,
+    ) -> None:
+        """`client` guards it; `None` is the lock turned off: work may be done twice, and nothing is ever half."""
+        self.directory = Path(os.path.abspath(directory))
+        self.modules = self.directory / MODULES
+        self._client = client
+        self._timeout = timeout
+        self._npm = npm
+        self._npm_timeout = npm_timeout
+        self._retries = retries
+        self._say = say
+        if shutil.which(npm) is None:
+            raise InvalidConfig("npm", npm, "there is no such program on the path")
+
+    def install(self, specs: Sequence[str], *, allow: Iterable[str] = ()) -> list[Installed]:
+        """Have all of them there; different ones at the same time. What failed says so, and stops nobody else."""
+        wanted = [(text, parsed(text)) for text in specs]
+        allowed = tuple(allow)
+        self.modules.mkdir(parents=True, exist_ok=True)
+        self._manifest()  # one that cannot be read is told before anything is done
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(lambda each: self._install(each[0], each[1], allowed), wanted))
+
+    def _install(self, text: str, spec: Spec, allowed: tuple[str, ...]) -> Installed:
+        began = time.monotonic()
+        try:
+            if spec.version == "local" or (allowed and not spec.name.startswith(allowed)):
+                why = "local" if spec.version == "local" else "not on the allow list"
+                log.warning("%s is skipped: %s", text, why)
+                return Installed(text, spec.alias, "", fresh=False, seconds=0.0, skipped=why)
+            spec = self._resolved(text, spec)
+            built = self._built(spec)
+            self._list(spec)
+        except HoldfastError as error:
+            what = self._told(error, spec)
+            return Installed(text, spec.alias, "", fresh=False, seconds=time.monotonic() - began, error=what)
+        seconds = time.monotonic() - began
+        if built.fresh:
+            self._say(f"installed {spec.alias} in {seconds:.1f} s")
+        return Installed(text, spec.alias, str(built.path), built.fresh, seconds, built.fence)
+
+    def _told(self, error: HoldfastError, spec: Spec) -> str:
+        if isinstance(error, NotAcquired):
+            place = self.modules / spec.alias
+            return f"waited {error.waited:.0f} s for {spec.alias} in {place}, which {error.owner} is installing"
+        return str(error)
+
+    def _resolved(self, text: str, spec: Spec) -> Spec:
+        """Tags are resolved first: what is installed is one version, for good."""
+        if _EXACT.fullmatch(spec.version):
+            return spec
+        if not spec.version:
+            log.warning("%s has no version: the newest is meant", text)
+        asked = f"{spec.name}@{spec.version or 'latest'}"
+        for attempt in range(self._retries + 1):
+            done = self._run_npm(("view", asked, "version", "--json"), text, cwd=str(self.directory))
+            if done.returncode == 0 and done.stdout.strip():
+                version = json.loads(done.stdout)
+                return Spec(spec.name, version[-1] if isinstance(version, list) else str(version))
+            if self._is_hopeless(done) or attempt == self._retries:
+                break
+            time.sleep(_PAUSE_S * (attempt + 1))
+        raise BuildFailed(text, "npm view", _said(done) or f"npm knows no {asked}")
+
+    def _built(self, spec: Spec) -> Built:
+        def build(staging: Staging) -> None:
+            self._say(f"installing {spec.alias}")
+            self._fill(Path(staging), spec, pass_fds=staging.lifeline)
+
+        if self._client is None:
+            return self._built_unlocked(spec)
+        found = Site(self.modules, spec.alias, movable=True).find()
+        if found is not None:
+            return found
+        try:
+            return self._client.build_once(self.modules, spec.alias, build, timeout=0)
+        except NotAcquired as busy:
+            self._say(f"another worker is installing {spec.alias}: {busy.owner}; waiting")
+        return self._client.build_once(self.modules, spec.alias, build, timeout=self._timeout)
+
+    def _built_unlocked(self, spec: Spec) -> Built:
+        site = Site(self.modules, spec.alias, movable=True)
+        found = site.find()
+        if found is not None:
+            return found
+        self._say(f"installing {spec.alias}")
+        fence = time.time_ns() // 1000
+        plot = site.stage(fence)
+        try:
+            self._fill(plot.path, spec, pass_fds=(plot.lock,))
+            return site.publish(plot, fence, f"{os.uname().nodename}:{os.getpid()}")
+        finally:
+            site.withdraw(plot)
+
+    def _fill(self, place: Path, spec: Spec, *, pass_fds: tuple[int, ...]) -> None:
+        """Have npm install into a prefix inside the private place, then let the package itself be the place."""
+        for attempt in range(self._retries + 1):
+            prefix = place / f".npm-{attempt}"
+            prefix.mkdir()
+            (prefix / MANIFEST).write_text('{"private": true}', encoding="utf-8")
+            words = ("install", "--no-audit", "--no-fund", "--no-package-lock", "--install-strategy=nested")
+            source = f"{spec.alias}@npm:{spec.name}@{spec.version}"
+            done = self._run_npm((*words, "--prefix", str(prefix), source), spec.alias, str(prefix), pass_fds)
+            if done.returncode == 0 and (prefix / MODULES / spec.alias / MANIFEST).exists():
+                _lift(prefix, spec.alias, place)
+                return
+            shutil.rmtree(prefix, ignore_errors=True)
+            log.warning("attempt %s to install %s failed: %s", attempt + 1, spec.alias, _said(done))
+            if self._is_hopeless(done) or attempt == self._retries:
+                break
+            time.sleep(_PAUSE_S * (attempt + 1))
+        raise BuildFailed(spec.alias, "npm install", f"{_said(done)} (after {attempt + 1} attempts)")
+
+    def _run_npm(
+        self, words: tuple[str, ...], what: str, cwd: str, pass_fds: tuple[int, ...] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(  # noqa: S603 - the words are checked
+                (self._npm, *words),
+                cwd=cwd,
+                check=False,
+                text=True,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=self._npm_timeout,
+                pass_fds=pass_fds,
+            )
+        except subprocess.TimeoutExpired:
+            raise BuildFailed(
+                what, f"npm {words[0]}", f"it took longer than {self._npm_timeout:.0f} s in {cwd}"
+            ) from None
+
+    def _is_hopeless(self, done: subprocess.CompletedProcess[str]) -> bool:
+        return any(code in done.stderr for code in _HOPELESS)
+
+    # The manifest.
+
+    def _manifest(self) -> dict[str, Any]:
+        """What `package.json` says; one that cannot be read is never overwritten."""
+        path = self.directory / MANIFEST
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return {"name": "holdfast-repo", "private": True, "version": "1.0.0", "dependencies": {}}
+        except (OSError, UnicodeDecodeError) as error:
+            raise BuildFailed(str(path), "reading the manifest", str(error)) from error
+        try:
+            manifest = json.loads(text)
+            if not isinstance(manifest, dict) or not isinstance(manifest.setdefault("dependencies", {}), dict):
+                raise TypeError("it is no object with dependencies")
+        except (ValueError, TypeError) as error:
+            raise BuildFailed(str(path), "reading the manifest", f"{error}; it was left as it is") from error
+        return manifest
+
+    def _list(self, spec: Spec) -> None:
+        """Have the manifest name the alias: read and rewritten under a short lease, last of all."""
+        source = f"npm:{spec.name}@{spec.version}"
+        if self._manifest()["dependencies"].get(spec.alias) == source:
+            return
+        if self._client is None:
+            self._rewrite(spec.alias, source)
+            return
+        name = f"manifest/{self._client.domain(self.modules).id}"
+        with self._client.lock(name, ttl=_MANIFEST_TTL_S, timeout=self._timeout) as lease:
+            self._rewrite(spec.alias, source, lease.check)
+
+    def _rewrite(self, alias: str, source: str, check: Callable[[], None] = lambda: None) -> None:
+        manifest = self._manifest()
+        manifest["dependencies"] = dict(sorted({**manifest["dependencies"], alias: source}.items()))
+        draft = self.directory / f".{MANIFEST}.{new_token()}"
+        try:
+            with draft.open("x", encoding="utf-8") as file:
+                json.dump(manifest, file, indent=2)
+                file.flush()
+                os.fsync(file.fileno())
+            check()
+            draft.replace(self.directory / MANIFEST)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def _lift(prefix: Path, alias: str, place: Path) -> None:
+    """The package becomes the place itself; what npm put beside it (its peers) goes inside."""
+    package, inside = prefix / MODULES / alias, place / MODULES
+    for entry in list(package.iterdir()):
+        entry.rename(place / entry.name)
+    for peer in list((prefix / MODULES).iterdir()):
+        if peer.name.startswith(".") or not any(peer.iterdir()):
+            continue
+        for each in [peer] if not peer.name.startswith("@") else list(peer.iterdir()):
+            target = inside / each.relative_to(prefix / MODULES)
+            if each != package and any(each.iterdir()) and not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                each.rename(target)
+    shutil.rmtree(prefix)
+
+
+def _said(done: subprocess.CompletedProcess[str]) -> str:
+    """What npm said was wrong, in a line."""
+    lines = [line.removeprefix("npm error").removeprefix("npm ERR!").strip() for line in done.stderr.splitlines()]
+    text = "; ".join(line for line in lines if line and not line.startswith("A complete log"))
+    return text[:_TOLD] or f"npm ended with {done.returncode}"

@@ -1,0 +1,309 @@
+"""Installing exactly once, with the real npm against a registry on the loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from holdfast.contrib import npm
+from holdfast.errors import BuildFailed, InvalidName
+from holdfast.testing import eventually
+
+
+def one(job):
+    (result,) = job.result()
+    return result
+
+
+@pytest.mark.acceptance("A2-1", "A2-2", "A2-20")
+def test_three_workers_want_one_package_and_npm_runs_once(install, engine, registry, runs, imported, manifest):
+    """Whoever waits says so once, skips, and has it; whoever installs says nothing of waiting."""
+    registry.slow_s = 0.3
+    jobs = [install("alpha@1.0.0", options=engine) for _ in range(3)]
+    results = [one(job) for job in jobs]
+
+    assert runs() == ["alpha_1.0.0@npm:alpha@1.0.0"]
+    assert sorted(result["fresh"] for result in results) == [False, False, True]
+    assert imported("alpha_1.0.0") == ["alpha@1.0.0"]
+    assert manifest() == {"alpha_1.0.0": "npm:alpha@1.0.0"}
+    for job, result in zip(jobs, results, strict=True):
+        assert job.code == 0
+        waited = job.said.count("another worker is installing")
+        assert waited <= 1
+        assert not (result["fresh"] and waited)
+
+
+@pytest.mark.acceptance("A2-7")
+def test_different_packages_that_share_a_dependency_are_installed_at_the_same_time(
+    install, engine, registry, imported, manifest, repo
+):
+    """All of them complete, listed and importable; and while one downloads, the others do too."""
+    registry.slow_s = 0.6
+    began = time.monotonic()
+    jobs = [install(f"{name}@1.0.0", options=engine) for name in ("alpha", "beta", "gamma")]
+    results = [one(job) for job in jobs]
+    took = time.monotonic() - began
+
+    assert [result["error"] for result in results] == ["", "", ""]
+    assert sorted(imported("alpha_1.0.0", "beta_1.0.0", "gamma_1.0.0")) == ["alpha@1.0.0", "beta@1.0.0", "gamma@1.0.0"]
+    assert set(manifest()) == {"alpha_1.0.0", "beta_1.0.0", "gamma_1.0.0"}
+    for name in ("alpha", "beta", "gamma"):
+        shared = repo / "node_modules" / f"{name}_1.0.0" / "node_modules" / "shared-dep"
+        assert len(list((shared / "files").iterdir())) == 60
+    assert took < sum(result["seconds"] for result in results), "they overlapped"
+
+
+@pytest.mark.acceptance("A2-7", "A2-8")
+def test_twenty_trials_of_three_packages_lose_nothing(env, repo, tmp_path, registry, imported):
+    """Side by side in one tree npm loses one of them nearly every time, with exit code 0: here never."""
+    import threading
+
+    import holdfast
+
+    for trial in range(20):
+        directory = tmp_path / f"trial{trial}"
+        directory.mkdir()
+        spans, barrier = {}, threading.Barrier(3)
+
+        def work(name, directory=directory, spans=spans, barrier=barrier):
+            with holdfast.connect(f"file://{directory}") as client:
+                worker = npm.Repo(client, directory)
+                barrier.wait()
+                began = time.monotonic()
+                (done,) = worker.install([f"{name}@1.0.0"])
+                spans[name] = (began, time.monotonic(), done)
+
+        workers = [threading.Thread(target=work, args=(name,)) for name in ("alpha", "beta", "gamma")]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(120)
+
+        listed = json.loads((directory / "package.json").read_text())["dependencies"]
+        assert set(listed) == {"alpha_1.0.0", "beta_1.0.0", "gamma_1.0.0"}
+        for began, ended, done in spans.values():
+            assert done.fresh, done.error
+            assert len(list((directory / "node_modules" / done.alias).rglob("shared-dep/files/*"))) == 60
+            assert all(began < other[1] and other[0] < ended for other in spans.values()), "they overlapped in time"
+
+
+@pytest.mark.acceptance("A2-3", "A2-17")
+def test_what_is_there_is_found_without_a_lock_and_in_silence(install, repo, runs):
+    """A hit does not touch the leases: they may even be unreadable."""
+    first = install("alpha@1.0.0")
+    assert one(first)["fresh"]
+    assert "waiting" not in first.said
+    leases = repo / ".holdfast"
+    leases.rename(repo / "away")
+    leases.write_text("no directory at all")
+
+    again = install("alpha@1.0.0")
+    result = one(again)
+
+    assert (result["fresh"], result["error"], again.code) == (False, "", 0)
+    assert again.said == ""
+    assert len(runs()) == 1
+
+
+@pytest.mark.acceptance("A2-4", "A2-12")
+def test_an_install_that_fails_is_told_and_the_next_worker_installs(install, registry, repo, runs):
+    """With what npm said, after as many attempts as it was told to make; nothing of it is left."""
+    registry.fail(100)
+    failed = install("beta@1.0.0", options=("--retries", "1"))
+    result = one(failed)
+    assert failed.code == 1
+    assert "beta_1.0.0 was not built: npm install failed" in result["error"]
+    assert "2 attempts" in result["error"]
+    assert len(runs()) == 2
+    assert not (repo / "node_modules" / "beta_1.0.0").exists()
+    assert list((repo / "node_modules" / ".holdfast-staging").iterdir()) == []
+
+    registry.fail(0)
+    assert one(install("beta@1.0.0", options=("--timeout", "0")))["fresh"]
+
+
+def test_a_failed_download_is_tried_again(install, registry, runs):
+    """A registry that hiccups once costs a second, not a run."""
+    registry.fail(1)
+    registry.add("hiccup", "1.0.0")
+    result = one(install("hiccup@1.0.0"))
+
+    assert (result["fresh"], result["error"]) == (True, "")
+    assert len(runs()) == 2
+
+
+def test_a_package_that_does_not_exist_is_not_tried_again(install, runs):
+    """Another attempt would not help; the others are installed all the same."""
+    job = install("absent@1.0.0", "alpha@1.0.0")
+    absent, alpha = job.result()
+
+    assert job.code == 1
+    assert "E404" in absent["error"] or "404" in absent["error"]
+    assert alpha["fresh"]
+    assert len([run for run in runs() if run.startswith("absent")]) == 1
+
+
+@pytest.mark.acceptance("A2-5", "A2-6", "A2-20")
+@pytest.mark.parametrize("whom", ["all", "parent"])
+def test_a_worker_killed_in_the_middle_leaves_nothing_to_be_seen_and_the_next_one_finishes(
+    install, engine, registry, repo, imported, whom
+):
+    """Killed when npm has just begun to extract: the package does not count as installed."""
+    registry.slow_s = 1.0
+    if whom == "parent" and engine:
+        pytest.skip("a server does not see the orphan; it fills its own staging, and nobody reads that")
+    unlucky = install("alpha@1.0.0", options=engine)
+    staging = repo / "node_modules" / ".holdfast-staging"
+    eventually(lambda: list(staging.glob("*/.npm-0/node_modules")) if staging.exists() else [], timeout=30)
+    (os.killpg if whom == "all" else os.kill)(unlucky.pid, signal.SIGKILL)
+    assert not (repo / "node_modules" / "alpha_1.0.0").exists()
+    registry.slow_s = 0.0
+
+    result = one(install("alpha@1.0.0", options=(*engine, "--timeout", "60")))
+
+    assert result["fresh"]
+    assert imported("alpha_1.0.0") == ["alpha@1.0.0"]
+    assert list(staging.iterdir()) == []
+
+
+@pytest.mark.acceptance("A2-8")
+def test_two_bootstraps_of_an_empty_directory_lose_no_entry(install, manifest):
+    """Both make the manifest and both add to it: each entry is there in the end."""
+    jobs = [install(f"{name}@1.0.0") for name in ("alpha", "beta")]
+    for job in jobs:
+        assert one(job)["fresh"]
+
+    assert set(manifest()) == {"alpha_1.0.0", "beta_1.0.0"}
+
+
+@pytest.mark.acceptance("A2-8")
+@pytest.mark.parametrize("text", ['{"dependencies": {"mine": "1"', "[]", '{"dependencies": 7}'])
+def test_a_manifest_that_cannot_be_read_is_never_overwritten(install, repo, runs, text):
+    """It is told, and left as it is: somebody may be able to save it."""
+    repo.mkdir()
+    (repo / "package.json").write_text(text)
+    job = install("alpha@1.0.0")
+    job.result()
+
+    assert job.code != 0
+    assert "left as it is" in job.said
+    assert (repo / "package.json").read_text() == text
+    assert runs() == []
+
+
+def test_what_others_wrote_in_the_manifest_stays(install, repo, manifest):
+    """Only the dependency is added."""
+    repo.mkdir()
+    (repo / "package.json").write_text('{"name": "mine", "scripts": {"x": "y"}, "dependencies": {"kept": "1.0.0"}}')
+    one(install("alpha@1.0.0"))
+
+    assert manifest() == {"kept": "1.0.0", "alpha_1.0.0": "npm:alpha@1.0.0"}
+    assert json.loads((repo / "package.json").read_text())["scripts"] == {"x": "y"}
+
+
+@pytest.mark.acceptance("A2-12")
+def test_whoever_waits_too_long_is_told_seconds_alias_and_path(install, registry, repo):
+    """And by whom it is being installed."""
+    registry.slow_s = 6.0
+    slow = install("alpha@1.0.0")
+    eventually(lambda: (repo / "node_modules" / ".holdfast-staging").exists(), timeout=30)
+    job = install("alpha@1.0.0", options=("--timeout", "1"))
+    told = one(job)["error"]
+
+    assert "waited 1 s for alpha_1.0.0" in told
+    assert str(repo / "node_modules" / "alpha_1.0.0") in told
+    assert job.said.count("another worker is installing alpha_1.0.0") == 1
+    os.killpg(slow.pid, signal.SIGKILL)
+
+
+@pytest.mark.acceptance("A2-14", "A2-15")
+@pytest.mark.parametrize("flag", [(), ("--no-repo-lock",)])
+@pytest.mark.parametrize("variable", ["", "true"])
+def test_the_lock_is_off_if_the_flag_or_the_variable_says_so(install, registry, runs, repo, imported, flag, variable):
+    """Off, both workers run npm, and yet what is there is whole: one publishes, one finds it."""
+    registry.slow_s = 1.0
+    extra = {"HOLDFAST_NO_REPO_LOCK": variable}
+    jobs = [install("alpha@1.0.0", options=flag, extra=extra) for _ in range(2)]
+    results = [one(job) for job in jobs]
+
+    off = bool(flag) or bool(variable)
+    assert len(runs()) == (2 if off else 1)
+    assert sorted(result["fresh"] for result in results) == [False, True]
+    assert imported("alpha_1.0.0") == ["alpha@1.0.0"]
+    assert (repo / ".holdfast").exists() is not off
+
+
+def test_tags_are_resolved_and_versions_live_side_by_side(install, imported, manifest):
+    """`latest` becomes a version, and that is the alias; without any the newest is meant."""
+    results = install("alpha@1.0.0", "alpha@latest", "@scope/name@next", "beta").result()
+
+    assert [result["alias"] for result in results] == ["alpha_1.0.0", "alpha_2.0.0", "@scope/name_1.2.3", "beta_1.0.0"]
+    assert imported("alpha_1.0.0", "alpha_2.0.0", "@scope/name_1.2.3") == [
+        "alpha@1.0.0",
+        "alpha@2.0.0",
+        "@scope/name@1.2.3",
+    ]
+    assert manifest()["@scope/name_1.2.3"] == "npm:@scope/name@1.2.3"
+
+
+def test_local_ones_and_those_that_are_not_allowed_are_skipped(install, runs):
+    """With a word about it, and without an error."""
+    job = install("alpha@local", "beta@1.0.0", "@scope/name@1.2.3", options=("--allow", "@scope/"))
+    local, refused, allowed = job.result()
+
+    assert job.code == 0
+    assert (local["skipped"], refused["skipped"]) == ("local", "not on the allow list")
+    assert allowed["fresh"]
+    assert len(runs()) == 1
+
+
+@pytest.mark.acceptance("A2-19")
+def test_what_somebody_removed_by_hand_is_installed_again(install, repo, imported):
+    """The record of completion went with it."""
+    import shutil
+
+    one(install("alpha@1.0.0"))
+    shutil.rmtree(repo / "node_modules" / "alpha_1.0.0")
+
+    assert one(install("alpha@1.0.0"))["fresh"]
+    assert imported("alpha_1.0.0") == ["alpha@1.0.0"]
+
+
+@pytest.mark.acceptance("A2-13")
+@pytest.mark.parametrize("spec", ["../x@1.0.0", "a/../../b@1", "/etc/x@1", "--global", "x@../y", "@/x@1", "", "a b@1"])
+def test_a_specifier_that_is_none_is_refused(spec):
+    """Before anything is started."""
+    with pytest.raises(InvalidName):
+        npm.parsed(spec)
+
+
+@pytest.mark.parametrize(
+    ("text", "alias"),
+    [
+        ("foo..bar@1.0.0", "foo..bar_1.0.0"),
+        ("@scope/name@1.0.0", "@scope/name_1.0.0"),
+        ("@a/b@1.0.0-rc.1", "@a/b_1.0.0-rc.1"),
+    ],
+)
+def test_a_specifier_is_split_at_its_last_sign(text, alias):
+    """A scope has one too."""
+    assert npm.parsed(text).alias == alias
+
+
+def test_an_npm_that_hangs_is_ended_and_told(env, repo, registry):
+    """With the seconds and the place."""
+    registry.slow_s = 5.0
+    with pytest.raises(BuildFailed) as failure:
+        npm.Repo(None, repo, npm_timeout=1.0)._fill(_made(repo), npm.Spec("alpha", "1.0.0"), pass_fds=())
+
+    assert "longer than 1 s" in str(failure.value)
+    assert str(repo) in str(failure.value)
+
+
+def _made(folder):
+    folder.mkdir()
+    return folder
