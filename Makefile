@@ -11,7 +11,7 @@ MINUTES ?= 3
 SEED ?= 1
 OUT ?= build/campaign
 
-.PHONY: demo test check format bench chaos matrix docs clean
+.PHONY: demo test check format bench chaos matrix trials docs clean
 
 demo: $(READY)  ## several workers, one lock: one is killed, one is frozen and refused
 	$(BIN)/python -m holdfast.demo $(ARGS)
@@ -37,6 +37,9 @@ chaos: $(DRAWS)  ## the fault campaign, with a report and pictures in OUT; MINUT
 
 matrix: $(READY)  ## the laws and the Redis tests on every server and group of servers that this machine has
 	HOLDFAST_SERVERS=valkey,redis-6.2,redis HOLDFAST_GROUPS=all $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)
+
+trials: $(READY)  ## twenty trials of three workers that install three packages side by side, with the real npm
+	HOLDFAST_TRIALS=20 $(BIN)/python -m pytest tests/npm -k trial $(ARGS)
 
 docs: $(READY)  ## make the generated pages again
 	$(BIN)/python tools/acceptance.py

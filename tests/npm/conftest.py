@@ -18,12 +18,6 @@ from holdfast.testing.servers import Server, available
 NPM = shutil.which("npm")
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory):
-    """npm's own cache, which all runs share."""
-    return tmp_path_factory.mktemp("npm-cache")
-
-
 @pytest.fixture
 def registry():
     registry = Registry()
@@ -45,7 +39,7 @@ def repo(tmp_path):
 
 
 @pytest.fixture
-def env(tmp_path, registry, cache, monkeypatch):
+def env(tmp_path, registry, monkeypatch):
     """npm on the path is a small script that notes the run and becomes npm."""
     if NPM is None:
         pytest.skip("no npm on this machine")
@@ -53,14 +47,13 @@ def env(tmp_path, registry, cache, monkeypatch):
     tools.mkdir()
     shim = tools / "npm"
     runs = tmp_path / "npm-runs"
-    shim.write_text(
-        f'#!/bin/sh\nif [ "$1" = install ]; then\n  for last; do :; done\n  echo "$last" >> {runs}\nfi\nexec {NPM} "$@"\n'
-    )
+    noted = f'if [ "$1" = install ]; then\n  for last; do :; done\n  echo "$last" >> {runs}\nfi'
+    shim.write_text(f'#!/bin/sh\n{noted}\nexec {NPM} "$@"\n')
     shim.chmod(0o755)
     settings = {
         "PATH": f"{tools}:{os.environ['PATH']}",
         "npm_config_registry": registry.url,
-        "npm_config_cache": str(cache),
+        "npm_config_cache": str(tmp_path / "npm-cache"),
         "npm_config_fetch_retries": "0",
         "npm_config_update_notifier": "false",
     }

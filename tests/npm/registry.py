@@ -46,6 +46,7 @@ class Registry:
         self.add("shared-dep", "1.0.0", files=SHARED_FILES)
         for name in ("alpha", "beta", "gamma"):
             self.add(name, "1.0.0", {"shared-dep": "1.0.0"}, files=20)
+        self.add("solo", "1.0.0")
         self.add("alpha", "2.0.0", {"shared-dep": "1.0.0"})
         self.add("@scope/name", "1.2.3", {"shared-dep": "1.0.0"})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -74,7 +75,7 @@ class Registry:
             path = f"{self.url}-/{name.replace('/', '~')}/{version}.tgz"
             dist = {"tarball": path, "integrity": integrity, "shasum": hashlib.sha1(packed).hexdigest()}
             versions[version] = {"name": name, "version": version, "dependencies": dependencies, "dist": dist}
-        latest = sorted(self.packages[name])[-1]
+        latest = max(self.packages[name])
         return json.dumps(
             {"name": name, "dist-tags": {"latest": latest, "next": latest}, "versions": versions}
         ).encode()

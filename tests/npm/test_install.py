@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import threading
 import time
 
 import pytest
 
+import holdfast
 from holdfast.contrib import npm
 from holdfast.errors import BuildFailed, InvalidName
 from holdfast.testing import eventually
+
+TRIALS = int(os.environ.get("HOLDFAST_TRIALS", "2"))
 
 
 def one(job):
@@ -58,13 +63,12 @@ def test_different_packages_that_share_a_dependency_are_installed_at_the_same_ti
 
 
 @pytest.mark.acceptance("A2-7", "A2-8")
-def test_twenty_trials_of_three_packages_lose_nothing(env, repo, tmp_path, registry, imported):
-    """Side by side in one tree npm loses one of them nearly every time, with exit code 0: here never."""
-    import threading
+def test_trial_after_trial_of_three_packages_loses_nothing(env, tmp_path):
+    """Side by side in one tree npm loses one of them nearly every time, with exit code 0: here never.
 
-    import holdfast
-
-    for trial in range(20):
+    `make trials` makes twenty of them.
+    """
+    for trial in range(TRIALS):
         directory = tmp_path / f"trial{trial}"
         directory.mkdir()
         spans, barrier = {}, threading.Barrier(3)
@@ -152,11 +156,12 @@ def test_a_package_that_does_not_exist_is_not_tried_again(install, runs):
 def test_a_worker_killed_in_the_middle_leaves_nothing_to_be_seen_and_the_next_one_finishes(
     install, engine, registry, repo, imported, whom
 ):
-    """Killed when npm has just begun to extract: the package does not count as installed."""
+    """Killed when npm has just begun to extract: the package does not count as installed.
+
+    An orphan of npm fills its own staging, and nobody reads that; on files it also keeps the lease until it is gone.
+    """
     registry.slow_s = 1.0
-    if whom == "parent" and engine:
-        pytest.skip("a server does not see the orphan; it fills its own staging, and nobody reads that")
-    unlucky = install("alpha@1.0.0", options=engine)
+    unlucky = install("alpha@1.0.0", options=(*engine, "--ttl", "3"))
     staging = repo / "node_modules" / ".holdfast-staging"
     eventually(lambda: list(staging.glob("*/.npm-0/node_modules")) if staging.exists() else [], timeout=30)
     (os.killpg if whom == "all" else os.kill)(unlucky.pid, signal.SIGKILL)
@@ -167,7 +172,8 @@ def test_a_worker_killed_in_the_middle_leaves_nothing_to_be_seen_and_the_next_on
 
     assert result["fresh"]
     assert imported("alpha_1.0.0") == ["alpha@1.0.0"]
-    assert list(staging.iterdir()) == []
+    if whom == "all" or not engine:
+        assert list(staging.iterdir()) == []
 
 
 @pytest.mark.acceptance("A2-8")
@@ -210,7 +216,7 @@ def test_whoever_waits_too_long_is_told_seconds_alias_and_path(install, registry
     """And by whom it is being installed."""
     registry.slow_s = 6.0
     slow = install("alpha@1.0.0")
-    eventually(lambda: (repo / "node_modules" / ".holdfast-staging").exists(), timeout=30)
+    eventually((repo / "node_modules" / ".holdfast-staging").exists, timeout=30)
     job = install("alpha@1.0.0", options=("--timeout", "1"))
     told = one(job)["error"]
 
@@ -220,21 +226,27 @@ def test_whoever_waits_too_long_is_told_seconds_alias_and_path(install, registry
     os.killpg(slow.pid, signal.SIGKILL)
 
 
-@pytest.mark.acceptance("A2-14", "A2-15")
+@pytest.mark.acceptance("A2-14")
 @pytest.mark.parametrize("flag", [(), ("--no-repo-lock",)])
 @pytest.mark.parametrize("variable", ["", "true"])
-def test_the_lock_is_off_if_the_flag_or_the_variable_says_so(install, registry, runs, repo, imported, flag, variable):
-    """Off, both workers run npm, and yet what is there is whole: one publishes, one finds it."""
+def test_the_lock_is_off_if_the_flag_or_the_variable_says_so(install, repo, flag, variable):
+    """Off, there is not even a place for leases."""
+    result = one(install("solo@1.0.0", options=flag, extra={"HOLDFAST_NO_REPO_LOCK": variable}))
+
+    assert result["fresh"]
+    assert (repo / ".holdfast").exists() is not (bool(flag) or bool(variable))
+
+
+@pytest.mark.acceptance("A2-15")
+def test_with_the_lock_off_both_workers_run_npm_and_what_is_there_is_whole(install, registry, runs, imported):
+    """One publishes, one finds it."""
     registry.slow_s = 1.0
-    extra = {"HOLDFAST_NO_REPO_LOCK": variable}
-    jobs = [install("alpha@1.0.0", options=flag, extra=extra) for _ in range(2)]
+    jobs = [install("alpha@1.0.0", options=("--no-repo-lock",)) for _ in range(2)]
     results = [one(job) for job in jobs]
 
-    off = bool(flag) or bool(variable)
-    assert len(runs()) == (2 if off else 1)
+    assert len(runs()) == 2
     assert sorted(result["fresh"] for result in results) == [False, True]
     assert imported("alpha_1.0.0") == ["alpha@1.0.0"]
-    assert (repo / ".holdfast").exists() is not off
 
 
 def test_tags_are_resolved_and_versions_live_side_by_side(install, imported, manifest):
@@ -264,8 +276,6 @@ def test_local_ones_and_those_that_are_not_allowed_are_skipped(install, runs):
 @pytest.mark.acceptance("A2-19")
 def test_what_somebody_removed_by_hand_is_installed_again(install, repo, imported):
     """The record of completion went with it."""
-    import shutil
-
     one(install("alpha@1.0.0"))
     shutil.rmtree(repo / "node_modules" / "alpha_1.0.0")
 

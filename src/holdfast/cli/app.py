@@ -247,6 +247,7 @@ def install(
     allow: Annotated[
         list[str] | None, typer.Option("--allow", help="Only names that begin so; may be given again.")
     ] = None,
+    ttl: Annotated[float, typer.Option(min=1, help="Seconds that a lease lasts without renewal.")] = 30.0,
     timeout: Annotated[
         float | None, typer.Option(min=0, help="Seconds to wait for another worker.", show_default="for ever")
     ] = None,
@@ -274,6 +275,7 @@ def install(
         repo_dir,
         specs,
         allow=allow or [],
+        ttl=ttl,
         timeout=timeout,
         retries=retries,
         npm_timeout=npm_timeout,

@@ -19,6 +19,7 @@ def install(
     specs: list[str],
     *,
     allow: list[str],
+    ttl: float,
     timeout: float | None,
     retries: int,
     npm_timeout: float,
@@ -29,7 +30,7 @@ def install(
     os.makedirs(repo_dir, exist_ok=True)
     client = holdfast.connect(url or f"file://{os.path.abspath(repo_dir)}") if lock else None
     try:
-        repo = Repo(client, repo_dir, timeout=timeout, retries=retries, npm_timeout=npm_timeout, say=_say)
+        repo = Repo(client, repo_dir, ttl=ttl, timeout=timeout, retries=retries, npm_timeout=npm_timeout, say=_say)
         done = repo.install(specs, allow=allow)
     finally:
         if client is not None:

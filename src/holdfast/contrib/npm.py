@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.core.lock import TTL_S
 from holdfast.core.site import Built, Site
 from holdfast.errors import BuildFailed, HoldfastError, InvalidConfig, InvalidName, NotAcquired
 from holdfast.names import new_token
@@ -90,6 +91,7 @@ class Repo:
         client: Holdfast | None,
         directory: str | os.PathLike[str],
         *,
+        ttl: float = TTL_S,
         timeout: float | None = None,
         npm: str = "npm",
         npm_timeout: float = NPM_S,
@@ -100,6 +102,7 @@ class Repo:
         self.directory = Path(os.path.abspath(directory))
         self.modules = self.directory / MODULES
         self._client = client
+        self._ttl = ttl
         self._timeout = timeout
         self._npm = npm
         self._npm_timeout = npm_timeout
@@ -169,10 +172,10 @@ class Repo:
         if found is not None:
             return found
         try:
-            return self._client.build_once(self.modules, spec.alias, build, timeout=0)
+            return self._client.build_once(self.modules, spec.alias, build, ttl=self._ttl, timeout=0)
         except NotAcquired as busy:
             self._say(f"another worker is installing {spec.alias}: {busy.owner}; waiting")
-        return self._client.build_once(self.modules, spec.alias, build, timeout=self._timeout)
+        return self._client.build_once(self.modules, spec.alias, build, ttl=self._ttl, timeout=self._timeout)
 
     def _built_unlocked(self, spec: Spec) -> Built:
         site = Site(self.modules, spec.alias, movable=True)
