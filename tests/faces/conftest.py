@@ -1,4 +1,4 @@
-"""Both engines that live in this process or on this host, and clients of them that are closed at the end."""
+"""The engines that live in this process or on this host, and clients of them that are closed at the end."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import holdfast
 _numbers = itertools.count()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "file"])
 def url(request, tmp_path):
     """An engine of this test's own."""
-    return f"sqlite://{tmp_path}/hf.db" if request.param == "sqlite" else f"memory://faces-{next(_numbers)}"
+    if request.param == "memory":
+        return f"memory://faces-{next(_numbers)}"
+    return f"sqlite://{tmp_path}/hf.db" if request.param == "sqlite" else f"file://{tmp_path}"
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -95,7 +96,23 @@ def test_trial_after_trial_of_three_packages_loses_nothing(env, tmp_path):
             assert all(began < other[1] and other[0] < ended for other in spans.values()), "they overlapped in time"
 
 
-@pytest.mark.acceptance("A2-3", "A2-17")
+@pytest.mark.acceptance("A2-17")
+def test_a_lone_worker_says_and_does_the_same_with_the_lock_as_without(install, tmp_path):
+    """Who is alone does not notice that there is a lock."""
+    said, there = [], []
+    for number, flag in enumerate([(), ("--no-repo-lock",)]):
+        directory = tmp_path / f"repo{number}"
+        job = install("solo@1.0.0", options=flag, directory=directory)
+        assert one(job)["fresh"]
+        said.append(re.sub(r"in [0-9.]+ s", "", job.said))
+        package = directory / "node_modules" / "solo_1.0.0"
+        there.append({path.relative_to(package) for path in package.rglob("*")})
+
+    assert said[0] == said[1] != ""
+    assert there[0] == there[1]
+
+
+@pytest.mark.acceptance("A2-3")
 def test_what_is_there_is_found_without_a_lock_and_in_silence(install, repo, runs):
     """A hit does not touch the leases: they may even be unreadable."""
     first = install("alpha@1.0.0")
@@ -113,7 +130,7 @@ def test_what_is_there_is_found_without_a_lock_and_in_silence(install, repo, run
     assert len(runs()) == 1
 
 
-@pytest.mark.acceptance("A2-4", "A2-12")
+@pytest.mark.acceptance("A2-4")
 def test_an_install_that_fails_is_told_and_the_next_worker_installs(install, registry, repo, runs):
     """With what npm said, after as many attempts as it was told to make; nothing of it is left."""
     registry.fail(100)
