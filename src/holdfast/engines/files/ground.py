@@ -47,6 +47,7 @@ class Ground:
         self.folder_mode = 0o2770 if shared else 0o700
         self.file_mode = 0o660 if shared else 0o600
         self.leases = self.clients = -1
+        self._open: list[int] = []
         self._identity = (0, 0)
 
     def open(self) -> None:
@@ -59,8 +60,8 @@ class Ground:
                 self._identity = _identity(home)
                 if not self._is_tried(home):
                     _try_out(self, home)
-                self.clients = self._folder("clients", home)
-                self.leases = self._folder("leases", home)
+                self.clients = self._kept("clients", home)
+                self.leases = self._kept("leases", home)
             finally:
                 os.close(home)
         except OSError as error:
@@ -73,6 +74,10 @@ class Ground:
             os.stat("leases", dir_fd=home, follow_symlinks=False)
             return True
         return False
+
+    def _kept(self, path: str, home: int) -> int:
+        self._open.append(self._folder(path, home))
+        return self._open[-1]
 
     def _folder(self, path: str, parent: int | None) -> int:
         try:
@@ -122,9 +127,9 @@ class Ground:
         os.close(descriptor)
 
     def close(self) -> None:
-        for descriptor in (self.leases, self.clients):
-            if descriptor >= 0:
-                os.close(descriptor)
+        """May be said twice, also where the first was interrupted: no number is closed again, it may be another's."""
+        while self._open:
+            os.close(self._open.pop())
         self.leases = self.clients = -1
 
 

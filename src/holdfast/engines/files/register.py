@@ -192,9 +192,9 @@ class Register:
             os.close(descriptor)
 
     def close(self) -> None:
-        if self._folder >= 0:
-            os.close(self._folder)
-            self._folder = -1
+        folder, self._folder = self._folder, -1
+        if folder >= 0:
+            os.close(folder)
 
 
 def _file(number: int) -> str:

@@ -53,14 +53,15 @@ class Session:
         self._dates = dates
         self._marked_us = 0
         self.skew_us = 0  # from this machine's boot clock to the calendar of whoever keeps the files
-        self._file = os.open(self.client, FRESH, ground.file_mode, dir_fd=ground.clients)
-        self.lock = self._file
+        self._file = self.lock = os.open(self.client, FRESH, ground.file_mode, dir_fd=ground.clients)
+        self._open = [self._file]
         try:
             if ground.file_mode & 0o060:
                 os.fchmod(self._file, ground.file_mode)
             self.mark()
             if ground.network:
                 self.lock = os.open(_lock_path(self.client), FRESH, 0o600)
+                self._open.append(self.lock)
             fcntl.flock(self.lock, _MINE)
         except BaseException:
             self.close()
@@ -93,8 +94,9 @@ class Session:
         self._close_files()
 
     def _close_files(self) -> None:
-        for descriptor in {self._file, self.lock}:
-            os.close(descriptor)
+        """May be said twice, also where the first was interrupted."""
+        while self._open:
+            os.close(self._open.pop())
 
 
 def look(ground: Ground, dates: Dates, client: str) -> Seen:

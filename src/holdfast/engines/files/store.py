@@ -270,9 +270,9 @@ class FileStore:
             ear.close()
         with self._session_lock:
             self._closed = True
-            session, self._session = self._session, None
-            if session is not None:
-                session.close()
+            if self._session is not None:
+                self._session.close()
+            self._session = None
             self.ground.close()
 
 
