@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from bench.contenders import FILE, UNIX, Contender
+from bench.contenders import DIRECTORY, FILE, UNIX, Contender
 from bench.environments import ROOT, Environment
 from bench.figures import over_rounds
 from bench.meter import Meter
@@ -179,6 +179,8 @@ class Arena:
     def _url(self, contender: Contender) -> str:
         if contender.wire == UNIX:
             return f"unix://{self.socket}"
+        if contender.wire == DIRECTORY:
+            return f"file://{self.folder}"
         if contender.wire == FILE:
             return f"sqlite://{self.folder}/holdfast.db" if contender.role == "ours" else self.folder
         return f"redis://127.0.0.1:{self.server.port}"

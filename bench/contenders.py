@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 FLOOR, OURS, PEER = "floor", "ours", "peer"
-TCP, UNIX, FILE = "tcp", "unix", "file"
+TCP, UNIX, FILE, DIRECTORY = "tcp", "unix", "file", "directory"
 
 
 class Contender(NamedTuple):
@@ -43,6 +43,7 @@ HOLDFAST = _one("holdfast", OURS, "ours:blocking", "holdfast")
 HOLDFAST_ASYNCIO = _one("holdfast.aio", OURS, "ours:aio", "holdfast", loop="asyncio")
 HOLDFAST_UVLOOP = _one("holdfast.aio on uvloop", OURS, "ours:aio", "holdfast", loop="uvloop")
 HOLDFAST_SQLITE = _one("holdfast, SQLite", OURS, "ours:blocking", "holdfast", wire=FILE)
+HOLDFAST_FILES = _one("holdfast, shared directory", OURS, "ours:blocking", "holdfast", wire=DIRECTORY)
 
 REDIS_PY = _one("redis-py Lock", PEER, "redis_py:blocking", "redis-py")
 REDIS_ASYNCIO = _one("redis.asyncio Lock", PEER, "redis_py:aio", "redis-py", loop="asyncio")
@@ -51,12 +52,14 @@ PYTHON_REDIS_LOCK = _one("python-redis-lock", PEER, "python_redis_lock:blocking"
 POTTERY = _one("pottery Redlock", PEER, "pottery_redlock:blocking", "pottery")
 POTTERY_ASYNCIO = _one("pottery AIORedlock", PEER, "pottery_redlock:aio", "pottery", loop="asyncio")
 FILELOCK = _one("filelock", PEER, "filelock_lock:blocking", "filelock", wire=FILE)
+FILELOCK_SOFT = _one("filelock, soft", PEER, "filelock_lock:soft", "filelock", wire=FILE)
+FLUFL = _one("flufl.lock", PEER, "flufl_lock:blocking", "flufl", wire=FILE)
 PORTALOCKER = _one("portalocker", PEER, "portalocker_lock:blocking", "portalocker", wire=FILE)
 
 _FLOORS = (RAW, RAW_ASYNCIO, RAW_UVLOOP)
 _FACES = (HOLDFAST, HOLDFAST_ASYNCIO, HOLDFAST_UVLOOP)
 _REDIS_PY = (REDIS_PY, REDIS_ASYNCIO, REDIS_UVLOOP)
-_FILES = (FLOCK, HOLDFAST_SQLITE, FILELOCK, PORTALOCKER)
+_FILES = (FLOCK, HOLDFAST_SQLITE, HOLDFAST_FILES, FILELOCK, FILELOCK_SOFT, FLUFL, PORTALOCKER)
 
 PAIRS = (*_FLOORS, *_FACES, *_REDIS_PY, PYTHON_REDIS_LOCK, POTTERY, POTTERY_ASYNCIO)
 PAIRS_UNIX = tuple(each.by(UNIX) for each in (*_FLOORS, *_FACES, *_REDIS_PY, PYTHON_REDIS_LOCK))
@@ -69,13 +72,25 @@ CONTENDED_FILE = _FILES
 # Two seconds of the ttl are left when the holder dies; python-redis-lock takes whole seconds only.
 KILLED = tuple(
     each._replace(ttl=3 if each is PYTHON_REDIS_LOCK else 2.5)
-    for each in (HOLDFAST, HOLDFAST_ASYNCIO, REDIS_PY, PYTHON_REDIS_LOCK, POTTERY, HOLDFAST_SQLITE, FILELOCK)
+    for each in (
+        HOLDFAST,
+        HOLDFAST_ASYNCIO,
+        REDIS_PY,
+        PYTHON_REDIS_LOCK,
+        POTTERY,
+        HOLDFAST_SQLITE,
+        HOLDFAST_FILES,
+        FILELOCK,
+        FLUFL,
+    )
 )
 LEASES = (
     HOLDFAST._replace(ttl=30),
     PYTHON_REDIS_LOCK._replace(ttl=30, options={"renew": True}),
 )
 NAMES = HOLDFAST_ASYNCIO._replace(ttl=30)
+# What is timed when something is there already: the URL of the leases.
+BUILT = {"holdfast, shared directory": "file://{folder}/leases", "holdfast, SQLite": "sqlite://{folder}/built.db"}
 _HELP = "[sys.executable, '-m', 'holdfast.cli', '--help']"
 # Which environment, and what is timed there.
 IMPORTS = {

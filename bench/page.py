@@ -62,6 +62,7 @@ COLUMNS = {
     "forgotten_after_s": Column("all forgotten after s", "{:.1f}"),
     "left_share": Column("memory left, of what grew", "{:.1f} %", 100),
     "import_ms": Column("ms", "{:.1f}"),
+    "hit_us": Column("us", "{:.1f}"),
 }
 
 _PAIR = (
@@ -138,6 +139,11 @@ SECTIONS = {
         "The holder is killed with 2 s of its ttl left",
         "SIGKILL while another waits. Locks that the kernel holds for a process end with it.",
         ("take_over_s", "in_time"),
+    ),
+    "built": Section(
+        "`build_once` finds it there",
+        "One file is opened and read; no lease, no engine.",
+        ("hit_us",),
     ),
     "leases": Section(
         "Many leases held by one process, ttl 30",

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench import contenders as who
+from bench.parts.built import built
 from bench.parts.contended import Setting, contended, lone
 from bench.parts.crowd import leases, names
 from bench.parts.imports import imports
@@ -53,6 +54,7 @@ PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
     "lone": _lone_waiter,
     "contended_file": _eight_processes_on_a_file,
     "killed": partial(killed, contenders=who.KILLED),
+    "built": partial(built, urls=who.BUILT),
     "leases": partial(leases, contenders=who.LEASES),
     "names": partial(names, contender=who.NAMES),
     "imports": partial(imports, statements=who.IMPORTS),

@@ -54,6 +54,10 @@ TARGETS = (
     Target("SQLite, uncontended pair", "pair_file", who.HOLDFAST_SQLITE, "pairs_per_s", AT_LEAST, 15_000),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "wait_max_ms", AT_MOST, 40),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "evenness", AT_LEAST, 0.95),
+    Target("shared directory, holder killed", "killed", who.HOLDFAST_FILES, "take_over_s", AT_MOST, 0.05),
+    Target(
+        "shared directory, 8 contending processes", "contended_file", who.HOLDFAST_FILES, "gap_p50_us", AT_MOST, 5000
+    ),
 )
 # Where blocking and asyncio are different races, a contender is compared with its own kind.
 _BY_LOOP = ("pair", "pair_unix", "pair_file", "fan_out")

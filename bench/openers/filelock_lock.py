@@ -5,13 +5,25 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 
-from filelock import FileLock
+from filelock import FileLock, SoftFileLock
 
 
 @contextmanager
 def blocking(folder: str, ttl: float):  # noqa: ARG001 - the kernel ends it with the process
     def take(name: str):
         lock = FileLock(os.path.join(folder, f"filelock-{name}"))
+        lock.acquire()
+        return lock.release
+
+    yield take
+
+
+@contextmanager
+def soft(folder: str, ttl: float):  # noqa: ARG001 - it has none
+    """For filesystems without locks: a file that is there or not."""
+
+    def take(name: str):
+        lock = SoftFileLock(os.path.join(folder, f"soft-{name}"))
         lock.acquire()
         return lock.release
 
