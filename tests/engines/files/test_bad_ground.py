@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import pauses
 from holdfast.engines.files import ground
 from holdfast.errors import InvalidConfig, LeaseLost, Unavailable
 from holdfast.testing import eventually
@@ -242,20 +243,77 @@ def test_a_disk_error_while_renewing_is_told_and_borne(connect, monkeypatch):
     """The keeper tries again; what it could not write is not half there."""
     events = []
     client = connect(observer=events.append)
-    real, fail = os.link, [True, True]
+    real, fail = os.listdir, [True, True]
 
-    def link(*paths, **where):
-        if fail and paths[1] != "c":
+    def listdir(*where):
+        if fail:
             fail.pop()
-            raise OSError(errno.EIO, "Input/output error", paths[1])
-        return real(*paths, **where)
+            raise OSError(errno.EIO, "Input/output error")
+        return real(*where)
 
     with client.lock("x", ttl=1.5) as lease:
-        monkeypatch.setattr("holdfast.engines.files.register.os.link", link)
+        monkeypatch.setattr("holdfast.engines.files.register.os.listdir", listdir)
         eventually(lambda: not fail and "renewed" in [event.kind for event in events], timeout=5)
         lease.check()
 
     assert "renewal failed" in [event.kind for event in events]
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_link_of_which_nobody_knows_is_asked_about_again(connect, monkeypatch, sheets, applied):
+    """A server that does not answer may have done it or not; the sheets tell, and the lease is granted once."""
+    client, other = connect(), connect()
+    client.lock("x").acquire().release()
+    real, fail = os.link, [True]
+
+    def link(*paths, **where):
+        if fail and paths[1].isdecimal():
+            fail.pop()
+            if applied:
+                real(*paths, **where)
+            raise OSError(errno.EIO, "Input/output error", paths[1])
+        return real(*paths, **where)
+
+    monkeypatch.setattr("holdfast.engines.files.register.os.link", link)
+    lease = client.lock("x").acquire(timeout=0)
+
+    assert not fail
+    assert other.show("x").fence == lease.fence
+    assert other.lock("x").try_acquire() is None
+    lease.release()
+    other.lock("x").acquire(timeout=0).release()
+
+
+def test_a_link_whose_lost_reply_looks_like_a_refusal_is_known_by_its_file(connect, monkeypatch):
+    """Asked for twice by the network, the second copy finds the name taken: by our own sheet."""
+    client = connect()
+    client.lock("x").acquire().release()
+    before = client.show("x").fence
+    real = os.link
+
+    def link(*paths, **where):
+        real(*paths, **where)
+        if paths[1].isdecimal():
+            raise FileExistsError(errno.EEXIST, "File exists", paths[1])
+
+    monkeypatch.setattr("holdfast.engines.files.register.os.link", link)
+    with client.lock("x", timeout=0) as lease:
+        assert lease.fence > before
+        assert client.lock("x").try_acquire() is None
+
+
+def test_whoever_slept_between_reading_and_writing_does_not_take_what_it_got(connect, monkeypatch):
+    """A name may have been used and forgotten meanwhile, and then the fence would be an old one: it is given back."""
+    client, other = connect(), connect()
+    client.lock("x").acquire().release()
+    monkeypatch.setattr("holdfast.engines.files.store._STEP_MAX_NS", 50_000_000)
+    pauses.arm("files.after-link", lambda: (time.sleep(0.1), pauses.disarm("files.after-link")))
+
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x").acquire(timeout=0)
+
+    assert trouble.value.reason == "stalled"
+    other.lock("x").acquire(timeout=0).release()
 
 
 @pytest.mark.acceptance("A0-30")

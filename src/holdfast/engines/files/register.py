@@ -30,6 +30,7 @@ _BODY_MAX = 16 * 1024 * 1024
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # How many sheets stay behind the newest. On a network a listing may be old; it cannot be so old that it hides as many.
 _KEEP, _KEEP_NETWORK = 4, 64
+_LOOKS = 50
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 _AWAY = (errno.ENOENT, errno.ESTALE)
 
@@ -63,7 +64,7 @@ class Register:
 
     def read(self) -> Sheet:
         """The highest sheet."""
-        while True:
+        for left in reversed(range(_LOOKS)):
             self.close()
             try:
                 self._folder = os.open(self._name, DIRECTORY, dir_fd=self._ground.leases)
@@ -72,15 +73,16 @@ class Register:
                     return BLANK
                 return Sheet(self.numbers[-1], self._body(self.numbers[-1]))
             except OSError as error:
-                if error.errno not in _AWAY:
+                if error.errno not in _AWAY or not left:
                     raise
                 if self._folder < 0:
                     return BLANK  # there is no folder; else it or its highest sheet went while we looked: look again
+        raise AssertionError("the last look tells or raises")
 
     def write(self, base: Sheet, body: bytes) -> Turn:
         """Turn to the next sheet."""
         if base.number == 0:
-            return Turn.DONE if self._born(body) else Turn.LOST
+            return self._born(body)
         private, public = f".{new_token()}", _file(base.number + 1)
         try:
             self._ground.write_new(private, body, self._folder)
@@ -90,26 +92,23 @@ class Register:
             raise
         try:
             pauses.point("files.before-link")
-            won = self._link(private, public)
+            turn = self._link(private, public)
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(private, dir_fd=self._folder)
         pauses.point("files.after-link")
-        if not won:
-            return Turn.LOST
-        return Turn.DONE if self._is_highest(base.number + 1) else Turn.UNSURE
+        return self._seen(base.number + 1) if turn is Turn.DONE else turn
 
-    def _link(self, private: str, public: str) -> bool:
+    def _link(self, private: str, public: str) -> Turn:
         try:
             os.link(private, public, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except OSError as error:
             if error.errno == errno.EEXIST:
                 # A reply that was lost on a network and asked for again looks like this too: whose sheet is it?
-                return self._same(private, public)
-            if error.errno in _AWAY:
-                return False
-            raise
-        return True
+                return Turn.DONE if self._same(private, public) else Turn.LOST
+            # Where the folder is gone nothing was made. Of a server that does not answer nobody knows what it did.
+            return Turn.LOST if error.errno == errno.ENOENT else Turn.UNSURE
+        return Turn.DONE
 
     def _same(self, one: str, other: str) -> bool:
         try:
@@ -118,19 +117,21 @@ class Register:
             return False
         return os.path.samestat(first, second)
 
-    def _is_highest(self, number: int) -> bool:
-        """Whoever slept after reading may have made a number that was there before and has been cleared away.
+    def _seen(self, number: int) -> Turn:
+        """Look once more: whoever slept after reading may have made a number that was there before and is cleared away.
 
         Or others have gone on from ours already. Both look alike, and in both a sheet below the highest is nobody's
         truth: it goes, and the question is asked again of the highest one, which knows whether it was answered.
         """
-        self._list()
-        if self.numbers and self.numbers[-1] > number:
-            with contextlib.suppress(OSError):
+        try:
+            self._list()
+            if self.numbers and self.numbers[-1] > number:
                 os.unlink(_file(number), dir_fd=self._folder)
-            return False
+                return Turn.UNSURE
+        except OSError:
+            return Turn.UNSURE
         self._clear_below(number)
-        return True
+        return Turn.DONE
 
     def _clear_below(self, number: int) -> None:
         keep = _KEEP_NETWORK if self._ground.network else _KEEP
@@ -140,7 +141,7 @@ class Register:
             with contextlib.suppress(OSError):
                 os.unlink(_file(old), dir_fd=self._folder)
 
-    def _born(self, body: bytes) -> bool:
+    def _born(self, body: bytes) -> Turn:
         """A folder with its first sheet in it: renamed into place, which only an absent or empty one allows."""
         ground, draft = self._ground, f".{new_token()}"
         os.mkdir(draft, ground.folder_mode & 0o777, dir_fd=ground.leases)
@@ -156,11 +157,12 @@ class Register:
             os.rename(draft, self._name, src_dir_fd=ground.leases, dst_dir_fd=ground.leases)
         except BaseException as error:
             _remove(ground.leases, draft)
-            if isinstance(error, OSError) and error.errno in _TAKEN:
-                return False
+            if isinstance(error, OSError) and error.errno in (*_TAKEN, *_AWAY):
+                # Gone is a draft that was renamed by a first copy of the question, whose reply was lost.
+                return Turn.LOST if error.errno in _TAKEN else Turn.UNSURE
             raise
         pauses.point("files.after-link")
-        return True
+        return Turn.DONE
 
     def forget(self) -> None:
         """Clear the sheets away, from the lowest up, and the folder. Whoever comes meanwhile keeps what he makes."""

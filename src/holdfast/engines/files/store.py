@@ -6,6 +6,7 @@ for: a process that is frozen anywhere in here holds up nobody else.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import threading
@@ -120,6 +121,10 @@ class FileStore:
                     break
                 unsure, turns = unsure or turn is Turn.UNSURE, turns + 1
                 _breathe(turns, bound_ns)
+        except OSError as error:
+            if unsure:
+                raise ReplyLost(NAME, "reply lost", str(error)) from error
+            raise
         finally:
             register.close()
         self._note(session, command, answer, after)
@@ -168,7 +173,8 @@ class FileStore:
     def _note(self, session: Session, command: Command, answer: Answer, record: Record) -> None:
         """What this client remembers of its waiters."""
         if type(answer) is Busy or type(command) is Mark:
-            session.mark()
+            with contextlib.suppress(OSError):  # a full disk: the answer stands all the same
+                session.mark()
         if type(command) is Acquire and type(answer) is Busy and command.wait:
             holder = record.holder
             clients = {*record.waiters.clients, *([] if holder is None else [holder.client])} - {session.client}
