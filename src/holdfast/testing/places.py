@@ -10,6 +10,7 @@ broken alone. What a place has started is gone when it is closed.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -21,7 +22,7 @@ from holdfast.testing.wallclock import WallClock
 if TYPE_CHECKING:
     import os
 
-ENGINES = ("memory", "sqlite", "redis")
+ENGINES = ("memory", "sqlite", "file", "redis")
 SERVER = "server"
 
 _numbers = itertools.count(1)
@@ -89,6 +90,31 @@ class SqlitePlace(Place):
         return f"sqlite://{self.folder.absolute()}/leases.db"
 
 
+class FilePlace(Place):
+    """Leases in the folder itself."""
+
+    engine = "file"
+
+    def url(self, worker: str = "") -> str:  # noqa: ARG002 - all have the same
+        return f"file://{self.folder.absolute()}"
+
+    def left(self) -> list[str]:
+        clients = self.folder / ".holdfast" / "clients"
+        return [f"the client {path.name}" for path in clients.glob("*") if not is_left_by_the_dead(path)]
+
+
+def is_left_by_the_dead(client: Path) -> bool:
+    """What a killed client left proves its death for a while; only what is still somebody's is too much."""
+    try:
+        with client.with_suffix("").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 class RedisPlace(Place):
     """Leases on a server of its own that keeps its data; every worker comes through a proxy of its own."""
 
@@ -132,7 +158,7 @@ class RedisPlace(Place):
 
 def open_place(engine: str, folder: str | os.PathLike[str]) -> Place:
     """A new place of this engine; `FileNotFoundError` if it needs a server that is not here."""
-    places = {"memory": MemoryPlace, "sqlite": SqlitePlace, "redis": RedisPlace}
+    places = {"memory": MemoryPlace, "sqlite": SqlitePlace, "file": FilePlace, "redis": RedisPlace}
     if engine not in places:
         raise ValueError(f"there is no place for {engine!r}; there are {', '.join(ENGINES)}")
     place: Place = places[engine](folder)

@@ -62,7 +62,7 @@ def checkers_for(
     round_: Round, *, counter: int | None, appended: tuple[int, ...] | None, now_ns: int | None
 ) -> list[tuple[str, Checker]]:
     """The checkers of a round. Final values are given at its end; `now_ns` while it runs."""
-    bounds = queues.Bounds(ttl_s=round_.ttl, deaths_are_seen=round_.engine == "sqlite")
+    bounds = queues.Bounds(ttl_s=round_.ttl, deaths_are_seen=round_.engine in ("sqlite", "file"))
     final = None if counter is None else {NAME: counter}
     every: list[tuple[str, Checker]] = [
         ("X1", checkers.claimed_overlaps),

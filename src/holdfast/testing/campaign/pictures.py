@@ -9,7 +9,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from holdfast.testing.campaign.rounds import FACES
 from holdfast.testing.campaign.schedule import KINDS
+from holdfast.testing.places import ENGINES
 from holdfast.testing.windows import EVERYBODY
 
 if TYPE_CHECKING:
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
 _HELD = "#2b8a57"
 _REFUSED = "#c1121f"
 _PALETTE = ("#d1495b", "#edae49", "#7b6fb0", "#30638e", "#9c6644", "#00798c", "#b5838d", "#6c757d")
-_WHERE = ("memory/blocking", "memory/asyncio", "sqlite/blocking", "sqlite/asyncio", "redis/blocking", "redis/asyncio")
-_COLOURS = dict(zip(_WHERE, ("#98c1d9", "#3d5a80", "#a7c957", "#386641", "#f4a261", "#bc4749"), strict=True))
+_WHERE = tuple(f"{engine}/{face}" for engine in ENGINES for face in FACES)
+_HUES = ("#98c1d9", "#3d5a80", "#a7c957", "#386641", "#cdb4db", "#6a4c93", "#f4a261", "#bc4749")
+_COLOURS = dict(zip(_WHERE, _HUES, strict=True))
 
 
 def available() -> bool:

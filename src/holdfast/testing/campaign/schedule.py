@@ -35,7 +35,7 @@ class Kind:
 
     name: str
     says: str
-    engines: tuple[str, ...] = ("memory", "sqlite", "redis")
+    engines: tuple[str, ...] = ("memory", "sqlite", "file", "redis")
     faces: tuple[str, ...] = ("blocking", "asyncio")
     server: bool = False
     ttls: tuple[float, float] = (0.0, 0.0)
@@ -49,7 +49,7 @@ _SERVER = ("redis",)
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("kill", "SIGKILL of a worker; another takes its place", engines=("sqlite", "redis")),
+        Kind("kill", "SIGKILL of a worker; another takes its place", engines=("sqlite", "file", "redis")),
         Kind("freeze", "SIGSTOP of a worker, past its ttl", ttls=(1.2, 2.0)),
         Kind("gil stall", "one thread of a worker keeps the interpreter from all others", ttls=(0.3, 1.6)),
         Kind("loop stall", "the event loop of a worker stands still", faces=("asyncio",), ttls=(0.3, 1.8)),
