@@ -253,3 +253,15 @@ def test_a_reader_that_has_seen_enough_is_no_error_of_ours(local):
 
     assert (pipe.stdout, pipe.stderr) == (b"{\n", b"")
     assert (gone.code, gone.err) == (128 + signal.SIGPIPE, b"")
+
+
+def test_whoever_looks_into_a_shared_directory_makes_nothing_there(local, tmp_path):
+    """A slip in the path is told; it is not a place where nothing is held."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+
+    done = local.inside("ls", "--url", f"file://{folder}")
+
+    assert done.code == 69
+    assert b"no such file" in done.err
+    assert list(folder.iterdir()) == []

@@ -20,10 +20,11 @@ def connect(url: str | None) -> holdfast.Holdfast:
 def refuse_missing(url: str | None) -> None:
     """`Unavailable` for a file that was named and is not there. The user's own place may be made by anybody."""
     asked = settings(url)
-    if asked.chosen and asked.scheme == "sqlite":
+    if asked.chosen and asked.scheme in ("sqlite", "file"):
+        place = Path(asked.path) if asked.scheme == "sqlite" else Path(asked.path) / ".holdfast"
         try:
-            Path(asked.path).stat()
+            place.stat()
         except (FileNotFoundError, NotADirectoryError):
-            raise Unavailable("sqlite", MISSING, f"{asked.path}; the first who takes a lease there makes it") from None
+            raise Unavailable(asked.scheme, MISSING, f"{place}; the first who takes a lease there makes it") from None
         except OSError:
             return  # whoever opens it says what is wrong with it
