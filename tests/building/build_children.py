@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -33,3 +34,19 @@ def build(url, store, key="k", seconds=0.0, ttl=30, bad=False, movable=True, pro
     except HoldfastError as error:
         tell(json.dumps({"error": type(error).__name__, "reason": getattr(error, "reason", "")}))
     client.close()
+
+
+def build_as(url, store, uid, gid, umask):
+    """The same as another user: two keys, one of which somebody else may have built before."""
+    warm = Path(store) / "warm"
+    with holdfast.connect("memory://warm") as client:
+        client.build_once(warm, "k", lambda staging: (staging / "x").write_text("x"))
+    holdfast.connect(url).close()
+    os.setgroups([])
+    os.setgid(gid)
+    os.setuid(uid)
+    os.umask(umask)
+    with holdfast.connect(url) as client:
+        for key in ("a/shared", f"a/own-{uid}"):
+            built = client.build_once(store, key, lambda staging: (staging / "x").write_text("x"))
+            tell(json.dumps({"fresh": built.fresh}))

@@ -6,7 +6,9 @@ import json
 import os
 import shutil
 import signal
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -173,3 +175,25 @@ def test_random_kills_of_builders_show_nothing_half_to_a_reader(start, connect, 
     shutil.rmtree(built.path)
     assert client.build_once(store, "k", whole, timeout=20).fresh
     assert private(store) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_users_of_one_group_build_for_each_other_whatever_their_umask_is(holdfast_workers):
+    """What one has built the other finds, and may build beside it."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        store = Path(folder) / "store"
+        store.mkdir()
+        (store / "warm").mkdir()
+        os.chown(store, 0, 4242)
+        store.chmod(0o2775)
+        target = f"{Path(__file__).with_name('build_children.py')}:build_as"
+        told = []
+        for uid in (4001, 4002):
+            worker = holdfast_workers.start(
+                target, url=f"file://{store}", store=str(store), uid=uid, gid=4242, umask=0o077
+            )
+            told.append([json.loads(worker.read_line(20))["fresh"] for _ in range(2)])
+            worker.wait()
+
+    assert told == [[True, True], [False, True]]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.lock import TTL_S
 from holdfast.core.site import Built, Site
+from holdfast.engines.machine import as_open_as
 from holdfast.errors import BuildFailed, HoldfastError, InvalidConfig, InvalidName, NotAcquired
 from holdfast.names import new_token
 
@@ -271,6 +272,7 @@ class Repo:
             with draft.open("x", encoding="utf-8") as file:
                 json.dump(manifest, file, indent=2)
                 file.flush()
+                os.fchmod(file.fileno(), as_open_as(self.directory))
                 os.fsync(file.fileno())
             check()
             draft.replace(self.directory / MANIFEST)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast import pauses
-from holdfast.engines.machine import trouble
+from holdfast.engines.machine import as_open_as, trouble
 from holdfast.errors import InvalidName
 from holdfast.names import is_unicode, new_token
 
@@ -133,6 +133,7 @@ class Site:
                 self._clear_pointed(fence)
                 path = self.path / f"{fence:016d}"
             path.mkdir()
+            path.chmod(self.directory.stat().st_mode & 0o2777 | 0o700)  # it becomes what others read
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             with contextlib.suppress(OSError):  # not every filesystem can; then the fence alone tells what is left over
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -162,7 +163,7 @@ class Site:
         return built
 
     def _move(self, place: Path, record: dict[str, Any], bad: Built | None) -> Built:
-        _write(place / RECORD, record)
+        self._write(place / RECORD, record)
         _sync(place)
         pauses.point("build.before-publish")
         self._make(self.path.parent)
@@ -206,7 +207,7 @@ class Site:
         """Trees that may not move stand where they were built; the pointer with the highest number is read."""
         _sync(place)
         draft = self._private(record["fence"])
-        _write(draft, record)
+        self._write(draft, record)
         pauses.point("build.before-publish")
         try:
             os.link(draft, self.path / f"{_POINTER}{place.name}")
@@ -214,6 +215,14 @@ class Site:
             draft.unlink()
         found = self._find_pointed()
         return self._built(place, record) if found is None or found.path == place else found
+
+    def _write(self, path: Path, record: dict[str, Any]) -> None:
+        """Readable for whoever reads the directory: who could not read it would build again."""
+        with path.open("x", encoding="utf-8") as file:
+            json.dump(record, file)
+            file.flush()
+            os.fchmod(file.fileno(), as_open_as(self.directory))
+            os.fsync(file.fileno())
 
     def _clear_pointed(self, fence: int) -> None:
         """Trees of lower numbers that no pointer names: their builders are gone."""
@@ -226,11 +235,14 @@ class Site:
 
     def _make(self, folder: Path) -> None:
         """A folder inside the directory; a link that somebody planted is not followed."""
+        shared = self.directory.stat().st_mode & stat.S_IWGRP
         for each in [*reversed(folder.parents), folder]:
             if each == self.directory or not each.is_relative_to(self.directory):
                 continue
             with contextlib.suppress(FileExistsError):
                 each.mkdir()
+                if shared:
+                    each.chmod(0o2775)  # whatever the umask took away
             if not stat.S_ISDIR(each.lstat().st_mode):
                 raise OSError(errno.ENOTDIR, "it must be a directory, not a link or a file", str(each))
 
@@ -287,13 +299,6 @@ def digest_of(tree: Path) -> str:
                     while piece := file.read(1 << 20):
                         figure.update(piece)
     return figure.hexdigest()
-
-
-def _write(path: Path, record: dict[str, Any]) -> None:
-    with path.open("x", encoding="utf-8") as file:
-        json.dump(record, file)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _sync(place: Path) -> None:

@@ -59,6 +59,11 @@ def boot_id() -> str:
     return subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
 
 
+def as_open_as(folder: str | os.PathLike[str]) -> int:
+    """The mode of a file that whoever may read or write the folder may read or write, whatever the umask is."""
+    return os.stat(folder).st_mode & 0o666 | 0o600
+
+
 _REASONS = {
     errno.ENOSPC: "full",
     errno.EDQUOT: "full",

@@ -42,6 +42,8 @@ def read(body: bytes, dates: Dates) -> Paper:
     if sheet["v"] != LAYOUT:
         raise Newer(f"it has layout {sheet['v']}, and this version knows {LAYOUT}")
     line, buried = sheet["waiters"], sheet["tombs"]
+    if not all(who[1].isalnum() for who in (*line, *([sheet["holder"]] if sheet["holder"] else []))):
+        raise ValueError("a client is a plain word: it will be looked for as a file")
     waiters = [Waiter._make((*who, dates.began_us(Date(*at)))) for *who, at in line]
     tombs = [
         Tomb(token, dates.here_us(Date(*at)) + lasts_us, why, detail) for token, lasts_us, why, detail, at in buried
