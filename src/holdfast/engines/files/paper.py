@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.engines.files.dates import Dates
 
 LAYOUT = 1
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class Newer(ValueError):
@@ -38,7 +39,7 @@ EMPTY = Paper(Record())
 
 def read(body: bytes, dates: Dates) -> Paper:
     """What is written there; `ValueError`, `LookupError` or `TypeError` if it is not of our making."""
-    sheet = json.loads(body)
+    sheet = json.loads(body.decode())
     if sheet["v"] != LAYOUT:
         raise Newer(f"it has layout {sheet['v']}, and this version knows {LAYOUT}")
     line, buried = sheet["waiters"], sheet["tombs"]
@@ -92,7 +93,7 @@ def written(name: str, before: Paper, after: Record, now: Date) -> bytes:
             if tomb.until_us > now.at_us
         ],
     }
-    return json.dumps(sheet, separators=(",", ":"), ensure_ascii=False).encode()
+    return _encode(sheet).encode()
 
 
 def _holder_line(before: Paper, holder: Holder | None, now: Date) -> list[Any] | None:

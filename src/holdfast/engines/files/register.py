@@ -189,7 +189,7 @@ class Register:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_size > _BODY_MAX:
                 return b""  # not of our making
-            return os.read(descriptor, _BODY_MAX)
+            return os.read(descriptor, status.st_size)  # it was whole before it had its name, and never changes
         finally:
             os.close(descriptor)
 
