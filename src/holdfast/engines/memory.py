@@ -143,6 +143,7 @@ class MemoryStore:
 
     def _compound(self, command: Command, moment: Moment) -> tuple[Answer, Holder | None]:
         woken: list[Holder | None] = [None]
+        self.domain.shelves.now_us = moment.wall_us
 
         def of_lease(part: Command) -> Answer:
             answer, woken[0] = self._answer(part)

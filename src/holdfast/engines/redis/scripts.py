@@ -20,14 +20,18 @@ from holdfast.commands import (
     Claim,
     Command,
     Done,
+    Fetch,
     Finish,
     Full,
     Granted,
+    Kept,
+    Letters,
     List,
     Listing,
     Mark,
     Marked,
     NotHeld,
+    Post,
     Quit,
     Refused,
     Release,
@@ -192,17 +196,28 @@ def _entry(ask: Any) -> str:
 
 def _claim(fixed: tuple[str, ...], place: str, ask: Any) -> tuple[str, ...]:
     lease = (ask.ask.token, ask.ask.owner, str(ask.ask.ttl_ms), "0")
-    return (*fixed, *lease, place, _entry(ask), str(ask.limit), ask.group, *ask.shelves)
+    return (*fixed, *lease, place, _entry(ask), str(ask.limit), ask.group, ask.label, *ask.shelves)
 
 
 def _quit(fixed: tuple[str, ...], place: str, ask: Any) -> tuple[str, ...]:
-    return (*fixed, ask.end.token, "1" if ask.end.entomb else "", place, _entry(ask), *ask.shelves)
+    return (
+        *fixed,
+        ask.end.token,
+        "1" if ask.end.entomb else "",
+        place,
+        _entry(ask),
+        ask.heir,
+        str(ask.heir_ms),
+        *ask.shelves,
+    )
 
 
 ENTRIES: dict[type, EntryScript] = {
     Claim: EntryScript("claim", _claim),
     Quit: EntryScript("quit", _quit),
     List: EntryScript("list", lambda _fixed, _place, ask: (ask.shelf, ask.prefix, ask.after, str(ask.limit))),
+    Post: EntryScript("post", lambda fixed, place, ask: (*fixed, place, ask.letter, ask.text)),
+    Fetch: EntryScript("fetch", lambda _fixed, place, ask: (place, ask.token)),
 }
 TALLIES: dict[type, TallyScript] = {kind: TallyScript(file) for kind, file in tallies.FILES.items()}
 
@@ -272,6 +287,11 @@ def time_of(reply: Any) -> int | None:
     return reply if type(reply) is int else None
 
 
+def _letters(reply: list[Any]) -> Letters:
+    parts = (each.partition("\n") for each in reply[1:])
+    return Letters(tuple((letter, text) for letter, _, text in parts))
+
+
 def _listing(reply: list[Any]) -> Listing:
     _, last, *rest = reply
     entries = []
@@ -305,5 +325,7 @@ _ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "standing": _standing,
     "listing": _listing,
     "full": lambda reply: Full(reply[1]),
+    "kept": lambda reply: Kept(reply[1], reply[2]),
+    "letters": _letters,
     **tallies.ANSWERS,
 }
