@@ -77,3 +77,19 @@ def test_a_key_is_taken_with_a_reason_and_its_owner_reads_it(tool, owned):
         assert lease.fence > owned[0].fence
     assert tool.inside("directory", "take", "conversations", "42", "--reason", "x").code == 66
     assert tool.inside("directory", "take", "conversations", "42", "--reason", "").code == 64
+
+
+@pytest.mark.acceptance("A4-21")
+def test_a_key_is_handed_to_another_server_by_its_label(tool, owned):
+    """Kept for it: nobody else can claim it meanwhile."""
+    told = tool.json("directory", "hand-off", "conversations", "42", "--to", "server 8", "--within", "30")
+
+    assert (told["to"], told["taken"]["fence"]) == ("server 8", owned[0].fence)
+    with pytest.raises(LeaseLost) as loss:
+        owned[0].release()
+    assert loss.value.detail == "handed off to server 8"
+    assert not tool.client(label="server 9").directory("conversations").claim("42")
+    with tool.client(label="server 8").directory("conversations").claim("42") as lease:
+        assert lease.fence > owned[0].fence
+    assert tool.inside("directory", "hand-off", "conversations", "44", "--to", "x").code == 66
+    assert tool.inside("directory", "hand-off", "conversations", "a b:c", "--to", "").code == 64

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from holdfast.aio.lease import Lease
 from holdfast.clock import Seconds
 from holdfast.core import directory
-from holdfast.core.directory import Change, DirectoryBase, Held
-from holdfast.core.lease import Compound
+from holdfast.core.directory import HAND_OFF_S, Box, Change, DirectoryBase, Held
 from holdfast.errors import NotAcquired
 
 if TYPE_CHECKING:
@@ -17,12 +16,21 @@ if TYPE_CHECKING:
     from holdfast.names import Owner
 
 
-class Claimed(Compound, Lease):
+class Claimed(Box, Lease):
     """Like `blocking.Claimed`, awaited."""
 
     key: str
 
+    async def receive(self, timeout: Seconds | None = None) -> str | None:
+        """Like `blocking.Claimed.receive`, awaited."""
+        return await directory.receive(self, timeout)
+
+    async def hand_off(self, to: str, within: Seconds = HAND_OFF_S) -> None:
+        """Like `blocking.Claimed.hand_off`, awaited."""
+        await directory.hand_off(self, to, within)
+
     async def _take(self, place: DirectoryBase) -> Held | None:
+        self._open()
         held = await directory.claim(place, self, self.key)
         self._owned = held is None
         return held
@@ -40,8 +48,18 @@ class Directory(DirectoryBase):
         self, key: str, info: dict[str, Any] | None = None, *, group: str | None = None, limit: int | None = None
     ) -> Claimed | Held:
         """Like `blocking.Directory.claim`, awaited."""
+        return await self._claim(key, info, None, group, limit)
+
+    async def _claim(
+        self,
+        key: str,
+        info: dict[str, Any] | None,
+        label: str | None,
+        group: str | None = None,
+        limit: int | None = None,
+    ) -> Claimed | Held:
         fields, shelves = self._claim_fields(key, info, group)
-        lease: Claimed = directory.prepared(Claimed(*fields), shelves, group, limit)
+        lease: Claimed = directory.prepared(Claimed(*fields), shelves, group, limit, label)
         lease.key = key
         held = await lease._take(self)
         return lease if held is None else held
@@ -59,10 +77,11 @@ class Directory(DirectoryBase):
     ) -> Claimed | Held:
         """Like `blocking.Directory.take`, awaited."""
         held = await self.claim(key, info)
-        if held or not force:
+        if not isinstance(held, Held) or not force:
             return held
-        await directory.expel(self, key, reason)
-        return await self.claim(key, info)
+        if held.fence:
+            await directory.expel(self, key, reason)
+        return await self._claim(key, info, held.owner.label)
 
     async def join(self, key: str, member: str) -> Claimed:
         """Like `blocking.Directory.join`, awaited."""
@@ -72,6 +91,10 @@ class Directory(DirectoryBase):
         if await lease._take(self) is not None:
             raise NotAcquired(f"{self.name}/{key}", reason=f"{member} has joined already")
         return lease
+
+    async def send(self, key: str, message: str) -> None:
+        """Like `blocking.Directory.send`, awaited."""
+        await directory.send(self, key, message)
 
     async def members(self, key: str) -> Names:
         """Like `blocking.Directory.members`, awaited."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from holdfast.blocking.lease import Lease
 from holdfast.clock import Seconds
 from holdfast.core import directory
-from holdfast.core.directory import Change, DirectoryBase, Held
-from holdfast.core.lease import Compound
+from holdfast.core.directory import HAND_OFF_S, Box, Change, DirectoryBase, Held
 from holdfast.core.run import run
 from holdfast.errors import NotAcquired
 
@@ -18,12 +17,21 @@ if TYPE_CHECKING:
     from holdfast.names import Owner
 
 
-class Claimed(Compound, Lease):
+class Claimed(Box, Lease):
     """The lease of whoever owns a key, or has joined one. As a block, it is given back at the end of it."""
 
     key: str
 
+    def receive(self, timeout: Seconds | None = None) -> str | None:
+        """The next message to the owner of the key, or `None` if none comes in time."""
+        return run(directory.receive(self, timeout))
+
+    def hand_off(self, to: str, within: Seconds = HAND_OFF_S) -> None:
+        """Give the key back, kept for whoever has that label: for so long nobody else can claim it."""
+        run(directory.hand_off(self, to, within))
+
     def _take(self, place: DirectoryBase) -> Held | None:
+        self._open()
         held = run(directory.claim(place, self, self.key))
         self._owned = held is None
         return held
@@ -44,8 +52,18 @@ class Directory(DirectoryBase):
 
         With a group and a limit: `NotAcquired` if so many keys of the group are owned already.
         """
+        return self._claim(key, info, None, group, limit)
+
+    def _claim(
+        self,
+        key: str,
+        info: dict[str, Any] | None,
+        label: str | None,
+        group: str | None = None,
+        limit: int | None = None,
+    ) -> Claimed | Held:
         fields, shelves = self._claim_fields(key, info, group)
-        lease: Claimed = directory.prepared(Claimed(*fields), shelves, group, limit)
+        lease: Claimed = directory.prepared(Claimed(*fields), shelves, group, limit, label)
         lease.key = key
         held = lease._take(self)
         return lease if held is None else held
@@ -63,10 +81,11 @@ class Directory(DirectoryBase):
     ) -> Claimed | Held:
         """As `claim`; with `force`, whoever owns it loses it, is told why, and the fence grows."""
         held = self.claim(key, info)
-        if held or not force:
+        if not isinstance(held, Held) or not force:
             return held
-        run(directory.expel(self, key, reason))
-        return self.claim(key, info)
+        if held.fence:
+            run(directory.expel(self, key, reason))
+        return self._claim(key, info, held.owner.label)
 
     def join(self, key: str, member: str) -> Claimed:
         """Be known as connected to the key until it is released. `NotAcquired` if that member is known already."""
@@ -76,6 +95,10 @@ class Directory(DirectoryBase):
         if lease._take(self) is not None:
             raise NotAcquired(f"{self.name}/{key}", reason=f"{member} has joined already")
         return lease
+
+    def send(self, key: str, message: str) -> None:
+        """Send a message to the owner of the key, who may be anywhere; `NotFound` if nobody owns it."""
+        run(directory.send(self, key, message))
 
     def members(self, key: str) -> Names:
         """Who has joined the key, in order."""

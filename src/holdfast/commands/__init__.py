@@ -9,7 +9,7 @@ it belongs to, and the second answer is the same as the first. Times inside are 
 
 from __future__ import annotations
 
-from holdfast.commands.entries import Claim, Full, List, Listing, Quit
+from holdfast.commands.entries import Claim, Fetch, Full, Kept, Letters, List, Listing, Post, Quit
 from holdfast.commands.leases import (
     Acquire,
     Break,
@@ -55,7 +55,7 @@ from holdfast.commands.pools import (
 from holdfast.commands.tallies import Balance, Decided, Forget, Hit, Reserve, Settle, Spent
 
 Tally = Hit | Forget | Reserve | Settle | Balance | Keep | Seen
-Entry = Claim | Quit | List
+Entry = Claim | Quit | List | Post | Fetch
 Command = (
     Tally
     | Entry
@@ -86,6 +86,8 @@ ASKING: frozenset[type] = frozenset((Acquire, Borrow))
 Answer = (
     Decided
     | Full
+    | Kept
+    | Letters
     | Listing
     | Spent
     | Finished
@@ -132,6 +134,7 @@ __all__ = [
     "Done",
     "Entry",
     "Extend",
+    "Fetch",
     "Finish",
     "Finished",
     "Forget",
@@ -141,12 +144,15 @@ __all__ = [
     "Hit",
     "ItemSeen",
     "Keep",
+    "Kept",
     "Lent",
+    "Letters",
     "List",
     "Listing",
     "Mark",
     "Marked",
     "NotHeld",
+    "Post",
     "Quit",
     "Refused",
     "Release",

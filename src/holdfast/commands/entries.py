@@ -10,13 +10,15 @@ from holdfast.commands.leases import Acquire, Release, Seat
 class Claim(NamedTuple):
     """Give me the lease of an entry and put it on these shelves of its directory; in one step.
 
-    With a `limit`, only if so many others do not stand on the shelf `group` already; -1 is no limit.
+    With a `limit`, only if so many others do not stand on the shelf `group` already; -1 is no limit. What is kept for
+    somebody is given to nobody of another `label`.
     """
 
     ask: Acquire
     shelves: tuple[str, ...]
     group: str = ""
     limit: int = -1
+    label: str = ""
 
     @property
     def name(self) -> str:
@@ -24,10 +26,15 @@ class Claim(NamedTuple):
 
 
 class Quit(NamedTuple):
-    """Give the lease of an entry back and take it off these shelves; in one step, and only if it was mine to give."""
+    """Give the lease of an entry back and take it off these shelves; in one step, and only if it was mine to give.
+
+    With an `heir`, it is kept for whoever has that label, for so long.
+    """
 
     end: Release
     shelves: tuple[str, ...]
+    heir: str = ""
+    heir_ms: int = 0
 
     @property
     def name(self) -> str:
@@ -44,10 +51,38 @@ class List(NamedTuple):
     limit: int
 
 
+class Post(NamedTuple):
+    """Put a letter into the box of whoever holds the entry; `letter` tells two copies apart from two letters."""
+
+    name: str
+    letter: str
+    text: str
+
+
+class Fetch(NamedTuple):
+    """Take all letters out of the box of this token."""
+
+    name: str
+    token: str
+
+
 class Full(NamedTuple):
     """So many others stand on that shelf: there is no room."""
 
     others: int
+
+
+class Kept(NamedTuple):
+    """It is kept for whoever has this label, for so much longer."""
+
+    heir: str
+    remaining_ms: int
+
+
+class Letters(NamedTuple):
+    """Pairs of a letter's own token and its text, in the order in which they came."""
+
+    letters: tuple[tuple[str, str], ...]
 
 
 class Listing(NamedTuple):

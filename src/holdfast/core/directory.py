@@ -11,14 +11,28 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.clock import NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
-from holdfast.commands import Busy, Claim, Full, Granted, List, Listing, Quit, Seat
+from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
+from holdfast.commands import (
+    Busy,
+    Claim,
+    Fetch,
+    Full,
+    Granted,
+    Kept,
+    Letters,
+    List,
+    Listing,
+    NotHeld,
+    Post,
+    Quit,
+    Seat,
+)
 from holdfast.core import lifecycle
 from holdfast.core.asking import ask_again, decision
 from holdfast.core.inspection import break_entry, standing
-from holdfast.core.lease import ENDED
+from holdfast.core.lease import ENDED, Compound
 from holdfast.errors import PASSING, InvalidConfig, InvalidName, NotAcquired, NotFound, Unavailable
-from holdfast.names import Owner, checked_name, this_process
+from holdfast.names import LABEL_MAX, Owner, checked_name, is_unicode, new_token, this_process
 from holdfast.observer import DEBUG, debugging
 
 if TYPE_CHECKING:
@@ -29,6 +43,10 @@ TTL_S = 15.0
 _PAGE = 500
 _KEYS, _MEMBERS = "k", "m"
 _WHERE = "where"
+MESSAGE_MAX_BYTES = 65536
+HAND_OFF_S = 10.0
+_LOOK_NS = 200 * NS_PER_MS
+_KNOWN_MAX = 10_000
 
 
 class Held(NamedTuple):
@@ -106,13 +124,16 @@ def checked_key(what: str, value: object) -> str:
     raise InvalidName(value, f"a {what} must be text, and not empty")
 
 
-def prepared(lease: Any, shelves: tuple[str, ...], group: str | None = None, limit: int | None = None) -> Any:
+def prepared(
+    lease: Any, shelves: tuple[str, ...], group: str | None = None, limit: int | None = None, label: str | None = None
+) -> Any:
     """A new claim that stands on these shelves."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0 or group is None):
         raise InvalidConfig("limit", limit, "it must be a whole number, 0 or more, and needs a group")
     most, shelf = (-1, "") if limit is None else (limit, f"g:{group}")
-    lease._begins = lambda ask: Claim(ask, shelves, shelf, most)
-    lease._ends = lambda end: Quit(end, shelves)
+    whose = lease._client.owner.label if label is None else label
+    lease._begins = lambda ask: Claim(ask, shelves, shelf, most, whose)
+    lease._ends = lambda end: Quit(end, shelves, *lease._heir)
     return lease
 
 
@@ -131,6 +152,10 @@ async def claim(directory: DirectoryBase, lease: LeaseBase, key: str) -> Held | 
             # Who it is stands in the answer, but not since when.
             now = await standing(client, lease.name)
             return held_by(key, now.holder or Seat(answer.owner, "", answer.fence, 0, answer.remaining_ms))
+        if isinstance(answer, Kept):
+            _given_up(lease)
+            heir = Owner("", 0, 0, answer.heir)
+            return Held(key, heir, 0, 0.0, answer.remaining_ms / 1000)
         if isinstance(answer, Full):
             _given_up(lease)
             raise NotAcquired(f"{directory.name}/{key}", reason=f"its group has {answer.others} already")
@@ -150,6 +175,62 @@ def _given_up(lease: LeaseBase) -> None:
         # The engine has just said that this token has nothing, and no copy is under way.
         lease._state = ENDED
         lease._client.keeper.let_go(lease)
+
+
+async def hand_off(lease: Any, to: str, within: Seconds) -> None:
+    """Give the key back, kept for whoever has that label, for so long."""
+    lease._heir = checked_heir(to, within)
+    await lifecycle.release(lease)
+
+
+def checked_heir(to: str, within: Seconds) -> tuple[str, int]:
+    """The label of a server, and how long something is kept for it, in milliseconds."""
+    if not isinstance(to, str) or not 0 < len(to) <= LABEL_MAX or not is_unicode(to):
+        raise InvalidConfig("to", to, f"it must be the label of a server: text of 1 to {LABEL_MAX} characters")
+    return to, ttl_ms(within, setting="within")
+
+
+async def send(directory: DirectoryBase, key: str, message: str) -> None:
+    """Put it into the owner's box; `NotFound` if nobody owns the key, which is an error and no silence."""
+    if not isinstance(message, str) or not is_unicode(message) or len(message.encode()) > MESSAGE_MAX_BYTES:
+        raise InvalidConfig("message", message, f"it must be text of at most {MESSAGE_MAX_BYTES} bytes")
+    name = directory._name_of(_KEYS + checked_key("key", key))
+    answer = await ask_again(directory._client, Post(name, new_token(), message))
+    if isinstance(answer, Full):
+        raise NotAcquired(f"{directory.name}/{key}", reason=f"its owner has {answer.others} messages to read")
+    if isinstance(answer, NotHeld):
+        raise NotFound(f"{directory.name}/{key}", "owner")
+
+
+async def receive(lease: Any, timeout: Seconds | None) -> str | None:
+    """The next message, or `None` if none comes in time. `LeaseLost` if the key is no longer this owner's."""
+    client, patience_ns = lease._client, timeout_ns(timeout)
+    until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
+    while not lease._letters:
+        lease.check()
+        box = await ask_again(client, Fetch(lease.name, lease.token))
+        assert isinstance(box, Letters)
+        # Two copies of one letter may have arrived, if the answer to the first was lost.
+        fresh = [(letter, text) for letter, text in box.letters if letter not in lease._known]
+        lease._known = (lease._known | {letter for letter, _ in fresh}) if len(lease._known) < _KNOWN_MAX else set()
+        lease._letters += [text for _, text in dict(fresh).items()]
+        now_ns = client.clock.now_ns()
+        if not lease._letters and now_ns >= until_ns:
+            return None
+        if not lease._letters:
+            await client.form.bell().wait(min(until_ns, now_ns + _LOOK_NS))
+    message: str = lease._letters.pop(0)
+    return message
+
+
+class Box(Compound):
+    """What a claim has besides its lease: for whom it is kept, and letters that were not read yet."""
+
+    _heir: tuple[str, int] = ("", 0)
+
+    def _open(self) -> None:
+        self._letters: list[str] = []
+        self._known: set[str] = set()
 
 
 async def owner(directory: DirectoryBase, key: str) -> Held | None:

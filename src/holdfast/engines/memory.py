@@ -195,6 +195,7 @@ class MemoryStore:
         """The answer to what is no command of a lease alone."""
         moment = Moment(self.clock.now_ns() // NS_PER_US, self.clock.wall_us(), self.client)
         woken: list[Holder | None] = [None]
+        self.domain.shelves.now_us = moment.wall_us
 
         def of_lease(part: Command) -> Answer:
             answer, woken[0] = self._answer(part, RULES[type(part)])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
+from holdfast.rules.directory import LETTERS_MAX
+
 
 class MemoryShelves:
     """Entries in order, with the tokens that put them there. An empty shelf is none."""
@@ -11,6 +13,9 @@ class MemoryShelves:
     def __init__(self) -> None:
         self._order: dict[tuple[str, str], list[str]] = {}
         self._tokens: dict[tuple[str, str], dict[str, str]] = {}
+        self._heirs: dict[tuple[str, str], tuple[str, int]] = {}
+        self._boxes: dict[str, list[tuple[str, str]]] = {}
+        self.now_us = 0  # set by whoever asks
 
     def put(self, directory: str, shelf: str, entry: str, token: str) -> None:
         key = (directory, shelf)
@@ -41,3 +46,22 @@ class MemoryShelves:
             if entry > after:
                 found.append((entry, tokens[entry]))
         return found
+
+    def keep_for(self, directory: str, entry: str, heir: str, lasts_ms: int) -> None:
+        self._heirs[directory, entry] = (heir, self.now_us + lasts_ms * 1000)
+
+    def heir(self, directory: str, entry: str) -> tuple[str, int]:
+        heir, until_us = self._heirs.get((directory, entry), ("", 0))
+        if until_us <= self.now_us:
+            self._heirs.pop((directory, entry), None)
+        return heir, max(0, until_us - self.now_us) // 1000
+
+    def post(self, token: str, letter: str, text: str) -> bool:
+        box = self._boxes.setdefault(token, [])
+        if len(box) >= LETTERS_MAX:
+            return False
+        box.append((letter, text))
+        return True
+
+    def fetch(self, token: str) -> list[tuple[str, str]]:
+        return self._boxes.pop(token, [])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from holdfast.commands import Begin, Claim, Done, Finish, Finished, Keep, List, Quit, Released, Seen
+from holdfast.commands import Begin, Claim, Done, Fetch, Finish, Finished, Keep, List, Post, Quit, Released, Seen
 from holdfast.rules import directory
 from holdfast.rules.record import Moment
 
@@ -47,6 +47,6 @@ def compound(
         if type(answer) is Released:
             of_tally(command.keep)
         return answer
-    if type(command) in (Claim, Quit, List):
+    if type(command) in (Claim, Quit, List, Post, Fetch):
         return directory.entry(command, of_lease, shelves)
     return of_tally(command)

@@ -14,7 +14,7 @@ MOST_KEPT_MS = 62_000 + 60_000
 BELL = re.compile(RECORD.pattern + rb":k:[0-9a-z-]+")
 BELL_KEPT_MS = 1_000
 # What is counted or noted, gone with its longest window.
-TALLY = re.compile(RECORD.pattern + rb":(?:[lg]:[0-9,]+|[bo]|s:.*)", re.DOTALL)
+TALLY = re.compile(RECORD.pattern + rb":(?:[lg]:[0-9,]+|[bo]|[shp]:.*)", re.DOTALL)
 TALLY_KEPT_MS = 31 * 86400 * 1000
 GONE_MS = -2
 

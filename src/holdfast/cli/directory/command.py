@@ -68,3 +68,23 @@ def take_directory(
     from holdfast.cli.directory import deeds  # noqa: PLC0415
 
     return partial(deeds.take, url, name, key, reason, as_json=as_json)
+
+
+@directories.command("hand-off")
+def hand_off_directory(
+    name: Place,
+    key: Key,
+    to: Annotated[str, typer.Option("--to", help="The label of the server that is to have it.")],
+    within: Annotated[float, typer.Option(help="Seconds for which nobody else can claim it.")] = 10.0,
+    url: Url = None,
+    as_json: Json = False,
+) -> Job:
+    """Take a key from its owner and keep it for another server: the owner is told, the fence grows.
+
+    \b
+    Example:
+      holdfast directory hand-off conversations 42 --to "server 2"
+    """
+    from holdfast.cli.directory import deeds  # noqa: PLC0415
+
+    return partial(deeds.hand_off, url, name, key, to, within, as_json=as_json)

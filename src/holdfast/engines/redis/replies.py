@@ -18,7 +18,9 @@ from holdfast.commands import (
     Full,
     Granted,
     ItemSeen,
+    Kept,
     Lent,
+    Letters,
     Listing,
     Marked,
     NotHeld,
@@ -55,6 +57,11 @@ def time_of(reply: Any) -> int | None:
     if type(reply) is list:
         return int(reply[3])
     return reply if type(reply) is int else None
+
+
+def _letters(reply: list[Any]) -> Letters:
+    parts = (each.partition("\n") for each in reply[1:])
+    return Letters(tuple((letter, text) for letter, _, text in parts))
 
 
 def _listing(reply: list[Any]) -> Listing:
@@ -105,6 +112,8 @@ _ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "standing": _standing,
     "listing": _listing,
     "full": lambda reply: Full(reply[1]),
+    "kept": lambda reply: Kept(reply[1], reply[2]),
+    "letters": _letters,
     "lent": lambda reply: Granted(int(reply[1]), reply[2]),
     "short": lambda reply: Busy("", int(reply[2]), reply[3], None if reply[4] < 0 else reply[4], reply[1]),
     "changed": lambda reply: Changed(reply[1], reply[2], tuple(sorted(reply[3:]))),

@@ -25,9 +25,11 @@ from holdfast.commands import (
     CoolItem,
     Count,
     Extend,
+    Fetch,
     Finish,
     List,
     Mark,
+    Post,
     Quit,
     Release,
     Renew,
@@ -220,17 +222,28 @@ def _entry(ask: Any) -> str:
 
 def _claim(fixed: tuple[str, ...], place: str, ask: Any) -> tuple[str, ...]:
     lease = (ask.ask.token, ask.ask.owner, str(ask.ask.ttl_ms), "0")
-    return (*fixed, *lease, place, _entry(ask), str(ask.limit), ask.group, *ask.shelves)
+    return (*fixed, *lease, place, _entry(ask), str(ask.limit), ask.group, ask.label, *ask.shelves)
 
 
 def _quit(fixed: tuple[str, ...], place: str, ask: Any) -> tuple[str, ...]:
-    return (*fixed, ask.end.token, "1" if ask.end.entomb else "", place, _entry(ask), *ask.shelves)
+    return (
+        *fixed,
+        ask.end.token,
+        "1" if ask.end.entomb else "",
+        place,
+        _entry(ask),
+        ask.heir,
+        str(ask.heir_ms),
+        *ask.shelves,
+    )
 
 
 ENTRIES: dict[type, EntryScript] = {
     Claim: EntryScript("claim", _claim),
     Quit: EntryScript("quit", _quit),
     List: EntryScript("list", lambda _fixed, _place, ask: (ask.shelf, ask.prefix, ask.after, str(ask.limit))),
+    Post: EntryScript("post", lambda fixed, place, ask: (*fixed, place, ask.letter, ask.text)),
+    Fetch: EntryScript("fetch", lambda _fixed, place, ask: (place, ask.token)),
 }
 TALLIES: dict[type, TallyScript] = {kind: TallyScript(file) for kind, file in tallies.FILES.items()}
 

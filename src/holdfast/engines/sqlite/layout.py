@@ -78,6 +78,15 @@ CREATE TABLE IF NOT EXISTS shelf (
     PRIMARY KEY (directory, shelf, entry)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS shelf_until ON shelf (until_us);
+CREATE TABLE IF NOT EXISTS letter (
+    id INTEGER PRIMARY KEY,                -- the order in which they came
+    token TEXT NOT NULL,                   -- whose box
+    letter TEXT NOT NULL,
+    text TEXT NOT NULL,
+    until_us INTEGER NOT NULL              -- by the calendar
+);
+CREATE INDEX IF NOT EXISTS letter_box ON letter (token, id);
+CREATE INDEX IF NOT EXISTS letter_until ON letter (until_us);
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from holdfast.rules.directory import SHELF_MS
+from holdfast.rules.directory import LETTERS_MAX, LETTERS_MS, SHELF_MS
 
 _PUT = "INSERT OR REPLACE INTO shelf (directory, shelf, entry, token, until_us) VALUES (?, ?, ?, ?, ?)"
 _DROP = "DELETE FROM shelf WHERE directory = ? AND shelf = ? AND entry = ? AND token = ?"
@@ -12,6 +12,8 @@ _FIND = (
     "SELECT entry, token FROM shelf WHERE directory = ? AND shelf = ? AND entry >= ? AND entry > ?"
     " AND substr(entry, 1, ?) = ? ORDER BY entry LIMIT ?"
 )
+_HEIRS = "h"
+_HEIR = "SELECT token, until_us FROM shelf WHERE directory = ? AND shelf = ? AND entry = ?"
 _FORGET_AT_ONCE = 200
 
 
@@ -20,6 +22,7 @@ class SqliteShelves:
 
     def __init__(self, link: sqlite3.Cursor, now_us: int) -> None:
         self._link = link
+        self._now_us = now_us
         self._until_us = now_us + SHELF_MS * 1000
 
     def put(self, directory: str, shelf: str, entry: str, token: str) -> None:
@@ -32,8 +35,31 @@ class SqliteShelves:
         asked = (directory, shelf, prefix, after, len(prefix), prefix, limit)
         return self._link.execute(_FIND, asked).fetchall()
 
+    def keep_for(self, directory: str, entry: str, heir: str, lasts_ms: int) -> None:
+        self._link.execute(_PUT, (directory, _HEIRS, entry, heir, self._now_us + lasts_ms * 1000))
+
+    def heir(self, directory: str, entry: str) -> tuple[str, int]:
+        found = self._link.execute(_HEIR, (directory, _HEIRS, entry)).fetchone() or ("", 0)
+        return found[0], max(0, found[1] - self._now_us) // 1000
+
+    def post(self, token: str, letter: str, text: str) -> bool:
+        if self._link.execute("SELECT count(*) FROM letter WHERE token = ?", (token,)).fetchone()[0] >= LETTERS_MAX:
+            return False
+        fields = (token, letter, text, self._now_us + LETTERS_MS * 1000)
+        self._link.execute("INSERT INTO letter (token, letter, text, until_us) VALUES (?, ?, ?, ?)", fields)
+        return True
+
+    def fetch(self, token: str) -> list[tuple[str, str]]:
+        ask = "SELECT letter, text FROM letter WHERE token = ? ORDER BY id"
+        found: list[tuple[str, str]] = self._link.execute(ask, (token,)).fetchall()
+        if found:
+            self._link.execute("DELETE FROM letter WHERE token = ?", (token,))
+        return found
+
 
 def forget(link: sqlite3.Cursor, now_us: int) -> None:
     """Drop a few that nobody has touched for a month."""
     ended = "SELECT directory, shelf, entry FROM shelf WHERE until_us <= ? LIMIT ?"
     link.execute(f"DELETE FROM shelf WHERE (directory, shelf, entry) IN ({ended})", (now_us, _FORGET_AT_ONCE))  # noqa: S608
+    ended = "SELECT id FROM letter WHERE until_us <= ? LIMIT ?"
+    link.execute(f"DELETE FROM letter WHERE id IN ({ended})", (now_us, _FORGET_AT_ONCE))  # noqa: S608

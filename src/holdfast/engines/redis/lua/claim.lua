@@ -7,15 +7,22 @@
 -- ARGV[8]  entry
 -- ARGV[9]  limit   how many others may stand on the group's shelf, or -1
 -- ARGV[10] group   that shelf, or empty
--- ARGV[11…] shelves
+-- ARGV[11] label  whose it may be, if it is kept for somebody: :h:ENTRY, a string that expires by itself
+-- ARGV[12…] shelves
 --
--- Returns  {'full', others} | as acquire.lua
+-- Returns  {'full', others} | {'kept', heir, remaining_ms} | as acquire.lua
 --
 -- Same law as rules/directory.py: entry.
 
 --@include record.lua
 local SHELF_MS = 2678400000
 local place, entry, limit = ARGV[7], ARGV[8], tonumber(ARGV[9])
+local heir = redis.call('GET', place .. ':h:' .. entry)
+if heir then
+  local until_us, whose = string.match(heir, '^(%d+) (.*)$')
+  local left = until_us - now
+  if whose ~= ARGV[11] and left > 0 then return { 'kept', whose, math.floor(left / 1000) } end
+end
 if limit >= 0 then
   local shelf, others = place .. ':s:' .. ARGV[10], 0
   local found = redis.call('HGETALL', shelf)
@@ -31,7 +38,7 @@ if limit >= 0 then
   if others >= limit then return { 'full', others } end
 end
 if not holder or expires <= now or holder == ARGV[3] then
-  for i = 11, #ARGV do
+  for i = 12, #ARGV do
     local shelf = place .. ':s:' .. ARGV[i]
     if ARGV[i] == 'k' then redis.call('ZADD', shelf, 0, entry) else redis.call('HSET', shelf, entry, ARGV[3]) end
     redis.call('PEXPIRE', shelf, SHELF_MS)

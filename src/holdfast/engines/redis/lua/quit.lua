@@ -5,7 +5,9 @@
 -- ARGV[4]  how      as release.lua
 -- ARGV[5]  place    the directory's key
 -- ARGV[6]  entry
--- ARGV[7…] shelves
+-- ARGV[7]  heir     for whom it is kept, or empty
+-- ARGV[8]  heir_ms
+-- ARGV[9…] shelves
 --
 -- Returns  as release.lua
 --
@@ -13,7 +15,10 @@
 
 --@include record.lua
 if holder == ARGV[3] and expires > now then
-  for i = 7, #ARGV do
+  if ARGV[7] ~= '' then
+    redis.call('SET', ARGV[5] .. ':h:' .. ARGV[6], string.format('%.0f ', now + ARGV[8] * 1000) .. ARGV[7], 'PX', ARGV[8])
+  end
+  for i = 9, #ARGV do
     local shelf = ARGV[5] .. ':s:' .. ARGV[i]
     if ARGV[i] == 'k' then redis.call('ZREM', shelf, ARGV[6]) else redis.call('HDEL', shelf, ARGV[6]) end
   end
