@@ -103,6 +103,6 @@ def hand_off(url: str | None, name: str, key: str, to: str, within: float, *, as
     if as_json:
         output.print_json({"directory": name, "taken": _facts(held), "to": to, "within": within})
     else:
-        said = f"{plain(key)!r} is kept for {output.plain(to)!r} for {output.span(within)}"
+        said = f"{plain(key)!r} is kept for {plain(to)!r} for {output.span(within)}"
         output.console().print(said, markup=False, soft_wrap=True)
     return codes.OK
