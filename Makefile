@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DRAWS := $(VENV)/.draws
 
+# Most tests wait for something, so that two at a time keep two cores busy. A file of tests stays in one process.
+WORKERS ?= 2
+
 # The campaign: make chaos MINUTES=20 SEED=7 HUNT=8 OUT=docs/campaign
 MINUTES ?= 3
 SEED ?= 1
@@ -18,7 +21,7 @@ demo: $(READY)  ## several workers, one lock: one is killed, one is frozen and r
 	$(BIN)/python -m holdfast.demo $(ARGS)
 
 test: check  ## everything that must hold
-	$(BIN)/python -m pytest $(ARGS) || $(BIN)/python tools/second_chance.py
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS) || $(BIN)/python tools/second_chance.py
 
 check: $(READY)  ## format, lint, types, imports
 	$(BIN)/ruff format --check .
