@@ -40,6 +40,14 @@ def test_a_loss_is_explained_only_by_what_struck_its_holder_within_the_ttl(struc
     assert bool(unexplained_losses([*LOST, *struck], ttl_s=1)) is accused
 
 
+def test_a_loss_counts_from_when_the_lease_was_no_longer_trusted():
+    """A section that does not look at its lease writes the loss down at its end, long after what caused it."""
+    late = [LOST[0], event(10, "lost", fence=1, token="t", detail="expired", until_ns=5 * S)]
+
+    assert not unexplained_losses([*late, *fault(4, 4.9, "freeze", "w0")], ttl_s=1)
+    assert unexplained_losses([*late, *fault(9, 9.8, "freeze", "w0")], ttl_s=1)
+
+
 def test_a_very_short_ttl_is_not_judged():
     """A busy machine loses it in steps that nobody writes down; the same loss of a longer one is accused."""
     assert unexplained_losses(LOST, ttl_s=0.6) == []

@@ -87,10 +87,10 @@ def test_the_server_is_struck_by_one_fault_at_a_time():
 
 def test_a_campaign_plays_mixed_rounds_and_themes():
     """Where everything breaks at once much is excused: each mistake needs a round in which only its cause strikes."""
-    rounds = [named(1, f"redis/asyncio/counter/{number}") for number in range(1, 300)]
+    rounds = [named(1, f"{engine}/asyncio/counter/{n}") for engine in ("redis", "cluster") for n in range(1, 300)]
     themed = [round_ for round_ in rounds if round_.kinds]
 
-    assert 150 < len(themed) < 270
+    assert 300 < len(themed) < 540
     assert {kind for round_ in themed for kind in round_.kinds} == set(KINDS)
     assert {kind for kinds in THEMES.values() for kind in kinds} == set(KINDS)
 

@@ -70,7 +70,8 @@ class Actor:
                     self.ended(lease)
         except LeaseLost as lost:
             if lease is not None:
-                self.recorder.record("lost", NAME, fence=lease.fence, token=lease.token, detail=lost.reason)
+                mine = {"fence": lease.fence, "token": lease.token}
+                self.recorder.record("lost", NAME, until_ns=trusted_until_ns(lease), detail=lost.reason, **mine)
         except Fenced:
             return  # the write was refused, and has been recorded
         except (NotAcquired, Unavailable) as error:
@@ -95,9 +96,11 @@ class Actor:
         """The section is over, well or not: from here on nothing is claimed."""
         kind: Any = "lost" if lease.lost else "released"
         detail = lease.lost.reason or self.ending()
+        until_ns = trusted_until_ns(lease) if kind == "lost" else None
+        mine = {"fence": lease.fence, "token": lease.token}
         with self._guard:
             self.held.pop(lease.fence, None)
-            self.recorder.record(kind, lease.name, fence=lease.fence, token=lease.token, detail=detail)
+            self.recorder.record(kind, lease.name, until_ns=until_ns, detail=detail, **mine)
 
     def ending(self) -> str | None:
         """What there is to say about a release."""
@@ -293,5 +296,6 @@ ACTORS: dict[str, type[Actor]] = {
 
 
 def trusted_until_ns(lease: Any) -> int:
-    """The trusted deadline, on the clock that a history uses."""
-    return time.monotonic_ns() + int(lease.remaining() * 1e9)
+    """The trusted deadline, on the clock that a history uses; of a lost lease, the one that it had."""
+    left_ns: int = lease._deadline_ns - lease._client.clock.now_ns()  # noqa: SLF001 - of a lost one, nothing remains
+    return time.monotonic_ns() + left_ns

@@ -122,8 +122,9 @@ def judge_events(round_: Round, events: list[Event], suite: list[tuple[str, Chec
 def unexplained_losses(events: Sequence[Event], ttl_s: float) -> list[Violation]:
     """Whoever can renew keeps its lease: nothing struck this holder within the ttl before its loss, or just before it.
 
-    What a holder trusts was renewed at most a ttl ago; a fault that was over by then has cost it nothing. A ttl of less
-    than a second is not judged: a busy machine takes that much in steps too small to be written down.
+    What a holder trusts was renewed at most a ttl ago; a fault that was over by then has cost it nothing. A loss counts
+    from when the lease was no longer to be trusted: it is written down when the work looks at it, which may be later. A
+    ttl of less than a second is not judged: a busy machine takes that much in steps too small to be written down.
     """
     if ttl_s < _SHORTEST_S:
         return []
@@ -133,10 +134,14 @@ def unexplained_losses(events: Sequence[Event], ttl_s: float) -> list[Violation]
         for event in events
         if event.kind == "lost"
         if not any(
-            fault.strikes(event.worker) and fault.touches(event.at_ns - (ttl_s + _SLACK_S) * 1e9, event.at_ns)
+            fault.strikes(event.worker) and fault.touches(_lost_ns(event) - (ttl_s + _SLACK_S) * 1e9, _lost_ns(event))
             for fault in faults
         )
     ]
+
+
+def _lost_ns(event: Event) -> int:
+    return event.at_ns if event.until_ns is None else min(event.at_ns, event.until_ns)
 
 
 def losses(events: Sequence[Event], ttl_s: float) -> list[Violation]:
