@@ -19,7 +19,7 @@ import typer
 from holdfast.cli import codes, failing
 from holdfast.cli.directory.command import directories
 from holdfast.cli.limit.command import limits
-from holdfast.cli.options import All, Job, Json, Limit, Name, Prefix, Url
+from holdfast.cli.options import All, Job, Json, Limit, Name, Prefix, Url, Yes
 from holdfast.cli.pool.command import pools
 from holdfast.errors import HoldfastError
 
@@ -174,7 +174,7 @@ def break_lease(
     name: Name,
     reason: Annotated[str, typer.Option("--reason", help="Why: the holder reads it in its LeaseLost.")],
     url: Url = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> Job:
     """End a lease by force: the fence grows, the next in line gets it, the holder is told.
