@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from datetime import timedelta
 
 import pytest
 from law_faces import descriptors, queue_of, threads_of_holdfast, together, until_queued
@@ -80,7 +81,7 @@ def test_a_lease_is_never_released_under_running_work(face):
     calls = []
     with pytest.raises(LeaseLost) as loss, client.lock("x", ttl=1, on_loss=calls.append) as lease:
         began = time.monotonic()
-        assert client.close(timeout=0.2) == ("x",)
+        assert client.close(timeout=timedelta(seconds=0.2)) == ("x",)
         closed = time.monotonic()
         assert 0.2 <= closed - began < 1
         assert lease.lost
@@ -191,7 +192,7 @@ def test_an_error_that_leaves_the_block_of_a_client_is_not_kept_back(face):
 
     assert 1 <= seen - raised < 10
     assert lease.lost.reason == "closed"
-    ((at, told),) = [each for each in said if name in each[1] and "closing waits for 1 s" in each[1]]
+    ((at, _),) = [each for each in said if name in each[1] and "closing waits for 1 s" in each[1]]
     assert at - raised < 1
 
 

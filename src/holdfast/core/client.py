@@ -11,7 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from holdfast import config
-from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns
+from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.core.aftermath import Aftermath
 from holdfast.core.keeper import WIRE_NS, Keeper
 from holdfast.core.lease import ASKING, HELD
@@ -151,7 +151,7 @@ async def close(client: Client, timeout: Seconds | None) -> tuple[str, ...]:
             return client._left if client.state is CLOSED else _names(client)
 
         if patience_ns != 0 and (held := _names(client)):
-            bound = "for ever" if timeout is None else f"for {timeout:g} s at most"
+            bound = "for ever" if patience_ns is None else f"for {patience_ns / NS:g} s at most"
             log.warning("holdfast: closing waits %s until these are given back: %s", bound, ", ".join(held))
         await _until(client, client.keeper.idle, until_ns)
         await _end(client)
