@@ -15,7 +15,7 @@ from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.core.aftermath import Aftermath
 from holdfast.core.keeper import WIRE_NS, Keeper
 from holdfast.core.lease import ASKING, HELD
-from holdfast.engines import open_engine
+from holdfast.engines import ELSEWHERE, open_engine
 from holdfast.errors import Closed, InvalidConfig, ReplyLost, Unavailable
 from holdfast.names import readable, this_process
 from holdfast.observer import Observer, log, tell
@@ -98,7 +98,7 @@ class Client:
     def refuse_without(self, what: str) -> None:
         """`InvalidConfig` if the engine cannot keep that."""
         if what not in self.engine.carries:
-            raise InvalidConfig("url", self.url, f"{self.engine.name} keeps leases and no {what}")
+            raise InvalidConfig("url", self.url, f"{self.engine.name} keeps leases and no {what}: {ELSEWHERE}")
 
     async def ask(self, command: Command) -> Answer:
         """One command that belongs to no lease of ours."""
