@@ -234,7 +234,7 @@ class DomainMismatch(HoldfastError):
 
 
 class BuildFailed(HoldfastError):
-    """What was to be built was not; nothing of it is to be seen. Whether another try helps, its output tells."""
+    """npm did not build the package; nothing of it is to be seen. Whether another try helps, its output tells."""
 
     def __init__(self, key: str, step: str, output: str = "") -> None:
         super().__init__(key, step, output)
@@ -285,7 +285,7 @@ class PromiseNotKept(HoldfastError):
 
     def __str__(self) -> str:
         why = "; ".join((*self.promise.reasons, *(f"not seen: {what}" for what in self.promise.unseen)))
-        change = "; ".join(self.promise.changes) or "use another engine"
+        change = "; ".join(self.promise.advice(self.missing))
         held = f"{self.promise.scope}, {self.promise.level}"
         return (
             f"{self.url} does not promise {', '.join(self.missing)}, only: {held}. Because {why}. To change: {change}"

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from cli_tool import HOLDFAST
+from terminals import Terminal
 
 from holdfast import LeaseLost
 
@@ -67,7 +69,7 @@ def test_one_key_is_shown_with_its_owner_and_who_has_joined(tool, owned):
 @pytest.mark.acceptance("A4-21")
 def test_a_key_is_taken_with_a_reason_and_its_owner_reads_it(tool, owned):
     """The fence grows, and the next who claims it has it."""
-    told = tool.json("directory", "take", "conversations", "42", "--reason", "stuck, see ticket 12")
+    told = tool.json("directory", "take", "conversations", "42", "--reason", "stuck, see ticket 12", "--yes")
 
     assert told["taken"]["fence"] == owned[0].fence
     with pytest.raises(LeaseLost) as loss:
@@ -82,7 +84,7 @@ def test_a_key_is_taken_with_a_reason_and_its_owner_reads_it(tool, owned):
 @pytest.mark.acceptance("A4-21")
 def test_a_key_is_handed_to_another_server_by_its_label(tool, owned):
     """Kept for it: nobody else can claim it meanwhile."""
-    told = tool.json("directory", "hand-off", "conversations", "42", "--to", "server 8", "--within", "30")
+    told = tool.json("directory", "hand-off", "conversations", "42", "--to", "server 8", "--within", "30", "-y")
 
     assert (told["to"], told["taken"]["fence"]) == ("server 8", owned[0].fence)
     with pytest.raises(LeaseLost) as loss:
@@ -93,3 +95,40 @@ def test_a_key_is_handed_to_another_server_by_its_label(tool, owned):
         assert lease.fence > owned[0].fence
     assert tool.inside("directory", "hand-off", "conversations", "44", "--to", "x").code == 66
     assert tool.inside("directory", "hand-off", "conversations", "a b:c", "--to", "").code == 64
+
+
+@pytest.mark.parametrize("words", [("take", "--reason", "stuck"), ("hand-off", "--to", "server 8")], ids=lambda w: w[0])
+def test_what_forces_asks_first_and_takes_no_for_an_answer(local, words):
+    """As `break`: whoever is asked sees whom they would take it from; without a terminal it must be said."""
+    lease = local.client(label="server 7").directory("conversations", ttl=5).claim("42")
+    deed, *how = words
+
+    unasked = local("directory", deed, "conversations", "42", *how)
+    with Terminal(*HOLDFAST, "directory", deed, "conversations", "42", *how, env=local.environ) as terminal:
+        terminal.until("server 7")
+        terminal.until(r"\?")
+        terminal.type("n\n")
+        terminal.until("holdfast: nothing was done")
+        assert terminal.rest() == 1
+
+    assert unasked.code == 64
+    assert unasked.err.startswith(b"holdfast: --yes is needed without a terminal")
+    assert local.client().directory("conversations").owner("42").fence == lease.fence
+    lease.release()
+
+
+def test_an_owner_that_came_since_is_left_alone(local):
+    """Whoever is asked agrees to one owner, not to the next one."""
+    directory = local.client(label="server 7").directory("conversations", ttl=5)
+    shown = directory.claim("42")
+    words = ("directory", "take", "conversations", "42", "--reason", "stuck")
+    with Terminal(*HOLDFAST, *words, env=local.environ) as terminal:
+        terminal.until(r"Take it\?")
+        shown.release()
+        since = directory.claim("42")
+        terminal.type("y\n")
+        assert terminal.rest() == 66
+
+    since.check()
+    assert directory.owner("42").fence == since.fence
+    since.release()

@@ -256,3 +256,71 @@ def test_the_console_script_is_the_same_tool(local):
 
     assert both[0].stdout == both[1].stdout
     assert os.access(script, os.X_OK)
+
+
+@pytest.mark.parametrize("group", ["pool", "limit", "directory"])
+def test_a_word_that_needs_another_shows_its_help(local, group):
+    """As `holdfast` alone does: whole, and with the code of bad usage."""
+    bare, asked, misspelt = local.inside(group), local.inside(group, "--help"), local.inside(group, "peel")
+
+    assert (bare.code, asked.code, misspelt.code) == (64, 0, 64)
+    assert bare.out == asked.out
+    assert bare.out.count(b"\n") > 5
+    assert (bare.err, misspelt.out) == (b"", b"")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("ls",),
+        ("show", "x"),
+        ("watch", "--count", "1"),
+        ("wait", "x"),
+        ("break", "x", "--reason", "y", "--yes"),
+        ("doctor",),
+        ("bench", "--seconds", "0.5"),
+        ("pool", "ls"),
+        ("pool", "set", "x", "a"),
+        ("limit", "reset", "1/second", "ann"),
+        ("directory", "ls", "x"),
+    ],
+    ids=" ".join,
+)
+def test_leases_of_one_process_are_refused_by_whoever_looks(local, words):
+    """Nobody else is there: whatever was found or changed would mean nothing."""
+    done = local.inside(*words, "--url", "memory://")
+
+    assert (done.code, done.out) == (64, b"")
+    assert b"one process" in done.err
+
+
+def test_what_files_cannot_keep_is_refused_with_who_can(local, tmp_path):
+    """`There are no pools` would be true, and mislead."""
+    with holdfast.connect(f"file://{tmp_path}") as client:
+        client.show("x")
+    for words in (("pool", "ls"), ("pool", "show", "x"), ("limit", "show", "1/second", "x"), ("directory", "ls", "x")):
+        done = local.inside(*words, "--url", f"file://{tmp_path}")
+
+        assert done.code == 64, done
+        assert b"sqlite:// has them" in done.err
+
+
+def test_what_is_not_found_is_looked_for_in_the_right_place(tool):
+    """A hint at the wrong list sends people away."""
+    tool.client().pool("channels").set_items(["alice"])
+    item = tool.inside("pool", "cool", "channels", "zz", "5")
+    key = tool.inside("directory", "show", "conv", "zz")
+
+    assert (item.code, key.code) == (66, 66)
+    assert b"`holdfast pool show`" in item.err
+    assert b"`holdfast directory ls`" in key.err
+    assert b"`holdfast ls`" in tool.inside("break", "x", "--reason", "y", "--yes").err
+
+
+@pytest.mark.parametrize("ttl", ["0.1", "0.5", "0"])
+def test_a_ttl_that_is_too_short_for_a_program_meets_one_rule(local, ttl):
+    """Whoever obeys the first refusal is not refused by a second one."""
+    done = local.inside("run", "x", "--ttl", ttl, "--", "true")
+
+    assert done.code == 64
+    assert b"at least 1 s" in done.err

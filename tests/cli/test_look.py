@@ -287,3 +287,14 @@ def test_whoever_looks_into_a_shared_directory_makes_nothing_there(local, tmp_pa
     assert done.code == 69
     assert b"no such file" in done.err
     assert list(folder.iterdir()) == []
+
+
+def test_keys_of_directories_are_no_names_of_leases(tool):
+    """They are shown by `directory ls`, under their own names, and nowhere in a form that is ours alone."""
+    client = tool.client()
+    with client.directory("conv", ttl=5).claim("k42"), client.lock("conv"), client.lock("conv/1"):
+        told = tool.json("ls", "--all")
+        people = tool.inside("ls", "conv").out.decode()
+
+    assert [one["name"] for one in told["names"]] == ["conv", "conv/1"]
+    assert "k42" not in people

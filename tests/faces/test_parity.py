@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 import types
+from pathlib import Path
 
 import pytest
 
@@ -160,3 +162,19 @@ def test_every_error_of_the_table_can_be_imported_from_the_package():
     }
 
     assert errors - set(holdfast.__all__) <= {"ReplyLost"}
+
+
+def test_the_guide_lists_what_is_not_awaited():
+    """Whoever awaits `check()`, or forgets to await `release()`, finds out late: the list must be right and whole."""
+    page = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
+    table = page.partition("is not awaited:")[2].partition("\n\n| ")[2].partition("\n\n")[0]
+    listed = set(re.findall(r"`(\w+)(?:\(\))?`", table))
+    called = set(re.findall(r"`(\w+)\(\)`", table)) - {"wait"}
+    plain, awaited = set(), set()
+    for one in (getattr(aio, name) for name in aio.__all__ if inspect.isclass(getattr(aio, name))):
+        for name, member in inspect.getmembers(one, inspect.isfunction):
+            if one.__module__.startswith("holdfast.aio") and not name.startswith("_"):
+                (awaited if inspect.iscoroutinefunction(member) else plain).add(name)
+
+    assert plain <= listed
+    assert called & awaited == set()

@@ -7,7 +7,7 @@ import time
 import pytest
 from law_faces import on_loop, together
 
-from holdfast import DomainMismatch, InvalidConfig, InvalidName, LeaseLost, NotAcquired
+from holdfast import DomainMismatch, InvalidConfig, InvalidName, LeaseLost, NotAcquired, Unavailable
 from holdfast.core import domain
 from holdfast.testing import eventually
 
@@ -265,6 +265,16 @@ def test_a_marker_that_cannot_be_read_stops_everybody(engine, store):
         client.build_once(store, "k", writing([]))
 
     assert (store / ".holdfast-domain").read_text() == "{"
+
+
+def test_a_directory_that_is_not_there_is_named(engine, store):
+    """What is missing is the directory, not the marker in it."""
+    client = engine.connect()
+
+    with pytest.raises(Unavailable, match=f"the directory {store}/slip is not there"):
+        client.build_once(store / "slip", "k", writing([]))
+
+    assert not (store / "slip").exists()
 
 
 def test_patience_for_a_build_ends_as_for_a_lock(face, store):

@@ -1,7 +1,9 @@
 """Closing loses nothing and leaks nothing."""
 
+import logging
 import threading
 import time
+from datetime import timedelta
 
 import pytest
 from law_faces import descriptors, queue_of, threads_of_holdfast, together, until_queued
@@ -79,7 +81,7 @@ def test_a_lease_is_never_released_under_running_work(face):
     calls = []
     with pytest.raises(LeaseLost) as loss, client.lock("x", ttl=1, on_loss=calls.append) as lease:
         began = time.monotonic()
-        assert client.close(timeout=0.2) == ("x",)
+        assert client.close(timeout=timedelta(seconds=0.2)) == ("x",)
         closed = time.monotonic()
         assert 0.2 <= closed - began < 1
         assert lease.lost
@@ -169,6 +171,29 @@ def test_leaving_the_block_of_a_client_closes_it(face):
 
     with pytest.raises(Closed):
         client.lock("x").acquire()
+
+
+@together
+def test_an_error_that_leaves_the_block_of_a_client_is_not_kept_back(face):
+    """What is held may be held by the very code that failed: it is named at once, and waited for in vain."""
+    client, said = face.connect(), []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append((time.monotonic(), record.getMessage()))
+    name = f"failed-{face.unique}"
+    logging.getLogger("holdfast").addHandler(handler)
+    try:
+        with pytest.raises(ValueError, match="mine"), client:
+            lease = client.lock(name, ttl=20).acquire()
+            raised = time.monotonic()
+            raise ValueError("mine")
+        seen = time.monotonic()
+    finally:
+        logging.getLogger("holdfast").removeHandler(handler)
+
+    assert 1 <= seen - raised < 10
+    assert lease.lost.reason == "closed"
+    ((at, _),) = [each for each in said if name in each[1] and "closing waits for 1 s" in each[1]]
+    assert at - raised < 1
 
 
 def test_a_client_that_never_did_anything_closes_at_once(face):

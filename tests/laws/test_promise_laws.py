@@ -3,6 +3,7 @@
 import ast
 import json
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,23 @@ def test_an_engine_that_cannot_carry_a_requirement_is_refused(face):
     assert error.promise == face.connect().promise()
     assert str(error) == str(refusal.value)
     assert error.promise.level in str(error)
+
+
+def test_a_refusal_sends_nobody_in_a_circle(face):
+    """What no engine has is said to be so, with what there is instead; else an engine that has it is named."""
+    with pytest.raises(PromiseNotKept) as failover:
+        face.connect(require="survives failover")
+    told = str(failover.value).partition("To change: ")[2]
+
+    assert told.startswith("no engine promises this")
+    assert 'confirm="replicas"' in told
+    assert "append" not in told
+    for word in ("host", "hosts", "survives client faults", "survives restart", "fences grow", "fifo"):
+        try:
+            face.connect(require=word)
+        except PromiseNotKept as error:
+            advice = str(error).partition("To change: ")[2]
+            assert re.search("sqlite://|redis://|set |make sure", advice), (word, advice)
 
 
 @pytest.mark.parametrize("wrong", ["anything", "", ("hosts", "always"), 7])

@@ -35,7 +35,10 @@ def server():
 
 @pytest.fixture
 def repo(tmp_path):
-    return tmp_path / "repo"
+    """A directory that all workers share: it is there before they come."""
+    path = tmp_path / "repo"
+    path.mkdir()
+    return path
 
 
 @pytest.fixture

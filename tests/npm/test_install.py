@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast.contrib import npm
-from holdfast.errors import BuildFailed, InvalidName
+from holdfast.errors import BuildFailed, InvalidConfig, InvalidName
 from holdfast.testing import eventually
 
 TRIALS = int(os.environ.get("HOLDFAST_TRIALS", "2"))
@@ -102,6 +102,7 @@ def test_a_lone_worker_says_and_does_the_same_with_the_lock_as_without(install, 
     said, there = [], []
     for number, flag in enumerate([(), ("--no-repo-lock",)]):
         directory = tmp_path / f"repo{number}"
+        directory.mkdir()
         job = install("solo@1.0.0", options=flag, directory=directory)
         assert one(job)["fresh"]
         said.append(re.sub(r"in [0-9.]+ s", "", job.said))
@@ -207,7 +208,6 @@ def test_two_bootstraps_of_an_empty_directory_lose_no_entry(install, manifest):
 @pytest.mark.parametrize("text", ['{"dependencies": {"mine": "1"', "[]", '{"dependencies": 7}'])
 def test_a_manifest_that_cannot_be_read_is_never_overwritten(install, repo, runs, text):
     """It is told, and left as it is: somebody may be able to save it."""
-    repo.mkdir()
     (repo / "package.json").write_text(text)
     job = install("alpha@1.0.0")
     job.result()
@@ -220,7 +220,6 @@ def test_a_manifest_that_cannot_be_read_is_never_overwritten(install, repo, runs
 
 def test_what_others_wrote_in_the_manifest_stays(install, repo, manifest):
     """Only the dependency is added."""
-    repo.mkdir()
     (repo / "package.json").write_text('{"name": "mine", "scripts": {"x": "y"}, "dependencies": {"kept": "1.0.0"}}')
     one(install("alpha@1.0.0"))
 
@@ -325,12 +324,23 @@ def test_an_npm_that_hangs_is_ended_and_told(env, repo, registry):
     """With the seconds and the place."""
     registry.slow_s = 5.0
     with pytest.raises(BuildFailed) as failure:
-        npm.Repo(None, repo, npm_timeout=1.0)._fill(_made(repo), npm.Spec("alpha", "1.0.0"), pass_fds=())
+        npm.Repo(None, repo, npm_timeout=1.0)._fill(repo, npm.Spec("alpha", "1.0.0"), pass_fds=())
 
     assert "longer than 1 s" in str(failure.value)
     assert str(repo) in str(failure.value)
 
 
-def _made(folder):
-    folder.mkdir()
-    return folder
+@pytest.mark.parametrize("options", [(), ("--no-repo-lock",)], ids=["lock", "no lock"])
+def test_a_directory_that_is_not_there_is_refused_and_not_made(install, tmp_path, runs, options):
+    """Behind a slip in its path every worker would be alone, and find all well."""
+    missing = tmp_path / "slip" / "repo"
+    job = install("alpha@1.0.0", directory=missing, options=options)
+    job.result()
+
+    assert job.code == 64
+    assert str(missing) in job.said
+    assert "make it first" in job.said
+    assert not missing.parent.exists()
+    assert runs() == []
+    with pytest.raises(InvalidConfig):
+        npm.Repo(None, missing).install(["alpha@1.0.0"])

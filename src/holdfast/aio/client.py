@@ -236,7 +236,7 @@ class Holdfast:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        await self.close()
+        await self.close(_client.patience_of(error))
         return False
 
     def __repr__(self) -> str:

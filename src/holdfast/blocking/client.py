@@ -251,7 +251,7 @@ class Holdfast:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        self.close()
+        self.close(_client.patience_of(error))
         return False
 
     def __repr__(self) -> str:

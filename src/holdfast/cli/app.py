@@ -19,7 +19,7 @@ import typer
 from holdfast.cli import codes, failing
 from holdfast.cli.directory.command import directories
 from holdfast.cli.limit.command import limits
-from holdfast.cli.options import All, Job, Json, Limit, Name, Prefix, Url
+from holdfast.cli.options import All, Job, Json, Limit, Name, Prefix, Url, Yes
 from holdfast.cli.pool.command import pools
 from holdfast.errors import HoldfastError
 
@@ -174,7 +174,7 @@ def break_lease(
     name: Name,
     reason: Annotated[str, typer.Option("--reason", help="Why: the holder reads it in its LeaseLost.")],
     url: Url = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> Job:
     """End a lease by force: the fence grows, the next in line gets it, the holder is told.
@@ -308,7 +308,7 @@ def main(arguments: list[str]) -> int:
     try:
         return _called(arguments)
     except HoldfastError as error:
-        return failing.tell_error(error, as_json=as_json)
+        return failing.tell_error(error, as_json=as_json, command=" ".join(arguments[:1]))
     except BrokenPipeError:
         _give_up_output()  # whoever read us has seen enough
         return codes.SIGNAL + 13
@@ -339,10 +339,12 @@ def _give_up_output() -> None:
 def _called(arguments: list[str]) -> int:
     with suppress(AttributeError, ValueError):
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    job = app(arguments or ["--help"], prog_name="holdfast", standalone_mode=False)
+    # A word that needs another one behind it shows its help, as no word at all does.
+    bare = arguments in ([], *([group.name] for group in app.registered_groups))
+    job = app([*arguments, "--help"] if bare else arguments, prog_name="holdfast", standalone_mode=False)
     if callable(job) and _lacks_dashes(arguments):
         raise typer.BadParameter(_DASHES)
-    code: int = job() if callable(job) else codes.OK if arguments else codes.USAGE  # or the help was shown
+    code: int = job() if callable(job) else codes.USAGE if bare else codes.OK  # or the help was shown
     sys.stdout.flush()
     return code
 

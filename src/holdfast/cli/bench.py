@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import holdfast
-from holdfast.cli import codes, output
+from holdfast.cli import codes, looking, output
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Figures(NamedTuple):
 
 
 def bench(url: str | None, seconds: float, *, as_json: bool) -> int:
+    looking.refuse_lonely(url)
     hf = holdfast.connect(url, label="holdfast bench", fence_memory=1)
     try:
         base, share = f"holdfast-bench/{os.uname().nodename}/{os.getpid()}", seconds / 4

@@ -26,12 +26,12 @@ SIGNAL = 128
 
 MEANINGS = {
     OK: "all is well; for `run`: the program ended with 0 and the lease was held to its end",
-    ATTENTION: "`doctor`, `bench`, `demo`: something should be looked at; `break`: you were asked and said no; "
-    "`install`: something was not installed",
+    ATTENTION: "`doctor`, `bench`, `demo`: something should be looked at; `break`, `directory take`, `directory "
+    "hand-off`: you were asked and said no; `install`: something was not installed",
     CRITICAL: "`doctor`: the engine cannot be relied on",
     USAGE: "bad usage: an option, a name or a URL was refused before anything was started",
-    NOT_FOUND: "`break`, `directory show`, `directory take`: nobody holds that name or key; `pool`: there is no such "
-    "item",
+    NOT_FOUND: "`break`, `directory show`, `directory take`, `directory hand-off`: nobody holds that name or key; "
+    "`pool`: there is no such item",
     UNAVAILABLE: "the engine cannot be used; nothing was started",
     INTERNAL: "a mistake in holdfast itself",
     OUTPUT: "what there is to tell could not be written to standard output: a full disk, for instance",
@@ -60,6 +60,11 @@ _HINTS = {
     "stalled": "`holdfast doctor` tells more",
     "full": "free some memory or disk there",
 }
+# Where to look for what there is, by the command that did not find it.
+_LOOKS = {
+    "pool": "`holdfast pool show` shows the items of a pool, and who has them",
+    "directory": "`holdfast directory ls` shows what is owned",
+}
 
 
 def code_of(error: errors.HoldfastError) -> int:
@@ -79,7 +84,7 @@ def code_of(error: errors.HoldfastError) -> int:
     return INTERNAL
 
 
-def hint_for(error: errors.HoldfastError) -> str:
+def hint_for(error: errors.HoldfastError, command: str = "") -> str:
     """What to do next; empty where the error says it all."""
     if isinstance(error, errors.Unavailable):
         known = _HINTS | _HINTS_OF_FILES if error.engine == "sqlite" else _HINTS
@@ -89,5 +94,5 @@ def hint_for(error: errors.HoldfastError) -> str:
     if isinstance(error, errors.ItemsLent):
         return "--leave has them go when they come back"
     if isinstance(error, errors.NotFound):
-        return "`holdfast ls` shows what is held"
+        return _LOOKS.get(command, "`holdfast ls` shows what is held")
     return ""

@@ -43,9 +43,9 @@ def remark(line: str) -> None:
             os.write(sys.stderr.fileno(), f"holdfast: {plain(line)[:_SHORT]}\n".encode(errors="backslashreplace"))
 
 
-def tell_error(error: errors.HoldfastError, *, as_json: bool) -> int:
+def tell_error(error: errors.HoldfastError, *, as_json: bool, command: str = "") -> int:
     """An error of the library, with what to do next."""
-    hint = codes.hint_for(error)
+    hint = codes.hint_for(error, command)
     line = f"{str(error).rstrip('.')}{'; ' if hint else ''}{hint}"
     outcome, facts = _facts(error)
     return tell(outcome, codes.code_of(error), line, as_json=as_json, **facts)

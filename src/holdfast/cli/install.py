@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast.cli import codes, output
-from holdfast.contrib.npm import Installed, Repo
+from holdfast.cli import codes, looking, output
+from holdfast.contrib.npm import Installed, Repo, not_there
 
 CLOSE_S = 5.0
 
@@ -27,7 +28,10 @@ def install(
     as_json: bool,
 ) -> int:
     """Have them all there; 0 if they are."""
-    os.makedirs(repo_dir, exist_ok=True)
+    if not os.path.isdir(repo_dir):
+        raise not_there(Path(repo_dir))
+    if url:
+        looking.refuse_lonely(url)
     client = holdfast.connect(url or f"file://{os.path.abspath(repo_dir)}") if lock else None
     try:
         repo = Repo(client, repo_dir, ttl=ttl, timeout=timeout, retries=retries, npm_timeout=npm_timeout, say=_say)

@@ -6,11 +6,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.cli import codes, failing, looking, output
+from holdfast.cli import asking, codes, failing, looking, output
 from holdfast.cli.plain import plain
 from holdfast.core import inspection
 from holdfast.core.run import run
-from holdfast.errors import InvalidConfig, NotAcquired, NotFound
+from holdfast.errors import NotAcquired, NotFound
 from holdfast.names import Owner, checked_name
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def break_lease(url: str | None, name: str, reason: str, *, yes: bool, as_json: 
         held = seen.standing.holder
         if held is None:
             raise NotFound(name, "lease to break")
-        if not yes and not _confirmed(seen, reason):
+        if not yes and not asking.agreed([*_facts(seen), ("reason", reason)], "holder", "Break it?"):
             return failing.tell("refused", codes.ATTENTION, "nothing was done", as_json=as_json, name=name)
         run(inspection.break_lease(hf._client, name, reason, held.fence))
         after = _seen(hf, name)
@@ -194,18 +194,6 @@ def break_lease(url: str | None, name: str, reason: str, *, yes: bool, as_json: 
             soft_wrap=True,
         )
     return codes.OK
-
-
-def _confirmed(seen: Seen, reason: str) -> bool:
-    """Asked on standard error: the other stream is for what was done."""
-    if not sys.stdin.isatty():
-        raise InvalidConfig("yes", False, "there is no terminal to ask on: add --yes")
-    import typer  # noqa: PLC0415
-
-    console = output.console(sys.stderr)
-    console.print(output.facts([*_facts(seen), ("reason", reason)]))
-    console.print("The holder may be at work until it hears of it; only a resource that compares fences is safe.")
-    return typer.confirm("Break it?", err=True)
 
 
 def _seen(hf: Holdfast, name: str) -> Seen:

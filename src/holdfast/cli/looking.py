@@ -6,7 +6,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.config import settings
-from holdfast.errors import Unavailable
+from holdfast.errors import InvalidConfig, Unavailable
 
 MISSING = "no such file"
 
@@ -17,13 +17,24 @@ def connect(url: str | None) -> holdfast.Holdfast:
     return holdfast.connect(url)
 
 
+def refuse_lonely(url: str | None) -> None:
+    """`InvalidConfig` for leases that no other process sees: there is nothing to find, and nothing to change."""
+    asked = settings(url)
+    if asked.scheme == "memory":
+        raise InvalidConfig(
+            "url", asked.url, "its leases are of one process: name what others use, such as redis://host"
+        )
+
+
 def connect_or_make(url: str | None) -> holdfast.Holdfast:
     """For whoever sets something up: there a new file is what is wanted."""
+    refuse_lonely(url)
     return holdfast.connect(url)
 
 
 def refuse_missing(url: str | None) -> None:
     """`Unavailable` for a file that was named and is not there. The user's own place may be made by anybody."""
+    refuse_lonely(url)
     asked = settings(url)
     if asked.chosen and asked.scheme in ("sqlite", "file"):
         place = Path(asked.path) if asked.scheme == "sqlite" else Path(asked.path) / ".holdfast"

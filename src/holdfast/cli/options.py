@@ -19,6 +19,7 @@ Url = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Name = Annotated[str, typer.Argument(help="The name of the lease.", metavar="NAME")]
 Prefix = Annotated[str, typer.Argument(help="Only names that begin so.", show_default=False)]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many names.")]

@@ -84,6 +84,11 @@ def parsed(text: str) -> Spec:
     return Spec(name, version)
 
 
+def not_there(directory: Path) -> InvalidConfig:
+    """A directory that all workers share is never made: behind a slip in its path each would be alone with its own."""
+    return InvalidConfig("repo-dir", str(directory), "it is no directory: make it first, where all workers share it")
+
+
 class Repo:
     """A directory with `node_modules` and a manifest, shared by many workers."""
 
@@ -116,7 +121,9 @@ class Repo:
         """Have all of them there; different ones at the same time. What failed says so, and stops nobody else."""
         wanted = [(text, parsed(text)) for text in specs]
         allowed = tuple(allow)
-        self.modules.mkdir(parents=True, exist_ok=True)
+        if not self.directory.is_dir():
+            raise not_there(self.directory)
+        self.modules.mkdir(exist_ok=True)
         self._manifest()  # one that cannot be read is told before anything is done
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return list(pool.map(lambda each: self._install(each[0], each[1], allowed), wanted))

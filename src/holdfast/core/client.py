@@ -11,14 +11,14 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from holdfast import config
-from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns
+from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.core.aftermath import Aftermath
 from holdfast.core.keeper import WIRE_NS, Keeper
 from holdfast.core.lease import ASKING, HELD
-from holdfast.engines import open_engine
+from holdfast.engines import ELSEWHERE, open_engine
 from holdfast.errors import Closed, InvalidConfig, ReplyLost, Unavailable
 from holdfast.names import readable, this_process
-from holdfast.observer import Observer, tell
+from holdfast.observer import Observer, log, tell
 
 if TYPE_CHECKING:
     import threading
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 OPEN, CLOSING, ABORTING, CLOSED = "open", "closing", "aborting", "closed"
 CLOSE_S = 30.0
+# An error that leaves the block of a client is not kept from whoever should see it: what is held may be held by the
+# very code that failed, and would be waited for in vain.
+LEAVE_S = 1.0
 _POLL_NS = 50 * NS_PER_MS
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
@@ -95,7 +98,7 @@ class Client:
     def refuse_without(self, what: str) -> None:
         """`InvalidConfig` if the engine cannot keep that."""
         if what not in self.engine.carries:
-            raise InvalidConfig("url", self.url, f"{self.engine.name} keeps leases and no {what}")
+            raise InvalidConfig("url", self.url, f"{self.engine.name} keeps leases and no {what}: {ELSEWHERE}")
 
     async def ask(self, command: Command) -> Answer:
         """One command that belongs to no lease of ours."""
@@ -127,6 +130,11 @@ class Client:
             lease._state, lease._why = "lost", ("forked", "")
 
 
+def patience_of(error: BaseException | None) -> float:
+    """How long to wait for what is held when the client's block is left."""
+    return CLOSE_S if error is None else LEAVE_S
+
+
 async def close(client: Client, timeout: Seconds | None) -> tuple[str, ...]:
     """Refuse, wait, end; the names of leases that could not be waited for. Interrupted, it may be called again."""
     patience_ns = timeout_ns(timeout)
@@ -142,6 +150,9 @@ async def close(client: Client, timeout: Seconds | None) -> tuple[str, ...]:
             await _until(client, lambda: client.state is CLOSED, until_ns)
             return client._left if client.state is CLOSED else _names(client)
 
+        if patience_ns != 0 and (held := _names(client)):
+            bound = "for ever" if patience_ns is None else f"for {patience_ns / NS:g} s at most"
+            log.warning("holdfast: closing waits %s until these are given back: %s", bound, ", ".join(held))
         await _until(client, client.keeper.idle, until_ns)
         await _end(client)
     except BaseException:

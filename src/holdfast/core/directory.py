@@ -274,11 +274,16 @@ async def _listed(directory: DirectoryBase, shelf: str, prefix: str) -> list[tup
             return found
 
 
-async def expel(directory: DirectoryBase, key: str, reason: str) -> Held:
-    """End the claim of whoever owns the key, by force; it is told why. `NotFound` if nobody does."""
+async def expel(directory: DirectoryBase, key: str, reason: str, fence: int | None = None) -> Held:
+    """End the claim of whoever owns the key, or only that of the fence, by force; it is told why.
+
+    `NotFound` if nobody does.
+    """
     now = await owner(directory, key)
     if now is None:
         raise NotFound(f"{directory.name}/{key}", "owner")
+    if fence is not None and now.fence != fence:
+        raise NotFound(f"{directory.name}/{key}", f"owner with fence {fence} any more")
     await break_entry(directory._client, directory._name_of(_KEYS + key), now.fence, reason)
     return now
 

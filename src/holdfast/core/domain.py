@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.engines.machine import as_open_as, trouble
-from holdfast.errors import DomainMismatch, InvalidConfig
+from holdfast.errors import DomainMismatch, InvalidConfig, Unavailable
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
@@ -81,5 +81,8 @@ def _mark(directory: Path, domain: Domain) -> Domain:
         finally:
             draft.unlink()
     except OSError as error:
+        if not directory.is_dir():
+            missing = f"the directory {directory} is not there; it is never made: make it, or mount it, first"
+            raise Unavailable("directory", "unreachable", missing) from error
         raise trouble("directory", error) from error
     return domain

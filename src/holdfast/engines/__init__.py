@@ -22,7 +22,19 @@ if TYPE_CHECKING:
     from holdfast.engines.survey import Examination, Names
     from holdfast.errors import Unavailable
 
-__all__ = ["ENGINES", "EVERYTHING", "Bell", "Engine", "Form", "Limit", "News", "Promise", "Reply", "open_engine"]
+__all__ = [
+    "ELSEWHERE",
+    "ENGINES",
+    "EVERYTHING",
+    "Bell",
+    "Engine",
+    "Form",
+    "Limit",
+    "News",
+    "Promise",
+    "Reply",
+    "open_engine",
+]
 
 ENGINES = {
     "memory": "holdfast.engines.memory",
@@ -45,6 +57,7 @@ ENGINES = {
 
 
 EVERYTHING = frozenset(("pools", "limits", "budgets", "notes of what was done", "directories"))
+ELSEWHERE = "sqlite:// has them for one host, redis:// and valkey:// for many"
 
 
 class News(NamedTuple):
@@ -167,7 +180,10 @@ class Engine(Protocol):
         """
 
     def names(self, prefix: str, limit: int, roof: str = "") -> Names:
-        """Names that begin so; with a roof, those of pools. It may scan, and it blocks: for people who look only."""
+        """Names that begin so, without keys of directories; with a roof, those of pools.
+
+        It may scan, and it blocks: for people who look only.
+        """
 
     def examine(self) -> Examination:
         """How the engine stands, for `holdfast doctor`. It may scan, and it blocks."""

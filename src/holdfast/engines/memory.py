@@ -251,7 +251,7 @@ class MemoryStore:
     def names(self, prefix: str, limit: int, roof: str = "") -> Names:
         with self.domain.lock:
             kept = [name for under, name in self.domain.pools if under == roof] if roof else self.domain.records
-            found = sorted(name for name in kept if name.startswith(prefix))
+            found = sorted(name for name in kept if name.startswith(prefix) and "\0" not in name)
         return Names(tuple(found[:limit]), more=len(found) > limit)
 
     def examine(self) -> Examination:

@@ -27,6 +27,17 @@ _AMONG = {
     "host": "the processes of one host",
     "hosts": "the processes of many hosts",
 }
+# Where to find what no setting of the engine at hand gives.
+_ELSEWHERE = {
+    "host": "use sqlite:// for the processes of one host, redis:// for those of many",
+    "hosts": "use redis:// or valkey://, or file:// in a directory that the hosts share",
+    CLIENTS: "use sqlite://, or one redis:// server that evicts nothing",
+    RESTART: "use sqlite://, or one redis:// server with appendonly yes and appendfsync always",
+    FAILOVER: 'no engine promises this by itself: require less, and take each lock with confirm="replicas" on Redis, '
+    "which outlives a failover (docs/promise.md#confirm)",
+    FENCES_GROW: "use sqlite://, or one redis:// server without replicas",
+    FIFO: "use sqlite:// or redis://",
+}
 _NOT_SEEN = "not seen"
 
 
@@ -67,6 +78,14 @@ class Promise(NamedTuple):
             *(f"  to change    {change}" for change in self.changes),
         ]
         return "\n".join(lines)
+
+    def advice(self, missing: Iterable[str]) -> tuple[str, ...]:
+        """What to do for words that it does not hold: settings where they help, else another engine."""
+        told: list[str] = []
+        for word in missing:
+            helps = bool(self.changes) and word not in (*SCOPES, FAILOVER)
+            told += self.changes if helps else (_ELSEWHERE[word],)
+        return tuple(dict.fromkeys(told))
 
     def as_dict(self) -> dict[str, Any]:
         """The same for programs: only what JSON knows."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.options import Job, Json, Url
+from holdfast.cli.options import Job, Json, Url, Yes
 
 directories = typer.Typer(
     help="Who owns which key of a directory, and the way out.",
@@ -57,9 +57,12 @@ def take_directory(
     key: Key,
     reason: Annotated[str, typer.Option("--reason", help="Why: the owner reads it in its LeaseLost.")],
     url: Url = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> Job:
     """Take a key from its owner by force, so that another can claim it: the fence grows, the owner is told.
+
+    Safe only where the resource compares fences: the owner may be at work until it hears of it.
 
     \b
     Example:
@@ -67,7 +70,7 @@ def take_directory(
     """
     from holdfast.cli.directory import deeds  # noqa: PLC0415
 
-    return partial(deeds.take, url, name, key, reason, as_json=as_json)
+    return partial(deeds.take, url, name, key, reason, yes=yes, as_json=as_json)
 
 
 @directories.command("hand-off")
@@ -77,9 +80,12 @@ def hand_off_directory(
     to: Annotated[str, typer.Option("--to", help="The label of the server that is to have it.")],
     within: Annotated[float, typer.Option(help="Seconds for which nobody else can claim it.")] = 10.0,
     url: Url = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> Job:
     """Take a key from its owner and keep it for another server: the owner is told, the fence grows.
+
+    Safe only where the resource compares fences: the owner may be at work until it hears of it.
 
     \b
     Example:
@@ -87,4 +93,4 @@ def hand_off_directory(
     """
     from holdfast.cli.directory import deeds  # noqa: PLC0415
 
-    return partial(deeds.hand_off, url, name, key, to, within, as_json=as_json)
+    return partial(deeds.hand_off, url, name, key, to, within, yes=yes, as_json=as_json)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import codes, looking, output
+from holdfast.cli import asking, codes, failing, looking, output
 from holdfast.cli.plain import plain
 from holdfast.core import directory
 from holdfast.core.run import run
 from holdfast.errors import InvalidConfig, NotAcquired, NotFound
 
 if TYPE_CHECKING:
+    from holdfast.blocking import Directory
     from holdfast.core.directory import Held
 
 _COLUMNS = ("key", "owner", "label", "group", "owned", "left", "fence")
@@ -50,34 +51,24 @@ def list_keys(url: str | None, name: str, prefix: str, group: str | None, *, as_
 def show(url: str | None, name: str, key: str, *, as_json: bool) -> int:
     with looking.connect(url) as hf:
         place = hf.directory(name)
-        held, members = place.owner(key), place.members(key)
-    if held is None:
-        raise NotFound(f"{name}/{key}", "owner")
+        held, members = _owned(place, key), place.members(key)
     if as_json:
         output.print_json({"directory": name, **_facts(held), "members": members})
-        return codes.OK
-    lines: list[tuple[str, object]] = [
-        ("key", held.key),
-        ("owner", f"{held.owner.host}, process {held.owner.pid}"),
-        ("label", held.owner.label or "-"),
-        ("since", f"{output.span(held.seconds)} ago"),
-        ("remaining", f"{output.span(held.remaining)} unless it is renewed"),
-        ("fence", held.fence),
-        ("group", held.group or "-"),
-        ("joined", ", ".join(members) or "nobody"),
-    ]
-    if held.info:
-        lines.append(("info", held.info))
-    output.console().print(output.facts(lines))
+    else:
+        output.console().print(output.facts([*_lines(held), ("joined", ", ".join(members) or "nobody")]))
     return codes.OK
 
 
-def take(url: str | None, name: str, key: str, reason: str, *, as_json: bool) -> int:
-    """The owner that there is now, and no other."""
+def take(url: str | None, name: str, key: str, reason: str, *, yes: bool, as_json: bool) -> int:
+    """From the owner that was shown, and no other."""
     if not reason:
         raise InvalidConfig("reason", reason, "it must be text, for the owner to read")
     with looking.connect(url) as hf:
-        held = run(directory.expel(hf.directory(name), key, reason))
+        place = hf.directory(name)
+        held = _owned(place, key)
+        if not yes and not asking.agreed([*_lines(held), ("reason", reason)], "owner", "Take it?"):
+            return _nothing_done(name, key, as_json=as_json)
+        run(directory.expel(place, key, reason, held.fence))
     if as_json:
         output.print_json({"directory": name, "taken": _facts(held), "reason": reason})
     else:
@@ -87,15 +78,16 @@ def take(url: str | None, name: str, key: str, reason: str, *, as_json: bool) ->
     return codes.OK
 
 
-def hand_off(url: str | None, name: str, key: str, to: str, within: float, *, as_json: bool) -> int:
+def hand_off(url: str | None, name: str, key: str, to: str, within: float, *, yes: bool, as_json: bool) -> int:
     """Taken by this command for a moment, so that nobody comes between."""
     directory.checked_heir(to, within)
     with looking.connect(url) as hf:
         place = hf.directory(name)
-        held = place.owner(key)
-        if held is None:
-            raise NotFound(f"{name}/{key}", "owner")
-        lease = place.take(key, force=True, reason=f"handed off to {to}")
+        held = _owned(place, key)
+        if not yes and not asking.agreed([*_lines(held), ("to", to)], "owner", "Hand it off?"):
+            return _nothing_done(name, key, as_json=as_json)
+        run(directory.expel(place, key, f"handed off to {to}", held.fence))
+        lease = place.claim(key)
         if isinstance(lease, directory.Held):
             raise NotAcquired(f"{name}/{key}", owner=str(lease.owner), fence=lease.fence)
         with lease:
@@ -106,3 +98,28 @@ def hand_off(url: str | None, name: str, key: str, to: str, within: float, *, as
         said = f"{plain(key)!r} is kept for {plain(to)!r} for {output.span(within)}"
         output.console().print(said, markup=False, soft_wrap=True)
     return codes.OK
+
+
+def _owned(place: Directory, key: str) -> Held:
+    held = place.owner(key)
+    if held is None:
+        raise NotFound(f"{place.name}/{key}", "owner")
+    return held
+
+
+def _lines(held: Held) -> list[tuple[str, object]]:
+    """What people are told of an owner."""
+    lines: list[tuple[str, object]] = [
+        ("key", held.key),
+        ("owner", f"{held.owner.host}, process {held.owner.pid}"),
+        ("label", held.owner.label or "-"),
+        ("since", f"{output.span(held.seconds)} ago"),
+        ("remaining", f"{output.span(held.remaining)} unless it is renewed"),
+        ("fence", held.fence),
+        ("group", held.group or "-"),
+    ]
+    return [*lines, ("info", held.info)] if held.info else lines
+
+
+def _nothing_done(name: str, key: str, *, as_json: bool) -> int:
+    return failing.tell("refused", codes.ATTENTION, "nothing was done", as_json=as_json, name=f"{name}/{key}")

@@ -27,6 +27,7 @@ _SHRINK = (("label", 8), ("item", 16), ("holder", 12), ("item", 8))
 
 def list_pools(url: str | None, prefix: str, *, limit: int, as_json: bool) -> int:
     with looking.connect(url) as hf:
+        hf._client.refuse_without("pools")  # where there can be none, "there are none" would mislead
         names, more = hf._client.engine.names(prefix, limit, POOL)
         found = [stats for name in names if (stats := hf.pool(name).stats(0)).size or stats.lent]
     if as_json:

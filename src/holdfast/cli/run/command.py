@@ -62,9 +62,9 @@ def run(request: Request) -> int:
 
 def _plan(request: Request) -> Plan:
     checked_name(request.name)
-    ttl = ttl_ms(request.ttl)
     if request.ttl < TTL_MIN_S:
         raise InvalidConfig("ttl", request.ttl, f"a program needs at least {TTL_MIN_S:.0f} s to be ended in")
+    ttl = ttl_ms(request.ttl)
     timeout_ns(request.timeout)
     grace_ns = timeout_ns(request.ttl / 4 if request.grace is None else request.grace, setting="grace")
     assert grace_ns is not None

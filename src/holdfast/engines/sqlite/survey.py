@@ -16,7 +16,7 @@ _AT_ONCE = 1000
 
 
 def names(database: Database, prefix: str, limit: int, roof: str = "") -> Names:
-    """Names in the file, in order: those that begin alike stand together.
+    """Names in the file, in order, without the keys of directories: those that begin alike stand together.
 
     A few at a time: whoever wants a lease meanwhile finds the gate open between two looks.
     """
@@ -30,10 +30,12 @@ def names(database: Database, prefix: str, limit: int, roof: str = "") -> Names:
     start = prefix
     while len(found) <= limit:
         some = database.transact(look)
-        found += [name for name in some if name.startswith(prefix)]
+        found += [name for name in some if name.startswith(prefix) and "\0" not in name]
         if len(some) < _AT_ONCE or not some[-1].startswith(prefix):
             break
-        start = f"{some[-1]}\0"  # no name has a NUL, so this is where the next one may be
+        start = (
+            f"{some[-1]}\0"  # where the next one may be: what has a NUL inside, keys of directories, stands behind it
+        )
     return Names(tuple(found[:limit]), more=len(found) > limit)
 
 
