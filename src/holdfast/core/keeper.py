@@ -364,8 +364,10 @@ class Keeper:
 
     def _chore(self, command: Undo | TakeBack | Giving, lease: LeaseBase) -> None:
         if lease._sent_ns or lease._state is not ASKING:
-            until_ns = lease._sent_ns + lease._ttl_ms * NS_PER_MS
-            self._given.append(Chore(command, max(until_ns, self._clock.now_ns() + NS)))
+            now_ns = self._clock.now_ns()
+            # The engine holds it until a ttl after it applied the last question or renewal. That was by now at the
+            # latest: the answer to a renewal may be lost, or still on its way.
+            self._given.append(Chore(command, now_ns + max(NS, lease._ttl_ms * NS_PER_MS)))
             self.stir()
 
 
