@@ -7,7 +7,7 @@ import pytest
 from law_faces import together
 
 from holdfast import Closed, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, PayloadMismatch
-from holdfast.commands import Acquire, Begin, Finish, Undo
+from holdfast.commands import Acquire, Begin, Finish, Keep, Release, Released, Undo
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried
@@ -201,6 +201,22 @@ def test_lost_answers_change_nothing(face, reached):
     wire.lose_reply(Begin, times=1, reached=reached)
     assert once.call("42", work) == 7
     assert work.times == 1
+
+
+def test_a_second_copy_of_the_end_brings_back_nothing(face):
+    """The first copy released and left the note; what happened to that since is not the second one's to change."""
+    once, peer = face.connect().once("payments"), face.peer()
+    end = Finish(Release("payments/42", "t"), Keep("payments/42", '{"result":"old"}', 60_000))
+    peer.say(Begin(Acquire("payments/42", "t", "{}", 60_000, wait=False)))
+
+    assert [peer.say(end), once.seen("42")] == [Released(), True]
+    once.forget("42")
+    assert [peer.say(end), once.seen("42")] == [Released(), False]
+    with once.first("42") as first:
+        peer.say(end)
+        first.result = "new"
+    peer.say(end)
+    assert once.call("42", Work()) == "new"
 
 
 @together
