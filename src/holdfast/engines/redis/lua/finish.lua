@@ -13,6 +13,7 @@
 
 --@include record.lua
 if holder == ARGV[3] and expires > now then
+  redis.call('DEL', base .. ':-')  -- never there: at maxmemory the first write must be one that frees
   redis.call('SET', base .. ':o', ARGV[5], 'PX', ARGV[6])
 end
 --@include release.lua
