@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from law_faces import together
+from law_faces import together, until_queued
 
 from holdfast import Closed, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, PayloadMismatch
 from holdfast.commands import Acquire, Begin, Finish, Keep, Release, Released, Undo
@@ -105,6 +105,26 @@ def test_whoever_comes_while_it_is_done_is_told_or_waits(face):
     work.go.set()
     assert [each.result() for each in (running, *waiting)] == ["slowly"] * 4
     assert work.times == 1
+
+
+def test_whoever_runs_out_of_patience_after_the_work_was_done_gets_what_it_gave(timed):
+    """The lease is offered to somebody who sleeps. That the work was done is known all the same, and is the answer."""
+    ours, theirs, sleeper = timed.connect().once("payments"), timed.connect(), timed.peer()
+    first = ours.first("42")
+    stand_in_line = Acquire("payments/42", "sleeper", "{}", 30_000, wait=True)
+
+    with first:
+        sleeper.say(stand_in_line)
+        waiting = timed.start(theirs.once("payments").call, "42", Work("again"), timeout=10)
+        until_queued(theirs, "payments/42", 2)
+        timed.clock.advance(9.5)
+        sleeper.say(stand_in_line)
+        first.result = "done"
+    assert not waiting.done()
+    timed.clock.advance(0.6)
+
+    assert waiting.result() == "done"
+    until_queued(theirs, "payments/42", 0)
 
 
 @together

@@ -14,7 +14,7 @@ from holdfast.clock import NEVER_NS, Seconds, timeout_ns, ttl_ms
 from holdfast.commands import Begin, Busy, Finish, Finished, Forget, Granted, Keep, Seen
 from holdfast.core import lifecycle
 from holdfast.core.asking import ask_again, decision
-from holdfast.core.lease import ASKING, ENDED, Compound
+from holdfast.core.lease import ASKING, ENDED, Compound, DoneAlready
 from holdfast.errors import InvalidConfig, NotFound, PayloadMismatch
 from holdfast.names import Owner, checked_name, name_of
 from holdfast.observer import log
@@ -112,7 +112,11 @@ async def _wait(first: Any, until_ns: int) -> None:
     """Stand in line for the lease of the one at work; when it comes, that one has finished or failed."""
     client = first._client
     left_ns = None if until_ns == NEVER_NS else max(0, until_ns - client.clock.now_ns())
-    await lifecycle.acquire(first, left_ns)
+    try:
+        await lifecycle.acquire(first, left_ns)
+    except DoneAlready as done:
+        _found(first, done.known)
+        return
     known = await ask_again(client, Seen(first.name))
     assert isinstance(known, Finished)
     if known.known:
