@@ -4,10 +4,10 @@ import threading
 import time
 
 import pytest
-from law_faces import together, until_queued
+from law_faces import passing, together, until_queued
 
 from holdfast import Closed, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, PayloadMismatch
-from holdfast.commands import Acquire, Begin, Finish, Keep, Release, Released, Undo
+from holdfast.commands import Acquire, Begin, Finish, Keep, Mark, Release, Released, Undo
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried
@@ -110,15 +110,18 @@ def test_whoever_comes_while_it_is_done_is_told_or_waits(face):
 def test_whoever_runs_out_of_patience_after_the_work_was_done_gets_what_it_gave(timed):
     """The lease is offered to somebody who sleeps. That the work was done is known all the same, and is the answer."""
     ours, theirs, sleeper = timed.connect().once("payments"), timed.connect(), timed.peer()
-    first = ours.first("42")
+    first, wire = ours.first("42"), timed.wire(theirs)
     stand_in_line = Acquire("payments/42", "sleeper", "{}", 30_000, wait=True)
 
     with first:
         sleeper.say(stand_in_line)
         waiting = timed.start(theirs.once("payments").call, "42", Work("again"), timeout=10)
         until_queued(theirs, "payments/42", 2)
-        timed.clock.advance(9.5)
-        sleeper.say(stand_in_line)
+        for passes in (3.5, 3, 3):  # and nobody is silent for so long that it would lose its place
+            marks = len(wire.commands(Mark))
+            timed.clock.advance(passes)
+            sleeper.say(stand_in_line)
+            eventually(lambda marks=marks: len(wire.commands(Mark)) > marks, what="a mark")
         first.result = "done"
     assert not waiting.done()
     timed.clock.advance(0.6)
@@ -237,6 +240,19 @@ def test_a_second_copy_of_the_end_brings_back_nothing(face):
         first.result = "new"
     peer.say(end)
     assert once.call("42", Work()) == "new"
+
+
+def test_whoever_has_patience_asks_for_so_long_if_answers_are_lost(timed):
+    """Not only for as long as one exchange may take."""
+    client = timed.connect()
+    wire = timed.wire(client)
+
+    wire.lose_reply(Begin)
+    with passing(timed.clock):
+        running = timed.start(client.once("payments").call, "42", Work(7), timeout=1000)
+        eventually(lambda: (asked := wire.moments(Begin)) and asked[-1] > asked[0] + 5, what="five seconds of asking")
+        wire.heal()
+        assert running.result() == 7
 
 
 @together

@@ -237,8 +237,8 @@ class Compound:
         return end if self._ends is None else self._ends(end)
 
 
-class DoneAlready(Exception):  # noqa: N818 - not for callers: whoever asked with a `Begin` catches it
-    """The last word of a waiter was answered with a note: there is nothing left to wait for."""
+class DoneAlready(Exception):
+    """The last word of a waiter was answered with a note. Not for callers: whoever asks with a `Begin` catches it."""
 
     def __init__(self, known: Finished) -> None:
         super().__init__(known)

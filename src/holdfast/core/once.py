@@ -92,7 +92,7 @@ async def begin(first: Any) -> None:
     until_ns = NEVER_NS if patience_ns is None else began_ns + patience_ns
     client.begin(first)
     try:
-        answer = await decision(first, began_ns)
+        answer = await decision(first, began_ns, until_ns)
         if isinstance(answer, Busy):
             _refuse_other(first, Owner.unpacked(answer.owner).info.get("payload", ""))
         if isinstance(answer, Busy) and patience_ns != 0:
