@@ -209,6 +209,14 @@ def test_the_same_key_with_another_payload_is_a_mistake_and_no_duplicate(face):
         assert once.call(key, Work(number), payload=key) == number
 
 
+def test_what_a_client_says_of_itself_is_no_payload(face):
+    """Its info may have any keys."""
+    ours, theirs = face.connect(info={"payload": "orders"}).once("payments"), face.connect().once("payments")
+
+    with ours.first("42"), pytest.raises(NotAcquired):
+        theirs.call("42", Work(), payload={"amount": 1})
+
+
 @pytest.mark.parametrize("reached", [True, False])
 def test_lost_answers_change_nothing(face, reached):
     """Both commands carry the token: said twice, they mean the same."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 WINDOW_S = 60.0
 LEASE_S = 30.0
 NOTE_MAX_BYTES = 65536
+# Under this key of its owner's info a lease carries the digest: none that a program would choose for its own.
+_DIGEST = "holdfast.payload"
 
 
 class OnceBase:
@@ -44,7 +46,7 @@ class OnceBase:
     def _fields(self, key: str, digest: str) -> tuple[Any, ...]:
         """What a new lease is made of. Whoever is refused meanwhile reads the digest in the holder's info."""
         client = self._client
-        owner = client.owner._replace(info={**client.owner.info, "payload": digest}) if digest else client.owner
+        owner = client.owner._replace(info={**client.owner.info, _DIGEST: digest}) if digest else client.owner
         packed = owner.packed() if digest else client.packed
         return (client, name_of(self.name, key), self._ttl_ms, owner, packed, None, False)
 
@@ -94,7 +96,7 @@ async def begin(first: Any) -> None:
     try:
         answer = await decision(first, began_ns, until_ns)
         if isinstance(answer, Busy):
-            _refuse_other(first, Owner.unpacked(answer.owner).info.get("payload", ""))
+            _refuse_other(first, Owner.unpacked(answer.owner).info.get(_DIGEST, ""))
         if isinstance(answer, Busy) and patience_ns != 0:
             await _wait(first, until_ns)
         elif isinstance(answer, Finished):
