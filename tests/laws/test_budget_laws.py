@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from law_faces import together
+from law_faces import passing, together
 
 from holdfast import BudgetExceeded, Closed, InvalidConfig, InvalidName, Unavailable
 from holdfast.commands import Reserve, Settle
@@ -138,6 +138,26 @@ def test_a_lost_answer_is_asked_for_again_and_counts_once(face, reached):
     wire.lose_reply(Settle, times=2, reached=reached)
     reserved.settle(3)
     assert len(wire.commands(Settle)) == 3
+    assert budget.peek("ann")[:2] == (3, 0)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_was_spent_may_be_said_again_at_any_time(timed, late):
+    """Whoever did not hear the answer says it again, perhaps much later: it counts once, also if the hold was over."""
+    client = timed.connect()
+    budget = client.budget("fees", limit=10, period=86400, hold=60)
+    wire = timed.wire(client)
+    reserved = budget.reserve("ann", 4)
+    if late:
+        timed.clock.advance(70)
+
+    wire.lose_reply(Settle)
+    with passing(timed.clock), pytest.raises(Unavailable):
+        reserved.settle(3)
+    wire.heal()
+    assert budget.peek("ann")[:2] == (3, 0)
+    timed.clock.advance(3600)
+    reserved.settle(3)
     assert budget.peek("ann")[:2] == (3, 0)
 
 
