@@ -3,10 +3,11 @@
 import time
 
 import pytest
-from law_faces import together
+from law_faces import passing, together
 
 from holdfast import BudgetExceeded, Closed, InvalidConfig, InvalidName, Unavailable
 from holdfast.commands import Reserve, Settle
+from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried
 
@@ -141,6 +142,26 @@ def test_a_lost_answer_is_asked_for_again_and_counts_once(face, reached):
     assert budget.peek("ann")[:2] == (3, 0)
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_what_was_spent_may_be_said_again_at_any_time(timed, late):
+    """Whoever did not hear the answer says it again, perhaps much later: it counts once, also if the hold was over."""
+    client = timed.connect()
+    budget = client.budget("fees", limit=10, period=86400, hold=60)
+    wire = timed.wire(client)
+    reserved = budget.reserve("ann", 4)
+    if late:
+        timed.clock.advance(70)
+
+    wire.lose_reply(Settle)
+    with passing(timed.clock), pytest.raises(Unavailable):
+        reserved.settle(3)
+    wire.heal()
+    assert budget.peek("ann")[:2] == (3, 0)
+    timed.clock.advance(3600)
+    reserved.settle(3)
+    assert budget.peek("ann")[:2] == (3, 0)
+
+
 def test_without_its_engine_a_budget_gives_nothing(face):
     """Money fails closed."""
     client = face.connect()
@@ -156,6 +177,35 @@ def test_without_its_engine_a_budget_gives_nothing(face):
     wire.heal()
     reserved.settle(4)
     assert budget.peek("ann")[:2] == (4, 0)
+
+
+def test_a_block_whose_end_cannot_be_told_ends_as_its_work_did(face):
+    """The work was done, or failed by itself: that stands, and the engine is told as soon as it can be."""
+    client = face.connect()
+    budget = client.budget("fees", limit=10)
+    wire = face.wire(client)
+
+    with budget.reserve("ann", 4) as spent:
+        wire.fail(Settle)
+    with pytest.raises(ZeroDivisionError), budget.reserve("bob", 4):
+        1 / 0  # noqa: B018
+    assert spent.settled
+    assert [budget.peek(key)[:2] for key in ("ann", "bob")] == [(0, 4), (0, 4)]
+    wire.heal()
+
+    eventually(lambda: [budget.peek(key)[:2] for key in ("ann", "bob")] == [(4, 0), (0, 0)], what="both are settled")
+
+
+def test_a_block_that_fails_after_its_client_was_closed_keeps_its_own_error(face):
+    """Only a block that went well tells that nobody can be told."""
+    client = face.connect()
+    failed, done = (client.budget("fees", limit=10).reserve("ann", 4) for _ in range(2))
+    client.close()
+
+    with pytest.raises(ZeroDivisionError), failed:
+        1 / 0  # noqa: B018
+    with pytest.raises(Closed), done:
+        pass
 
 
 def test_senseless_amounts_and_settings_are_refused_before_anything_is_sent(face):

@@ -4,10 +4,10 @@ import threading
 import time
 
 import pytest
-from law_faces import together
+from law_faces import passing, together, until_queued
 
 from holdfast import Closed, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, PayloadMismatch
-from holdfast.commands import Acquire, Begin, Finish, Undo
+from holdfast.commands import Acquire, Begin, Finish, Keep, Mark, Release, Released, Undo
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried
@@ -107,6 +107,29 @@ def test_whoever_comes_while_it_is_done_is_told_or_waits(face):
     assert work.times == 1
 
 
+def test_whoever_runs_out_of_patience_after_the_work_was_done_gets_what_it_gave(timed):
+    """The lease is offered to somebody who sleeps. That the work was done is known all the same, and is the answer."""
+    ours, theirs, sleeper = timed.connect().once("payments"), timed.connect(), timed.peer()
+    first, wire = ours.first("42"), timed.wire(theirs)
+    stand_in_line = Acquire("payments/42", "sleeper", "{}", 30_000, wait=True)
+
+    with first:
+        sleeper.say(stand_in_line)
+        waiting = timed.start(theirs.once("payments").call, "42", Work("again"), timeout=10)
+        until_queued(theirs, "payments/42", 2)
+        for passes in (3.5, 3, 3):  # and nobody is silent for so long that it would lose its place
+            marks = len(wire.commands(Mark))
+            timed.clock.advance(passes)
+            sleeper.say(stand_in_line)
+            eventually(lambda marks=marks: len(wire.commands(Mark)) > marks, what="a mark")
+        first.result = "done"
+    assert not waiting.done()
+    timed.clock.advance(0.6)
+
+    assert waiting.result() == "done"
+    until_queued(theirs, "payments/42", 0)
+
+
 @together
 def test_whoever_waits_does_the_work_if_the_first_one_fails(face):
     """The lease goes to the next in line, who finds no note."""
@@ -186,6 +209,14 @@ def test_the_same_key_with_another_payload_is_a_mistake_and_no_duplicate(face):
         assert once.call(key, Work(number), payload=key) == number
 
 
+def test_what_a_client_says_of_itself_is_no_payload(face):
+    """Its info may have any keys."""
+    ours, theirs = face.connect(info={"payload": "orders"}).once("payments"), face.connect().once("payments")
+
+    with ours.first("42"), pytest.raises(NotAcquired):
+        theirs.call("42", Work(), payload={"amount": 1})
+
+
 @pytest.mark.parametrize("reached", [True, False])
 def test_lost_answers_change_nothing(face, reached):
     """Both commands carry the token: said twice, they mean the same."""
@@ -201,6 +232,35 @@ def test_lost_answers_change_nothing(face, reached):
     wire.lose_reply(Begin, times=1, reached=reached)
     assert once.call("42", work) == 7
     assert work.times == 1
+
+
+def test_a_second_copy_of_the_end_brings_back_nothing(face):
+    """The first copy released and left the note; what happened to that since is not the second one's to change."""
+    once, peer = face.connect().once("payments"), face.peer()
+    end = Finish(Release("payments/42", "t"), Keep("payments/42", '{"result":"old"}', 60_000))
+    peer.say(Begin(Acquire("payments/42", "t", "{}", 60_000, wait=False)))
+
+    assert [peer.say(end), once.seen("42")] == [Released(), True]
+    once.forget("42")
+    assert [peer.say(end), once.seen("42")] == [Released(), False]
+    with once.first("42") as first:
+        peer.say(end)
+        first.result = "new"
+    peer.say(end)
+    assert once.call("42", Work()) == "new"
+
+
+def test_whoever_has_patience_asks_for_so_long_if_answers_are_lost(timed):
+    """Not only for as long as one exchange may take."""
+    client = timed.connect()
+    wire = timed.wire(client)
+
+    wire.lose_reply(Begin)
+    with passing(timed.clock):
+        running = timed.start(client.once("payments").call, "42", Work(7), timeout=1000)
+        eventually(lambda: (asked := wire.moments(Begin)) and asked[-1] > asked[0] + 5, what="five seconds of asking")
+        wire.heal()
+        assert running.result() == 7
 
 
 @together

@@ -4,7 +4,7 @@ import time
 from functools import partial
 
 import pytest
-from law_faces import bells_of, together, until_queued
+from law_faces import bells_of, passing, together, until_queued
 from law_faults import Interrupted
 
 from holdfast import LeaseLost, NotAcquired, Unavailable
@@ -272,6 +272,25 @@ def test_a_release_that_cannot_be_sent_returns_the_result_and_is_finished_later(
     wire.heal()
     with other.lock("x", timeout=2):
         pass
+
+
+def test_a_release_of_a_long_held_lease_is_finished_for_as_long_as_the_engine_holds_it(timed):
+    """Renewals have moved the end of it: what counts is when the engine will let go, not when it was asked first."""
+    client, other = timed.connect(), timed.connect()
+    wire = timed.wire(client)
+    lease = client.lock("x", ttl=300).acquire()
+    for _ in range(6):
+        timed.clock.advance(90)
+        eventually(lambda: lease.remaining() > 250, what="a renewal")
+
+    wire.fail(Release)
+    with passing(timed.clock):
+        lease.release()
+        eventually(lambda: (tried := wire.moments(Release))[-1] > tried[0] + 6, what="tries for six seconds")
+    assert other.lock("x").try_acquire() is None
+    wire.heal()
+    with passing(timed.clock):
+        eventually(lambda: other.show("x").owner is None, what="the release")
 
 
 def test_a_release_that_was_broken_meanwhile_is_no_release(face):

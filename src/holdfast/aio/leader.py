@@ -8,6 +8,7 @@ from holdfast.aio.lease import Lease, Signal, cancel_on_loss, settled
 from holdfast.aio.lock import Lock
 from holdfast.clock import Seconds
 from holdfast.core import leader, lifecycle
+from holdfast.core.lock import awaitable, refuse_plain
 from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
@@ -46,11 +47,12 @@ class Leader:
         return self._candidacy.candidate
 
     async def run(self, work: Callable[[Term], Awaitable[R]]) -> R:
-        """Like `blocking.Leader.run`, awaited."""
+        """Like `blocking.Leader.run`, awaited. A plain function is refused before it runs."""
+        refuse_plain(work)
         done: list[R] = []
         try:
             async with self as term:
-                done.append(await work(term))
+                done.append(await awaitable(work, work(term)))
         except LeaseLost as lost:
             lost.result = lost.result if not done else done[0]
             raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from holdfast.aio.lease import Lease
 from holdfast.clock import Seconds
 from holdfast.core import once
-from holdfast.core.lock import is_coroutine_function, naming, refuse_generator
+from holdfast.core.lock import awaitable, is_coroutine_function, naming, refuse_generator, refuse_plain
 from holdfast.core.once import OnceBase, Outcome, digest_of
 from holdfast.errors import InvalidConfig, LeaseLost
 
@@ -52,12 +52,13 @@ class Once(OnceBase):
     async def call(
         self, key: str, work: Callable[[], Awaitable[R]], *, payload: Any = None, timeout: Seconds | None = 0
     ) -> R:
-        """Like `blocking.Once.call`, awaited."""
+        """Like `blocking.Once.call`, awaited. A plain function is refused before it runs."""
+        refuse_plain(work)
         first = self.first(key, payload=payload, timeout=timeout)
         try:
             async with first:
                 if first:
-                    first.result = await work()
+                    first.result = await awaitable(work, work())
         except LeaseLost as lost:
             lost.result = first.result
             raise

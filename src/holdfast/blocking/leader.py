@@ -8,6 +8,7 @@ from holdfast.blocking.lease import Lease, Signal
 from holdfast.blocking.lock import Lock
 from holdfast.clock import Seconds
 from holdfast.core import leader, lifecycle
+from holdfast.core.lock import refuse_coroutine, refuse_unfinished
 from holdfast.core.run import run
 from holdfast.errors import LeaseLost
 
@@ -48,10 +49,13 @@ class Leader:
 
     def run(self, work: Callable[[Term], R]) -> R:
         """Wait to lead, run `work(term)` while leading, and give its result."""
+        refuse_coroutine(work)
         done: list[R] = []
         try:
             with self as term:
-                done.append(work(term))
+                result = work(term)
+                refuse_unfinished(work, result)
+                done.append(result)
         except LeaseLost as lost:
             lost.result = lost.result if not done else done[0]
             raise

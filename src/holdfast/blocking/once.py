@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from holdfast.blocking.lease import Lease
 from holdfast.clock import Seconds
 from holdfast.core import once
-from holdfast.core.lock import is_coroutine_function, naming, refuse_generator, refuse_unfinished
+from holdfast.core.lock import naming, refuse_coroutine, refuse_unfinished
 from holdfast.core.once import OnceBase, Outcome, digest_of
 from holdfast.core.run import run
-from holdfast.errors import InvalidConfig, LeaseLost
+from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +52,7 @@ class Once(OnceBase):
 
     def call(self, key: str, work: Callable[[], R], *, payload: Any = None, timeout: Seconds | None = 0) -> R:
         """What the work gives, or gave before, if it has been done. An error of the work lets it be tried again."""
+        refuse_coroutine(work)
         first = self.first(key, payload=payload, timeout=timeout)
         try:
             with first:
@@ -76,9 +77,7 @@ class Once(OnceBase):
         """Have a function do its work once for each key; fields in braces are filled from its arguments."""
 
         def decorate(work: Callable[P, R]) -> Callable[P, R]:
-            refuse_generator(work)
-            if is_coroutine_function(work):
-                raise InvalidConfig("function", work.__qualname__, "a coroutine function needs holdfast.aio")
+            refuse_coroutine(work)
             key_of = naming(key, work)
 
             @functools.wraps(work)

@@ -35,14 +35,15 @@ async def ask_again(client: Client, command: Command) -> Answer:
             await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
 
 
-async def decision(lease: LeaseBase, began_ns: int) -> Answer:
-    """One decision, for those who never stand in line: what the engine says, and nothing more is waited for.
+async def decision(lease: LeaseBase, began_ns: int, until_ns: int = 0) -> Answer:
+    """One decision, for those who do not stand in line: what the engine says, and nobody else is waited for.
 
-    `Granted` means that the lease is the caller's. A grant that comes too late is asked for again.
+    `Granted` means that the lease is the caller's. A grant that comes too late is asked for again. Whoever has patience
+    waits so long for an engine that is in trouble or was replaced.
     """
-    give_up_ns = began_ns + WIRE_NS
+    give_up_ns = until_ns if until_ns > began_ns else began_ns + WIRE_NS
     while True:
         answer = await lifecycle._send(lease, began_ns, give_up_ns)
         if not isinstance(answer, Granted) or lifecycle._is_granted(lease, answer, give_up_ns):
             return answer
-        await lifecycle._wait_out(lease, began_ns, began_ns)
+        await lifecycle._wait_out(lease, began_ns, max(began_ns, until_ns))

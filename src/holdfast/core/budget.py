@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.clock import Seconds, ttl_ms
+from holdfast.clock import NS_PER_MS, Seconds, ttl_ms
 from holdfast.commands import Balance, Reserve, Settle, Spent
 from holdfast.core.asking import ask_again
 from holdfast.core.lock import UNSET, Unset
-from holdfast.errors import BudgetExceeded, InvalidConfig
+from holdfast.errors import BudgetExceeded, Closed, InvalidConfig, Unavailable
 from holdfast.names import checked_name, name_of, new_token
+from holdfast.observer import log
 
 if TYPE_CHECKING:
     from holdfast.core.client import Client
@@ -58,7 +59,7 @@ class ReservationBase:
         self._client = client
         self._name = name
         self._token = new_token()
-        self._began_us = 0
+        self._began_us = self._hold_ms = 0
         self.key = key
         self.amount = amount
         self.settled = False
@@ -77,7 +78,7 @@ async def reserve(budget: BudgetBase, reservation: ReservationBase, limit: int |
     if not answer.ok:
         remaining = max(0, most - answer.spent - answer.reserved)
         raise BudgetExceeded(name, amount, remaining, most, answer.retry_us / 1e6 if most >= amount else 0.0)
-    reservation._began_us = answer.began_us
+    reservation._began_us, reservation._hold_ms = answer.began_us, budget._hold_ms
 
 
 async def settle(reservation: ReservationBase, actual: int) -> None:
@@ -85,14 +86,38 @@ async def settle(reservation: ReservationBase, actual: int) -> None:
     actual = checked_amount("actual", actual)
     if reservation.settled:
         return
-    command = Settle(reservation._name, reservation._token, reservation._began_us, actual)
-    await ask_again(reservation._client, command)
+    await ask_again(reservation._client, _settling(reservation, actual))
     reservation.settled = True
 
 
 async def leave(reservation: ReservationBase, error: BaseException | None) -> None:
-    """The end of a block: all of it was spent, unless it was said otherwise; nothing, if the block failed."""
-    await settle(reservation, reservation.amount if error is None else 0)
+    """The end of a block: all of it was spent, unless it was said otherwise; nothing, if the block failed.
+
+    The work is over, so an engine that cannot be told is no error of it: the keeper goes on telling for as long as the
+    amount is put aside. The block's own error is never replaced.
+    """
+    actual = reservation.amount if error is None else 0
+    try:
+        await settle(reservation, actual)
+    except Unavailable as trouble:
+        log.warning("%d of %r could not be settled yet, and will be: %s", actual, reservation._name, trouble)
+        _hand_on(reservation, actual)
+    except Closed as closed:
+        if error is None:
+            raise
+        error.add_note(str(closed))
+    except BaseException:
+        _hand_on(reservation, actual)
+        raise
+
+
+def _hand_on(reservation: ReservationBase, actual: int) -> None:
+    reservation.settled = True
+    reservation._client.keeper.owe(_settling(reservation, actual), reservation._hold_ms * NS_PER_MS)
+
+
+def _settling(reservation: ReservationBase, actual: int) -> Settle:
+    return Settle(reservation._name, reservation._token, reservation._began_us, actual)
 
 
 async def peek(budget: BudgetBase, key: str, limit: int | Unset | None) -> Spending:

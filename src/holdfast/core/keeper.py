@@ -91,6 +91,11 @@ class Keeper:
         self._chore(command, lease)
         self.let_go(lease)
 
+    def owe(self, command: Command, lasts_ns: int) -> None:
+        """Go on telling the engine, for so long."""
+        self._given.append(Chore(command, self._clock.now_ns() + lasts_ns))
+        self.stir()
+
     def dropped(self, lease: LeaseBase) -> None:
         """The last reference is gone. What nobody ever owned is undone; what was owned lapses."""
         owned = lease._owned
@@ -364,9 +369,9 @@ class Keeper:
 
     def _chore(self, command: Undo | TakeBack | Giving, lease: LeaseBase) -> None:
         if lease._sent_ns or lease._state is not ASKING:
-            until_ns = lease._sent_ns + lease._ttl_ms * NS_PER_MS
-            self._given.append(Chore(command, max(until_ns, self._clock.now_ns() + NS)))
-            self.stir()
+            # The engine holds it until a ttl after it applied the last question or renewal. That was by now at the
+            # latest: the answer to a renewal may be lost, or still on its way.
+            self.owe(command, max(NS, lease._ttl_ms * NS_PER_MS))
 
 
 def _due(lease: LeaseBase, now_ns: int) -> bool:

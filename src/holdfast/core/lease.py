@@ -17,6 +17,7 @@ from holdfast.commands import (
     Begin,
     Claim,
     Command,
+    Finished,
     Giving,
     Granted,
     Mark,
@@ -234,6 +235,14 @@ class Compound:
     def _giving_back(self, to: str) -> Giving:
         end: Any = super()._giving_back(to)  # type: ignore[misc]
         return end if self._ends is None else self._ends(end)
+
+
+class DoneAlready(Exception):
+    """The last word of a waiter was answered with a note. Not for callers: whoever asks with a `Begin` catches it."""
+
+    def __init__(self, known: Finished) -> None:
+        super().__init__(known)
+        self.known = known
 
 
 class SignalBase:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Answer, Busy, Giving, Granted, NotHeld, Refused, Released
+from holdfast.commands import Answer, Busy, Finished, Giving, Granted, NotHeld, Refused, Released
 from holdfast.core.client import ABORTING, CLOSED, OPEN
 from holdfast.core.keeper import WIRE_NS
-from holdfast.core.lease import ENDED, ENDING, HELD, LOST, LeaseBase, jittered
+from holdfast.core.lease import ENDED, ENDING, HELD, LOST, DoneAlready, LeaseBase, jittered
 from holdfast.errors import (
     GONE,
     PASSING,
@@ -115,6 +115,8 @@ async def _stand_in_line(lease: LeaseBase, answer: Answer, began_ns: int, until_
             if isinstance(answer, Granted):
                 await _wait_out(lease, began_ns, until_ns)
             else:
+                if isinstance(answer, Finished):
+                    raise DoneAlready(answer)
                 if not isinstance(answer, Busy) or answer.position is None:
                     raise _not_acquired(lease, answer, began_ns)
                 _remember(lease, answer)

@@ -191,6 +191,39 @@ def refuse_generator(work: Callable[..., Any]) -> None:
         raise InvalidConfig("function", getattr(work, "__qualname__", work), rule)
 
 
+def refuse_coroutine(work: Callable[..., Any]) -> None:
+    """The blocking face awaits nothing."""
+    refuse_generator(work)
+    if is_coroutine_function(work):
+        raise InvalidConfig("function", getattr(work, "__qualname__", work), "a coroutine function needs holdfast.aio")
+
+
+def refuse_plain(work: Callable[..., Any]) -> None:
+    """For the asyncio face, before anything runs: a plain function would have done its work when it is refused.
+
+    A lambda and an object that can be called may well give something to be awaited; see `awaitable`.
+    """
+    import functools  # noqa: PLC0415 - as below
+    import inspect  # noqa: PLC0415 - slow to import, and few need it
+
+    while isinstance(work, functools.partial):
+        work = work.func
+    refuse_generator(work)
+    named = (inspect.isfunction(work) or inspect.ismethod(work)) and work.__name__ != "<lambda>"
+    if named and not inspect.iscoroutinefunction(work):
+        raise InvalidConfig("function", work.__qualname__, "a plain function needs the blocking face")
+
+
+def awaitable(work: Callable[..., Any], given: Any) -> Any:
+    """What was given, if it can be awaited."""
+    import inspect  # noqa: PLC0415 - as above
+
+    if not inspect.isawaitable(given):
+        rule = f"it returned {type(given).__name__}, which cannot be awaited: a plain function needs the blocking face"
+        raise InvalidConfig("function", getattr(work, "__qualname__", work), rule)
+    return given
+
+
 def refuse_unfinished(work: Callable[..., Any], result: object) -> None:
     """What is still to be awaited or iterated would run without the lease."""
     if hasattr(result, "__await__") or hasattr(result, "gi_frame"):

@@ -14,7 +14,7 @@ from holdfast.clock import NEVER_NS, Seconds, timeout_ns, ttl_ms
 from holdfast.commands import Begin, Busy, Finish, Finished, Forget, Granted, Keep, Seen
 from holdfast.core import lifecycle
 from holdfast.core.asking import ask_again, decision
-from holdfast.core.lease import ASKING, ENDED, Compound
+from holdfast.core.lease import ASKING, ENDED, Compound, DoneAlready
 from holdfast.errors import InvalidConfig, NotFound, PayloadMismatch
 from holdfast.names import Owner, checked_name, name_of
 from holdfast.observer import log
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 WINDOW_S = 60.0
 LEASE_S = 30.0
 NOTE_MAX_BYTES = 65536
+# Under this key of its owner's info a lease carries the digest: none that a program would choose for its own.
+_DIGEST = "holdfast.payload"
 
 
 class OnceBase:
@@ -44,7 +46,7 @@ class OnceBase:
     def _fields(self, key: str, digest: str) -> tuple[Any, ...]:
         """What a new lease is made of. Whoever is refused meanwhile reads the digest in the holder's info."""
         client = self._client
-        owner = client.owner._replace(info={**client.owner.info, "payload": digest}) if digest else client.owner
+        owner = client.owner._replace(info={**client.owner.info, _DIGEST: digest}) if digest else client.owner
         packed = owner.packed() if digest else client.packed
         return (client, name_of(self.name, key), self._ttl_ms, owner, packed, None, False)
 
@@ -92,9 +94,9 @@ async def begin(first: Any) -> None:
     until_ns = NEVER_NS if patience_ns is None else began_ns + patience_ns
     client.begin(first)
     try:
-        answer = await decision(first, began_ns)
+        answer = await decision(first, began_ns, until_ns)
         if isinstance(answer, Busy):
-            _refuse_other(first, Owner.unpacked(answer.owner).info.get("payload", ""))
+            _refuse_other(first, Owner.unpacked(answer.owner).info.get(_DIGEST, ""))
         if isinstance(answer, Busy) and patience_ns != 0:
             await _wait(first, until_ns)
         elif isinstance(answer, Finished):
@@ -112,7 +114,11 @@ async def _wait(first: Any, until_ns: int) -> None:
     """Stand in line for the lease of the one at work; when it comes, that one has finished or failed."""
     client = first._client
     left_ns = None if until_ns == NEVER_NS else max(0, until_ns - client.clock.now_ns())
-    await lifecycle.acquire(first, left_ns)
+    try:
+        await lifecycle.acquire(first, left_ns)
+    except DoneAlready as done:
+        _found(first, done.known)
+        return
     known = await ask_again(client, Seen(first.name))
     assert isinstance(known, Finished)
     if known.known:

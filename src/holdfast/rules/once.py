@@ -9,7 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from holdfast.commands import Begin, Claim, Done, Fetch, Finish, Finished, Keep, List, Post, Quit, Released, Seen
+from holdfast.commands import (
+    Begin,
+    Claim,
+    Done,
+    Fetch,
+    Finish,
+    Finished,
+    Keep,
+    List,
+    Post,
+    Quit,
+    Released,
+    Seen,
+    Show,
+    Standing,
+)
 from holdfast.rules import directory
 from holdfast.rules.record import Moment
 
@@ -43,10 +58,17 @@ def compound(
         known = of_tally(Seen(command.name))
         return of_lease(command.ask) if known == UNKNOWN else known
     if type(command) is Finish:
-        answer = of_lease(command.end)
-        if type(answer) is Released:
-            of_tally(command.keep)
-        return answer
+        return _finish(command, of_lease, of_tally)
     if type(command) in (Claim, Quit, List, Post, Fetch):
         return directory.entry(command, of_lease, shelves)
     return of_tally(command)
+
+
+def _finish(command: Finish, of_lease: Callable[[Any], Any], of_tally: Callable[[Any], Any]) -> Any:
+    """The note is left by the copy that releases: one that comes later must not bring back what was forgotten since."""
+    now = of_lease(Show(command.name))
+    answer = of_lease(command.end)
+    held = isinstance(now, Standing) and now.holder is not None and now.holder.token == command.end.token
+    if held and type(answer) is Released:
+        of_tally(command.keep)
+    return answer

@@ -151,6 +151,28 @@ def test_a_full_server_grants_nothing_and_still_frees(server, new_server, place_
 
 
 @ONE_FACE
+def test_a_full_server_still_keeps_what_was_done_and_what_was_spent(server, new_server, place_on):
+    """The work is over: that it was done, and what it cost, must not be lost because memory is short just then."""
+    server = new_server(server.kind)
+    client = place_on(server).connect()
+    once, budget = client.once("payments"), client.budget("fees", limit=10)
+    reserved = budget.reserve("ann", 7)
+    with once.first("42") as first:
+        first.result = "done"
+        server.command("CONFIG", "SET", "maxmemory", 1)
+    reserved.settle(4)
+
+    assert once.seen("42")
+    assert client.show("payments/42").owner is None
+    assert budget.peek("ann")[:2] == (4, 0)
+    with pytest.raises(Unavailable) as full:
+        budget.reserve("ann", 1)
+    assert full.value.reason == "full"
+    server.command("CONFIG", "SET", "maxmemory", 0)
+    assert once.call("42", lambda: "again") == "done"
+
+
+@ONE_FACE
 def test_a_server_that_cannot_save_takes_no_writes(server, new_server, place_on, tmp_path):
     """MISCONF: the disk of the server is in trouble, and it says so."""
     data = tmp_path / "data"

@@ -106,6 +106,21 @@ def test_a_client_does_not_take_again_what_it_has_just_lost(new_server, place_on
 
 
 @pytest.mark.parametrize("face", ["blocking"])
+def test_whoever_has_patience_waits_out_the_work_that_the_server_forgot(new_server, place_on):
+    """Work that is to be done once is begun again when nobody can trust the old lease any more."""
+    server = new_server()
+    place = place_on(server)
+    client = place.connect()
+    once = client.once("payments", lease=4)
+    with pytest.raises(LeaseLost), once.first("42") as lost:
+        place.until("renewed", timeout=8)
+        server.restart(keep_data=False)
+        eventually(lambda: lost.lost, 8)
+
+    assert once.call("42", lambda: "again", timeout=30) == "again"
+
+
+@pytest.mark.parametrize("face", ["blocking"])
 def test_a_short_lease_costs_no_look_at_the_engine(new_server, place_on):
     """Only who holds or waits for a second has the engine watched; all else is one connection and two round trips."""
     place = place_on(new_server())

@@ -81,7 +81,9 @@ WITNESSES = {
     "put aside and never settled": [bill(0, "a", 6), bill(0, "b", 5), bill(999_999, "b", 5), bill(1, "b", 5), LOOK],
     "just enough": [bill(0, "a", 10), paid(0, "a", 9), bill(0, "b", 1), bill(0, "c", 1)],
     "settled twice": [bill(0, "a", 3), paid(0, "a", 3), paid(0, "a", 3), bill(0, "a", 3), LOOK],
-    "settled in another period": [bill(0, "a", 3, period_ms=1_000), bill(1_000_000, "b", 1), paid(0, "a", 3, 7), LOOK],
+    "settled again, much later": [bill(0, "a", 3), paid(0, "a", 3), paid(11_000_000, "a", 3), LOOK],
+    "settled after its hold": [bill(0, "a", 3, hold_ms=1_000), paid(2_000_000, "a", 3), LOOK],
+    "settled in another period": [bill(0, "a", 3, period_ms=1_000), bill(1_000_000, "b", 1), paid(0, "b", 3, 7), LOOK],
 }
 
 
@@ -135,8 +137,10 @@ MUTATIONS = [
     Mutation("what is put aside does not count", "spent + put_aside() + amount", "spent + amount"),
     Mutation("equal does not pass", "amount > limit then return told", "amount >= limit then return told"),
     Mutation("it ends with the period of a clock that was set back", "present - now + period", "period"),
-    Mutation("a hold never ends", "if each[2] > now then aside", "if true then aside"),
-    Mutation("settled twice, counted twice", "and not (known and known[3])", ""),
+    Mutation("a hold never ends", "if not each[3] and each[2] > now then", "if not each[3] then"),
+    Mutation("settled twice, counted twice", "and known and not known[3]", "and known"),
+    Mutation("settled again later, counted twice", "and known and not known[3]", "and not (known and known[3])"),
+    Mutation("settled after its hold, not counted", "if not each[3] or each[2] > now", "if each[2] > now"),
     Mutation("spent in a period that is over", "if tonumber(ARGV[2]) == began and", "if began > 0 and"),
 ]  # fmt: skip
 

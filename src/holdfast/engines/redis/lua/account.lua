@@ -16,7 +16,7 @@ if text then
   if 2 * stored[1] - stored[2] <= now and now < stored[2] then
     began, ends, spent = stored[1], stored[2], stored[3]
     for token, each in pairs(stored[4]) do
-      if each[2] > now then aside[token] = each end
+      if not each[3] or each[2] > now then aside[token] = each end
     end
   end
 end
@@ -25,7 +25,7 @@ end
 local function put_aside()
   local sum, first = 0, ends > 0 and ends - now or 0
   for _, each in pairs(aside) do
-    if not each[3] then
+    if not each[3] and each[2] > now then
       sum = sum + each[1]
       if each[2] - now < first then first = each[2] - now end
     end

@@ -8,10 +8,12 @@
 --
 -- Returns  as release.lua
 --
--- Same law as rules/once.py: compound.
+-- Same law as rules/once.py: compound. The note is left by the copy that releases: a later one must not bring back what
+-- was forgotten since.
 
 --@include record.lua
-if (holder == ARGV[3] and expires > now) or last == ARGV[3] then
+if holder == ARGV[3] and expires > now then
+  redis.call('DEL', base .. ':-')  -- never there: at maxmemory the first write must be one that frees
   redis.call('SET', base .. ':o', ARGV[5], 'PX', ARGV[6])
 end
 --@include release.lua

@@ -14,7 +14,7 @@
 --@include account.lua
 local token, amount, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local known = aside[token]
-if known then return told(not known[3]) end
+if known and known[2] > now then return told(not known[3]) end
 if limit >= 0 and spent + put_aside() + amount > limit then return told(false) end
 
 if ends == 0 then began, ends = now, now + ARGV[4] * 1000 end

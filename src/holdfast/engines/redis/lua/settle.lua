@@ -12,9 +12,10 @@
 --@include account.lua
 local SETTLED_US = 10000000
 local known = aside[ARGV[1]]
-if tonumber(ARGV[2]) == began and not (known and known[3]) then
+if tonumber(ARGV[2]) == began and known and not known[3] then
   spent = spent + ARGV[3]
   aside[ARGV[1]] = { 0, now + SETTLED_US, true }
+  redis.call('DEL', KEYS[1] .. ':-')  -- never there: at maxmemory the first write must be one that frees
   keep()
 end
 return told(known)
