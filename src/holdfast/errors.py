@@ -104,21 +104,28 @@ class LeaseLost(HoldfastError):
 
 
 class RateLimited(HoldfastError, TimeoutError):
-    """A limit refused it for longer than the caller was willing to wait. Nothing was counted."""
+    """A limit refused it for longer than the caller was willing to wait. Nothing was counted.
+
+    `trouble`: why the engine could not be asked, if that is the reason; then it need not be over its limit.
+    """
 
     retryable = True
 
-    def __init__(self, name: str, retry_after: float, remaining: int, limit: int) -> None:
+    def __init__(self, name: str, retry_after: float, remaining: int, limit: int, *, trouble: str = "") -> None:
         super().__init__(name)
         self.name = name
         self.retry_after = retry_after
         self.remaining = remaining
         self.limit = limit
+        self.trouble = trouble
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, dict(self.__dict__))
 
     def __str__(self) -> str:
+        if self.trouble:
+            later = f"try again in {self.retry_after:.3f} s"
+            return f"{self.name!r} is refused while the engine cannot be asked ({self.trouble}): {later}"
         left = f"{self.remaining} of {self.limit} left"
         return f"{self.name!r} is over its limit ({left}): try again in {self.retry_after:.3f} s"
 

@@ -265,6 +265,7 @@ ERRORS = [
     LeaseLost("x", 7, "broken", detail="by hand", result={"a": 1}),
     errors.PayloadMismatch("webhooks/42"),
     errors.RateLimited("logins/ann", 0.25, 0, 10),
+    errors.RateLimited("logins/ann", 0.25, 0, 10, trouble="nobody listens"),
     errors.BudgetExceeded("fees/ann", 7, 3, 10, 60.0),
     errors.Fenced("x", 6, 7),
     errors.NotOwner("x", "ann does not lead"),

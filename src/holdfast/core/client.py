@@ -15,6 +15,7 @@ from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.core.aftermath import Aftermath
 from holdfast.core.keeper import WIRE_NS, Keeper
 from holdfast.core.lease import ASKING, HELD
+from holdfast.core.ledger import Ledgers
 from holdfast.engines import open_engine
 from holdfast.errors import Closed, InvalidConfig, ReplyLost, Unavailable
 from holdfast.names import readable, this_process
@@ -64,6 +65,7 @@ class Client:
         self.form: Form = self.engine.blocking() if face == "blocking" else self.engine.asyncio()
         self.aftermath = Aftermath(self.engine)
         self.keeper = Keeper(self.engine.keeper(), self.clock, observer, self.aftermath)
+        self.ledgers = Ledgers()
         self.state = OPEN
         self._bells: list[Bell] = []
         self._left: tuple[str, ...] = ()
@@ -119,6 +121,7 @@ class Client:
         self.keeper.forked()
         self.engine.forked()
         self.aftermath.forked()
+        self.ledgers = Ledgers()
         self.owner = this_process(self._label, self._info)
         self.packed = self.owner.packed()
         self._bells = []
