@@ -133,6 +133,8 @@ class Client:
 async def close(client: Client, timeout: Seconds | None) -> tuple[str, ...]:
     """Refuse, wait, end; the names of leases that could not be waited for. Interrupted, it may be called again."""
     patience_ns = timeout_ns(timeout)
+    if client.state is not CLOSED:
+        client.form.refuse_elsewhere()
     until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
     first = False
     try:
