@@ -2,12 +2,12 @@
 
 Data first: an error is built from the facts, its sentence is derived from them, and it survives pickling because
 `args` holds exactly what the constructor takes. `retryable` says whether the same call may simply be made again:
-it is true only where nothing was started.
+it is true only where nothing was started, and where another try may end otherwise.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 # The servers of an engine were reached, but just now none of them answers for the name: a failover, a slot on its way.
 SETTLING = "not settled"
@@ -15,6 +15,10 @@ SETTLING = "not settled"
 # Reasons of `Unavailable` that may pass by themselves while a waiter waits; the others need somebody to act.
 PASSING = frozenset(("unreachable", "reply lost", "stalled", "loading", "busy", "read-only", SETTLING))
 
+# Reasons that no patience changes: a password, a right, a place that is not what it should be. Somebody has to act.
+LASTING = frozenset(
+    ("no permission", "forbidden", "other layout", "newer", "other topology", "corrupt", "replaced", "failed")
+)
 
 # Reasons that mean: what granted the lease is no longer there, and others may hold elsewhere by now.
 GONE = frozenset(("replaced",))
@@ -23,11 +27,11 @@ GONE = frozenset(("replaced",))
 class HoldfastError(Exception):
     """The family: `except HoldfastError` catches everything that this library raises on purpose."""
 
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
 
 
 class Unavailable(HoldfastError):
-    """The engine cannot be used; nothing was started. Try again later."""
+    """The engine cannot be used; nothing was started. Try again later, unless the reason is one that stays."""
 
     retryable = True
 
@@ -36,6 +40,7 @@ class Unavailable(HoldfastError):
         self.engine = engine
         self.reason = reason
         self.detail = detail
+        self.retryable = reason not in LASTING
 
     def __str__(self) -> str:
         return f"engine {self.engine} is unavailable ({self.reason})" + (f": {self.detail}" if self.detail else "")
@@ -104,21 +109,28 @@ class LeaseLost(HoldfastError):
 
 
 class RateLimited(HoldfastError, TimeoutError):
-    """A limit refused it for longer than the caller was willing to wait. Nothing was counted."""
+    """A limit refused it for longer than the caller was willing to wait. Nothing was counted.
+
+    `trouble`: why the engine could not be asked, if that is the reason; then it need not be over its limit.
+    """
 
     retryable = True
 
-    def __init__(self, name: str, retry_after: float, remaining: int, limit: int) -> None:
+    def __init__(self, name: str, retry_after: float, remaining: int, limit: int, *, trouble: str = "") -> None:
         super().__init__(name)
         self.name = name
         self.retry_after = retry_after
         self.remaining = remaining
         self.limit = limit
+        self.trouble = trouble
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, dict(self.__dict__))
 
     def __str__(self) -> str:
+        if self.trouble:
+            later = f"try again in {self.retry_after:.3f} s"
+            return f"{self.name!r} is refused while the engine cannot be asked ({self.trouble}): {later}"
         left = f"{self.remaining} of {self.limit} left"
         return f"{self.name!r} is over its limit ({left}): try again in {self.retry_after:.3f} s"
 

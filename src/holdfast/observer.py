@@ -13,6 +13,8 @@ from typing import NamedTuple
 from holdfast.names import readable
 
 log = logging.getLogger("holdfast")
+# Where warnings go is for the program to say; without a handler of its own, Python would print them.
+log.addHandler(logging.NullHandler())
 DEBUG = logging.DEBUG
 # Asked before what goes well is told, which nobody may want to hear: by the shortest way.
 debugging = log.isEnabledFor

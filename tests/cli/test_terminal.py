@@ -112,7 +112,7 @@ def state_of(pid):
 
 
 def test_ctrl_z_in_a_pipeline_stops_the_program_too(local):
-    """The keys stay with the neighbours, so the stop is forwarded: a program that went on alone would lose its lease."""
+    """The keys stay with the neighbours, so the stop is forwarded: a program that goes on alone loses its lease."""
     holder = local.client()
     with at_a_shell(local) as shell:
         shell.type(f"yes | {' '.join(HOLDFAST)} run x --ttl 30 -- cat | cat > /dev/null\n")

@@ -296,3 +296,23 @@ def test_the_loss_of_a_replaced_file_is_told(tmp_path):
                 file.unlink()
 
         assert told.value.reason == "replaced"
+
+
+def test_a_client_of_a_disk_is_refused_in_another_loop_than_its_own(sqlite_url):
+    """Its worker answers into one loop. The error is ours and names the rule, and the client goes on in its own."""
+    own = asyncio.new_event_loop()
+
+    async def tried(use):
+        with pytest.raises(InvalidConfig, match="belongs to the event loop in which it was opened"):
+            await use()
+
+    try:
+        client = own.run_until_complete(aio.connect(sqlite_url))
+        held = own.run_until_complete(client.lock("x").acquire())
+        for use in (lambda: client.lock("y").acquire(timeout=1), lambda: client.show("x"), client.close):
+            asyncio.run(tried(use))
+        assert own.run_until_complete(client.show("x")).fence == held.fence
+        own.run_until_complete(held.release())
+        own.run_until_complete(client.close(timeout=0))
+    finally:
+        own.close()

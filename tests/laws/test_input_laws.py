@@ -259,12 +259,14 @@ def test_the_limits_themselves_are_allowed(face):
 
 ERRORS = [
     Unavailable("sqlite", "full", "no space"),
+    Unavailable("redis", "no permission"),
     ReplyLost("redis", "reply lost"),
     NotAcquired("x", owner="ann", fence=7, waited=0.5, remaining=1.5),
     NotAcquired("x", reason="undone"),
     LeaseLost("x", 7, "broken", detail="by hand", result={"a": 1}),
     errors.PayloadMismatch("webhooks/42"),
     errors.RateLimited("logins/ann", 0.25, 0, 10),
+    errors.RateLimited("logins/ann", 0.25, 0, 10, trouble="nobody listens"),
     errors.BudgetExceeded("fees/ann", 7, 3, 10, 60.0),
     errors.Fenced("x", 6, 7),
     errors.NotOwner("x", "ann does not lead"),
@@ -297,3 +299,16 @@ def test_only_what_started_nothing_is_retryable():
 
     assert retryable == {"Unavailable", "ReplyLost", "NotAcquired", "ItemsLent", "RateLimited", "BudgetExceeded"}
     assert len(kinds) >= 10
+
+
+LASTING = ["no permission", "forbidden", "other layout", "newer", "other topology", "corrupt", "replaced", "failed"]
+
+
+@pytest.mark.parametrize("kind", [Unavailable, ReplyLost])
+def test_what_no_patience_changes_is_not_retryable(kind):
+    """A loop on `retryable` must end where only a person can help; it survives pickling like every fact."""
+    for reason in (*errors.PASSING, "full", "not confirmed"):
+        assert kind("redis", reason).retryable
+    for reason in LASTING:
+        assert not kind("redis", reason).retryable
+        assert not pickle.loads(pickle.dumps(kind("redis", reason))).retryable

@@ -256,6 +256,59 @@ def test_without_its_engine_a_limit_does_what_it_was_told(face, policy, allowed)
     eventually(lambda: limiter.peek("ann").remaining == 20, what="an engine that counts again, from the beginning")
 
 
+def test_a_limit_that_is_made_anew_for_every_call_is_the_same_limit(face):
+    """It is written where it is used: without the engine it admits its share once, and the engine is not hammered."""
+    client = face.connect()
+    wire = face.wire(client)
+    wire.fail(Hit)
+
+    began = time.monotonic()
+    assert sum(client.limit("20/hour", name="logins").hit("ann").allowed for _ in range(50)) == 2
+    assert len(wire.commands(Hit)) <= 4 + (time.monotonic() - began) / 0.04
+    assert client.limit("20/hour", name="other").hit("ann"), "another name is another limit"
+    assert client.limit("20/hour", name="logins", method="gcra").hit("ann"), "and so is another way to count"
+
+
+def test_a_known_refusal_holds_for_a_limit_that_is_made_anew(face):
+    """A refusal is of the limit, not of the object that was refused."""
+    client = face.connect()
+    wire = face.wire(client)
+    assert hits(client.limit("1/hour"), "ann", 2) == 1
+    known = len(wire.commands(Hit))
+
+    began = time.monotonic()
+    assert not any(client.limit("1/hour").hit("ann") for _ in range(30))
+
+    assert len(wire.commands(Hit)) - known <= math.ceil(time.monotonic() - began) + 1
+
+
+def test_the_windows_of_a_rate_are_counted_in_whatever_order_they_are_named(face):
+    """Two programs that write the same rate differently share one limit."""
+    client = face.connect()
+
+    assert hits(client.limit("3/minute; 3/hour", name="x"), "ann", 2) == 2
+    assert hits(client.limit("3/hour; 3/minute", name="x"), "ann", 2) == 1
+
+
+@pytest.mark.parametrize("policy", ["deny", "local"])
+def test_whoever_waits_without_the_engine_is_told_so_and_not_of_a_limit(face, policy):
+    """It is not over its limit: nobody can tell. And names are shown as they were given."""
+    client = face.connect()
+    limiter = client.limit("5/hour", on_unavailable=policy)
+    wire = face.wire(client)
+    wire.fail(Hit)
+    hits(limiter, "ann", 1)
+
+    with pytest.raises(RateLimited) as refusal:
+        limiter.wait("ann", timeout=0.1)
+
+    assert refusal.value.name == "5/hour/ann"
+    assert refusal.value.trouble
+    assert "'5/hour/ann' is refused while the engine cannot be asked" in str(refusal.value)
+    assert refusal.value.trouble in str(refusal.value)
+    assert "over its limit" not in str(refusal.value)
+
+
 def test_the_local_share_is_at_least_one_and_bounded_by_what_is_given(face):
     """A process that knows how many it is one of may say so."""
     client = face.connect()
@@ -304,6 +357,17 @@ def test_senseless_costs_keys_and_settings_are_refused_before_anything_is_sent(f
     with pytest.raises(InvalidConfig):
         limiter.wait("ann", timeout=-1)
     assert wire.commands() == []
+
+
+def test_a_senseless_cost_is_refused_as_such_while_a_refusal_is_known(face):
+    """Whether a program is wrong does not depend on what was asked before."""
+    limiter = face.connect().limit("2/hour")
+    assert hits(limiter, "ann", 3) == 2
+
+    for cost in (0, 3, 1.5, True):
+        for use in (limiter.hit, limiter.wait):
+            with pytest.raises(InvalidConfig):
+                use("ann", cost=cost)
 
 
 def test_a_closed_client_admits_nothing(face):

@@ -1,6 +1,8 @@
 """Everything that matters can be watched; when the engine cannot be used, exclusion fails closed."""
 
 import logging
+import subprocess
+import sys
 import time
 
 import pytest
@@ -179,3 +181,25 @@ def test_a_place_that_cannot_be_used_lets_nobody_in(placed):
 
     assert ran == []
     assert (placed.folder / "file").read_text() == "not a folder"
+
+
+@pytest.mark.parametrize("wanted", [False, True], ids=["without logging", "with logging"])
+def test_a_program_that_set_up_no_logging_finds_nothing_of_ours_on_its_stderr(wanted):
+    """Where warnings go is for the program to say, as with every library."""
+    program = f"""
+import logging, holdfast
+if {wanted}:
+    logging.basicConfig()
+with holdfast.connect("memory://") as hf:
+    lease = hf.lock("x").acquire()
+    hf.break_lease("x", "by hand")
+    try:
+        lease.release()
+    except holdfast.LeaseLost:
+        print("told")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout == "told\n"
+    assert ("holdfast: lost 'x'" in done.stderr) is wanted
+    assert wanted or not done.stderr

@@ -15,6 +15,7 @@ from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.core.aftermath import Aftermath
 from holdfast.core.keeper import WIRE_NS, Keeper
 from holdfast.core.lease import ASKING, HELD
+from holdfast.core.ledger import Ledgers
 from holdfast.engines import ELSEWHERE, open_engine
 from holdfast.errors import Closed, InvalidConfig, ReplyLost, Unavailable
 from holdfast.names import readable, this_process
@@ -67,6 +68,7 @@ class Client:
         self.form: Form = self.engine.blocking() if face == "blocking" else self.engine.asyncio()
         self.aftermath = Aftermath(self.engine)
         self.keeper = Keeper(self.engine.keeper(), self.clock, observer, self.aftermath)
+        self.ledgers = Ledgers()
         self.state = OPEN
         self._bells: list[Bell] = []
         self._left: tuple[str, ...] = ()
@@ -122,6 +124,7 @@ class Client:
         self.keeper.forked()
         self.engine.forked()
         self.aftermath.forked()
+        self.ledgers = Ledgers()
         self.owner = this_process(self._label, self._info)
         self.packed = self.owner.packed()
         self._bells = []
@@ -138,6 +141,8 @@ def patience_of(error: BaseException | None) -> float:
 async def close(client: Client, timeout: Seconds | None) -> tuple[str, ...]:
     """Refuse, wait, end; the names of leases that could not be waited for. Interrupted, it may be called again."""
     patience_ns = timeout_ns(timeout)
+    if client.state is not CLOSED:
+        client.form.refuse_elsewhere()
     until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
     first = False
     try:

@@ -6,15 +6,13 @@ answers, and that is told every time; the engine is then asked ever less often, 
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.clock import NEVER_NS, NS, NS_PER_MS, NS_PER_US, Seconds, timeout_ns
+from holdfast.clock import NEVER_NS, NS, NS_PER_US, Seconds, timeout_ns
 from holdfast.commands import Decided, Forget, Hit
 from holdfast.core.asking import ask_again
 from holdfast.core.client import ABORTING, CLOSED
-from holdfast.core.lease import jittered
-from holdfast.engines.tallies import Tallies
+from holdfast.core.ledger import BELIEVED_NS, KNOWN_MAX, PAUSE_MAX_NS
 from holdfast.errors import Closed, InvalidConfig, RateLimited, Unavailable
 from holdfast.names import checked_name, name_of
 from holdfast.rules import Moment
@@ -27,10 +25,6 @@ METHODS = ("window", "gcra")
 POLICIES = ("local", "allow", "deny")
 LOCAL_SHARE = 0.1
 
-# A refusal is not believed for longer, so that a limit that was reset by hand is seen soon.
-_BELIEVED_NS = NS
-_KNOWN_MAX = 10_000
-_PAUSE_NS, _PAUSE_MAX_NS = 50 * NS_PER_MS, NS
 # Keys beyond the bound share one count while the engine is away.
 _OTHERS = "others"
 
@@ -50,17 +44,6 @@ class Decision(NamedTuple):
 
     def __bool__(self) -> bool:
         return self.allowed
-
-
-class Refusal(NamedTuple):
-    """What a key was told last: believed until then, for this cost and more."""
-
-    believed_ns: int
-    cost: int
-    remaining: int
-    limit: int
-    retry_ns: int
-    reset_ns: int
 
 
 class LimiterBase:
@@ -91,26 +74,21 @@ class LimiterBase:
         self._policy = on_unavailable
         self._share = share_of(self._rates, local_share)
         self._least = min(count for count, _ in self._rates)
-        self._refusals: dict[str, Refusal] = {}
-        self._alone = Tallies()
-        self._guard = threading.Lock()
-        self._pause_ns = 0
-        self._asked_again_ns = 0
-        self._trouble = ""
+        self._ledger = client.ledgers.of(self.name, self._rates, smooth=self._smooth)
 
     def __repr__(self) -> str:
         return f"<limit {self.rate!r} {self.name!r} on {self._client.url}>"
 
     def _known(self, key: str, cost: int) -> Decision | None:
         """The refusal that is known to hold, if there is one."""
-        known = self._refusals.get(key) if type(key) is str else None
+        known = self._ledger.refusals.get(key) if type(key) is str else None
         if known is None or self._client.state is CLOSED:
             return None
         now_ns = self._client.clock.now_ns()
         if now_ns >= known.believed_ns:
-            self._refusals.pop(key, None)
+            self._ledger.refusals.pop(key, None)
             return None
-        if type(cost) is not int or cost < known.cost:
+        if type(cost) is not int or not known.cost <= cost <= self._least:
             return None
         return Decision(
             False,
@@ -120,25 +98,11 @@ class LimiterBase:
             (known.reset_ns - now_ns) / NS,
         )
 
-    def _believe(self, key: str, cost: int, answer: Decided, sent_ns: int) -> None:
-        """It was refused after it was sent, so it holds at least as long from then."""
-        if len(self._refusals) >= _KNOWN_MAX:
-            self._refusals.clear()
-        retry_ns = sent_ns + answer.retry_us * NS_PER_US
-        believed_ns = min(retry_ns, sent_ns + _BELIEVED_NS)
-        reset_ns = sent_ns + answer.reset_us * NS_PER_US
-        self._refusals[key] = Refusal(believed_ns, cost, answer.remaining, answer.limit, retry_ns, reset_ns)
-
     def _command(self, key: str, cost: int, *, take: bool) -> Hit:
         name = name_of(self.name, key)
         if isinstance(cost, bool) or not isinstance(cost, int) or not 1 <= cost <= self._least:
             raise InvalidConfig("cost", cost, f"it must be a whole number of 1 to {self._least}: more could never pass")
         return Hit(name, self._rates, self._smooth, cost, take)
-
-    def _failed(self, error: Unavailable, now_ns: int) -> None:
-        self._pause_ns = min(2 * self._pause_ns or _PAUSE_NS, _PAUSE_MAX_NS)
-        self._asked_again_ns = now_ns + jittered(self._pause_ns, now_ns)
-        self._trouble = str(error)
 
     def _without_engine(self, command: Hit) -> Decision:
         """What the policy says, told each time."""
@@ -146,40 +110,40 @@ class LimiterBase:
             decision = self._by_share(command)
         else:
             allowed = self._policy == "allow"
-            decision = Decision(allowed, 0, self._least, 0.0 if allowed else _PAUSE_MAX_NS / NS, 0.0)
+            decision = Decision(allowed, 0, self._least, 0.0 if allowed else PAUSE_MAX_NS / NS, 0.0)
         said = "allowed" if decision.allowed else "refused"
-        self._client.tell("unavailable", self.name, detail=f"{said} by policy {self._policy}: {self._trouble}")
+        self._client.tell("unavailable", self.name, detail=f"{said} by policy {self._policy}: {self._ledger.trouble}")
         return decision
 
     def _by_share(self, command: Hit) -> Decision:
-        clock = self._client.clock
-        with self._guard:
-            name = command.name if len(self._alone) < _KNOWN_MAX else _OTHERS
+        clock, ledger = self._client.clock, self._ledger
+        with ledger.guard:
+            name = command.name if len(ledger.alone) < KNOWN_MAX else _OTHERS
             # The clock that never goes back: nobody else shares these counts.
             moment = Moment(0, clock.now_ns() // NS_PER_US, "")
-            answer = self._alone.answer(command._replace(name=name, rates=self._share), moment)
+            answer = ledger.alone.answer(command._replace(name=name, rates=self._share), moment)
         assert isinstance(answer, Decided)
         return _decision(answer)
 
 
 async def hit(limiter: LimiterBase, key: str, cost: int, *, take: bool = True) -> Decision:
     """Ask the engine, once."""
-    command, client = limiter._command(key, cost, take=take), limiter._client
+    command, client, ledger = limiter._command(key, cost, take=take), limiter._client, limiter._ledger
     if client.state is CLOSED:
         raise Closed
     sent_ns = client.clock.now_ns()
-    if sent_ns < limiter._asked_again_ns:
+    if sent_ns < ledger.asked_again_ns:
         return limiter._without_engine(command)
     try:
         reply = client.form.apply(command)
         answer = reply if isinstance(reply, tuple) else await reply
     except Unavailable as error:
-        limiter._failed(error, client.clock.now_ns())
+        ledger.failed(str(error), client.clock.now_ns())
         return limiter._without_engine(command)
-    limiter._pause_ns = 0
+    ledger.answered()
     assert isinstance(answer, Decided)
     if not answer.allowed:
-        limiter._believe(key, cost, answer, sent_ns)
+        ledger.believe(key, cost, answer, sent_ns)
     return _decision(answer)
 
 
@@ -195,18 +159,23 @@ async def wait(limiter: LimiterBase, key: str, cost: int, timeout: Seconds | Non
             return decision
         now_ns, left_ns = client.clock.now_ns(), int(decision.retry_after * NS) + 1
         if now_ns + left_ns > until_ns:
-            name = name_of(limiter.name, key)
-            raise RateLimited(name, decision.retry_after, decision.remaining, decision.limit)
+            raise RateLimited(
+                f"{limiter.name}/{key}",
+                decision.retry_after,
+                decision.remaining,
+                decision.limit,
+                trouble=limiter._ledger.trouble,
+            )
         if client.state is ABORTING:
             raise Closed
-        await client.form.bell().wait(now_ns + min(left_ns, _BELIEVED_NS))
+        await client.form.bell().wait(now_ns + min(left_ns, BELIEVED_NS))
 
 
 async def reset(limiter: LimiterBase, key: str) -> None:
     """Forget what was counted under the key. Others may believe a refusal for a second more."""
     command = Hit(name_of(limiter.name, key), limiter._rates, limiter._smooth, 1, take=False)
     await ask_again(limiter._client, Forget(command.name, command.shelf))
-    limiter._refusals.pop(key, None)
+    limiter._ledger.refusals.pop(key, None)
 
 
 def _decision(answer: Decided) -> Decision:

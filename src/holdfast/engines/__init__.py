@@ -142,6 +142,9 @@ class Form(Protocol):
     def deliver(self, call: Callable[[], object]) -> None:
         """Have a user's function called where this form's users live: in their loop, or on a thread of its own."""
 
+    def refuse_elsewhere(self) -> None:
+        """`InvalidConfig` in another event loop than the one in which the client was opened."""
+
     async def close(self) -> None:
         """Give back every resource; leases that stand are left to lapse."""
 

@@ -60,6 +60,9 @@ class BaseForm:
     def news(self) -> Sequence[News]:
         return ()
 
+    def refuse_elsewhere(self) -> None:
+        """Threads may ask from anywhere."""
+
     async def listen(self, token: str) -> bool:
         return self._ears.listen(token)
 

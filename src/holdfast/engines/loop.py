@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.engines.forms import BaseForm
+from holdfast.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,6 +59,11 @@ class LoopForm(BaseForm):
         super().__init__(ears)
         self._loop = asyncio.get_running_loop()
 
+    def refuse_elsewhere(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            rule = "a client belongs to the event loop in which it was opened: connect once in each"
+            raise InvalidConfig("loop", asyncio.get_running_loop(), rule)
+
     def bell(self) -> Bell:
         return LoopBell(self._ears.clock)
 
@@ -96,7 +102,12 @@ class LocalAsyncio(LoopForm):
         if self._worker is not None:
             self._worker.shutdown(wait=True)
 
+    def refuse_elsewhere(self) -> None:
+        if not self.store.quick:  # what answers at once waits in no loop
+            super().refuse_elsewhere()
+
     async def _on_worker(self, call: Callable[[], T]) -> T:
+        self.refuse_elsewhere()
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="holdfast-store")
         return await self._loop.run_in_executor(self._worker, call)

@@ -39,7 +39,7 @@ _EXAMPLE = "it must read like 10/second; 100/minute, or 5/2s"
 
 
 def rates(text: object) -> Rates:
-    """What a rate says: `10/second; 100/minute` are two windows."""
+    """What a rate says: `10/second; 100/minute` are two windows, in whatever order they are named."""
     if not isinstance(text, str):
         raise InvalidConfig("rate", text, f"{_EXAMPLE}, as text")
     found = tuple(_rate(text, part) for part in re.split("[;,]", text) if part.strip())
@@ -47,7 +47,7 @@ def rates(text: object) -> Rates:
         raise InvalidConfig("rate", text, f"{_EXAMPLE}: 1 to {WINDOWS_MAX} windows")
     if len({period_us for _, period_us in found}) < len(found):
         raise InvalidConfig("rate", text, "each length of a window may be named once")
-    return found
+    return tuple(sorted(found, key=lambda rate: rate[1]))
 
 
 def _rate(text: str, part: str) -> tuple[int, int]:

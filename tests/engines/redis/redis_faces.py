@@ -30,6 +30,7 @@ SHAPES = (
     aio.Reservation,
     aio.Once,
     aio.Directory,
+    aio.Semaphore,
 )
 
 

@@ -365,6 +365,7 @@ def test_a_database_that_the_server_does_not_have_is_told_as_that(sync):
         client.lock("x").acquire(timeout=5)
 
     assert trouble.value.reason == "failed"
+    assert not trouble.value.retryable
     assert "database" in str(trouble.value)
 
 

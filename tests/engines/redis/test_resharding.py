@@ -297,3 +297,27 @@ def test_a_client_that_is_closed_learns_nothing(grouped):
 
     with pytest.raises(Closed):
         client.refresh_topology()
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["before its keys move", "after its keys moved"])
+def test_a_slot_on_its_way_costs_no_lease_in_another(clustered, moved):
+    """A seat cannot be renewed until its slot has arrived; a lock that was renewed with it is told so at once."""
+    client, server = clustered.connect(), clustered.server
+    name = NAMES[2]
+    slot = slot_of(name)
+    seat = client.semaphore(name, permits=2, ttl=3).acquire(timeout=5)
+    held = client.lock(NAMES[3], ttl=3).acquire(timeout=5)
+    target = elsewhere(server, slot)
+    owner = server.begin_move(slot, target)
+    if moved:
+        server.move_keys(slot, owner, target)
+
+    # Longer than both ttls; and looked at all the while, because whoever looks is told.
+    with pytest.raises(TimeoutError):
+        eventually(lambda: held.lost, 4.5)
+
+    assert seat.lost
+    held.release()
+    server.move_keys(slot, owner, target)
+    server.end_move(slot, owner, target)
+    client.semaphore(name, permits=2, ttl=3).acquire(timeout=10).release()

@@ -33,9 +33,9 @@ def show(url: str | None, asked: Asked, *, as_json: bool) -> int:
     with looking.connect(url) as hf:
         limiter = asked.of(hf)
         seen = run(limit.hit(limiter, asked.key, 1, take=False))
-        if limiter._trouble:
+        if limiter._ledger.trouble:
             # A policy answers programs; people want to know.
-            raise Unavailable(hf._client.engine.name, "unreachable", limiter._trouble)
+            raise Unavailable(hf._client.engine.name, "unreachable", limiter._ledger.trouble)
     if as_json:
         output.print_json({"name": limiter.name, "key": asked.key, "rate": asked.rate, **seen._asdict()})
     else:

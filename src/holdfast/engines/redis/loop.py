@@ -90,6 +90,7 @@ class RedisAsyncio(Watched[Shared], LoopForm):
 
     async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
         """What every form does, in one frame: a task wakes up through each of them."""
+        self.refuse_elsewhere()
         board, answer = self._engine.board, None
         acquires = type(command) in ASKING
         if acquires and command.wait:  # type: ignore[union-attr]
@@ -129,6 +130,7 @@ class RedisAsyncio(Watched[Shared], LoopForm):
         return Shared(node, self._engine.witness.of(node))
 
     async def _tell(self, lane: Shared, commands: bytes, count: int, limit_s: float) -> list[Any]:
+        self.refuse_elsewhere()
         stream = lane.stream
         if stream is None or stream.closed:
             stream = await lane.open()

@@ -36,6 +36,8 @@ _LEAST_S, _FAIR_S = 0.01, 0.05
 PAUSE_S, PAUSE_MAX_S = 0.02, 0.2
 # Two servers that send a command to each other do not agree yet.
 _HOPS = 5
+# To where the slot is, and to where it is going.
+_HOPS_IN_COMPANY = 2
 _ASKING = packed("ASKING")
 # What the record of a name decides by itself, unless somebody waits.
 _ALONE = frozenset((Acquire, Renew, Release))
@@ -254,21 +256,26 @@ class Routed(BaseForm, Generic[L]):
     async def _follow(
         self, commands: Sequence[Command], replies: list[Reply], until_ns: int | None, *, pops: bool = False
     ) -> list[Reply]:
-        """Ask again what went astray, until it is answered or the time of one exchange has passed."""
+        """Ask again what went astray, until it is answered or the time of one exchange has passed.
+
+        In company it is not waited for: a lease that was renewed must be told so before its deadline.
+        """
         topology = self._engine.topology
         until_s, pause_s, hops = monotonic() + self._limit_s(until_ns), PAUSE_S, 0
         while turns := turns_of(replies):
-            if monotonic() >= until_s:
+            version, steps = topology.version, {turn.step for turn in turns.values()}
+            company = until_ns is not None and len(turns) < len(replies)
+            if monotonic() >= until_s or (company and (LOOK in steps or hops >= _HOPS_IN_COMPANY)):
                 return [unsettled(reply) if at in turns else reply for at, reply in enumerate(replies)]
             hops += 1
-            version, steps = topology.version, {turn.step for turn in turns.values()}
             if LOOK in steps:
                 try:
                     await self._look(until_s - monotonic())
                 except Unavailable as error:
                     return [error if at in turns else reply for at, reply in enumerate(replies)]
             first = self._lane is None and topology.only is not None
-            if (LOOK in steps or WAIT in steps or hops > _HOPS) and topology.version == version and not first:
+            stuck = LOOK in steps or WAIT in steps or hops > _HOPS
+            if stuck and topology.version == version and not first and not company:
                 await self.bell().wait(SYSTEM.now_ns() + int(pause_s * NS))
                 pause_s = min(2 * pause_s, PAUSE_MAX_S)
             await self._again(commands, turns, replies, until_ns, pops=pops)
