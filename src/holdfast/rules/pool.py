@@ -87,8 +87,9 @@ def _come_back(stock: Stock, item: Item, moment: Moment) -> None:
         # Nobody knows how the work of a dead or lost borrower ended: the item rests.
         stock.put(_at_rest(item)._replace(state=COOLING, back_us=until_us))
         return
-    if item.state == OFFERED and item.client not in moment.gone and item.client not in moment.silent:
-        # It may only not have heard. Whoever lives keeps a place in the queue: the last one.
+    lives = item.client not in moment.gone and item.client not in moment.silent
+    if item.state == OFFERED and lives and (stock.size or stock.roof == RW):
+        # It may only not have heard. Whoever lives keeps a place in the queue: the last one; an empty pool has none.
         late = (item.token, item.client, item.owner, item.ttl_ms, moment.now_us, item.rest_ms, item.share)
         stock.queue.join(Seeker(*late))
     _free(stock, item)

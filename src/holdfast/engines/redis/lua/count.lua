@@ -32,9 +32,11 @@ local function list()
   end
   for _, token in ipairs(redis.call('ZRANGE', base .. ':q', 0, limit - 1)) do
     local seat = seat_of(token)
-    waiters[#waiters + 1] = token
-    waiters[#waiters + 1] = seat[7]
-    waiters[#waiters + 1] = math.floor((now - seat[3]) / 1000)
+    if seat then
+      waiters[#waiters + 1] = token
+      waiters[#waiters + 1] = seat[7]
+      waiters[#waiters + 1] = math.floor((now - seat[3]) / 1000)
+    end
   end
 end
 
