@@ -35,6 +35,7 @@ from holdfast.commands import (
     Undo,
     Unknown,
 )
+from holdfast.core.aftermath import many_rights
 from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import HELD, LeaseBase
 from holdfast.core.lock import Unset, is_coroutine_function
@@ -207,7 +208,12 @@ class ItemBase(LeaseBase):
 
     @property
     def _about(self) -> str:
-        return f"{self._pool}\x00{self._terms.pool._roof}\x00{self._item}" if self._item else ""
+        return f"{self._pool}\x00{self._terms.pool._roof}\x00{self._item}"
+
+    @property
+    def _awaited(self) -> str:
+        roof = self._terms.pool._roof
+        return "" if roof == POOL else many_rights(self._pool, roof)  # which item comes back next is not told
 
     @property
     def _place(self) -> str:

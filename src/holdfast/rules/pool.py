@@ -369,8 +369,8 @@ def _not_held(stock: Stock, token: str, moment: Moment) -> NotHeld:
 
 
 def _next_ms(stock: Stock, moment: Moment) -> int:
-    """When the next item comes back by itself. Rounded up: whoever asks again then finds it."""
-    back_us = stock.next_back_us()
+    """When the next item comes back by itself; of a read-write lock, the last. Rounded up: who asks then finds it."""
+    back_us = stock.last_back_us() if stock.roof == RW else stock.next_back_us()
     return max(1, -(-(back_us - moment.now_us) // 1000)) if back_us else 0
 
 

@@ -343,8 +343,9 @@ local function rest(name, item, cool)
 end
 
 local function next_ms()
-  local first = redis.call('ZRANGE', base .. ':b', 0, 0, 'WITHSCORES')
-  return first[2] and math.max(1, math.ceil((first[2] - now) / 1000)) or 0
+  local at = roof == 'rw' and -1 or 0  -- a writer enters after the last
+  local back = redis.call('ZRANGE', base .. ':b', at, at, 'WITHSCORES')[2]
+  return back and math.max(1, math.ceil((back - now) / 1000)) or 0
 end
 
 local function tomb(token)
