@@ -421,6 +421,27 @@ def test_a_change_that_is_sent_twice_changes_once(face):
     assert sorted(states(pool)) == ["c", "d"]
 
 
+def test_a_change_that_is_sent_twice_tells_what_is_leaving_and_what_was_never_there(face):
+    """The second copy finds the change done. What the first one would have said is looked up."""
+    client = face.connect()
+    pool = client.pool("pool")
+    pool.set_items(["a", "b"])
+    items = [pool.borrow(), pool.borrow()]
+    wire = face.wire(client)
+    wire.lose_reply(Change, 1)
+    assert pool.remove(["a"], leave=True) == ("a",)
+    wire.lose_reply(Change, 1)
+    assert pool.set_items(["c"], leave=True) == ("a", "b")
+    wire.lose_reply(Change, 1)
+    with pytest.raises(NotFound, match="'none'"):
+        pool.remove(["c", "none"])
+    wire.lose_reply(Change, 1)
+    assert pool.add(["d"]) is None
+    for item in items:
+        item.release()
+    assert sorted(states(pool)) == ["c", "d"]
+
+
 def test_an_empty_pool_is_told_at_once_and_to_those_who_wait(face):
     """Nobody will give anything back: a mistake of the set-up, which no patience heals."""
     client = face.connect()
