@@ -188,6 +188,27 @@ def test_at_maxmemory_items_can_be_renewed_and_given_back(new_server):
         pool.set_items([])
 
 
+def test_at_maxmemory_whoever_waits_for_a_seat_keeps_its_place_and_its_turn(new_server):
+    """Asking again and a sign of life change nothing of the order, so a full server must not refuse them."""
+    full = new_server()
+    events = []
+    with holdfast.connect(full.url, observer=events.append) as client:
+        semaphore = client.semaphore("gpu", permits=1, ttl=20)
+        first, got = semaphore.acquire(), []
+        waiter = threading.Thread(target=lambda: got.append(semaphore.acquire(timeout=30)))
+        waiter.start()
+        eventually(lambda: semaphore.stats().waiting == 1)
+        full.command("CONFIG", "SET", "maxmemory", 1)
+        time.sleep(4)  # it has asked again, and said twice that it lives
+        assert waiter.is_alive()
+        first.release()
+        waiter.join()
+        full.command("CONFIG", "SET", "maxmemory", 0)
+        assert got[0].fence > first.fence
+        assert [event for event in events if event.kind == "unavailable"] == []
+        got[0].release()
+
+
 @pytest.mark.parametrize("share", [1.0, 0.5])
 def test_places_whose_keys_were_lost_stop_nobody(pool, one_server, share):
     """A server may evict a part of a pool. Whoever had its place there asks again and gets a new one."""
