@@ -22,7 +22,7 @@ from holdfast.observer import Observer, tell
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, MutableMapping
 
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Command
@@ -64,6 +64,8 @@ class Client:
         self.form: Form = self.engine.blocking() if face == "blocking" else self.engine.asyncio()
         self.aftermath = Aftermath(self.engine)
         self.keeper = Keeper(self.engine.keeper(), self.clock, observer, self.aftermath)
+        # The objects of each read-write lock: whoever is inside through one of them is known to all.
+        self.sides: MutableMapping[str, weakref.WeakSet[Any]] = weakref.WeakValueDictionary()
         self.state = OPEN
         self._bells: list[Bell] = []
         self._left: tuple[str, ...] = ()
