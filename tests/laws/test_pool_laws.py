@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from law_faces import LOST_S, together, until_idle
 
-from holdfast import InvalidConfig, InvalidName, ItemsLent, LeaseLost, NotAcquired, NotFound, Unavailable
+from holdfast import InvalidConfig, InvalidName, ItemsLent, LeaseLost, NotAcquired, NotFound, NotOwner, Unavailable
 from holdfast.commands import Borrow, BreakItem, Change, Extend, NotHeld, Released, Return, TakeBack
 from holdfast.testing import eventually
 
@@ -442,6 +442,33 @@ def test_a_change_that_is_sent_twice_tells_what_is_leaving_and_what_was_never_th
     assert sorted(states(pool)) == ["c", "d"]
 
 
+def test_an_item_that_was_given_back_cannot_be_made_to_cool_by_who_had_it(face):
+    """Somebody else may have it by now; and silence would be taken for a cooldown."""
+    pool = face.connect().pool("pool")
+    pool.set_items(["only"])
+    item = pool.borrow()
+    item.release()
+    with pytest.raises(NotOwner, match="given back before"):
+        item.cool(3)
+    assert states(pool) == {"only": "free"}
+    with pool.borrow() as item:
+        item.cool(3)
+    assert states(pool) == {"only": "cooling"}
+
+
+def test_a_refusal_is_a_sentence_about_many_rights(face):
+    """Nobody in particular has them; when the first comes back is known."""
+    client = face.connect()
+    pool = client.pool("pool", ttl=20)
+    pool.set_items(["only"])
+    said = r"lease '\w+' was not acquired \({}\) after 0\.\d+ s; {} for another \d+\.\d+ s unless renewed"
+    with pool.borrow(), pytest.raises(NotAcquired, match=said.format("all busy", "the first of them is busy")):
+        pool.borrow(timeout=0)
+    other = face.connect()
+    with client.rwlock("rw").read(), pytest.raises(NotAcquired, match=said.format("busy", "those inside have it")):
+        other.rwlock("rw").write().acquire(timeout=0)
+
+
 def test_an_empty_pool_is_told_at_once_and_to_those_who_wait(face):
     """Nobody will give anything back: a mistake of the set-up, which no patience heals."""
     client = face.connect()
@@ -449,6 +476,7 @@ def test_an_empty_pool_is_told_at_once_and_to_those_who_wait(face):
     with pytest.raises(NotAcquired) as told:
         pool.borrow()
     assert (told.value.reason, told.value.waited < 5) == ("empty pool", True)
+    assert str(told.value).endswith("; it has no items, call set_items first")
     pool.set_items(["only"])
     item = pool.borrow()
     waiting = face.start(pool.borrow)

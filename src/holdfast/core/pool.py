@@ -37,10 +37,10 @@ from holdfast.commands import (
 )
 from holdfast.core.aftermath import many_rights
 from holdfast.core.keeper import WIRE_NS
-from holdfast.core.lease import HELD, LeaseBase
+from holdfast.core.lease import ENDED, ENDING, HELD, LeaseBase
 from holdfast.core.lock import Unset, is_coroutine_function
 from holdfast.core.terms import ITEMS_MAX, any_of, checked_errors, checked_items, checked_share, cool_ms
-from holdfast.errors import InvalidConfig, ItemsLent, NotFound, ReplyLost, Unavailable
+from holdfast.errors import InvalidConfig, ItemsLent, NotFound, NotOwner, ReplyLost, Unavailable
 from holdfast.names import Owner, checked_name, is_unicode, this_process
 
 if TYPE_CHECKING:
@@ -225,7 +225,10 @@ class ItemBase(LeaseBase):
             self._cool_ms = max(self._cool_ms, pool._cool_ms)
 
     def _cool_for(self, seconds: Seconds | Unset) -> None:
-        self._cool_ms = self._terms.pool._cool_ms if isinstance(seconds, Unset) else cool_ms(seconds)
+        asked_ms = self._terms.pool._cool_ms if isinstance(seconds, Unset) else cool_ms(seconds)
+        if self._state in (ENDING, ENDED):
+            raise NotOwner(self.name, "it was given back before; the pool's own cool() keeps an item that nobody has")
+        self._cool_ms = asked_ms
 
 
 async def extend(item: ItemBase, ttl: Seconds) -> None:
