@@ -44,6 +44,6 @@ local listed, why = pcall(list)
 if not listed then
   items, waiters, trouble = {}, {}, 'the items cannot be listed: ' .. tostring(type(why) == 'table' and why.err or why)
 end
-commit()
+if packed then commit() end  -- whoever looks makes nothing
 return { 'tally', int(fence), permits, size, lent, far - lent, redis.call('ZCARD', base .. ':f'), waiting, trouble, items,
   waiters }
