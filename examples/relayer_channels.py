@@ -5,7 +5,8 @@ given back depends on what is known: at once if the outcome is certain, after a 
 
     python examples/relayer_channels.py [URL]
 
-The ledger is simulated. Everything about channels is real: put a server's URL there and start it several times.
+The ledger is simulated. Everything about channels is real: put a server's URL there and start it several times. The
+channels stay, because others may be using them; `holdfast pool set channels --yes` ends them.
 """
 
 from __future__ import annotations
@@ -156,7 +157,6 @@ def main(url: str = "memory://") -> None:
         for item in sorted(hf.pool("channels").stats().items):
             print(f"{item.name}: used {item.used} times, {item.state}")
         print(f"{len(confirmed)} transactions confirmed, {ledger.conflicts} sequence conflicts")
-        hf.pool("channels").set_items([])
 
 
 if __name__ == "__main__":

@@ -24,6 +24,17 @@ LASTING = frozenset(
 GONE = frozenset(("replaced",))
 
 
+# Of many rights it is not one who has them: what to say about when there will be one.
+EMPTY_POOL = "empty pool"
+_WHEN_MANY = {
+    EMPTY_POOL: "it has no items, call set_items first",
+    "all busy": "the first of them is busy{}",
+    "share used up": "the first that comes back is busy{}",
+    "busy": "those inside have it{}",
+    "engine replaced": "somebody may trust what it has forgotten{}",
+}
+
+
 class HoldfastError(Exception):
     """The family: `except HoldfastError` catches everything that this library raises on purpose."""
 
@@ -80,9 +91,14 @@ class NotAcquired(HoldfastError, TimeoutError):
         return _rebuild, (type(self), self.args, dict(self.__dict__))
 
     def __str__(self) -> str:
-        held = f", held by {self.owner} under fence {self.fence}" if self.owner else ""
-        left = f" for another {self.remaining:.3f} s unless renewed" if self.remaining is not None else ""
-        return f"lease {self.name!r} was not acquired ({self.reason}) after {self.waited:.3f} s{held}{left}"
+        left = "" if self.remaining is None else f" for another {self.remaining:.3f} s unless renewed"
+        if self.owner:
+            more = f", held by {self.owner} under fence {self.fence}{left}"
+        elif self.reason in _WHEN_MANY and (self.remaining or self.reason == EMPTY_POOL):
+            more = f"; {_WHEN_MANY[self.reason].format(left)}"
+        else:
+            more = ""
+        return f"lease {self.name!r} was not acquired ({self.reason}) after {self.waited:.3f} s{more}"
 
 
 class LeaseLost(HoldfastError):

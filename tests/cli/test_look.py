@@ -298,3 +298,35 @@ def test_keys_of_directories_are_no_names_of_leases(tool):
 
     assert [one["name"] for one in told["names"]] == ["conv", "conv/1"]
     assert "k42" not in people
+
+
+def test_what_many_may_have_is_not_told_as_free(tool):
+    """A seat, a side and an item are held too. `wait` waits for them, and `break` does not guess which is meant."""
+    client = tool.client()
+    pool = client.pool("channels", on_death=0)
+    pool.set_items(["a", "b"])
+    seat, side, item = client.semaphore("gpu", 4).acquire(), client.rwlock("idx").write().acquire(), pool.borrow()
+
+    rows = [line.split() for line in tool.inside("ls").out.decode().splitlines()]
+    assert rows == [
+        ["name", "kind", "taken", "of", "waiting"],
+        ["channels", "pool", "1", "2"],
+        ["gpu", "semaphore", "1", "4"],
+        ["idx", "read-write", "lock", "1"],
+    ]
+    assert tool.json("ls", "g")["many"] == [{"name": "gpu", "kind": "semaphore", "taken": 1, "of": 4, "waiting": 0}]
+    assert "nobody" not in tool.inside("show", "gpu").out.decode()
+    assert tool.json("show", "idx")["many"] == [
+        {"name": "idx", "kind": "read-write lock", "taken": 1, "of": None, "waiting": 0}
+    ]
+    busy = tool.inside("wait", "gpu", "--timeout", "0")
+    assert (busy.code, "it is a semaphore: 1 of 4 taken, 0 waiting" in busy.err.decode()) == (75, True)
+    refused = tool.inside("break", "idx", "--reason", "x", "--yes")
+    assert (refused.code, "it is a read-write lock: 1 inside" in refused.err.decode()) == (64, True)
+    assert "holdfast pool break" in tool.inside("break", "channels", "--reason", "x", "--yes").err.decode()
+
+    for held in (seat, side, item):
+        held.release()
+    assert [tool.inside("wait", name, "--timeout", "5").code for name in ("gpu", "idx", "channels")] == [0, 0, 0]
+    assert tool.inside("ls").out.decode().startswith("nothing is held")
+    pool.set_items([])

@@ -78,3 +78,18 @@ def test_a_pool_is_changed_only_with_the_admin_secret_where_one_is_set(tool, poo
     assert tool.inside("pool", "show", "channels").code == 0
     assert tool.inside("pool", "set", "channels", "new", "--secret", "sesame").code == 0
     assert pool.stats().size == 1
+
+
+def test_a_pool_that_is_not_there_is_not_shown_as_an_empty_one(tool):
+    """A slip in the name is no pool of size 0."""
+    told = tool.inside("pool", "show", "chanels")
+    assert (told.code, told.err.decode().startswith("holdfast: 'chanels' has no items")) == (66, True)
+
+
+def test_a_pool_is_ended_only_by_who_says_so(tool, pool):
+    """An empty variable on a command line is no wish to take away every item."""
+    refused = tool.inside("pool", "set", "channels")
+    assert (refused.code, "--yes" in refused.err.decode()) == (64, True)
+    assert pool.stats().size == 3
+    assert tool.inside("pool", "set", "channels", "--yes").code == 0
+    assert pool.stats().size == 0

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from law_faces import LOST_S, together, until_idle
 
-from holdfast import InvalidConfig, InvalidName, ItemsLent, LeaseLost, NotAcquired, NotFound, Unavailable
+from holdfast import InvalidConfig, InvalidName, ItemsLent, LeaseLost, NotAcquired, NotFound, NotOwner, Unavailable
 from holdfast.commands import Borrow, BreakItem, Change, Extend, NotHeld, Released, Return, TakeBack
 from holdfast.testing import eventually
 
@@ -421,6 +421,54 @@ def test_a_change_that_is_sent_twice_changes_once(face):
     assert sorted(states(pool)) == ["c", "d"]
 
 
+def test_a_change_that_is_sent_twice_tells_what_is_leaving_and_what_was_never_there(face):
+    """The second copy finds the change done. What the first one would have said is looked up."""
+    client = face.connect()
+    pool = client.pool("pool")
+    pool.set_items(["a", "b"])
+    items = [pool.borrow(), pool.borrow()]
+    wire = face.wire(client)
+    wire.lose_reply(Change, 1)
+    assert pool.remove(["a"], leave=True) == ("a",)
+    wire.lose_reply(Change, 1)
+    assert pool.set_items(["c"], leave=True) == ("a", "b")
+    wire.lose_reply(Change, 1)
+    with pytest.raises(NotFound, match="'none'"):
+        pool.remove(["c", "none"])
+    wire.lose_reply(Change, 1)
+    assert pool.add(["d"]) is None
+    for item in items:
+        item.release()
+    assert sorted(states(pool)) == ["c", "d"]
+
+
+def test_an_item_that_was_given_back_cannot_be_made_to_cool_by_who_had_it(face):
+    """Somebody else may have it by now; and silence would be taken for a cooldown."""
+    pool = face.connect().pool("pool")
+    pool.set_items(["only"])
+    item = pool.borrow()
+    item.release()
+    with pytest.raises(NotOwner, match="given back before"):
+        item.cool(3)
+    assert states(pool) == {"only": "free"}
+    with pool.borrow() as item:
+        item.cool(3)
+    assert states(pool) == {"only": "cooling"}
+
+
+def test_a_refusal_is_a_sentence_about_many_rights(face):
+    """Nobody in particular has them; when the first comes back is known."""
+    client = face.connect()
+    pool = client.pool("pool", ttl=20)
+    pool.set_items(["only"])
+    said = r"lease '\w+' was not acquired \({}\) after 0\.\d+ s; {} for another \d+\.\d+ s unless renewed"
+    with pool.borrow(), pytest.raises(NotAcquired, match=said.format("all busy", "the first of them is busy")):
+        pool.borrow(timeout=0)
+    other = face.connect()
+    with client.rwlock("rw").read(), pytest.raises(NotAcquired, match=said.format("busy", "those inside have it")):
+        other.rwlock("rw").write().acquire(timeout=0)
+
+
 def test_an_empty_pool_is_told_at_once_and_to_those_who_wait(face):
     """Nobody will give anything back: a mistake of the set-up, which no patience heals."""
     client = face.connect()
@@ -428,6 +476,7 @@ def test_an_empty_pool_is_told_at_once_and_to_those_who_wait(face):
     with pytest.raises(NotAcquired) as told:
         pool.borrow()
     assert (told.value.reason, told.value.waited < 5) == ("empty pool", True)
+    assert str(told.value).endswith("; it has no items, call set_items first")
     pool.set_items(["only"])
     item = pool.borrow()
     waiting = face.start(pool.borrow)

@@ -132,14 +132,19 @@ def test_a_reader_that_cannot_renew_is_told(face):
         assert lease.lost.wait(10)
 
 
-def test_a_reader_that_asks_to_write_is_refused_at_once(face):
-    """Two that did so would wait for each other for ever."""
-    rw = face.connect().rwlock("index")
-    with rw.read():
-        with pytest.raises(InvalidConfig, match="cannot become the writer"), rw.write():
+@pytest.mark.parametrize("same", [True, False])
+def test_a_reader_that_asks_to_write_is_refused_at_once(face, same):
+    """Two that did so would wait for each other for ever; through another object of the client no less."""
+    client = face.connect()
+    rw = client.rwlock("index", timeout=5)
+    other = rw if same else client.rwlock("index", timeout=5)
+    with client.rwlock("another").read(), rw.read():
+        with pytest.raises(InvalidConfig, match="cannot become the writer"), other.write():
             pass
         with pytest.raises(InvalidConfig, match="cannot become the writer"):
-            rw.write().acquire(timeout=0)
-    with rw.write():
+            other.write().acquire(timeout=0)
+    with rw.write(), pytest.raises(InvalidConfig, match="wait for itself"), other.read():
+        pass
+    with other.write():
         pass
     assert rw.stats()[1:6] == (0, 0, 0, 0, 0)

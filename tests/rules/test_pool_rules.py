@@ -75,3 +75,16 @@ def test_a_busy_answer_tells_when_the_next_item_comes_back():
     table.borrow("a2", ttl_ms=1000)
 
     assert table.borrow("b1").answer == Busy("", table.shelf.fence, 1000, 0, "all busy")
+
+
+def test_nobody_is_put_back_into_the_queue_of_an_empty_pool():
+    """There is nothing to wait for: a place there would outlive the pool, and stand before those of the next one."""
+    table = Table("p")
+    table.borrow("a1")
+    table.borrow("b1")
+    table.say("a", Return("x", "p", "a1"))
+    table.say("a", Change("x", "remove", ("p",), True, 5))
+    table.say("c", Tend("x"), after_us=1_000_001)
+
+    assert len(table.shelf.queue) == 0
+    assert table.borrow("b1").answer == Busy("", table.shelf.fence, 0, None, "empty pool")

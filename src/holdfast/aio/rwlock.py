@@ -28,11 +28,11 @@ class Side(rwlock.SideBase, Lock):
 
     async def acquire(self, timeout: Seconds | Unset | None = UNSET) -> Access:
         """Like `blocking.Side.acquire`, awaited."""
-        self._refuse_upgrade(asyncio.current_task())
+        self._refuse_other_side(asyncio.current_task())
         return cast("Access", await super().acquire(timeout))
 
     async def __aenter__(self) -> Lease:
-        self._refuse_upgrade(asyncio.current_task())
+        self._refuse_other_side(asyncio.current_task())
         return await super().__aenter__()
 
 
@@ -41,7 +41,7 @@ class RWLock:
 
     def __init__(self, client: Client, name: str, **settings: Any) -> None:
         self._reading = Side(client, name, side=READ, **settings)
-        self._writing = Side(client, name, side=WRITE, other=self._reading, **settings)
+        self._writing = Side(client, name, side=WRITE, **settings)
 
     @property
     def name(self) -> str:

@@ -26,7 +26,10 @@ class Item(pool.ItemBase, Lease):
         run(pool.extend(self, ttl))
 
     def cool(self, seconds: Seconds | Unset = UNSET) -> None:
-        """Give it back, but keep it from everybody that long: how its use ended is uncertain."""
+        """Give it back, but keep it from everybody that long: how its use ended is uncertain.
+
+        `NotOwner` if it was given back before: somebody else may have it by now.
+        """
         self._cool_for(seconds)
         run(lifecycle.release(self))
 

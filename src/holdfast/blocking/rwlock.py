@@ -29,11 +29,11 @@ class Side(rwlock.SideBase, Lock):
 
     def acquire(self, timeout: Seconds | Unset | None = UNSET) -> Access:
         """Wait for access; `NotAcquired` when patience ends."""
-        self._refuse_upgrade(threading.get_ident())
+        self._refuse_other_side(threading.get_ident())
         return cast("Access", super().acquire(timeout))
 
     def __enter__(self) -> Lease:
-        self._refuse_upgrade(threading.get_ident())
+        self._refuse_other_side(threading.get_ident())
         return super().__enter__()
 
 
@@ -42,7 +42,7 @@ class RWLock:
 
     def __init__(self, client: Client, name: str, **settings: Any) -> None:
         self._reading = Side(client, name, side=READ, **settings)
-        self._writing = Side(client, name, side=WRITE, other=self._reading, **settings)
+        self._writing = Side(client, name, side=WRITE, **settings)
 
     @property
     def name(self) -> str:

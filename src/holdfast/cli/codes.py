@@ -26,12 +26,12 @@ SIGNAL = 128
 
 MEANINGS = {
     OK: "all is well; for `run`: the program ended with 0 and the lease was held to its end",
-    ATTENTION: "`doctor`, `bench`, `demo`: something should be looked at; `break`, `directory take`, `directory "
-    "hand-off`: you were asked and said no; `install`: something was not installed",
+    ATTENTION: "`doctor`, `bench`, `demo`: something should be looked at; `break`, `pool set`, `directory take`, "
+    "`directory hand-off`: you were asked and said no; `install`: something was not installed",
     CRITICAL: "`doctor`: the engine cannot be relied on",
     USAGE: "bad usage: an option, a name or a URL was refused before anything was started",
     NOT_FOUND: "`break`, `directory show`, `directory take`, `directory hand-off`: nobody holds that name or key; "
-    "`pool`: there is no such item",
+    "`pool`: there is no such pool or item",
     UNAVAILABLE: "the engine cannot be used; nothing was started",
     INTERNAL: "a mistake in holdfast itself",
     OUTPUT: "what there is to tell could not be written to standard output: a full disk, for instance",

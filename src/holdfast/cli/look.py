@@ -6,8 +6,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.cli import asking, codes, failing, looking, output
+from holdfast.cli import asking, codes, failing, looking, many, output
 from holdfast.cli.plain import plain
+from holdfast.commands import POOL
 from holdfast.core import inspection
 from holdfast.core.run import run
 from holdfast.errors import NotAcquired, NotFound
@@ -115,18 +116,25 @@ def list_names(url: str | None, prefix: str, *, limit: int, every: bool, as_json
     try:
         survey = Survey(hf, prefix, limit=limit, every=every)
         seen = survey.look()
+        others, cut = many.listed(hf, prefix, limit, every=every)
     finally:
         hf.close(CLOSE_S)
+    more = survey.more or cut
     if as_json:
-        output.print_json({"names": [one.as_json() for one in seen], "more": survey.more})
+        told = [one.as_json() for one in seen]
+        output.print_json({"names": told, "many": [one.as_json() for one in others], "more": more})
         return codes.OK
     console = output.console()
     if seen:
         console.print(table(seen, console.width))
-    elif not survey.more:
+    if seen and others:
+        console.print()
+    if others:
+        console.print(_many(others))
+    if not (seen or others or more):
         console.print("nothing is held" + (f" under names that begin with {plain(prefix)!r}" if prefix else ""))
-    if survey.more:
-        cut = len(seen) >= limit
+    if more:
+        cut = len(seen) >= limit or len(others) >= limit
         what = f"there are more than {limit} names" if cut else "there are more names than were looked at"
         sys.stderr.write(f"holdfast: {what}: give a prefix{', or a larger --limit' if cut else ''}\n")
     return codes.OK
@@ -135,11 +143,16 @@ def list_names(url: str | None, prefix: str, *, limit: int, every: bool, as_json
 def show(url: str | None, name: str, *, as_json: bool) -> int:
     checked_name(name)
     with looking.connect(url) as hf:
-        seen = _seen(hf, name)
+        seen, others = _seen(hf, name), many.of_name(hf, name)
     if as_json:
-        output.print_json(seen.as_json())
+        output.print_json({**seen.as_json(), "many": [one.as_json() for one in others]})
         return codes.OK
     console = output.console()
+    if others:
+        console.print(_many(others))
+        if not seen.interesting:
+            return codes.OK
+        console.print()
     console.print(output.facts(_facts(seen)))
     if seen.standing.waiters:
         rows = [(place, *_whom(seat)) for place, seat in enumerate(seen.standing.waiters, 1)]
@@ -149,15 +162,19 @@ def show(url: str | None, name: str, *, as_json: bool) -> int:
 
 
 def wait(url: str | None, name: str, *, timeout: float | None, interval: float, as_json: bool) -> int:
-    """Until nobody holds the name and nobody is about to."""
+    """Until nobody holds the name, or a part of it, and nobody is about to."""
     checked_name(name)
     hf = looking.connect(url)
     began = time.monotonic()
     try:
-        while (seen := _seen(hf, name)).interesting:
+        while True:
+            seen = _seen(hf, name)
+            others = [] if seen.interesting else [one for one in many.of_name(hf, name) if one.taken]
+            if not seen.interesting and not others:
+                break
             waited = time.monotonic() - began
             if timeout is not None and waited >= timeout:
-                return _still_busy(seen, waited, as_json=as_json)
+                return _still_busy(seen, others, waited, as_json=as_json)
             left = interval if timeout is None else min(interval, timeout - waited)
             time.sleep(max(0.0, left))
     finally:
@@ -177,6 +194,7 @@ def break_lease(url: str | None, name: str, reason: str, *, yes: bool, as_json: 
         seen = _seen(hf, name)
         held = seen.standing.holder
         if held is None:
+            _refuse_many(hf, name)
             raise NotFound(name, "lease to break")
         if not yes and not asking.agreed([*_facts(seen), ("reason", reason)], "holder", "Break it?"):
             return failing.tell("refused", codes.ATTENTION, "nothing was done", as_json=as_json, name=name)
@@ -200,10 +218,23 @@ def _seen(hf: Holdfast, name: str) -> Seen:
     return Seen(name, run(inspection.standing(hf._client, name)))
 
 
-def _still_busy(seen: Seen, waited: float, *, as_json: bool) -> int:
+def _refuse_many(hf: Holdfast, name: str) -> None:
+    """Of what many have, there is no one lease to break."""
+    for one in many.of_name(hf, name):
+        how = "`holdfast pool break` ends that of an item" if one.roof == POOL else "end the program that has it"
+        raise InvalidConfig("name", name, f"it is {one}; there is no one lease to break: {how}")
+
+
+def _many(others: list[many.Many]) -> RenderableType:
+    return output.table(many.COLUMNS, [one.row() for one in others], right=("taken", "of", "waiting"))
+
+
+def _still_busy(seen: Seen, others: list[many.Many], waited: float, *, as_json: bool) -> int:
     """The same facts as for whoever wanted to have it; but nothing was asked for that could be refused."""
     held = seen.standing.holder
-    if held is None:
+    if others:
+        state, error = f"taken: it is {others[0]}", NotAcquired(seen.name, waited=waited)
+    elif held is None:
         state, error = "about to be held by who waits for it", NotAcquired(seen.name, waited=waited)
     else:
         owner, left_s = Owner.unpacked(held.owner), held.remaining_ms / 1000

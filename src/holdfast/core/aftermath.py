@@ -23,6 +23,11 @@ class Heard(NamedTuple):
     epoch: int
 
 
+def many_rights(name: str, roof: str) -> str:
+    """What all the seats of a semaphore, or all who are inside a read-write lock, are remembered under."""
+    return f"{name}\x00{roof}"
+
+
 class Aftermath:
     """What one client knows of leases, its own lost ones and those of others."""
 
@@ -54,7 +59,7 @@ class Aftermath:
         """The engine does not know a lease of ours, which was trusted until then: so it was replaced."""
         self._heard[name] = Heard(until_ns, fence, self._engine.epoch - 1)
 
-    def until_ns(self, name: str) -> int:
-        """Before that moment no grant of the name may be taken; 0 if nothing is known against it."""
-        heard = self._heard.get(name)
-        return 0 if heard is None or heard.epoch == self._engine.epoch else heard.until_ns
+    def until_ns(self, *names: str) -> int:
+        """Before that moment no grant of what is so named may be taken; 0 if nothing is known against it."""
+        heard, epoch = [self._heard[name] for name in names if name in self._heard], self._engine.epoch
+        return max((one.until_ns for one in heard if one.epoch != epoch), default=0)

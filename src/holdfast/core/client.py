@@ -23,7 +23,7 @@ from holdfast.observer import Observer, log, tell
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, MutableMapping
 
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Command
@@ -69,6 +69,8 @@ class Client:
         self.aftermath = Aftermath(self.engine)
         self.keeper = Keeper(self.engine.keeper(), self.clock, observer, self.aftermath)
         self.ledgers = Ledgers()
+        # The objects of each read-write lock: whoever is inside through one of them is known to all.
+        self.sides: MutableMapping[str, weakref.WeakSet[Any]] = weakref.WeakValueDictionary()
         self.state = OPEN
         self._bells: list[Bell] = []
         self._left: tuple[str, ...] = ()

@@ -13,8 +13,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Command, Giving, Mark, Marked, NotHeld, TakeBack, Undo
-from holdfast.core.aftermath import Aftermath
+from holdfast.commands import Command, Giving, Marked, NotHeld, TakeBack, Tend, Undo
+from holdfast.core.aftermath import Aftermath, many_rights
 from holdfast.core.duties import Chore, Vigil, undoing
 from holdfast.core.lease import ASKING, HELD, LeaseBase
 from holdfast.core.outlook import Outlook
@@ -345,8 +345,8 @@ class Keeper:
                 if answer.remaining_ms:
                     ends_ns = self._clock.now_ns() + answer.remaining_ms * NS_PER_MS
                     vigil.due_ns = min(vigil.due_ns, ends_ns)
-                    if type(vigil.mark) is Mark:  # of many rights, nobody can tell whose this is
-                        self._aftermath.renewed(name, ends_ns)
+                    mark = vigil.mark
+                    self._aftermath.renewed(many_rights(name, mark.roof) if type(mark) is Tend else name, ends_ns)
                 if answer.offered in self.kept:
                     self._form.ring(answer.offered)  # the engine's own ring may have got lost
                 elif answer.offered:

@@ -155,6 +155,11 @@ class LeaseBase:
         return self.name
 
     @property
+    def _awaited(self) -> str:
+        """What others have while this one waits; empty where that says nothing about what it will get."""
+        return self._about
+
+    @property
     def _place(self) -> str:
         """The name that its commands have."""
         return self.name

@@ -151,7 +151,7 @@ def _is_granted(lease: LeaseBase, answer: Answer, give_up_ns: int) -> bool:
         return False
     if answer.item:
         lease._told(answer)
-    if client.engine.epoch and client.aftermath.until_ns(lease._about) > now_ns:
+    if client.engine.epoch and client.aftermath.until_ns(lease._about, lease._awaited) > now_ns:
         return False
     if client.state is not OPEN:
         _refuse_if_closed(client)
@@ -166,7 +166,7 @@ async def _wait_out(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
     stands meanwhile, so that nobody else gets it either.
     """
     client, now_ns = lease._client, lease._client.clock.now_ns()
-    left_ns = client.aftermath.until_ns(lease._about) - now_ns
+    left_ns = client.aftermath.until_ns(lease._about, lease._awaited) - now_ns
     if left_ns <= 0:
         return
     if now_ns >= until_ns:
@@ -177,10 +177,10 @@ async def _wait_out(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
 
 
 def _remember(lease: LeaseBase, answer: Busy) -> None:
-    client, about = lease._client, lease._about
+    client, awaited = lease._client, lease._awaited
     now_ns = client.clock.now_ns()
-    if about:
-        client.aftermath.heard(about, answer.fence, now_ns + answer.remaining_ms * NS_PER_MS, now_ns)
+    if awaited:
+        client.aftermath.heard(awaited, answer.fence, now_ns + answer.remaining_ms * NS_PER_MS, now_ns)
 
 
 async def _confirm(lease: LeaseBase) -> None:

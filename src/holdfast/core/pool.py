@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from holdfast.clock import NS, NS_PER_MS, TTL_MAX_S, Seconds, timeout_ns, ttl_ms
+from holdfast.clock import NS_PER_MS, Seconds, timeout_ns, ttl_ms
 from holdfast.commands import (
     POOL,
     WHOLE_PPM,
@@ -35,10 +35,12 @@ from holdfast.commands import (
     Undo,
     Unknown,
 )
+from holdfast.core.aftermath import many_rights
 from holdfast.core.keeper import WIRE_NS
-from holdfast.core.lease import HELD, LeaseBase
+from holdfast.core.lease import ENDED, ENDING, HELD, LeaseBase
 from holdfast.core.lock import Unset, is_coroutine_function
-from holdfast.errors import InvalidConfig, ItemsLent, NotFound, ReplyLost, Unavailable
+from holdfast.core.terms import ITEMS_MAX, any_of, checked_errors, checked_items, checked_share, cool_ms
+from holdfast.errors import InvalidConfig, ItemsLent, NotFound, NotOwner, ReplyLost, Unavailable
 from holdfast.names import Owner, checked_name, is_unicode, this_process
 
 if TYPE_CHECKING:
@@ -47,8 +49,6 @@ if TYPE_CHECKING:
     from holdfast.core.client import Client
 
 COOL_S = 6.0
-ITEMS_MAX = 1_000_000
-TAG_MAX = 200
 _REASON_MAX = 500
 _RETRY_NS = 50 * NS_PER_MS
 
@@ -109,7 +109,7 @@ class PoolBase:
         self._patience_ns = timeout_ns(timeout)
         self._cool_ms = cool_ms(cool, setting="cool")
         self._rest_ms = self._cool_ms if on_death is None else cool_ms(on_death, setting="on_death")
-        self._cool_on = _checked_errors(cool_on)
+        self._cool_on = checked_errors(cool_on)
         if not callable(on_loss) and on_loss not in policies:
             raise InvalidConfig("on_loss", on_loss, f"it must be {' or '.join(policies)}, or callable with the item")
         if callable(on_loss) and is_coroutine_function(on_loss):
@@ -125,7 +125,7 @@ class PoolBase:
     def _item_fields(self, tag: str | None, share: float, info: dict[str, Any] | None) -> tuple[Any, ...]:
         """What the lease of an item is made of."""
         client = self._client
-        terms = Terms(self, *_checked_share(tag, share))
+        terms = Terms(self, *checked_share(tag, share))
         owner, packed = client.owner, client.packed
         if info is not None:
             more = this_process(owner.label, info).info  # checked
@@ -207,7 +207,12 @@ class ItemBase(LeaseBase):
 
     @property
     def _about(self) -> str:
-        return f"{self._pool}\x00{self._terms.pool._roof}\x00{self._item}" if self._item else ""
+        return f"{self._pool}\x00{self._terms.pool._roof}\x00{self._item}"
+
+    @property
+    def _awaited(self) -> str:
+        roof = self._terms.pool._roof
+        return "" if roof == POOL else many_rights(self._pool, roof)  # which item comes back next is not told
 
     @property
     def _place(self) -> str:
@@ -216,11 +221,14 @@ class ItemBase(LeaseBase):
     def _cools_on(self, error: BaseException | None) -> None:
         """Whether the block's error says that the outcome is uncertain."""
         pool = self._terms.pool
-        if error is not None and _any_of(error, pool._cool_on):
+        if error is not None and any_of(error, pool._cool_on):
             self._cool_ms = max(self._cool_ms, pool._cool_ms)
 
     def _cool_for(self, seconds: Seconds | Unset) -> None:
-        self._cool_ms = self._terms.pool._cool_ms if isinstance(seconds, Unset) else cool_ms(seconds)
+        asked_ms = self._terms.pool._cool_ms if isinstance(seconds, Unset) else cool_ms(seconds)
+        if self._state in (ENDING, ENDED):
+            raise NotOwner(self.name, "it was given back before; the pool's own cool() keeps an item that nobody has")
+        self._cool_ms = asked_ms
 
 
 async def extend(item: ItemBase, ttl: Seconds) -> None:
@@ -253,7 +261,7 @@ async def change(
     pool: Lender, how: str, items: Iterable[str], *, leave: bool, permits: int = 0, some: bool = False
 ) -> tuple[str, ...]:
     """Add, remove or set items, all or none; the names of those that go when they come back."""
-    names = _checked_items(items)
+    names = checked_items(items)
     if some and not names:
         raise InvalidConfig("items", names, "there must be at least one")
     dice = int.from_bytes(os.urandom(4), "big") | 1
@@ -328,62 +336,17 @@ async def _say(client: Client, command: Command) -> Any:
             continue
         if sent_before and isinstance(command, BreakItem) and isinstance(answer, NotHeld):
             return None  # the first copy has done it
-        if sent_before and isinstance(command, Change) and isinstance(answer, Unknown):
-            return Changed(0, len(command.items), ())  # the same
+        if sent_before and isinstance(command, Change):
+            return await _changed_before(client, command, answer)
         return answer
 
 
-def cool_ms(value: Seconds, *, setting: str = "seconds") -> int:
-    """A checked cooldown in milliseconds, rounded up: never shorter than was asked for."""
-    if value is None:
-        raise InvalidConfig(setting, value, "it must be a number of seconds or a timedelta")
-    span_ns = timeout_ns(value, setting=setting)
-    assert span_ns is not None
-    if span_ns > TTL_MAX_S * NS:
-        raise InvalidConfig(setting, value, f"it must be at most {TTL_MAX_S:.0f} seconds")
-    return -(-span_ns // NS_PER_MS)
-
-
-def _checked_items(items: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(items, str | bytes):
-        raise InvalidConfig("items", items, "it must be a list of names, not one text")
-    try:
-        names = tuple(items)
-    except TypeError:
-        raise InvalidConfig("items", items, "it must be a list of names") from None
-    if len(names) > ITEMS_MAX:
-        raise InvalidConfig("items", len(names), f"there may be at most {ITEMS_MAX}")
-    for name in names:
-        checked_name(name)
-    if len(set(names)) < len(names):
-        twice = next(name for at, name in enumerate(names) if name in names[:at])
-        raise InvalidConfig("items", twice, "it is there twice")
-    return names
-
-
-def _checked_share(tag: str | None, share: float) -> tuple[str, int]:
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-        raise InvalidConfig("share", share, "it must be a number from 0 to 1")
-    if tag is None:
-        if share != 1:
-            raise InvalidConfig("share", share, "a part of the pool is somebody's: give a tag with it")
-        return "", WHOLE_PPM
-    if not isinstance(tag, str) or not 0 < len(tag) <= TAG_MAX or not is_unicode(tag) or "\x00" in tag:
-        rule = f"it must be text of 1 to {TAG_MAX} characters, without NUL or lone surrogates"
-        raise InvalidConfig("tag", tag, rule)
-    ppm = round(share * WHOLE_PPM)
-    return ("", WHOLE_PPM) if ppm == WHOLE_PPM else (tag, ppm)
-
-
-def _checked_errors(kinds: Any) -> tuple[type[BaseException], ...]:
-    found = kinds if isinstance(kinds, tuple) else (kinds,)
-    for kind in found:
-        if not isinstance(kind, type) or not issubclass(kind, BaseException):
-            raise InvalidConfig("cool_on", kind, "it must be an exception class, or a tuple of them")
-    return found
-
-
-def _any_of(error: BaseException, kinds: tuple[type[BaseException], ...]) -> bool:
-    if isinstance(error, kinds):
-        return True
-    return isinstance(error, BaseExceptionGroup) and any(_any_of(one, kinds) for one in error.exceptions)
+async def _changed_before(client: Client, command: Change, answer: Any) -> Any:
+    """What the first copy of a change would have answered: it has done what the second found done."""
+    if isinstance(answer, Lent) or (isinstance(answer, Unknown) and set(answer.items) != set(command.items)):
+        return answer
+    figures = await _say(client, Count(command.name, 0, command.roof))
+    taken = await _say(client, Count(command.name, figures.lent + figures.cooling, command.roof))
+    leaving = {seen.item for seen in taken.items if seen.leaving and seen.state in ("lent", "offered")}
+    going = leaving - set(command.items) if command.how == "set" else leaving & set(command.items)
+    return Changed(0, 0, tuple(sorted(going)))

@@ -1,20 +1,27 @@
 """Read-write locks: many readers or one writer, each with a lease, in the order in which they came.
 
 Each side is entered like a lock. A reader cannot become the writer while it reads: two that tried would wait for each
-other for ever, so that whoever is inside as a reader and asks to write is refused at once.
+other for ever. So whoever is in a block of one side and asks for the other is refused at once, through whichever object
+of the client it asks.
 """
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
-from holdfast.commands import RW, Granted
+from holdfast.commands import READ, RW, WRITE, Granted
 from holdfast.core.lock import LockBase
 from holdfast.core.pool import ItemBase, Terms
 from holdfast.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from holdfast.core.client import Client
+
+_RULES = {
+    READ: "the writer would wait for itself: it is alone, and may read under its own lease",
+    WRITE: "whoever reads cannot become the writer: leave the block of the reader first",
+}
 
 # Both are parts of the whole, so that each has a line of its own in the queue.
 _PART_PPM = 1
@@ -30,11 +37,13 @@ class SideBase(LockBase):
     _cool_ms = 0
     _cool_on: tuple[type[BaseException], ...] = ()
 
-    def __init__(self, client: Client, name: str, *, side: str, other: SideBase | None = None, **settings: Any) -> None:
+    def __init__(self, client: Client, name: str, *, side: str, **settings: Any) -> None:
         client.refuse_without("pools")
         self._side = side
-        self._other = other
         super().__init__(client, name, **settings)
+        with client.guard:
+            self._peers = client.sides.setdefault(name, weakref.WeakSet())
+            self._peers.add(self)
 
     def __repr__(self) -> str:
         return f"<{self._side} side of {self.name!r} on {self._client.url}>"
@@ -43,12 +52,13 @@ class SideBase(LockBase):
         return (Terms(self, self._side, _PART_PPM), *super()._fields())
 
     def _settings(self) -> dict[str, Any]:
-        return {**super()._settings(), "side": self._side, "other": self._other}
+        return {**super()._settings(), "side": self._side}
 
-    def _refuse_upgrade(self, who: object) -> None:
-        if self._other is not None and self._other._depth(who):
-            rule = "whoever reads cannot become the writer: leave the block of the reader first"
-            raise InvalidConfig("rwlock", self.name, rule)
+    def _refuse_other_side(self, who: object) -> None:
+        with self._client.guard:
+            peers = tuple(self._peers)
+        if any(peer._side != self._side and peer._depth(who) for peer in peers):
+            raise InvalidConfig("rwlock", self.name, _RULES[self._side])
 
 
 class AccessBase(ItemBase):

@@ -87,8 +87,9 @@ def _come_back(stock: Stock, item: Item, moment: Moment) -> None:
         # Nobody knows how the work of a dead or lost borrower ended: the item rests.
         stock.put(_at_rest(item)._replace(state=COOLING, back_us=until_us))
         return
-    if item.state == OFFERED and item.client not in moment.gone and item.client not in moment.silent:
-        # It may only not have heard. Whoever lives keeps a place in the queue: the last one.
+    lives = item.client not in moment.gone and item.client not in moment.silent
+    if item.state == OFFERED and lives and (stock.size or stock.roof == RW):
+        # It may only not have heard. Whoever lives keeps a place in the queue: the last one; an empty pool has none.
         late = (item.token, item.client, item.owner, item.ttl_ms, moment.now_us, item.rest_ms, item.share)
         stock.queue.join(Seeker(*late))
     _free(stock, item)
@@ -368,8 +369,8 @@ def _not_held(stock: Stock, token: str, moment: Moment) -> NotHeld:
 
 
 def _next_ms(stock: Stock, moment: Moment) -> int:
-    """When the next item comes back by itself. Rounded up: whoever asks again then finds it."""
-    back_us = stock.next_back_us()
+    """When the next item comes back by itself; of a read-write lock, the last. Rounded up: who asks then finds it."""
+    back_us = stock.last_back_us() if stock.roof == RW else stock.next_back_us()
     return max(1, -(-(back_us - moment.now_us) // 1000)) if back_us else 0
 
 

@@ -145,6 +145,9 @@ class Stock(Protocol):
     def next_back_us(self) -> int:
         """When the next item comes back by itself; 0 if none will."""
 
+    def last_back_us(self) -> int:
+        """When all have come back by themselves; 0 if none is away."""
+
     def put(self, item: Item) -> None:
         """The item is so now."""
 
@@ -298,6 +301,9 @@ class Shelf:
     def next_back_us(self) -> int:
         found = self._by_back.lowest(self._away)
         return 0 if found is None else found[0]
+
+    def last_back_us(self) -> int:
+        return max(self._away.values(), default=0)
 
     def put(self, item: Item) -> None:
         self._forget(item.name)

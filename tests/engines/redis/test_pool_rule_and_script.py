@@ -103,6 +103,9 @@ WITNESSES = {
         have("p"), ask(0, "a1"), ask(0, "b1"), ask(0, "c1"), give(0, "a1"), tell(1_000_001, "c", Tend(NAME)),
         tell(0, "b", Tend(NAME)),
     ],
+    "an offer is told again": [
+        have("p"), ask(0, "a1"), ask(0, "b1"), give(0, "a1"), tell(0, "b", Tend(NAME)),
+    ],
     "an offer to the dead": [
         have("p"), ask(0, "a1", 20_000), ask(0, "b1"), ask(4_000_000, "c1"), give(999_999, "a1"),
         tell(1_000_001, "c", Tend(NAME)),
@@ -135,6 +138,10 @@ WITNESSES = {
     "the impatient leave": [
         have("p"), ask(0, "a1"), ask(0, "b1"), ask(0, "b1", wait=False), ask(0, "c1"),
         tell(0, "c", TakeBack(NAME, "c1")),
+    ],
+    "an offer lapses in a pool that was emptied": [
+        have("p"), ask(0, "a1"), ask(0, "b1", share=("t", 340_000)), give(0, "a1"),
+        have("p", how="remove", leave=True), tell(1_000_001, "c", Tend(NAME)), ask(0, "b1", share=("t", 340_000)),
     ],
 }  # fmt: skip
 
@@ -176,6 +183,7 @@ class Mutation:
         return self.mistake
 
 
+LATE = "if (client == me or marked > now) and (size > 0 or roof == 'rw') then"
 MUTATIONS = [
     Mutation("an item that was lent keeps its old order", "item[STATE], item[ORDER], item[BACK], item[REST] = 'lent', "
              "item[FENCE],", "item[STATE], item[ORDER], item[BACK], item[REST] = 'lent', item[ORDER],"),
@@ -185,16 +193,18 @@ MUTATIONS = [
              "item[STATE], item[BACK] = 'cooling', ends + 1"),
     Mutation("a cooldown is forgotten", "'cooling', now + cool * 1000, cool", "'cooling', now, cool"),
     Mutation("nobody looks again when an item cools", "    ring(seat[1], head[2], seat[8])", ""),
-    Mutation("a late one loses its place", "if client == me or marked > now then", "if false then"),
-    Mutation("the dead get their offers again", "if client == me or marked > now then", "if true then"),
-    Mutation("silent clients keep their places", "if fallen[seat_of(token)[1]] then leave_queue(token) end", ""),
+    Mutation("a late one loses its place", LATE, "if false then"),
+    Mutation("a late one waits in an empty pool", "(client == me or marked > now) and (size > 0 or roof == 'rw')",
+             "(client == me or marked > now)"),
+    Mutation("the dead get their offers again", LATE, "if true then"),
+    Mutation("silent clients keep their places", "if seat and fallen[seat[1]] then leave_queue(token) end", ""),
     Mutation("a leaving item stays", "  if item[LEAVING] then\n    leaving = leaving - 1\n    return drop(name)",
              "  if false then"),
     Mutation("a lent item is removed", "(#lent > 1 and not leave)", "false"),
     Mutation("an unknown item is removed", "if #absent > 1 or", "if false or"),
     Mutation("new items are used in their order", "(part * part + placed) % SPREAD_BELOW", "added"),
-    Mutation("those who wait for nothing wait on", "    ring(seat[1], token, seat[8])\n  end\nend\ncommit()",
-             "  end\nend\ncommit()"),
+    Mutation("those who wait for nothing wait on",
+             "    if seat then ring(seat[1], token, seat[8]) end\n  end\nend\ncommit()", "  end\nend\ncommit()"),
     Mutation("a foreign token returns", "if not item or not taken(item) or item[TOKEN] ~= token then",
              "if not item or not taken(item) then"),
     Mutation("a return cannot be said twice", "return item and item[LAST] == token and 1 or", "return"),

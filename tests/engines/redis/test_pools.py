@@ -1,6 +1,7 @@
 """Pools on real servers, through several processes: one script per borrow, one slot per pool, real signals."""
 
 import os
+import threading
 import time
 from collections import Counter
 
@@ -185,3 +186,49 @@ def test_at_maxmemory_items_can_be_renewed_and_given_back(new_server):
         full.command("CONFIG", "SET", "maxmemory", 0)
         eventually(lambda: pool.stats().free == 2)
         pool.set_items([])
+
+
+def test_at_maxmemory_whoever_waits_for_a_seat_keeps_its_place_and_its_turn(new_server):
+    """Asking again and a sign of life change nothing of the order, so a full server must not refuse them."""
+    full = new_server()
+    events = []
+    with holdfast.connect(full.url, observer=events.append) as client:
+        semaphore = client.semaphore("gpu", permits=1, ttl=20)
+        first, got = semaphore.acquire(), []
+        waiter = threading.Thread(target=lambda: got.append(semaphore.acquire(timeout=30)))
+        waiter.start()
+        eventually(lambda: semaphore.stats().waiting == 1)
+        full.command("CONFIG", "SET", "maxmemory", 1)
+        time.sleep(4)  # it has asked again, and said twice that it lives
+        assert waiter.is_alive()
+        first.release()
+        waiter.join()
+        full.command("CONFIG", "SET", "maxmemory", 0)
+        assert got[0].fence > first.fence
+        assert [event for event in events if event.kind == "unavailable"] == []
+        got[0].release()
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_places_whose_keys_were_lost_stop_nobody(pool, one_server, share):
+    """A server may evict a part of a pool. Whoever had its place there asks again and gets a new one."""
+    pool.set_items(["only"])
+    item = pool.borrow()
+    tag = None if share == 1 else "t"
+    got = []
+    waiters = [
+        threading.Thread(target=lambda: got.append(pool.borrow(timeout=20, tag=tag, share=share).release()))
+        for _ in range(2)
+    ]
+    for waiter in waiters:
+        waiter.start()
+    eventually(lambda: pool.stats().waiting == 2)
+    (seats,) = [key for key in one_server.command("KEYS", "*") if key.endswith(b":pool:w")]
+    one_server.command("DEL", seats)
+
+    assert pool.stats().trouble == ""
+    item.release()
+    for waiter in waiters:
+        waiter.join()
+    assert got == [None, None]
+    assert pool.stats().waiting == 0

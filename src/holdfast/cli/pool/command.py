@@ -59,17 +59,19 @@ def show(name: Pool, url: Url = None, limit: Limit = 1000, as_json: Json = False
 @pools.command("set")
 def set_items(
     name: Pool,
-    items: Annotated[list[str] | None, typer.Argument(help="All of its items; none empties it; - reads lines.")] = None,
+    items: Annotated[list[str] | None, typer.Argument(help="All of its items; none ends it; - reads lines.")] = None,
     url: Url = None,
     leave: Annotated[
         bool, typer.Option("--leave", help="Items that are lent go when they come back, instead of a refusal.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask whether no items are meant.")] = False,
     secret: Secret = None,
     as_json: Json = False,
 ) -> Job:
     """Have these items and no others.
 
-    An item that is lent is not taken away: nothing is changed then, and the items are named.
+    An item that is lent is not taken away: nothing is changed then, and the items are named. No items at all end the
+    pool: that is asked for, or needs --yes.
 
     \b
     Example:
@@ -77,7 +79,8 @@ def set_items(
     """
     from holdfast.cli.pool import deeds  # noqa: PLC0415
 
-    return partial(deeds.set_items, url, name, tuple(items or ()), leave=leave, secret=secret, as_json=as_json)
+    wanted = tuple(items or ())
+    return partial(deeds.set_items, url, name, wanted, leave=leave, yes=yes, secret=secret, as_json=as_json)
 
 
 @pools.command()

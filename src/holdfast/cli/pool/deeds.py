@@ -11,10 +11,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import codes, looking, output
+from holdfast.cli import codes, failing, looking, output
 from holdfast.cli.plain import plain
 from holdfast.commands import POOL
-from holdfast.errors import NotPermitted
+from holdfast.errors import InvalidConfig, NotFound, NotPermitted
 from holdfast.names import checked_name
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def show(url: str | None, name: str, *, limit: int, as_json: bool) -> int:
     checked_name(name)
     with looking.connect(url) as hf:
         stats = hf.pool(name).stats(limit)
+    if not (stats.size or stats.lent or stats.cooling):
+        raise NotFound(name, "items: there is no such pool")
     if as_json:
         items = [_item(item) for item in stats.items]
         waiters = [owner._asdict() for owner in stats.waiters]
@@ -67,11 +69,13 @@ def show(url: str | None, name: str, *, limit: int, as_json: bool) -> int:
 
 
 def set_items(
-    url: str | None, name: str, items: tuple[str, ...], *, leave: bool, secret: str | None, as_json: bool
+    url: str | None, name: str, items: tuple[str, ...], *, leave: bool, yes: bool, secret: str | None, as_json: bool
 ) -> int:
     if items == ("-",):
         items = tuple(line for line in sys.stdin.read().splitlines() if line)
     _admit(secret)
+    if not items and not yes and not _confirmed(name):
+        return failing.tell("refused", codes.ATTENTION, "nothing was done", as_json=as_json, name=name)
     with looking.connect_or_make(url) as hf:
         pool = hf.pool(name)
         leaving = pool.set_items(items, leave=leave)
@@ -107,6 +111,15 @@ def break_item(url: str | None, name: str, item: str, reason: str, *, secret: st
         rests = f", and rests for {output.span(after.remaining)}" if after and after.state == "cooling" else ""
         _say(f"the lease of {plain(item)!r} of {plain(name)!r} is broken{rests}; its borrower is told")
     return codes.OK
+
+
+def _confirmed(name: str) -> bool:
+    """No items at all may be what an empty variable said: it ends the pool, and sends away all who wait."""
+    if not sys.stdin.isatty():
+        raise InvalidConfig("items", (), "no items end the pool: add --yes if that is what you want")
+    import typer  # noqa: PLC0415
+
+    return typer.confirm(f"No items: end the pool {plain(name)!r}?", err=True)
 
 
 def _admit(secret: str | None) -> None:

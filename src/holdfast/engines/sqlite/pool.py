@@ -109,6 +109,7 @@ _FREEST_OF = (
     "SELECT item FROM pool_share WHERE pool = ? AND tag = ? AND ppm = ? AND ord IS NOT NULL ORDER BY ord LIMIT 1"
 )
 _AWAY = f"{_ITEM} AND state <> 'free' ORDER BY back_us LIMIT ?"
+_AWAY_LAST = f"{_ITEM} AND state <> 'free' ORDER BY back_us DESC LIMIT 1"
 _FREE = f"{_ITEM} AND state = 'free' ORDER BY ord LIMIT ?"
 _OFFERS = f"{_ITEM} AND state = 'offered' AND client = ?"
 _PUT = f"INSERT OR REPLACE INTO pool_item (pool, {_FIELDS}) VALUES (?{', ?' * 16})"  # noqa: S608
@@ -284,6 +285,10 @@ class StoredPool:
 
     def next_back_us(self) -> int:
         item = self._one(_AWAY, 1)
+        return 0 if item is None else item.back_us
+
+    def last_back_us(self) -> int:
+        item = self._one(_AWAY_LAST)
         return 0 if item is None else item.back_us
 
     def put(self, item: Item) -> None:

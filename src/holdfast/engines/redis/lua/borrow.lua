@@ -18,7 +18,7 @@
 local token, ttl, rests, tag, ppm = ARGV[4], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], tonumber(ARGV[9])
 local asked, wait = tonumber(ARGV[10]), ARGV[11]
 local name, item = taken_by(token)
-if item then make_way() end
+if item or seat_of(token) then make_way() end  -- it has its place: at maxmemory too
 if not item or item[BACK] <= now then
   local ended = tomb(token)
   if ended then return { 'refused', ended.why } end

@@ -98,7 +98,7 @@ else  -- there is nothing to wait for any more
   for _, token in ipairs(redis.call('ZRANGE', base .. ':q', 0, -1)) do
     local seat = seat_of(token)
     leave_queue(token)
-    ring(seat[1], token, seat[8])
+    if seat then ring(seat[1], token, seat[8]) end
   end
 end
 commit()

@@ -32,9 +32,11 @@ local function list()
   end
   for _, token in ipairs(redis.call('ZRANGE', base .. ':q', 0, limit - 1)) do
     local seat = seat_of(token)
-    waiters[#waiters + 1] = token
-    waiters[#waiters + 1] = seat[7]
-    waiters[#waiters + 1] = math.floor((now - seat[3]) / 1000)
+    if seat then
+      waiters[#waiters + 1] = token
+      waiters[#waiters + 1] = seat[7]
+      waiters[#waiters + 1] = math.floor((now - seat[3]) / 1000)
+    end
   end
 end
 
@@ -42,6 +44,6 @@ local listed, why = pcall(list)
 if not listed then
   items, waiters, trouble = {}, {}, 'the items cannot be listed: ' .. tostring(type(why) == 'table' and why.err or why)
 end
-commit()
+if packed then commit() end  -- whoever looks makes nothing
 return { 'tally', int(fence), permits, size, lent, far - lent, redis.call('ZCARD', base .. ':f'), waiting, trouble, items,
   waiters }

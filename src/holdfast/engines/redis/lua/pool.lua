@@ -45,10 +45,7 @@ local function int(number) return string.format('%.0f', number) end
 
 local function make_way() redis.call('DEL', base .. ':-') end
 
-local function share_of(tag, ppm)
-  if ppm >= WHOLE then return '' end
-  return int(ppm) .. ':' .. tag
-end
+local function share_of(tag, ppm) return ppm >= WHOLE and '' or int(ppm) .. ':' .. tag end
 
 local function ring(client, token, pops) calls[#calls + 1] = { client, token, pops } end
 
@@ -243,17 +240,28 @@ local function leave_queue(token)
   if redis.call('HINCRBY', base .. ':h', share, -1) <= 0 then redis.call('HDEL', base .. ':h', share) end
 end
 
+local function lines() return waiting > 0 and redis.call('HKEYS', base .. ':h') or {} end
+
+-- The first of a line. Whoever has no seat any more is taken out: a key was lost, and it asks again.
+local function first_of(line)
+  local first
+  repeat
+    if first then redis.call('ZREM', line, first[1]) end
+    first = redis.call('ZRANGE', line, 0, 0, 'WITHSCORES')
+  until not first[1] or seat_of(first[1])
+  return first[1] and { tonumber(first[2]), first[1] }
+end
+
 -- The first of each line, whoever came first before the others; of a read-write lock, the first of all.
 local function heads()
   local found = {}
-  if waiting == 0 then return found end
-  if roof == 'rw' then return { { 0, redis.call('ZRANGE', base .. ':q', 0, 0)[1] } } end
-  for _, share in ipairs(redis.call('HKEYS', base .. ':h')) do
-    local first = redis.call('ZRANGE', base .. ':q:' .. share, 0, 0, 'WITHSCORES')
-    if first[1] then found[#found + 1] = { tonumber(first[2]), first[1] } end
-  end
+  for _, share in ipairs(lines()) do found[#found + 1] = first_of(base .. ':q:' .. share) or nil end
   table.sort(found, function(one, other) return one[1] < other[1] end)
-  return found
+  if waiting > 0 and #found == 0 then  -- the queue was lost: nobody waits
+    waiting = 0
+    redis.call('DEL', base .. ':q', base .. ':h', base .. ':w')
+  end
+  return roof == 'rw' and { found[1] } or found
 end
 
 local function drop_fallen()
@@ -266,7 +274,8 @@ local function drop_fallen()
   end
   if not next(fallen) or waiting == 0 then return end
   for _, token in ipairs(redis.call('ZRANGE', base .. ':q', 0, -1)) do
-    if fallen[seat_of(token)[1]] then leave_queue(token) end
+    local seat = seat_of(token)
+    if seat and fallen[seat[1]] then leave_queue(token) end
   end
 end
 
@@ -304,7 +313,7 @@ local function come_back(name)
   if item[STATE] == 'offered' then
     local client = item[CLIENT]
     local marked = tonumber(redis.call('ZSCORE', base .. ':m', client) or 0)
-    if client == me or marked > now then
+    if (client == me or marked > now) and (size > 0 or roof == 'rw') then
       if marked == 0 then redis.call('ZADD', base .. ':m', int(now), client) end
       join_queue(item[TOKEN], { client, item[TTL], now, item[REST], item[TAG], item[PPM], item[OWNER], false })
     end
@@ -334,8 +343,9 @@ local function rest(name, item, cool)
 end
 
 local function next_ms()
-  local first = redis.call('ZRANGE', base .. ':b', 0, 0, 'WITHSCORES')
-  return first[2] and math.max(1, math.ceil((first[2] - now) / 1000)) or 0
+  local at = roof == 'rw' and -1 or 0  -- a writer enters after the last
+  local back = redis.call('ZRANGE', base .. ':b', at, at, 'WITHSCORES')[2]
+  return back and math.max(1, math.ceil((back - now) / 1000)) or 0
 end
 
 local function tomb(token)
@@ -356,7 +366,7 @@ local function not_held(token)
   return ended and { 'not held', ended.why, ended.detail } or { 'not held', 'expired', '' }
 end
 
-local KEPT = { ':i', ':f', ':b', ':t', ':o', ':q', ':q:', ':q:1:read', ':q:1:write', ':h', ':w', ':m' }
+local KEPT = { ':i', ':f', ':b', ':t', ':o', ':q', ':h', ':w', ':m' }
 
 local function commit(but)
   if queued_before and waiting == 0 and offers == 0 then redis.call('DEL', base .. ':m') end
@@ -369,6 +379,7 @@ local function commit(but)
     local keep_ms = math.ceil((math.max(now, buried, tonumber(last)) - now) / 1000) + ARGV[2]
     redis.call('SET', base, record, 'PX', keep_ms)
     for _, key in ipairs(KEPT) do redis.call('PEXPIRE', base .. key, keep_ms) end
+    for _, share in ipairs(lines()) do redis.call('PEXPIRE', base .. ':q:' .. share, keep_ms) end
   else
     redis.call('SET', base, record)
     if before then

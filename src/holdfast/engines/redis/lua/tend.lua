@@ -8,6 +8,7 @@
 -- Same law as rules/pool.py: tend.
 
 --@include pool.lua
+if queued_before then make_way() end  -- those who wait keep their places: at maxmemory too
 settle()
 local known, first = {}, nil
 for _, call in ipairs(calls) do known[call[2]] = true end
