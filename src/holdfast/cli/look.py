@@ -11,7 +11,7 @@ from holdfast.cli.plain import plain
 from holdfast.commands import POOL
 from holdfast.core import inspection
 from holdfast.core.run import run
-from holdfast.errors import NotAcquired, NotFound
+from holdfast.errors import InvalidConfig, NotAcquired, NotFound
 from holdfast.names import Owner, checked_name
 
 if TYPE_CHECKING:
