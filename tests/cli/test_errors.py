@@ -168,6 +168,7 @@ def test_a_shell_can_complete_commands(local):
     options = local(env={**asked, "COMP_WORDS": "holdfast run --max", "COMP_CWORD": "2"})
 
     assert b"_HOLDFAST_COMPLETE" in script.out
+    assert b"compdef" in local("--show-completion", "zsh").out  # whichever shell this is
     assert offered.out.split() == [b"doctor", b"demo", b"directory"]
     assert options.out.split() == [b"--max-hold"]
 

@@ -78,7 +78,7 @@ def test_a_waiter_that_gave_up_is_not_in_the_way(face):
     """The one in the middle leaves in time; those behind it move up."""
     holder, *others = [face.connect(label=label) for label in ("holder", "a", "b", "c")]
     lease = holder.lock("x").acquire()
-    patience = [20, 0.4, 20]
+    patience = [20, 3, 20]  # in the middle: long enough for the next one to come, everywhere at once
     running = []
     for number, (client, timeout) in enumerate(zip(others, patience, strict=True)):
         running.append(face.start(lambda client=client, timeout=timeout: client.lock("x").acquire(timeout=timeout)))

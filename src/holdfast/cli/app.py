@@ -305,6 +305,9 @@ def main(arguments: list[str]) -> int:
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     _streams()
     _quiet()
+    if arguments[:1] in (["--show-completion"], ["--install-completion"]) and len(arguments) > 1:
+        # Typer would ask which shell this is, and forget which one was named: a script runs in none of them.
+        os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
     try:
         return _called(arguments)
     except HoldfastError as error:
