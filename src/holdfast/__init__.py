@@ -31,36 +31,16 @@ if TYPE_CHECKING:
         Term,
         connect,
     )
-    from holdfast.core.budget import (
-        Spending,
-    )
-    from holdfast.core.building import (
-        Staging,
-    )
+    from holdfast.core.budget import Spending
+    from holdfast.core.building import Staging
     from holdfast.core.directory import Change, Held
-    from holdfast.core.domain import (
-        Domain,
-    )
-    from holdfast.core.inspection import (
-        Holding,
-    )
-    from holdfast.core.leader import (
-        Leading,
-    )
-    from holdfast.core.limit import (
-        Decision,
-    )
-    from holdfast.core.pool import (
-        ItemStanding,
-        PoolStats,
-    )
-    from holdfast.core.site import (
-        Built,
-    )
-    from holdfast.engines import (
-        Limit,
-        Promise,
-    )
+    from holdfast.core.domain import Domain
+    from holdfast.core.inspection import Holding
+    from holdfast.core.leader import Leading
+    from holdfast.core.limit import Decision
+    from holdfast.core.pool import ItemStanding, PoolStats
+    from holdfast.core.site import Built
+    from holdfast.engines import Limit, Promise
     from holdfast.errors import (
         BudgetExceeded,
         BuildFailed,
@@ -81,13 +61,8 @@ if TYPE_CHECKING:
         RateLimited,
         Unavailable,
     )
-    from holdfast.names import (
-        Owner,
-    )
-    from holdfast.observer import (
-        Event,
-        Observer,
-    )
+    from holdfast.names import Owner
+    from holdfast.observer import Event, Observer
 
 _HOMES = {
     "holdfast.blocking": (

@@ -62,7 +62,9 @@ def test_a_server_that_is_loading_is_not_ready(new_server, place_on):
     server.command("EVAL", SPOIL.replace("'SET'", "'DEL'").replace(", 'x'", ""), "0")
 
     held.release()
-    waiting.result().release()
+    heir = waiting.result()
+    assert heir.fence > held.fence
+    heir.release()
 
 
 def wake(client):

@@ -334,7 +334,9 @@ def test_a_server_with_tls_of_its_own_is_reached(own_certificates, new_server, p
 
     held.release()
 
-    waiting.result().release()
+    heir = waiting.result()
+    assert heir.fence > held.fence
+    heir.release()
 
 
 def test_two_loops_of_one_process_have_their_own_clients(one_server):

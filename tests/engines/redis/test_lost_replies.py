@@ -249,7 +249,9 @@ def test_a_client_that_is_refused_in_the_middle_of_its_patience_goes_on_asking(s
     time.sleep(0.3)
     proxy.accept()
 
-    waiting.result().release()
+    heir = waiting.result()
+    assert heir.fence > lease.fence
+    heir.release()
 
 
 @pytest.mark.acceptance("A0-12")
@@ -320,7 +322,9 @@ def test_a_mark_whose_reply_was_lost_harms_nobody(slow):
 
     lease.release()
 
-    waiting.result().release()
+    heir = waiting.result()
+    assert heir.fence > lease.fence
+    heir.release()
 
 
 @pytest.mark.acceptance("A0-15")

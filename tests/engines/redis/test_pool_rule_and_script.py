@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import hypothesis
+import mutations
 import pytest
 from hiredis import ReplyError
 from hypothesis import HealthCheck, Phase, given, settings
@@ -168,19 +169,10 @@ def test_every_script_of_a_pool_does_what_its_rule_says(twin):
 
 
 @dataclass(frozen=True)
-class Mutation:
-    """A mistake that somebody could make: one line of the scripts, changed."""
+class Mutation(mutations.Mutation):
+    """The same, shown under one of the roofs."""
 
-    mistake: str
-    line: str
-    instead: str
     roof: str = POOL
-
-    def applied_to(self, text):
-        return text.replace(self.line, self.instead)
-
-    def __str__(self):
-        return self.mistake
 
 
 LATE = "if (client == me or marked > now) and (size > 0 or roof == 'rw') then"

@@ -9,6 +9,7 @@ from hiredis import ReplyError
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
+from mutations import Mutation
 from script_twin import CLIENTS, LONGEST_TTL_MS, NAME, Difference, Twin
 
 from holdfast.commands import Acquire, Break, Mark, Release, Renew, Show, Undo
@@ -130,21 +131,6 @@ def test_every_script_does_what_its_rule_says(twin):
     for program in WITNESSES.values():
         twin.run(program)
     agree()
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """A mistake that somebody could make: one line of the scripts, changed."""
-
-    mistake: str
-    line: str
-    instead: str
-
-    def applied_to(self, text):
-        return text.replace(self.line, self.instead)
-
-    def __str__(self):
-        return self.mistake
 
 
 MUTATIONS = [

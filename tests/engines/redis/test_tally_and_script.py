@@ -1,11 +1,10 @@
 """What is counted on a server is what the law says: same answers at any time, also when the clock is set back."""
 
-from dataclasses import dataclass
-
 import pytest
 from hiredis import ReplyError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mutations import Mutation
 from script_twin import Difference
 from tally_twin import NAME, Said, TallyTwin
 
@@ -106,21 +105,6 @@ def test_what_is_counted_on_a_server_is_what_the_rule_says(twin):
     for program in WITNESSES.values():
         twin.run(program)
     agree()
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """A mistake that somebody could make: one line of the scripts, changed."""
-
-    mistake: str
-    line: str
-    instead: str
-
-    def applied_to(self, text):
-        return text.replace(self.line, self.instead)
-
-    def __str__(self):
-        return self.mistake
 
 
 MUTATIONS = [
