@@ -3,8 +3,9 @@
 Named tuples, because they are quick to make and quick to import. What says nothing but its name carries that name, so
 that it is neither empty nor equal to another.
 
-An engine answers one command in one atomic step. Every command may be sent twice: it carries the token of the attempt
-it belongs to, and the second answer is the same as the first. Times inside are milliseconds; fences are integers.
+An engine answers one command in one atomic step. Every command but `Hit` may be sent twice: it carries the token of the
+attempt it belongs to, and the second answer is the same as the first. Times inside are milliseconds unless their names
+say otherwise; fences are integers.
 """
 
 from __future__ import annotations
