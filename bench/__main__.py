@@ -1,7 +1,9 @@
 """The program: `python -m bench`, best started by `make bench`.
 
 A full run writes bench/results/full.json, docs/benchmarks.md and docs/benchmarks.svg. With QUICK=1 everything goes to
-bench/results/, under the name quick, and the page of the docs stays as it is.
+bench/results/, under the name quick, and the page of the docs stays as it is. With --add the parts that are named are
+run again and take their place among the results of the last run; the page says from which run each part is. Ratios are
+taken within a part, so that none is ever made of two runs.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from bench import scale as scales
 from bench.arena import Arena
 from bench.environments import ROOT, prepare
 from bench.facts import facts
-from bench.page import page
+from bench.page import page, run_of
 from bench.picture import draw
 from bench.race import PARTS
 from bench.table import overlapped
@@ -38,6 +40,20 @@ def measured(python: str, scale: scales.Scale, parts: list[str]) -> dict[str, An
         results["not_run"] = arena.not_run
     results["facts"]["minutes"] = (time.monotonic() - began) / 60
     return results
+
+
+def added(results: dict[str, Any]) -> dict[str, Any]:
+    """The last results of that scale, with the parts of this run in their places, in the order of the race."""
+    last = json.loads((RESULTS / f"{results['scale']['name']}.json").read_text(encoding="utf-8"))
+    ran = dict.fromkeys(results["parts"], run_of(results["facts"]))
+    rows = last["parts"] | results["parts"]
+    return {
+        "facts": last["facts"],
+        "scale": last["scale"],
+        "parts": {part: rows[part] for part in PARTS if part in rows},
+        "not_run": last["not_run"] | results["not_run"],
+        "added": last.get("added", {}) | ran,
+    }
 
 
 def write(results: dict[str, Any]) -> Path:
@@ -74,6 +90,7 @@ def main() -> int:
         "--python", default=getattr(sys, "_base_executable", sys.executable), help="for all contenders"
     )
     options.add_argument("--only", nargs="+", choices=PARTS, help="run these parts, and write nothing")
+    options.add_argument("--add", nargs="+", choices=PARTS, help="run these parts, and put them among the last results")
     options.add_argument(
         "--again", choices=("full", "quick"), help="only make page and picture again, from the results"
     )
@@ -82,8 +99,10 @@ def main() -> int:
         print(f"wrote {make(chosen.again).relative_to(ROOT)}")
         return 0
     scale = scales.QUICK if os.environ.get("QUICK") else scales.FULL
-    results = measured(chosen.python, scale, chosen.only or list(PARTS))
+    results = measured(chosen.python, scale, chosen.only or chosen.add or list(PARTS))
     print(page(results))
+    if chosen.add:
+        results = added(results)
     if not chosen.only:
         print(f"wrote {write(results).relative_to(ROOT)}", file=sys.stderr)
     return 1 if overlapped(results) else 0

@@ -113,6 +113,12 @@ SECTIONS = {
         "One acquire and release after the other; server and client on one core. A new lock object for each pair.",
         _PAIR,
     ),
+    "layers": Section(
+        "Where the time of a pair goes",
+        "Our own two scripts, with ever more of the library around them. The last step adds the lease: its object, the"
+        " keeper, deadlines, the undo of what nobody owns.",
+        ("times_floor", "times_floor_p50", "p50_us", "client_cpu_us", "server_cpu_us"),
+    ),
     "pair_unix": Section(
         "Uncontended, Unix socket", "The same through a socket file, against a floor of its own.", _PAIR
     ),
@@ -229,7 +235,7 @@ def page(results: dict[str, Any], picture: str = "") -> str:
         "## The targets",
         _targets(verdicts(results)),
         *([f"![the race in pictures]({picture})"] if picture else []),
-        *(_section(part, rows) for part, rows in results["parts"].items()),
+        *(_section(part, rows, results.get("added", {}).get(part, "")) for part, rows in results["parts"].items()),
         "## Not run",
         _not_run(results["not_run"]),
     ]
@@ -269,7 +275,13 @@ def _targets(found: list[Verdict]) -> str:
     return _table(heads, rows) + f"\n\n{reached} of {len(found)} reached."
 
 
-def _section(part: str, rows: list[dict[str, Any]]) -> str:
+def run_of(facts: dict[str, Any]) -> str:
+    """Which run it was, for a part that was measured in another one than the rest."""
+    changed = " with changes" if facts["changed"] else ""
+    return f"Measured on {facts['day']}, commit {facts['commit']}{changed}, CPython {facts['python']['version']}."
+
+
+def _section(part: str, rows: list[dict[str, Any]], run: str) -> str:
     section = SECTIONS[part]
     columns = [key for key in section.columns if any(key in row["figures"] for row in rows)]
     lines = [
@@ -277,7 +289,8 @@ def _section(part: str, rows: list[dict[str, Any]]) -> str:
         for row in sorted(rows, key=lambda row: ("floor", "ours", "peer").index(row["role"]))
     ]
     heads = ("", *(COLUMNS[key].title for key in columns))
-    return f"## {section.title}\n\n{section.words}\n\n" + (_table(heads, lines) if lines else "Nobody could run.")
+    words = f"{section.words} {run}".rstrip()
+    return f"## {section.title}\n\n{words}\n\n" + (_table(heads, lines) if lines else "Nobody could run.")
 
 
 def _cells(row: dict[str, Any], columns: list[str]) -> list[str]:

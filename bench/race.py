@@ -49,6 +49,7 @@ def _lone_waiter(arena: Arena, scale: Scale) -> list[dict[str, Any]]:
 
 PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
     "pair": partial(pairs, contenders=who.PAIRS),
+    "layers": partial(pairs, contenders=who.LAYERS),
     "pair_unix": partial(pairs, contenders=who.PAIRS_UNIX),
     "pair_file": partial(pairs, contenders=who.PAIRS_FILE),
     "groups": partial(groups, contenders=who.GROUPS),

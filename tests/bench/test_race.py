@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import __main__ as program
 from bench import contenders as who
 from bench.__main__ import RESULTS
 from bench.arena import Arena, Broken
@@ -264,6 +265,23 @@ def test_the_page_in_the_docs_says_what_the_results_say():
     if kept.exists():
         told = json.loads(results.read_text(encoding="utf-8"))
         assert kept.read_text(encoding="utf-8") == page(told, "benchmarks.svg")
+
+
+def test_parts_of_a_later_run_take_their_place_and_say_from_which_run_they_are(tmp_path, monkeypatch):
+    """A part may be measured again without the other half hour; nobody may take it for the same run."""
+    monkeypatch.setattr(program, "RESULTS", tmp_path)
+    last, later = made({"imports": [], "pair": []}, {"a": "why"}), made({"layers": []})
+    later["facts"]["commit"] = "def"
+    (tmp_path / f"{TINY.name}.json").write_text(json.dumps(last))
+
+    together = program.added(later)
+    told = page(together)
+
+    assert list(together["parts"]) == ["pair", "layers", "imports"]
+    assert together["facts"]["commit"] == "abc"
+    assert together["not_run"] == {"a": "why"}
+    assert told.count("Measured on today, commit def") == 1
+    assert told.index("Measured on today") > told.index(SECTIONS["layers"].title)
 
 
 def made(parts, not_run=None):
