@@ -42,8 +42,9 @@ def commands(sha: str, ttl: float):
 class Link:
     """A bare blocking socket."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, timeout: float | None = None) -> None:
         self._socket = _connected(url)
+        self._socket.settimeout(timeout)
         self._reader = hiredis.Reader()
 
     def ask(self, command: bytes) -> Any:

@@ -30,9 +30,8 @@ def _known(link: Link, ttl: float) -> tuple[Packer, Any]:
 
 @contextmanager
 def scripts(url: str, ttl: float, timeout: float | None = None):
-    link = Link(url)
+    link = Link(url, timeout)
     packer, asking = _known(link, ttl)
-    link._socket.settimeout(timeout)
     ask, ready = link.ask, {}
 
     def take(name: str):
@@ -59,9 +58,8 @@ def polled(url: str, ttl: float):
 
 @contextmanager
 def fresh(url: str, ttl: float):
-    link = Link(url)
+    link = Link(url, _WIRE_S)
     packer, asking = _known(link, ttl)
-    link._socket.settimeout(_WIRE_S)
     ask, pack = link.ask, packer.pack
 
     def take(name: str):
@@ -80,7 +78,8 @@ def fresh(url: str, ttl: float):
 @contextmanager
 def form(url: str, ttl: float):
     with holdfast.connect(url) as hf:
-        apply, packed_owner = hf._client.form.apply, hf._client.packed
+        client = hf._client  # noqa: SLF001 - what is below the lock has no public name
+        apply, packed_owner = client.form.apply, client.packed
         hf.lock("bench-first").acquire().release()
 
         def take(name: str):
