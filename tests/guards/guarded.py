@@ -247,7 +247,7 @@ class AwaitedRedis(Awaited):
 class AwaitedSql(Awaited):
     """PostgreSQL through psycopg's connection of asyncio."""
 
-    mark = "%s"
+    mark, what, statements = "%s", Sql.what, Sql.statements
 
     async def open(self, where):
         import psycopg
@@ -259,20 +259,20 @@ class AwaitedSql(Awaited):
         return await (await self.db.execute(statement, parameters)).fetchone()
 
     def admit(self, stamp):
-        self.run(self._in_transaction(self.guard.admit, stamp, self.db, "counter"))
+        self.run(self._in_transaction(self.guard.admit, stamp, self.db, self.what))
 
     def write(self, stamp, value):
         async def both():
-            await self.guard.admit(stamp, self.db, "counter")
-            await self.execute(f"{Sql.statements[0].format(self.mark)} RETURNING value", (value,))
+            await self.guard.admit(stamp, self.db, self.what)
+            await self.execute(f"{self.statements[0].format(self.mark)} RETURNING value", (value,))
 
         self.run(self._in_transaction(both))
 
     def read(self):
-        return self.run(self._in_transaction(self.execute, Sql.statements[1]))[0]
+        return self.run(self._in_transaction(self.execute, self.statements[1]))[0]
 
     def newest(self):
-        return self.run(self._in_transaction(self.guard.newest, self.db, "counter"))
+        return self.run(self._in_transaction(self.guard.newest, self.db, self.what))
 
     async def _in_transaction(self, work, *arguments):
         try:
@@ -297,6 +297,16 @@ class AwaitedSqlite(AwaitedSql):
 
         self.guard = aio_guards.SqlGuard()
         self.db = await aiosqlite.connect(Path(where["folder"]) / "guarded.db", timeout=30)
+
+
+class AwaitedRow(AwaitedSqlite):
+    """A row that has its stamp in columns of its own."""
+
+    what, statements = Row.what, Row.statements
+
+    async def open(self, where):
+        await super().open(where)
+        self.guard = aio_guards.RowGuard("orders")
 
 
 class AwaitedAlchemy(AwaitedSql):
@@ -335,6 +345,7 @@ KINDS = {
     "redis-awaited": AwaitedRedis,
     "psycopg-awaited": AwaitedSql,
     "aiosqlite": AwaitedSqlite,
+    "aiosqlite-row": AwaitedRow,
     "alchemy-awaited": AwaitedAlchemy,
 }
 POSTGRES = {"psycopg", "psycopg-row", "pg8000", "alchemy-session", "psycopg-awaited", "alchemy-awaited"}

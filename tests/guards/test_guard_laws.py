@@ -123,12 +123,12 @@ def test_a_holder_that_wakes_after_its_successor_wrote_is_refused(kind, where, s
 
 
 @pytest.mark.acceptance("G-1")
-@pytest.mark.parametrize("kind", ["file", "redis", "sqlite3", "sqlite3-row", "psycopg", "psycopg-row"])
+@pytest.mark.parametrize("kind", ["file", "redis", "sqlite3", "psycopg", "psycopg-row"])
 def test_of_writers_that_race_no_older_one_is_accepted_and_no_write_is_lost(
     kind, where, holdfast_workers, holdfast_history
 ):
     """Three processes bring fences out of order; only the guard keeps them apart."""
-    facts = {"kind": kind, "where": where, "history": holdfast_history.path, "times": 60}
+    facts = {"kind": kind, "where": where, "history": holdfast_history.path, "times": 40}
     crowd = [holdfast_workers.start(f"{WRITERS}:count", label=label, **facts) for label in "abc"]
     refused = [int(worker.read_line(60)) for worker in crowd]
 
@@ -136,8 +136,8 @@ def test_of_writers_that_race_no_older_one_is_accepted_and_no_write_is_lost(
     events = holdfast_history.read()
     with opened(kind, where) as guarded:
         final = guarded.read()
-    assert 0 < final < 180
-    assert final + sum(refused) == 180
+    assert 0 < final < 120
+    assert final + sum(refused) == 120
     assert_holds(events, guarded_writes_never_go_down)
     assert lost_updates(events, {"counter": final}) == []
 

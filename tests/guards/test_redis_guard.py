@@ -163,6 +163,41 @@ def test_an_awaited_call_whose_reply_was_lost_is_applied_once_too(server):
         asyncio.run(story(proxy.url))
 
 
+def test_a_full_server_refuses_the_stamp_and_so_the_write(client, server):
+    """Nothing is half done: neither is the holder let in."""
+    guard = RedisGuard(client, "k")
+    guard.set(FIVE, "old")
+    server.command("CONFIG", "SET", "maxmemory", 1)
+    try:
+        with pytest.raises(redis.OutOfMemoryError):
+            guard.set(SIX, "new")
+        with pytest.raises(Fenced):
+            guard.set(Stamp(4, "t"), "late")
+    finally:
+        server.command("CONFIG", "SET", "maxmemory", 0)
+
+    assert (client.get("k"), guard.newest()) == ("old", FIVE)
+
+
+def test_clients_of_valkey_are_taken_as_well(server):
+    """Both libraries have one origin and the same calls."""
+    valkey = pytest.importorskip("valkey")
+
+    async def awaited():
+        async with valkey.asyncio.Valkey.from_url(server.url) as client:
+            await aio_guards.RedisGuard(client, "k").set(SIX, "newer")
+
+    with valkey.Valkey.from_url(server.url) as client:
+        guard = RedisGuard(client, "k")
+        guard.set(FIVE, "new")
+        with pytest.raises(Fenced):
+            guard.set(Stamp(4, "t"), "late")
+        asyncio.run(awaited())
+        with pytest.raises(Fenced):
+            guard.set(FIVE, "late")
+        assert client.get("k") == b"newer"
+
+
 def test_a_server_that_forgot_the_script_is_told_again(client, server):
     """As after a restart, or SCRIPT FLUSH."""
     guard = RedisGuard(client, "k")

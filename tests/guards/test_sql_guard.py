@@ -5,6 +5,7 @@ import sqlite3
 import threading
 import uuid
 
+import pg8000.dbapi
 import psycopg
 import pytest
 import sqlalchemy
@@ -247,6 +248,11 @@ def test_a_connection_that_commits_by_itself_is_refused(guard, db, where, connec
     with alone.transaction():
         guard.admit(FIVE, alone, "7" if guard is GUARD else 7)
         raise psycopg.Rollback
+
+    with contextlib.closing(pg8000.dbapi.connect("postgres", host="127.0.0.1", port=where["port"])) as other:
+        other.autocommit = True
+        with pytest.raises(InvalidConfig):
+            guard.admit(FIVE, other, "7")
 
     engine = sqlalchemy.create_engine(f"sqlite:///{where['folder']}/guarded.db", isolation_level="AUTOCOMMIT")
     with engine.connect() as connection, Session(engine) as session:

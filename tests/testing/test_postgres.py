@@ -1,5 +1,6 @@
 """PostgreSQL for tests: a real one, which ends with whoever started it."""
 
+import os
 import shutil
 import signal
 import socket
@@ -51,6 +52,20 @@ def test_a_database_server_ends_with_the_process_that_was_killed(holdfast_worker
         eventually(lambda: not answers(port), 20)
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(NOT_HERE or os.geteuid() != 0, reason="only root has to run it as somebody else")
+def test_programs_that_nobody_can_reach_are_copied(tmp_path, monkeypatch):
+    """As in the home of root, where virtual environments may be."""
+    programs = postgres.programs()
+    package, hidden = programs.parents[1], tmp_path / "hidden"
+    hidden.mkdir(mode=0o700)
+    for name in (package.name, f"{package.name}.libs"):
+        (hidden / name).symlink_to(package.with_name(name))
+    monkeypatch.setattr(postgres, "programs", lambda: hidden / programs.relative_to(package.parent))
+
+    with postgres.Postgres() as server:
+        assert answers(server.port)
 
 
 def test_without_its_programs_the_way_to_get_them_is_told(monkeypatch):

@@ -37,8 +37,10 @@ class FileGuard:
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: Seconds | None = 10.0) -> None:
         given = os.fspath(path)
-        if not isinstance(given, str) or not given or "\x00" in given or os.path.basename(given) in {"", ".", ".."}:
+        if not isinstance(given, str) or "\x00" in given or os.path.basename(given) in {"", ".", ".."}:
             raise InvalidConfig("path", path, "it must be the path of a file")
+        if os.path.isdir(given):
+            raise InvalidConfig("path", path, "it is a directory: only a file can be replaced")
         # Through every link that leads there it is the same file with the same record.
         self.path = Path(os.path.realpath(given))
         self._record = self.path.with_name(f".{self.path.name}.guard")

@@ -64,9 +64,10 @@ class Postgres:
         """Make an empty database and start it; return once it takes connections."""
         self.data.mkdir()
         user = _somebody()
-        if "user" in user:  # it refuses to be run by root, so it is run by nobody
+        if user:  # it refuses to be run by root, so it is run by nobody
             os.chmod(self._directory.name, 0o711)  # noqa: S103 - nobody has to get to the data below
             os.chown(self.data, user["user"], user["group"])
+            self._bring_programs(user)
         make = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
         made = subprocess.run(
             [self._programs / "initdb", f"--pgdata={self.data}", *make], capture_output=True, check=False, **user
@@ -98,6 +99,17 @@ class Postgres:
             self._end()
         self._process = None
         self._directory.cleanup()
+
+    def _bring_programs(self, user: dict[str, Any]) -> None:
+        """Where nobody cannot get to them, as in the home of root, they are copied."""
+        try:
+            subprocess.run([self._programs / "initdb", "--version"], stdout=subprocess.DEVNULL, check=True, **user)
+        except PermissionError:
+            package, copy = self._programs.parents[1], Path(self._directory.name) / "programs"
+            for folder in (package, package.with_name(f"{package.name}.libs")):  # where a wheel has its libraries
+                if folder.is_dir():
+                    shutil.copytree(folder, copy / folder.name)
+            self._programs = copy / self._programs.relative_to(package.parent)
 
     def _ready(self) -> bool:
         if not self.alive:
