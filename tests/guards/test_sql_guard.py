@@ -2,6 +2,7 @@
 
 import contextlib
 import sqlite3
+import sys
 import threading
 import uuid
 
@@ -204,6 +205,42 @@ def test_a_newer_holder_waits_for_the_older_one_and_sees_what_it_left(connect):
         ROW.admit(FIVE, older, 7)
 
 
+def test_a_holder_that_stands_still_in_its_transaction_is_ended_by_the_server(connect):
+    """Otherwise its successor would wait for as long as it is frozen; what it wrote before is gone with it."""
+    frozen, newer = connect(), connect()
+    frozen.execute("SET idle_in_transaction_session_timeout = '1s'")
+    frozen.commit()
+    ROW.admit(FIVE, frozen, 7)
+    frozen.execute("UPDATE orders SET value = 5 WHERE id = 7")
+
+    ROW.admit(SIX, newer, 7)  # waits until then
+    newer.execute("UPDATE orders SET value = value + 6 WHERE id = 7")
+    newer.commit()
+
+    with pytest.raises(psycopg.Error, match="idle-in-transaction|closed"):
+        frozen.commit()
+    assert newer.execute("SELECT value FROM orders WHERE id = 7").fetchone() == (6,)
+    assert ROW.newest(newer, 7) == SIX
+
+
+def test_a_holder_that_stands_still_in_its_transaction_keeps_the_others_out_of_sqlite(where):
+    """Nobody can end it from outside: the successor hears so, and has written nothing."""
+    file = f"{where['folder']}/guarded.db"
+    with contextlib.closing(sqlite3.connect(file)) as frozen, contextlib.closing(sqlite3.connect(file, 0.1)) as newer:
+        ROW.admit(FIVE, frozen, 7)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            ROW.admit(SIX, newer, 7)
+        newer.rollback()
+
+        frozen.execute("UPDATE orders SET value = 5 WHERE id = 7")
+        frozen.commit()
+        ROW.admit(SIX, newer, 7)
+        newer.commit()
+        with pytest.raises(Fenced):
+            ROW.admit(FIVE, frozen, 7)
+        assert newer.execute("SELECT value FROM orders WHERE id = 7").fetchone() == (5,)
+
+
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
 @pytest.mark.parametrize(("guard", "key"), [(GUARD, "orders/7"), (ROW, 7)], ids=["table", "row"])
 def test_a_stricter_level_refuses_what_it_cannot_see(connect, level, guard, key):
@@ -241,6 +278,10 @@ def test_a_connection_that_commits_by_itself_is_refused(guard, db, where, connec
     db.execute("BEGIN IMMEDIATE")
     guard.admit(FIVE, db, "7")
     db.execute("ROLLBACK")
+
+    if sys.version_info >= (3, 12):
+        with contextlib.closing(sqlite3.connect(":memory:", autocommit=True)) as newer, pytest.raises(InvalidConfig):
+            guard.admit(FIVE, newer, "7")
 
     alone = connect(autocommit=True)
     with pytest.raises(InvalidConfig):
