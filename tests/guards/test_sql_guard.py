@@ -217,7 +217,7 @@ def test_a_holder_that_stands_still_in_its_transaction_is_ended_by_the_server(co
     newer.execute("UPDATE orders SET value = value + 6 WHERE id = 7")
     newer.commit()
 
-    with pytest.raises(psycopg.Error, match="idle-in-transaction|closed"):
+    with pytest.raises(psycopg.Error, match=r"idle-in-transaction|closed"):
         frozen.commit()
     assert newer.execute("SELECT value FROM orders WHERE id = 7").fetchone() == (6,)
     assert ROW.newest(newer, 7) == SIX
