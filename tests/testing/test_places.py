@@ -167,7 +167,7 @@ def test_a_process_inside_the_gate_of_sqlite_holds_everybody_up(tmp_path, holdfa
 def test_a_redis_server_on_the_path_will_do_where_there_is_no_wheel(tmp_path, monkeypatch):
     """Many a machine has one, and no Valkey."""
     found = {"redis-server": next(iter(servers.available().values()))}
-    monkeypatch.setattr(servers, "_in_package", lambda *_: None)
+    monkeypatch.setattr(servers, "in_package", lambda *_: None)
     monkeypatch.setattr(servers, "_on_path", found.get)
 
     assert not_here(["memory", "redis"]) == []

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.rules.guard import Stamp, admitted
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -45,12 +47,9 @@ class GuardedFile:
 
     def write(self, fence: int, token: str, change: Callable[[Any], Any]) -> Any:
         """Store `change(value)` and return it, or raise `Fenced` if a newer holder was here before."""
-        from holdfast.errors import Fenced  # noqa: PLC0415 - the file is of use without the rest
-
         with self._locked():
             stored = self.read()
-            if fence < stored.fence or (fence == stored.fence and token != stored.token):
-                raise Fenced(self.path.name, fence, stored.fence)
+            admitted(self.path.name, Stamp(stored.fence, stored.token), Stamp(fence, token))
             value = change(stored.value)
             self._replace(Stored(value, fence, token))
         return value

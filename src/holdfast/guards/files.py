@@ -1,0 +1,148 @@
+"""A file that refuses late writers: replaced whole, and only if no newer fence has come.
+
+The record of the newest stamp stands beside the file, so that the file has the format that its readers know. Under one
+kernel lock the record is written first and the file is replaced after it. A crash in between leaves the old content
+under the new fence: nothing was acknowledged, and no older holder can write any more.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast import pauses
+from holdfast.clock import NEVER_NS, SYSTEM, Seconds, timeout_ns
+from holdfast.errors import InvalidConfig, Unavailable
+from holdfast.rules.guard import UNSEEN, Bearer, Stamp, admitted, stamp_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LAYOUT = 1
+_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.02
+_NAME_MAX = 255
+
+
+class FileGuard:
+    """Guards the file at `path`, which need not exist yet.
+
+    `timeout`: how long to wait for others who are writing just now; then `Unavailable`, and nothing was written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, timeout: Seconds | None = 10.0) -> None:
+        given = os.fspath(path)
+        if not isinstance(given, str) or "\x00" in given or os.path.basename(given) in {"", ".", ".."}:
+            raise InvalidConfig("path", path, "it must be the path of a file")
+        if os.path.isdir(given):
+            raise InvalidConfig("path", path, "it is a directory: only a file can be replaced")
+        # Through every link that leads there it is the same file with the same record.
+        self.path = Path(os.path.realpath(given))
+        self._record = self.path.with_name(f".{self.path.name}.guard")
+        self._lock = self.path.with_name(f".{self.path.name}.guard.lock")
+        if len(os.fsencode(self._lock.name)) > _NAME_MAX:
+            raise InvalidConfig("path", path, "its name is too long: names beside it are 12 bytes longer")
+        self._timeout = timeout
+        self._patience_ns = timeout_ns(timeout)
+
+    def write(self, lease: Bearer, content: bytes | str) -> None:
+        """Replace the file by `content`, or raise `Fenced` if a newer holder was here before."""
+        stamp = stamp_of(lease)
+        if not isinstance(content, bytes | str):
+            raise InvalidConfig("content", content, "it must be bytes, or text to be kept in UTF-8")
+        data = content if isinstance(content, bytes) else content.encode()
+        with self._admitting(stamp):
+            self._replace(self.path, data)
+
+    def delete(self, lease: Bearer) -> None:
+        """Remove the file, if it is there; what is known of its holders stays."""
+        with self._admitting(stamp_of(lease)):
+            self.path.unlink(missing_ok=True)
+            self._sync_directory()
+
+    def admit(self, lease: Bearer) -> None:
+        """Let this holder in before it reads: from now on no older one can change what it reads."""
+        with self._admitting(stamp_of(lease)):
+            pass
+
+    def newest(self) -> Stamp:
+        """The newest holder that came; fence 0 if none did."""
+        try:
+            text = self._record.read_bytes()
+        except FileNotFoundError:
+            return UNSEEN
+        try:
+            record = json.loads(text)
+            if record["v"] == _LAYOUT:
+                return stamp_of(Stamp(record["fence"], record["token"]))
+        except (ValueError, LookupError, TypeError):
+            pass
+        raise Unavailable(str(self.path), "corrupt", f"what stands in {self._record} is no record of this version")
+
+    @contextmanager
+    def _admitting(self, stamp: Stamp) -> Iterator[None]:
+        with self._locked():
+            newest = self.newest()
+            if admitted(str(self.path), newest, stamp) != newest:
+                record = {"v": _LAYOUT, "fence": stamp.fence, "token": stamp.token}
+                self._replace(self._record, json.dumps(record).encode())
+            pauses.point("guard.admitted")
+            yield
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        # Never removed: whoever locks a file that another one has removed locks nothing.
+        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            self._wait_for(descriptor)
+            try:
+                yield
+            finally:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # said aloud: a forked child may have the descriptor too
+        finally:
+            os.close(descriptor)
+
+    def _wait_for(self, descriptor: int) -> None:
+        until_ns = NEVER_NS if self._patience_ns is None else SYSTEM.now_ns() + self._patience_ns
+        pause_s = _PAUSE_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if SYSTEM.now_ns() >= until_ns:
+                    detail = f"another writer has been at it for {self._timeout} s; it may be frozen"
+                    raise Unavailable(str(self.path), "busy", detail) from None
+            else:
+                return
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _replace(self, path: Path, data: bytes) -> None:
+        """Old or new, never half: and on the disk when this returns."""
+        # One draft is enough under the lock. What a killed writer left of it is written over by the next.
+        draft = self.path.with_name(f".{self.path.name}.guard.new")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            if path.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+            os.fsync(file.fileno())
+        pauses.point("guard.before-replace")
+        draft.replace(path)
+        self._sync_directory()
+
+    def _sync_directory(self) -> None:
+        descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def __repr__(self) -> str:
+        return f"<guard of {self.path}>"

@@ -1,0 +1,35 @@
+-- Let a holder in and run its commands, in one step; or refuse both.
+--
+-- KEYS[1]  stamp    hash {fence, token, write, answer}
+-- KEYS[2]  guarded  the key itself; then whatever else the commands touch, all in one slot
+-- ARGV[1]  fence
+-- ARGV[2]  token
+-- ARGV[3]  write    random, new for each call: one that is sent twice is applied once
+-- ARGV[4]  words    how many words the first command has, and then they; then the same of the next one
+--
+-- Returns  {1, {answer of each command}} | {0, newest fence}
+--
+-- Same law as rules/guard.py: accepts.
+
+local seen = redis.call('HMGET', KEYS[1], 'fence', 'token', 'write', 'answer')
+local fence, newest = tonumber(ARGV[1]), tonumber(seen[1] or '0')
+if not newest then
+  return redis.error_reply('ERR the stamp of a guarded key has no fence')
+end
+if fence < newest or (fence == newest and ARGV[2] ~= seen[2]) then
+  return { 0, seen[1] }
+end
+if fence == newest and ARGV[3] == seen[3] then
+  return { 1, cmsgpack.unpack(seen[4]) }
+end
+
+-- First of all: a command that fails must not leave the door open to older holders.
+redis.call('HSET', KEYS[1], 'fence', ARGV[1], 'token', ARGV[2])
+local answers, at = {}, 4
+while at <= #ARGV do
+  local last = at + tonumber(ARGV[at])
+  answers[#answers + 1] = redis.call(unpack(ARGV, at + 1, last))
+  at = last + 1
+end
+redis.call('HSET', KEYS[1], 'write', ARGV[3], 'answer', cmsgpack.pack(answers))
+return { 1, answers }

