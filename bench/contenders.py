@@ -136,6 +136,10 @@ LEASES = (
     PYTHON_REDIS_LOCK._replace(ttl=30, options={"renew": True}),
 )
 NAMES = HOLDFAST_ASYNCIO._replace(ttl=30)
+# Without a peer: what one process has in a directory, and what it costs to do something once.
+OWNED = _one("a directory, 10,000 keys of one process", OURS, "", "holdfast")
+LISTED = _one("a list of 100, beside 100,000 foreign keys", OURS, "", "holdfast")
+ONCE = _one("once", OURS, "", "holdfast")
 # Not a way to lock, and without a peer: the first thing that a person waits for.
 HELP = Contender("holdfast --help", OURS, "", "holdfast", wire="none")
 # What is timed when something is there already: the URL of the leases.

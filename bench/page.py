@@ -70,6 +70,16 @@ COLUMNS = {
     "import_ms": Column("ms", "{:.1f}"),
     "hit_us": Column("us", "{:.1f}"),
     "growth": Column("x the smallest pool", "{:.2f}"),
+    "slower": Column("x alone", "{:.2f}"),
+    "keys": Column("keys", "{:,.0f}"),
+    "renewals": Column("renewals", "{:,.0f}"),
+    "claims_per_s": Column("claims/s", "{:,.0f}"),
+    "releases_per_s": Column("releases/s", "{:,.0f}"),
+    "alone_us": Column("alone, us", "{:,.0f}"),
+    "beside_us": Column("beside them, us", "{:,.0f}"),
+    "successes_per_s": Column("successes/s", "{:,.0f}"),
+    "duplicates_per_s": Column("duplicates/s", "{:,.0f}"),
+    "duplicate_round_trips": Column("round trips of a duplicate", "{:.2f}"),
 }
 
 _PAIR = (
@@ -204,6 +214,26 @@ SECTIONS = {
         "A limit: refused decisions",
         "One key that is over its limit, beside the rate of allowed decisions.",
         ("decisions_per_s", "times_allowed", "allowed_share", "client_cpu_us", "round_trips"),
+    ),
+    "directory": Section(
+        "Directories, and work that is done once",
+        "Round trips are those of one renewal, one list, one success. The list is compared with the same one on a"
+        " server that has nothing else.",
+        (
+            "round_trips",
+            "keys",
+            "renewals",
+            "cpu_share",
+            "lost",
+            "claims_per_s",
+            "releases_per_s",
+            "slower",
+            "alone_us",
+            "beside_us",
+            "successes_per_s",
+            "duplicates_per_s",
+            "duplicate_round_trips",
+        ),
     ),
     "imports": Section(
         "Import",

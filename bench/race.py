@@ -10,6 +10,7 @@ from bench.parts import pools
 from bench.parts.built import built
 from bench.parts.contended import Setting, contended, lone
 from bench.parts.crowd import leases, names
+from bench.parts.directory import directory
 from bench.parts.groups import groups
 from bench.parts.imports import imports
 from bench.parts.killed import killed
@@ -66,5 +67,6 @@ PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
     "pool_crowd": pools.crowd,
     "limit": partial(decisions, contenders=who.LIMITS, compared=who.COUNT[0], figure="of_floor"),
     "refused": partial(decisions, contenders=who.REFUSED, compared=who.LIMIT[0], figure="times_allowed"),
+    "directory": directory,
     "imports": partial(imports, statements=who.IMPORTS),
 }

@@ -64,6 +64,13 @@ TARGETS = (
     Target("limit, allowed decision", "limit", who.LIMIT[0], "round_trips", AT_MOST, 1.01),
     Target("limit, allowed decision, asyncio", "limit", who.LIMIT[1], "round_trips", AT_MOST, 1.01),
     Target("limit, refused decision", "refused", who.LIMIT_REFUSED[0], "times_allowed", AT_LEAST, 20),
+    Target("directory, 10,000 keys of one process, ttl 15", "directory", who.OWNED, "round_trips", AT_MOST, 0.02),
+    Target("directory, 10,000 keys of one process, ttl 15", "directory", who.OWNED, "lost", AT_MOST, 0),
+    Target("directory, a list of 100 beside 100,000 foreign keys", "directory", who.LISTED, "slower", AT_MOST, 1.2),
+    Target(
+        "directory, a list of 100 beside 100,000 foreign keys", "directory", who.LISTED, "round_trips", AT_MOST, 1.01
+    ),
+    Target("once, a success", "directory", who.ONCE, "round_trips", AT_MOST, 2.01),
     Target("SQLite, uncontended pair", "pair_file", who.HOLDFAST_SQLITE, "pairs_per_s", AT_LEAST, 15_000),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "wait_max_ms", AT_MOST, 40),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "evenness", AT_LEAST, 0.95),

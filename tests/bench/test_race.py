@@ -16,6 +16,7 @@ from bench.page import SECTIONS, page
 from bench.parts.contended import Setting, contended, lone
 from bench.parts.crowd import leases
 from bench.parts.crowd import names as used_names
+from bench.parts.directory import directory
 from bench.parts.groups import groups
 from bench.parts.imports import imports
 from bench.parts.killed import killed
@@ -225,6 +226,19 @@ def test_pools_are_measured_beside_the_algorithm_that_they_replace(arena):
     assert by_size["holdfast, SQLite, 50 items"]["pairs_per_s"] > 0
     assert by_crowd["holdfast, 50 workers"]["p99_us"] > 0
     assert by_crowd["two-phase, 50 workers"]["p99_us"] > 0
+
+
+def test_a_directory_is_refreshed_in_batches_and_listed_by_its_index(arena):
+    """Nothing is lost, and both bounds are the server's own count."""
+    rows = directory(arena, TINY._replace(leases=100))
+    found = figures(rows)
+
+    assert set(found) == {who.OWNED.name, who.LISTED.name, who.ONCE.name}
+    assert (found[who.OWNED.name]["keys"], found[who.OWNED.name]["lost"]) == (100, 0)
+    assert found[who.LISTED.name]["round_trips"] == pytest.approx(1.0, abs=0.1)
+    assert found[who.LISTED.name]["slower"] > 0
+    assert found[who.ONCE.name]["round_trips"] == pytest.approx(2.0, abs=0.1)
+    assert found[who.ONCE.name]["duplicate_round_trips"] == pytest.approx(1.0, abs=0.1)
 
 
 def test_the_page_is_made_from_the_figures_alone(arena):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from holdfast.clock import NS
 from holdfast.core.run import run
 from holdfast.errors import ReplyLost, Unavailable
+from holdfast.testing import eventually
 
 ALWAYS = 10**9
 
@@ -79,6 +80,9 @@ class Line:
             raise Interrupted
         return answer
 
+    async def hear(self, token, until_ns):
+        await (self._form.bell().wait(until_ns) if self._wire.deaf else self._form.hear(token, until_ns))
+
     def _fail(self, fault, until_ns):
         if fault.hangs and until_ns is not None:
             time.sleep(max(0, until_ns - self._wire.client.clock.now_ns()) / NS)
@@ -132,6 +136,10 @@ class Wire:
     def commands(self, kind=object, by=None):
         """What was sent, in order."""
         return [sent.command for sent in self.sent if isinstance(sent.command, kind) and by in (None, sent.by)]
+
+    def until_sent(self, kind, count):
+        """Wait until so many of them are on their way."""
+        eventually(lambda: len(self.commands(kind)) >= count, 20, f"{count} x {kind.__name__}")
 
     def moments(self, kind):
         """When such commands were sent."""

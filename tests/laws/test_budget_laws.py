@@ -50,12 +50,33 @@ def test_what_was_really_spent_is_counted_and_the_rest_is_free(face):
     first.settle(2)
     second.refund()
     assert budget.peek("ann")[:4] == (2, 0, 8, 10)
-    first.settle(9)  # said twice, the second does nothing
-    assert budget.peek("ann").spent == 2
+    first.settle(2)  # said twice, it is no more than true
+    second.refund()
+    assert (first.settled, second.settled, budget.peek("ann").spent) == (True, True, 2)
     third = budget.reserve("ann", 5)
     third.settle(9)  # more than was put aside: it has been spent
     assert budget.peek("ann")[:4] == (11, 0, 0, 10)
     assert not passes(budget, "ann", 1)
+
+
+def test_two_bills_for_one_reservation_are_a_mistake_and_the_first_counts(face):
+    """Silence would hide what was spent and never counted."""
+    client = face.connect()
+    budget = client.budget("fees", limit=10)
+    paid, free = budget.reserve("ann", 3), budget.reserve("ann", 3)
+    paid.settle(2)
+    free.refund()
+    wire = face.wire(client)
+
+    for again in (lambda: paid.settle(9), paid.refund, lambda: free.settle(1)):
+        with pytest.raises(InvalidConfig) as refusal:
+            again()
+        assert refusal.value.setting == "actual"
+    assert wire.commands() == []
+    with pytest.raises(ZeroDivisionError), budget.reserve("ann", 3) as reserved:
+        reserved.settle(1)
+        1 / 0  # noqa: B018
+    assert budget.peek("ann").spent == 3
 
 
 def test_no_limit_only_counts_and_nothing_blocks_all(face):

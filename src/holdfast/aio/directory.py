@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.aio.lease import Lease
 from holdfast.clock import Seconds
-from holdfast.core import directory
-from holdfast.core.directory import HAND_OFF_S, Box, Change, DirectoryBase, Held
+from holdfast.core import directory, letters
+from holdfast.core.directory import HAND_OFF_S, Change, DirectoryBase, Held
+from holdfast.core.letters import Box
 from holdfast.errors import NotAcquired
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class Claimed(Box, Lease):
 
     async def receive(self, timeout: Seconds | None = None) -> str | None:
         """Like `blocking.Claimed.receive`, awaited."""
-        return await directory.receive(self, timeout)
+        return await letters.receive(self, timeout)
 
     async def hand_off(self, to: str, within: Seconds = HAND_OFF_S) -> None:
         """Like `blocking.Claimed.hand_off`, awaited."""
@@ -73,15 +74,22 @@ class Directory(DirectoryBase):
         return await directory.owned(self, prefix, group, owner)
 
     async def take(
-        self, key: str, info: dict[str, Any] | None = None, *, force: bool = False, reason: str = "taken over"
+        self,
+        key: str,
+        info: dict[str, Any] | None = None,
+        *,
+        force: bool = False,
+        reason: str = "taken over",
+        group: str | None = None,
+        limit: int | None = None,
     ) -> Claimed | Held:
         """Like `blocking.Directory.take`, awaited."""
-        held = await self.claim(key, info)
+        held = await self.claim(key, info, group=group, limit=limit)
         if not isinstance(held, Held) or not force:
             return held
         if held.fence:
             await directory.expel(self, key, reason)
-        return await self._claim(key, info, held.owner.label)
+        return await self._claim(key, info, held.owner.label, group, limit)
 
     async def join(self, key: str, member: str) -> Claimed:
         """Like `blocking.Directory.join`, awaited."""
@@ -94,7 +102,7 @@ class Directory(DirectoryBase):
 
     async def send(self, key: str, message: str) -> None:
         """Like `blocking.Directory.send`, awaited."""
-        await directory.send(self, key, message)
+        await letters.send(self, key, message)
 
     async def members(self, key: str) -> Names:
         """Like `blocking.Directory.members`, awaited."""
@@ -103,6 +111,10 @@ class Directory(DirectoryBase):
     async def idle(self) -> Holdings:
         """Like `blocking.Directory.idle`, awaited."""
         return await directory.idle(self)
+
+    async def release_all(self) -> Names:
+        """Like `blocking.Directory.release_all`, awaited."""
+        return await directory.release_all(self)
 
     async def watch(self, prefix: str = "", interval: Seconds = 1.0) -> AsyncIterator[Change]:
         """Like `blocking.Directory.watch`, awaited."""

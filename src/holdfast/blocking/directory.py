@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.blocking.lease import Lease
 from holdfast.clock import Seconds
-from holdfast.core import directory
-from holdfast.core.directory import HAND_OFF_S, Box, Change, DirectoryBase, Held
+from holdfast.core import directory, letters
+from holdfast.core.directory import HAND_OFF_S, Change, DirectoryBase, Held
+from holdfast.core.letters import Box
 from holdfast.core.run import run
 from holdfast.errors import NotAcquired
 
@@ -24,7 +25,7 @@ class Claimed(Box, Lease):
 
     def receive(self, timeout: Seconds | None = None) -> str | None:
         """The next message to the owner of the key, or `None` if none comes in time."""
-        return run(directory.receive(self, timeout))
+        return run(letters.receive(self, timeout))
 
     def hand_off(self, to: str, within: Seconds = HAND_OFF_S) -> None:
         """Give the key back, kept for whoever has that label: for so long nobody else can claim it."""
@@ -77,15 +78,22 @@ class Directory(DirectoryBase):
         return run(directory.owned(self, prefix, group, owner))
 
     def take(
-        self, key: str, info: dict[str, Any] | None = None, *, force: bool = False, reason: str = "taken over"
+        self,
+        key: str,
+        info: dict[str, Any] | None = None,
+        *,
+        force: bool = False,
+        reason: str = "taken over",
+        group: str | None = None,
+        limit: int | None = None,
     ) -> Claimed | Held:
         """As `claim`; with `force`, whoever owns it loses it, is told why, and the fence grows."""
-        held = self.claim(key, info)
+        held = self.claim(key, info, group=group, limit=limit)
         if not isinstance(held, Held) or not force:
             return held
         if held.fence:
             run(directory.expel(self, key, reason))
-        return self._claim(key, info, held.owner.label)
+        return self._claim(key, info, held.owner.label, group, limit)
 
     def join(self, key: str, member: str) -> Claimed:
         """Be known as connected to the key until it is released. `NotAcquired` if that member is known already."""
@@ -98,7 +106,7 @@ class Directory(DirectoryBase):
 
     def send(self, key: str, message: str) -> None:
         """Send a message to the owner of the key, who may be anywhere; `NotFound` if nobody owns it."""
-        run(directory.send(self, key, message))
+        run(letters.send(self, key, message))
 
     def members(self, key: str) -> Names:
         """Who has joined the key, in order."""
@@ -107,6 +115,13 @@ class Directory(DirectoryBase):
     def idle(self) -> Holdings:
         """What this process owns and nobody has joined."""
         return run(directory.idle(self))
+
+    def release_all(self) -> Names:
+        """Give back every key that this client owns here, and end what it has joined: for a server that stops.
+
+        Gives the keys that were lost before they could be given back.
+        """
+        return run(directory.release_all(self))
 
     def watch(self, prefix: str = "", interval: Seconds = 1.0) -> Iterator[Change]:
         """What there is, and then every change, for ever. Looks every `interval`; a missed look loses no outcome."""

@@ -60,10 +60,14 @@ class Post(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Take all letters out of the box of this token."""
+    """The oldest letters in the box of this token, after those that were `read` have been taken out.
+
+    What nobody says to have read stays there: an answer that is lost loses no letter.
+    """
 
     name: str
     token: str
+    read: tuple[str, ...] = ()
 
 
 class Full(NamedTuple):

@@ -65,6 +65,12 @@ class Mark(NamedTuple):
     name: str
 
 
+class Nudge(NamedTuple):
+    """Wake whoever holds: there is something for it. A part of other commands only."""
+
+    name: str
+
+
 class Show(NamedTuple):
     """Who holds, who waits. Changes nothing."""
 

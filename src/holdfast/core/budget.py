@@ -53,7 +53,7 @@ class BudgetBase:
 
 
 class ReservationBase:
-    """An amount that is put aside. `settled`: it has been spent or given back."""
+    """An amount that is put aside."""
 
     def __init__(self, client: Client, name: str, key: str, amount: int) -> None:
         self._client = client
@@ -62,7 +62,12 @@ class ReservationBase:
         self._began_us = self._hold_ms = 0
         self.key = key
         self.amount = amount
-        self.settled = False
+        self._actual: int | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has been spent or given back."""
+        return self._actual is not None
 
     def __repr__(self) -> str:
         return f"<reservation of {self.amount} for {self.key!r}{', settled' if self.settled else ''}>"
@@ -82,12 +87,13 @@ async def reserve(budget: BudgetBase, reservation: ReservationBase, limit: int |
 
 
 async def settle(reservation: ReservationBase, actual: int) -> None:
-    """Say what was spent; the second time nothing happens."""
-    actual = checked_amount("actual", actual)
-    if reservation.settled:
-        return
-    await ask_again(reservation._client, _settling(reservation, actual))
-    reservation.settled = True
+    """Say what was spent; said again it is no more than true, and another number is a mistake."""
+    actual, before = checked_amount("actual", actual), reservation._actual
+    if before is None:
+        await ask_again(reservation._client, _settling(reservation, actual))
+        reservation._actual = actual
+    elif before != actual:
+        raise InvalidConfig("actual", actual, f"this reservation was settled with {before} already")
 
 
 async def leave(reservation: ReservationBase, error: BaseException | None) -> None:
@@ -96,6 +102,8 @@ async def leave(reservation: ReservationBase, error: BaseException | None) -> No
     The work is over, so an engine that cannot be told is no error of it: the keeper goes on telling for as long as the
     amount is put aside. The block's own error is never replaced.
     """
+    if reservation.settled:
+        return
     actual = reservation.amount if error is None else 0
     try:
         await settle(reservation, actual)
@@ -112,7 +120,7 @@ async def leave(reservation: ReservationBase, error: BaseException | None) -> No
 
 
 def _hand_on(reservation: ReservationBase, actual: int) -> None:
-    reservation.settled = True
+    reservation._actual = actual
     reservation._client.keeper.owe(_settling(reservation, actual), reservation._hold_ms * NS_PER_MS)
 
 

@@ -23,7 +23,7 @@ from holdfast.observer import Observer, log, tell
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, MutableMapping
+    from collections.abc import Callable, MutableMapping, Sequence
 
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Command
@@ -113,6 +113,16 @@ class Client:
             return answer if isinstance(answer, tuple) else await answer
         except ReplyLost as error:
             raise Unavailable(error.engine, error.reason, error.detail) from error
+
+    async def ask_all(self, commands: Sequence[Command]) -> list[Any]:
+        """Several such commands, in as few exchanges as the engine can do with; what it cannot answer is raised."""
+        if self.state is CLOSED:
+            raise Closed
+        answers = await self.form.apply_all(commands)
+        for answer in answers:
+            if isinstance(answer, Unavailable):
+                raise Unavailable(answer.engine, answer.reason, answer.detail) from answer
+        return list(answers)
 
     async def refresh_topology(self) -> None:
         """Have the engine learn anew where its servers are."""

@@ -11,28 +11,24 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
+from holdfast.clock import NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
 from holdfast.commands import (
     Busy,
     Claim,
-    Fetch,
     Full,
     Granted,
     Kept,
-    Letters,
     List,
     Listing,
-    NotHeld,
-    Post,
     Quit,
     Seat,
 )
 from holdfast.core import lifecycle
 from holdfast.core.asking import ask_again, decision
 from holdfast.core.inspection import break_entry, standing
-from holdfast.core.lease import ENDED, Compound
-from holdfast.errors import PASSING, InvalidConfig, InvalidName, NotAcquired, NotFound, Unavailable
-from holdfast.names import LABEL_MAX, Owner, checked_name, is_unicode, new_token, this_process
+from holdfast.core.lease import ENDED, HELD
+from holdfast.errors import PASSING, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, Unavailable
+from holdfast.names import LABEL_MAX, Owner, checked_name, is_unicode, this_process
 from holdfast.observer import DEBUG, debugging
 
 if TYPE_CHECKING:
@@ -40,13 +36,11 @@ if TYPE_CHECKING:
     from holdfast.core.lease import LeaseBase
 
 TTL_S = 15.0
-_PAGE = 500
+# Only the shelf of all keys is kept in order: another one is read as a whole for each page of it.
+_PAGE, _PAGE_OF_OTHERS = 500, 2000
 _KEYS, _MEMBERS = "k", "m"
 _WHERE = "where"
-MESSAGE_MAX_BYTES = 65536
 HAND_OFF_S = 10.0
-_LOOK_NS = 200 * NS_PER_MS
-_KNOWN_MAX = 10_000
 
 
 class Held(NamedTuple):
@@ -112,6 +106,9 @@ class DirectoryBase:
 
     def _fields(self, entry: str, owner: Owner) -> tuple[Any, ...]:
         return (self._client, self._name_of(entry), self._ttl_ms, owner, owner.packed(), None, False)
+
+    def _name_of_key(self, key: str) -> str:
+        return self._name_of(_KEYS + checked_key("key", key))
 
     def _name_of(self, entry: str) -> str:
         return f"{self.name}\0{entry}"
@@ -190,52 +187,9 @@ def checked_heir(to: str, within: Seconds) -> tuple[str, int]:
     return to, ttl_ms(within, setting="within")
 
 
-async def send(directory: DirectoryBase, key: str, message: str) -> None:
-    """Put it into the owner's box; `NotFound` if nobody owns the key, which is an error and no silence."""
-    if not isinstance(message, str) or not is_unicode(message) or len(message.encode()) > MESSAGE_MAX_BYTES:
-        raise InvalidConfig("message", message, f"it must be text of at most {MESSAGE_MAX_BYTES} bytes")
-    name = directory._name_of(_KEYS + checked_key("key", key))
-    answer = await ask_again(directory._client, Post(name, new_token(), message))
-    if isinstance(answer, Full):
-        raise NotAcquired(f"{directory.name}/{key}", reason=f"its owner has {answer.others} messages to read")
-    if isinstance(answer, NotHeld):
-        raise NotFound(f"{directory.name}/{key}", "owner")
-
-
-async def receive(lease: Any, timeout: Seconds | None) -> str | None:
-    """The next message, or `None` if none comes in time. `LeaseLost` if the key is no longer this owner's."""
-    client, patience_ns = lease._client, timeout_ns(timeout)
-    until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
-    while not lease._letters:
-        lease.check()
-        box = await ask_again(client, Fetch(lease.name, lease.token))
-        assert isinstance(box, Letters)
-        # Two copies of one letter may have arrived, if the answer to the first was lost.
-        fresh = [(letter, text) for letter, text in box.letters if letter not in lease._known]
-        lease._known = (lease._known | {letter for letter, _ in fresh}) if len(lease._known) < _KNOWN_MAX else set()
-        lease._letters += [text for _, text in dict(fresh).items()]
-        now_ns = client.clock.now_ns()
-        if not lease._letters and now_ns >= until_ns:
-            return None
-        if not lease._letters:
-            await client.form.bell().wait(min(until_ns, now_ns + _LOOK_NS))
-    message: str = lease._letters.pop(0)
-    return message
-
-
-class Box(Compound):
-    """What a claim has besides its lease: for whom it is kept, and letters that were not read yet."""
-
-    _heir: tuple[str, int] = ("", 0)
-
-    def _open(self) -> None:
-        self._letters: list[str] = []
-        self._known: set[str] = set()
-
-
 async def owner(directory: DirectoryBase, key: str) -> Held | None:
     """Who owns the key, or `None`."""
-    now = await standing(directory._client, directory._name_of(_KEYS + checked_key("key", key)))
+    now = await standing(directory._client, directory._name_of_key(key))
     return None if now.holder is None else held_by(key, now.holder)
 
 
@@ -247,6 +201,8 @@ async def owned(
     if owner is not None and group is None:
         shelf = f"o:{_identity(owner)}"
     found = [held_by(entry[1:], seat) for entry, seat in await _listed(directory, shelf, _KEYS + prefix)]
+    # A server sorts by its own locale, where it is not Redis that sorts but Lua.
+    found.sort(key=lambda each: each.key)
     return [each for each in found if owner is None or _identity(each.owner) == _identity(owner)]
 
 
@@ -259,14 +215,21 @@ async def members(directory: DirectoryBase, key: str) -> list[str]:
 async def idle(directory: DirectoryBase) -> list[Held]:
     """What this process owns and nobody has joined: what does not run either may be closed."""
     mine = await owned(directory, owner=directory._client.owner)
-    return [each for each in mine if not await members(directory, each.key)]
+    asked = [List(directory.name, f"m:{each.key}", _MEMBERS, "", _PAGE) for each in mine]
+    answers = await directory._client.ask_all(asked)
+    # A page of nothing but the dead may have another behind it.
+    joined = [
+        bool(page.entries) or (page.last and await members(directory, each.key))
+        for each, page in zip(mine, answers, strict=True)
+    ]
+    return [each for each, some in zip(mine, joined, strict=True) if not some]
 
 
 async def _listed(directory: DirectoryBase, shelf: str, prefix: str) -> list[tuple[str, Seat]]:
     found: list[tuple[str, Seat]] = []
-    after = ""
+    after, at_once = "", _PAGE if shelf == _KEYS else _PAGE_OF_OTHERS
     while True:
-        page = await ask_again(directory._client, List(directory.name, shelf, prefix, after, _PAGE))
+        page = await ask_again(directory._client, List(directory.name, shelf, prefix, after, at_once))
         assert isinstance(page, Listing)
         found += page.entries
         after = page.last
@@ -284,8 +247,20 @@ async def expel(directory: DirectoryBase, key: str, reason: str, fence: int | No
         raise NotFound(f"{directory.name}/{key}", "owner")
     if fence is not None and now.fence != fence:
         raise NotFound(f"{directory.name}/{key}", f"owner with fence {fence} any more")
-    await break_entry(directory._client, directory._name_of(_KEYS + key), now.fence, reason)
+    await break_entry(directory._client, directory._name_of_key(key), now.fence, reason)
     return now
+
+
+async def release_all(directory: DirectoryBase) -> list[str]:
+    """Give back whatever this client owns or has joined there; the keys that it had lost before."""
+    lost = []
+    for lease in directory._client.keeper.standing():
+        if lease._state is HELD and lease.name.startswith(directory._name_of("")):
+            try:
+                await lifecycle.release(lease)
+            except LeaseLost:
+                lost.append(lease.name.partition("\0")[2][1:].partition("\0")[0])
+    return sorted(set(lost))
 
 
 def held_by(key: str, seat: Seat) -> Held:

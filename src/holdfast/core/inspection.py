@@ -51,11 +51,7 @@ async def show(client: Client, name: str) -> Holding:
 
 async def survey(client: Client, names: Sequence[str]) -> list[Standing]:
     """The engine's own view of many names."""
-    answers = await client.form.apply_all([Show(name) for name in names])
-    for answer in answers:
-        if isinstance(answer, Unavailable):
-            raise answer
-    return [answer for answer in answers if isinstance(answer, Standing)]
+    return await client.ask_all([Show(name) for name in names])
 
 
 async def break_lease(client: Client, name: str, reason: str, fence: int | None = None) -> None:

@@ -121,6 +121,12 @@ class Form(Protocol):
         A hint and no more: it may return early, and nothing but speed depends on its coming in time.
         """
 
+    def expect(self, token: str) -> None:
+        """A ring for this token is kept from now on, until it is forgotten."""
+
+    async def hear(self, token: str, until_ns: int) -> None:
+        """Sleep until the token is rung: a hint and no more, as above."""
+
     def bell(self) -> Bell:
         """A new bell of this form."""
 

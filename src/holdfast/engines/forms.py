@@ -88,16 +88,22 @@ class BaseForm:
         return reply
 
     async def wait(self, ask: Asking, until_ns: int) -> Answer | None:
-        if await self.listen(ask.token):
-            return None  # a ring may have been missed before the ears were open: ask once more
+        await self.hear(ask.token, until_ns)
+        return None
+
+    def expect(self, token: str) -> None:
+        self._ears.board.expect(token)
+
+    async def hear(self, token: str, until_ns: int) -> None:
+        if await self.listen(token):
+            return  # a ring may have been missed before the ears were open: ask once more
 
         board, bell = self._ears.board, self.bell()
-        if board.hang(ask.token, bell):
+        if board.hang(token, bell):
             try:
                 await bell.wait(until_ns)
             finally:
-                board.take_down(ask.token)
-        return None
+                board.take_down(token)
 
     def forget(self, token: str) -> None:
         self._ears.board.forget(token)

@@ -160,7 +160,7 @@ class MemoryStore:
             if command.name not in records:
                 heapq.heappush(self.domain.ends, (forget_at_us(step.record, self._memory_us), command.name))
             records[command.name] = step.record
-        if type(command) is Mark or (type(command) is Acquire and isinstance(step.answer, Busy)):
+        if type(command) is Mark or (type(command) is Acquire and command.wait and isinstance(step.answer, Busy)):
             self.domain.marks[self.client] = now_us + MARK_MS * 1000
         return step.answer, step.wake
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from holdfast.rules.directory import LETTERS_MAX
+from holdfast.rules.directory import LETTERS_MAX, LETTERS_MS
 
 
 class MemoryShelves:
@@ -14,7 +14,7 @@ class MemoryShelves:
         self._order: dict[tuple[str, str], list[str]] = {}
         self._tokens: dict[tuple[str, str], dict[str, str]] = {}
         self._heirs: dict[tuple[str, str], tuple[str, int]] = {}
-        self._boxes: dict[str, list[tuple[str, str]]] = {}
+        self._boxes: dict[str, tuple[int, list[tuple[str, str]]]] = {}  # with their ends, which come in this order
         self.now_us = 0  # set by whoever asks
 
     def put(self, directory: str, shelf: str, entry: str, token: str) -> None:
@@ -48,7 +48,10 @@ class MemoryShelves:
         return found
 
     def keep_for(self, directory: str, entry: str, heir: str, lasts_ms: int) -> None:
-        self._heirs[directory, entry] = (heir, self.now_us + lasts_ms * 1000)
+        if heir:
+            self._heirs[directory, entry] = (heir, self.now_us + lasts_ms * 1000)
+        else:
+            self._heirs.pop((directory, entry), None)
 
     def heir(self, directory: str, entry: str) -> tuple[str, int]:
         heir, until_us = self._heirs.get((directory, entry), ("", 0))
@@ -57,11 +60,28 @@ class MemoryShelves:
         return heir, max(0, until_us - self.now_us) // 1000
 
     def post(self, token: str, letter: str, text: str) -> bool:
-        box = self._boxes.setdefault(token, [])
+        box = self._box(token)
         if len(box) >= LETTERS_MAX:
             return False
         box.append((letter, text))
+        self._boxes.pop(token, None)  # it is the newest now
+        self._boxes[token] = (self.now_us + LETTERS_MS * 1000, box)
         return True
 
-    def fetch(self, token: str) -> list[tuple[str, str]]:
-        return self._boxes.pop(token, [])
+    def letters(self, token: str, most: int) -> list[tuple[str, str]]:
+        return self._box(token)[:most]
+
+    def tear(self, token: str, count: int) -> None:
+        box = self._box(token)
+        del box[:count]
+        if not box:
+            self._boxes.pop(token, None)
+
+    def _box(self, token: str) -> list[tuple[str, str]]:
+        """A box that counts; those whose time is over are forgotten, the oldest first."""
+        while self._boxes:
+            oldest = next(iter(self._boxes))
+            if self._boxes[oldest][0] > self.now_us:
+                break
+            del self._boxes[oldest]
+        return self._boxes.get(token, (0, []))[1]

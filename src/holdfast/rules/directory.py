@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from holdfast.commands import (
     Claim,
-    Done,
     Fetch,
     Full,
     Granted,
@@ -20,6 +19,7 @@ from holdfast.commands import (
     List,
     Listing,
     NotHeld,
+    Nudge,
     Post,
     Quit,
     Released,
@@ -28,8 +28,9 @@ from holdfast.commands import (
     Standing,
 )
 
-# A box holds so many letters, and keeps them so long after the last.
+# A box holds so many letters, gives so many at once, and keeps them so long after the last.
 LETTERS_MAX = 1000
+LETTERS_AT_ONCE = 100
 LETTERS_MS = 3600 * 1000
 # How long a shelf is kept after something was put on it.
 SHELF_MS = 31 * 86400 * 1000
@@ -45,7 +46,7 @@ class Shelves(Protocol):
         """It does not, if it was put there by this token."""
 
     def keep_for(self, directory: str, entry: str, heir: str, lasts_ms: int) -> None:
-        """Keep it for somebody."""
+        """Keep it for somebody; for nobody any more, if the heir is empty."""
 
     def heir(self, directory: str, entry: str) -> tuple[str, int]:
         """For whom it is kept, and for how many more milliseconds; 0 if for nobody."""
@@ -53,8 +54,11 @@ class Shelves(Protocol):
     def post(self, token: str, letter: str, text: str) -> bool:
         """Put a letter into a box; false if the box is full."""
 
-    def fetch(self, token: str) -> list[tuple[str, str]]:
-        """Empty a box."""
+    def letters(self, token: str, most: int) -> list[tuple[str, str]]:
+        """The oldest letters in a box, at most so many."""
+
+    def tear(self, token: str, count: int) -> None:
+        """Take the oldest letters out of a box, so many."""
 
     def standing(self, directory: str, shelf: str, prefix: str, after: str, limit: int) -> Iterable[tuple[str, str]]:
         """Entries that begin so and come after that one, in order, with their tokens; at most so many."""
@@ -80,13 +84,18 @@ def _claim(command: Claim, of_lease: Callable[[Any], Any], shelves: Shelves) -> 
     if type(answer) is Granted:
         for shelf in command.shelves:
             shelves.put(directory, shelf, name, command.ask.token)
+        if heir:
+            shelves.keep_for(directory, name, "", 0)  # whoever it was kept for has come, or did not in time
     return answer
 
 
 def _quit(command: Quit, of_lease: Callable[[Any], Any], shelves: Shelves) -> Any:
+    """All of it is done by the copy that releases: one that comes later must not keep it for the heir once more."""
     directory, _, name = command.name.partition("\0")
+    held = _holder(of_lease(Show(command.name)))
     answer = of_lease(command.end)
-    if type(answer) is Released:
+    if type(answer) is Released and held is not None and held.token == command.end.token:
+        shelves.tear(command.end.token, LETTERS_MAX)
         for shelf in command.shelves:
             shelves.drop(directory, shelf, name, command.end.token)
         if command.heir:
@@ -95,14 +104,22 @@ def _quit(command: Quit, of_lease: Callable[[Any], Any], shelves: Shelves) -> An
 
 
 def _post(command: Post, of_lease: Callable[[Any], Any], shelves: Shelves) -> Any:
-    now = of_lease(Show(command.name))
-    if not isinstance(now, Standing) or now.holder is None or now.offered:
+    owner = _holder(of_lease(Show(command.name)))
+    if owner is None:
         return NotHeld("no owner")
-    return Done() if shelves.post(now.holder.token, command.letter, command.text) else Full(LETTERS_MAX)
+    if not shelves.post(owner.token, command.letter, command.text):
+        return Full(LETTERS_MAX)
+    return of_lease(Nudge(command.name))
 
 
 def _fetch(command: Fetch, of_lease: Callable[[Any], Any], shelves: Shelves) -> Any:  # noqa: ARG001 - as the others
-    return Letters(tuple(shelves.fetch(command.token)))
+    found = shelves.letters(command.token, len(command.read) + LETTERS_AT_ONCE)
+    read = 0
+    while read < len(found) and found[read][0] in command.read:
+        read += 1
+    if read:
+        shelves.tear(command.token, read)
+    return Letters(tuple(found[read : read + LETTERS_AT_ONCE]))
 
 
 def _listed(command: List, of_lease: Callable[[Any], Any], shelves: Shelves) -> Listing:
@@ -116,13 +133,17 @@ def _live(
 ) -> list[tuple[str, Seat]]:
     live = []
     for name, token in list(found):
-        now = of_lease(Show(f"{directory}\0{name}"))
-        held = now.holder if isinstance(now, Standing) and not now.offered else None
+        held = _holder(of_lease(Show(f"{directory}\0{name}")))
         if held is not None and held.token == token:
             live.append((name, held))
         else:
             shelves.drop(directory, shelf, name, token)
     return live
+
+
+def _holder(now: Any) -> Seat | None:
+    """Who holds it; an offer is not held yet."""
+    return now.holder if isinstance(now, Standing) and not now.offered else None
 
 
 _RULES: dict[type, Callable[[Any, Callable[[Any], Any], Shelves], Any]] = {

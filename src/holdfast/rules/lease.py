@@ -21,6 +21,7 @@ from holdfast.commands import (
     Mark,
     Marked,
     NotHeld,
+    Nudge,
     Refused,
     Release,
     Released,
@@ -222,6 +223,14 @@ def show(record: Record, _command: Show, moment: Moment) -> Step:
     return Step(record, Standing(now.fence, holder, held is not None and held.offered, waiters))
 
 
+def nudge(record: Record, _command: Nudge, moment: Moment) -> Step:
+    """Wake whoever holds. Nothing is changed, and whoever only has an offer is woken by that."""
+    holder = settle(record, moment).holder
+    if holder is None or holder.offered:
+        return Step(record, NotHeld("no owner"))
+    return Step(record, Done(), holder)
+
+
 def forget_at_us(record: Record, memory_us: int) -> int:
     """When nothing of this name needs to be remembered any more, unless it is used again."""
     held_us = 0 if record.holder is None else record.holder.expires_us
@@ -267,4 +276,5 @@ RULES: dict[type, Rule] = {
     Break: break_,
     Mark: mark,
     Show: show,
+    Nudge: nudge,
 }

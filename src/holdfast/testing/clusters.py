@@ -136,6 +136,9 @@ class Cluster(Group):
     def begin_move(self, slot: int, to: Server) -> Server:
         """First half of moving a slot: it is on its way, and no key has been moved; gives its owner."""
         owner = self.owner_of_slot(slot)
+        # Whoever gets a slot must know how new the claims of the others are, or it would believe an old one of them:
+        # then both say that the other has the slot, for ever.
+        eventually(quietly(lambda: self._epochs(to) == self._own_epochs()), SETTLED_S, "word of the last move")
         to.command("CLUSTER", "SETSLOT", slot, "IMPORTING", self._id(owner))
         owner.command("CLUSTER", "SETSLOT", slot, "MIGRATING", self._id(to))
         return owner
@@ -193,6 +196,15 @@ class Cluster(Group):
 
     def _at(self, port: int) -> Server:
         return next(node for node in self.servers if node.port == port)
+
+    def _epochs(self, node: Server) -> dict[str, str]:
+        """How new the claims of each master are, as one node knows it."""
+        lines = [line.split() for line in node.command("CLUSTER", "NODES").decode().splitlines()]
+        return {fields[0]: fields[6] for fields in lines if "master" in fields[2] and "fail" not in fields[2]}
+
+    def _own_epochs(self) -> dict[str, str]:
+        """The same, as each master says it of itself."""
+        return {(own := self._id(node)): self._epochs(node)[own] for node in self.masters()}
 
     def _id(self, node: Server) -> str:
         return str(node.command("CLUSTER", "MYID").decode())

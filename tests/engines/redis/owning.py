@@ -32,9 +32,7 @@ def main(url, label, ttl):
     for line in sys.stdin:
         order = json.loads(line)
         print(json.dumps(deeds[order.pop("deed")](**order)), flush=True)
-    for lease in leases.values():
-        if not lease.lost:
-            lease.release()
+    directory.release_all()
     hf.close()
 
 

@@ -177,6 +177,24 @@ def test_a_full_server_still_keeps_what_was_done_and_what_was_spent(server, new_
 
 
 @ONE_FACE
+def test_a_full_server_still_hands_a_key_to_its_heir(server, new_server, place_on):
+    """Whoever stops while memory is short gives its keys away as at any other time."""
+    server = new_server(server.kind)
+    place = place_on(server)
+    ours, theirs = (place.connect(label=f"server {n}").directory("x", ttl=20) for n in (1, 2))
+    lease, other = ours.claim("42", group="ann"), ours.claim("43", group="ann")
+    server.command("CONFIG", "SET", "maxmemory", 1)
+
+    lease.hand_off("server 2", within=60)
+    other.release()
+
+    assert ours.list() == ours.list(group="ann") == []
+    server.command("CONFIG", "SET", "maxmemory", 0)
+    assert ours.claim("42").owner.label == "server 2"
+    theirs.claim("42").release()
+
+
+@ONE_FACE
 def test_a_server_that_cannot_save_takes_no_writes(server, new_server, place_on, tmp_path):
     """MISCONF: the disk of the server is in trouble, and it says so."""
     data = tmp_path / "data"

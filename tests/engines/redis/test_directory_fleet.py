@@ -1,5 +1,6 @@
 """Directories of several real processes on one real server: killed, frozen, stopped, and the server itself away."""
 
+import itertools
 import json
 import os
 import signal
@@ -15,6 +16,8 @@ import pytest
 import holdfast
 from holdfast.testing import eventually
 
+# A minute in `make matrix`; here, as long as it takes to see two refreshes.
+LIVES_S = 60 if os.environ.get("HOLDFAST_GROUPS") == "all" else 13
 OWNING = Path(__file__).with_name("owning.py")
 
 
@@ -82,6 +85,25 @@ def test_of_ten_processes_that_start_one_conversation_one_does(one_server, fleet
     assert {each["owner"] for each in others} == {servers[winner].label}
     assert {each["fence"] for each in others} == {told[winner]["fence"]}
     assert all(0 < each["remaining"] <= 15 for each in told)
+
+
+@pytest.mark.acceptance("A4-2")
+def test_an_owner_that_lives_is_never_near_its_end(one_server, fleet, people):
+    """Refreshed about every five seconds, of the fifteen that a claim lasts: so two refreshes may fail."""
+    (first,) = fleet(one_server.url, 1, ttl=15)
+    fence = first.do("claim", key="42")["fence"]
+
+    seen = []
+    began = time.monotonic()
+    while time.monotonic() - began < LIVES_S:
+        seen.append(people.owner("42"))
+        time.sleep(0.1)
+
+    assert {each.fence for each in seen} == {fence}
+    assert min(each.remaining for each in seen) >= 9
+    assert max(each.remaining for each in seen) <= 15
+    refreshed = sum(after.remaining > before.remaining for before, after in itertools.pairwise(seen))
+    assert LIVES_S // 6 <= refreshed <= LIVES_S // 4
 
 
 @pytest.mark.acceptance("A4-3")

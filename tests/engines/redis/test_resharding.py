@@ -256,6 +256,32 @@ def test_one_subscription_follows_the_cluster(clustered):
     assert len(subscribed()) == 1
 
 
+def test_servers_that_send_a_name_to_each_other_are_told_as_such(clustered):
+    """Each says that the other has the slot, and that may stay so: nothing is granted, and people can read why."""
+    server, name = clustered.server, "never used"
+    slot = slot_of(name)
+    owner = server.owner_of_slot(slot)
+    other = elsewhere(server, slot)
+    ids = [node.command("CLUSTER", "MYID").decode() for node in (owner, other)]
+    client = clustered.connect()
+    once = client.once("never used")
+    for node, has in ((owner, ids[1]), (other, ids[0])):
+        node.command("CLUSTER", "SETSLOT", slot, "NODE", has)
+
+    for use in (lambda: client.lock(name).acquire(timeout=0), lambda: client.show(name)):
+        with pytest.raises(Unavailable) as trouble:
+            use()
+        assert trouble.value.reason == "not settled"
+        assert "MOVED" in trouble.value.detail
+        assert trouble.value.detail.endswith("its servers do not agree on who has that slot")
+
+    assert not once.seen("in another slot")
+    for node in (owner, other):
+        node.command("CLUSTER", "SETSLOT", slot, "NODE", ids[0])
+    server.wait_settled()
+    client.lock(name).acquire(timeout=10).release()
+
+
 def test_a_topology_may_be_learned_by_hand(grouped):
     """For the impatient; without it, the same happens at the first trouble."""
     client = grouped.connect()

@@ -7,7 +7,7 @@ import pytest
 from redis_faces import Place, lengthy, paired
 
 from holdfast import LeaseLost, Unavailable
-from holdfast.engines.redis.scripts import SCRIPTS
+from holdfast.engines.redis.scripts import ENTRIES, SCRIPTS, TALLIES
 from holdfast.rules.pool import POOL_RULES
 from holdfast.testing import eventually
 
@@ -26,6 +26,8 @@ COMMANDS = (
 )  # fmt: skip
 # What pools, semaphores and read-write locks need beyond that.
 FOR_POOLS = ("+hkeys", "+hgetall", "+hexists", "+hincrby", "+hlen", "+persist")
+# What directories need beyond that; limits, budgets and what is done once need nothing more.
+FOR_DIRECTORIES = ("+zrangebylex", "+hgetall", "+llen", "+lrange", "+ltrim")
 # What the promise and `confirm` need beyond that.
 TO_SEE, TO_CONFIRM = "+config|get", "+wait"
 
@@ -79,8 +81,8 @@ def test_the_documented_rights_are_enough(user):
 def test_no_right_of_the_list_is_superfluous():
     """Each is there because a script or a connection needs it; a list that only grows protects nobody."""
 
-    def called(kinds):
-        texts = "".join(SCRIPTS[kind].text for kind in kinds)
+    def called(kinds, scripts=SCRIPTS):
+        texts = "".join(scripts[kind].text for kind in kinds)
         return {name.lower() for name in re.findall(r"redis\.p?call\('(\w+)'", texts)}
 
     connection = {"evalsha", "eval", "blpop", "subscribe", "select", "client|setname", "info"}
@@ -88,6 +90,8 @@ def test_no_right_of_the_list_is_superfluous():
 
     assert locks == called(SCRIPTS.keys() - POOL_RULES.keys()) | connection
     assert {right.removeprefix("+") for right in FOR_POOLS} == called(POOL_RULES) - locks
+    assert {right.removeprefix("+") for right in FOR_DIRECTORIES} == called(ENTRIES, ENTRIES) - locks
+    assert called(TALLIES, TALLIES) <= locks
 
 
 @ONE_FACE
@@ -108,6 +112,42 @@ def test_the_documented_rights_are_enough_for_pools(user):
     eventually(lambda: pool.stats().free == 2)
     pool.set_items([])
     assert user.place.kinds("unavailable", "renewal failed") == []
+
+
+@ONE_FACE
+def test_the_documented_rights_are_enough_for_directories(user):
+    """The same for a directory: claimed, counted, listed, joined, written to, handed off, taken, given back."""
+    rights = (KEYS, *CHANNELS, *COMMANDS, *FOR_DIRECTORIES)
+    ours, theirs = (user(*rights, label=f"server {n}").directory("x", ttl=20) for n in (1, 2))
+    lease = ours.claim("42", group="ann", limit=1)
+    assert not theirs.claim("42")
+    assert [each.key for each in theirs.list()] == [each.key for each in theirs.list(group="ann")] == ["42"]
+    with theirs.join("42", "socket 1"):
+        assert ours.members("42") == ["socket 1"]
+    waiting = user.place.start(lambda: lease.receive(timeout=20))
+    theirs.send("42", "to the owner")
+    assert waiting.result() == "to the owner"
+    assert lease.receive(timeout=0) is None
+    lease.hand_off("server 2", within=20)
+    taken = theirs.claim("42")
+    assert taken
+    with ours.take("42", force=True), pytest.raises(LeaseLost):
+        taken.release()
+    assert user.place.kinds("unavailable", "renewal failed") == []
+
+
+@ONE_FACE
+def test_the_documented_rights_are_enough_for_limits_budgets_and_what_is_done_once(user):
+    """Those of locks, and no others."""
+    client = user(KEYS, *CHANNELS, *COMMANDS)
+
+    assert client.limit("10/second; 100/minute").hit("ann")
+    assert client.limit("10/second", method="gcra").wait("ann", timeout=5)
+    with client.budget("fees", limit=10).reserve("ann", 7) as reserved:
+        reserved.settle(5)
+    assert client.budget("fees", limit=10).peek("ann").spent == 5
+    assert [client.once("payments").call("42", lambda: "done") for _ in range(2)] == ["done", "done"]
+    assert user.place.kinds("unavailable") == []
 
 
 @ONE_FACE

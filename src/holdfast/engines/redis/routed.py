@@ -18,7 +18,7 @@ from holdfast.engines.forms import BaseForm
 from holdfast.engines.redis.dial import refused
 from holdfast.engines.redis.replies import answered, time_of
 from holdfast.engines.redis.scripts import layout_key, more_s, packed
-from holdfast.engines.redis.turns import ASK, GO, LOOK, STOP, WAIT, Astray, Turn, astray, turn
+from holdfast.engines.redis.turns import ASK, GO, LOOK, STOP, WAIT, Astray, Turn, astray, told, turn
 from holdfast.errors import SETTLING, ReplyLost, Unavailable
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Routed(BaseForm, Generic[L]):
         error = refused(url, reply)
         if not self._engine.topology.follows or not astray(str(reply)):
             return error
-        lost = Astray(error.engine, error.reason, error.detail)
+        lost = Astray(error.engine, error.reason, f"{url}: {reply}")
         lost.reply = str(reply)
         return lost
 
@@ -392,4 +392,4 @@ def turns_of(replies: list[Reply]) -> dict[int, Turn]:
 
 def unsettled(reply: Reply) -> Reply:
     """Nobody answered for the name in time; the last thing that was heard says why."""
-    return Unavailable("redis", SETTLING, reply.detail) if isinstance(reply, Unavailable) else reply
+    return Unavailable("redis", SETTLING, told(reply)) if isinstance(reply, Unavailable) else reply

@@ -243,7 +243,7 @@ ENTRIES: dict[type, EntryScript] = {
     Quit: EntryScript("quit", _quit),
     List: EntryScript("list", lambda _fixed, _place, ask: (ask.shelf, ask.prefix, ask.after, str(ask.limit))),
     Post: EntryScript("post", lambda fixed, place, ask: (*fixed, place, ask.letter, ask.text)),
-    Fetch: EntryScript("fetch", lambda _fixed, place, ask: (place, ask.token)),
+    Fetch: EntryScript("fetch", lambda _fixed, place, ask: (place, ask.token, *ask.read)),
 }
 TALLIES: dict[type, TallyScript] = {kind: TallyScript(file) for kind, file in tallies.FILES.items()}
 

@@ -64,6 +64,12 @@ def turn(trouble: Unavailable) -> Turn:
     return Turn(step, int(found[1]), found[2].strip("[]"), int(found[3]))
 
 
+def told(trouble: Unavailable) -> str:
+    """What people are told of a command that nobody answered for. Whoever was sent on to the end met no owner."""
+    circled = isinstance(trouble, Astray) and _STEPS.get(word(trouble.reply)) == GO
+    return f"{trouble.detail}; its servers do not agree on who has that slot" if circled else trouble.detail
+
+
 def astray(text: str) -> bool:
     """Whether an error reply says: not here, or not now."""
     return word(text) in _STEPS

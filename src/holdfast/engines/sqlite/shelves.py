@@ -14,6 +14,9 @@ _FIND = (
 )
 _HEIRS = "h"
 _HEIR = "SELECT token, until_us FROM shelf WHERE directory = ? AND shelf = ? AND entry = ?"
+_NO_HEIR = "DELETE FROM shelf WHERE directory = ? AND shelf = ? AND entry = ?"
+_LETTERS = "SELECT letter, text FROM letter WHERE token = ? ORDER BY id LIMIT ?"
+_TEAR = "DELETE FROM letter WHERE id IN (SELECT id FROM letter WHERE token = ? ORDER BY id LIMIT ?)"
 _FORGET_AT_ONCE = 200
 
 
@@ -36,7 +39,10 @@ class SqliteShelves:
         return self._link.execute(_FIND, asked).fetchall()
 
     def keep_for(self, directory: str, entry: str, heir: str, lasts_ms: int) -> None:
-        self._link.execute(_PUT, (directory, _HEIRS, entry, heir, self._now_us + lasts_ms * 1000))
+        if heir:
+            self._link.execute(_PUT, (directory, _HEIRS, entry, heir, self._now_us + lasts_ms * 1000))
+        else:
+            self._link.execute(_NO_HEIR, (directory, _HEIRS, entry))
 
     def heir(self, directory: str, entry: str) -> tuple[str, int]:
         found = self._link.execute(_HEIR, (directory, _HEIRS, entry)).fetchone() or ("", 0)
@@ -49,12 +55,11 @@ class SqliteShelves:
         self._link.execute("INSERT INTO letter (token, letter, text, until_us) VALUES (?, ?, ?, ?)", fields)
         return True
 
-    def fetch(self, token: str) -> list[tuple[str, str]]:
-        ask = "SELECT letter, text FROM letter WHERE token = ? ORDER BY id"
-        found: list[tuple[str, str]] = self._link.execute(ask, (token,)).fetchall()
-        if found:
-            self._link.execute("DELETE FROM letter WHERE token = ?", (token,))
-        return found
+    def letters(self, token: str, most: int) -> list[tuple[str, str]]:
+        return self._link.execute(_LETTERS, (token, most)).fetchall()
+
+    def tear(self, token: str, count: int) -> None:
+        self._link.execute(_TEAR, (token, count))
 
 
 def forget(link: sqlite3.Cursor, now_us: int) -> None:

@@ -20,8 +20,8 @@ local place, entry, limit = ARGV[7], ARGV[8], tonumber(ARGV[9])
 local heir = redis.call('GET', place .. ':h:' .. entry)
 if heir then
   local until_us, whose = string.match(heir, '^(%d+) (.*)$')
-  local left = until_us - now
-  if whose ~= ARGV[11] and left > 0 then return { 'kept', whose, math.floor(left / 1000) } end
+  local left_ms = math.floor((until_us - now) / 1000)
+  if whose ~= ARGV[11] and left_ms > 0 then return { 'kept', whose, left_ms } end
 end
 if limit >= 0 then
   local shelf, others = place .. ':s:' .. ARGV[10], 0
@@ -37,7 +37,9 @@ if limit >= 0 then
   end
   if others >= limit then return { 'full', others } end
 end
-if not holder or expires <= now or holder == ARGV[3] then
+local ended = ARGV[3] == last or (buried > now and redis.call('GET', base .. ':d:' .. ARGV[3]))
+if not ended and (not holder or expires <= now or holder == ARGV[3]) then
+  if heir then redis.call('DEL', place .. ':h:' .. entry) end  -- whoever it was kept for has come, or did not in time
   for i = 12, #ARGV do
     local shelf = place .. ':s:' .. ARGV[i]
     if ARGV[i] == 'k' then redis.call('ZADD', shelf, 0, entry) else redis.call('HSET', shelf, entry, ARGV[3]) end

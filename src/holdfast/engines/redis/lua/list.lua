@@ -15,7 +15,7 @@ local now = time[1] * 1000000 + time[2]
 local shelf, prefix, after, limit = KEYS[1] .. ':s:' .. ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local order, tokens = {}, {}
 if ARGV[1] == 'k' then
-  local from = after > prefix and '(' .. after or '[' .. prefix
+  local from = after ~= '' and '(' .. after or '[' .. prefix
   order = redis.call('ZRANGEBYLEX', shelf, from, '[' .. prefix .. '\255', 'LIMIT', 0, limit)
 else
   local found = redis.call('HGETALL', shelf)

@@ -1,4 +1,4 @@
--- Put a letter into the box of whoever holds the entry.
+-- Put a letter into the box of whoever holds the entry, and wake it.
 --
 -- KEYS[1]  record
 -- ARGV[1…2]         as record.lua
@@ -16,4 +16,5 @@ local box = ARGV[3] .. ':p:' .. holder
 if redis.call('LLEN', box) >= 1000 then return { 'full', 1000 } end
 redis.call('RPUSH', box, ARGV[4] .. '\n' .. ARGV[5])
 redis.call('PEXPIRE', box, 3600000)
+redis.pcall('PUBLISH', client, holder)  -- last: a missing right makes it late, and nothing else
 return { 'done' }

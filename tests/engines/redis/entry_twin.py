@@ -1,0 +1,121 @@
+"""Scripts that are more than a lease beside their rules: of directories, and of what is done once. See script_twin.py.
+
+The memory engine runs the rules, under the same hand-moved clock, as every client would meet them. After each step the
+answers and the wake-ups are compared.
+"""
+
+from script_twin import Difference
+from tally_twin import APART, MOVE, START_US
+
+from holdfast import config
+from holdfast.commands import Break
+from holdfast.engines.memory import Domain, MemoryStore
+from holdfast.engines.redis.dial import dialler
+from holdfast.engines.redis.link import Link
+from holdfast.engines.redis.replies import answered
+from holdfast.engines.redis.scripts import ENTRIES, PREFIX, SCRIPTS, TALLIES, Packer, packed
+
+CLIENTS = ("a", "b", "c")
+# Longer than any program takes: when a name is forgotten is compared in script_twin.py.
+MEMORY_MS = 24 * 3600 * 1000
+ALL = {**SCRIPTS, **ENTRIES, **TALLIES}
+WAKES = """
+local rung, all = {}, redis.call('LRANGE', 'test:wakes', 0, -1)
+for i = 1, #all, 2 do
+  if all[i] ~= 'pop' then rung[#rung + 1] = all[i + 1] end  -- the other is a letter, put into its box
+end
+redis.call('DEL', 'test:wakes')
+local endless = {}
+for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
+  if redis.call('HEXISTS', 'test:ends', key) == 0 then endless[#endless + 1] = key end
+end
+return { rung, endless }
+"""
+
+
+class Hand:
+    """The clock of both sides."""
+
+    now_us = START_US
+
+    def now_ns(self):
+        return self.now_us * 1000
+
+    def wall_us(self):
+        return self.now_us
+
+
+class Rung:
+    """A board on which the rings of one step can be read."""
+
+    def __init__(self):
+        self.tokens = []
+
+    def ring(self, token):
+        self.tokens.append(token)
+
+
+class EntryTwin:
+    """Both sides of everything that a program speaks of."""
+
+    def __init__(self, url, mutation=None):
+        self._link = Link(dialler(config.settings(url)))
+        self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in CLIENTS}
+        self._shas = {}
+        for kind, script in ALL.items():
+            text = APART + (script.text if mutation is None else mutation.applied_to(script.text))
+            self._shas[kind] = (script.sha.encode(), self._ask(packed("SCRIPT", "LOAD", text))[0].encode())
+        self._move, self._wakes = (self._ask(packed("SCRIPT", "LOAD", text))[0] for text in (MOVE, WAKES))
+
+    def close(self):
+        self._ask(packed("FLUSHALL"))
+        self._link.close()
+
+    def run(self, program):
+        """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
+        self._ask(packed("FLUSHALL"))
+        clock = Hand()
+        domain = Domain("twin", clock)
+        stores = {}
+        for client in CLIENTS:
+            stores[client] = MemoryStore(domain, MEMORY_MS * 1000)
+            stores[client].client = client
+        for step in program:
+            clock.now_us += step.after_us
+            store, command = stores[step.client], self._resolved(domain, step.command)
+            store.board = Rung()
+            rule = store.answer_all((command,), None)[0]
+            script, rung, endless = self._by_script(step.client, command, clock.now_us)
+            facts = {
+                "answer": (rule, script), "wake-up": (store.board.tokens, rung), "keys without an end": ([], endless),
+            }  # fmt: skip
+            for fact, (wanted, found) in facts.items():
+                if wanted != found:
+                    raise Difference(
+                        f"{fact} after {command} by {step.client} at +{clock.now_us - START_US}:\n"
+                        f"  rule   {wanted}\n  script {found}"
+                    )
+
+    def _resolved(self, domain, command):
+        """A fence cannot be known before the program runs: 0 stands for the present one."""
+        if not isinstance(command, Break):
+            return command
+        record = domain.records.get(command.name)
+        return command._replace(fence=record.holder.fence if record and record.holder else 7)
+
+    def _by_script(self, client, command, now_us):
+        ours, theirs = self._shas[type(command)]
+        seconds, micros = divmod(now_us, 1_000_000)
+        _, reply, (rung, endless) = self._ask(
+            packed("EVALSHA", self._move, "0", str(seconds), str(micros)),
+            self._packers[client].pack(command).replace(ours, theirs),
+            packed("EVALSHA", self._wakes, "0", f"{PREFIX}:*"),
+        )
+        return answered(type(command), reply), rung, endless
+
+    def _ask(self, *commands):
+        replies = self._link.exchange(b"".join(commands), len(commands), 5.0)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies

@@ -1,0 +1,287 @@
+"""Directories, and work that is done once: every script does what its rule says, at any time."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from entry_twin import ALL, CLIENTS, EntryTwin
+from hiredis import ReplyError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mutations import Mutation
+from script_twin import Difference
+
+from holdfast.commands import (
+    Acquire,
+    Begin,
+    Break,
+    Claim,
+    Fetch,
+    Finish,
+    Forget,
+    Keep,
+    List,
+    Mark,
+    Post,
+    Quit,
+    Release,
+    Renew,
+    Seen,
+    Show,
+    Undo,
+)
+
+TOKENS = tuple(f"{client}{number}" for client in CLIENTS for number in (1, 2))
+TTLS_MS = (800, 3000, 20_000)
+JUMPS_US = (0, 0, 0, 0, 0, 1, 500, 1_000, 200_000, 799_999, 800_000, 1_000_000, 3_000_000, 5_000_000, 60_000_001)
+
+
+@dataclass(frozen=True)
+class Said:
+    """One step of a program: how long after the last one, and who says what."""
+
+    after_us: int
+    client: str
+    command: Any
+
+
+# A directory with two keys, two groups and three servers.
+
+
+def name_of(key):
+    return f"people\0k{key}"
+
+
+def shelves_of(group):
+    return ("k", f"g:{group}") if group else ("k",)
+
+
+def claiming(token, key="x", ttl_ms=3000, group="", limit=-1):
+    ask = Acquire(name_of(key), token, f"owner of {token}", ttl_ms, wait=False)
+    return Claim(ask, shelves_of(group), f"g:{group}" if limit >= 0 else "", limit, f"server {token[0]}")
+
+
+def quitting(token, key="x", group="", heir="", heir_ms=1000, entomb=False):
+    end = Release(name_of(key), token, entomb)
+    return Quit(end, shelves_of(group), heir, heir_ms if heir else 0)
+
+
+def listing(shelf="k", prefix="k", after="", limit=500):
+    return List("people", shelf, prefix, after, limit)
+
+
+def of_directory(token):
+    """All that one token may say; what happens often stands here often."""
+    groups = [("", -1), ("ann", -1), ("ann", 1), ("bob", 1), ("ann", 0)]
+    claims = [claiming(token, key, ttl, *group) for key in "xy" for ttl in TTLS_MS for group in groups]
+    heirs = [("", 0), ("", 0), ("server b", 1000), ("server c", 20_000)]
+    quits = [
+        quitting(token, key, group, *heir, entomb) for key in "xy" for group in ("", "ann") for heir in heirs
+        for entomb in (False, True)
+    ]  # fmt: skip
+    lists = [
+        listing(), listing(), listing("g:ann"), listing("g:bob"), listing(prefix="kx"), listing(limit=1),
+        listing(after="kx", limit=1), listing("g:ann", after="kx", limit=1), listing("g:ann", limit=1),
+    ]  # fmt: skip
+    posts = [Post(name_of(key), f"letter {n}", f"text {n}") for key in "xx" for n in range(3)]
+    reads = [(), ("letter 0",), ("letter 0", "letter 1"), ("letter 2", "letter 1")]
+    fetches = [Fetch(name_of("x"), token, read) for read in reads]
+    rest = [
+        command for key in "xy"
+        for command in (Renew(name_of(key), token, 3000), Undo(name_of(key), token), Break(name_of(key), 0, "why"))
+    ]  # fmt: skip
+    return [*claims, *quits, *quits, *lists, *lists, *posts, *fetches, *rest]
+
+
+# Work that is done once, with those who wait for it.
+WORK = "work/1"
+
+
+def begin(token, ttl_ms=3000):
+    return Begin(Acquire(WORK, token, f"owner of {token}", ttl_ms, wait=False))
+
+
+def finish(token, window_ms=5000, note="done", entomb=False):
+    return Finish(Release(WORK, token, entomb), Keep(WORK, f"{note} by {token}", window_ms))
+
+
+def waiting(token, ttl_ms=3000):
+    return Acquire(WORK, token, f"owner of {token}", ttl_ms, wait=True)
+
+
+def of_work(token):
+    begins = [begin(token, ttl) for ttl in TTLS_MS] * 3
+    ends = [finish(token, window, entomb=entomb) for window in (800, 5000, 60_000) for entomb in (False, True)] * 2
+    waits = [waiting(token, ttl) for ttl in TTLS_MS]
+    rest = [
+        Release(WORK, token), Undo(WORK, token), Renew(WORK, token, 3000), Seen(WORK), Seen(WORK), Forget(WORK, "o"),
+        Mark(WORK), Break(WORK, 0, "why"), Show(WORK),
+    ]  # fmt: skip
+    return [*begins, *ends, *waits, *rest]
+
+
+def programs(sayings):
+    steps = [Said(jump, token[0], said) for token in TOKENS for said in sayings(token) for jump in JUMPS_US]
+    return st.one_of(*(st.lists(st.sampled_from(steps), min_size=least, max_size=least + 20) for least in (1, 30)))
+
+
+PROGRAMS = {"a directory": programs(of_directory), "work": programs(of_work)}
+
+
+def said(*steps):
+    """By whoever's token it is, or by `a`; a number is how long nothing is said."""
+    program, after_us = [], 0
+    for step in steps:
+        if isinstance(step, int):
+            after_us += step
+            continue
+        ask = getattr(step, "ask", None) or getattr(step, "end", step)
+        program.append(Said(after_us, getattr(ask, "token", "a")[0], step))
+        after_us = 0
+    return program
+
+
+LETTERS = [Post(name_of("x"), f"letter {n}", f"text {n}") for n in range(130)]
+SECOND = 1_000_000
+# What random programs meet seldom, and what has gone wrong before.
+WITNESSES = {
+    "claimed, listed, given back": said(
+        claiming("a1", group="ann"), claiming("b1", "y", group="ann"), listing(), listing("g:ann"),
+        quitting("a1", group="ann"), listing("g:ann", limit=1), listing(), listing("g:ann"), claiming("c1"),
+    ),
+    "a limit, one of whom has lapsed": said(
+        claiming("a1", ttl_ms=800, group="ann", limit=1), claiming("b1", "y", group="ann", limit=1), 800_000,
+        claiming("b1", "y", group="ann", limit=1), claiming("b1", "y", group="ann", limit=1), listing("g:ann"),
+    ),
+    "another group since": said(
+        claiming("a1", ttl_ms=800, group="ann"), SECOND, claiming("b1", group="bob"), listing("g:ann"),
+    ),
+    "another group since, counted": said(
+        claiming("a1", ttl_ms=800, group="ann"), SECOND, claiming("b1", group="bob"),
+        claiming("c1", "y", group="ann", limit=1), listing("g:ann"), listing("g:bob"),
+    ),
+    "told in parts": said(
+        claiming("a1"), claiming("a2", "y"), listing(limit=1), listing(after="kx", limit=1), listing(prefix="ky"),
+        listing(prefix="kx", limit=1), listing(prefix="kx", after="kx", limit=1),
+    ),
+    "a lapsed one is taken off": said(claiming("a1", ttl_ms=800), SECOND, listing(), claiming("b1"), listing()),
+    "kept for an heir, who comes and goes": said(
+        claiming("a1"), quitting("a1", heir="server b"), claiming("c1"), claiming("b1"), quitting("b1"), claiming("c2"),
+    ),
+    "an heir that does not come": said(
+        claiming("a1"), quitting("a1", heir="server b"), 999_001, claiming("c1"), 999, claiming("c2"),
+    ),
+    "given to an heir by a token that was undone": said(
+        claiming("a1"), quitting("a1", heir="server b"), Undo(name_of("x"), "b1"), claiming("b1"), claiming("c1"),
+    ),
+    "handed off twice": said(
+        claiming("a1"), quitting("a1", heir="server b"), claiming("b1"), quitting("b1"),
+        quitting("a1", heir="server b"), claiming("c1"), quitting("a1", heir="server b"), listing(),
+    ),
+    "handed off too late": said(
+        claiming("a1", ttl_ms=800), SECOND, quitting("a1", heir="server b"), claiming("c1"), listing(),
+    ),
+    "letters": said(
+        LETTERS[0], claiming("a1"), LETTERS[0], LETTERS[1], Fetch(name_of("x"), "a1"), Fetch(name_of("x"), "a1"),
+        LETTERS[2], Fetch(name_of("x"), "a1", ("letter 0", "letter 1")), Fetch(name_of("x"), "a1", ("letter 2",)),
+        LETTERS[2], LETTERS[0], Fetch(name_of("x"), "a1", ("letter 0",)), Fetch(name_of("x"), "a2"),
+    ),
+    "many letters": said(
+        claiming("a1"), *LETTERS, Fetch(name_of("x"), "a1"),
+        Fetch(name_of("x"), "a1", tuple(f"never sent {n}" for n in range(40))),
+        Fetch(name_of("x"), "a1", tuple(f"letter {n}" for n in range(100))),
+    ),
+    "letters go with their owner": said(
+        claiming("a1"), LETTERS[0], quitting("a1"), claiming("b1"), Fetch(name_of("x"), "a1"),
+        Fetch(name_of("x"), "b1"), LETTERS[1], 3 * SECOND, LETTERS[2], Fetch(name_of("x"), "b1"),
+    ),
+    "done once": said(
+        begin("a1"), begin("b1"), finish("a1"), Seen(WORK), begin("b1"), 5 * SECOND, Seen(WORK), begin("b1"),
+    ),
+    "finished while somebody waits": said(
+        begin("a1"), waiting("b1"), finish("a1"), waiting("b1"), Seen(WORK), begin("c1"),
+    ),
+    "finished too late": said(begin("a1", 800), SECOND, finish("a1"), Seen(WORK)),
+    "finished by another": said(begin("a1"), finish("b1"), Seen(WORK), begin("c1")),
+    "finished twice": said(begin("a1"), finish("a1"), Forget(WORK, "o"), finish("a1"), Seen(WORK), begin("b1")),
+    "a full box": said(
+        claiming("a1", ttl_ms=20_000), *(Post(name_of("x"), f"letter {n}", "") for n in range(1001)),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def twin(server):
+    """Scripts and rules side by side, as they are."""
+    twin = EntryTwin(server.url)
+    yield twin
+    twin.close()
+
+
+@pytest.mark.parametrize("about", PROGRAMS)
+def test_what_is_more_than_a_lease_does_what_its_rule_says(twin, about):
+    """The law is written twice, in Python and in Lua; nothing else keeps the two from drifting apart."""
+
+    @settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(PROGRAMS[about])
+    def agree(program):
+        twin.run(program)
+
+    for program in WITNESSES.values():
+        twin.run(program)
+    agree()
+
+
+MUTATIONS = [
+    Mutation("a note is not looked for", "if note then return", "if false then return"),
+    Mutation("a note is left by anybody", "if holder == ARGV[3] and expires > now then\n  redis.call('DEL', base",
+             "if true then\n  redis.call('DEL', base"),
+    Mutation("a note is left too late", "if holder == ARGV[3] and expires > now then\n  redis.call('DEL', base",
+             "if holder == ARGV[3] then\n  redis.call('DEL', base"),
+    Mutation("a note is kept for ever", "redis.call('SET', base .. ':o', ARGV[5], 'PX', ARGV[6])",
+             "redis.call('SET', base .. ':o', ARGV[5])"),
+    Mutation("the heir does not matter", "if whose ~= ARGV[11] and left_ms > 0", "if false"),
+    Mutation("not even the heir may come", "if whose ~= ARGV[11] and left_ms > 0", "if left_ms > 0"),
+    Mutation("an heir has one more millisecond", "left_ms > 0 then return", "left_ms >= 0 then return"),
+    Mutation("an heir that came is waited for", "if heir then redis.call('DEL'", "if false then redis.call('DEL'"),
+    Mutation("an ended token uses up the heir", "local ended = ARGV[3] == last or", "local ended = false and"),
+    Mutation("a group has no limit", "if others >= limit then", "if false then"),
+    Mutation("a key counts against itself", "elseif found[i] ~= entry then", "else"),
+    Mutation("the lapsed count", "seat[12] <= now or seat[13] then", "seat[13] then"),
+    Mutation("counted for the group of the last", "if seat[7] ~= found[i + 1] or", "if not seat[7] or"),
+    Mutation("a claim is not listed", "redis.call('ZADD', shelf, 0, entry)", "local nothing"),
+    Mutation("shelves stay for ever", "redis.call('PEXPIRE', shelf, SHELF_MS)", ""),
+    Mutation("given back, still in its group", "else redis.call('HDEL', shelf, ARGV[6]) end", "end"),
+    Mutation("handed off by anybody", "if holder == ARGV[3] and expires > now then\n  redis.call('DEL', ARGV[5]",
+             "if true then\n  redis.call('DEL', ARGV[5]"),
+    Mutation("handed off too late", "if holder == ARGV[3] and expires > now then\n  redis.call('DEL', ARGV[5]",
+             "if holder == ARGV[3] then\n  redis.call('DEL', ARGV[5]"),
+    Mutation("letters outlive their owner", "  redis.call('DEL', ARGV[5] .. ':p:' .. ARGV[3])", "  local nothing"),
+    Mutation("the lapsed are listed", "if token and expires > now and not offered", "if token and not offered"),
+    Mutation("listed for a group that it left", "(tokens[entry] or token) == token", "true"),
+    Mutation("the last of a part is told twice", "after ~= '' and '(' .. after", "after ~= '' and '[' .. after"),
+    Mutation("nobody says that there is more", "if i == limit then answer[2] = entry end", ""),
+    Mutation("letters to the lapsed", "if not holder or expires <= now or offered then return { 'not held', 'no owner'",
+             "if not holder or offered then return { 'not held', 'no owner'"),
+    Mutation("a box has no bottom", "redis.call('LLEN', box) >= 1000", "false"),
+    Mutation("a box stays for ever", "redis.call('PEXPIRE', box, 3600000)", ""),
+    Mutation("the owner is not woken", "redis.pcall('PUBLISH', client, holder)", "local nothing"),
+    Mutation("the newest letter comes first", "redis.call('RPUSH', box,", "redis.call('LPUSH', box,"),
+    Mutation("what is given is gone", "if read > 0 then redis.call('LTRIM', box, read, -1) end",
+             "redis.call('DEL', box)"),
+    Mutation("what was read comes again", "if read > 0 then redis.call('LTRIM', box, read, -1) end", ""),
+    Mutation("all letters at once", "math.min(#found, read + AT_ONCE)", "#found"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_a_mistake_in_such_a_script_is_found_out(one_server, mutation):
+    """The comparison would mean nothing if it could not fail: a few programs find each of these mistakes."""
+    assert any(mutation.line in script.text for script in ALL.values()), "the line is no longer there"
+    twin = EntryTwin(one_server.url, mutation)
+    try:
+        with pytest.raises((Difference, ReplyError)):
+            for program in WITNESSES.values():
+                twin.run(program)
+    finally:
+        twin.close()
