@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
+import lance
 from store_kit import SCHEMA, row, together
 
 from holdfast import HoldfastError, pauses
@@ -119,4 +120,11 @@ def break_middle(directory, config):
         go.set()
         first.result(60)
         ended = [type(answer.exception(60)).__name__ for answer in answers]
-        tell(json.dumps({"ended": ended, "ids": sorted(each["id"] for each in store.table.to_arrow().to_pylist())}))
+        tell(
+            json.dumps(
+                {
+                    "ended": ended,
+                    "ids": sorted(each["id"] for each in lance.dataset(store._desk.gate.uri).to_table().to_pylist()),
+                }
+            )
+        )

@@ -218,10 +218,10 @@ def test_a_writer_frozen_in_the_middle_of_a_commit_holds_the_store_until_it_wake
     assert sorted(found["id"] for found in store.table.to_arrow().to_pylist()) == ["r1", "r2"]
 
 
-def test_a_writer_killed_in_the_middle_of_a_commit_holds_nobody_up(domain, sleeper, opened, holdfast_pauses):
+def test_a_writer_killed_in_the_middle_of_a_commit_holds_nobody_up(sleeper, opened, holdfast_pauses):
     """The kernel gives its lock back; what it had not committed is not there."""
     point = "lancedb.in-commit"
-    child, config = sleeper(domain, point)
+    child, config = sleeper("file", point)
     holdfast_pauses.disarm(point)
     child.kill()
     store = opened(config)

@@ -179,12 +179,12 @@ def test_without_its_engine_nothing_is_written_and_no_other_lock_is_tried(opened
 @pytest.mark.acceptance("A0-7")
 def test_work_of_three_ttls_stays_ours(domain, opened, locking):
     """A slow commit is renewed like any other hold, and nobody else writes meanwhile."""
-    store = opened(locking(domain, ttl=0.5))
+    store = opened(locking(domain, ttl=0.3))
     with connect(str(store._desk.settings.url)) as other:
         done = threading.Event()
 
         def linger():
-            assert not done.wait(1.6)
+            assert not done.wait(1.0)
             assert other.lock(store._desk.gate.name).try_acquire() is None
 
         pauses.arm("lancedb.before-commit", linger)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lance
-import lancedb
 
 from holdfast.blocking import connect
 from holdfast.contrib.lancedb.gate import Gate
@@ -109,6 +108,8 @@ class Desk:
         """LanceDB's own table, for reads: it sees what other processes commit, as the settings say."""
         with self._guard:
             if self._table is None:
+                import lancedb  # noqa: PLC0415 - four times what writing needs; paid for by those who search
+
                 self._table = lancedb.connect(str(self.directory), **self.reading()).open_table(self.name)
             return self._table
 

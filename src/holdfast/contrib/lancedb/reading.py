@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import lance
+
 from holdfast.contrib.lancedb.fence import ENGINE
 from holdfast.errors import InvalidConfig, NotPermitted, Unavailable
 
@@ -145,8 +147,13 @@ def search(desk: Desk, asked: Asked) -> list[dict[str, Any]]:
 
 def rows(desk: Desk, where: str, limit: int) -> list[dict[str, Any]]:
     """The rows that match, as they are now."""
-    found: list[dict[str, Any]] = desk.table().search().where(where).limit(limit).to_list()
+    found: list[dict[str, Any]] = lance.dataset(desk.gate.uri).to_table(filter=where, limit=limit).to_pylist()
     return found
+
+
+def count(desk: Desk, where: str | None) -> int:
+    """How many rows match, as they are now."""
+    return int(lance.dataset(desk.gate.uri).count_rows(filter=where))
 
 
 def _query(desk: Desk, asked: Asked) -> Any:

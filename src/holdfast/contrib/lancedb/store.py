@@ -195,7 +195,7 @@ class StoreBase:
         return found[0] if found else None
 
     async def _count(self, where: str | None) -> int:
-        return int(await self._form.aside(partial(self._desk.table().count_rows, where)))
+        return await self._form.aside(partial(reading.count, self._desk, where))
 
     async def _close(self, timeout_s: float | None) -> None:
         if not self._closed:
