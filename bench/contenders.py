@@ -165,4 +165,13 @@ def borrowing(way: str, items: int, wire: str = TCP) -> Contender:
     return Contender(f"{where}, {items:,} items", OURS if way == "holdfast" else PEER, way, "holdfast", wire=wire)
 
 
+STORE_REDIS = Contender("holdfast, Redis", OURS, "holdfast", "lancedb", options={"mode": "redis"})
+STORE_SQLITE = Contender("holdfast, SQLite", OURS, "holdfast", "lancedb", wire=FILE, options={"mode": "embedded"})
+STORE_FILES = Contender("holdfast, files", OURS, "holdfast", "lancedb", wire=DIRECTORY, options={"mode": "file"})
+STORE_BARE = Contender("LanceDB without a lock", FLOOR, "none", "lancedb", wire="none")
+STORE_REDIS_PY = Contender("redis-py Lock around each write", PEER, "redis-py", "lancedb", options={"lock": True})
+STORE_FILELOCK = Contender("filelock around each write", PEER, "filelock", "lancedb", wire=FILE, options={"lock": True})
+STORES = (STORE_BARE, STORE_REDIS, STORE_SQLITE, STORE_FILES, STORE_REDIS_PY, STORE_FILELOCK)
+
+
 CROWDS = tuple(borrowing(way, 2_000)._replace(name=f"{way}, 50 workers") for way in ("holdfast", "two-phase"))

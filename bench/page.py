@@ -67,6 +67,12 @@ COLUMNS = {
     "of_floor": Column("of the floor's rate", "{:.2f}"),
     "times_allowed": Column("x the rate of allowed ones", "{:.1f}"),
     "allowed_share": Column("allowed", "{:.1f} %", 100),
+    "rows_per_s": Column("rows/s", "{:,.0f}"),
+    "times_locks": Column("x the better lock", "{:.2f}"),
+    "succeeded": Column("succeeded", "{:.1f} %", 100),
+    "failures": Column("failures", "{:,.0f}"),
+    "rows_lost": Column("rows lost", "{:,.0f}"),
+    "rows_twice": Column("rows twice", "{:,.0f}"),
     "import_ms": Column("ms", "{:.1f}"),
     "hit_us": Column("us", "{:.1f}"),
     "growth": Column("x the smallest pool", "{:.2f}"),
@@ -234,6 +240,12 @@ SECTIONS = {
             "duplicates_per_s",
             "duplicate_round_trips",
         ),
+    ),
+    "store": Section(
+        "Rows into one LanceDB table, by the number of concurrent writers",
+        "Single rows, from up to four processes; a lock is waited for 10 s. Without a lock appends are merged by Lance"
+        " itself, which is no help for anything but appends. Ours shares leases and commits within a process.",
+        ("rows_per_s", "times_locks", "succeeded", "failures", "rows_lost", "rows_twice"),
     ),
     "imports": Section(
         "Import",

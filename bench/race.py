@@ -16,6 +16,7 @@ from bench.parts.imports import imports
 from bench.parts.killed import killed
 from bench.parts.limit import decisions
 from bench.parts.pair import fan_out, pairs
+from bench.parts.store import stores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,5 +69,6 @@ PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
     "limit": partial(decisions, contenders=who.LIMITS, compared=who.COUNT[0], figure="of_floor"),
     "refused": partial(decisions, contenders=who.REFUSED, compared=who.LIMIT[0], figure="times_allowed"),
     "directory": directory,
+    "store": partial(stores, contenders=who.STORES),
     "imports": partial(imports, statements=who.IMPORTS),
 }

@@ -29,6 +29,9 @@ class Scale(NamedTuple):
     pool_items: tuple[int, ...]
     pool_rounds: int
     pool_s: float
+    store_writers: tuple[int, ...]
+    store_rounds: int
+    store_s: float
     imports: int
 
 
@@ -54,6 +57,9 @@ FULL = Scale(
     pool_items=(100, 2_000, 100_000),
     pool_rounds=3,
     pool_s=3.0,
+    store_writers=(1, 10, 50, 200),
+    store_rounds=3,
+    store_s=3.0,
     imports=15,
 )
 QUICK = Scale(
@@ -78,5 +84,8 @@ QUICK = Scale(
     pool_items=(100, 2_000, 100_000),
     pool_rounds=1,
     pool_s=0.5,
+    store_writers=(1, 10, 50, 200),
+    store_rounds=1,
+    store_s=0.5,
     imports=3,
 )

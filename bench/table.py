@@ -71,6 +71,12 @@ TARGETS = (
         "directory, a list of 100 beside 100,000 foreign keys", "directory", who.LISTED, "round_trips", AT_MOST, 1.01
     ),
     Target("once, a success", "directory", who.ONCE, "round_trips", AT_MOST, 2.01),
+    *(
+        Target(f"LanceDB, {writers} writers", "store", ours._replace(name=f"{ours.name}, {writers} writers"), *goal)
+        for ours in (who.STORE_REDIS, who.STORE_SQLITE)
+        for writers in (1, 10, 50, 200)
+        for goal in (("times_locks", AT_LEAST, 1.0), ("succeeded", AT_LEAST, 1.0))
+    ),
     Target("SQLite, uncontended pair", "pair_file", who.HOLDFAST_SQLITE, "pairs_per_s", AT_LEAST, 15_000),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "wait_max_ms", AT_MOST, 40),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "evenness", AT_LEAST, 0.95),

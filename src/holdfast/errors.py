@@ -274,6 +274,27 @@ class BuildFailed(HoldfastError):
         return f"{self.key} was not built: {self.step} failed" + (f": {self.output}" if self.output else "")
 
 
+class PartlyDone(HoldfastError):
+    """Of a bulk job some parts failed; the others are done and stay so. Do not simply run all of it again.
+
+    `failed` has for each such part its first row, how many rows it has, and its error; `left` rows were not tried,
+    because too many parts had failed in a row.
+    """
+
+    def __init__(self, name: str, done: int, failed: tuple[tuple[int, int, Exception], ...], left: int) -> None:
+        super().__init__(name, done, failed, left)
+        self.name = name
+        self.done = done
+        self.failed = failed
+        self.left = left
+
+    def __str__(self) -> str:
+        rows = sum(rows for _, rows, _ in self.failed)
+        left = f", {self.left} were not tried" if self.left else ""
+        why = f"; the last error: {self.failed[-1][2]}" if self.failed else ""
+        return f"of the rows for {self.name!r} {self.done} were written, {rows} failed{left}{why}"
+
+
 class InvalidName(HoldfastError, ValueError):
     """A name was refused before any input or output."""
 

@@ -22,6 +22,7 @@ from bench.parts.imports import imports
 from bench.parts.killed import killed
 from bench.parts.pair import fan_out, pairs
 from bench.parts.pools import crowd, sizes
+from bench.parts.store import stores
 from bench.race import PARTS
 from bench.scale import QUICK
 from bench.table import TARGETS, overlapped, verdicts
@@ -40,6 +41,9 @@ TINY = QUICK._replace(
     pool_items=(10, 50),
     pool_rounds=1,
     pool_s=0.05,
+    store_writers=(2,),
+    store_rounds=1,
+    store_s=0.1,
     imports=1,
 )
 SMALL = Setting(2, 2, seconds=0.1, rounds=1, section=(0.001, 0.001))
@@ -50,7 +54,7 @@ NO_MODULE = Contender("no such module", OURS, "no_such_module:blocking", "holdfa
 
 @pytest.fixture(scope="module")
 def arena():
-    here = {name: Environment(name, sys.executable) for name in ("holdfast", "redis-py")}
+    here = {name: Environment(name, sys.executable) for name in ("holdfast", "lancedb", "redis-py")}
     here["missing"] = Environment("missing", "", "its environment could not be made: no such thing")
     with Arena(here, path=f"{ROOT}:{HERE}") as made:
         yield made
@@ -241,6 +245,17 @@ def test_a_directory_is_refreshed_in_batches_and_listed_by_its_index(arena):
     assert found[who.ONCE.name]["duplicate_round_trips"] == pytest.approx(1.0, abs=0.1)
 
 
+def test_stores_are_measured_beside_a_lock_around_each_write(arena):
+    """Everybody's rows are counted in the table itself; ours is also compared with the lock of the same round."""
+    found = figures(stores(arena, TINY, (who.STORE_REDIS, who.STORE_SQLITE, who.STORE_REDIS_PY)))
+    lock = found.pop("redis-py Lock around each write, 2 writers")
+
+    assert set(found) == {"holdfast, Redis, 2 writers", "holdfast, SQLite, 2 writers"}
+    for ours in found.values():
+        assert (ours["succeeded"], ours["rows_lost"], ours["rows_twice"]) == (1, 0, 0)
+        assert ours["times_locks"] == pytest.approx(ours["rows_per_s"] / lock["rows_per_s"])
+
+
 def test_the_page_is_made_from_the_figures_alone(arena):
     """The verdict follows the median: the same row reaches a target, or does not, by its figures."""
     rows = pairs(arena, TINY, (who.RAW, who.HOLDFAST))
@@ -268,7 +283,7 @@ def test_every_contender_has_pinned_requirements():
     everybody = [each for each in (*vars(who).values(), *who.LIMITS) if isinstance(each, Contender)]
 
     assert {each.environment for each in everybody} == set(names())
-    assert [pin for name in names() for pin in pins(name) if "==" not in pin] == ["-e .[cli]"]
+    assert [pin for name in names() for pin in pins(name) if "==" not in pin] == ["-e .[cli]", "-e .[lancedb]"]
 
 
 def test_the_page_in_the_docs_says_what_the_results_say():

@@ -271,6 +271,7 @@ ERRORS = [
     errors.Fenced("x", 6, 7),
     errors.NotOwner("x", "ann does not lead"),
     NotFound("x", "lease"),
+    errors.PartlyDone("memories", 20, (), 5),
     InvalidName("", "a name must not be empty"),
     InvalidConfig("ttl", 0, "it must be more"),
     errors.Closed(),

@@ -1,0 +1,33 @@
+"""The example of a shared memory does what it says, with several agents at once."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "agent_memory.py"
+
+
+@pytest.fixture
+def memory(tmp_path):
+    def run(*words):
+        command = [sys.executable, str(EXAMPLE), str(tmp_path / "memory"), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_agents_store_recall_and_forget_together(memory):
+    """What one has stored another finds; what was forgotten is gone; nothing of a crowd is lost."""
+    stored = memory("store", "she likes green tea")
+    assert memory("crowd", "3", "5") == "16 memories by 3 agents, 0 failed\n"
+
+    found = memory("recall", "does she drink tea?").splitlines()
+
+    key = stored.split()[0]
+    assert found[0] == f"{key} she likes green tea"
+    assert memory("forget", key) == "1 forgotten\n"
+    assert "tea" not in memory("recall", "does she drink tea?")

@@ -1,0 +1,249 @@
+"""The store itself refuses whoever comes late: at the commit, whatever it was doing, whenever it wakes."""
+
+import os
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import lance
+import pytest
+from store_kit import SCHEMA, row
+
+from holdfast import Fenced, LeaseLost, Unavailable, pauses
+from holdfast.contrib.lancedb.fence import FenceFile
+from holdfast.contrib.lancedb.gate import FENCES
+from holdfast.testing import eventually
+from holdfast.testing.places import SqlitePlace
+
+CHILDREN = f"{Path(__file__).with_name('store_children.py')}"
+NEWER = 2**52
+
+MUTATIONS = {
+    "add": lambda store: store.add(row(500)),
+    "add_many": lambda store: store.add_many([row(500), row(501)]),
+    "upsert": lambda store: store.upsert(row(1, "late")),
+    "update": lambda store: store.update("r1", {"n": 5}),
+    "transform": lambda store: store.transform(None, lambda found: {**found, "n": 5}),
+    "delete": lambda store: store.delete("r1"),
+    "delete_where": lambda store: store.delete_where("true"),
+    "add_columns": lambda store: store.add_columns({"late": "1"}),
+    "index_vectors": lambda store: store.index_vectors(kind="IVF_FLAT", num_partitions=1),
+    "index_text": lambda store: store.index_text("text"),
+    "fold": lambda store: store.fold(),
+    "optimize": lambda store: store.optimize(timedelta(days=7)),
+}
+
+
+@pytest.fixture
+def fences(memory):
+    return FenceFile(memory / f"{FENCES}.memories", "memories")
+
+
+@pytest.fixture
+def overtaken(fences):
+    """A successor comes in the very moment between the last look at the lease and the commit."""
+    pauses.arm("lancedb.before-commit", lambda: fences.admit(NEWER, "successor"))
+    yield
+    pauses.disarm_all()
+
+
+@pytest.mark.acceptance("A0-10")
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_no_mutation_commits_after_a_successor_has_come(opened, memory, fences, mutation):
+    """Each one is refused where it counts: by the lock that Lance takes to make a version. Nothing of it is there."""
+    store = opened()
+    store.add_many([row(number) for number in range(20)])
+    store.index_text("text")
+    store.add(row(20))
+    before = lance.dataset(str(memory / "memories.lance")).version
+    pauses.arm("lancedb.before-commit", lambda: fences.admit(NEWER, "successor"))
+    try:
+        with pytest.raises(Fenced) as refused:
+            MUTATIONS[mutation](store)
+    finally:
+        pauses.disarm_all()
+
+    assert refused.value.newest == NEWER
+    assert lance.dataset(str(memory / "memories.lance")).version == before
+    with pytest.raises(Fenced):
+        store.add(row(600))
+
+
+def test_a_table_is_not_made_after_a_successor_has_come(opened, memory, overtaken):
+    """Making it is a commit like any other."""
+    with pytest.raises(Fenced):
+        opened()
+
+    assert not list(memory.glob("memories.lance/_versions/*.manifest"))
+
+
+def test_the_fence_is_there_before_the_table_is_read(opened, fences):
+    """Whoever reads, computes and writes must know that no older writer can change what it has read."""
+    store = opened()
+    store.add(row(1, n=1))
+    seen = []
+
+    def change(found):
+        with pytest.raises(Fenced):
+            fences.admit(written.fence, "older")
+        seen.append(fences.newest())
+        return {**found, "n": found["n"] + 1}
+
+    written = store.add(row(2))
+    after = store.transform("id = 'r1'", change)
+
+    assert seen == [after.fence]
+    assert after.fence > written.fence
+
+
+def test_equal_fences_of_two_tokens_are_two_holders(tmp_path):
+    """Two servers that were split may have given one number twice: only the first of the two may write."""
+    fences = FenceFile(tmp_path / "fence", "x")
+    fences.admit(7, "ann")
+    fences.admit(7, "ann")
+
+    with pytest.raises(Fenced):
+        fences.admit(7, "ben")
+    with pytest.raises(Fenced):
+        fences.admit(6, "ann")
+    fences.admit(8, "ben")
+
+    assert fences.newest() == 8
+
+
+def test_a_record_that_cannot_be_read_lets_nobody_in(tmp_path):
+    """What is not understood is not overwritten."""
+    path = tmp_path / "fence"
+    path.write_text("once upon a time")
+
+    with pytest.raises(Unavailable, match="corrupt"):
+        FenceFile(path, "x").admit(7, "ann")
+
+    assert path.read_text() == "once upon a time"
+
+
+def test_a_fence_file_that_was_removed_is_made_anew_and_seen_by_all(tmp_path):
+    """Two must never lock two files under one name."""
+    fences = FenceFile(tmp_path / "fence", "x")
+    with fences.held(7, "ann"):
+        os.unlink(tmp_path / "fence")
+        with FenceFile(tmp_path / "fence", "x").held(5, "ben"):
+            pass
+
+    with pytest.raises(Fenced):
+        fences.admit(4, "ann")
+
+
+def test_whoever_stands_still_in_a_commit_is_told_by_name(tmp_path):
+    """Others wait, and then learn for whom; nothing was done."""
+    with FenceFile(tmp_path / "fence", "x").held(7, "ann", "ann:42"), pytest.raises(Unavailable) as stalled:
+        FenceFile(tmp_path / "fence", "x", standstill_s=0.05).admit(8, "ben")
+
+    assert stalled.value.reason == "stalled"
+    assert "ann:42" in str(stalled.value)
+
+
+@pytest.fixture
+def sleeper(holdfast_workers, holdfast_pauses, memory, locking, opened):
+    """A process that is frozen at a point of its write, and told to go on when it is thawed."""
+
+    def start(domain, point, ttl=1.0):
+        more = {"url": f"sqlite://{memory}/leases.db"} if domain == "embedded" else {}
+        config = locking(domain, ttl=ttl, **more)
+        holdfast_pauses.arm(point)
+        child = holdfast_workers.start(
+            f"{CHILDREN}:write_one", env=holdfast_pauses.env, directory=memory, config=config, number=1
+        )
+        opened({**config}).close()
+        child.wait_ready(60)
+        holdfast_pauses.wait_reached(point, 60)
+        _freeze(child, memory, domain)
+        return child, config
+
+    return start
+
+
+def _freeze(child, memory, domain):
+    """Not while its keeper is inside SQLite's gate: then nobody could get anything, which is another law."""
+    place = SqlitePlace(memory)
+    child.freeze()
+    while domain == "embedded" and place.is_held_up_by(child.pid):
+        child.thaw()
+        child.freeze()
+
+
+@pytest.mark.acceptance("A0-10")
+def test_a_writer_frozen_past_its_ttl_is_refused_and_its_successors_rows_are_intact(
+    domain, sleeper, opened, memory, holdfast_pauses
+):
+    """Frozen after its last look at its own lease: nothing but the store can refuse it now, and the store does."""
+    point = "lancedb.before-commit"
+    child, config = sleeper(domain, point)
+    holdfast_pauses.disarm(point)
+    store = opened(config)
+
+    store.add_many([row(number) for number in range(10, 20)])
+    version = store.table.version
+    child.thaw()
+    holdfast_pauses.go(point)
+
+    told = child.read_line(60)
+    assert told.startswith("LeaseLost None Fenced"), told
+    assert sorted(found["id"] for found in store.table.to_arrow().to_pylist()) == [f"r{n}" for n in range(10, 20)]
+    assert store.table.version == version
+
+
+@pytest.mark.acceptance("A0-10")
+def test_a_writer_frozen_in_the_middle_of_a_commit_holds_the_store_until_it_wakes(
+    domain, sleeper, opened, holdfast_pauses
+):
+    """It had the right when it began, and nobody overtakes it: its rows are there, it is told, the next one goes on."""
+    point = "lancedb.in-commit"
+    child, config = sleeper(domain, point)
+    holdfast_pauses.disarm(point)
+    store = opened(config)
+    answers = []
+    successor = threading.Thread(target=lambda: answers.append(store.add(row(2))))
+    successor.start()
+    eventually(lambda: store.status().passed >= 1, 30, "the successor to have the lease")
+    assert not answers
+
+    child.thaw()
+    holdfast_pauses.go(point)
+    successor.join(60)
+
+    told = child.read_line(60)
+    assert told.startswith("LeaseLost 1 None"), told
+    assert [written.rows for written in answers] == [1]
+    assert sorted(found["id"] for found in store.table.to_arrow().to_pylist()) == ["r1", "r2"]
+
+
+def test_a_writer_killed_in_the_middle_of_a_commit_holds_nobody_up(sleeper, opened, holdfast_pauses):
+    """The kernel gives its lock back; what it had not committed is not there."""
+    point = "lancedb.in-commit"
+    child, config = sleeper("file", point)
+    holdfast_pauses.disarm(point)
+    child.kill()
+    store = opened(config)
+
+    store.add(row(2))
+
+    assert [found["id"] for found in store.table.to_arrow().to_pylist()] == ["r2"]
+
+
+def test_a_lease_that_was_broken_during_the_work_is_told_with_what_was_written(domain, opened, locking):
+    """The rows were committed before anybody newer came: the caller is told both, and can go on."""
+    store = opened(locking(domain))
+    lease_name = store._desk.gate.name
+    pauses.arm("lancedb.in-commit", lambda: store._desk._client.break_lease(lease_name, "by hand"))
+    try:
+        with pytest.raises(LeaseLost) as lost:
+            store.add(row(1))
+    finally:
+        pauses.disarm_all()
+
+    assert lost.value.reason == "broken"
+    assert lost.value.result.rows == 1
+    assert store.count() == 1
+    assert lance.dataset(str(store.directory / "memories.lance")).version == lost.value.result.version
+    assert SCHEMA.names == store.schema.names

@@ -1,0 +1,296 @@
+"""Writers of one process share leases and commits, and each gets its own answer."""
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from store_kit import SCHEMA, row, together
+
+from holdfast import Closed, NotAcquired, PartlyDone, Unavailable, connect, pauses
+from holdfast.contrib.lancedb import aio
+from holdfast.testing import eventually
+
+CHILDREN = Path(__file__).with_name("store_children.py")
+
+
+@pytest.fixture
+def shut():
+    """From when it is called, commits wait until they are let go: whoever comes meanwhile stands in the line."""
+    go, there = threading.Event(), threading.Event()
+
+    def shut():
+        pauses.arm("lancedb.before-commit", lambda: (there.set(), go.wait(60)))
+        return go, there
+
+    yield shut
+    go.set()
+    pauses.disarm_all()
+
+
+@pytest.mark.acceptance("A0-27")
+def test_a_hundred_concurrent_writes_need_at_most_ten_leases(domain, opened, locking):
+    """Calls that come together share one."""
+    store = opened(locking(domain))
+    before = store.status().passed
+
+    answers = together([lambda n=n: store.add(row(n)) for n in range(100)])
+
+    assert [answer for answer in answers if isinstance(answer, Exception)] == []
+    assert store.count() == 100
+    assert store.status().passed - before <= 10
+
+
+@pytest.mark.acceptance("A0-28")
+def test_a_chunk_that_fails_fails_its_own_callers_only(holdfast_workers, memory, locking):
+    """A real failure of the disk, for the middle one of three chunks: what came before and after it is there."""
+    config = {**locking("embedded"), "batching": {"batch": 200}}
+    child = holdfast_workers.start(f"{CHILDREN}:break_middle", directory=memory, config=config)
+
+    told = json.loads(child.read_line(110))
+
+    assert told["ended"][:200] == ["NoneType"] * 200
+    assert set(told["ended"][200:400]) == {"OSError"}
+    assert told["ended"][400:] == ["NoneType"] * 200
+    assert told["ids"] == sorted(["rfirst", *(f"r{n}" for n in range(600) if not 200 <= n < 400)])
+
+
+def test_what_failed_says_that_nothing_was_committed(opened, monkeypatch):
+    """A caller learns from the error itself what became of the old row."""
+    from holdfast.contrib.lancedb import writing
+
+    store = opened()
+    store.add(row(1, "old"))
+    monkeypatch.setattr(writing, "as_table", lambda rows, schema: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError) as failed:
+        store.transform(None, lambda found: {**found, "n": 1})
+
+    assert failed.value.__notes__ == ["nothing was committed: every row is as it was"]
+    assert store.get("r1")["text"] == "old"
+
+
+def test_a_lone_caller_waits_for_no_company(opened, locking):
+    """Only those who come together are waited for: with a window of an hour, one after the other is served at once."""
+    store = opened({**locking("embedded"), "batching": {"window": 3600}})
+
+    for number in range(5):
+        store.add(row(number))
+
+    assert store.count() == 5
+
+
+def test_no_more_callers_than_allowed_stand_in_the_line(opened, locking, shut):
+    """The others wait outside of it, and come in as places get free."""
+    store = opened({**locking("embedded"), "batching": {"queue": 4, "batch": 2}})
+    go, there = shut()
+    threads = [threading.Thread(target=store.add, args=(row(n),)) for n in range(12)]
+    threads[0].start()
+    assert there.wait(30)
+    for thread in threads[1:]:
+        thread.start()
+
+    eventually(lambda: store.status().outside == 7, 30, "seven callers outside")
+    assert store.status().waiting == 4
+    go.set()
+    for thread in threads:
+        thread.join(60)
+
+    assert store.count() == 12
+    assert (store.status().waiting, store.status().outside) == (0, 0)
+
+
+def test_a_task_that_was_cancelled_in_the_line_has_written_nothing(memory, locking):
+    """What has not begun never does; what has begun is waited for, so that nobody is told of a failure that is none."""
+
+    async def main():
+        store = await aio.open_store(memory, "memories", locking("embedded"), schema=SCHEMA)
+        go, there = threading.Event(), threading.Event()
+        pauses.arm("lancedb.before-commit", lambda: (there.set(), go.wait(60)))
+        begun = asyncio.create_task(store.add(row(1)))
+        await asyncio.to_thread(there.wait, 30)
+        queued = asyncio.create_task(store.add(row(2)))
+        await asyncio.to_thread(eventually, lambda: store.status().waiting, 30, "a task in the line")
+
+        begun.cancel()
+        queued.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await queued
+        assert not begun.done(), "its write goes on, so it waits"
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await begun
+        rows = [each["id"] for each in await store.search([0.0] * 8)]
+        await store.close()
+        return rows
+
+    try:
+        assert asyncio.run(main()) == ["r1"]
+    finally:
+        pauses.disarm_all()
+
+
+def test_two_hundred_tasks_of_one_loop_share_few_leases(memory, locking):
+    """The loop goes on meanwhile; nobody needs a thread for each."""
+
+    async def main():
+        async with await aio.open_store(memory, "memories", locking("embedded"), schema=SCHEMA) as store:
+            before = threading.active_count()
+            await asyncio.gather(*(store.add(row(n)) for n in range(200)))
+            assert threading.active_count() <= before + 8
+            return await store.count(), store.status().passed
+
+    count, passed = asyncio.run(main())
+
+    assert count == 200
+    assert passed <= 10
+
+
+@pytest.mark.acceptance("A0-4")
+def test_whoever_waits_in_vain_has_written_nothing(domain, opened, locking, memory):
+    """The lease is another's until patience ends: `NotAcquired`, no row, and no other kind of lock is tried."""
+    config = locking(domain, timeout=0.2)
+    store = opened(config)
+    with connect(str(store._desk.settings.url)) as other, other.lock(store._desk.gate.name):
+        for write in (lambda: store.add(row(1)), lambda: store.delete_where("true"), store.optimize):
+            with pytest.raises(NotAcquired):
+                write()
+
+    assert store.count() == 0
+    assert (memory / ".holdfast").exists() == (domain == "file")
+    assert (memory / ".holdfast.db").exists() == (domain == "embedded")
+
+
+@pytest.mark.acceptance("A0-5")
+def test_without_its_engine_nothing_is_written_and_no_other_lock_is_tried(opened, memory, lease_server):
+    """Each time it is told; there is no second domain to fall back to."""
+    config = {"locking": {"mode": "redis", "url": "redis://127.0.0.1:1", "timeout": 1}}
+
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            opened(config)
+
+    assert not (memory / "memories.lance").exists()
+    assert not (memory / ".holdfast").exists()
+    assert not (memory / ".holdfast.db").exists()
+
+
+@pytest.mark.acceptance("A0-7")
+def test_work_of_three_ttls_stays_ours(domain, opened, locking):
+    """A slow commit is renewed like any other hold, and nobody else writes meanwhile."""
+    store = opened(locking(domain, ttl=0.3))
+    with connect(str(store._desk.settings.url)) as other:
+        done = threading.Event()
+
+        def linger():
+            assert not done.wait(1.0)
+            assert other.lock(store._desk.gate.name).try_acquire() is None
+
+        pauses.arm("lancedb.before-commit", linger)
+        try:
+            assert store.add(row(1)).rows == 1
+        finally:
+            pauses.disarm_all()
+
+
+def test_a_bulk_job_stops_after_failures_in_a_row(opened, locking, monkeypatch):
+    """A disk that is full, or a lock that nobody gets, is asked three times, not a thousand; what was done is told."""
+    from holdfast.contrib.lancedb import writing
+
+    store = opened({**locking("embedded"), "batching": {"batch": 10}})
+    append, calls = writing.append, []
+
+    def failing(passage, tables):
+        calls.append(passage)
+        if len(calls) > 2:
+            raise OSError(28, "No space left on device")
+        return append(passage, tables)
+
+    monkeypatch.setattr(writing, "append", failing)
+
+    with pytest.raises(PartlyDone) as stopped:
+        store.add_many([row(n) for n in range(200)])
+
+    assert (stopped.value.done, stopped.value.left) == (20, 150)
+    assert [(first, rows) for first, rows, _ in stopped.value.failed] == [(20, 10), (30, 10), (40, 10)]
+    assert len(calls) == 5
+    assert store.count() == 20
+
+
+def test_a_failure_between_two_successes_does_not_stop_a_bulk_job(opened, locking, monkeypatch):
+    """Only failures in a row are a sign that all will fail. The failed part can be sent again, as it is told."""
+    from holdfast.contrib.lancedb import writing
+
+    store = opened({**locking("embedded"), "batching": {"batch": 10}})
+    append, calls = writing.append, []
+
+    def failing(passage, tables):
+        calls.append(passage)
+        if len(calls) in (2, 4):
+            raise OSError(5, "Input/output error")
+        return append(passage, tables)
+
+    monkeypatch.setattr(writing, "append", failing)
+    rows = [row(n) for n in range(60)]
+
+    with pytest.raises(PartlyDone) as partly:
+        store.add_many(rows)
+    for first, size, _ in partly.value.failed:
+        store.add_many(rows[first : first + size])
+
+    assert (partly.value.done, partly.value.left) == (40, 0)
+    assert store.count() == 60
+
+
+@pytest.mark.acceptance("A0-16", "A0-17")
+def test_closing_serves_those_in_the_line_and_refuses_the_rest(opened, shut):
+    """It returns after the last of them has its answer."""
+    store = opened()
+    go, there = shut()
+    answers = []
+    threads = [threading.Thread(target=lambda n=n: answers.append(store.add(row(n)))) for n in range(5)]
+    for thread in threads:
+        thread.start()
+    assert there.wait(30)
+    desk = store._desk
+    eventually(lambda: desk.line.waiting >= 1 or len(desk.line._jobs) + 1 >= 5, 30, "callers in the line")
+    closing = threading.Thread(target=store.close)
+    closing.start()
+    eventually(lambda: desk.line._closing, 30, "the line to be closing")
+
+    with pytest.raises(Closed):
+        store.add(row(9))
+    assert closing.is_alive()
+    go.set()
+    closing.join(60)
+    for thread in threads:
+        thread.join(60)
+
+    assert not closing.is_alive()
+    assert len(answers) == 5
+    again = opened()
+    assert again.count() == 5
+
+
+def test_closing_does_not_wait_for_a_lease_that_nobody_gives(opened, locking):
+    """After its patience those who wait are told `Closed`, and nothing was done for them."""
+    store = opened(locking("embedded"))
+    with connect(str(store._desk.settings.url)) as other, other.lock(store._desk.gate.name):
+        answers = []
+
+        def write():
+            with pytest.raises(Closed):
+                store.add(row(1))
+            answers.append("closed")
+
+        threads = [threading.Thread(target=write) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: store._desk._client.show(store._desk.gate.name).waiters, 30, "one who waits")
+        store.close(timeout=0.1)
+        for thread in threads:
+            thread.join(30)
+
+    assert answers == ["closed"] * 3
+    assert opened().count() == 0
