@@ -48,6 +48,7 @@ trials: $(READY)  ## twenty trials of three workers that install three packages 
 
 docs: $(READY)  ## make the generated pages again
 	$(BIN)/python tools/acceptance.py
+	$(BIN)/python tools/reference.py
 
 clean:
 	rm -rf $(VENV) .venv-bench .venv-redis-* .mypy_cache .ruff_cache .pytest_cache

@@ -92,4 +92,6 @@ def application(url: str, label: str, port: int) -> Starlette:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4 or not sys.argv[3].isdecimal():
+        sys.exit(__doc__)
     uvicorn.run(application(sys.argv[1], sys.argv[2], int(sys.argv[3])), port=int(sys.argv[3]), log_level="error")

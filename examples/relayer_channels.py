@@ -160,4 +160,6 @@ def main(url: str = "memory://") -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 2 or sys.argv[1:2] in (["-h"], ["--help"]):
+        sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -24,4 +24,6 @@ def main(directory, *specs):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     sys.exit(main(*sys.argv[1:]))

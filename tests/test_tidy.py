@@ -244,10 +244,11 @@ def test_no_lock_file_is_kept():
     assert [shown(file) for file in project_files() if LOCK_FILES.fullmatch(file.name)] == []
 
 
-def test_acceptance_page_is_up_to_date():
-    """The page says what the markers say: `make docs` makes it again."""
+@pytest.mark.parametrize("page", ["acceptance", "reference"])
+def test_generated_pages_are_up_to_date(page):
+    """They say what the markers and the code say: `make docs` makes them again."""
     check = subprocess.run(
-        [sys.executable, ROOT / "tools" / "acceptance.py", "--check"],
+        [sys.executable, ROOT / "tools" / f"{page}.py", "--check"],
         capture_output=True,
         text=True,
         check=False,

@@ -30,6 +30,9 @@ KINDS = (
     "released",  # seconds: how long it was held
     "release delayed",  # the engine could not be told; the keeper goes on
     "undone",  # what no caller owned was given back
+    "given up",  # the engine could not be told of an end, and will not be: what it keeps lapses; detail: why
+    "repeated",  # work that is to be done once had been done before
+    "limited",  # a rate or a budget said no; seconds: after how long it may say yes, if it may
     "fenced",  # a guarded write was refused, and the block of its lease ended by that
     "unavailable",  # detail: why
     "abandoned",  # a lease was dropped without a release
@@ -43,6 +46,7 @@ _LEVELS = {
     "renewal failed": logging.WARNING,
     "lost": logging.WARNING,
     "release delayed": logging.WARNING,
+    "given up": logging.WARNING,
     "unavailable": logging.WARNING,
     "fenced": logging.WARNING,
     "abandoned": logging.WARNING,
@@ -72,15 +76,20 @@ def tell(
     fence: int | None = None,
     seconds: float | None = None,
     detail: str = "",
+    lines: int = 1,
 ) -> None:
-    """Log what happened and hand it to the observer, whose troubles are its own. Nearly free when nobody listens."""
+    """Log what happened and hand it to the observer, whose troubles are its own. Nearly free when nobody listens.
+
+    `lines` is how many times the line in the log stands for; 0 leaves it out there.
+    """
     if "\0" in name:
         name = readable(name)
     level = _LEVELS.get(kind, logging.DEBUG)
-    if log.isEnabledFor(level):
+    if lines and log.isEnabledFor(level):
         facts = (("fence", fence), ("seconds", seconds))
         known = " ".join(f"{what}={value}" for what, value in facts if value is not None)
-        log.log(level, "holdfast: %s %r %s%s", kind, name, known, f": {detail}" if detail else "")
+        more = f" (and {lines - 1} more like it)" if lines > 1 else ""
+        log.log(level, "holdfast: %s %r %s%s%s", kind, name, known, f": {detail}" if detail else "", more)
     if observer is not None:
         try:
             observer(Event(kind, name, fence, seconds, detail))

@@ -227,7 +227,7 @@ def test_names_that_are_only_remembered_do_not_hide_one_that_is_held(tool):
 
 def test_nothing_is_held_is_said_only_by_who_has_seen_it_all(local, monkeypatch):
     """Names beyond what was looked at may be held."""
-    monkeypatch.setattr("holdfast.cli.look._REMEMBERED_MAX", 5)
+    monkeypatch.setattr("holdfast.core.inspection.REMEMBERED_MAX", 5)
     client = local.client()
     for number in range(6):
         client.lock(f"jobs/{number}").acquire().release()
@@ -319,6 +319,11 @@ def test_what_many_may_have_is_not_told_as_free(tool):
     assert tool.json("show", "idx")["many"] == [
         {"name": "idx", "kind": "read-write lock", "taken": 1, "of": None, "waiting": 0}
     ]
+    watched = tool.inside("watch", "--count", "1").out.decode().splitlines()
+    assert watched[0].endswith("0 held, 3 taken of many, 0 waiting")
+    assert [line.split() for line in watched[2:]] == rows
+    looks = tool.inside("watch", "--count", "2", "--interval", "0.1", "--json").out.splitlines()
+    assert [[one["name"] for one in json.loads(look)["many"]] for look in looks] == [["channels", "gpu", "idx"]] * 2
     busy = tool.inside("wait", "gpu", "--timeout", "0")
     assert (busy.code, "it is a semaphore: 1 of 4 taken, 0 waiting" in busy.err.decode()) == (75, True)
     refused = tool.inside("break", "idx", "--reason", "x", "--yes")

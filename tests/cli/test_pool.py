@@ -1,6 +1,8 @@
 """Pools on the command line: `pool ls`, `show`, `set`, `cool`, `break`."""
 
 import pytest
+from cli_tool import HOLDFAST
+from terminals import Terminal
 
 from holdfast import LeaseLost
 
@@ -56,11 +58,28 @@ def test_an_item_is_cooled_and_warmed_by_hand(tool, pool):
 def test_an_item_is_broken_with_a_reason_that_its_borrower_reads(tool, pool):
     """It rests as after a death; whoever had it is told why."""
     with pytest.raises(LeaseLost) as lost, pool.borrow() as item:
-        told = tool.json("pool", "break", "channels", item.name, "--reason", "stuck")
+        told = tool.json("pool", "break", "channels", item.name, "--reason", "stuck", "--yes")
         assert item.lost.wait(10)
     assert (lost.value.reason, lost.value.detail) == ("broken", "stuck")
     assert (told["now"]["state"], told["now"]["fence"] > item.fence) == ("cooling", True)
     assert tool.inside("pool", "break", "channels", item.name, "--reason", "again").code == 66
+
+
+def test_breaking_an_item_is_asked_for_first(tool, pool):
+    """Whoever is asked sees who has it; a script says --yes; no is an answer, and then nothing is done."""
+    with pool.borrow() as item:
+        words = ("pool", "break", "channels", item.name, "--reason", "stuck")
+        silent = tool.inside(*words)
+        assert (silent.code, "--yes" in silent.err.decode()) == (64, True)
+        with Terminal(*HOLDFAST, *words, env=tool.environ) as terminal:
+            terminal.until("worker 7")
+            terminal.until(str(item.fence))
+            terminal.until(r"Break it\?")
+            terminal.type("n\n")
+            terminal.until("nothing was done")
+            assert terminal.rest() == 1
+        item.check()
+        assert pool.stats().lent == 1
 
 
 def test_a_pool_is_changed_only_with_the_admin_secret_where_one_is_set(tool, pool):

@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from cli_tool import HOLDFAST, comm_of, eventually
 from terminals import Terminal
 
@@ -111,11 +112,15 @@ def state_of(pid):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_ctrl_z_in_a_pipeline_stops_the_program_too(local):
-    """The keys stay with the neighbours, so the stop is forwarded: a program that goes on alone loses its lease."""
+@pytest.mark.parametrize("streams", ["", "2> /dev/null"])
+def test_ctrl_z_in_a_pipeline_stops_the_program_too(local, streams):
+    """The keys stay with the neighbours, so the stop is forwarded: a program that goes on alone loses its lease.
+
+    The terminal is there also where none of the three streams is.
+    """
     holder = local.client()
     with at_a_shell(local) as shell:
-        shell.type(f"yes | {' '.join(HOLDFAST)} run x --ttl 30 -- cat | cat > /dev/null\n")
+        shell.type(f"yes | {' '.join(HOLDFAST)} run x --ttl 30 -- cat {streams} | cat > /dev/null\n")
         owner = eventually(lambda: holder.show("x").owner, what="a holder")
         program = eventually(lambda: child_called(owner.pid, "cat"), what="a program that has begun")
         for _ in range(3):

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
 import holdfast.aio
-from holdfast import Event, Fenced, LeaseLost, NotAcquired, Unavailable
+from holdfast import BudgetExceeded, Event, Fenced, LeaseLost, NotAcquired, Unavailable
 from holdfast.contrib.figures import OTHER, LeastMargin
 from holdfast.contrib.prometheus import PrometheusObserver
 from holdfast.observer import KINDS
@@ -137,6 +137,51 @@ def test_rare_events_are_counted_too(scraped):
     assert scraped.value("holdfast_renewal_margin_least_seconds") == 0.25
 
 
+def test_what_is_no_lock_is_counted_under_its_own_name(scraped, url):
+    """A pool, a directory, a once, a limit and a budget are families, whatever items and keys they have."""
+    with holdfast.connect(url, observer=scraped.observer) as hf:
+        pool = hf.pool("channels", timeout=0)
+        pool.set_items(["alice", "bob"])
+        with pool.borrow(), pool.borrow():
+            assert scraped.value("holdfast_held", family="channels") == 2
+            with pytest.raises(NotAcquired):
+                pool.borrow()
+        with hf.directory("conversations").claim("42"):
+            assert not hf.directory("conversations").claim("42")
+        for _ in range(3):
+            hf.once("payments").call("order-42", lambda: 1)
+            hf.limit("1/hour", name="logins").hit("ann")
+        with pytest.raises(BudgetExceeded):
+            hf.budget("fees", limit=1).reserve("ann", 2)
+    value = scraped.value
+
+    assert value("holdfast_hold_seconds_count", family="channels", outcome="released") == 2
+    assert value("holdfast_wait_seconds_count", family="channels", outcome="refused") == 1
+    assert value("holdfast_wait_seconds_count", family="conversations", outcome="refused") == 1
+    assert value("holdfast_wait_seconds_count", family="payments", outcome="granted") == 1
+    assert value("holdfast_repeated_total", family="payments") == 2
+    assert (value("holdfast_limited_total", family="logins"), value("holdfast_limited_total", family="fees")) == (2, 1)
+    assert {value("holdfast_held", family=one) for one in ("channels", "conversations", "payments")} == {0}
+
+
+def test_what_the_engine_tells_of_itself_has_no_family(scraped):
+    """It is of no lease. The count begins at 0, so that the first time is seen."""
+    before = scraped.value("holdfast_engine_news_total", news="engine replaced")
+    scraped.observer(Event("engine replaced", "", None, None, "another run"))
+
+    assert (before, scraped.value("holdfast_engine_news_total", news="engine replaced")) == (0, 1)
+    assert not any(dict(labels).get("family") == "" for _, labels in scraped.scrape())
+
+
+def test_a_lease_whose_release_is_delayed_is_not_held_for_ever(scraped):
+    """Whatever its end is called, the number of held leases goes down by one, and once."""
+    for end in ("release delayed", "undone", "given up"):
+        scraped.observer(Event("granted", "x", 1, 0.1))
+        for kind in (end, "released"):
+            scraped.observer(Event(kind, "x", 1, 0.1))
+            assert scraped.value("holdfast_held", family="x") == 0
+
+
 def test_counts_begin_at_zero_with_the_first_grant(scraped, url):
     """`increase()` of a series that appears with its first loss is 0: the first one would never be seen."""
     with holdfast.connect(url, observer=scraped.observer) as hf, hf.lock("x/1"):
@@ -202,7 +247,7 @@ def test_many_names_make_few_families():
     scraped = Scraped(families=3)
     for number in range(100):
         scraped.observer(Event("waited", f"user-{number}"))
-    told = {dict(labels)["family"]: v for (name, labels), v in scraped.scrape().items() if name.endswith("_total")}
+    told = {dict(labels)["family"]: v for (name, labels), v in scraped.scrape().items() if "contended_total" in name}
 
     assert len(told) == 4
     assert told[OTHER] == 97

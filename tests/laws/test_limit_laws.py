@@ -250,7 +250,7 @@ def test_without_its_engine_a_limit_does_what_it_was_told(face, policy, allowed)
     assert all(each.retry_after > 0 for each in decisions if not each)
     outages = [event for event in told if event.kind == "unavailable"]
     assert len(outages) == 30
-    assert all(event.name == "logins" and f"policy {policy}" in event.detail for event in outages)
+    assert all(event.name == "logins/ann" and f"policy {policy}" in event.detail for event in outages)
     assert len(wire.commands(Hit)) <= 4 + seconds / 0.04
     wire.heal()
     eventually(lambda: limiter.peek("ann").remaining == 20, what="an engine that counts again, from the beginning")

@@ -272,6 +272,7 @@ def test_a_release_that_cannot_be_sent_returns_the_result_and_is_finished_later(
     wire.heal()
     with other.lock("x", timeout=2):
         pass
+    eventually(lambda: [event.kind for event in events][-1] == "released")
 
 
 def test_a_release_of_a_long_held_lease_is_finished_for_as_long_as_the_engine_holds_it(timed):

@@ -214,6 +214,10 @@ class Holdfast:
         """Like `blocking.Holdfast.show`, awaited."""
         return await inspection.show(self._client, name)
 
+    async def held(self, prefix: str = "", *, limit: int = inspection.NAMES) -> list[Holding]:
+        """Like `blocking.Holdfast.held`, awaited."""
+        return await inspection.held(self._client, prefix, limit, building.aside)
+
     async def break_lease(self, name: str, reason: str) -> None:
         """Like `blocking.Holdfast.break_lease`, awaited."""
         await inspection.break_lease(self._client, name, reason)

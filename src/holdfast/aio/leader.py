@@ -38,6 +38,9 @@ class Leader:
         self._lock = lock
         self._candidacy = candidacy
 
+    def __repr__(self) -> str:
+        return leader.shown(self._candidacy)
+
     @property
     def name(self) -> str:
         return self._lock.name

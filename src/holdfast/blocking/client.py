@@ -229,6 +229,13 @@ class Holdfast:
         """Who holds the name, and who waits for it."""
         return run(inspection.show(self._client, name))
 
+    def held(self, prefix: str = "", *, limit: int = inspection.NAMES) -> list[Holding]:
+        """Every name that begins so and is held or waited for, at most `limit` of them, in no order.
+
+        For people who look, as `holdfast ls`: it scans, and takes its time where there are many names.
+        """
+        return run(inspection.held(self._client, prefix, limit, building.aside))
+
     def break_lease(self, name: str, reason: str) -> None:
         """End the lease of the name by force; its holder is told why."""
         run(inspection.break_lease(self._client, name, reason))

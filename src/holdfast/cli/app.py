@@ -77,6 +77,10 @@ def run(
         float | None,
         typer.Option(min=0, help="Seconds between TERM and the deadline.", show_default="a quarter of the ttl"),
     ] = None,
+    once: Annotated[
+        float | None,
+        typer.Option(help="Do not run it if it succeeded within so many seconds, on any host.", show_default="run it"),
+    ] = None,
     label: Annotated[str, typer.Option(help="What others see of this holder, beside host and pid.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON on standard error at the end.")] = False,
 ) -> Job:
@@ -92,7 +96,7 @@ def run(
     from holdfast.cli.run.command import Request  # noqa: PLC0415
     from holdfast.cli.run.command import run as run_program  # noqa: PLC0415
 
-    return partial(run_program, Request(url, name, command, ttl, timeout, max_hold, grace, label, as_json))
+    return partial(run_program, Request(url, name, command, ttl, timeout, max_hold, grace, once, label, as_json))
 
 
 @app.command("ls")

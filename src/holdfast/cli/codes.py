@@ -25,9 +25,10 @@ NO_PROGRAM = 127
 SIGNAL = 128
 
 MEANINGS = {
-    OK: "all is well; for `run`: the program ended with 0 and the lease was held to its end",
-    ATTENTION: "`doctor`, `bench`, `demo`: something should be looked at; `break`, `pool set`, `directory take`, "
-    "`directory hand-off`: you were asked and said no; `install`: something was not installed",
+    OK: "all is well; for `run`: the program ended with 0 and the lease was held to its end, or with --once it had "
+    "been done before",
+    ATTENTION: "`doctor`, `bench`, `demo`: something should be looked at; `break`, `pool set`, `pool break`, "
+    "`directory take`, `directory hand-off`: you were asked and said no; `install`: something was not installed",
     CRITICAL: "`doctor`: the engine cannot be relied on",
     USAGE: "bad usage: an option, a name or a URL was refused before anything was started",
     NOT_FOUND: "`break`, `directory show`, `directory take`, `directory hand-off`: nobody holds that name or key; "

@@ -6,6 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.blocking.building import aside
 from holdfast.cli import asking, codes, failing, looking, many, output
 from holdfast.cli.plain import plain
 from holdfast.commands import POOL
@@ -21,11 +22,8 @@ if TYPE_CHECKING:
     from holdfast.commands import Seat, Standing
 
 CLOSE_S = 2.0
-# A scan may take a twentieth of the time of whoever watches.
-_SCAN_SHARE = 20
-# So many names are looked through for one that is held, in steps of so many.
-_REMEMBERED_MAX = 100_000
-_AT_ONCE = 1000
+# Two scans, for locks and for what many have, may take a twentieth of the time of whoever watches.
+SCAN_SHARE = 40
 # What is cut where a line is too long, in this order, and how much of it stays.
 _SHRINK = (("label", 8), ("name", 16), ("holder", 12), ("name", 8))
 _COLUMNS = ("name", "holder", "label", "held", "left", "fence", "waiting")
@@ -70,11 +68,7 @@ def _person(seat: Seat) -> dict[str, Any]:
 
 
 class Survey:
-    """Names and their standing, looked at again and again; names are scanned for as seldom as their number asks.
-
-    The limit counts names that are shown. A name that nobody holds is remembered for its fence, and there may be many
-    of those: they must not hide one that is held.
-    """
+    """Names and their standing, looked at again and again; names are scanned for as seldom as their number asks."""
 
     def __init__(self, hf: Holdfast, prefix: str, *, limit: int, every: bool) -> None:
         self._hf = hf
@@ -91,19 +85,13 @@ class Survey:
             return self._of(self._names)
         seen = self._scan()
         self._names = tuple(one.name for one in seen)
-        self._again = began + (time.monotonic() - began) * _SCAN_SHARE
+        self._again = began + (time.monotonic() - began) * SCAN_SHARE
         return seen
 
     def _scan(self) -> list[Seen]:
-        most = self._limit if self._every else max(self._limit, _REMEMBERED_MAX)
-        names, self.more = self._hf._client.engine.names(self._prefix, most)
-        found: list[Seen] = []
-        for start in range(0, len(names), _AT_ONCE):
-            found += self._of(names[start : start + _AT_ONCE])
-            if len(found) > self._limit:
-                self.more = True
-                break
-        return found[: self._limit]
+        client = self._hf._client
+        found, self.more = run(inspection.scan(client, self._prefix, self._limit, aside, every=self._every))
+        return [Seen(*one) for one in found]
 
     def _of(self, names: tuple[str, ...]) -> list[Seen]:
         standings = run(inspection.survey(self._hf._client, names))
@@ -130,7 +118,7 @@ def list_names(url: str | None, prefix: str, *, limit: int, every: bool, as_json
     if seen and others:
         console.print()
     if others:
-        console.print(_many(others))
+        console.print(many_table(others))
     if not (seen or others or more):
         console.print("nothing is held" + (f" under names that begin with {plain(prefix)!r}" if prefix else ""))
     if more:
@@ -149,7 +137,7 @@ def show(url: str | None, name: str, *, as_json: bool) -> int:
         return codes.OK
     console = output.console()
     if others:
-        console.print(_many(others))
+        console.print(many_table(others))
         if not seen.interesting:
             return codes.OK
         console.print()
@@ -225,7 +213,8 @@ def _refuse_many(hf: Holdfast, name: str) -> None:
         raise InvalidConfig("name", name, f"it is {one}; there is no one lease to break: {how}")
 
 
-def _many(others: list[many.Many]) -> RenderableType:
+def many_table(others: list[many.Many]) -> RenderableType:
+    """One line for each."""
     return output.table(many.COLUMNS, [one.row() for one in others], right=("taken", "of", "waiting"))
 
 

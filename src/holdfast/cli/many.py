@@ -5,6 +5,7 @@ One name may be several of them at once, for each keeps its own records. What no
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.commands import POOL, RW, SEATS, Count, Counted
@@ -70,11 +71,36 @@ def listed(hf: Holdfast, prefix: str, limit: int, *, every: bool) -> tuple[list[
     return sorted(found, key=lambda one: one.name)[:limit], more or len(found) > limit
 
 
+class Survey:
+    """The same, looked at again and again; it is scanned for as seldom as that takes its time."""
+
+    def __init__(self, hf: Holdfast, prefix: str, *, limit: int, every: bool, share: int) -> None:
+        self._hf = hf
+        self._prefix = prefix
+        self._limit = limit
+        self._every = every
+        self._share = share
+        self._known: list[tuple[str, str]] = []
+        self._again = 0.0
+        self.more = False
+
+    def look(self) -> list[Many]:
+        began = time.monotonic()
+        if began < self._again:
+            return [one for one in _counted(self._hf, self._known) if self._every or one.taken]
+        found, self.more = listed(self._hf, self._prefix, self._limit, every=self._every)
+        self._known = [(one.name, one.roof) for one in found]
+        self._again = began + (time.monotonic() - began) * self._share
+        return found
+
+
 def _counted(hf: Holdfast, wanted: Iterable[tuple[str, str]]) -> list[Many]:
     client = hf._client
     if "pools" not in client.engine.carries:
         return []
     wanted = tuple(wanted)
+    if not wanted:
+        return []
     answers = run(client.form.apply_all([Count(name, 0, roof) for name, roof in wanted]))
     found = []
     for (name, roof), answer in zip(wanted, answers, strict=True):

@@ -13,7 +13,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from holdfast.cli import codes, look, looking, output
+from holdfast.cli import codes, look, looking, many, output
 from holdfast.cli.plain import plain
 from holdfast.errors import Unavailable
 
@@ -27,12 +27,16 @@ if TYPE_CHECKING:
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 # Above the names: the head, an empty line, the titles. Below: how many more there are.
 _LINES_AROUND = 4
+# What many have comes below, with an empty line and titles, and takes a third of the room at most.
+_LINES_BETWEEN = 2
+_PART = 3
 
 
 class Look(NamedTuple):
     """What was seen; or, when the engine could not be asked, why, and since when."""
 
     seen: list[look.Seen]
+    others: list[many.Many]
     more: bool
     trouble: str = ""
     since: float = 0.0
@@ -41,27 +45,29 @@ class Look(NamedTuple):
 class Watch:
     """Looks, one after the other. Only the first may fail: then there is nothing to watch."""
 
-    def __init__(self, hf: Holdfast, survey: look.Survey) -> None:
+    def __init__(self, hf: Holdfast, prefix: str, *, limit: int, every: bool) -> None:
         self._url = hf.url
-        self._survey = survey
+        self._survey = look.Survey(hf, prefix, limit=limit, every=every)
+        self._others = many.Survey(hf, prefix, limit=limit, every=every, share=look.SCAN_SHARE)
         self._last: Look | None = None
 
     def look(self) -> Look:
         try:
-            seen = self._survey.look()
+            seen, others = self._survey.look(), self._others.look()
         except Unavailable as error:
             if self._last is None:
                 raise
             since = self._last.since if self._last.trouble else time.time()
-            self._last = Look([], more=True, trouble=str(error), since=since)
+            self._last = Look([], [], more=True, trouble=str(error), since=since)
         else:
-            self._last = Look(seen, self._survey.more)
+            self._last = Look(seen, others, self._survey.more or self._others.more)
         return self._last
 
     def line(self) -> dict[str, object]:
         """For programs. What could not be seen is not told as free: there is an `error`, and `more`."""
         now = self.look()
-        told = {"at": time.time(), "names": [one.as_json() for one in now.seen], "more": now.more}
+        names, others = [one.as_json() for one in now.seen], [one.as_json() for one in now.others]
+        told = {"at": time.time(), "names": names, "many": others, "more": now.more}
         return {**told, "error": now.trouble, "since": now.since} if now.trouble else told
 
     def picture(self, console: Console) -> RenderableType:
@@ -73,18 +79,28 @@ class Watch:
         if now.trouble:
             since = time.strftime("%H:%M:%S", time.localtime(now.since))
             return Group(output.text(f"{head}unreachable since {since}: {now.trouble}"))
-        waiting = sum(len(one.standing.waiters) for one in now.seen)
+        waiting = sum(len(one.standing.waiters) for one in now.seen) + sum(one.counted.waiting for one in now.others)
         held = sum(1 for one in now.seen if one.standing.holder is not None)
+        taken = f", {sum(one.counted.lent for one in now.others)} taken of many" if now.others else ""
         more = ", and more names than are shown" if now.more else ""
-        rows = sorted(now.seen, key=_urgency)
-        room = max(1, console.height - _LINES_AROUND) if console.is_terminal else len(rows)
-        left = len(rows) - room
-        parts: list[RenderableType] = [
-            output.text(f"{head}{held} held, {waiting} waiting{more}"),
-            "",
-            look.table(rows[:room], console.width),
-        ]
-        return Group(*parts, *([f"… {left} more"] if left > 0 else []))
+        rows, others = sorted(now.seen, key=_urgency), sorted(now.others, key=lambda one: -one.counted.waiting)
+        lines, below = _rooms(len(rows), len(others), console.height - _LINES_AROUND if console.is_terminal else None)
+        parts: list[RenderableType] = [output.text(f"{head}{held} held{taken}, {waiting} waiting{more}"), ""]
+        if rows or not others:
+            parts.append(look.table(rows[:lines], console.width))
+        if others:
+            parts += ["", look.many_table(others[:below])] if rows else [look.many_table(others[:below])]
+        left = max(0, len(rows) - lines) + max(0, len(others) - below)
+        return Group(*parts, *([f"… {left} more"] if left else []))
+
+
+def _rooms(names: int, others: int, room: int | None) -> tuple[int, int]:
+    """How many lines locks have, and what many have, where there is room for so many."""
+    if room is None:
+        return names, others
+    below = min(others, max(1, room // _PART if names else room))
+    taken = below + _LINES_BETWEEN if others and names else 0
+    return max(1, room - taken), below
 
 
 def watch(
@@ -93,7 +109,7 @@ def watch(
     hf = looking.connect(url)
     try:
         with _signals_end_it():
-            watching = Watch(hf, look.Survey(hf, prefix, limit=limit, every=every))
+            watching = Watch(hf, prefix, limit=limit, every=every)
             console = output.console()
             if as_json or not console.is_terminal:
                 _print(watching, console, interval=interval, count=count, as_json=as_json)

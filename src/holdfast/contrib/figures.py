@@ -31,11 +31,16 @@ COUNTED = {
     "renewed late": ("renewed_late",),
     "renewal failed": ("renewals_failed", "unavailable"),
     "release delayed": ("releases_delayed",),
+    "given up": ("given_up",),
     "fenced": ("fenced",),
     "unavailable": ("unavailable",),
     "abandoned": ("abandoned",),
+    "repeated": ("repeated",),
+    "limited": ("limited",),
 }
-_ENDS = ("released", "lost", "abandoned", "release delayed")
+# What is told of the engine and of no lease: it has no family.
+NEWS = ("promise changed", "clock jumped", "engine replaced")
+ENDS = ("released", "lost", "abandoned", "release delayed", "undone", "given up")
 
 
 def first_part(name: str) -> str:
@@ -83,7 +88,7 @@ class Held:
         if event.kind == "granted":
             self._leases.add(lease)
             return 1
-        if event.kind in _ENDS and lease in self._leases:
+        if event.kind in ENDS and lease in self._leases:
             self._leases.discard(lease)
             return -1
         return 0

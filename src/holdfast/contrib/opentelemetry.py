@@ -17,7 +17,9 @@ from opentelemetry.trace import Status, StatusCode
 
 from holdfast.contrib.figures import (
     COUNTED,
+    ENDS,
     FAMILIES_MAX,
+    NEWS,
     REASONS,
     SECONDS,
     Families,
@@ -79,13 +81,22 @@ class OpenTelemetryObserver:
                 ("fenced", "{write}", "Guarded writes that were refused"),
                 ("unavailable", "{time}", "Times that the engine could not be used"),
                 ("abandoned", "{lease}", "Leases that were dropped without a release"),
+                ("given_up", "{end}", "Ends that the engine was not told of"),
+                ("repeated", "{time}", "Work that is to be done once and had been done before"),
+                ("limited", "{time}", "Times that a rate or a budget said no"),
             )
         }
+        self._news = meter.create_counter("holdfast.engine.news", "{time}", "What the engine told of itself")
+        for news in NEWS:
+            self._news.add(0, {"news": news})
         meter.create_observable_gauge(
             "holdfast.renewal.margin.least", [self._tell_least], "s", "The smallest margin of the last minutes"
         )
 
     def __call__(self, event: Event) -> None:
+        if event.kind in NEWS:
+            self._news.add(1, {"news": event.kind})
+            return
         labels = {"family": self._families.of(event.name)}
         if self._families.begins(event, labels["family"]):
             self._begin(labels)
@@ -130,7 +141,7 @@ class OpenTelemetryObserver:
         if event.kind == "granted":
             asked = context.get_current()  # of whoever asked; a loss may be told on another thread
             self._holds[lease] = self._tracer.start_span("holdfast.hold", asked, start_time=now_ns, attributes=about)
-        elif event.kind in ("released", "lost", "abandoned", "release delayed"):
+        elif event.kind in ENDS:
             hold = self._holds.pop(lease, None)
             if hold is not None:
                 if event.kind != "released":

@@ -14,6 +14,7 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from holdfast.contrib.figures import (
     COUNTED,
     FAMILIES_MAX,
+    NEWS,
     REASONS,
     SECONDS,
     Families,
@@ -65,8 +66,14 @@ class PrometheusObserver:
                 ("fenced", "Guarded writes that were refused because a newer holder had written"),
                 ("unavailable", "Times that the engine could not be used"),
                 ("abandoned", "Leases that were dropped without a release"),
+                ("given_up", "Ends that the engine was not told of: what it kept has lapsed"),
+                ("repeated", "Work that is to be done once and had been done before"),
+                ("limited", "Times that a rate or a budget said no"),
             )
         }
+        self._news = Counter("holdfast_engine_news", "What the engine told of itself", ["news"], registry=registry)
+        for news in NEWS:
+            self._news.labels(news)
         self._held = Gauge("holdfast_held", "Leases that are held now", ["family"], registry=registry)
         least = Gauge(
             "holdfast_renewal_margin_least_seconds",
@@ -76,6 +83,9 @@ class PrometheusObserver:
         least.set_function(self._least.value)
 
     def __call__(self, event: Event) -> None:
+        if event.kind in NEWS:
+            self._news.labels(event.kind).inc()
+            return
         family, seconds = self._families.of(event.name), event.seconds
         if self._families.begins(event, family):
             self._begin(family)

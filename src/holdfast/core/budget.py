@@ -81,8 +81,10 @@ async def reserve(budget: BudgetBase, reservation: ReservationBase, limit: int |
     answer = await ask_again(budget._client, command)
     assert isinstance(answer, Spent)
     if not answer.ok:
-        remaining = max(0, most - answer.spent - answer.reserved)
-        raise BudgetExceeded(name, amount, remaining, most, answer.retry_us / 1e6 if most >= amount else 0.0)
+        remaining, retry_s = max(0, most - answer.spent - answer.reserved), answer.retry_us / 1e6
+        after_s = retry_s if most >= amount else 0.0
+        budget._client.tell("limited", name, seconds=after_s or None)
+        raise BudgetExceeded(name, amount, remaining, most, after_s)
     reservation._began_us, reservation._hold_ms = answer.began_us, budget._hold_ms
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast import config
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
@@ -76,6 +76,10 @@ class Client:
         self._left: tuple[str, ...] = ()
         self._being_closed = False
         _clients.add(self)
+
+    def __reduce__(self) -> NoReturn:
+        """Whatever is made by it has it inside, and tells the same."""
+        raise TypeError("a holdfast client cannot be pickled or copied: connect in the process that is to use it")
 
     @property
     def guard(self) -> threading.RLock:

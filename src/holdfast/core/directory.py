@@ -145,17 +145,18 @@ async def claim(directory: DirectoryBase, lease: LeaseBase, key: str) -> Held | 
             await break_entry(client, lease.name, answer.fence, "its process is dead")
             answer = await decision(lease, began_ns)
         if isinstance(answer, Busy):
-            _given_up(lease)
+            _given_up(lease, began_ns, f"held by {Owner.unpacked(answer.owner)}")
             # Who it is stands in the answer, but not since when.
             now = await standing(client, lease.name)
             return held_by(key, now.holder or Seat(answer.owner, "", answer.fence, 0, answer.remaining_ms))
         if isinstance(answer, Kept):
-            _given_up(lease)
+            _given_up(lease, began_ns, f"kept for {answer.heir}")
             heir = Owner("", 0, 0, answer.heir)
             return Held(key, heir, 0, 0.0, answer.remaining_ms / 1000)
         if isinstance(answer, Full):
-            _given_up(lease)
-            raise NotAcquired(f"{directory.name}/{key}", reason=f"its group has {answer.others} already")
+            reason = f"its group has {answer.others} already"
+            _given_up(lease, began_ns, reason)
+            raise NotAcquired(f"{directory.name}/{key}", reason=reason)
         if not isinstance(answer, Granted):
             raise lifecycle._not_acquired(lease, answer, began_ns)
     except BaseException:
@@ -167,7 +168,9 @@ async def claim(directory: DirectoryBase, lease: LeaseBase, key: str) -> Held | 
     return None
 
 
-def _given_up(lease: LeaseBase) -> None:
+def _given_up(lease: LeaseBase, began_ns: int, why: str) -> None:
+    client = lease._client
+    client.tell("refused", lease.name, seconds=(client.clock.now_ns() - began_ns) / NS, detail=why)
     if not lease._resent:
         # The engine has just said that this token has nothing, and no copy is under way.
         lease._state = ENDED

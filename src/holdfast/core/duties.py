@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
-from holdfast.commands import Command, TakeBack, Tend, Undo
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.clock import NS
+from holdfast.commands import Command, NotHeld, TakeBack, Tend, Undo
+from holdfast.observer import tell
+
+if TYPE_CHECKING:
+    from holdfast.engines import Reply
+    from holdfast.observer import Observer
 
 
 class Chore:
-    """A command that must still reach the engine; after `until_ns` the ttl has done its work."""
+    """A command that must still reach the engine; after `until_ns` the ttl has done its work.
 
-    __slots__ = ("command", "due_ns", "until_ns")
+    `name` and `fence` say what it is about, as people know it. `since_ns` is when the lease was granted that it gives
+    back; 0 where there is none, or where its end has been told.
+    """
 
-    def __init__(self, command: Command, until_ns: int) -> None:
+    __slots__ = ("command", "due_ns", "fence", "name", "since_ns", "until_ns")
+
+    def __init__(self, command: Command, until_ns: int, name: str, fence: int | None = None, since_ns: int = 0) -> None:
         self.command = command
         self.until_ns = until_ns
+        self.name = name
+        self.fence = fence
+        self.since_ns = since_ns
         self.due_ns = 0
+
+
+def tell_end(observer: Observer | None, chore: Chore, answer: Reply, now_ns: int) -> None:
+    """The engine has answered: it has heard of the end, or says that there was one before."""
+    if isinstance(chore.command, Undo | TakeBack):
+        tell(observer, "undone", chore.name, chore.fence)
+    elif chore.since_ns and isinstance(answer, NotHeld) and answer.reason != "released":
+        tell(observer, "given up", chore.name, chore.fence, detail=f"{answer.reason} {answer.detail}".strip())
+    elif chore.since_ns:
+        tell(observer, "released", chore.name, chore.fence, (now_ns - chore.since_ns) / NS)
 
 
 class Vigil:
@@ -31,6 +56,30 @@ class Vigil:
         self.marked_ns = 0
         self.waiters: set[str] = set()  # tokens, so that the end of a wait may be said twice
         self.due_ns = due_ns
+
+
+class _Logged(NamedTuple):
+    at_ns: int
+    left_out: int
+
+
+class Sparing:
+    """How often the same trouble is logged: at once, and then once a second, with how many times it was not.
+
+    A client may hold thousands of leases, and each is tried again ten times a second. The observer is told of each.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, _Logged] = {}
+
+    def lines(self, kind: str, now_ns: int) -> int:
+        """How many times this one line stands for; 0: not now."""
+        last = self._last.get(kind)
+        if last is not None and now_ns < last.at_ns + NS:
+            self._last[kind] = last._replace(left_out=last.left_out + 1)
+            return 0
+        self._last[kind] = _Logged(now_ns, 0)
+        return 1 if last is None else last.left_out + 1
 
 
 def undoing(mark: Command, token: str) -> Undo | TakeBack:

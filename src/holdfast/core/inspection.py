@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NS_PER_MS
 from holdfast.commands import Break, NotHeld, Show, Standing
 from holdfast.core.keeper import WIRE_NS
-from holdfast.errors import InvalidConfig, NotFound, ReplyLost, Unavailable
+from holdfast.errors import Closed, InvalidConfig, NotFound, ReplyLost, Unavailable
 from holdfast.names import Owner, checked_name, is_unicode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.core.client import Client
 
+    Aside = Callable[[Callable[[], Any]], Awaitable[Any]]
+
 _REASON_MAX = 500
 _RETRY_NS = 50 * NS_PER_MS
+NAMES = 1000
+NAMES_MAX = 100_000
+# So many names are looked through for one that is held, in steps of so many.
+REMEMBERED_MAX = 100_000
+_AT_ONCE = 1000
 
 
 class Holding(NamedTuple):
@@ -40,13 +48,48 @@ async def standing(client: Client, name: str) -> Standing:
 async def show(client: Client, name: str) -> Holding:
     """Who holds the name and who waits for it."""
     name = checked_name(name)
-    now = await standing(client, name)
+    return _holding(name, await standing(client, name))
+
+
+def _holding(name: str, now: Standing) -> Holding:
     held = now.holder
     waiters = tuple(Owner.unpacked(seat.owner) for seat in now.waiters)
     if held is None:
         return Holding(name, now.fence, None, 0.0, 0.0, waiters)
     owner = Owner.unpacked(held.owner)
     return Holding(name, held.fence, owner, held.since_ms / 1000, held.remaining_ms / 1000, waiters)
+
+
+async def held(client: Client, prefix: str, limit: int, aside: Aside) -> list[Holding]:
+    """Every name that begins so and is held or waited for; at most so many. It scans."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= NAMES_MAX:
+        raise InvalidConfig("limit", limit, f"it must be a whole number from 1 to {NAMES_MAX}")
+    if client.closed:
+        raise Closed
+    found, _ = await scan(client, prefix, limit, aside)
+    return [_holding(name, now) for name, now in found]
+
+
+async def scan(
+    client: Client, prefix: str, limit: int, aside: Aside, *, every: bool = False
+) -> tuple[list[tuple[str, Standing]], bool]:
+    """Names that begin so, with their standing, and whether there may be more of them.
+
+    The limit counts names that are held or waited for, unless every one is wanted. A name that nobody holds is
+    remembered for its fence, and there may be many of those: they must not hide one that is held.
+    """
+    prefix = checked_name(prefix) if prefix else ""
+    most = limit if every else max(limit, REMEMBERED_MAX)
+    # It blocks, for as long as it takes to look through them: `aside` has that done where it is in nobody's way.
+    names, more = await aside(partial(client.engine.names, prefix, most))
+    found: list[tuple[str, Standing]] = []
+    for start in range(0, len(names), _AT_ONCE):
+        part = names[start : start + _AT_ONCE]
+        seen = zip(part, await survey(client, part), strict=True)
+        found += [(name, now) for name, now in seen if every or now.holder is not None or now.waiters]
+        if len(found) > limit:
+            return found[:limit], True
+    return found, more
 
 
 async def survey(client: Client, names: Sequence[str]) -> list[Standing]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import Command, Giving, Marked, NotHeld, TakeBack, Tend, Undo
 from holdfast.core.aftermath import Aftermath, many_rights
-from holdfast.core.duties import Chore, Vigil, undoing
-from holdfast.core.lease import ASKING, HELD, LeaseBase
+from holdfast.core.duties import Chore, Sparing, Vigil, tell_end, undoing
+from holdfast.core.lease import ASKING, HELD, LOST, LeaseBase
 from holdfast.core.outlook import Outlook
 from holdfast.core.run import run
 from holdfast.errors import GONE, PASSING, Unavailable
@@ -66,6 +66,7 @@ class Keeper:
         self._ending: threading.Thread | None = None
         self._stopping = False
         self.wake_ns = NEVER_NS
+        self._sparing = Sparing()
         self._suspect = False  # something has happened to the engine: every lease is to be renewed now
         self.outlook = Outlook(self._form, self._observer)
 
@@ -93,7 +94,10 @@ class Keeper:
 
     def owe(self, command: Command, lasts_ns: int) -> None:
         """Go on telling the engine, for so long."""
-        self._given.append(Chore(command, self._clock.now_ns() + lasts_ns))
+        self._owe(Chore(command, self._clock.now_ns() + lasts_ns, command.name))
+
+    def _owe(self, chore: Chore) -> None:
+        self._given.append(chore)
         self.stir()
 
     def dropped(self, lease: LeaseBase) -> None:
@@ -103,7 +107,7 @@ class Keeper:
             self._chore(lease._taking_back(), lease)
         self.let_go(lease)
         if owned:
-            tell(self._observer, "abandoned", lease.name, lease._fence)
+            tell(self._observer, "abandoned", lease._known_as, lease._fence)
 
     def waiting(self, lease: LeaseBase, remaining_ms: int, owner: str) -> None:
         """A waiter of this client stands in the queue of the name, whose present lease ends then."""
@@ -262,16 +266,22 @@ class Keeper:
         owed: list[Chore] = []
         told: Unavailable | None = None
         for chore, answer in zip(chores, answers, strict=True):
-            if isinstance(answer, Unavailable):
-                if answer is not told:
-                    told = answer
-                    tell(self._observer, "unavailable", chore.command.name, detail=str(answer))
-                chore.due_ns = self._clock.now_ns() + _RETRY_NS
-                if self._still_owed(chore, answer):
-                    owed.append(chore)
-            elif isinstance(chore.command, Undo | TakeBack):
-                tell(self._observer, "undone", chore.command.name)
+            if not isinstance(answer, Unavailable):
+                tell_end(self._observer, chore, answer, self._clock.now_ns())
+                continue
+            if answer is not told:
+                told = answer
+                self._tell_trouble("unavailable", chore.name, str(answer))
+            chore.due_ns = self._clock.now_ns() + _RETRY_NS
+            if self._still_owed(chore, answer):
+                owed.append(chore)
+            else:
+                tell(self._observer, "given up", chore.name, chore.fence, detail=str(answer))
         return owed
+
+    def _tell_trouble(self, kind: str, name: str, why: str, fence: int | None = None) -> None:
+        lines = self._sparing.lines(kind, self._clock.now_ns())
+        tell(self._observer, kind, name, fence, detail=why, lines=lines)
 
     def _still_owed(self, chore: Chore, error: Unavailable) -> bool:
         """The ttl undoes a lease; a place in a queue stands for as long as the client's mark does."""
@@ -313,14 +323,14 @@ class Keeper:
                 kind = "renewed late" if left_s * 3 < lease.ttl else "renewed"
                 lease._trust_from(sent_ns, ttl_ms)
                 lease._trouble = ""
-                tell(self._observer, kind, lease.name, lease._fence, left_s)
+                tell(self._observer, kind, lease._known_as, lease._fence, left_s)
 
     def _not_renewed(self, lease: LeaseBase, error: Unavailable) -> None:
         lease._trouble = str(error)
         if error.reason in GONE:
             lease._lose(error.reason, str(error))
             return
-        tell(self._observer, "renewal failed", lease.name, lease._fence, detail=str(error))
+        self._tell_trouble("renewal failed", lease._known_as, str(error), lease._fence)
         lease._due_ns = self._clock.now_ns() + self._pause_ns(lease, error)
 
     def _pause_ns(self, lease: LeaseBase, error: Unavailable) -> int:
@@ -340,7 +350,7 @@ class Keeper:
         for vigil, answer in zip(due, self._ask_all([vigil.mark for vigil in due]), strict=True):
             name = vigil.mark.name
             if isinstance(answer, Unavailable):
-                tell(self._observer, "unavailable", name, detail=str(answer))
+                self._tell_trouble("unavailable", name, str(answer))
             elif isinstance(answer, Marked):
                 if answer.remaining_ms:
                     ends_ns = self._clock.now_ns() + answer.remaining_ms * NS_PER_MS
@@ -351,7 +361,7 @@ class Keeper:
                     self._form.ring(answer.offered)  # the engine's own ring may have got lost
                 elif answer.offered:
                     # It has ended, and a server that did not hear of it has taken the place of one that did.
-                    self._given.append(Chore(undoing(vigil.mark, answer.offered), now_ns + NS))
+                    self._given.append(Chore(undoing(vigil.mark, answer.offered), now_ns + NS, name))
 
     def _bound_ns(self, commands: list[Command]) -> int:
         """No exchange may last beyond the first deadline that has to be told.
@@ -371,7 +381,9 @@ class Keeper:
         if lease._sent_ns or lease._state is not ASKING:
             # The engine holds it until a ttl after it applied the last question or renewal. That was by now at the
             # latest: the answer to a renewal may be lost, or still on its way.
-            self.owe(command, max(NS, lease._ttl_ms * NS_PER_MS))
+            until_ns = self._clock.now_ns() + max(NS, lease._ttl_ms * NS_PER_MS)
+            since_ns = 0 if lease._state is LOST else lease._since_ns  # a loss has been told
+            self._owe(Chore(command, until_ns, lease._known_as, lease._fence, since_ns))
 
 
 def _due(lease: LeaseBase, now_ns: int) -> bool:

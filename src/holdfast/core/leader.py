@@ -70,6 +70,12 @@ class Candidacy:
         self.term._wake()  # the core knows leases from within
 
 
+def shown(candidacy: Candidacy) -> str:
+    """What a leader looks like where it is printed."""
+    leads = ", leading" if candidacy.term is not None else ""
+    return f"<leader {candidacy.name!r}, candidate {candidacy.candidate!r}{leads}, on {candidacy.client.url}>"
+
+
 def candidate_name(client: Client, candidate: str | None) -> str:
     """What a candidate is called: the name it was given, else its process's label, else where it runs."""
     if candidate is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.commands import (
@@ -160,6 +160,11 @@ class LeaseBase:
         return self._about
 
     @property
+    def _known_as(self) -> str:
+        """What events call it."""
+        return self.name
+
+    @property
     def _place(self) -> str:
         """The name that its commands have."""
         return self.name
@@ -201,7 +206,7 @@ class LeaseBase:
         client.keeper.let_go(self)
         self._wake()
         held_s = (client.clock.now_ns() - self._since_ns) / NS
-        client.tell("lost", self.name, self._fence, held_s, detail=f"{reason} {detail}".strip())
+        client.tell("lost", self._known_as, self._fence, held_s, detail=f"{reason} {detail}".strip())
         if self._on_loss is not None:
             client.form.deliver(self._call_on_loss)
 
@@ -211,6 +216,11 @@ class LeaseBase:
                 self._on_loss(self)
         except Exception:
             log.exception("on_loss of lease %r failed", self.name)
+
+    def __reduce__(self) -> NoReturn:
+        """Two processes would trust one lease, and only one renew it."""
+        rule = "it belongs to the process that holds it; send its name and fence, or have the other one take its own"
+        raise TypeError(f"a lease cannot be pickled or copied: {rule}")
 
     def __del__(self) -> None:
         state = self._state

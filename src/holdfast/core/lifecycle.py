@@ -94,7 +94,7 @@ async def acquire(lease: LeaseBase, patience_ns: int | None) -> None:
     if lease._due_ns < keeper.wake_ns:
         keeper.stir()
     if client.observer is not None or debugging(DEBUG):
-        client.tell("granted", lease.name, lease._fence, (client.clock.now_ns() - began_ns) / NS)
+        client.tell("granted", lease._known_as, lease._fence, (client.clock.now_ns() - began_ns) / NS)
 
 
 def _ask(lease: LeaseBase, sent_ns: int, until_ns: int, give_up_ns: int) -> Answer | Awaitable[Answer]:
@@ -123,7 +123,7 @@ async def _stand_in_line(lease: LeaseBase, answer: Answer, began_ns: int, until_
                 if not queued:
                     queued = True
                     client.keeper.waiting(lease, answer.remaining_ms, answer.owner)
-                    client.tell("waited", lease.name, answer.fence, detail=_holder(answer))
+                    client.tell("waited", lease._known_as, answer.fence, detail=_holder(answer))
                 _refuse_if_closed(client)
                 nap_ms = trust.patience_ms(answer.position or 0, answer.remaining_ms, lease._ttl_ms)
                 told = await _wait(lease, min(until_ns, clock.now_ns() + nap_ms * NS_PER_MS))
@@ -228,7 +228,7 @@ async def _send(lease: LeaseBase, until_ns: int, give_up_ns: int, error: Unavail
             now_ns = client.clock.now_ns()
             if not told_ns or now_ns - told_ns >= NS:
                 told_ns = now_ns
-                client.tell("unavailable", lease.name, detail=str(error))
+                client.tell("unavailable", lease._known_as, detail=str(error))
             _refuse_if_hopeless(lease, error, now_ns, give_up_ns)
             await client.form.bell().wait(min(give_up_ns, now_ns + jittered(pause_ns, now_ns)))
             pause_ns = min(2 * pause_ns, _RETRY_MAX_NS)
@@ -268,7 +268,8 @@ def _not_acquired(lease: LeaseBase, answer: Answer, began_ns: int) -> HoldfastEr
         reason = answer.reason if isinstance(answer, Refused) else repr(answer)
         return lease._refusal(reason, waited_s)
     owner = _holder(answer) if answer.owner else ""
-    client.tell("refused", lease.name, answer.fence, waited_s, detail=f"held by {owner}" if owner else answer.reason)
+    why = f"held by {owner}" if owner else answer.reason
+    client.tell("refused", lease._known_as, answer.fence, waited_s, detail=why)
     if not lease._resent:
         # The engine has just said that this token is neither holder nor waiter, and no copy is under way.
         lease._state = ENDED
@@ -334,7 +335,7 @@ async def _release_again(lease: LeaseBase, command: Giving, first_ns: int, error
         now_ns = client.clock.now_ns()
         if not told_ns or now_ns - told_ns >= NS:
             told_ns = now_ns
-            client.tell("release delayed", lease.name, lease._fence, detail=str(error))
+            client.tell("release delayed", lease._known_as, lease._fence, detail=str(error))
         sent_before = sent_before or isinstance(error, ReplyLost)
         if now_ns + _RETRY_NS >= first_ns + WIRE_NS:
             return None
@@ -364,7 +365,7 @@ def _released(lease: LeaseBase, command: Giving, answer: Answer | None) -> None:
         return
     client.keeper.let_go(lease)
     if client.observer is not None or debugging(DEBUG):
-        client.tell("released", lease.name, lease._fence, (client.clock.now_ns() - lease._since_ns) / NS)
+        client.tell("released", lease._known_as, lease._fence, (client.clock.now_ns() - lease._since_ns) / NS)
 
 
 async def leave(lease: LeaseBase, error: BaseException | None, to: str = "") -> None:
@@ -392,4 +393,4 @@ def _tell_fenced(lease: LeaseBase, error: BaseException | None) -> None:
         for one in error.exceptions:
             _tell_fenced(lease, one)
     elif isinstance(error, Fenced) and error.fence == lease._fence:
-        lease._client.tell("fenced", lease.name, error.fence, detail=str(error))
+        lease._client.tell("fenced", lease._known_as, error.fence, detail=str(error))

@@ -15,6 +15,7 @@ from holdfast.core.client import ABORTING, CLOSED
 from holdfast.core.ledger import BELIEVED_NS, KNOWN_MAX, PAUSE_MAX_NS
 from holdfast.errors import Closed, InvalidConfig, RateLimited, Unavailable
 from holdfast.names import checked_name, name_of
+from holdfast.observer import DEBUG, debugging
 from holdfast.rules import Moment
 from holdfast.rules.limit import rates, share_of
 
@@ -79,8 +80,8 @@ class LimiterBase:
     def __repr__(self) -> str:
         return f"<limit {self.rate!r} {self.name!r} on {self._client.url}>"
 
-    def _known(self, key: str, cost: int) -> Decision | None:
-        """The refusal that is known to hold, if there is one."""
+    def _known(self, key: str, cost: int, *, final: bool = True) -> Decision | None:
+        """The refusal that is known to hold, if there is one; `final` unless the caller goes on waiting."""
         known = self._ledger.refusals.get(key) if type(key) is str else None
         if known is None or self._client.state is CLOSED:
             return None
@@ -90,13 +91,14 @@ class LimiterBase:
             return None
         if type(cost) is not int or not known.cost <= cost <= self._least:
             return None
-        return Decision(
-            False,
-            known.remaining,
-            known.limit,
-            (known.retry_ns - now_ns) / NS,
-            (known.reset_ns - now_ns) / NS,
-        )
+        retry_s, reset_s = (known.retry_ns - now_ns) / NS, (known.reset_ns - now_ns) / NS
+        if final:
+            self._tell_limited(key, retry_s)
+        return Decision(False, known.remaining, known.limit, retry_s, reset_s)
+
+    def _tell_limited(self, key: str, retry_s: float) -> None:
+        if self._client.observer is not None or debugging(DEBUG):
+            self._client.tell("limited", name_of(self.name, key), seconds=retry_s)
 
     def _command(self, key: str, cost: int, *, take: bool) -> Hit:
         name = name_of(self.name, key)
@@ -112,7 +114,8 @@ class LimiterBase:
             allowed = self._policy == "allow"
             decision = Decision(allowed, 0, self._least, 0.0 if allowed else PAUSE_MAX_NS / NS, 0.0)
         said = "allowed" if decision.allowed else "refused"
-        self._client.tell("unavailable", self.name, detail=f"{said} by policy {self._policy}: {self._ledger.trouble}")
+        why = f"{said} by policy {self._policy}: {self._ledger.trouble}"
+        self._client.tell("unavailable", command.name, detail=why)
         return decision
 
     def _by_share(self, command: Hit) -> Decision:
@@ -126,8 +129,15 @@ class LimiterBase:
         return _decision(answer)
 
 
-async def hit(limiter: LimiterBase, key: str, cost: int, *, take: bool = True) -> Decision:
-    """Ask the engine, once."""
+async def hit(limiter: LimiterBase, key: str, cost: int, *, take: bool = True, final: bool = True) -> Decision:
+    """Ask the engine, once. A refusal is told to the observer, unless it is no last word or only a look."""
+    decision = await _decided(limiter, key, cost, take=take)
+    if final and take and not decision.allowed:
+        limiter._tell_limited(key, decision.retry_after)
+    return decision
+
+
+async def _decided(limiter: LimiterBase, key: str, cost: int, *, take: bool) -> Decision:
     command, client, ledger = limiter._command(key, cost, take=take), limiter._client, limiter._ledger
     if client.state is CLOSED:
         raise Closed
@@ -152,13 +162,14 @@ async def wait(limiter: LimiterBase, key: str, cost: int, timeout: Seconds | Non
     client, patience_ns = limiter._client, timeout_ns(timeout)
     until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
     while True:
-        decision = limiter._known(key, cost)
+        decision = limiter._known(key, cost, final=False)
         if decision is None:
-            decision = await hit(limiter, key, cost)
+            decision = await hit(limiter, key, cost, final=False)
         if decision.allowed:
             return decision
         now_ns, left_ns = client.clock.now_ns(), int(decision.retry_after * NS) + 1
         if now_ns + left_ns > until_ns:
+            limiter._tell_limited(key, decision.retry_after)
             raise RateLimited(
                 f"{limiter.name}/{key}",
                 decision.retry_after,

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clock import NEVER_NS, Seconds, timeout_ns, ttl_ms
+from holdfast.clock import NEVER_NS, NS, Seconds, timeout_ns, ttl_ms
 from holdfast.commands import Begin, Busy, Finish, Finished, Forget, Granted, Keep, Seen
 from holdfast.core import lifecycle
 from holdfast.core.asking import ask_again, decision
 from holdfast.core.lease import ASKING, ENDED, Compound, DoneAlready
 from holdfast.errors import InvalidConfig, NotFound, PayloadMismatch
 from holdfast.names import Owner, checked_name, name_of
-from holdfast.observer import log
+from holdfast.observer import DEBUG, debugging, log
 
 if TYPE_CHECKING:
     from holdfast.core.client import Client
@@ -106,8 +106,13 @@ async def begin(first: Any) -> None:
     except BaseException:
         undo(first)
         raise
-    if first._finished is None:
-        client.keeper.due(first._due_ns)
+    if first._finished is not None:
+        client.tell("repeated", first.name)
+        return
+    client.keeper.due(first._due_ns)
+    if isinstance(answer, Granted) and (client.observer is not None or debugging(DEBUG)):
+        # Whoever stood in line for it was told by the line.
+        client.tell("granted", first.name, first._fence, (client.clock.now_ns() - began_ns) / NS)
 
 
 async def _wait(first: Any, until_ns: int) -> None:
@@ -148,9 +153,14 @@ async def leave(first: Any, error: BaseException | None) -> None:
     if first._finished is not None:
         return
     if error is None:
-        note = Keep(first.name, _note(first), first._window_ms)
-        first._ends = lambda end: Finish(end, note)
+        succeeded(first)
     await lifecycle.leave(first, error)
+
+
+def succeeded(first: Any) -> None:
+    """From now on, giving the lease back leaves a note."""
+    note = Keep(first.name, _note(first), first._window_ms)
+    first._ends = lambda end: Finish(end, note)
 
 
 def _note(first: Any) -> str:

@@ -215,6 +215,11 @@ class ItemBase(LeaseBase):
         return "" if roof == POOL else many_rights(self._pool, roof)  # which item comes back next is not told
 
     @property
+    def _known_as(self) -> str:
+        """The pool first: figures are counted by it, and an item's name says little alone."""
+        return self.name if self.name == self._pool else f"{self._pool}/{self.name}"
+
+    @property
     def _place(self) -> str:
         return self._pool
 
@@ -283,19 +288,26 @@ async def cool(pool: PoolBase, item: str, seconds: Seconds) -> None:
         raise NotFound(pool.name, f"item {item!r}")
 
 
-async def break_item(pool: PoolBase, item: str, reason: str) -> None:
-    """End the lease of an item by force. Its borrower hears why; the item rests as after a death."""
+async def break_item(pool: PoolBase, item: str, reason: str, fence: int | None = None) -> None:
+    """End the lease of an item by force, or only that of the fence. Its borrower hears why; it rests as if one died."""
     if not isinstance(reason, str) or not 0 < len(reason) <= _REASON_MAX or not is_unicode(reason):
         rule = f"it must be text of 1 to {_REASON_MAX} characters without lone surrogates, for the borrower to read"
         raise InvalidConfig("reason", reason, rule)
+    if fence is None:
+        fence = (await lent(pool, item)).fence
+    answer = await _say(pool._client, BreakItem(pool.name, item, fence, reason, pool._roof))
+    if isinstance(answer, NotHeld):
+        raise NotFound(pool.name, f"lease of {item!r} with fence {fence} any more")
+
+
+async def lent(pool: PoolBase, item: str) -> ItemStanding:
+    """How an item stands that somebody has; `NotFound` if nobody does."""
     figures = await stats(pool, 0)
     now = await stats(pool, min(ITEMS_MAX, figures.lent + figures.cooling))  # what is lent is listed first
     found = next((one for one in now.items if one.name == checked_name(item)), None)
     if found is None or found.state not in ("lent", "offered"):
         raise NotFound(pool.name, f"lent item {item!r}")
-    answer = await _say(pool._client, BreakItem(pool.name, item, found.fence, reason, pool._roof))
-    if isinstance(answer, NotHeld):
-        raise NotFound(pool.name, f"lease of {item!r} with fence {found.fence} any more")
+    return found
 
 
 async def stats(pool: Lender, limit: int) -> PoolStats:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.options import Job, Json, Limit, Prefix, Url
+from holdfast.cli.options import Job, Json, Limit, Prefix, Url, Yes
 
 pools = typer.Typer(
     help="Pools of items that are lent to one borrower each.\n\n\b\nExample:\n  holdfast pool show channels",
@@ -109,6 +109,7 @@ def break_item(
     item: Item,
     reason: Annotated[str, typer.Option("--reason", help="Why: the borrower reads it in its LeaseLost.")],
     url: Url = None,
+    yes: Yes = False,
     secret: Secret = None,
     as_json: Json = False,
 ) -> Job:
@@ -122,4 +123,4 @@ def break_item(
     """
     from holdfast.cli.pool import deeds  # noqa: PLC0415
 
-    return partial(deeds.break_item, url, name, item, reason, secret=secret, as_json=as_json)
+    return partial(deeds.break_item, url, name, item, reason, yes=yes, secret=secret, as_json=as_json)

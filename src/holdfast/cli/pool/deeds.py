@@ -11,9 +11,11 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import codes, failing, looking, output
+from holdfast.cli import asking, codes, failing, looking, output
 from holdfast.cli.plain import plain
 from holdfast.commands import POOL
+from holdfast.core import pool as core_pool
+from holdfast.core.run import run
 from holdfast.errors import InvalidConfig, NotFound, NotPermitted
 from holdfast.names import checked_name
 
@@ -99,11 +101,18 @@ def cool(url: str | None, name: str, item: str, seconds: float, *, secret: str |
     return codes.OK
 
 
-def break_item(url: str | None, name: str, item: str, reason: str, *, secret: str | None, as_json: bool) -> int:
+def break_item(
+    url: str | None, name: str, item: str, reason: str, *, yes: bool, secret: str | None, as_json: bool
+) -> int:
+    """The lease that was shown and no other: a borrower that came since is left alone."""
     _admit(secret)
     with looking.connect(url) as hf:
         pool = hf.pool(name)
-        pool.break_item(item, reason)
+        found = run(core_pool.lent(pool, item))
+        facts = [("pool", name), *zip(_COLUMNS, _row(found), strict=True), ("reason", reason)]
+        if not yes and not asking.agreed(facts, "borrower", "Break it?"):
+            return failing.tell("refused", codes.ATTENTION, "nothing was done", as_json=as_json, name=name, item=item)
+        run(core_pool.break_item(pool, item, reason, found.fence))
         after = next((one for one in pool.stats().items if one.name == item), None)
     if as_json:
         output.print_json({"pool": name, "broken": item, "reason": reason, "now": _item(after) if after else None})

@@ -6,10 +6,12 @@ import os
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import holdfast
 from holdfast.cli import codes, failing
+from holdfast.cli.run import done
 from holdfast.cli.run.guard import NoWatcher
 from holdfast.cli.run.program import CannotRun, Exit, Program, look_for
 from holdfast.cli.run.signals import Signals
@@ -41,6 +43,7 @@ class Request(NamedTuple):
     timeout: float | None
     max_hold: float | None
     grace: float | None
+    once: float | None
     label: str
     json: bool
 
@@ -65,6 +68,8 @@ def _plan(request: Request) -> Plan:
     if request.ttl < TTL_MIN_S:
         raise InvalidConfig("ttl", request.ttl, f"a program needs at least {TTL_MIN_S:.0f} s to be ended in")
     ttl = ttl_ms(request.ttl)
+    if request.once is not None:
+        ttl_ms(request.once, setting="once")
     timeout_ns(request.timeout)
     grace_ns = timeout_ns(request.ttl / 4 if request.grace is None else request.grace, setting="grace")
     assert grace_ns is not None
@@ -119,6 +124,8 @@ def _held(request: Request, plan: Plan, program: Program) -> int:
     hf = holdfast.connect(request.url, label=request.label, observer=chronicle)
     try:
         result = _under_lease(request, plan, program, signals, hf)
+        if isinstance(result, done.Before):
+            return done.tell(result, request.name, as_json=request.json)
         owed = chronicle.delayed if chronicle.delayed and _still_owes(hf) else ""
     finally:
         hf.close(_CLOSE_S)
@@ -133,15 +140,24 @@ def _still_owes(hf: Holdfast) -> bool:
     return not hf._client.keeper.idle()
 
 
-def _under_lease(request: Request, plan: Plan, program: Program, signals: Signals, hf: Holdfast) -> Result:
+def _under_lease(
+    request: Request, plan: Plan, program: Program, signals: Signals, hf: Holdfast
+) -> Result | done.Before:
     if hf.promise().scope == "process":
         raise InvalidConfig("url", hf.url, "its leases are of one process: no other would see this one")
     began = time.monotonic()
-    lease = hf.lock(request.name, ttl=request.ttl, timeout=request.timeout).acquire()
+    lease: Lease
+    if request.once is None:
+        lease = hf.lock(request.name, ttl=request.ttl, timeout=request.timeout).acquire()
+    else:
+        lease = first = done.first(hf, request.name, request.once, request.ttl, request.timeout)
+        if not first:
+            return done.before(first, time.monotonic() - began)
     granted = time.monotonic()
     try:
         lifeline = hf._client.engine.lifeline()
-        ended = Supervisor(lease, program, signals, plan).run(_variables(lease), lifeline)
+        supervisor = Supervisor(lease, program, signals, plan, partial(done.succeeded, lease))
+        ended = supervisor.run(_variables(lease), lifeline)
     except BaseException:
         # Nothing of the program is left: it never began, or it was seen to its end.
         with suppress(LeaseLost):

@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast import pauses
 from holdfast.cli import codes, failing
 from holdfast.cli.run.guard import Guard, NoWatcher
+from holdfast.cli.run.program import Exit
 from holdfast.cli.run.terminal import STOPS, Terminal
 from holdfast.cli.run.watcher import Timetable, now_ns
 from holdfast.clock import NS, NS_PER_MS
 from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.blocking import Lease
-    from holdfast.cli.run.program import Exit, Program
+    from holdfast.cli.run.program import Program
     from holdfast.cli.run.signals import Signals
 
 # The watcher acts first, so that a program is seldom told twice.
@@ -29,6 +32,7 @@ _LAG_NS = 20 * NS_PER_MS
 # After a lease was broken, or is otherwise gone, the program has less than a second.
 _LOST_GRACE_NS = 700 * NS_PER_MS
 _CLEARING_S = 0.02
+_SUCCESS = Exit(0, None)
 
 
 class Plan(NamedTuple):
@@ -59,8 +63,11 @@ class Ended(NamedTuple):
 class Supervisor:
     """One program under one lease."""
 
-    def __init__(self, lease: Lease, program: Program, signals: Signals, plan: Plan) -> None:
+    def __init__(
+        self, lease: Lease, program: Program, signals: Signals, plan: Plan, succeeded: Callable[[], object]
+    ) -> None:
         self._lease = lease
+        self._succeeded = succeeded
         self._program = program
         self._signals = signals
         self._plan = plan
@@ -96,7 +103,7 @@ class Supervisor:
             # The watcher goes first: it must not find the program's number at work for somebody else.
             guard.end()
             self._program.reap()
-            self._terminal.take_back()
+            self._terminal.close()
         return self._give_back(program, acted=guard.acted())
 
     def _until_ended(self, guard: Guard) -> Exit:
@@ -179,11 +186,18 @@ class Supervisor:
             time.sleep(_CLEARING_S)
 
     def _give_back(self, program: Exit, *, acted: bool) -> Ended:
-        started = self._started
+        ended = self._outcome(program, acted=acted)
+        if ended.outcome == "ended" and program == _SUCCESS:
+            self._succeeded()
         try:
             self._lease.release()
         except LeaseLost as lost:
-            return Ended(program, "lost", started, str(lost))
+            return Ended(program, "lost", self._started, str(lost))
+        return ended
+
+    def _outcome(self, program: Exit, *, acted: bool) -> Ended:
+        """How it went, as long as the lease is there to be given back."""
+        started = self._started
         if self._why == "max-hold":
             return Ended(program, "max-hold", started)
         # Who died at the gate by a signal was ended by whoever sent it; else the gate was opened too late.

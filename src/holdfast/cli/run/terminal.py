@@ -22,10 +22,12 @@ STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
 class Terminal:
-    """The terminal of this process, if it has one."""
+    """The terminal of this process, if it has one; also if all its streams are somewhere else."""
 
     def __init__(self) -> None:
-        self._descriptor = next((number for number in (0, 1, 2) if os.isatty(number)), None)
+        self._descriptor: int | None = None
+        with suppress(OSError):  # no terminal at all
+            self._descriptor = os.open(os.ctermid(), os.O_RDWR | os.O_NOCTTY)
         self._lent = False
 
     def __bool__(self) -> bool:
@@ -38,6 +40,13 @@ class Terminal:
                 if os.tcgetpgrp(self._descriptor) == os.getpgrp() and not _has_neighbours():
                     os.tcsetpgrp(self._descriptor, group)
                     self._lent = True
+
+    def close(self) -> None:
+        """The program has ended."""
+        self.take_back()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
     def take_back(self) -> None:
         if self._lent and self._descriptor is not None:
