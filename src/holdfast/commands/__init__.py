@@ -4,8 +4,8 @@ Named tuples, because they are quick to make and quick to import. What says noth
 that it is neither empty nor equal to another.
 
 An engine answers one command in one atomic step. Every command but `Hit` may be sent twice: it carries the token of the
-attempt it belongs to, and the second answer is the same as the first. Times inside are milliseconds unless their names
-say otherwise; fences are integers.
+attempt it belongs to, and the second answer is the same as the first. (Whoever sends a `Take` again says what it knows,
+and is given what it does not.) Times inside are milliseconds unless their names say otherwise; fences are integers.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ from holdfast.commands.pools import (
     Tend,
     Unknown,
 )
+from holdfast.commands.queues import Leave, QueueAnswer, QueueCommand, Take, Taken
 from holdfast.commands.tallies import Balance, Decided, Forget, Hit, Reserve, Settle, Spent
 
 Tally = Hit | Forget | Reserve | Settle | Balance | Keep | Seen
@@ -78,11 +79,14 @@ Command = (
     | Change
     | Tend
     | Count
+    | QueueCommand
 )
-Asking = Acquire | Borrow
-Giving = Release | Return | Finish | Quit
+Asking = Acquire | Borrow | Take
+Giving = Release | Return | Finish | Quit | Leave
 # Commands whose sender may have to wait for an answer that it likes.
-ASKING: frozenset[type] = frozenset((Acquire, Borrow))
+ASKING: frozenset[type] = frozenset((Acquire, Borrow, Take))
+# Answers with a `position`: whoever has one stands in a line now, where it may be rung.
+LINED_UP: frozenset[type] = frozenset((Busy, Taken))
 
 Answer = (
     Decided
@@ -105,10 +109,12 @@ Answer = (
     | Changed
     | Lent
     | Unknown
+    | QueueAnswer
 )
 
 __all__ = [
     "ASKING",
+    "LINED_UP",
     "POOL",
     "READ",
     "RW",
@@ -146,6 +152,7 @@ __all__ = [
     "ItemSeen",
     "Keep",
     "Kept",
+    "Leave",
     "Lent",
     "Letters",
     "List",
@@ -154,6 +161,8 @@ __all__ = [
     "Marked",
     "NotHeld",
     "Post",
+    "QueueAnswer",
+    "QueueCommand",
     "Quit",
     "Refused",
     "Release",
@@ -168,7 +177,9 @@ __all__ = [
     "Show",
     "Spent",
     "Standing",
+    "Take",
     "TakeBack",
+    "Taken",
     "Tally",
     "Tend",
     "Undo",
