@@ -154,8 +154,7 @@ async def _live(consumer: ConsumerBase) -> Incarnation:
 async def leave(consumer: ConsumerBase) -> None:
     """Give back what is here, as if it had never been taken, and end."""
     lease, consumer._lease = consumer._lease, None
-    consumer._stopped = True
-    consumer._entered = False
+    consumer._stopped = consumer._entered = False
     consumer._buffer.clear()
     consumer._with.clear()
     if lease is None:
@@ -174,7 +173,9 @@ async def receive(consumer: ConsumerBase, most: int, patience_ns: int | None) ->
     """Up to so many messages, as soon as there is one; none if patience ends, or the consumer is stopped."""
     client = consumer._queue._client
     until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
-    while not consumer._buffer and not consumer._stopped:
+    if not consumer._entered:
+        raise RuntimeError(f"consumer {consumer.name!r} takes messages inside its `with` block only")
+    while not consumer._buffer and consumer._entered and not consumer._stopped:
         room = consumer._prefetch - len(consumer._with)
         if room <= 0:
             raise InvalidConfig(

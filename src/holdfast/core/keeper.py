@@ -17,7 +17,7 @@ from holdfast.commands import Command, Giving, Marked, NotHeld, TakeBack, Tend, 
 from holdfast.commands.queues import Reaped
 from holdfast.core.aftermath import Aftermath, many_rights
 from holdfast.core.duties import Chore, Vigil, tell_reaped, undoing
-from holdfast.core.lease import ASKING, HELD, LeaseBase, jittered
+from holdfast.core.lease import ASKING, HELD, LeaseBase, later
 from holdfast.core.outlook import Outlook
 from holdfast.core.run import run
 from holdfast.errors import GONE, PASSING, Unavailable
@@ -351,9 +351,8 @@ class Keeper:
             if isinstance(answer, Unavailable):
                 tell(self._observer, "unavailable", name, detail=str(answer))
             elif isinstance(answer, Reaped):
-                # Up to a tenth later, so that no two clients look in step.
-                span_ns = answer.next_ms * NS_PER_MS
-                vigil.due_ns = self._clock.now_ns() + 2 * span_ns - jittered(span_ns, self._clock.now_ns())
+                now_ns = self._clock.now_ns()
+                vigil.due_ns = now_ns + later(answer.next_ms * NS_PER_MS, now_ns)
                 tell_reaped(self._observer, name, answer)
             elif isinstance(answer, Marked):
                 if answer.remaining_ms:

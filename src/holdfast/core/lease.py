@@ -47,6 +47,11 @@ def jittered(span_ns: int, dice: int) -> int:
     return span_ns - span_ns * (dice & 0xFFFF) // 0x9FFFF
 
 
+def later(span_ns: int, dice: int) -> int:
+    """Up to a tenth more, for the same reason."""
+    return 2 * span_ns - jittered(span_ns, dice)
+
+
 ASKING, HELD, ENDING, ENDED, LOST = "asking", "held", "ending", "ended", "lost"
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.core.incarnation import Incarnation
+    from holdfast.engines import Bell
 
 CONCURRENCY_MAX = 5_000
 GRACE_S = 30.0
@@ -63,7 +64,7 @@ class WorkerBase:
         self._stops = 0
         self._draining = False
         self._warned: Incarnation | None = None
-        self._bell = consumer._queue._client.form.bell()
+        self._bell: Bell | None = None  # of the present run
 
     @property
     def name(self) -> str:
@@ -87,7 +88,8 @@ class WorkerBase:
         self._ring()
 
     def _ring(self) -> None:
-        self._bell.ring()
+        if self._bell is not None:
+            self._bell.ring()
         self._consumer._stir()
 
     # What a face brings.
@@ -116,6 +118,7 @@ def hands(concurrency: int, prefetch: int) -> tuple[int, int]:
 async def work(worker: WorkerBase, *, until_idle: bool) -> None:
     """Work until stopped; with `until_idle`, until there is nothing to do."""
     await consuming.enter(worker._consumer)
+    worker._bell = worker._consumer._queue._client.form.bell()
     try:
         while not worker._stops:
             if not await _turn(worker, wait=not until_idle):
@@ -124,7 +127,10 @@ async def work(worker: WorkerBase, *, until_idle: bool) -> None:
         worker._stops += 2  # interrupted: there is no time for a grace
         raise
     finally:
-        await _wind_down(worker)
+        try:
+            await _wind_down(worker)
+        finally:
+            worker._bell, worker._stops = None, 0
 
 
 async def _turn(worker: WorkerBase, *, wait: bool) -> bool:
@@ -154,8 +160,12 @@ async def _turn(worker: WorkerBase, *, wait: bool) -> bool:
 
 async def _rest(worker: WorkerBase) -> None:
     """Until a handler ends, somebody says stop, or a lease falls into doubt."""
-    now_ns = worker._consumer._queue._client.clock.now_ns()
-    await worker._bell.wait(min(now_ns + _LOOK_NS, _doubt_ns(worker)))
+    await _sleep(worker, _LOOK_NS, _doubt_ns(worker))
+
+
+async def _sleep(worker: WorkerBase, span_ns: int, until_ns: int) -> None:
+    assert worker._bell is not None
+    await worker._bell.wait(min(until_ns, worker._consumer._queue._client.clock.now_ns() + span_ns))
 
 
 def _doubt_ns(worker: WorkerBase) -> int:
@@ -237,14 +247,14 @@ async def _wind_down(worker: WorkerBase) -> None:
             worker._ended.append((message, Outcome(message._entry, RELEASE)))
         await _settle(worker)
         while worker._running and client.clock.now_ns() < until_ns and worker._stops < 2:
-            await worker._bell.wait(min(until_ns, client.clock.now_ns() + _LOOK_NS))
+            await _sleep(worker, _LOOK_NS, until_ns)
             _warn(worker)
             await _settle(worker)
         if worker._running:
             worker._interrupt(list(worker._running.values()))
             until_ns = client.clock.now_ns() + _CANCEL_NS
             while worker._running and worker._interruptible and client.clock.now_ns() < until_ns:
-                await worker._bell.wait(min(until_ns, client.clock.now_ns() + _RETRY_NS))
+                await _sleep(worker, _RETRY_NS, until_ns)
                 await _settle(worker)
     finally:
         await consuming.leave(worker._consumer)
