@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast.commands import Command, TakeBack, Tend, Undo
+from holdfast.observer import Observer, tell
+
+if TYPE_CHECKING:
+    from holdfast.commands.queues import Reaped
 
 
 class Chore:
@@ -36,3 +42,12 @@ class Vigil:
 def undoing(mark: Command, token: str) -> Undo | TakeBack:
     """What takes a waiter out of the queue that is marked so."""
     return TakeBack(mark.name, token, mark.roof) if isinstance(mark, Tend) else Undo(mark.name, token)
+
+
+def tell_reaped(observer: Observer | None, name: str, answer: Reaped) -> None:
+    """What a look for dead consumers has found, if it was anything."""
+    if answer.amnesty:
+        tell(observer, "amnesty", name, detail="nobody has looked for dead consumers for long: all get time")
+    if answer.consumers or answer.moved or answer.died:
+        found = f"{answer.consumers} consumers, {answer.moved} messages ready again, {answer.died} dead"
+        tell(observer, "reaped", name, detail=found)

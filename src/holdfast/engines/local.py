@@ -55,10 +55,10 @@ class LocalEngine:
 
     replicates = False
     epoch = 0
+    carries = EVERYTHING
 
-    def __init__(self, store: Store, carries: frozenset[str] = EVERYTHING) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
-        self.carries = carries
         self.name = store.name
         self.clock = store.clock
 

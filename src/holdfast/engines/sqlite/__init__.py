@@ -54,4 +54,6 @@ def open_engine(settings: Settings) -> LocalEngine:
     store = SqliteStore(open_database(path), settings.fence_memory_us)
     if not settings.chosen:
         log.info("leases live in %s: this host only", path)
-    return LocalEngine(store, EVERYTHING - {"queues"})
+    engine = LocalEngine(store)
+    engine.carries = EVERYTHING - {"queues"}
+    return engine
