@@ -12,7 +12,9 @@ if TYPE_CHECKING:
         Access,
         Budget,
         Claimed,
+        Consumer,
         Directory,
+        Dlq,
         First,
         Holdfast,
         Item,
@@ -20,8 +22,10 @@ if TYPE_CHECKING:
         Lease,
         Limiter,
         Lock,
+        Message,
         Once,
         Pool,
+        Queue,
         Reservation,
         RWLock,
         Seat,
@@ -29,16 +33,20 @@ if TYPE_CHECKING:
         Side,
         Signal,
         Term,
+        Worker,
         connect,
     )
     from holdfast.core.budget import Spending
     from holdfast.core.building import Staging
     from holdfast.core.directory import Change, Held
+    from holdfast.core.dlq import DeadLetter
     from holdfast.core.domain import Domain
     from holdfast.core.inspection import Holding
     from holdfast.core.leader import Leading
     from holdfast.core.limit import Decision
+    from holdfast.core.outcomes import Backoff, Dead, Release, Retry
     from holdfast.core.pool import ItemStanding, PoolStats
+    from holdfast.core.queue import ConsumerStanding, QueueStats, Seen, Soundness
     from holdfast.core.site import Built
     from holdfast.engines import Limit, Promise
     from holdfast.errors import (
@@ -59,6 +67,7 @@ if TYPE_CHECKING:
         PartlyDone,
         PayloadMismatch,
         PromiseNotKept,
+        QueueFull,
         RateLimited,
         Unavailable,
     )
@@ -67,6 +76,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "holdfast.blocking": (
+        "Worker",
+        "Queue",
+        "Message",
+        "Dlq",
+        "Consumer",
         "Access",
         "Budget",
         "Claimed",
@@ -92,11 +106,14 @@ _HOMES = {
     "holdfast.core.budget": ("Spending",),
     "holdfast.core.building": ("Staging",),
     "holdfast.core.directory": ("Change", "Held"),
+    "holdfast.core.dlq": ("DeadLetter",),
     "holdfast.core.domain": ("Domain",),
     "holdfast.core.inspection": ("Holding",),
     "holdfast.core.leader": ("Leading",),
     "holdfast.core.limit": ("Decision",),
+    "holdfast.core.outcomes": ("Backoff", "Dead", "Release", "Retry"),
     "holdfast.core.pool": ("ItemStanding", "PoolStats"),
+    "holdfast.core.queue": ("ConsumerStanding", "QueueStats", "Seen", "Soundness"),
     "holdfast.core.site": ("Built",),
     "holdfast.engines": ("Limit", "Promise"),
     "holdfast.errors": (
@@ -117,6 +134,7 @@ _HOMES = {
         "PartlyDone",
         "PayloadMismatch",
         "PromiseNotKept",
+        "QueueFull",
         "RateLimited",
         "Unavailable",
     ),
@@ -126,6 +144,7 @@ _HOMES = {
 
 __all__ = [
     "Access",
+    "Backoff",
     "Budget",
     "BudgetExceeded",
     "BuildFailed",
@@ -133,8 +152,13 @@ __all__ = [
     "Change",
     "Claimed",
     "Closed",
+    "Consumer",
+    "ConsumerStanding",
+    "Dead",
+    "DeadLetter",
     "Decision",
     "Directory",
+    "Dlq",
     "Domain",
     "DomainMismatch",
     "Event",
@@ -156,6 +180,7 @@ __all__ = [
     "Limit",
     "Limiter",
     "Lock",
+    "Message",
     "NotAcquired",
     "NotFound",
     "NotOwner",
@@ -169,17 +194,25 @@ __all__ = [
     "PoolStats",
     "Promise",
     "PromiseNotKept",
+    "Queue",
+    "QueueFull",
+    "QueueStats",
     "RWLock",
     "RateLimited",
+    "Release",
     "Reservation",
+    "Retry",
     "Seat",
+    "Seen",
     "Semaphore",
     "Side",
     "Signal",
+    "Soundness",
     "Spending",
     "Staging",
     "Term",
     "Unavailable",
+    "Worker",
     "connect",
 ]
 

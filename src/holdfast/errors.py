@@ -261,6 +261,24 @@ class DomainMismatch(HoldfastError):
         )
 
 
+class QueueFull(HoldfastError):
+    """A bounded queue has no room. Of many messages, those in `sent` were sent before; nothing else was."""
+
+    retryable = True
+
+    def __init__(self, name: str, size: int, bound: int, sent: tuple[str, ...] = ()) -> None:
+        super().__init__(name, size, bound, sent)
+        self.name = name
+        self.size = size
+        self.bound = bound
+        self.sent = sent
+        self.retryable = not sent
+
+    def __str__(self) -> str:
+        before = f"; {len(self.sent)} messages were sent before" if self.sent else ""
+        return f"queue {self.name!r} is full: {self.size} of {self.bound} messages{before}"
+
+
 class BuildFailed(HoldfastError):
     """npm did not build the package; nothing of it is to be seen. Whether another try helps, its output tells."""
 

@@ -38,6 +38,10 @@ KINDS = (
     "abandoned",  # a lease was dropped without a release
     "promise changed",  # of no lease; detail: weaker, stronger or changed, and what
     "clock jumped",  # of no lease: the engine's clock; seconds: by how much, forward or (less than 0) back
+    "failed",  # the work on a message failed; detail: how, and what becomes of it
+    "buried",  # a message is a dead letter; detail: why
+    "reaped",  # of no lease: consumers were found dead; detail: how many, and what became of what they had
+    "amnesty",  # of no lease: dead consumers were looked for much too late, so that nobody is taken for dead yet
     "engine replaced",  # of no lease: another run of the engine, or another server, answers; it may have forgotten
 )
 
@@ -53,6 +57,10 @@ _LEVELS = {
     "promise changed": logging.WARNING,
     "clock jumped": logging.WARNING,
     "engine replaced": logging.WARNING,
+    "failed": logging.WARNING,
+    "buried": logging.WARNING,
+    "reaped": logging.WARNING,
+    "amnesty": logging.WARNING,
 }
 
 

@@ -48,6 +48,11 @@ SHAPES = (
     aio.Reservation,
     aio.Once,
     aio.Directory,
+    aio.Queue,
+    aio.Dlq,
+    aio.Consumer,
+    aio.Worker,
+    aio.Message,
 )
 
 
@@ -57,7 +62,8 @@ class Place:
 
     `unusable` are URLs of places that cannot be used: `{folder}/taken` is a folder, `{folder}/file` a file. `large` is
     a place of many servers: without `make matrix` it keeps the laws that are marked `large`, and those of `together`.
-    `leases_only`: nothing but leases is kept there, so that laws marked `carried` do not bind it.
+    `leases_only`: nothing but leases is kept there, so that laws marked `carried` do not bind it; nor do those of what
+    it `lacks`.
     """
 
     engine: str
@@ -66,10 +72,15 @@ class Place:
     hand_moved: bool = False
     large: bool = False
     leases_only: bool = False
+    lacks: tuple[str, ...] = ()
     label: str = ""
 
     def __str__(self):
         return self.label or self.engine
+
+    def lacks_what(self, carried):
+        """Whether a law with this mark is about something that is not kept here."""
+        return carried is not None and (self.leases_only or bool({*self.lacks} & {*carried.args}))
 
 
 # Which servers the laws are tried on; `make matrix` names them all. One that is not here is said once, as a skip.
@@ -122,11 +133,19 @@ NOWHERE = {"s": "redis+sentinel://127.0.0.1:1,127.0.0.1:2/main", "c": "redis+clu
 
 PLACES = [
     Place("memory", "memory://{unique}", hand_moved=True),
-    Place("sqlite", "sqlite://{folder}/x.db", unusable=("sqlite://{folder}/taken", "sqlite://{folder}/file/x.db")),
+    Place(
+        "sqlite",
+        "sqlite://{folder}/x.db",
+        unusable=("sqlite://{folder}/taken", "sqlite://{folder}/file/x.db"),
+        lacks=("queues",),
+    ),
     Place("file", "file://{folder}", unusable=("file://{folder}/file", "file://{folder}/absent"), leases_only=True),
-    *(Place("redis", f"{{fresh[{kind}]}}", unusable=("redis://127.0.0.1:1",), label=kind) for kind in SERVERS),
     *(
-        Place("redis", f"{{fresh[{label}]}}", unusable=(NOWHERE[label[0]],), large=True, label=label)
+        Place("redis", f"{{fresh[{kind}]}}", unusable=("redis://127.0.0.1:1",), lacks=("queues",), label=kind)
+        for kind in SERVERS
+    ),
+    *(
+        Place("redis", f"{{fresh[{label}]}}", unusable=(NOWHERE[label[0]],), large=True, lacks=("queues",), label=label)
         for label in GROUPS
     ),
 ]
@@ -208,11 +227,12 @@ class Awaited:
             return plain(value)
 
         def call(*args, **kwargs):
-            args = [on_loop(arg) if name in ("run", "call") and callable(arg) else arg for arg in args]
+            args = [on_loop(arg) if name in ("run", "call", "worker") and callable(arg) else arg for arg in args]
             answer = value(*args, **kwargs)
             if inspect.isasyncgen(answer):
                 return _iterated(answer)
-            return plain(LOOP.wait_for(answer) if inspect.isawaitable(answer) else answer)
+            answer = LOOP.wait_for(answer) if inspect.isawaitable(answer) else answer
+            return [plain(each) for each in answer] if type(answer) is list else plain(answer)
 
         return call
 
@@ -230,6 +250,13 @@ class Awaited:
 
     def __bool__(self):
         return bool(self._thing)
+
+    def __iter__(self):
+        while True:
+            try:
+                yield plain(LOOP.wait_for(self._thing.__anext__()))
+            except StopAsyncIteration:
+                return
 
 
 def _iterated(source):

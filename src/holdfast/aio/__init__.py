@@ -14,6 +14,7 @@ from holdfast.aio.limit import Limiter
 from holdfast.aio.lock import Lock
 from holdfast.aio.once import First, Once
 from holdfast.aio.pool import Item, Pool
+from holdfast.aio.queue import Consumer, Dlq, Message, Queue, Worker
 from holdfast.aio.rwlock import Access, RWLock, Side
 from holdfast.aio.semaphore import Seat, Semaphore
 
@@ -21,7 +22,9 @@ __all__ = [
     "Access",
     "Budget",
     "Claimed",
+    "Consumer",
     "Directory",
+    "Dlq",
     "First",
     "Holdfast",
     "Item",
@@ -29,8 +32,10 @@ __all__ = [
     "Lease",
     "Limiter",
     "Lock",
+    "Message",
     "Once",
     "Pool",
+    "Queue",
     "RWLock",
     "Reservation",
     "Seat",
@@ -38,5 +43,6 @@ __all__ = [
     "Side",
     "Signal",
     "Term",
+    "Worker",
     "connect",
 ]

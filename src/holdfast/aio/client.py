@@ -15,6 +15,7 @@ from holdfast.aio.limit import Limiter
 from holdfast.aio.lock import POLICIES, Lock
 from holdfast.aio.once import Once
 from holdfast.aio.pool import Item, Pool
+from holdfast.aio.queue import Queue
 from holdfast.aio.rwlock import Access, RWLock
 from holdfast.aio.semaphore import Seat, Semaphore
 from holdfast.clock import Clock, Seconds
@@ -26,7 +27,11 @@ from holdfast.core.directory import TTL_S as DIRECTORY_TTL_S
 from holdfast.core.limit import LOCAL_SHARE
 from holdfast.core.lock import TTL_S
 from holdfast.core.once import LEASE_S, WINDOW_S
+from holdfast.core.outcomes import BACKOFF, Backoff
 from holdfast.core.pool import COOL_S
+from holdfast.core.queue import ATTEMPTS, DEAD_MAX, DEDUP_S, Codec
+from holdfast.core.queue import GRACE_S as DEATH_GRACE_S
+from holdfast.core.queue import TTL_S as QUEUE_TTL_S
 from holdfast.rules.promise import required
 
 if TYPE_CHECKING:
@@ -205,6 +210,37 @@ class Holdfast:
     def once(self, name: str, window: Seconds = WINDOW_S, *, lease: Seconds = LEASE_S) -> Once:
         """Like `blocking.Holdfast.once`."""
         return Once(self._client, name, window=window, lease=lease)
+
+    def queue(
+        self,
+        name: str,
+        *,
+        max_attempts: int = ATTEMPTS,
+        backoff: Backoff = BACKOFF,
+        bound: int | None = None,
+        dead_max: int | None = DEAD_MAX,
+        dedup_window: Seconds = DEDUP_S,
+        codec: str | Codec = "json",
+        ttl: Seconds = QUEUE_TTL_S,
+        grace: Seconds = DEATH_GRACE_S,
+    ) -> Queue:
+        """The queue of this name. Nothing is sent before it is used.
+
+        A message whose `max_attempts` have failed is a dead letter; `dead_max` of those are kept. A consumer that was
+        not heard of for `ttl` and `grace` is taken for dead. `bound` is how many messages there may be.
+        """
+        return Queue(
+            self._client,
+            name,
+            max_attempts=max_attempts,
+            backoff=backoff,
+            bound=bound,
+            dead_max=dead_max,
+            dedup_window=dedup_window,
+            codec=codec,
+            ttl=ttl,
+            grace=grace,
+        )
 
     def directory(self, name: str, ttl: Seconds = DIRECTORY_TTL_S) -> Directory:
         """Like `blocking.Holdfast.directory`."""

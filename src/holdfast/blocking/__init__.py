@@ -9,6 +9,7 @@ from holdfast.blocking.limit import Limiter
 from holdfast.blocking.lock import Lock
 from holdfast.blocking.once import First, Once
 from holdfast.blocking.pool import Item, Pool
+from holdfast.blocking.queue import Consumer, Dlq, Message, Queue, Worker
 from holdfast.blocking.rwlock import Access, RWLock, Side
 from holdfast.blocking.semaphore import Seat, Semaphore
 
@@ -16,7 +17,9 @@ __all__ = [
     "Access",
     "Budget",
     "Claimed",
+    "Consumer",
     "Directory",
+    "Dlq",
     "First",
     "Holdfast",
     "Item",
@@ -24,8 +27,10 @@ __all__ = [
     "Lease",
     "Limiter",
     "Lock",
+    "Message",
     "Once",
     "Pool",
+    "Queue",
     "RWLock",
     "Reservation",
     "Seat",
@@ -33,5 +38,6 @@ __all__ = [
     "Side",
     "Signal",
     "Term",
+    "Worker",
     "connect",
 ]

@@ -14,6 +14,7 @@ from holdfast.blocking.limit import Limiter
 from holdfast.blocking.lock import Lock
 from holdfast.blocking.once import Once
 from holdfast.blocking.pool import Item, Pool
+from holdfast.blocking.queue import Queue
 from holdfast.blocking.rwlock import Access, RWLock
 from holdfast.blocking.semaphore import Seat, Semaphore
 from holdfast.clock import Clock, Seconds
@@ -27,7 +28,11 @@ from holdfast.core.lock import (
     TTL_S,
 )
 from holdfast.core.once import LEASE_S, WINDOW_S
+from holdfast.core.outcomes import BACKOFF, Backoff
 from holdfast.core.pool import COOL_S
+from holdfast.core.queue import ATTEMPTS, DEAD_MAX, DEDUP_S, Codec
+from holdfast.core.queue import GRACE_S as DEATH_GRACE_S
+from holdfast.core.queue import TTL_S as QUEUE_TTL_S
 from holdfast.core.run import run
 from holdfast.rules.promise import required
 
@@ -220,6 +225,37 @@ class Holdfast:
         A crash blocks the key for `lease` seconds, no longer.
         """
         return Once(self._client, name, window=window, lease=lease)
+
+    def queue(
+        self,
+        name: str,
+        *,
+        max_attempts: int = ATTEMPTS,
+        backoff: Backoff = BACKOFF,
+        bound: int | None = None,
+        dead_max: int | None = DEAD_MAX,
+        dedup_window: Seconds = DEDUP_S,
+        codec: str | Codec = "json",
+        ttl: Seconds = QUEUE_TTL_S,
+        grace: Seconds = DEATH_GRACE_S,
+    ) -> Queue:
+        """The queue of this name. Nothing is sent before it is used.
+
+        A message whose `max_attempts` have failed is a dead letter; `dead_max` of those are kept. A consumer that was
+        not heard of for `ttl` and `grace` is taken for dead. `bound` is how many messages there may be.
+        """
+        return Queue(
+            self._client,
+            name,
+            max_attempts=max_attempts,
+            backoff=backoff,
+            bound=bound,
+            dead_max=dead_max,
+            dedup_window=dedup_window,
+            codec=codec,
+            ttl=ttl,
+            grace=grace,
+        )
 
     def directory(self, name: str, ttl: Seconds = DIRECTORY_TTL_S) -> Directory:
         """Who owns which key, for everyone to look up. Nothing is sent before it is used."""

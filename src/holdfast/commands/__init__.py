@@ -4,8 +4,8 @@ Named tuples, because they are quick to make and quick to import. What says noth
 that it is neither empty nor equal to another.
 
 An engine answers one command in one atomic step. Every command but `Hit` may be sent twice: it carries the token of the
-attempt it belongs to, and the second answer is the same as the first. Times inside are milliseconds unless their names
-say otherwise; fences are integers.
+attempt it belongs to, and the second answer is the same as the first. (Whoever sends a `Take` again says what it knows,
+and is given what it does not.) Times inside are milliseconds unless their names say otherwise; fences are integers.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from holdfast.commands.pools import (
     Tend,
     Unknown,
 )
+from holdfast.commands.queues import Leave, QueueAnswer, QueueCommand, Take, Taken
 from holdfast.commands.tallies import Balance, Decided, Forget, Hit, Reserve, Settle, Spent
 
 Tally = Hit | Forget | Reserve | Settle | Balance | Keep | Seen
@@ -79,11 +80,14 @@ Command = (
     | Change
     | Tend
     | Count
+    | QueueCommand
 )
-Asking = Acquire | Borrow
-Giving = Release | Return | Finish | Quit
+Asking = Acquire | Borrow | Take
+Giving = Release | Return | Finish | Quit | Leave
 # Commands whose sender may have to wait for an answer that it likes.
-ASKING: frozenset[type] = frozenset((Acquire, Borrow))
+ASKING: frozenset[type] = frozenset((Acquire, Borrow, Take))
+# Answers with a `position`: whoever has one stands in a line now, where it may be rung.
+LINED_UP: frozenset[type] = frozenset((Busy, Taken))
 
 Answer = (
     Decided
@@ -106,10 +110,12 @@ Answer = (
     | Changed
     | Lent
     | Unknown
+    | QueueAnswer
 )
 
 __all__ = [
     "ASKING",
+    "LINED_UP",
     "POOL",
     "READ",
     "RW",
@@ -147,6 +153,7 @@ __all__ = [
     "ItemSeen",
     "Keep",
     "Kept",
+    "Leave",
     "Lent",
     "Letters",
     "List",
@@ -156,6 +163,8 @@ __all__ = [
     "NotHeld",
     "Nudge",
     "Post",
+    "QueueAnswer",
+    "QueueCommand",
     "Quit",
     "Refused",
     "Release",
@@ -170,7 +179,9 @@ __all__ = [
     "Show",
     "Spent",
     "Standing",
+    "Take",
     "TakeBack",
+    "Taken",
     "Tally",
     "Tend",
     "Undo",

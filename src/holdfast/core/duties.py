@@ -9,6 +9,7 @@ from holdfast.commands import Command, NotHeld, TakeBack, Tend, Undo
 from holdfast.observer import tell
 
 if TYPE_CHECKING:
+    from holdfast.commands.queues import Reaped
     from holdfast.engines import Reply
     from holdfast.observer import Observer
 
@@ -85,3 +86,12 @@ class Sparing:
 def undoing(mark: Command, token: str) -> Undo | TakeBack:
     """What takes a waiter out of the queue that is marked so."""
     return TakeBack(mark.name, token, mark.roof) if isinstance(mark, Tend) else Undo(mark.name, token)
+
+
+def tell_reaped(observer: Observer | None, name: str, answer: Reaped) -> None:
+    """What a look for dead consumers has found, if it was anything."""
+    if answer.amnesty:
+        tell(observer, "amnesty", name, detail="nobody has looked for dead consumers for long: all get time")
+    if answer.consumers or answer.moved or answer.died:
+        found = f"{answer.consumers} consumers, {answer.moved} messages ready again, {answer.died} dead"
+        tell(observer, "reaped", name, detail=found)

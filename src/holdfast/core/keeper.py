@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import Command, Giving, Marked, NotHeld, TakeBack, Tend, Undo
+from holdfast.commands.queues import Reaped
 from holdfast.core.aftermath import Aftermath, many_rights
-from holdfast.core.duties import Chore, Sparing, Vigil, tell_end, undoing
-from holdfast.core.lease import ASKING, HELD, LOST, LeaseBase
+from holdfast.core.duties import Chore, Sparing, Vigil, tell_end, tell_reaped, undoing
+from holdfast.core.lease import ASKING, HELD, LOST, LeaseBase, later
 from holdfast.core.outlook import Outlook
 from holdfast.core.run import run
 from holdfast.errors import GONE, PASSING, Unavailable
@@ -120,6 +121,14 @@ class Keeper:
             vigil = self._waiting.setdefault(mark, Vigil(mark, now_ns, due_ns))
             vigil.waiters.add(lease.token)
             vigil.due_ns = min(vigil.due_ns, due_ns)
+        self.due(due_ns)
+
+    def look_after(self, lease: LeaseBase, due_ns: int) -> None:
+        """Say the marking of this lease then, and again whenever its answer asks for it."""
+        mark = lease._marking()
+        with self.guard:
+            vigil = self._waiting.setdefault(mark, Vigil(mark, self._clock.now_ns(), due_ns))
+            vigil.waiters.add(lease.token)
         self.due(due_ns)
 
     def look(self) -> None:
@@ -351,6 +360,10 @@ class Keeper:
             name = vigil.mark.name
             if isinstance(answer, Unavailable):
                 self._tell_trouble("unavailable", name, str(answer))
+            elif isinstance(answer, Reaped):
+                now_ns = self._clock.now_ns()
+                vigil.due_ns = now_ns + later(answer.next_ms * NS_PER_MS, now_ns)
+                tell_reaped(self._observer, name, answer)
             elif isinstance(answer, Marked):
                 if answer.remaining_ms:
                     ends_ns = self._clock.now_ns() + answer.remaining_ms * NS_PER_MS

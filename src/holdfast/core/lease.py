@@ -20,12 +20,14 @@ from holdfast.commands import (
     Finished,
     Giving,
     Granted,
+    Leave,
     Mark,
     Release,
     Renew,
     TakeBack,
     Undo,
 )
+from holdfast.commands.queues import Join
 from holdfast.errors import HoldfastError, LeaseLost, NotAcquired
 from holdfast.names import Owner, new_token, readable
 from holdfast.observer import log
@@ -45,6 +47,11 @@ def jittered(span_ns: int, dice: int) -> int:
     return span_ns - span_ns * (dice & 0xFFFF) // 0x9FFFF
 
 
+def later(span_ns: int, dice: int) -> int:
+    """Up to a tenth more, for the same reason."""
+    return 2 * span_ns - jittered(span_ns, dice)
+
+
 ASKING, HELD, ENDING, ENDED, LOST = "asking", "held", "ending", "ended", "lost"
 
 
@@ -61,6 +68,7 @@ class LeaseBase:
     _since_ns = 0
     _deadline_ns = 0
     _due_ns = 0
+    _doubt_ns = NEVER_NS  # of what may be in doubt without being lost: since when it is
     _why = ("", "")
     _trouble = ""
     _bells: tuple[Bell, ...] = ()
@@ -123,7 +131,7 @@ class LeaseBase:
 
     # What is said to the engine about it. A lease of another kind says it in other words.
 
-    def _ask(self, wait: bool) -> Asking | Begin | Claim:
+    def _ask(self, wait: bool) -> Asking | Begin | Claim | Join:
         return Acquire(self.name, self.token, self._packed, self._ttl_ms, wait)
 
     def _renewal(self, ttl_ms: int) -> Command:
@@ -132,7 +140,7 @@ class LeaseBase:
     def _giving_back(self, to: str) -> Giving:
         return Release(self.name, self.token, entomb=self._resent, to=to)
 
-    def _taking_back(self) -> Undo | TakeBack:
+    def _taking_back(self) -> Undo | TakeBack | Leave:
         return Undo(self.name, self.token)
 
     def _marking(self) -> Command:
@@ -263,11 +271,12 @@ class DoneAlready(Exception):
 class SignalBase:
     """Something that happens once to a lease. True when it has; both faces add a `wait`."""
 
-    __slots__ = ("_happened", "_lease")
+    __slots__ = ("_happened", "_lease", "_over")
 
-    def __init__(self, lease: LeaseBase, happened: Callable[[], bool]) -> None:
+    def __init__(self, lease: LeaseBase, happened: Callable[[], bool], over: Callable[[], bool] | None = None) -> None:
         self._lease = lease
         self._happened = happened
+        self._over = over or (lambda: lease._state is ENDED)  # it will not happen any more
 
     def is_set(self) -> bool:
         return self._happened()
@@ -292,9 +301,9 @@ class SignalBase:
             lease._bells = (*lease._bells, bell)
         try:
             while not self._happened():
-                if client.clock.now_ns() >= until_ns or lease._state is ENDED:
+                if client.clock.now_ns() >= until_ns or self._over():
                     return False
-                await bell.wait(until_ns)
+                await bell.wait(min(until_ns, lease._doubt_ns))
             return True
         finally:
             with client.guard:

@@ -56,7 +56,7 @@ ENGINES = {
 }
 
 
-EVERYTHING = frozenset(("pools", "limits", "budgets", "notes of what was done", "directories"))
+EVERYTHING = frozenset(("pools", "limits", "budgets", "notes of what was done", "directories", "queues"))
 ELSEWHERE = "sqlite:// has them for one host, redis:// and valkey:// for many"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.commands import ASKING, Busy
+from holdfast.commands import ASKING, LINED_UP
 from holdfast.engines.board import ThreadBell
 from holdfast.errors import Unavailable
 
@@ -83,7 +83,7 @@ class BaseForm:
         try:
             reply = await self.answer(command, until_ns)
         finally:
-            if not (command.wait and isinstance(reply, Busy) and reply.position is not None):
+            if not (command.wait and type(reply) in LINED_UP and reply.position is not None):  # type: ignore[union-attr]
                 self.forget(command.token)
         return reply
 

@@ -23,10 +23,12 @@ from holdfast.engines.tallies import Tallies
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.names import new_token
 from holdfast.rules import RULES, Moment, Record, forget_at_us
+from holdfast.rules.letters import QUEUE_RULES
 from holdfast.rules.once import compound
 from holdfast.rules.pool import POOL_RULES
 from holdfast.rules.stock import Shelf
 from holdfast.rules.trust import MARK_MS
+from holdfast.rules.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,6 +84,7 @@ class Domain:
         self.board = Board()
         self.records: dict[str, Record] = {}
         self.pools: dict[tuple[str, str], Pool] = {}
+        self.queues: dict[str, Warehouse] = {}
         self.marks: dict[str, int] = {}
         self.ends: list[tuple[int, str]] = []
         self.tallies = Tallies()
@@ -140,6 +143,9 @@ class MemoryStore:
                 if rule is None and type(command) in POOL_RULES:
                     answers.append(self._deal(command, rung))
                     continue
+                if rule is None and type(command) in QUEUE_RULES:
+                    answers.append(self._pass_on(command, rung))
+                    continue
                 answer, wake = self._compound(command) if rule is None else self._answer(command, rule)
                 answers.append(answer)
                 if wake is not None:
@@ -178,6 +184,18 @@ class MemoryStore:
         rung += wakes
         if type(command) is Tend or (type(command) in ASKING and isinstance(answer, Busy)):
             self.domain.marks[self.client] = now_us + MARK_MS * 1000
+        return answer
+
+    def _pass_on(self, command: Any, rung: list[Holder | Call]) -> Answer:
+        """The answer of a queue."""
+        queues, moment = self.domain.queues, Moment(self.clock.now_ns() // NS_PER_US, self.clock.wall_us(), self.client)
+        depot = queues.get(command.name)
+        if depot is None:
+            depot = queues[command.name] = Warehouse()
+        answer, wakes = QUEUE_RULES[type(command)](depot, command, moment)
+        rung += wakes
+        if depot.over():
+            del queues[command.name]
         return answer
 
     def _is_silent(self, client: str, now_us: int) -> bool:

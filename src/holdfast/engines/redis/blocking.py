@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import hiredis
 
 from holdfast.clock import NS, NS_PER_MS, SYSTEM
-from holdfast.commands import ASKING, Busy, Change
+from holdfast.commands import ASKING, Busy, Change, Take
 from holdfast.engines.forms import ThreadForm
 from holdfast.engines.redis.facts import GREETING
 from holdfast.engines.redis.link import Link
@@ -171,12 +171,12 @@ class RedisBlocking(Watched[Links], ThreadForm):
 
     def _may_pop(self, ask: Asking, until_ns: int | None) -> bool:
         """Whether this waiter will block on the server first: once, for short, and while there are seats for it."""
-        if ask.token in self._listening or len(self._seats) >= _POPPING_MAX:
+        if isinstance(ask, Take) or ask.token in self._listening or len(self._seats) >= _POPPING_MAX:
             return False
         return until_ns is None or until_ns - SYSTEM.now_ns() >= _pop_ns(ask.ttl_ms)
 
     async def wait(self, ask: Asking, until_ns: int) -> Answer | None:
-        if ask.token in self._listening:
+        if isinstance(ask, Take) or ask.token in self._listening:
             return await super().wait(ask, until_ns)
         may_pop = self._may_pop(ask, until_ns)
         self._listening.add(ask.token)

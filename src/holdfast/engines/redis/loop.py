@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import hiredis
 
 from holdfast.clock import SYSTEM
-from holdfast.commands import ASKING, Busy, Change
+from holdfast.commands import ASKING, LINED_UP, Change
 from holdfast.engines.loop import LoopForm
 from holdfast.engines.redis.aside import aside
 from holdfast.engines.redis.facts import GREETING
@@ -113,7 +113,7 @@ class RedisAsyncio(Watched[Shared], LoopForm):
                 answer = await self._follow_one(command, trouble, until_ns)
             return answer
         finally:
-            if acquires and not (type(answer) is Busy and answer.position is not None):
+            if acquires and not (type(answer) in LINED_UP and answer.position is not None):  # type: ignore[union-attr]
                 board.forget(command.token)  # type: ignore[union-attr]
 
     async def _once_more(

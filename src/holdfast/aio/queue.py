@@ -1,0 +1,238 @@
+"""Queues: messages for whoever is free, each for one of them at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast.aio.lease import Signal
+from holdfast.clock import Seconds, timeout_ns
+from holdfast.core import consumer, dlq, message, queue, worker
+from holdfast.core.lock import awaitable, is_coroutine_function
+from holdfast.core.worker import GRACE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+
+    from holdfast.core.dlq import DeadLetter
+    from holdfast.core.queue import ConsumerStanding, QueueStats, Seen, Soundness
+
+
+class Message(message.MessageBase):
+    """Like `blocking.Message`, awaited."""
+
+    @property
+    def lost(self) -> Signal:
+        """Set while somebody else may have it."""
+        return Signal(self._lease, self._is_lost, self._is_over)
+
+    async def ack(self) -> None:
+        """Like `blocking.Message.ack`, awaited."""
+        await message.ack(self)
+
+    async def retry(self, delay: Seconds | None = None, reason: str = "") -> None:
+        """Like `blocking.Message.retry`, awaited."""
+        await message.retry(self, delay, reason)
+
+    async def release(self, delay: Seconds = 0) -> None:
+        """Like `blocking.Message.release`, awaited."""
+        await message.release(self, delay)
+
+    async def dead(self, reason: str) -> None:
+        """Like `blocking.Message.dead`, awaited."""
+        await message.dead(self, reason)
+
+    async def touch(self) -> None:
+        """Like `blocking.Message.touch`, awaited."""
+        await message.touch(self)
+
+    async def __aenter__(self) -> Message:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return await message.leave(self, error)
+
+
+class Consumer(consumer.ConsumerBase):
+    """Like `blocking.Consumer`, awaited: `async for message in consumer`."""
+
+    _Message = Message
+
+    async def receive(self, most: int = 1, timeout: Seconds | None = None) -> list[Message]:
+        """Like `blocking.Consumer.receive`, awaited."""
+        return await consumer.receive(self, most, timeout_ns(timeout))
+
+    def __aiter__(self) -> Consumer:
+        return self
+
+    async def __anext__(self) -> Message:
+        for each in await self.receive():
+            return each
+        raise StopAsyncIteration
+
+    async def __aenter__(self) -> Consumer:
+        await consumer.enter(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        await consumer.leave(self)
+        return False
+
+
+class Worker(worker.WorkerBase):
+    """Like `blocking.Worker`, awaited: handlers are coroutine functions, or plain ones, which run in threads."""
+
+    _interruptible = True
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._awaits = is_coroutine_function(self._handler)
+        self._threads: ThreadPoolExecutor | None = None
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Like `blocking.Worker.run`, awaited."""
+        await self._run(until_idle=False)
+
+    async def run_until_idle(self) -> None:
+        """Like `blocking.Worker.run_until_idle`, awaited."""
+        await self._run(until_idle=True)
+
+    async def _run(self, *, until_idle: bool) -> None:
+        if not self._awaits:
+            self._threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="holdfast-hand")
+        try:
+            await worker.work(self, until_idle=until_idle)
+        finally:
+            if self._threads is not None:
+                self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _start(self, message: Any) -> None:
+        task = self._tasks[message._entry] = asyncio.get_running_loop().create_task(self._handle(message))
+        # Not at the end of the task itself: one that is cancelled before it has begun has no end.
+        task.add_done_callback(lambda ended: self._over(message, ended))
+
+    async def _handle(self, message: Any) -> None:
+        if self._threads is None:
+            await awaitable(self._handler, self._handler(message))
+        else:
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._handler, message)
+
+    def _over(self, message: Any, task: asyncio.Task[None]) -> None:
+        del self._tasks[message._entry]
+        self._done(message, asyncio.CancelledError() if task.cancelled() else task.exception())
+
+    def _interrupt(self, messages: list[Any]) -> None:
+        for each in messages:
+            task = self._tasks.get(each._entry)
+            if task is not None:
+                task.cancel()
+
+
+class Dlq(dlq.DlqBase):
+    """The dead letters of a queue."""
+
+    async def list(self, limit: int = 100, after: str = "") -> list[DeadLetter]:
+        """Like `blocking.Dlq.list`, awaited."""
+        return await dlq.letters(self, limit, after)
+
+    async def get(self, id: str) -> DeadLetter:  # noqa: A002 - a message's
+        """Like `blocking.Dlq.get`, awaited."""
+        return await dlq.get(self, id)
+
+    async def redrive(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        where: Callable[[DeadLetter], object] | None = None,
+        rate: float | None = None,
+        reset_attempts: bool = True,
+    ) -> int:
+        """Like `blocking.Dlq.redrive`, awaited."""
+        return await dlq.redrive(self, ids, where, rate, reset_attempts)
+
+    async def purge(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        where: Callable[[DeadLetter], object] | None = None,
+        before: float | None = None,
+    ) -> int:
+        """Like `blocking.Dlq.purge`, awaited."""
+        return await dlq.purge(self, ids, where, before)
+
+
+class Queue(queue.QueueBase):
+    """The queue of a name."""
+
+    @property
+    def dlq(self) -> Dlq:
+        """Its dead letters."""
+        return Dlq(self)
+
+    async def publish(
+        self,
+        body: Any,
+        *,
+        delay: Seconds = 0,
+        dedup_key: str | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: Seconds | None = 0,
+    ) -> str:
+        """Like `blocking.Queue.publish`, awaited."""
+        return await queue.publish(self, body, delay, dedup_key, headers, timeout)
+
+    async def publish_many(
+        self,
+        bodies: Iterable[Any],
+        *,
+        delay: Seconds = 0,
+        headers: dict[str, str] | None = None,
+        timeout: Seconds | None = 0,
+    ) -> list[str]:
+        """Like `blocking.Queue.publish_many`, awaited."""
+        return await queue.publish_many(self, bodies, delay, headers, timeout)
+
+    def consumer(self, name: str | None = None, *, prefetch: int = 1) -> Consumer:
+        """Takes messages one by one; it has at most `prefetch` at a time that are not settled. Use it in `with`."""
+        return Consumer(self, name=name, prefetch=prefetch)
+
+    def worker(
+        self,
+        handler: Callable[[Message], Any],
+        *,
+        name: str | None = None,
+        concurrency: int = 8,
+        prefetch: int = 0,
+        grace: Seconds = GRACE_S,
+        on_loss: str | Callable[[Message], object] = "report",
+    ) -> Worker:
+        """Runs the handler for every message, so many at a time, and takes as many as it has free hands.
+
+        `prefetch` more are taken ahead. `stop()` waits for handlers for `grace`.
+        """
+        hands = worker.hands(concurrency, prefetch)
+        mine = Consumer(self, name=name, prefetch=sum(hands))
+        return Worker(mine, handler, concurrency=hands[0], grace=grace, on_loss=on_loss, policies=("report", "cancel"))
+
+    async def stats(self) -> QueueStats:
+        """Like `blocking.Queue.stats`, awaited."""
+        return await queue.stats(self)
+
+    async def consumers(self, limit: int = 1000) -> list[ConsumerStanding]:
+        """Like `blocking.Queue.consumers`, awaited."""
+        return await queue.consumers(self, limit)
+
+    async def peek(self, place: str = "ready", limit: int = 10) -> list[Seen]:
+        """Like `blocking.Queue.peek`, awaited."""
+        return await queue.peek(self, place, limit)
+
+    async def check(self) -> Soundness:
+        """Like `blocking.Queue.check`, awaited."""
+        return await queue.check(self)

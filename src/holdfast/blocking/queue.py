@@ -1,0 +1,242 @@
+"""Queues: messages for whoever is free, each for one of them at a time."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast.blocking.lease import Signal
+from holdfast.clock import Seconds, timeout_ns
+from holdfast.core import consumer, dlq, message, queue, worker
+from holdfast.core.lock import refuse_coroutine, refuse_unfinished
+from holdfast.core.run import run
+from holdfast.core.worker import GRACE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+
+    from holdfast.core.dlq import DeadLetter
+    from holdfast.core.queue import ConsumerStanding, QueueStats, Seen, Soundness
+
+_JOIN_S = 1.0
+
+
+class Message(message.MessageBase):
+    """One delivery of a message. In `with` it is done if the block ends well, and tried again if an error leaves it."""
+
+    @property
+    def lost(self) -> Signal:
+        """Set while somebody else may have it."""
+        return Signal(self._lease, self._is_lost, self._is_over)
+
+    def ack(self) -> None:
+        """It is done, and gone. `LeaseLost`, as of all that follow, if it is somebody else's by now."""
+        run(message.ack(self))
+
+    def retry(self, delay: Seconds | None = None, reason: str = "") -> None:
+        """This attempt has failed; the next comes after the delay, else by the queue's backoff. The last is dead."""
+        run(message.retry(self, delay, reason))
+
+    def release(self, delay: Seconds = 0) -> None:
+        """Give it back, as if it had not been tried."""
+        run(message.release(self, delay))
+
+    def dead(self, reason: str) -> None:
+        """There is no use in trying again: make it a dead letter."""
+        run(message.dead(self, reason))
+
+    def touch(self) -> None:
+        """Ask the engine whether it is still ours: `LeaseLost` if it is not."""
+        run(message.touch(self))
+
+    def __enter__(self) -> Message:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return run(message.leave(self, error))
+
+
+class Consumer(consumer.ConsumerBase):
+    """Takes messages, inside a `with` block: `for message in consumer`."""
+
+    _Message = Message
+
+    def receive(self, most: int = 1, timeout: Seconds | None = None) -> list[Message]:
+        """Up to so many messages, as soon as there is one; none if there is none in time, or the consumer stops."""
+        return run(consumer.receive(self, most, timeout_ns(timeout)))
+
+    def __iter__(self) -> Consumer:
+        return self
+
+    def __next__(self) -> Message:
+        for each in self.receive():
+            return each
+        raise StopIteration
+
+    def __enter__(self) -> Consumer:
+        run(consumer.enter(self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        run(consumer.leave(self))
+        return False
+
+
+class Worker(worker.WorkerBase):
+    """A handler for every message, in threads, so many at a time."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        refuse_coroutine(self._handler)
+        self._todo: SimpleQueue[Message | None] = SimpleQueue()
+        self._hands: list[threading.Thread] = []
+
+    def run(self) -> None:
+        """Work until `stop()` is said: by another thread, a signal handler, or a handler of a message."""
+        self._run(until_idle=False)
+
+    def run_until_idle(self) -> None:
+        """Work until nothing is ready and nothing runs; what is delayed is not waited for."""
+        self._run(until_idle=True)
+
+    def _run(self, *, until_idle: bool) -> None:
+        try:
+            run(worker.work(self, until_idle=until_idle))
+        finally:
+            hands, self._hands = self._hands, []
+            for _ in hands:
+                self._todo.put(None)
+            for hand in hands:
+                hand.join(_JOIN_S if not self._running else 0)
+
+    def _start(self, message: Any) -> None:
+        if len(self._hands) < len(self._running):
+            hand = threading.Thread(target=self._work, name="holdfast-hand", daemon=True)
+            self._hands.append(hand)
+            hand.start()
+        self._todo.put(message)
+
+    def _work(self) -> None:
+        while (each := self._todo.get()) is not None:
+            error: BaseException | None = None
+            try:
+                refuse_unfinished(self._handler, self._handler(each))
+            except BaseException as failure:  # it says what becomes of the message
+                error = failure
+            self._done(each, error)
+            del each
+
+    def _interrupt(self, messages: list[Any]) -> None:
+        """A thread cannot be ended from outside; its handler may look at `message.lost`."""
+
+
+class Dlq(dlq.DlqBase):
+    """The dead letters of a queue."""
+
+    def list(self, limit: int = 100, after: str = "") -> list[DeadLetter]:
+        """The oldest deaths first; `after` is the `place` of the last letter seen."""
+        return run(dlq.letters(self, limit, after))
+
+    def get(self, id: str) -> DeadLetter:  # noqa: A002 - a message's
+        """The dead letter of this message; `NotFound` if there is none."""
+        return run(dlq.get(self, id))
+
+    def redrive(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        where: Callable[[DeadLetter], object] | None = None,
+        rate: float | None = None,
+        reset_attempts: bool = True,
+    ) -> int:
+        """Make these messages again, or those of which `where` is true, or all; how many were. `rate`: per second."""
+        return run(dlq.redrive(self, ids, where, rate, reset_attempts))
+
+    def purge(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        where: Callable[[DeadLetter], object] | None = None,
+        before: float | None = None,
+    ) -> int:
+        """Forget these, or those of which `where` is true and that died before, or all; how many were."""
+        return run(dlq.purge(self, ids, where, before))
+
+
+class Queue(queue.QueueBase):
+    """The queue of a name."""
+
+    @property
+    def dlq(self) -> Dlq:
+        """Its dead letters."""
+        return Dlq(self)
+
+    def publish(
+        self,
+        body: Any,
+        *,
+        delay: Seconds = 0,
+        dedup_key: str | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: Seconds | None = 0,
+    ) -> str:
+        """Send a message; its id. With a `dedup_key` that was used before, nothing is sent, and that one's id is given.
+
+        Where the queue is bounded and full, it waits so long for room, then `QueueFull`.
+        """
+        return run(queue.publish(self, body, delay, dedup_key, headers, timeout))
+
+    def publish_many(
+        self,
+        bodies: Iterable[Any],
+        *,
+        delay: Seconds = 0,
+        headers: dict[str, str] | None = None,
+        timeout: Seconds | None = 0,
+    ) -> list[str]:
+        """Send many, a part at a time; their ids. Where there is no room for all, the error tells which were sent."""
+        return run(queue.publish_many(self, bodies, delay, headers, timeout))
+
+    def consumer(self, name: str | None = None, *, prefetch: int = 1) -> Consumer:
+        """Takes messages one by one; it has at most `prefetch` at a time that are not settled. Use it in `with`."""
+        return Consumer(self, name=name, prefetch=prefetch)
+
+    def worker(
+        self,
+        handler: Callable[[Message], Any],
+        *,
+        name: str | None = None,
+        concurrency: int = 8,
+        prefetch: int = 0,
+        grace: Seconds = GRACE_S,
+        on_loss: str | Callable[[Message], object] = "report",
+    ) -> Worker:
+        """Runs the handler for every message, so many at a time, and takes as many as it has free hands.
+
+        `prefetch` more are taken ahead. `stop()` waits for handlers for `grace`.
+        """
+        hands = worker.hands(concurrency, prefetch)
+        mine = Consumer(self, name=name, prefetch=sum(hands))
+        return Worker(mine, handler, concurrency=hands[0], grace=grace, on_loss=on_loss, policies=("report",))
+
+    def stats(self) -> QueueStats:
+        """How many messages are where, and what was counted."""
+        return run(queue.stats(self))
+
+    def consumers(self, limit: int = 1000) -> list[ConsumerStanding]:
+        """Who takes messages."""
+        return run(queue.consumers(self, limit))
+
+    def peek(self, place: str = "ready", limit: int = 10) -> list[Seen]:
+        """The first messages that are `ready`, `delayed` or `in_flight`, left where they are."""
+        return run(queue.peek(self, place, limit))
+
+    def check(self) -> Soundness:
+        """Whether every message is in exactly one place. It looks at all of them."""
+        return run(queue.check(self))

@@ -1,0 +1,381 @@
+"""What is asked about queues of messages, and what is answered.
+
+A message is in exactly one place: ready in a lane, delayed, with one consumer, or among the dead letters. Each command
+moves messages from place to place in one step. A message has one id for its whole life; its *entry* is new each time
+that it is put into a lane, so whoever still names an old entry has lost it.
+
+No command names more than `AT_ONCE` messages, and none moves many more: so no step is long.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+AT_ONCE = 128
+# The lane of messages in whose company consumers have died; they are taken one at a time, by whoever has nothing else.
+SUSPECTS = "!"
+# What may become of a message: see `Outcome`.
+ACK, RETRY, RELEASE, DEAD, TOUCH = "ack", "retry", "release", "dead", "touch"
+# Where a message may be.
+READY, DELAYED, HELD, DIED = "ready", "delayed", "held", "dead"
+
+
+class Draft(NamedTuple):
+    """A message that is to be sent. The sender makes its id.
+
+    With a `dedup` key, only if no message was sent under that key in the last `dedup_ms`. `key` and `lane` are for
+    order and priority; engines keep them.
+    """
+
+    id: str
+    body: bytes
+    headers: str = ""
+    delay_ms: int = 0
+    dedup: str = ""
+    dedup_ms: int = 0
+    key: str = ""
+    lane: str = ""
+
+
+class Message(NamedTuple):
+    """A message as it is kept: what was sent, and what has become of it so far.
+
+    `attempts` have failed, and so many `crashes` of consumers were in its company. `first` and `last` are the labels of
+    the consumers that failed with it; `why` is what the last one said.
+    """
+
+    id: str
+    body: bytes
+    headers: str
+    key: str
+    lane: str
+    sent_us: int
+    attempts: int = 0
+    crashes: int = 0
+    first: str = ""
+    last: str = ""
+    why: str = ""
+
+
+class Publish(NamedTuple):
+    """Send these messages: all of them, or none where the queue would have more than `bound`; 0 is no bound.
+
+    Everything counts but dead letters. The token is of this call: sent again within `SAID_MS` it answers the same, and
+    sends nothing.
+    """
+
+    name: str
+    token: str
+    drafts: tuple[Draft, ...]
+    bound: int = 0
+
+
+class Join(NamedTuple):
+    """This consumer lives, for so long from now. The token is its incarnation: new for each, never used again.
+
+    Answered like `Acquire`: `Granted`; sent again, with the same fence, and the ttl runs anew.
+    """
+
+    name: str
+    token: str
+    owner: str
+    label: str
+    ttl_ms: int
+
+
+class Beat(NamedTuple):
+    """This consumer still lives. It may come late: whoever was not reaped meanwhile has lost nothing.
+
+    `Renewed`, or `NotHeld` if the consumer is not known any more.
+    """
+
+    name: str
+    token: str
+    ttl_ms: int
+
+
+class Leave(NamedTuple):
+    """This consumer ends; what it still has is ready again, and no attempt was used. `Released` or `NotHeld`."""
+
+    name: str
+    token: str
+
+
+class Take(NamedTuple):
+    """Give me up to `most` messages, first from the first of these lanes; with `wait`, ring me if there are none now.
+
+    Messages whose delay is over become ready first. `idle` says that the consumer has nothing: it is given a suspect,
+    alone, if there is one. `known` are the entries that it has: if given, whatever is with it by the engine's account
+    and not among them comes first, because the answer that brought it was lost.
+
+    `Taken`, or `NotHeld` if the consumer is not known any more. Sent again it may take more: whoever lost an answer
+    says what is `known`.
+    """
+
+    name: str
+    token: str
+    most: int
+    wait: bool = False
+    idle: bool = False
+    known: tuple[str, ...] | None = None
+    lanes: tuple[str, ...] = ("",)
+
+
+class Outcome(NamedTuple):
+    """What has become of a delivered message.
+
+    `ack`: done, it is gone. `retry`: an attempt has failed; ready again after the delay. `release`: given back unused;
+    the same, but no attempt was used. `dead`: an attempt has failed, and there will be no other. `touch`: nothing, but
+    tell me whether it is still mine.
+    """
+
+    entry: str
+    kind: str
+    delay_ms: int = 0
+    reason: str = ""
+    error: str = ""
+
+
+class Conclude(NamedTuple):
+    """So much has become of these messages; each is told apart from the others, and only if it is with this consumer.
+
+    Dead letters beyond `dead_max` are dropped, the oldest first, and counted; 0 keeps all.
+    """
+
+    name: str
+    token: str
+    outcomes: tuple[Outcome, ...]
+    dead_max: int = 0
+
+
+class Reap(NamedTuple):
+    """Look for consumers that have died, unless somebody has looked just now; give others what they had.
+
+    Dead is who has said nothing for its ttl and the grace. After a time in which nobody looked, or the clock went back,
+    everybody gets `amnesty_ms` to be heard of: it may be the engine that was away. A message that was alone with its
+    consumer, and a suspect, lose an attempt; others become suspects by their second crash.
+    """
+
+    name: str
+    interval_ms: int
+    grace_ms: int
+    amnesty_ms: int
+    attempts_max: int
+    dead_max: int = 0
+
+
+class ListDead(NamedTuple):
+    """Dead letters after this place, the oldest death first."""
+
+    name: str
+    after: str
+    limit: int
+
+
+class GetDead(NamedTuple):
+    """The dead letter of this message: `DeadLetters` with that one, or none."""
+
+    name: str
+    id: str
+
+
+class Redrive(NamedTuple):
+    """Make these dead letters messages again; with `reset`, as if they had never been tried. `Moved`."""
+
+    name: str
+    ids: tuple[str, ...]
+    reset: bool = True
+
+
+class Purge(NamedTuple):
+    """Forget these dead letters. `Moved`."""
+
+    name: str
+    ids: tuple[str, ...]
+
+
+class Gauge(NamedTuple):
+    """How the queue stands."""
+
+    name: str
+
+
+class Roll(NamedTuple):
+    """The consumers, at most so many; those whose ttl ends first come first."""
+
+    name: str
+    limit: int
+
+
+class Peek(NamedTuple):
+    """The first messages of a place, without taking them: `ready` (of a lane), `delayed` or `held`."""
+
+    name: str
+    place: str
+    limit: int
+    lane: str = ""
+
+
+class Audit(NamedTuple):
+    """Is every message in exactly one place? Looks at everything; for people and tests."""
+
+    name: str
+
+
+# Answers.
+
+
+class Published(NamedTuple):
+    """They are sent. The id of each: another than its own where the same `dedup` key was used before."""
+
+    ids: tuple[str, ...]
+
+
+class Crowded(NamedTuple):
+    """Nothing was sent: the queue has so many messages already."""
+
+    size: int
+
+
+class Delivery(NamedTuple):
+    """One message, now with this consumer. The fence is larger than that of every delivery before."""
+
+    entry: str
+    fence: int
+    suspect: bool
+    message: Message
+
+
+class Taken(NamedTuple):
+    """What there was. Of whoever waits, `position` counts the hungry ahead; `None` means: not waiting.
+
+    The next delay is over in `next_ms`; 0 if there is none. `drain` asks this consumer to finish what it has and come
+    back idle: there is a suspect for it.
+    """
+
+    deliveries: tuple[Delivery, ...]
+    position: int | None
+    next_ms: int
+    drain: bool = False
+
+
+class Concluded(NamedTuple):
+    """Done, but for the entries that are `lost`: they were not with this consumer any more."""
+
+    lost: tuple[str, ...]
+
+
+class Reaped(NamedTuple):
+    """What a look has found; it is worth looking again in `next_ms`.
+
+    `looked` is false if it was too early; `amnesty`: consumers were found late, and were given time.
+    """
+
+    looked: bool
+    amnesty: bool
+    consumers: int
+    moved: int
+    died: int
+    next_ms: int
+
+
+class DeadLetter(NamedTuple):
+    """A message that will not be tried again: why, since when, and all that is known of it."""
+
+    reason: str
+    died_us: int
+    message: Message
+
+
+class DeadLetters(NamedTuple):
+    """Dead letters, the oldest death first. `last`: where to go on; empty if that was all."""
+
+    letters: tuple[DeadLetter, ...]
+    last: str
+
+
+class Moved(NamedTuple):
+    """It was done with these; there are no dead letters of the others."""
+
+    ids: tuple[str, ...]
+
+
+class Gauged(NamedTuple):
+    """How many messages are where, and what was counted since the queue began.
+
+    `oldest_ms`: how long ago the first ready message was sent, -1 if there is none. `counts` are pairs of a word and a
+    number, sorted: published, repeated, taken, acked, retried, released, died, crashed, lost, redriven, purged,
+    evicted; what never happened is not there.
+    """
+
+    ready: int
+    suspects: int
+    delayed: int
+    held: int
+    dead: int
+    hungry: int
+    consumers: int
+    oldest_ms: int
+    next_ms: int
+    counts: tuple[tuple[str, int], ...]
+
+
+class ConsumerSeen(NamedTuple):
+    """One consumer, as people see it. `remaining_ms` is 0 if it is late."""
+
+    token: str
+    label: str
+    owner: str
+    fence: int
+    held: int
+    since_ms: int
+    remaining_ms: int
+
+
+class Rolled(NamedTuple):
+    """The consumers."""
+
+    consumers: tuple[ConsumerSeen, ...]
+
+
+class Glimpse(NamedTuple):
+    """One message where it is: with whom (a consumer's token), and in how many milliseconds it is due."""
+
+    message: Message
+    consumer: str
+    due_ms: int
+
+
+class Peeked(NamedTuple):
+    """Messages that were looked at."""
+
+    glimpses: tuple[Glimpse, ...]
+
+
+class Audited(NamedTuple):
+    """How many messages were looked at, and what is wrong, in sentences; nothing if all is well."""
+
+    messages: int
+    faults: tuple[str, ...]
+
+
+QueueCommand = (
+    Publish
+    | Join
+    | Beat
+    | Leave
+    | Take
+    | Conclude
+    | Reap
+    | ListDead
+    | GetDead
+    | Redrive
+    | Purge
+    | Gauge
+    | Roll
+    | Peek
+    | Audit
+)
+QueueAnswer = (
+    Published | Crowded | Taken | Concluded | Reaped | DeadLetters | Moved | Gauged | Rolled | Peeked | Audited
+)

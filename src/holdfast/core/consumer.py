@@ -1,0 +1,271 @@
+"""Consumers: who takes messages, and what they do when something goes wrong.
+
+A consumer has one incarnation at a time. If that is lost, it comes back under a new one by itself; what it had is
+somebody else's then. It waits out an engine that is in trouble. It knows which entries it has, and says so when an
+answer may have been lost, so that nothing is left with it unseen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.clock import NEVER_NS, NS, NS_PER_MS
+from holdfast.commands import NotHeld
+from holdfast.commands.queues import AT_ONCE, DEAD, Outcome, Take, Taken
+from holdfast.core import lifecycle
+from holdfast.core.client import OPEN
+from holdfast.core.incarnation import Incarnation
+from holdfast.core.lease import HELD, jittered
+from holdfast.core.message import OWED_NS, MessageBase, conclude
+from holdfast.core.outcomes import readable
+from holdfast.core.queue import QueueBase, _whole
+from holdfast.errors import LASTING, Closed, InvalidConfig, LeaseLost, Unavailable
+from holdfast.names import LABEL_MAX, is_unicode
+
+if TYPE_CHECKING:
+    from holdfast.commands.queues import Delivery
+
+PREFETCH_MAX = 10_000
+UNREADABLE = "unreadable"
+# Whoever waits looks again so often, should a ring get lost; and asks for what it may not know of.
+_LOOK_NS = 5 * NS
+_RECONCILE_NS = 10 * NS
+# Only the first of those who wait look when a delay is over; the others are rung.
+_WATCHERS = 2
+_RETRY_NS, _RETRY_MAX_NS = 50 * NS_PER_MS, 800 * NS_PER_MS
+
+
+class Got(NamedTuple):
+    """What a take has brought; when to ask again, if nothing; whether to come back idle.
+
+    `asked`: the question of whoever stands in line now. `answered` is false if the engine said nothing.
+    """
+
+    messages: list[Any]
+    asked: Take | None
+    again_ns: int
+    drain: bool = False
+    answered: bool = True
+
+
+class ConsumerBase:
+    """One consumer of a queue. For one thread or task at a time; its messages may be settled by any."""
+
+    _Message: type[MessageBase]
+
+    def __init__(self, queue: QueueBase, *, name: str | None, prefetch: int) -> None:
+        self._queue = queue
+        self.name = checked_label(queue, name)
+        self._prefetch = _whole("prefetch", prefetch, 1, PREFETCH_MAX)
+        self._lease: Incarnation | None = None
+        self._with: dict[str, MessageBase] = {}  # by entry: what is here and not settled
+        self._owed: dict[str, int] = {}  # entries whose end the keeper still tells, and until when it does
+        self._buffer: deque[MessageBase] = deque()  # those that nobody has asked for yet
+        self._unsure = False  # an answer may have been lost
+        self._sure_ns = 0  # when everything here was known for the last time
+        self._epoch = queue._client.engine.epoch
+        self._stopped = False
+        self._entered = False
+
+    def __repr__(self) -> str:
+        return f"<consumer {self.name!r} of {self._queue.name!r} on {self._queue._client.url}>"
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages it has that are not settled."""
+        return len(self._with)
+
+    def stop(self) -> None:
+        """Take no more: whoever waits for messages gets none. Any thread may say so, also in a signal handler."""
+        self._stopped = True
+        self._stir()
+
+    def _stir(self) -> None:
+        lease = self._lease
+        if lease is not None:
+            self._queue._client.form.ring(lease.token)
+
+    def _forget(self, message: MessageBase) -> None:
+        self._with.pop(message._entry, None)
+
+    def _owe(self, outcomes: tuple[Outcome, ...]) -> None:
+        until_ns = self._queue._client.clock.now_ns() + OWED_NS
+        self._owed.update((outcome.entry, until_ns) for outcome in outcomes)
+
+    def _known(self, now_ns: int) -> tuple[str, ...] | None:
+        """What is here, if it is time to say so."""
+        client = self._queue._client
+        if not (self._unsure or client.engine.epoch != self._epoch or now_ns >= self._sure_ns + _RECONCILE_NS):
+            return None
+        self._owed = {entry: until_ns for entry, until_ns in self._owed.items() if until_ns > now_ns}
+        return (*self._with, *self._owed)
+
+
+def checked_label(queue: QueueBase, name: str | None) -> str:
+    """What a consumer is called, for people: two may have one name."""
+    owner = queue._client.owner
+    if name is None:
+        return owner.label or f"{owner.host}:{owner.pid}"
+    if not isinstance(name, str) or not 0 < len(name) <= LABEL_MAX or not is_unicode(name):
+        rule = f"it must be text of 1 to {LABEL_MAX} characters, without lone surrogates"
+        raise InvalidConfig("name", name, rule)
+    return name
+
+
+async def enter(consumer: ConsumerBase) -> None:
+    """Begin to live, so that an engine that cannot be used is told at once."""
+    if consumer._entered:
+        raise RuntimeError(f"consumer {consumer.name!r} is in use: make one of its own for each block")
+    consumer._entered = True
+    try:
+        await _live(consumer)
+    except BaseException:
+        consumer._entered = False
+        raise
+
+
+async def _live(consumer: ConsumerBase) -> Incarnation:
+    """The present incarnation; a new one where the last was lost."""
+    lease = consumer._lease
+    if lease is not None and lease._state is HELD:
+        return lease
+    queue = consumer._queue
+    client = queue._client
+    lease = Incarnation(client, queue.name, queue._ttl_ms, consumer.name, queue._reaping())
+    try:
+        await lifecycle.acquire(lease, 0)
+        lease._owned = True
+        client.keeper.look_after(lease, client.clock.now_ns())
+    except BaseException:
+        lifecycle.undo(lease)
+        raise
+    if consumer._lease is not None:
+        client.keeper.no_longer_waiting(consumer._lease)
+    # What the last incarnation had unread is somebody else's now; what is being worked on hears of it by its own lease.
+    while consumer._buffer:
+        consumer._forget(consumer._buffer.popleft())
+    consumer._owed.clear()
+    consumer._lease, consumer._unsure, consumer._sure_ns = lease, False, client.clock.now_ns()
+    consumer._epoch = client.engine.epoch
+    return lease
+
+
+async def leave(consumer: ConsumerBase) -> None:
+    """Give back what is here, as if it had never been taken, and end."""
+    lease, consumer._lease = consumer._lease, None
+    consumer._stopped = consumer._entered = False
+    consumer._buffer.clear()
+    consumer._with.clear()
+    if lease is None:
+        return
+    lease._client.keeper.no_longer_waiting(lease)
+    lease._client.form.forget(lease.token)
+    try:
+        await lifecycle.release(lease)
+    except LeaseLost:
+        return  # it was taken for dead: there is nothing left to give back
+    finally:
+        lifecycle.end(lease)
+
+
+async def receive(consumer: ConsumerBase, most: int, patience_ns: int | None) -> list[Any]:
+    """Up to so many messages, as soon as there is one; none if patience ends, or the consumer is stopped."""
+    client = consumer._queue._client
+    until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
+    if not consumer._entered:
+        raise RuntimeError(f"consumer {consumer.name!r} takes messages inside its `with` block only")
+    while not consumer._buffer and consumer._entered and not consumer._stopped:
+        room = consumer._prefetch - len(consumer._with)
+        if room <= 0:
+            raise InvalidConfig(
+                "prefetch", consumer._prefetch, f"all {len(consumer._with)} messages are unsettled: settle some first"
+            )
+        now_ns = client.clock.now_ns()
+        got = await take(consumer, room, wait=now_ns < until_ns)
+        consumer._buffer.extend(got.messages)
+        if got.messages or client.clock.now_ns() >= until_ns:
+            break
+        if not consumer._stopped:
+            await sleep(consumer, got, until_ns)
+    return [consumer._buffer.popleft() for _ in range(min(most, len(consumer._buffer)))]
+
+
+async def sleep(consumer: ConsumerBase, got: Got, until_ns: int) -> None:
+    """Until there is something, or it is time to ask again. A ring that came since the question is not lost."""
+    client = consumer._queue._client
+    at_ns = min(until_ns, got.again_ns)
+    if got.asked is None:
+        await client.form.bell().wait(at_ns)
+        return
+    try:
+        await client.form.wait(got.asked, at_ns)
+    except Unavailable as error:
+        client.tell("unavailable", consumer._queue.name, detail=str(error))
+        now_ns = client.clock.now_ns()
+        await client.form.bell().wait(now_ns + jittered(_RETRY_MAX_NS, now_ns))
+
+
+async def take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got:
+    """Ask once. Trouble that may pass is told, and it is asked again a little later."""
+    got = None
+    while got is None:
+        got = await _take(consumer, most, wait=wait)
+    return got
+
+
+async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
+    """`None` if there was something, and none of it could be read: then there may be more."""
+    queue = consumer._queue
+    client = queue._client
+    if client.state is not OPEN:
+        raise Closed
+    try:
+        lease = await _live(consumer)
+        now_ns = client.clock.now_ns()
+        known = consumer._known(now_ns)
+        asked = Take(queue.name, lease.token, min(most, AT_ONCE), wait, not consumer._with, known)
+        consumer._unsure = True  # until the answer is here
+        reply = client.form.apply(asked)
+        answer = reply if isinstance(reply, tuple) else await reply
+    except Unavailable as error:
+        if error.reason in LASTING:
+            raise
+        client.tell("unavailable", queue.name, detail=str(error))
+        now_ns = client.clock.now_ns()
+        return Got([], None, now_ns + jittered(_RETRY_MAX_NS, now_ns), answered=False)
+    consumer._unsure = False
+    if isinstance(answer, NotHeld):
+        lease._lose(answer.reason, answer.detail)
+        return Got([], None, client.clock.now_ns() + _RETRY_NS, answered=False)
+
+    assert isinstance(answer, Taken)
+    if known is not None:
+        consumer._sure_ns, consumer._epoch = now_ns, client.engine.epoch
+    messages = await _read(consumer, lease, answer.deliveries)
+    if answer.deliveries and not messages:
+        return None
+    again_ns = client.clock.now_ns() + _LOOK_NS
+    if answer.next_ms and (answer.position or 0) < _WATCHERS:
+        again_ns = min(again_ns, client.clock.now_ns() + answer.next_ms * NS_PER_MS)
+    return Got(messages, asked if answer.position is not None else None, again_ns, answer.drain)
+
+
+async def _read(consumer: ConsumerBase, lease: Incarnation, deliveries: tuple[Delivery, ...]) -> list[Any]:
+    """The messages of these deliveries. What cannot be decoded is a dead letter at once, and nobody stops for it."""
+    queue = consumer._queue
+    found, bad = [], []
+    for delivery in deliveries:
+        try:
+            body = queue._codec.decode(delivery.message.body)
+            message = consumer._Message(consumer, lease, delivery, body)
+        except Exception as error:
+            bad.append(Outcome(delivery.entry, DEAD, 0, UNREADABLE, readable(error)))
+            detail = f"message {delivery.message.id}: {UNREADABLE}: {error!r}"
+            queue._client.tell("buried", queue.name, delivery.fence, detail=detail)
+            continue
+        consumer._with[delivery.entry] = message
+        found.append(message)
+    if bad:
+        await conclude(queue, lease, tuple(bad), consumer)
+    return found

@@ -1,0 +1,260 @@
+"""Workers: a handler for every message, so many at a time.
+
+One loop says everything to the engine: it takes as many messages as there are free hands, and tells what has become of
+those that are done, many at a time. Handlers run where their face lets them, in tasks or threads; each ends by leaving
+its outcome here and ringing. To stop is to give back what nobody has begun, to let finish what somebody has, and to
+leave.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
+from holdfast.commands.queues import AT_ONCE, RELEASE, Outcome
+from holdfast.core import consumer as consuming
+from holdfast.core.consumer import ConsumerBase
+from holdfast.core.message import MessageBase, conclude, told
+from holdfast.core.outcomes import Dead, Release, Retry
+from holdfast.core.queue import _whole
+from holdfast.errors import LASTING, InvalidConfig, Unavailable
+from holdfast.observer import log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.core.incarnation import Incarnation
+    from holdfast.engines import Bell
+
+CONCURRENCY_MAX = 5_000
+GRACE_S = 30.0
+_LOOK_NS = NS
+_CANCEL_NS = 5 * NS
+_RETRY_NS = 200 * NS_PER_MS
+
+
+class WorkerBase:
+    """One consumer and its hands."""
+
+    _interruptible = False  # whether a handler that runs can be ended
+
+    def __init__(
+        self,
+        consumer: ConsumerBase,
+        handler: Callable[[Any], Any],
+        *,
+        concurrency: int,
+        grace: Seconds,
+        on_loss: str | Callable[[Any], object],
+        policies: tuple[str, ...],
+    ) -> None:
+        if not callable(handler):
+            raise InvalidConfig("handler", handler, "it must be callable with a message")
+        if not callable(on_loss) and on_loss not in policies:
+            raise InvalidConfig("on_loss", on_loss, f"it must be {' or '.join(policies)}, or callable with a message")
+        self._consumer = consumer
+        self._handler = handler
+        self._concurrency = concurrency
+        self._grace_ns = timeout_ns(grace, setting="grace")
+        self._on_loss = on_loss
+        self._waiting: deque[MessageBase] = deque()  # taken, and not begun
+        self._running: dict[str, MessageBase] = {}
+        self._ended: deque[tuple[MessageBase, Outcome]] = deque()  # any thread may add to it
+        self._stops = 0
+        self._draining = False
+        self._warned: Incarnation | None = None
+        self._bell: Bell | None = None  # of the present run
+
+    @property
+    def name(self) -> str:
+        """What it is called, for people."""
+        return self._consumer.name
+
+    @property
+    def running(self) -> int:
+        """How many handlers run."""
+        return len(self._running)
+
+    def __repr__(self) -> str:
+        return f"<worker {self.name!r} of {self._consumer._queue.name!r} running={self.running}>"
+
+    def stop(self) -> None:
+        """Take no more, give back what is not begun, let finish what is. Said again, without waiting for that.
+
+        Any thread may say so, also in a signal handler.
+        """
+        self._stops += 1
+        self._ring()
+
+    def _ring(self) -> None:
+        if self._bell is not None:
+            self._bell.ring()
+        self._consumer._stir()
+
+    # What a face brings.
+
+    def _start(self, message: MessageBase) -> None:
+        """Have the handler run; `_done` is called when it has ended."""
+        raise NotImplementedError
+
+    def _interrupt(self, messages: list[MessageBase]) -> None:
+        """End these handlers early, where that is possible."""
+        raise NotImplementedError
+
+    def _done(self, message: MessageBase, error: BaseException | None) -> None:
+        """A handler has ended; by any thread."""
+        if isinstance(error, Exception) and not isinstance(error, Retry | Dead | Release):
+            log.warning("holdfast: the handler failed on %r", message, exc_info=error)
+        self._ended.append((message, message._outcome(error)))
+        self._ring()
+
+
+def hands(concurrency: int, prefetch: int) -> tuple[int, int]:
+    """How many messages are worked on at once, and how many more are taken ahead; checked."""
+    return _whole("concurrency", concurrency, 1, CONCURRENCY_MAX), _whole("prefetch", prefetch, 0, CONCURRENCY_MAX)
+
+
+async def work(worker: WorkerBase, *, until_idle: bool) -> None:
+    """Work until stopped; with `until_idle`, until there is nothing to do."""
+    await consuming.enter(worker._consumer)
+    worker._bell = worker._consumer._queue._client.form.bell()
+    try:
+        while not worker._stops:
+            if not await _turn(worker, wait=not until_idle):
+                break
+    except BaseException:
+        worker._stops += 2  # interrupted: there is no time for a grace
+        raise
+    finally:
+        try:
+            await _wind_down(worker)
+        finally:
+            worker._bell, worker._stops = None, 0
+
+
+async def _turn(worker: WorkerBase, *, wait: bool) -> bool:
+    """Tell, begin, take, sleep; false if there is nothing to do and nobody wants to wait."""
+    consumer = worker._consumer
+    await _settle(worker)
+    _warn(worker)
+    _begin(worker)
+    room = consumer._prefetch - len(worker._running) - len(worker._waiting)
+    alone = any(each.suspect for each in worker._running.values())
+    if room <= 0 or alone or (worker._draining and worker._running):
+        await _rest(worker)
+        return True
+    got = await consuming.take(consumer, room, wait=wait and not worker._ended)
+    worker._draining = got.drain
+    worker._waiting.extend(got.messages)
+    if got.messages or worker._ended or worker._stops:
+        return True
+    if wait or not got.answered:
+        await consuming.sleep(consumer, got, _doubt_ns(worker))
+    elif worker._running:
+        await _rest(worker)
+    else:
+        return False
+    return True
+
+
+async def _rest(worker: WorkerBase) -> None:
+    """Until a handler ends, somebody says stop, or a lease falls into doubt."""
+    await _sleep(worker, _LOOK_NS, _doubt_ns(worker))
+
+
+async def _sleep(worker: WorkerBase, span_ns: int, until_ns: int) -> None:
+    assert worker._bell is not None
+    await worker._bell.wait(min(until_ns, worker._consumer._queue._client.clock.now_ns() + span_ns))
+
+
+def _doubt_ns(worker: WorkerBase) -> int:
+    lease = worker._consumer._lease
+    if lease is None or worker._warned is lease:
+        return NEVER_NS
+    return lease._doubt_ns
+
+
+def _begin(worker: WorkerBase) -> None:
+    """Give messages to free hands."""
+    while worker._waiting and len(worker._running) < worker._concurrency:
+        message = worker._waiting.popleft()
+        if message._lease is not worker._consumer._lease:
+            worker._consumer._forget(message)  # it is somebody else's by now
+            continue
+        worker._running[message._entry] = message
+        worker._start(message)
+
+
+def _warn(worker: WorkerBase) -> None:
+    """Tell the handlers of a lease that is lost or in doubt, once."""
+    lost = [each for each in worker._running.values() if each._is_lost() and each._lease is not worker._warned]
+    if not lost:
+        return
+    worker._warned = lost[0]._lease
+    if worker._on_loss == "cancel":
+        worker._interrupt(lost)
+    elif callable(worker._on_loss):
+        for each in lost:
+            try:
+                worker._on_loss(each)
+            except Exception:
+                log.exception("on_loss of %r failed", each)
+
+
+async def _settle(worker: WorkerBase) -> None:
+    """Tell the engine what has ended, many at a time. What cannot be told now is told later."""
+    consumer = worker._consumer
+    while worker._ended:
+        first: list[tuple[MessageBase, Outcome]] = []
+        lease = worker._ended[0][0]._lease
+        while worker._ended and len(first) < AT_ONCE and worker._ended[0][0]._lease is lease:
+            first.append(worker._ended.popleft())
+        for message, _ in first:
+            worker._running.pop(message._entry, None)
+        said = [(message, outcome) for message, outcome in first if not message._settled]
+        if said:
+            lost = await _said(worker, lease, said)
+            for message, outcome in said:
+                consumer._forget(message)
+                if message._entry in lost:
+                    detail = f"message {message.id} is not with this consumer any more, its {outcome.kind} was refused"
+                    consumer._queue._client.tell("lost", consumer._queue.name, message.fence, detail=detail)
+                else:
+                    message._settled = outcome.kind
+                    told(consumer._queue, outcome, message)
+
+
+async def _said(worker: WorkerBase, lease: Incarnation, said: list[tuple[MessageBase, Outcome]]) -> frozenset[str]:
+    """The entries that were not ours. Said by the keeper, if not by us."""
+    consumer = worker._consumer
+    outcomes = tuple(outcome for _, outcome in said)
+    try:
+        return frozenset(await conclude(consumer._queue, lease, outcomes, consumer))
+    except Unavailable as error:
+        if error.reason in LASTING:
+            log.warning("holdfast: what became of %d messages cannot be told: %s", len(said), error)
+        raise
+
+
+async def _wind_down(worker: WorkerBase) -> None:
+    """Give back, let finish, leave."""
+    client = worker._consumer._queue._client
+    until_ns = NEVER_NS if worker._grace_ns is None else client.clock.now_ns() + worker._grace_ns
+    try:
+        while worker._waiting:
+            message = worker._waiting.popleft()
+            worker._ended.append((message, Outcome(message._entry, RELEASE)))
+        await _settle(worker)
+        while worker._running and client.clock.now_ns() < until_ns and worker._stops < 2:
+            await _sleep(worker, _LOOK_NS, until_ns)
+            _warn(worker)
+            await _settle(worker)
+        if worker._running:
+            worker._interrupt(list(worker._running.values()))
+            until_ns = client.clock.now_ns() + _CANCEL_NS
+            while worker._running and worker._interruptible and client.clock.now_ns() < until_ns:
+                await _sleep(worker, _RETRY_NS, until_ns)
+                await _settle(worker)
+    finally:
+        await consuming.leave(worker._consumer)

@@ -1,0 +1,233 @@
+"""The law of queues: what is sent, who gets it, what becomes of it.
+
+A depot and a command go in, the answer comes out, and the depot has been told what changed. No clock, no input, no
+output. After each step a message is in exactly one place; whoever is rung finds something, unless somebody was faster.
+
+A publish, a take and a conclusion cost what they name and no more, however long the queue is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.commands import NotHeld
+from holdfast.commands.queues import (
+    ACK,
+    AT_ONCE,
+    DEAD,
+    RELEASE,
+    RETRY,
+    SUSPECTS,
+    TOUCH,
+    Conclude,
+    Concluded,
+    Crowded,
+    DeadLetter,
+    Delivery,
+    Draft,
+    Message,
+    Outcome,
+    Publish,
+    Published,
+    Take,
+    Taken,
+)
+from holdfast.rules.depot import Depot, Entry, Member, lane_of
+from holdfast.rules.pool import Call, Dealt
+from holdfast.rules.record import Moment
+
+# How long a publish is known, so that a second copy of it sends nothing.
+SAID_MS = 60_000
+# How long a consumer may take to come back idle for a suspect before another one is asked to.
+CALL_US = 30_000_000
+SPENT = "attempts used up"
+UNKNOWN_CONSUMER = NotHeld("expired", "this consumer was taken for dead, or the engine has forgotten it")
+
+
+def next_fence(depot: Depot, moment: Moment, count: int = 1) -> int:
+    """The first of so many fences, all larger than every one before."""
+    first = max(depot.fence + 1, moment.wall_us)
+    depot.fence = first + count - 1
+    return first
+
+
+def ring(depot: Depot, count: int, moment: Moment) -> list[Call]:
+    """So many of those who have waited longest, and live: they wait no more, and are to be rung."""
+    calls: list[Call] = []
+    while len(calls) < count and (token := depot.hungriest()) is not None:
+        depot.sated(token)
+        member = depot.member(token)
+        if member is not None and member.ends_us > moment.now_us and member.client not in moment.gone:
+            calls.append(Call(member.client, token))
+    return calls
+
+
+def publish(depot: Depot, command: Publish, moment: Moment) -> Dealt:
+    """Send all of them, or none."""
+    said = depot.said(command.token, moment.wall_us)
+    if said is not None:
+        return Dealt(Published(said), [])
+    ids, fresh = _sorted_out(depot, command, moment)
+    if command.bound and fresh and depot.size + len(fresh) > command.bound:
+        return Dealt(Crowded(depot.size), [])
+
+    ready = 0
+    for draft in fresh:
+        message = Message(draft.id, draft.body, draft.headers, draft.key, draft.lane, moment.wall_us)
+        ready += _put(depot, message, draft.delay_ms, moment)
+        if draft.dedup:
+            depot.know(draft.dedup, draft.id, moment.wall_us + draft.dedup_ms * 1000)
+    depot.count("published", len(fresh))
+    depot.count("repeated", len(ids) - len(fresh))
+    depot.say(command.token, ids, moment.wall_us + SAID_MS * 1000)
+    return Dealt(Published(ids), ring(depot, ready, moment))
+
+
+def _sorted_out(depot: Depot, command: Publish, moment: Moment) -> tuple[tuple[str, ...], list[Draft]]:
+    """The id that each will have, and those that were not sent before, by this call or an earlier one."""
+    ids: list[str] = []
+    fresh: list[Draft] = []
+    seen: dict[str, str] = {}
+    for draft in command.drafts:
+        known = draft.dedup and (seen.get(draft.dedup) or depot.known(draft.dedup, moment.wall_us))
+        if not known:
+            fresh.append(draft)
+            if draft.dedup:
+                seen[draft.dedup] = draft.id
+        ids.append(known or draft.id)
+    return tuple(ids), fresh
+
+
+def _put(depot: Depot, message: Message, delay_ms: int, moment: Moment) -> bool:
+    """Ready or delayed; true if it is ready."""
+    if delay_ms > 0:
+        depot.delay(message, moment.wall_us + delay_ms * 1000)
+    else:
+        depot.append(lane_of(message), message)
+    return delay_ms <= 0
+
+
+def take(depot: Depot, command: Take, moment: Moment) -> Dealt:
+    """Give what there is; ring others if more is left than was taken."""
+    member = depot.member(command.token)
+    if member is None:
+        return Dealt(UNKNOWN_CONSUMER, [])
+    if member.ends_us <= moment.now_us:  # late, but not taken for dead: whoever speaks lives
+        depot.put_member(member._replace(ends_us=moment.now_us + member.ttl_ms * 1000))
+    for message in depot.ripe(moment.wall_us, AT_ONCE):
+        depot.append(lane_of(message), message)
+
+    found = _forgotten(depot, command) or _found(depot, command)
+    position = depot.hunger(command.token) if command.wait and not found else None
+    if position is None:
+        depot.sated(command.token)
+    drain = _calls(depot, command, moment)
+    fence = next_fence(depot, moment, len(found)) if found else 0
+    deliveries = tuple(
+        Delivery(each.entry, fence + at, each.lane == SUSPECTS, each.message) for at, each in enumerate(found)
+    )
+    left = sum(depot.waiting(lane) for lane in command.lanes)
+    return Dealt(Taken(deliveries, position, due_ms(depot, moment), drain), ring(depot, left, moment))
+
+
+def _forgotten(depot: Depot, command: Take) -> list[Entry]:
+    """What is with the consumer, and it does not know: an answer was lost. At most as many as it asks for."""
+    if command.known is None:
+        return []
+    known = set(command.known)
+    return [each for each in depot.held(command.token, len(known) + AT_ONCE) if each.entry not in known][: command.most]
+
+
+def _found(depot: Depot, command: Take) -> list[Entry]:
+    """What is ready. A suspect comes alone, and only to whoever has nothing else."""
+    if command.idle and command.most:
+        suspect = depot.take(SUSPECTS, 1, command.token)
+        if suspect:
+            depot.called = ""
+            depot.count("taken", 1)
+            return suspect
+    found: list[Entry] = []
+    for lane in command.lanes:
+        if len(found) < command.most:
+            found += depot.take(lane, command.most - len(found), command.token)
+    depot.count("taken", len(found))
+    return found
+
+
+def _calls(depot: Depot, command: Take, moment: Moment) -> bool:
+    """Whether this consumer is asked to come back idle: one at a time, so that the others go on."""
+    if not depot.waiting(SUSPECTS):
+        return False
+    if depot.called not in ("", command.token) and depot.called_us > moment.now_us:
+        return False
+    if depot.called != command.token or depot.called_us <= moment.now_us:
+        depot.called, depot.called_us = command.token, moment.now_us + CALL_US
+    return True
+
+
+def due_ms(depot: Depot, moment: Moment) -> int:
+    """When the next delay is over; rounded up, so that whoever asks then finds it. 0 if there is none."""
+    due_us = depot.next_due_us()
+    return max(1, -(-(due_us - moment.wall_us) // 1000)) if due_us else 0
+
+
+def conclude(depot: Depot, command: Conclude, moment: Moment) -> Dealt:
+    """Each by itself: what is with this consumer is concluded, what is not is lost to it."""
+    member = depot.member(command.token)
+    lost: list[str] = []
+    counts = dict.fromkeys(_WORDS, 0)
+    ready = 0
+    for outcome in command.outcomes:
+        entry = None if member is None else depot.find(command.token, outcome.entry)
+        if member is None or entry is None:
+            lost.append(outcome.entry)
+            continue
+        counts[outcome.kind] += 1
+        if outcome.kind != TOUCH:
+            depot.drop(command.token, outcome.entry)
+            ready += _concluded(depot, member, entry, outcome, moment)
+    for kind, word in _WORDS.items():
+        if word:
+            depot.count(word, counts[kind])
+    depot.count("lost", len(lost))
+    if counts[DEAD]:
+        make_room(depot, command.dead_max)
+    return Dealt(Concluded(tuple(lost)), ring(depot, ready, moment))
+
+
+_WORDS = {ACK: "acked", RETRY: "retried", RELEASE: "released", DEAD: "died", TOUCH: ""}
+
+
+def _concluded(depot: Depot, member: Member, entry: Entry, outcome: Outcome, moment: Moment) -> bool:
+    """True if it is ready again."""
+    if outcome.kind == ACK:
+        return False
+    if outcome.kind == RELEASE:
+        return _put(depot, entry.message, outcome.delay_ms, moment)
+    # Its consumer has lived to tell: whatever was suspected, it kills nobody.
+    tried = failed(entry.message, member, outcome.error or outcome.reason)._replace(crashes=0)
+    if outcome.kind == RETRY:
+        return _put(depot, tried, outcome.delay_ms, moment)
+    depot.bury(DeadLetter(outcome.reason, moment.wall_us, tried))
+    return False
+
+
+def failed(message: Message, member: Member, why: str, *, attempts: int = 1, crashes: int = 0) -> Message:
+    """The message after it went wrong with this consumer."""
+    return message._replace(
+        attempts=message.attempts + attempts,
+        crashes=message.crashes + crashes,
+        first=message.first or member.label,
+        last=member.label,
+        why=why,
+    )
+
+
+def make_room(depot: Depot, most: int) -> None:
+    """No more dead letters than that; what had to go is counted. 0 is any number."""
+    if most:
+        depot.count("evicted", depot.evict(most))
+
+
+QueueRule = Callable[[Depot, Any, Moment], Dealt]
