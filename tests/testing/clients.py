@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import signal
@@ -248,8 +249,8 @@ def count_guarded(path, fence, token, times):
 def rewrite_guarded(path):
     """Store a long value again and again until killed."""
     resource = GuardedFile(path)
-    ready()
-    fence = resource.read().fence
-    while True:
-        fence += 1
+    first = resource.read().fence + 1
+    for fence in itertools.count(first):
         resource.write(fence, "t", lambda _, fence=fence: [fence] * 2000)
+        if fence == first:
+            ready()

@@ -15,8 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.rules.guard import Stamp, admitted
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -47,6 +45,8 @@ class GuardedFile:
 
     def write(self, fence: int, token: str, change: Callable[[Any], Any]) -> Any:
         """Store `change(value)` and return it, or raise `Fenced` if a newer holder was here before."""
+        from holdfast.rules.guard import Stamp, admitted  # noqa: PLC0415 - the other tools need no law
+
         with self._locked():
             stored = self.read()
             admitted(self.path.name, Stamp(stored.fence, stored.token), Stamp(fence, token))
