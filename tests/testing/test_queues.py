@@ -162,6 +162,17 @@ def test_a_waiter_that_was_frozen_may_be_overtaken():
     assert overtakes([*queue_of_two("c", "b"), *fault(3.5, 4.5, "freeze", "c")])
 
 
+def test_whoever_was_cut_off_is_excused_until_it_can_listen_again():
+    """A connection that was silent is noticed late: for so long the next in line has its turn."""
+    silent = fault(0.1, 0.2, "half-open", "b")
+    bounds = Bounds(ttl_s=1.0, recovery_s=4.0)
+
+    assert overtakes([*queue_of_two("c", "b"), *silent])
+    assert overtakes([*queue_of_two("c", "b"), *silent], bounds) == []
+    assert overtakes([*queue_of_two("c", "b"), *silent], Bounds(ttl_s=1.0, recovery_s=0.1))
+    assert overtakes([*queue_of_two("c", "b"), *fault(0.1, 0.2, "freeze", "b")], bounds)
+
+
 def test_two_who_asked_at_the_same_time_have_no_order():
     """Between the question and the place in the queue nobody can tell who was first."""
     history = queue_of_two("c", "b")

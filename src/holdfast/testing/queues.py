@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from holdfast.testing.checkers import Violation
@@ -50,6 +50,8 @@ ORPHANING = frozenset(
 )
 # Of these nobody comes back: what was left behind stands for its ttl.
 LASTING = frozenset({"kill", "server clock"})
+# After these a worker may not hear its turn until it has noticed, and listens anew.
+_DEAFENING = frozenset({"half-open", "slow re-send", "late answer", "frozen server", "restart", "primary frozen"})
 _ENDS = frozenset({"granted", "refused", "died"})
 # A release whose detail is this and a worker was made in favour of that worker.
 HANDED_TO = "to "
@@ -156,12 +158,13 @@ def idle_while_awaited(events: Sequence[Event], bounds: Bounds, now_ns: int | No
     return violations
 
 
-def overtakes(events: Sequence[Event]) -> list[Violation]:
+def overtakes(events: Sequence[Event], bounds: Bounds | None = None) -> list[Violation]:
     """Nobody who asked later is granted before one who was in the queue already and could have taken it (X8).
 
-    Whoever holds may hand over to one that waits, wherever it stands in the queue.
+    Whoever holds may hand over to one that waits, wherever it stands in the queue. Whoever was cut off is not there
+    again before it has a new connection: `bounds` say how long that may take.
     """
-    faults = excuses(events)
+    faults = [_until_back(fault, bounds) for fault in excuses(events)]
     handed = [event for event in events if event.kind == "released" and (event.detail or "").startswith(HANDED_TO)]
     violations = []
     for name, waits in waits_by_name(events).items():
@@ -186,6 +189,12 @@ def overtakes(events: Sequence[Event]) -> list[Violation]:
 def excuses(events: Sequence[Event]) -> list[Window]:
     """The faults that may explain a delay."""
     return [fault for fault in fault_windows(events) if not fault.harmless]
+
+
+def _until_back(fault: Window, bounds: Bounds | None) -> Window:
+    if bounds is None or fault.kind not in _DEAFENING:
+        return fault
+    return replace(fault, end_ns=fault.end_ns + bounds.recovery_s * NS)
 
 
 def _handed(release: Event, wait: Wait) -> bool:

@@ -241,6 +241,24 @@ def test_a_subscription_that_has_fallen_silent_is_noticed(sync, monkeypatch, cap
     assert len(late) == 1
 
 
+def test_a_lost_answer_casts_doubt_on_the_subscription_at_once(sync, monkeypatch):
+    """What has happened to one connection has mostly happened to both, and whoever does not hear its turn loses it."""
+    monkeypatch.setattr(ear, "_QUIET_S", 3600.0)
+    proxy = sync.proxy()
+    client = sync.connect(f"{proxy.url}?socket_timeout=0.3")
+    first = sync.connect().lock("x", ttl=TTL_S).acquire()
+    waiting = sync.start(lambda: client.lock("x", ttl=0.6).acquire())
+    subscribes = named("SUBSCRIBE")
+    eventually(lambda: proxy.count(subscribes) == 1)
+
+    proxy.half_open(new=False)
+    client.lock("y").acquire().release()  # a link of the client has no answer, and another is taken
+
+    eventually(lambda: proxy.count(subscribes) >= 2, 10, "a second subscription")
+    first.release()
+    waiting.result().release()
+
+
 def test_a_server_that_is_away_is_asked_ever_less_often(sync, monkeypatch):
     """A hundred waiters that dial twenty times a second each would be the next trouble of a server in trouble."""
     proxy = sync.proxy()

@@ -2,7 +2,8 @@
 
 The thread connects again by itself, ever less often while that fails, and then says that something may have been
 missed, so that every waiter wakes once. A subscription that has been quiet is asked whether it lives: a connection that
-was cut without a word would else be trusted for ever. Where there are several servers, any of them hears what is
+was cut without a word would else be trusted for ever. It is asked at once when another connection of the client had no
+answer: what has happened to that one has mostly happened to both, and whoever does not hear its turn loses it. Where there are several servers, any of them hears what is
 published on another; when they change, one that is still among them is listened to. Without a subscription, also
 because the user may not subscribe, waiters are late and nothing else. It is never the keeper's connection, and there is
 one of it, however many names are waited for.
@@ -31,6 +32,7 @@ _AGAIN_MAX_S = 3.0
 _NOT_ALLOWED_S = 10.0
 _QUIET_S = 5.0
 _NUDGES = 64
+_AGAIN, _DOUBT = b".", b"?"
 _PING = packed("PING")
 
 
@@ -101,9 +103,13 @@ class Ear:
             link = self._link
             ready = self._poll(link)
             if self._stop.fileno() in ready:
-                if not self._stop.recv(_NUDGES):
+                nudges = self._stop.recv(_NUDGES)
+                if not nudges:
                     break
-                self._drop()
+                if _AGAIN in nudges:
+                    self._drop()
+                elif link is not None and not self._asked:
+                    self._attend(link, ready=False)
             elif link is None:
                 if self._listen():
                     self._missed()
@@ -144,8 +150,15 @@ class Ear:
 
     def again(self) -> None:
         """Other servers answer now: listen to one of those."""
-        with suppress(OSError):  # it is being closed
-            self._stopper.send(b".")
+        self._nudge(_AGAIN)
+
+    def doubt(self) -> None:
+        """Another connection had no answer: does this one still live?"""
+        self._nudge(_DOUBT)
+
+    def _nudge(self, word: bytes) -> None:
+        with suppress(OSError):  # it is being closed, or has been nudged more than enough
+            self._stopper.send(word, socket.MSG_DONTWAIT)
 
     def close(self) -> None:
         self._stopper.close()

@@ -130,6 +130,12 @@ class RedisEngine:
         self.board.ring_all(but=token)
         return True
 
+    def doubt(self) -> None:
+        """A connection of this client had no answer: the one that hears may be as dead."""
+        ear = self._ear
+        if ear is not None:
+            ear.doubt()
+
     def place(self) -> str:
         """The address as it was given: two spellings of one server are two places, and that is told."""
         return self._place

@@ -226,6 +226,7 @@ class Routed(BaseForm, Generic[L]):
                 # Whoever had hardly any time to answer is not suspected for it.
                 if limit_s >= _FAIR_S:
                     self._fails(lane)
+                    self._engine.doubt()
                 for at in which[start:]:
                     replies[at] = error
                 return
@@ -244,6 +245,8 @@ class Routed(BaseForm, Generic[L]):
     ) -> Answer:
         """The common case of `_follow`: one command, which met trouble on the short way."""
         topology = self._engine.topology
+        if isinstance(trouble, ReplyLost):
+            self._engine.doubt()
         if topology.follows and (isinstance(trouble, ReplyLost) or trouble.reason == SETTLING):
             lane = self._lane or self._lanes.get(topology.node_of(command.name))  # type: ignore[arg-type]
             if lane is not None:

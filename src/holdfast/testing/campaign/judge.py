@@ -84,7 +84,7 @@ def checkers_for(
         ("X7", partial(queues.idle_while_awaited, bounds=bounds, now_ns=now_ns)),
         ("X7", partial(wakeups.slow_wake_ups, bounds=bounds)),
         ("X7", partial(unexplained_losses, ttl_s=round_.ttl)),
-        ("X8", queues.overtakes),
+        ("X8", partial(queues.overtakes, bounds=bounds)),
         ("X13", checkers.leftovers),
     ]
     if round_.workload.startswith("counter") or round_.workload == "leader":

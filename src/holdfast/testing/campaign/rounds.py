@@ -51,7 +51,7 @@ WORKLOADS = {
         Workload("list-unguarded", "the same, with a resource that compares no fences", 1.0, guarded=False),
         Workload("queue", "short sections, a fair queue, waiters that die in it", 2.0, workers=4, weight=2),
         Workload("leader", "candidates that lead in turn, and observers", 1.0, workers=4),
-        Workload("mass", "10,000 leases held by one process", 6.0, workers=1, longer=2.4, alone=True),
+        Workload("mass", "thousands of leases held by one process", 6.0, workers=1, longer=2.4, alone=True),
     )
 }
 
