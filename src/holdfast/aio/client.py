@@ -110,6 +110,7 @@ class Holdfast:
         cool_on: type[BaseException] | tuple[type[BaseException], ...] = (),
         on_death: Seconds | None = None,
         on_loss: str | Callable[[Item], object] = "report",
+        confirm: str | None = None,
     ) -> Pool:
         """Like `blocking.Holdfast.pool`."""
         return Pool(
@@ -121,6 +122,7 @@ class Holdfast:
             cool_on=cool_on,
             on_death=on_death,
             on_loss=on_loss,
+            confirm=confirm,
             policies=POLICIES,
         )
 
@@ -133,6 +135,7 @@ class Holdfast:
         *,
         reentrant: bool = False,
         on_loss: str | Callable[[Seat], object] = "report",
+        confirm: str | None = None,
     ) -> Semaphore:
         """Like `blocking.Holdfast.semaphore`."""
         return Semaphore(
@@ -143,6 +146,7 @@ class Holdfast:
             timeout=timeout,
             reentrant=reentrant,
             on_loss=on_loss,
+            confirm=confirm,
             policies=POLICIES,
         )
 
@@ -172,6 +176,7 @@ class Holdfast:
         *,
         reentrant: bool = False,
         on_loss: str | Callable[[Access], object] = "report",
+        confirm: str | None = None,
     ) -> RWLock:
         """Like `blocking.Holdfast.rwlock`."""
         return RWLock(
@@ -181,6 +186,7 @@ class Holdfast:
             timeout=timeout,
             reentrant=reentrant,
             on_loss=on_loss,
+            confirm=confirm,
             policies=POLICIES,
         )
 

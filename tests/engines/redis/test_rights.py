@@ -25,7 +25,7 @@ COMMANDS = (
     "+blpop", "+subscribe", "+select", "+client|setname", "+info",
 )  # fmt: skip
 # What pools, semaphores and read-write locks need beyond that.
-FOR_POOLS = ("+hkeys", "+hgetall", "+hexists", "+hincrby", "+hlen", "+persist")
+FOR_POOLS = ("+hkeys", "+hgetall", "+hexists", "+hincrby", "+hlen", "+persist", "+zmscore")
 # What the promise and `confirm` need beyond that.
 TO_SEE, TO_CONFIRM = "+config|get", "+wait"
 
