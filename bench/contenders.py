@@ -152,7 +152,8 @@ IMPORTS = {
 def borrowing(way: str, items: int, wire: str = TCP) -> Contender:
     """One way to borrow from a pool of that size."""
     where = "holdfast, SQLite" if wire == FILE else way
-    return Contender(f"{where}, {items:,} items", OURS if way == "holdfast" else PEER, way, "holdfast", wire=wire)
+    role = {"holdfast": OURS, "floor": FLOOR}.get(way, PEER)
+    return Contender(f"{where}, {items:,} items", role, way, "holdfast", wire=wire)
 
 
-CROWDS = tuple(borrowing(way, 2_000)._replace(name=f"{way}, 50 workers") for way in ("holdfast", "two-phase"))
+CROWDS = tuple(borrowing(way, 2_000)._replace(name=f"{way}, 50 workers") for way in ("holdfast", "floor", "two-phase"))
