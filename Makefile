@@ -43,7 +43,8 @@ matrix: $(READY)  ## the laws and the Redis tests on every server and group that
 	HOLDFAST_SERVERS=valkey,redis-6.2,redis HOLDFAST_GROUPS=all $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)
 	$(BIN)/python tools/redis_versions.py
 
-trials: $(READY)  ## twenty trials of three workers that install three packages side by side, with the real npm
+trials: $(READY)  ## a minute of lending by twelve borrowers in four processes; twenty trials of installing with the real npm
+	HOLDFAST_LENDING_S=60 $(BIN)/python -m pytest tests/engines/redis/test_pools.py -k independent_count $(ARGS)
 	HOLDFAST_TRIALS=20 $(BIN)/python -m pytest tests/npm -k trial $(ARGS)
 
 docs: $(READY)  ## make the generated pages again

@@ -1,7 +1,8 @@
-"""One process of borrowers, for the parts about pools: `python bench/borrowing.py JOB`, and figures as JSON.
+"""One process of borrowers, for the parts about pools: `python -m bench.borrowing JOB`, and figures as JSON.
 
-Two ways to borrow: Holdfast's, and the two-phase algorithm that is in use elsewhere (list the locks, read the map of
-last uses, claim one under a lock of its own), written as straight as it can be on redis-py.
+Three ways to borrow: Holdfast's; the two-phase algorithm that is in use elsewhere (list the locks, read the map of last
+uses, claim one under a lock of its own), written as straight as it can be on redis-py; and as a floor the least that a
+server can do, ZPOPMIN and ZADD on bare sockets: no lease, no fence, and whoever dies takes its item along.
 """
 
 from __future__ import annotations
@@ -79,6 +80,30 @@ class TwoPhase:
 
 
 @contextmanager
+def floor_way(url: str, items: list[str]):
+    from bench.openers.floor import Link, packed  # noqa: PLC0415 - only this way needs it
+
+    own, links = threading.local(), []
+
+    def ask(*words: str) -> Any:
+        if not hasattr(own, "link"):
+            own.link = Link(url)
+            links.append(own.link)
+        return own.link.ask(packed(*words))
+
+    for item in items:
+        ask("ZADD", "floor", "0", item)
+
+    def take() -> Callable[[], None]:
+        name = ask("ZPOPMIN", "floor")[0].decode()
+        return lambda: ask("ZADD", "floor", str(time.time()), name)
+
+    yield take
+    for link in links:
+        link.close()
+
+
+@contextmanager
 def two_phase_way(url: str, items: list[str]):
     way = TwoPhase(url, items)
     yield way.take
@@ -86,6 +111,7 @@ def two_phase_way(url: str, items: list[str]):
 
 
 WAYS: dict[str, Callable[[str, list[str]], AbstractContextManager[Take]]] = {
+    "floor": floor_way,
     "holdfast": holdfast_way,
     "two-phase": two_phase_way,
 }

@@ -162,7 +162,8 @@ IMPORTS = {
 def borrowing(way: str, items: int, wire: str = TCP) -> Contender:
     """One way to borrow from a pool of that size."""
     where = "holdfast, SQLite" if wire == FILE else way
-    return Contender(f"{where}, {items:,} items", OURS if way == "holdfast" else PEER, way, "holdfast", wire=wire)
+    role = {"holdfast": OURS, "floor": FLOOR}.get(way, PEER)
+    return Contender(f"{where}, {items:,} items", role, way, "holdfast", wire=wire)
 
 
 STORE_REDIS = Contender("holdfast, Redis", OURS, "holdfast", "lancedb", options={"mode": "redis"})
@@ -174,4 +175,4 @@ STORE_FILELOCK = Contender("filelock around each write", PEER, "filelock", "lanc
 STORES = (STORE_BARE, STORE_REDIS, STORE_SQLITE, STORE_FILES, STORE_REDIS_PY, STORE_FILELOCK)
 
 
-CROWDS = tuple(borrowing(way, 2_000)._replace(name=f"{way}, 50 workers") for way in ("holdfast", "two-phase"))
+CROWDS = tuple(borrowing(way, 2_000)._replace(name=f"{way}, 50 workers") for way in ("holdfast", "floor", "two-phase"))

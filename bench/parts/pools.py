@@ -1,6 +1,7 @@
 """Borrow and return: how the cost grows with the pool, and how long a borrow takes in a crowd.
 
-Beside Holdfast runs the two-phase algorithm that it replaces, on the same server: see `bench/borrowing.py`.
+Beside Holdfast run the two-phase algorithm that it replaces and, in the crowd, a floor, on the same server: see
+`bench/borrowing.py`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.arena import Run
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bench.arena import Arena
     from bench.scale import Scale
 
-_PROGRAM = str(Path(__file__).resolve().parents[1] / "borrowing.py")
+_PROGRAM = ("-m", "bench.borrowing")
 _LONGEST_S = 300
 
 
@@ -83,5 +83,5 @@ def _round(
 
 def _started(arena: Arena, job: dict[str, Any]) -> subprocess.Popen[str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    command = [arena.environments["holdfast"].python, _PROGRAM, json.dumps(job)]
+    command = [arena.environments["holdfast"].python, *_PROGRAM, json.dumps(job)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=kept)

@@ -1,10 +1,13 @@
 """Pools on the command line: `pool ls`, `show`, `set`, `cool`, `break`."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from cli_tool import HOLDFAST
 from terminals import Terminal
 
 from holdfast import LeaseLost
+from holdfast.testing import eventually
 
 
 @pytest.fixture
@@ -35,6 +38,21 @@ def test_pools_are_listed_and_shown_for_people_and_for_programs(tool, pool):
     ]
 
 
+def test_whoever_waits_for_an_item_is_shown_in_order(tool, pool):
+    """The page of `pool show` says so; for programs it is in the list of waiters."""
+    pool.set_items(["alice"])
+    with ThreadPoolExecutor() as threads:
+        with tool.client(label="worker 8").pool("channels").borrow():
+            waiting = threads.submit(pool.borrow, timeout=20)
+            eventually(lambda: pool.stats().waiting == 1)
+            shown = tool.inside("pool", "show", "channels").out.decode()
+            told = tool.json("pool", "show", "channels")
+        waiting.result().release()
+    assert "waiting" in shown.splitlines()[-2]
+    assert "worker 7" in shown.splitlines()[-1]
+    assert [owner["label"] for owner in told["waiters"]] == ["worker 7"]
+
+
 def test_the_items_of_a_pool_are_set(tool, pool):
     """All of them at once; one that is lent is not taken away unless it may leave later."""
     with pool.borrow() as item:
@@ -49,7 +67,8 @@ def test_an_item_is_cooled_and_warmed_by_hand(tool, pool):
     """Kept from everybody for so long; what is lent is its borrower's."""
     assert tool.inside("pool", "cool", "channels", "alice", "60").code == 0
     assert {one.name: one.state for one in pool.stats().items}["alice"] == "cooling"
-    assert tool.inside("pool", "cool", "channels", "alice", "0").code == 0
+    warmed = tool.inside("pool", "cool", "channels", "alice", "0")
+    assert (warmed.code, warmed.out.decode()) == (0, "'alice' of 'channels' may be lent again\n")
     assert pool.stats().free == 3
     assert tool.inside("pool", "cool", "channels", "nobody", "1").code == 66
     assert tool.inside("pool", "cool", "channels", "alice", "--", "-1").code == 64

@@ -133,6 +133,36 @@ def test_a_reader_that_cannot_renew_is_told(face):
 
 
 @pytest.mark.parametrize("same", [True, False])
+def test_whoever_reads_may_read_again_while_a_writer_waits(face, same):
+    """Under the lease that it has: in the queue it would stand behind the writer, which waits for it."""
+    client = face.connect()
+    rw = client.rwlock("index", timeout=20)
+    other = rw if same else client.rwlock("index", timeout=20)
+    entered, written = threading.Event(), []
+
+    def read():
+        with rw.read() as outer:
+            entered.set()
+            until_waiting(rw, 1)
+            with other.read() as inner:
+                assert inner.fence == outer.fence
+            outer.check()
+            assert (rw.stats().lent, written) == (1, [])
+
+    def write():
+        with client.rwlock("index", timeout=20).write():
+            written.append(True)
+
+    reading = face.start(read)
+    assert entered.wait(20)
+    writing = face.start(write)
+    reading.result()
+    writing.result()
+    assert written == [True]
+    assert rw.stats()[1:6] == (0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("same", [True, False])
 def test_a_reader_that_asks_to_write_is_refused_at_once(face, same):
     """Two that did so would wait for each other for ever; through another object of the client no less."""
     client = face.connect()

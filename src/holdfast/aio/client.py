@@ -115,6 +115,7 @@ class Holdfast:
         cool_on: type[BaseException] | tuple[type[BaseException], ...] = (),
         on_death: Seconds | None = None,
         on_loss: str | Callable[[Item], object] = "report",
+        confirm: str | None = None,
     ) -> Pool:
         """Like `blocking.Holdfast.pool`."""
         return Pool(
@@ -126,6 +127,7 @@ class Holdfast:
             cool_on=cool_on,
             on_death=on_death,
             on_loss=on_loss,
+            confirm=confirm,
             policies=POLICIES,
         )
 
@@ -138,6 +140,7 @@ class Holdfast:
         *,
         reentrant: bool = False,
         on_loss: str | Callable[[Seat], object] = "report",
+        confirm: str | None = None,
     ) -> Semaphore:
         """Like `blocking.Holdfast.semaphore`."""
         return Semaphore(
@@ -148,6 +151,7 @@ class Holdfast:
             timeout=timeout,
             reentrant=reentrant,
             on_loss=on_loss,
+            confirm=confirm,
             policies=POLICIES,
         )
 
@@ -177,6 +181,7 @@ class Holdfast:
         *,
         reentrant: bool = False,
         on_loss: str | Callable[[Access], object] = "report",
+        confirm: str | None = None,
     ) -> RWLock:
         """Like `blocking.Holdfast.rwlock`."""
         return RWLock(
@@ -186,6 +191,7 @@ class Holdfast:
             timeout=timeout,
             reentrant=reentrant,
             on_loss=on_loss,
+            confirm=confirm,
             policies=POLICIES,
         )
 

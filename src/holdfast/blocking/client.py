@@ -117,6 +117,7 @@ class Holdfast:
         cool_on: type[BaseException] | tuple[type[BaseException], ...] = (),
         on_death: Seconds | None = None,
         on_loss: str | Callable[[Item], object] = "report",
+        confirm: str | None = None,
     ) -> Pool:
         """The pool of this name. An error listed in `cool_on` that leaves an item's block has the item cool.
 
@@ -131,6 +132,7 @@ class Holdfast:
             cool_on=cool_on,
             on_death=on_death,
             on_loss=on_loss,
+            confirm=confirm,
             policies=("report",),
         )
 
@@ -143,6 +145,7 @@ class Holdfast:
         *,
         reentrant: bool = False,
         on_loss: str | Callable[[Seat], object] = "report",
+        confirm: str | None = None,
     ) -> Semaphore:
         """A semaphore on the name: so many may be inside at once. All of its users say the same number."""
         return Semaphore(
@@ -153,6 +156,7 @@ class Holdfast:
             timeout=timeout,
             reentrant=reentrant,
             on_loss=on_loss,
+            confirm=confirm,
             policies=("report",),
         )
 
@@ -182,6 +186,7 @@ class Holdfast:
         *,
         reentrant: bool = False,
         on_loss: str | Callable[[Access], object] = "report",
+        confirm: str | None = None,
     ) -> RWLock:
         """A read-write lock on the name: many readers or one writer, in the order in which they came."""
         return RWLock(
@@ -191,6 +196,7 @@ class Holdfast:
             timeout=timeout,
             reentrant=reentrant,
             on_loss=on_loss,
+            confirm=confirm,
             policies=("report",),
         )
 

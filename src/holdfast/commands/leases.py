@@ -78,20 +78,30 @@ class Show(NamedTuple):
 
 
 class Granted(NamedTuple):
-    """The lease is yours, under this fence; of a pool, it is that of this item."""
+    """The lease is yours, under this fence; of a pool, it is that of this item.
+
+    `life` tells records of one name apart that came after each other, where an engine may forget; 0 where none does.
+    """
 
     fence: int
     item: str = ""
+    life: int = 0
 
 
 class Busy(NamedTuple):
-    """Somebody else has it. `position` counts the waiters ahead of you; `None` means that you are not in the queue."""
+    """Somebody else has it. `position` counts the waiters ahead of you; `None` means that you are not in the queue.
+
+    Of many rights the next comes back in `remaining_ms`. An engine that may forget tells more: in `all_ms` all would
+    have come back by themselves, and `life` is as in `Granted`.
+    """
 
     owner: str
     fence: int
     remaining_ms: int
     position: int | None
     reason: str = "busy"
+    all_ms: int = 0
+    life: int = 0
 
 
 class Refused(NamedTuple):
@@ -128,11 +138,13 @@ class Done(NamedTuple):
 class Marked(NamedTuple):
     """Heard. The present lease or offer ends in `remaining_ms` unless it is renewed; 0 if there is none.
 
-    `offered` is the token of a waiter of this client to whom the lease is offered just now, or empty.
+    `offered` is the token of a waiter of this client to whom the lease is offered just now, or empty. `all_ms` is as in
+    `Busy`.
     """
 
     remaining_ms: int
     offered: str = ""
+    all_ms: int = 0
 
 
 class Seat(NamedTuple):

@@ -3,6 +3,9 @@
 A server that comes back without its data grants what somebody still trusts. A client that has heard of that somebody
 waits until the trust has ended, and keeps others out meanwhile, before it takes what it is given. It cannot wait for
 what it never heard of.
+
+Of many rights (a pool, a semaphore, a read-write lock) it remembers one moment: when all that was lent would have come
+back. Which of them the next grant is about, it was not told.
 """
 
 from __future__ import annotations
@@ -16,15 +19,19 @@ _MOST = 1024
 
 
 class Heard(NamedTuple):
-    """A lease that this client was told of: until when, under which fence, by which run of the engine."""
+    """What this client was told of: until when it is held, and by which run of the engine.
+
+    `mark` is what another run would repeat only if it has forgotten nothing: the fence of a lease, or which life of
+    the record of many rights it was.
+    """
 
     until_ns: int
-    fence: int | None
+    mark: int | None
     epoch: int
 
 
 def many_rights(name: str, roof: str) -> str:
-    """What all the seats of a semaphore, or all who are inside a read-write lock, are remembered under."""
+    """What all items of a pool, seats of a semaphore, or sides of a read-write lock are remembered under."""
     return f"{name}\x00{roof}"
 
 
@@ -39,27 +46,44 @@ class Aftermath:
         """A child has heard of nothing yet."""
         self._heard: dict[str, Heard] = {}
 
-    def heard(self, name: str, fence: int, until_ns: int, now_ns: int) -> None:
-        """Somebody holds the name until then."""
-        before, epoch = self._heard.get(name), self._engine.epoch
-        if before is not None and before.epoch != epoch and before.fence != fence and before.until_ns > now_ns:
-            return  # another lease than the one that was forgotten: that one must still be waited for
+    def heard(self, name: str, mark: int, sent_ns: int, until_ns: int, now_ns: int) -> bool:
+        """Somebody holds the name until then: so a question of `sent_ns` was answered.
+
+        False if the engine was replaced since it was sent. The word may then be that of the run before, and counts as
+        such; whoever asks again knows.
+        """
+        before, epoch = self._heard.get(name), self._run_of(sent_ns)
+        sure = epoch == self._engine.epoch
+        if before is not None and before.mark != mark and before.until_ns > now_ns:
+            if not sure:
+                until_ns, mark = max(before.until_ns, until_ns), before.mark or 0
+            elif before.epoch != epoch:
+                return True  # another lease than the one that was forgotten: that one must still be waited for
         if len(self._heard) >= _MOST:
             self._heard = {each: heard for each, heard in self._heard.items() if heard.until_ns > now_ns}
         if len(self._heard) < _MOST:
-            self._heard[name] = Heard(until_ns, fence, epoch)
+            self._heard[name] = Heard(until_ns, mark, epoch)
+        return sure
 
-    def renewed(self, name: str, until_ns: int) -> None:
-        """Whoever holds the name does so until then at least."""
+    def renewed(self, name: str, sent_ns: int, until_ns: int) -> None:
+        """Whoever holds the name does so until then at least: so a question of `sent_ns` was answered."""
         before = self._heard.get(name)
-        if before is not None and before.epoch == self._engine.epoch:
+        if before is not None and before.epoch == self._run_of(sent_ns):
             self._heard[name] = before._replace(until_ns=max(before.until_ns, until_ns))
 
     def forgotten(self, name: str, fence: int | None, until_ns: int) -> None:
         """The engine does not know a lease of ours, which was trusted until then: so it was replaced."""
         self._heard[name] = Heard(until_ns, fence, self._engine.epoch - 1)
 
-    def until_ns(self, *names: str) -> int:
-        """Before that moment no grant of what is so named may be taken; 0 if nothing is known against it."""
+    def until_ns(self, *names: str, life: int = 0) -> int:
+        """Before that moment no grant of what is so named may be taken; 0 if nothing is known against it.
+
+        Nothing is, of what was heard from the very record that grants (`life`): that one has forgotten nothing.
+        """
         heard, epoch = [self._heard[name] for name in names if name in self._heard], self._engine.epoch
-        return max((one.until_ns for one in heard if one.epoch != epoch), default=0)
+        return max((one.until_ns for one in heard if one.epoch != epoch and (not life or one.mark != life)), default=0)
+
+    def _run_of(self, sent_ns: int) -> int:
+        """The first run that may have answered a question of that moment."""
+        epoch = self._engine.epoch  # read first: a run that is noticed meanwhile makes the word an older one
+        return epoch if sent_ns >= self._engine.epoch_ns else epoch - 1

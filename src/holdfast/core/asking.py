@@ -46,4 +46,4 @@ async def decision(lease: LeaseBase, began_ns: int, until_ns: int = 0) -> Answer
         answer = await lifecycle._send(lease, began_ns, give_up_ns)
         if not isinstance(answer, Granted) or lifecycle._is_granted(lease, answer, give_up_ns):
             return answer
-        await lifecycle._wait_out(lease, began_ns, max(began_ns, until_ns))
+        await lifecycle._wait_out(lease, answer, began_ns, max(began_ns, until_ns))

@@ -323,7 +323,7 @@ class Keeper:
         for (lease, ttl_ms), answer in zip(asked, answers, strict=True):
             if isinstance(answer, NotHeld):
                 if answer.reason == "expired":
-                    self._aftermath.forgotten(lease._about, lease._fence, lease._deadline_ns)
+                    self._aftermath.forgotten(lease._about, lease._fence, lease._deadline_ns + lease._rest_ns)
                 lease._lose(answer.reason, answer.detail)
             elif isinstance(answer, Unavailable):
                 self._not_renewed(lease, answer)
@@ -368,13 +368,18 @@ class Keeper:
                 if answer.remaining_ms:
                     ends_ns = self._clock.now_ns() + answer.remaining_ms * NS_PER_MS
                     vigil.due_ns = min(vigil.due_ns, ends_ns)
-                    mark = vigil.mark
-                    self._aftermath.renewed(many_rights(name, mark.roof) if type(mark) is Tend else name, ends_ns)
+                    self._heard(vigil.mark, answer, now_ns)
                 if answer.offered in self.kept:
                     self._form.ring(answer.offered)  # the engine's own ring may have got lost
                 elif answer.offered:
                     # It has ended, and a server that did not hear of it has taken the place of one that did.
                     self._given.append(Chore(undoing(vigil.mark, answer.offered), now_ns + NS, name))
+
+    def _heard(self, mark: Command, answer: Marked, sent_ns: int) -> None:
+        """Those who have what is waited for have it at least so long: kept in case the engine forgets them."""
+        about = many_rights(mark.name, mark.roof) if isinstance(mark, Tend) else mark.name
+        ends_ns = self._clock.now_ns() + (answer.all_ms or answer.remaining_ms) * NS_PER_MS
+        self._aftermath.renewed(about, sent_ns, ends_ns)
 
     def _bound_ns(self, commands: list[Command]) -> int:
         """No exchange may last beyond the first deadline that has to be told.

@@ -164,7 +164,7 @@ class LeaseBase:
 
     @property
     def _awaited(self) -> str:
-        """What others have while this one waits; empty where that says nothing about what it will get."""
+        """What others have while this one waits."""
         return self._about
 
     @property
@@ -176,6 +176,11 @@ class LeaseBase:
     def _place(self) -> str:
         """The name that its commands have."""
         return self.name
+
+    @property
+    def _rest_ns(self) -> int:
+        """For how long after its end nobody should have it: how the work of a lost holder ended may be uncertain."""
+        return 0
 
     def _wake(self) -> None:
         """Have everyone who waits for something to happen to this lease look again."""

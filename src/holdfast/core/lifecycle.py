@@ -113,21 +113,22 @@ async def _stand_in_line(lease: LeaseBase, answer: Answer, began_ns: int, until_
         while True:
             told: Answer | None = None
             if isinstance(answer, Granted):
-                await _wait_out(lease, began_ns, until_ns)
+                await _wait_out(lease, answer, began_ns, until_ns)
             else:
                 if isinstance(answer, Finished):
                     raise DoneAlready(answer)
                 if not isinstance(answer, Busy) or answer.position is None:
                     raise _not_acquired(lease, answer, began_ns)
-                _remember(lease, answer)
+                sure = _remember(lease, answer)
                 if not queued:
                     queued = True
                     client.keeper.waiting(lease, answer.remaining_ms, answer.owner)
                     client.tell("waited", lease._known_as, answer.fence, detail=_holder(answer))
                 _refuse_if_closed(client)
                 nap_ms = trust.patience_ms(answer.position or 0, answer.remaining_ms, lease._ttl_ms)
-                told = await _wait(lease, min(until_ns, clock.now_ns() + nap_ms * NS_PER_MS))
-                _refuse_if_closed(client)
+                if sure:  # else it is asked at once: by now another run of the engine answers
+                    told = await _wait(lease, min(until_ns, clock.now_ns() + nap_ms * NS_PER_MS))
+                    _refuse_if_closed(client)
             if told is None:
                 told = await _send(lease, until_ns, give_up_ns)
             answer = told
@@ -151,7 +152,7 @@ def _is_granted(lease: LeaseBase, answer: Answer, give_up_ns: int) -> bool:
         return False
     if answer.item:
         lease._told(answer)
-    if client.engine.epoch and client.aftermath.until_ns(lease._about, lease._awaited) > now_ns:
+    if client.engine.epoch and client.aftermath.until_ns(lease._about, lease._awaited, life=answer.life) > now_ns:
         return False
     if client.state is not OPEN:
         _refuse_if_closed(client)
@@ -159,14 +160,14 @@ def _is_granted(lease: LeaseBase, answer: Answer, give_up_ns: int) -> bool:
     return True
 
 
-async def _wait_out(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
+async def _wait_out(lease: LeaseBase, answer: Granted, began_ns: int, until_ns: int) -> None:
     """A grant that is not to be taken yet: it came too late to prove anything, or the engine was replaced.
 
     In the second case somebody may still trust what the engine has forgotten. Asked for again and again, the grant
     stands meanwhile, so that nobody else gets it either.
     """
     client, now_ns = lease._client, lease._client.clock.now_ns()
-    left_ns = client.aftermath.until_ns(lease._about, lease._awaited) - now_ns
+    left_ns = client.aftermath.until_ns(lease._about, lease._awaited, life=answer.life) - now_ns
     if left_ns <= 0:
         return
     if now_ns >= until_ns:
@@ -176,11 +177,11 @@ async def _wait_out(lease: LeaseBase, began_ns: int, until_ns: int) -> None:
     await client.form.bell().wait(min(until_ns, now_ns + min(left_ns, trust.spans_ns(lease._ttl_ms)[1])))
 
 
-def _remember(lease: LeaseBase, answer: Busy) -> None:
-    client, awaited = lease._client, lease._awaited
-    now_ns = client.clock.now_ns()
-    if awaited:
-        client.aftermath.heard(awaited, answer.fence, now_ns + answer.remaining_ms * NS_PER_MS, now_ns)
+def _remember(lease: LeaseBase, answer: Busy) -> bool:
+    """Keep what was heard of others, for the case that the engine forgets; false if it may have done so already."""
+    client, now_ns = lease._client, lease._client.clock.now_ns()
+    until_ns = now_ns + (answer.all_ms or answer.remaining_ms) * NS_PER_MS
+    return client.aftermath.heard(lease._awaited, answer.life or answer.fence, lease._sent_ns, until_ns, now_ns)
 
 
 async def _confirm(lease: LeaseBase) -> None:

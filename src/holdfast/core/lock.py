@@ -77,7 +77,7 @@ class LockBase:
         if on_loss is not REPORT:
             self._on_loss = _checked_policy(on_loss, policies)
         if confirm is not None:
-            self._confirm = _confirmed_by(client, confirm)
+            self._confirm = confirmed_by(client, confirm)
         if label is not None:
             self._label = label
 
@@ -167,7 +167,8 @@ def _checked_policy(on_loss: str | Callable[[Any], object], policies: tuple[str,
     return on_loss
 
 
-def _confirmed_by(client: Client, confirm: str) -> str:
+def confirmed_by(client: Client, confirm: str) -> str:
+    """Who must hear of a grant before it counts, checked."""
     if confirm != "replicas":
         raise InvalidConfig("confirm", confirm, "it must be replicas, or None")
     if not client.engine.replicates:

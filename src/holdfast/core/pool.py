@@ -13,6 +13,7 @@ from holdfast.clock import NS_PER_MS, Seconds, timeout_ns, ttl_ms
 from holdfast.commands import (
     POOL,
     WHOLE_PPM,
+    Answer,
     Asking,
     Borrow,
     BreakItem,
@@ -38,7 +39,7 @@ from holdfast.commands import (
 from holdfast.core.aftermath import many_rights
 from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import ENDED, ENDING, HELD, LeaseBase
-from holdfast.core.lock import Unset, is_coroutine_function
+from holdfast.core.lock import Unset, confirmed_by, is_coroutine_function
 from holdfast.core.terms import ITEMS_MAX, any_of, checked_errors, checked_items, checked_share, cool_ms
 from holdfast.errors import InvalidConfig, ItemsLent, NotFound, NotOwner, ReplyLost, Unavailable
 from holdfast.names import Owner, checked_name, is_unicode, this_process
@@ -101,6 +102,7 @@ class PoolBase:
         on_death: Seconds | None,
         on_loss: str | Callable[[Any], object],
         policies: tuple[str, ...],
+        confirm: str | None = None,
     ) -> None:
         client.refuse_without("pools")
         self.name = checked_name(name)
@@ -115,6 +117,7 @@ class PoolBase:
         if callable(on_loss) and is_coroutine_function(on_loss):
             raise InvalidConfig("on_loss", on_loss, "it must be a plain function: nobody would await it")
         self._on_loss = on_loss
+        self._confirm = confirm is not None and bool(confirmed_by(client, confirm))
 
     def __repr__(self) -> str:
         return f"<{self._roof} {self.name!r} on {self._client.url}>"
@@ -132,7 +135,7 @@ class PoolBase:
             owner = this_process(owner.label, {**owner.info, **more})
             packed = owner.packed()
         on_loss = self._on_loss if callable(self._on_loss) else None
-        return (terms, client, self.name, self._ttl_ms, owner, packed, on_loss, False)
+        return (terms, client, self.name, self._ttl_ms, owner, packed, on_loss, self._confirm)
 
 
 class Lender(Protocol):
@@ -211,8 +214,7 @@ class ItemBase(LeaseBase):
 
     @property
     def _awaited(self) -> str:
-        roof = self._terms.pool._roof
-        return "" if roof == POOL else many_rights(self._pool, roof)  # which item comes back next is not told
+        return many_rights(self._pool, self._terms.pool._roof)
 
     @property
     def _known_as(self) -> str:
@@ -222,6 +224,10 @@ class ItemBase(LeaseBase):
     @property
     def _place(self) -> str:
         return self._pool
+
+    @property
+    def _rest_ns(self) -> int:
+        return self._terms.pool._rest_ms * NS_PER_MS
 
     def _cools_on(self, error: BaseException | None) -> None:
         """Whether the block's error says that the outcome is uncertain."""
@@ -245,8 +251,7 @@ async def extend(item: ItemBase, ttl: Seconds) -> None:
     while True:
         sent_ns = client.clock.now_ns()
         try:
-            reply = client.form.apply(item._renewal(lasts_ms), until_ns)
-            answer = reply if isinstance(reply, tuple) else await reply
+            answer = await _renew(item, lasts_ms, until_ns)
         except ReplyLost as error:
             if client.clock.now_ns() >= until_ns:
                 raise Unavailable(error.engine, error.reason, error.detail) from error
@@ -260,6 +265,18 @@ async def extend(item: ItemBase, ttl: Seconds) -> None:
         item._trust_from(sent_ns, lasts_ms)
         client.keeper.due(item._due_ns)
     item.check()
+
+
+async def _renew(item: ItemBase, lasts_ms: int, until_ns: int) -> Answer:
+    """Renewed as the keeper would: where replicas must hear of it, they have."""
+    form, command = item._client.form, item._renewal(lasts_ms)
+    if not item._confirm:
+        reply = form.apply(command, until_ns)
+        return reply if isinstance(reply, tuple) else await reply
+    (answer,) = await form.confirm((command,), until_ns)
+    if isinstance(answer, Unavailable):
+        raise answer
+    return answer
 
 
 async def change(

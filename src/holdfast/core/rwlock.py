@@ -2,7 +2,8 @@
 
 Each side is entered like a lock. A reader cannot become the writer while it reads: two that tried would wait for each
 other for ever. So whoever is in a block of one side and asks for the other is refused at once, through whichever object
-of the client it asks.
+of the client it asks. Whoever reads may enter another block of the readers: under the lease that it has, because in the
+queue it would wait for a writer that waits for it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from holdfast.commands import READ, RW, WRITE, Granted
-from holdfast.core.lock import LockBase
+from holdfast.core.lock import Leaving, LockBase
 from holdfast.core.pool import ItemBase, Terms
 from holdfast.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from holdfast.core.client import Client
+    from holdfast.core.lease import LeaseBase
 
 _RULES = {
     READ: "the writer would wait for itself: it is alone, and may read under its own lease",
@@ -42,7 +44,7 @@ class SideBase(LockBase):
         self._side = side
         super().__init__(client, name, **settings)
         with client.guard:
-            self._peers = client.sides.setdefault(name, weakref.WeakSet())
+            self._peers: weakref.WeakSet[SideBase] = client.sides.setdefault(name, weakref.WeakSet())
             self._peers.add(self)
 
     def __repr__(self) -> str:
@@ -54,11 +56,29 @@ class SideBase(LockBase):
     def _settings(self) -> dict[str, Any]:
         return {**super()._settings(), "side": self._side}
 
-    def _refuse_other_side(self, who: object) -> None:
+    def _all(self) -> tuple[SideBase, ...]:
+        """Every object of the client that is a side of this lock, and this one."""
         with self._client.guard:
-            peers = tuple(self._peers)
-        if any(peer._side != self._side and peer._depth(who) for peer in peers):
+            return tuple(self._peers)
+
+    def _refuse_other_side(self, who: object) -> None:
+        if any(peer._side != self._side and peer._depth(who) for peer in self._all()):
             raise InvalidConfig("rwlock", self.name, _RULES[self._side])
+
+    def _inside(self, who: object) -> LeaseBase | None:
+        if self._side == WRITE:
+            return super()._inside(who)
+        leases = (peer._entered[who][-1] for peer in self._all() if peer._side == READ and peer._depth(who))
+        lease = next(leases, None)
+        if lease is not None:
+            lease.check()
+        return lease
+
+    def _leaving(self, who: object) -> Leaving:
+        block = super()._leaving(who)
+        others = (peer._entered.get(block.who, ()) for peer in self._all() if peer is not self)
+        shared = any(block.lease in entered for entered in others)
+        return block._replace(lease=None) if shared else block
 
 
 class AccessBase(ItemBase):

@@ -167,6 +167,10 @@ class Engine(Protocol):
     def epoch(self) -> int:
         """How often this client has seen the engine replaced, by a run of it that may have forgotten everything."""
 
+    @property
+    def epoch_ns(self) -> int:
+        """When it has last noticed that; 0 if never. Whatever is asked later is answered by the new run."""
+
     def keeper(self) -> Form:
         """The form of the keeper's thread: it never suspends, and its connections are nobody else's."""
 

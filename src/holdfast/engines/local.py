@@ -54,7 +54,7 @@ class LocalEngine:
     """One client's end of a store. It has no replicas, and it is never replaced under a client that goes on."""
 
     replicates = False
-    epoch = 0
+    epoch = epoch_ns = 0
     carries = EVERYTHING
 
     def __init__(self, store: Store) -> None:

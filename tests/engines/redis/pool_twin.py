@@ -4,6 +4,8 @@ After each step a stranger counts the pool on both sides; so answers, items, que
 """
 
 import hashlib
+from dataclasses import dataclass
+from typing import Any
 
 from script_twin import BETWEEN, MOVE, START_US, Difference
 
@@ -32,7 +34,7 @@ from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, packed, record_key
 from holdfast.rules import Moment
 from holdfast.rules.pool import POOL_RULES
-from holdfast.rules.stock import Shelf
+from holdfast.rules.stock import FREE, LENT, Shelf
 from holdfast.rules.trust import MARK_MS
 
 NAME = "one pool"
@@ -75,6 +77,31 @@ def _of_readers_and_writers(command):
     return command._replace(item="writer") if isinstance(command, BreakItem | CoolItem) else command
 
 
+@dataclass(frozen=True)
+class Said:
+    """One step of a program: how long after the last one, and who says what."""
+
+    after_us: int
+    client: str
+    command: Any
+
+
+def ask(after_us, token, ttl_ms=3000, wait=True, rest_ms=0, share=("", WHOLE_PPM)):
+    return Said(after_us, token[0], Borrow(NAME, token, f"owner of {token}", ttl_ms, wait, rest_ms, *share))
+
+
+def tell(after_us, client, command):
+    return Said(after_us, client, command)
+
+
+def have(*items, how="set", leave=False, after_us=0):
+    return Said(after_us, "a", Change(NAME, how, items, leave, 2_654_435_769))
+
+
+def give(after_us, token, cool_ms=0, entomb=False):
+    return Said(after_us, token[0], Return(NAME, "", token, cool_ms, entomb))
+
+
 UNDER = {POOL: lambda command: command, SEATS: _of_seats, RW: _of_readers_and_writers}
 
 
@@ -108,7 +135,7 @@ class PoolTwin:
         """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
         self._ask(packed("FLUSHALL"))
         self.now_us, self.shelf, self.marks = START_US, Shelf(self.roof), {}
-        self._has, self._listens = {}, {}
+        self._has, self._listens, self._life = {}, {}, 0
         for step in program:
             self._advance(step.after_us)
             self._both(step.client, self._resolved(step.command))
@@ -127,16 +154,29 @@ class PoolTwin:
         expected, wakes = self._by_rule(client, command)
         reply, (endless, heard) = self._by_script(client, command)
         kept = self.roof == POOL and self.shelf.size > 0
+        told = answered(type(command), reply)
         facts = {
-            "answer": (expected, answered(type(command), reply)),
+            "answer": (expected, told._replace(**dict.fromkeys({"all_ms", "life"} & set(told._fields), 0))),
+            "the end of all": (self._all_ms() if hasattr(told, "all_ms") else 0, getattr(told, "all_ms", 0)),
+            "life": (self._life or getattr(told, "life", 0), getattr(told, "life", self._life)),
             "wake-ups": (sorted(self._rings(command, wakes, before)), sorted(_paired(heard))),
             "an end": (True, kept or endless == []),
         }
         for fact, (rule, script) in facts.items():
             if rule != script:
                 raise Difference(f"{fact} after {command} by {client}:\n  rule   {rule}\n  script {script}")
+        self._life = getattr(told, "life", self._life)
         if isinstance(expected, Granted):
             self._has[command.token] = expected.item
+
+    def _all_ms(self):
+        """What a server tells beside the rule: when the last of all that is away would be free."""
+        away = [item for item in self.shelf.first(5000) if item.state != FREE]
+        if not away:
+            return 0
+        last = max(away, key=lambda item: (item.back_us, item.name))
+        free_us = last.back_us + (last.rest_ms * 1000 if last.state == LENT else 0)
+        return max(1, -(-(free_us - self.now_us) // 1000))
 
     def _offers(self):
         return {item.token for client in CLIENTS for item in self.shelf.offers(client)}
@@ -155,7 +195,7 @@ class PoolTwin:
         self.now_us += after_us
         seconds, micros = divmod(self.now_us, 1_000_000)
         if not self._ask(packed("EVALSHA", self._move, "1", self.base, str(seconds), str(micros))):
-            self.shelf = Shelf(self.roof)
+            self.shelf, self._life = Shelf(self.roof), 0
 
     def _resolved(self, command):
         """An item or a fence cannot be known before the program runs; and each roof has its own words."""

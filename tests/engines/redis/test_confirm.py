@@ -1,5 +1,7 @@
 """`confirm="replicas"`: a grant or renewal counts once every known replica has it; otherwise nobody holds anything."""
 
+from functools import partial
+
 import pytest
 
 from holdfast import InvalidConfig, LeaseLost, Unavailable
@@ -98,6 +100,58 @@ def test_a_renewal_that_is_not_confirmed_does_not_count(trio, place_on):
     slow.thaw()
 
 
+MANY = {
+    "pool": lambda client, **settings: client.pool("x", confirm="replicas", on_death=0, **settings).borrow(timeout=5),
+    "seats": lambda client, **settings: client.semaphore("x", 2, confirm="replicas", **settings).acquire(timeout=5),
+    "rw": lambda client, **settings: client.rwlock("x", confirm="replicas", **settings).write().acquire(timeout=5),
+}
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+@pytest.mark.parametrize("roof", MANY)
+def test_one_of_many_is_confirmed_as_a_lock_is(trio, place_on, roof):
+    """Its grant and its renewals: what a promoted replica does not know of, it lends again."""
+    primary, slow, other = trio
+    place = place_on(primary)
+    client = place.connect()
+    client.pool("x").set_items(["a"])
+    lease = MANY[roof](client, ttl=2)
+    assert all(replica.command("HLEN", f"hf1:{{x}}:{roof}:t") == 1 for replica in (slow, other))
+    place.until("renewed")
+    lease.check()
+
+    slow.freeze()
+    eventually(lambda: lease.lost, 10)
+    with pytest.raises(LeaseLost):
+        lease.release()
+    kinds = (client.pool("x"), client.semaphore("x", 2), client.rwlock("x"))
+    eventually(lambda: not any(kind.stats().lent for kind in kinds), 10)
+    with pytest.raises(Unavailable) as trouble:
+        MANY[roof](client)
+    assert trouble.value.reason == "not confirmed"
+    eventually(lambda: not any(kind.stats().lent for kind in kinds), 10)
+    slow.thaw()
+    client.pool("x").set_items([])
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+def test_an_item_is_extended_only_if_all_replicas_have_heard_of_it(trio, place_on):
+    """Otherwise the borrower trusts in a time that a promoted replica does not know; the item stays as it was."""
+    primary, slow, _ = trio
+    client = place_on(primary).connect()
+    client.pool("x").set_items(["a"])
+    with client.pool("x", ttl=30, confirm="replicas").borrow(timeout=5) as item:
+        item.extend(40)
+        assert item.ttl == 40
+        slow.freeze()
+        with pytest.raises(Unavailable) as trouble:
+            item.extend(60)
+        assert (trouble.value.reason, item.ttl) == ("not confirmed", 40)
+        item.check()
+        slow.thaw()
+    client.pool("x").set_items([])
+
+
 def test_a_server_without_replicas_confirms_nothing(place):
     """Nobody is everybody, in logic. Whoever asks for replicas wants some."""
     client = place.connect()
@@ -129,5 +183,8 @@ def test_without_the_rights_nothing_is_confirmed(new_server, place_on, right):
 @pytest.mark.parametrize("wrong", ["all", 2, True, ""])
 def test_a_confirmation_nobody_knows_is_refused(place, wrong):
     """Before anything is sent."""
-    with pytest.raises(InvalidConfig):
-        place.connect().lock("x", confirm=wrong)
+    client = place.connect()
+    for way in (client.lock, client.pool, client.rwlock, partial(client.semaphore, permits=2)):
+        with pytest.raises(InvalidConfig) as told:
+            way("x", confirm=wrong)
+        assert told.value.setting == "confirm"

@@ -1,7 +1,6 @@
 """Every script of a pool does what its rule says: same answers, same items, same wake-ups, at any time."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import hypothesis
 import mutations
@@ -10,7 +9,7 @@ from hiredis import ReplyError
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
-from pool_twin import CLIENTS, NAME, PoolTwin
+from pool_twin import CLIENTS, NAME, PoolTwin, Said, ask, give, have, tell
 from script_twin import Difference
 
 from holdfast.commands import POOL, RW, SEATS, Borrow, BreakItem, Change, CoolItem, Extend, Return, TakeBack, Tend
@@ -21,32 +20,7 @@ TOKENS = tuple(f"{client}{number}" for client in CLIENTS for number in (1, 2))
 TTLS_MS = (200, 1000, 3000, 20_000)
 ITEMS = ("p", "q", "r")
 JUMPS_US = (0, 0, 0, 0, 0, 1, 199_999, 200_000, 999_999, 1_000_001, 2_500_000, 5_000_000, 20_000_000, 61_000_000)
-SHARES = (("", 1_000_000), ("", 1_000_000), ("t", 340_000), ("u", 0))
-
-
-@dataclass(frozen=True)
-class Said:
-    """One step of a program: how long after the last one, and who says what."""
-
-    after_us: int
-    client: str
-    command: Any
-
-
-def ask(after_us, token, ttl_ms=3000, wait=True, rest_ms=0, share=SHARES[0]):
-    return Said(after_us, token[0], Borrow(NAME, token, f"owner of {token}", ttl_ms, wait, rest_ms, *share))
-
-
-def tell(after_us, client, command):
-    return Said(after_us, client, command)
-
-
-def have(*items, how="set", leave=False, after_us=0):
-    return Said(after_us, "a", Change(NAME, how, items, leave, 2_654_435_769))
-
-
-def give(after_us, token, cool_ms=0, entomb=False):
-    return Said(after_us, token[0], Return(NAME, "", token, cool_ms, entomb))
+SHARES = (("", 1_000_000), ("", 1_000_000), ("t", 340_000), ("u", 0), ("v", 700_000))
 
 
 def sayings(token):
@@ -86,6 +60,9 @@ WITNESSES = {
     "the least recently acquired first": [
         have("p", "q"), ask(0, "a1"), ask(1, "b1"), give(1, "b1"), give(1, "a1"), ask(1, "c1"),
     ],
+    "new items have an order of their own": [have("p", "q", "r", "s", "t")],
+    "what is not there is not removed": [have("p"), have("q", how="remove"), ask(0, "a1"), ask(0, "b1")],
+    "nobody overtakes": [ask(0, "a1"), ask(0, "b1", share=("t", 340_000)), ask(0, "c1"), give(0, "a1")],
     "a dead borrower's item rests": [
         have("p"), ask(0, "a1", 200, rest_ms=700), ask(200_000, "b1"), ask(700_000, "b1"),
     ],
@@ -95,6 +72,20 @@ WITNESSES = {
     "a share is used up": [
         have(*ITEMS), ask(0, "a1", share=("t", 340_000)), ask(0, "b1", share=("t", 340_000)), ask(0, "c1"),
         give(0, "a1"),
+    ],
+    "an item of two shares": [
+        have(*ITEMS), ask(0, "a1", share=("v", 700_000)), ask(0, "b1", share=("w", 700_000)),
+        ask(0, "c1", share=("v", 700_000)), ask(0, "c2", share=("w", 700_000)), give(0, "a1"), give(0, "b1"),
+        ask(0, "a2", share=("v", 700_000)), ask(0, "b2", share=("w", 700_000)),
+    ],
+    "a share of what does not leave": [
+        have(*ITEMS), ask(0, "a1"), ask(0, "a2"), ask(0, "b1"), have("p", leave=True), have("s", how="add"),
+        ask(0, "c1", share=("v", 700_000)), ask(0, "c2", share=("v", 700_000)), give(0, "a1"), give(0, "a2"),
+        give(0, "b1"),
+    ],
+    "some come back earlier than others": [
+        have("p", "q"), ask(0, "a1", 20_000), ask(0, "a2", 1000), ask(0, "b1"), tell(0, "b", Tend(NAME)),
+        tell(1_000_001, "b", Tend(NAME)),
     ],
     "the first who may use it": [
         have("p", "q"), ask(0, "a1"), ask(0, "b1", share=("t", 500_000)), ask(0, "b2", share=("t", 500_000)),
@@ -224,6 +215,13 @@ MUTATIONS = [
     Mutation("a share does not hear of returns", "redis.call('ZADD', base .. ':c:' .. share, int(order), name)",
              "local _ = 0"),
     Mutation("shares outlive a change", "\nregroup()\nlocal added", "\nlocal added"),
+    Mutation("an item of two shares knows one", "many[#many + 1] = share", "many = { share }"),
+    Mutation("an item that leaves is part of a share", "if not load(name)[LEAVING] then", "if true then"),
+    Mutation("the first stands for all", "place or -1, all_ms(), life }", "place or -1, next_ms(), life }"),
+    Mutation("the first stands for all who wait", "first or '', all_ms() }", "first or '', next_ms() }"),
+    Mutation("who rests is free at once", "until_ms(item[BACK] + (item[STATE] == 'lent' and item[REST] * 1000 or 0))",
+             "until_ms(item[BACK])"),
+    Mutation("a record begins anew with every step", "life = life or now", "life = now"),
     Mutation("the impatient are kept in the queue", "  elseif place then\n    leave_queue(token)",
              "  elseif place then"),
     Mutation("an empty pool stays for ever", "local ends = roof ~= 'pool' or size == 0", "local ends = roof ~= 'pool'"),

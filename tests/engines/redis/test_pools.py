@@ -13,6 +13,7 @@ from holdfast.testing import Workers, eventually
 
 BORROWERS = f"{os.path.dirname(__file__)}/pool_borrowers.py"
 LATE_S = 3.0
+LENDING_S = float(os.environ.get("HOLDFAST_LENDING_S", "5"))  # `make trials` lends for a minute
 
 
 @pytest.fixture
@@ -55,8 +56,10 @@ def test_no_item_has_two_borrowers_by_an_independent_count(pool, one_server):
     """Each borrower counts itself in and out of its item in keys of its own: nobody ever counts two."""
     pool.set_items([f"channel {number}" for number in range(5)])
     with Workers() as workers:
-        crowd = [workers.start(f"{BORROWERS}:work", url=one_server.url, seed=seed, seconds=5) for seed in range(4)]
-        reports = [worker.read_line(60) for worker in crowd]
+        crowd = [
+            workers.start(f"{BORROWERS}:work", url=one_server.url, seed=seed, seconds=LENDING_S) for seed in range(4)
+        ]
+        reports = [worker.read_line(LENDING_S + 60) for worker in crowd]
         for worker in crowd:
             worker.wait()
     one_server.command("DEL", *one_server.command("KEYS", "inside:*"), "inside:")
@@ -128,7 +131,7 @@ def test_a_server_that_is_gone_is_not_an_empty_pool(new_server):
     """The store's trouble is told as such."""
     server = new_server()
     with holdfast.connect(server.url) as client:
-        pool = client.pool("channels")
+        pool = client.pool("channels", ttl=1)  # an undo is owed for no longer than that
         pool.set_items(["a"])
         pool.borrow().release()
         pool.set_items([])

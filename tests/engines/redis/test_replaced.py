@@ -122,6 +122,79 @@ def test_a_waiter_for_a_seat_or_a_side_waits_out_whom_the_server_forgot(new_serv
 
 
 @pytest.mark.parametrize("face", ["blocking"])
+def test_waiters_for_several_seats_wait_out_all_of_them(new_server, place_on):
+    """Each of them could wait for the first seat alone; but then more would be inside than there are permits."""
+    server = new_server()
+    place = place_on(server)
+    peer, sent = place.peer(), time.monotonic()
+    for ms in (1500, 3500):
+        assert isinstance(peer.say(Borrow("x", f"frozen {ms}", "", ms, False, permits=2, roof=SEATS)), Granted)
+    ways = [place.connect().semaphore("x", permits=2, ttl=3) for _ in range(2)]
+    waiting = [place.start(lambda way=way: (way.acquire(timeout=30), time.monotonic())) for way in ways]
+    place.until("waited", 2)
+
+    server.restart(keep_data=False)
+
+    for seat, granted in [each.result() for each in waiting]:
+        assert granted - sent > 3.5 - 0.5
+        seat.release()
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+def test_whoever_waited_for_an_item_waits_out_what_was_lent_when_the_pool_is_there_again(new_server, place_on):
+    """A server without data has no pool: that is told. Set up anew, it would lend what somebody may still use."""
+    server = new_server()
+    place = place_on(server)
+    waiter, other, peer = place.connect(), place.connect(), place.peer()
+    pool = waiter.pool("x", ttl=3)
+    other.pool("x").set_items(["a", "b"])
+    sent = time.monotonic()
+    for ms, rest_ms in ((1500, 0), (2500, 1000)):  # the second one rests after its end
+        assert isinstance(peer.say(Borrow("x", f"frozen {ms}", "", ms, False, rest_ms)), Granted)
+    waiting = place.start(lambda: pool.borrow(timeout=30))
+    place.until("waited")
+
+    server.restart(keep_data=False)
+
+    with pytest.raises(NotAcquired) as empty:
+        waiting.result()
+    assert empty.value.reason == "empty pool"
+    other.pool("x").set_items(["a", "b"])
+    with pytest.raises(NotAcquired) as early:
+        pool.borrow(timeout=0)
+    assert early.value.reason == "engine replaced"
+    with pool.borrow(timeout=30):
+        assert time.monotonic() - sent > 3.5 - 0.5
+    pool.set_items([])
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+def test_after_a_restart_with_its_data_nobody_waits_out_what_was_given_back(new_server, place_on):
+    """An item may cool for an hour. Whoever has heard of it is granted another one by the same record, and takes it."""
+    server = new_server(appendonly=True)
+    place = place_on(server)
+    holder, waiter = place.connect(), place.connect()
+    pool = holder.pool("x", ttl=60)
+    pool.set_items(["a", "b"])
+    cooled, item = pool.borrow(), pool.borrow()
+    cooled.cool(3600)
+    with pytest.raises(NotAcquired) as told:
+        waiter.pool("x").borrow(timeout=0.3)
+    assert told.value.reason == "all busy"
+
+    server.restart()
+    place.until("engine replaced", timeout=10)
+    item.release()
+
+    got = waiter.pool("x").borrow(timeout=5)
+    assert (got.name, got.fence > item.fence) == (item.name, True)
+    assert waiter._client.engine.epoch == 1, "it has noticed, and yet waits for nobody"
+    got.release()
+    pool.cool(cooled.name, 0)
+    pool.set_items([])
+
+
+@pytest.mark.parametrize("face", ["blocking"])
 def test_a_client_does_not_take_again_what_it_has_just_lost(new_server, place_on):
     """Its own work may still be settling. One that never heard of the lease is let in: that is not promised."""
     server = new_server()

@@ -25,7 +25,7 @@ COMMANDS = (
     "+blpop", "+subscribe", "+select", "+client|setname", "+info",
 )  # fmt: skip
 # What pools, semaphores and read-write locks need beyond that.
-FOR_POOLS = ("+hkeys", "+hgetall", "+hexists", "+hincrby", "+hlen", "+persist")
+FOR_POOLS = ("+hkeys", "+hgetall", "+hexists", "+hincrby", "+hlen", "+persist", "+zmscore")
 # What directories need beyond that; limits, budgets and what is done once need nothing more.
 FOR_DIRECTORIES = ("+zrangebylex", "+hgetall", "+llen", "+lrange", "+ltrim")
 # What the promise and `confirm` need beyond that.

@@ -65,6 +65,10 @@ def show(url: str | None, name: str, *, limit: int, as_json: bool) -> int:
         rows = output.fitted(_COLUMNS, [_row(item) for item in stats.items], _SHRINK, console.width)
         console.print()
         console.print(output.table(_COLUMNS, rows, right=("since", "back in", "used", "fence")))
+    if stats.waiters:
+        who = [(place, f"{owner.host}:{owner.pid}", owner.label) for place, owner in enumerate(stats.waiters, 1)]
+        console.print()
+        console.print(output.table(("waiting", "who", "label"), who, right=("waiting",)))
     if len(stats.items) < stats.lent + stats.cooling + stats.free and not stats.trouble:
         sys.stderr.write(f"holdfast: {len(stats.items)} of {stats.size} items are shown: give a larger --limit\n")
     return codes.OK
@@ -97,7 +101,8 @@ def cool(url: str | None, name: str, item: str, seconds: float, *, secret: str |
     if as_json:
         output.print_json({"pool": name, "item": item, "cooling": seconds})
     else:
-        _say(f"{plain(item)!r} of {plain(name)!r} is lent to nobody for {output.span(seconds)}")
+        now = f"is lent to nobody for {output.span(seconds)}" if seconds else "may be lent again"
+        _say(f"{plain(item)!r} of {plain(name)!r} {now}")
     return codes.OK
 
 

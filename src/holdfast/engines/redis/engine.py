@@ -71,6 +71,10 @@ class RedisEngine:
     def epoch(self) -> int:
         return self.witness.epoch
 
+    @property
+    def epoch_ns(self) -> int:
+        return self.witness.epoch_ns
+
     def _moved(self) -> None:
         """Other servers answer now, or answer for other names."""
         for form in tuple(self._forms):

@@ -31,7 +31,7 @@ class Witness:
 
     def __init__(self, *, follows: bool) -> None:
         self.follows = follows
-        self.epoch = 0
+        self.epoch = self.epoch_ns = 0
         self.lock = threading.Lock()
         self._sights: weakref.WeakKeyDictionary[Node, Sight] = weakref.WeakKeyDictionary()
         self._servers: tuple[str, ...] = ()
@@ -78,6 +78,7 @@ class Sight:
         with witness.lock:
             if run_id and self._run_id and run_id != self._run_id:
                 if not witness.follows:
+                    witness.epoch_ns = SYSTEM.now_ns()  # first: whoever sees the new epoch knows since when
                     witness.epoch += 1
                 self.known = frozenset()  # another server has replicas of its own
                 detail = f"{self._url}: run {self._run_id[:12]} has ended, run {run_id[:12]} answers"

@@ -6,6 +6,7 @@ figures stand in the pool's own row. So a borrow costs the same whether a pool h
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.commands import POOL
@@ -107,6 +108,10 @@ _TAKEN_BY = f"{_ITEM} AND token = ? AND token <> ''"
 _FREEST = f"{_ITEM} AND state = 'free' ORDER BY ord LIMIT 1"
 _FREEST_OF = (
     "SELECT item FROM pool_share WHERE pool = ? AND tag = ? AND ppm = ? AND ord IS NOT NULL ORDER BY ord LIMIT 1"
+)
+_ENROL = (
+    "INSERT INTO pool_share SELECT item.pool, ?, ?, item.name, CASE item.state WHEN 'free' THEN item.ord END"
+    " FROM pool_item AS item WHERE item.pool = ? AND item.name IN (SELECT value FROM json_each(?)) ORDER BY item.name"
 )
 _AWAY = f"{_ITEM} AND state <> 'free' ORDER BY back_us LIMIT ?"
 _AWAY_LAST = f"{_ITEM} AND state <> 'free' ORDER BY back_us DESC LIMIT 1"
@@ -339,12 +344,9 @@ class StoredPool:
             return
         if self._shares >= SHARES_MAX:
             self.regroup()
-        put = (
-            "INSERT INTO pool_share SELECT pool, ?, ?, name, CASE state WHEN 'free' THEN ord END"
-            " FROM pool_item WHERE pool = ? AND name = ?"
-        )
-        for name in chosen(self.names(), share, self.size):
-            self._link.execute(put, (*share, self._id, name))
+        # In the order of the table: rows that come as they will lie are written in a fraction of the time.
+        names = sorted(chosen(self.names(), share, self.size))
+        self._link.execute(_ENROL, (*share, self._id, json.dumps(names)))
         self._shares += 1
 
     def save(self, now_us: int, memory_us: int) -> None:

@@ -10,7 +10,8 @@
 -- ARGV[10] permits   of a semaphore; 0 for a pool
 -- ARGV[11] wait      what to do if there is none: 0 nothing, 1 queue and be rung, 2 queue and pop the bell
 --
--- Returns  {'lent', fence, item} | {'short', why, fence, remaining_ms, position or -1} | {'refused', why}
+-- Returns  {'lent', fence, item, life} | {'short', why, fence, remaining_ms, position or -1, all_ms, life}
+--          | {'refused', why}
 --
 -- Same law as rules/pool.py: borrow.
 
@@ -56,7 +57,7 @@ if not item then
   end
   local others = ppm < WHOLE and freest('', WHOLE)
   local why = empty and 'empty pool' or others and 'share used up' or roof == 'rw' and 'busy' or 'all busy'
-  local answer = { 'short', why, int(fence), next_ms(), place or -1 }
+  local answer = { 'short', why, int(fence), next_ms(), place or -1, all_ms(), life }
   commit()
   return answer
 end
@@ -68,4 +69,4 @@ item[STATE], item[ORDER], item[BACK], item[REST] = 'lent', item[FENCE], now + tt
 item[TOKEN], item[CLIENT], item[OWNER], item[TTL], item[TAG], item[PPM] = token, me, ARGV[5], ttl, '', WHOLE
 put(name, item)
 commit(token)
-return { 'lent', int(item[FENCE]), name }
+return { 'lent', int(item[FENCE]), name, life }

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the name's own key, as in record.lua; all keys of the pool are made from it and share its slot. With the
 --          roof of ARGV[3] behind it, it is the pool's record: fence, ticket, waiting, offers, buried, size, leaving,
---          permits, shares, ending. Then:
+--          permits, shares, ending, life. Then:
 --            :i  items    hash        name -> see the list of fields below
 --            :f  free     sorted set  name by the fence of its last acquisition
 --            :b  away     sorted set  name by the time at which it comes back by itself
@@ -33,10 +33,12 @@ local STATE, ORDER, BACK, REST, USED, SINCE, FENCE, LAST, LEAVING, TOKEN, CLIENT
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
 
 local fence, ticket, waiting, offers, buried, size, leaving, permits, shares, ending = 0, 0, 0, 0, 0, 0, 0, 0, 0, false
+local life  -- when this record began: a server that has lost it begins another one
 local packed = redis.call('GET', base)
 if packed then
-  fence, ticket, waiting, offers, buried, size, leaving, permits, shares, ending = cmsgpack.unpack(packed)
+  fence, ticket, waiting, offers, buried, size, leaving, permits, shares, ending, life = cmsgpack.unpack(packed)
 end
+life = life or now
 local queued_before = waiting > 0 or offers > 0
 local calls = {}   -- whom to ring: { client, token, pops }
 local was = {}     -- name -> { state, token } of what was read, as the server has it
@@ -61,6 +63,7 @@ end
 
 local function taken(item) return item[STATE] == 'lent' or item[STATE] == 'offered' end
 
+-- Tell the shares that the item is part of: it is free, or it is not.
 local function regrouped(name, order)
   if shares == 0 then return end
   local parts = redis.call('HGET', base .. ':x', name)
@@ -145,53 +148,7 @@ local function next_fence()
   return fence
 end
 
--- Shares.
-
-local function regroup()
-  if shares == 0 then return end
-  for _, share in ipairs(redis.call('HKEYS', base .. ':c')) do redis.call('DEL', base .. ':c:' .. share) end
-  redis.call('DEL', base .. ':c', base .. ':x')
-  shares = 0
-end
-
-local function members()
-  local names = redis.call('HKEYS', base .. ':i')
-  if leaving == 0 then return names end
-  local found = {}
-  for _, name in ipairs(names) do
-    if not load(name)[LEAVING] then found[#found + 1] = name end
-  end
-  return found
-end
-
--- Look out the items of a share, once for all until the pool changes.
-local function gather(tag, ppm)
-  local share = share_of(tag, ppm)
-  if size == 0 or redis.call('HEXISTS', base .. ':c', share) == 1 then return share end
-  if shares >= SHARES_MAX then regroup() end
-  local ranked = {}
-  for i, name in ipairs(members()) do ranked[i] = redis.sha1hex(tag .. '\n' .. name) .. name end
-  table.sort(ranked)
-  local count = math.max(1, math.floor(size * ppm / WHOLE))
-  shares = shares + 1
-  redis.call('HSET', base .. ':c', share, count)
-  for i = 1, count do
-    local name = string.sub(ranked[i], 41)
-    local parts = redis.call('HGET', base .. ':x', name)
-    parts = parts and cmsgpack.unpack(parts) or {}
-    parts[#parts + 1] = share
-    redis.call('HSET', base .. ':x', name, cmsgpack.pack(parts))
-    local order = redis.call('ZSCORE', base .. ':f', name)
-    if order then redis.call('ZADD', base .. ':c:' .. share, order, name) end
-  end
-  return share
-end
-
-local function freest(tag, ppm)
-  if ppm >= WHOLE then return redis.call('ZRANGE', base .. ':f', 0, 0)[1] end
-  return redis.call('ZRANGE', base .. ':c:' .. gather(tag, ppm), 0, 0)[1]
-end
-
+--@include shares.lua
 -- What this token would get: a free item of its share, or the place of a reader or writer. It has to be put.
 local function pick(token, tag, ppm)
   if roof ~= 'rw' then
@@ -342,10 +299,20 @@ local function rest(name, item, cool)
   end
 end
 
+local function until_ms(at) return math.max(1, math.ceil((at - now) / 1000)) end
+
 local function next_ms()
   local at = roof == 'rw' and -1 or 0  -- a writer enters after the last
   local back = redis.call('ZRANGE', base .. ':b', at, at, 'WITHSCORES')[2]
-  return back and math.max(1, math.ceil((back - now) / 1000)) or 0
+  return back and until_ms(back) or 0
+end
+
+-- When the last of all that is away would be free, with its rest: for those who hear no more of this record.
+local function all_ms()
+  local name = redis.call('ZRANGE', base .. ':b', -1, -1)[1]
+  if not name then return 0 end
+  local item = load(name)
+  return until_ms(item[BACK] + (item[STATE] == 'lent' and item[REST] * 1000 or 0))
 end
 
 local function tomb(token)
@@ -373,7 +340,7 @@ local function commit(but)
   local ends = roof ~= 'pool' or size == 0  -- nobody has set it up, so it is forgotten by itself
   local before = ending
   ending = ends
-  local record = cmsgpack.pack(fence, ticket, waiting, offers, buried, size, leaving, permits, shares, ending)
+  local record = cmsgpack.pack(fence, ticket, waiting, offers, buried, size, leaving, permits, shares, ending, life)
   if ends then
     local last = redis.call('ZRANGE', base .. ':b', -1, -1, 'WITHSCORES')[2] or 0
     local keep_ms = math.ceil((math.max(now, buried, tonumber(last)) - now) / 1000) + ARGV[2]

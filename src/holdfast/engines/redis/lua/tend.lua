@@ -3,7 +3,8 @@
 -- KEYS[1]  the name's own key
 -- ARGV     nothing more
 --
--- Returns  {'marked', remaining_ms, token}; 0 if nothing will come back; a token of the caller's that has an offer
+-- Returns  {'marked', remaining_ms, token, all_ms}; 0 if nothing will come back; a token of the caller's that has an
+--          offer
 --
 -- Same law as rules/pool.py: tend.
 
@@ -23,6 +24,6 @@ if offers > 0 then
   end
 end
 if waiting > 0 or offers > 0 then mark() end
-local answer = { 'marked', next_ms(), first or '' }
+local answer = { 'marked', next_ms(), first or '', all_ms() }
 commit()
 return answer
