@@ -86,6 +86,8 @@ class Owner(NamedTuple):
     info: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
     def __str__(self) -> str:
+        if not self.host:
+            return self.label  # somebody who is expected, and has not come
         return f"{self.host}:{self.pid}" + (f" ({self.label})" if self.label else "")
 
     def packed(self) -> str:

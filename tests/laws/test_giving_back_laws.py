@@ -3,8 +3,9 @@
 import pytest
 from law_faces import together
 
-from holdfast import LeaseLost
+from holdfast import LeaseLost, NotAcquired
 from holdfast.commands import Acquire, Claim, Quit, Release, Released
+from holdfast.core.run import run
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried
@@ -33,6 +34,31 @@ def test_a_key_that_is_handed_off_is_kept_for_its_heir(face):
     assert forced.fence > taken.fence
     forced.hand_off("nobody", within=0.3)
     eventually(lambda: third.claim("42"), 10, "a key that nobody came for").release()
+
+
+def test_a_block_is_never_entered_by_whoever_does_not_own_the_key(face):
+    """A claim may be used as a block without a look at it: then the other is told as an error, with the owner in it."""
+    ours, theirs = (face.connect(label=f"server {n}").directory("conversations") for n in (1, 2))
+    lease = ours.claim("42")
+
+    with pytest.raises(NotAcquired) as refusal, theirs.claim("42"):
+        raise AssertionError("entered")
+    assert (refusal.value.name, refusal.value.fence) == ("42", lease.fence)
+    assert refusal.value.owner == str(lease.owner)
+    assert not theirs.claim("42").kept
+    lease.hand_off("server 3", within=60)
+    with pytest.raises(NotAcquired) as refusal, theirs.claim("42"):
+        raise AssertionError("entered")
+    assert (refusal.value.owner, refusal.value.reason) == ("server 3", "kept for another")
+    held = theirs.claim("42")
+    assert (held.kept, str(held.owner)) == (True, "server 3")
+    with pytest.raises(NotAcquired):
+        run(_entered(held))
+
+
+async def _entered(held):
+    async with held:
+        raise AssertionError("entered")
 
 
 def test_an_heir_that_has_come_and_gone_keeps_nothing(face):

@@ -3,7 +3,7 @@
 import pytest
 from law_faces import together
 
-from holdfast import LeaseLost, NotAcquired, NotFound
+from holdfast import LeaseLost, NotAcquired, NotFound, Unavailable
 from holdfast.commands import Fetch, Post
 from holdfast.core import letters
 
@@ -138,6 +138,25 @@ def test_a_message_whose_ring_was_lost_is_found_by_looking(face):
     wire.until_sent(Fetch, 1)
     others.send("42", "unheard")
     assert waiting.result() == "unheard"
+    lease.release()
+
+
+@together
+def test_whoever_waits_for_a_message_waits_out_an_engine_in_trouble(face):
+    """As long as the key is its own. Without patience it is told at once."""
+    client = face.connect()
+    lease = client.directory("conversations").claim("42")
+    others, wire = face.connect().directory("conversations"), face.wire(client)
+    wire.fail(Fetch)
+
+    with pytest.raises(Unavailable):
+        lease.receive(timeout=0)
+    before = len(wire.commands(Fetch))
+    waiting = face.start(lease.receive, timeout=30)
+    wire.until_sent(Fetch, before + 1)
+    others.send("42", "after the trouble")
+    wire.heal()
+    assert waiting.result() == "after the trouble"
     lease.release()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from holdfast.clock import NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
 from holdfast.commands import (
@@ -62,8 +62,28 @@ class Held(NamedTuple):
         info: dict[str, Any] = self.owner.info.get("claim", {})
         return info
 
+    @property
+    def kept(self) -> bool:
+        """Nobody owns it: it is kept for the server with the label of the owner, for so much longer."""
+        return not self.fence
+
     def __bool__(self) -> bool:
         return False
+
+    def __enter__(self) -> NoReturn:
+        """A block is entered by whoever owns the key, and by nobody else."""
+        why = "kept for another" if self.kept else "busy"
+        facts = {"owner": str(self.owner), "fence": self.fence, "remaining": self.remaining}
+        raise NotAcquired(self.key, reason=why, **facts)  # type: ignore[arg-type]
+
+    def __exit__(self, *failure: object) -> None:
+        """Never reached."""
+
+    async def __aenter__(self) -> NoReturn:
+        self.__enter__()
+
+    async def __aexit__(self, *failure: object) -> None:
+        """Never reached."""
 
 
 class Change(NamedTuple):

@@ -15,7 +15,7 @@ from holdfast.clock import NEVER_NS, NS, Seconds, timeout_ns
 from holdfast.commands import Fetch, Full, Letters, NotHeld, Post
 from holdfast.core.asking import ask_again
 from holdfast.core.lease import Compound
-from holdfast.errors import InvalidConfig, NotAcquired, NotFound
+from holdfast.errors import PASSING, InvalidConfig, NotAcquired, NotFound, Unavailable
 from holdfast.names import is_unicode, new_token
 
 if TYPE_CHECKING:
@@ -70,13 +70,29 @@ async def receive(lease: Any, timeout: Seconds | None) -> str | None:
             with suppress(IndexError):
                 message: str = lease._letters.popleft()
                 return message
-            box = await ask_again(client, Fetch(lease.name, lease.token, lease._read))
-            assert isinstance(box, Letters)
-            lease._arrived(box.letters)
+            trouble = await _fetch(lease)
+            if lease._letters:
+                continue
             now_ns = client.clock.now_ns()
-            if not lease._letters and now_ns >= until_ns:
+            if now_ns >= until_ns:
+                if trouble is not None:
+                    raise trouble
                 return None
-            if not lease._letters:
-                await client.form.hear(lease.token, min(until_ns, now_ns + _LOOK_NS))
+            await client.form.hear(lease.token, min(until_ns, now_ns + _LOOK_NS))
     finally:
         client.form.forget(lease.token)
+
+
+async def _fetch(lease: Any) -> Unavailable | None:
+    """Look into the box. Trouble that may pass is told and given back: while the key is ours, it can be waited out."""
+    client = lease._client
+    try:
+        box = await ask_again(client, Fetch(lease.name, lease.token, lease._read))
+    except Unavailable as error:
+        if error.reason not in PASSING:
+            raise
+        client.tell("unavailable", lease.name, detail=str(error))
+        return error
+    assert isinstance(box, Letters)
+    lease._arrived(box.letters)
+    return None

@@ -222,7 +222,7 @@ def twin(server):
 def test_what_is_more_than_a_lease_does_what_its_rule_says(twin, about):
     """The law is written twice, in Python and in Lua; nothing else keeps the two from drifting apart."""
 
-    @settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=100, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(PROGRAMS[about])
     def agree(program):
         twin.run(program)

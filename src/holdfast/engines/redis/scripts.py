@@ -27,6 +27,7 @@ from holdfast.commands import (
     Extend,
     Fetch,
     Finish,
+    Hit,
     List,
     Mark,
     Post,
@@ -297,6 +298,12 @@ class Packer:
         def taking(name: str, owner: str, ttl_ms: int, wait: bytes, alone: bool) -> tuple[bytes, bytes]:
             return head(Acquire, name, alone), b"\r\n" + bulk(owner) + bulk(str(ttl_ms)) + wait
 
+        # A limit asks about the same keys over and over, and in the same words.
+        @lru_cache(maxsize=1024)
+        def asking(hit: Hit) -> bytes:
+            return self._of_tally(hit, whole=False)
+
+        self._asking = asking
         self._fixed = (self.channel, str(memory_ms))
         self._head = head
         self._taking = taking
@@ -315,8 +322,7 @@ class Packer:
             begin, rest = self._taking(name, owner, ttl_ms, _POPS if pops else _RUNG if waits else _NEVER, alone)
             text = b"%b$%d\r\n%b%b" % (begin, len(token), token.encode(), rest)
         elif kind in TALLIES:
-            key = f"{record_key(self.prefix, command.name)}:{command.shelf}"  # type: ignore[union-attr]
-            return TALLIES[kind].pack(tallies.ARGUMENTS[kind](command), key, whole=whole)
+            return self._asking(command) if kind is Hit and not whole else self._of_tally(command, whole=whole)
         elif kind in ENTRIES:
             return ENTRIES[kind].pack_entry(self.prefix, self._fixed, command, slots=self._keys > 1, whole=whole)
         else:
@@ -326,6 +332,10 @@ class Packer:
         if whole:
             text = SCRIPTS[kind].head(self._keys, whole=True) + text.removeprefix(self._heads[kind])
         return text
+
+    def _of_tally(self, command: Any, *, whole: bool) -> bytes:
+        key = f"{record_key(self.prefix, command.name)}:{command.shelf}"
+        return TALLIES[type(command)].pack(tallies.ARGUMENTS[type(command)](command), key, whole=whole)
 
     def pack_pop(self, ask: Asking, seconds: float) -> bytes:
         """Block until this waiter's bell is rung, or that long."""

@@ -10,12 +10,11 @@
 -- Returns  {'decided', 1 or 0, remaining, limit, retry_us, reset_us}
 --
 -- Same law as rules/limit.py: hit. Entries are cut and added as bytes, so that a hit costs the same however many there
--- are.
+-- are; and without a function, because making one would cost as much as a window.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local smooth, cost, take = ARGV[1] == '1', tonumber(ARGV[2]), ARGV[3] == '1'
-local count = (#ARGV - 3) / 2
 local width = smooth and 2 or 5
 local text = redis.call('GET', KEYS[1])
 local kept = text and { cmsgpack.unpack(text) } or {}
@@ -23,47 +22,40 @@ local kept = text and { cmsgpack.unpack(text) } or {}
 local worst, worst_remaining, worst_limit, worst_reset = 0, 0, 0, 0
 local least, least_limit, least_reset = math.huge, 0, 0
 local longest = 0  -- how long any of it matters
-local function look(remaining, limit, retry, reset)
-  if retry > worst then worst, worst_remaining, worst_limit, worst_reset = retry, remaining, limit, reset end
-  if remaining < least or (remaining == least and reset > least_reset) then
-    least, least_limit, least_reset = remaining, limit, reset
-  end
-end
+local at = 0
 
-for i = 1, count do
-  local limit, period = tonumber(ARGV[2 + 2 * i]), tonumber(ARGV[3 + 2 * i])
-  local at = width * (i - 1)
+for i = 4, #ARGV, 2 do
+  local limit, period = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
+  local remaining, retry, reset = 0, 0, 0
+  local present
   if smooth then
     local level, last = kept[at + 1] or 0, kept[at + 2] or 0
     if last - period > now then level, last = 0, 0 end
-    local present = math.max(now, last)
-    longest = math.max(longest, present - now + period)
+    present = now > last and now or last
     level = math.max(0, level - (present - last))
     local each = period / limit
     local over = level + cost * each - period
-    local retry = cost > limit and period or over > 1 and math.ceil(over) or 0
+    retry = cost > limit and period or over > 1 and math.ceil(over) or 0
     if take and retry == 0 then
-      kept[at + 1], kept[at + 2] = level + cost * each, present
-      level = kept[at + 1]
+      level = level + cost * each
+      kept[at + 1], kept[at + 2] = level, present
     end
-    local remaining = math.max(0, math.min(limit, math.floor((period + 1 - level) / each)))
-    look(remaining, limit, retry, math.ceil(level))
+    remaining = math.max(0, math.min(limit, math.floor((period + 1 - level) / each)))
+    reset = math.ceil(level)
   else
-    local begin, last, amount, total, older =
-      kept[at + 1] or 0, kept[at + 2] or 0, kept[at + 3] or 0, kept[at + 4] or 0, kept[at + 5] or ''
-    if last + period <= now or last - period > now then
+    local begin, last, amount, total, older = kept[at + 1], kept[at + 2], kept[at + 3], kept[at + 4], kept[at + 5]
+    if not begin or last + period <= now or last - period > now then
       begin, last, amount, total, older = 0, 0, 0, 0, ''
     end
-    local present = math.max(now, last)
-    longest = math.max(longest, present - now + period)
-    local first = 1
-    while first < #older do
+    present = now > last and now or last
+    local first, size = 1, #older
+    while first < size do
       local moment, many = struct.unpack('dd', older, first)
       if moment + period > now then break end
       total, first = total - many, first + 16
     end
     if first > 1 then older = string.sub(older, first) end
-    local short, retry = total + cost - limit, 0
+    local short = total + cost - limit
     if short > 0 then
       retry = cost > limit and period or last + period - present
       for place = 1, #older, 16 do
@@ -82,8 +74,15 @@ for i = 1, count do
       last, total = present, total + cost
       kept[at + 1], kept[at + 2], kept[at + 3], kept[at + 4], kept[at + 5] = begin, last, amount, total, older
     end
-    look(math.max(0, limit - total), limit, retry, total > 0 and last + period - present or 0)
+    if total < limit then remaining = limit - total end
+    if total > 0 then reset = last + period - present end
   end
+  if present - now + period > longest then longest = present - now + period end
+  if retry > worst then worst, worst_remaining, worst_limit, worst_reset = retry, remaining, limit, reset end
+  if remaining < least or (remaining == least and reset > least_reset) then
+    least, least_limit, least_reset = remaining, limit, reset
+  end
+  at = at + width
 end
 
 if worst > 0 then return { 'decided', 0, worst_remaining, worst_limit, worst, worst_reset } end
