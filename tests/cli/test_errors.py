@@ -87,9 +87,19 @@ def test_an_engine_in_trouble_is_told_alike_by_every_command(tmp_path):
             assert "hunter2" not in line
             assert "pw" not in line
 
+        def fails_as_json(name):
+            url, reason, _, code = causes["password"]
+            words = ["run", "--json", *COMMANDS[name][1:]] if name == "run" else [*COMMANDS[name], "--json"]
+            done = (tool if name == "run" else tool.inside)(*words, env={"HOLDFAST_URL": url})
+            said = json.loads(done.err)
+            assert (done.code, done.out) == (code, b"")
+            assert (said["outcome"], said["code"], said["reason"]) == ("unavailable", code, reason)
+
         for name in COMMANDS:
             for cause in causes:
                 fails(name, cause)
+            if name != "doctor":  # whose answer it is, not its failure
+                fails_as_json(name)
 
 
 @contextmanager
