@@ -232,6 +232,20 @@ def test_a_watch_shows_what_matters_most_and_says_what_it_cuts(local):
     assert waiter.end().code == 0
 
 
+def test_a_watch_has_room_for_what_many_have(local):
+    """Below the locks, however many those are: who waits for a seat looks for the semaphore."""
+    client = local.client()
+    leases = [client.lock(f"x/{number:02}").acquire() for number in range(40)]
+    leases.append(client.semaphore("gpu", 4).acquire())
+    with Terminal(*HOLDFAST, "watch", "--interval", "0.1", env=local.environ) as terminal:
+        terminal.until("40 held, 1 taken of many, 0 waiting")
+        terminal.until("x/00")
+        terminal.until(r"gpu +semaphore +1 +4")
+        terminal.until("… 17 more")
+    for lease in leases:
+        lease.release()
+
+
 def test_in_a_narrow_terminal_the_figures_stay(local):
     """Long names and labels are cut in the middle; who holds it, since when, and under which fence are not."""
     name = "a-tenant/" + "orders/" * 12 + "the-end"

@@ -208,7 +208,7 @@ def _sentences(request: Request, result: Result, owed: str) -> Iterator[str]:
     elif ended.outcome == "max-hold":
         yield f"the program held {request.name!r} for more than {request.max_hold:g} s and was ended"
         yield f"it {ended.program}"
-    if owed:
+    if owed and ended.outcome != "lost":
         yield f"the lease could not be given back and ends by itself, within {result.left:g} s: {owed}"
         if request.once is not None and ended.code == codes.OK:
             yield "its success may not be remembered, and the next one may run it again"
