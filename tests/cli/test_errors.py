@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import typer
 from cli_tool import HOLDFAST, Served, Tool
 from terminals import Terminal
 
 import holdfast
 from holdfast.cli import codes
+from holdfast.cli.app import app
 from holdfast.testing.servers import Server, available
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +30,28 @@ COMMANDS = {
     "break": ["break", "x", "--reason", "why", "--yes"],
     "doctor": ["doctor"],
     "bench": ["bench", "--seconds", "1"],
+    "pool ls": ["pool", "ls"],
+    "pool show": ["pool", "show", "x"],
+    "pool set": ["pool", "set", "x", "a"],
+    "pool cool": ["pool", "cool", "x", "a", "1"],
+    "pool break": ["pool", "break", "x", "a", "--reason", "why", "--yes"],
+    "limit show": ["limit", "show", "1/second", "ann"],
+    "limit reset": ["limit", "reset", "1/second", "ann"],
+    "directory ls": ["directory", "ls", "x"],
+    "directory show": ["directory", "show", "x", "k"],
+    "directory take": ["directory", "take", "x", "k", "--reason", "why", "--yes"],
+    "directory hand-off": ["directory", "hand-off", "x", "k", "--to", "server 1", "--yes"],
 }
+# They bring a place of their own, or need none.
+LONERS = {"demo", "install"}
+
+
+def every_command():
+    """The names of all commands, as they are typed."""
+    tool = typer.main.get_command(app)
+    for name, command in tool.commands.items():
+        below = getattr(command, "commands", None)
+        yield from (f"{name} {word}" for word in below) if below else (name,)
 
 
 def told(done):
@@ -64,9 +87,19 @@ def test_an_engine_in_trouble_is_told_alike_by_every_command(tmp_path):
             assert "hunter2" not in line
             assert "pw" not in line
 
+        def fails_as_json(name):
+            url, reason, _, code = causes["password"]
+            words = ["run", "--json", *COMMANDS[name][1:]] if name == "run" else [*COMMANDS[name], "--json"]
+            done = (tool if name == "run" else tool.inside)(*words, env={"HOLDFAST_URL": url})
+            said = json.loads(done.err)
+            assert (done.code, done.out) == (code, b"")
+            assert (said["outcome"], said["code"], said["reason"]) == ("unavailable", code, reason)
+
         for name in COMMANDS:
             for cause in causes:
                 fails(name, cause)
+            if name != "doctor":  # whose answer it is, not its failure
+                fails_as_json(name)
 
 
 @contextmanager
@@ -130,6 +163,11 @@ def test_bad_usage_is_refused_before_anything_is_started(local):
         ("run", "x", "sh", "-c", "true"): "put -- before the program",
         ("run", "x", "rsync", "--timeout", "10", "here", "there"): "put -- before the program",
         ("run", "x", "--max-hold=-1", "--", "true"): "--max-hold",
+        ("run", "x", "--once", "0", "--", "true"): "it must be between",
+        ("run", "x", "--once", "soon", "--", "true"): "--once",
+        ("pool", "cool", "x", "a", "soon"): "SECONDS",
+        ("limit", "show", "often", "ann"): "rate",
+        ("directory", "show", "x", ""): "not empty",
         ("ls", b"\xff"): "valid Unicode",
         ("demo", "--url", "bogus://"): "the scheme must be one of",
         ("ls", "--colour"): "No such option",
@@ -152,12 +190,13 @@ def test_bad_usage_is_refused_before_anything_is_started(local):
 def test_every_command_explains_itself_with_an_example(local):
     """`--help` is the first page that anybody reads. It needs neither an engine nor a terminal."""
     everything = local("--help").out.decode()
-    for name in [*COMMANDS, "demo"]:
-        page = local.inside(name, "--help").out.decode()
+    assert set(every_command()) == {*COMMANDS, *LONERS}
+    for name in every_command():
+        page = local.inside(*name.split(), "--help").out.decode()
         assert re.search(rf"Example:\n\s+holdfast {name}\b", page), page
         assert "--json" in page
-        assert "HOLDFAST_URL" in page
-        assert re.search(rf"^  {name} ", everything, re.MULTILINE)
+        assert "HOLDFAST_URL" in page or name == "install"
+        assert re.search(rf"^  {name.split()[0]} ", everything, re.MULTILINE)
 
 
 def test_a_shell_can_complete_commands(local):

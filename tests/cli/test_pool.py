@@ -65,7 +65,8 @@ def test_the_items_of_a_pool_are_set(tool, pool):
 
 def test_an_item_is_cooled_and_warmed_by_hand(tool, pool):
     """Kept from everybody for so long; what is lent is its borrower's."""
-    assert tool.inside("pool", "cool", "channels", "alice", "60").code == 0
+    assert tool.inside("pool", "cool", "channels", "alice", "30").code == 0
+    assert tool.json("pool", "cool", "channels", "alice", "60") == {"pool": "channels", "item": "alice", "cooling": 60}
     assert {one.name: one.state for one in pool.stats().items}["alice"] == "cooling"
     warmed = tool.inside("pool", "cool", "channels", "alice", "0")
     assert (warmed.code, warmed.out.decode()) == (0, "'alice' of 'channels' may be lent again\n")

@@ -1,6 +1,7 @@
 """`run --once`: done by one, skipped by all others; and whatever is no success leaves the way free."""
 
 import json
+import subprocess
 
 from cli_tool import HOLDFAST, eventually, together
 from terminals import Terminal
@@ -20,6 +21,7 @@ def once(tool, *options, code=0, **how):
     return tool.start("run", "nightly", *WINDOW, *options, "--", "sh", "-c", program, **how)
 
 
+@together
 def test_what_succeeded_is_not_run_again_and_that_is_no_failure(tool):
     """Code 0 and not a word, for cron; a program is told who did it, and when."""
     assert once(tool, "--label", "host 1").end().code == 0
@@ -31,11 +33,17 @@ def test_what_succeeded_is_not_run_again_and_that_is_no_failure(tool):
     assert (told.code, said["outcome"], said["started"], said["code"]) == (0, "done before", False, 0)
     assert "host 1" in said["by"]
     assert said["at"].endswith("Z")
-    with Terminal(*HOLDFAST, "run", "nightly", *WINDOW, "--", "true", env=tool.environ) as terminal:
+
+
+def test_on_a_terminal_it_is_said_who_has_done_it(local):
+    """A person who sees nothing happen wants to know why."""
+    assert once(local, "--label", "host 1").end().code == 0
+    with Terminal(*HOLDFAST, "run", "nightly", *WINDOW, "--", "true", env=local.environ) as terminal:
         terminal.until("'nightly' has been done by .*host 1.*: not run again")
         assert terminal.rest() == 0
 
 
+@together
 def test_hosts_that_start_it_together_run_it_once(tool):
     """Those that come while it runs wait, and find it done: a lease alone would let them run it one after the other."""
     started = [once(tool, "--label", f"host {number}") for number in range(5)]
@@ -44,6 +52,7 @@ def test_hosts_that_start_it_together_run_it_once(tool):
     assert runs(tool) == 1
 
 
+@together
 def test_a_failure_clears_the_way_for_the_next_one(tool):
     """A code of its own, a signal, a bound: none is a success, so the next one runs it."""
     assert once(tool, code=3).end().code == 3
@@ -55,6 +64,7 @@ def test_a_failure_clears_the_way_for_the_next_one(tool):
     assert runs(tool) == 2
 
 
+@together
 def test_a_lease_that_was_broken_leaves_no_note(tool):
     """Somebody else may have been at work beside it."""
     run = tool.start("run", "nightly", *WINDOW, "--ttl", "2", "--", "sleep", "60")
@@ -67,6 +77,24 @@ def test_a_lease_that_was_broken_leaves_no_note(tool):
     assert runs(tool) == 1
 
 
+@together
+def test_a_success_that_could_not_be_noted_is_no_secret(tool):
+    """The engine went away while the program ran: its code stands, and the next one may run it again."""
+    program = ("sh", "-c", f"echo ran >> {tool.folder}/runs; echo ready; read line")
+    words = ("run", "nightly", *WINDOW, "--ttl", "2", "--json", "--", *program)
+    run = tool.start(*words, stdin=subprocess.PIPE)
+    assert run.process.stdout.readline() == b"ready\n"
+    with tool.place.unusable():
+        run.process.stdin.write(b"\n")
+        run.end()
+        told = json.loads(run.err)
+        assert (run.code, told["outcome"], told["given_back"]) == (0, "ended", False)
+        assert "may not be remembered" in told["error"]
+    assert once(tool).end().code == 0
+    assert runs(tool) == 2
+
+
+@together
 def test_whoever_does_not_say_once_is_kept_apart_from_who_does(tool):
     """It is one lease: busy for both. Without --once a program runs whatever was done before."""
     client = tool.client()
@@ -78,6 +106,7 @@ def test_whoever_does_not_say_once_is_kept_apart_from_who_does(tool):
     assert runs(tool) == 2
 
 
+@together
 def test_the_note_is_that_of_once_in_python(tool):
     """So a program can ask for it, and let it be done again."""
     client = tool.client()

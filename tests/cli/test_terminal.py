@@ -130,6 +130,8 @@ def test_ctrl_z_in_a_pipeline_stops_the_program_too(local, streams):
             eventually(lambda: (state_of(owner.pid), state_of(program)) == ("T", "T"), what="a job that is stopped")
             shell.type("fg\n")
             shell.until(r"fg[\r\n]+.*run x")
+            # A key that comes earlier may be the shell's, which still has the terminal: where all are busy, a pipeline
+            # of `yes | cat | cat` misses as many of them as one with us.
             eventually(lambda: state_of(owner.pid) in "RS" and state_of(program) in "RS", what="a job that is awake")
         shell.type("\x03")
         eventually(lambda: holder.show("x").owner is None, what="a free name")
@@ -228,6 +230,20 @@ def test_a_watch_shows_what_matters_most_and_says_what_it_cuts(local):
     for lease in leases:
         lease.release()
     assert waiter.end().code == 0
+
+
+def test_a_watch_has_room_for_what_many_have(local):
+    """Below the locks, however many those are: who waits for a seat looks for the semaphore."""
+    client = local.client()
+    leases = [client.lock(f"x/{number:02}").acquire() for number in range(40)]
+    leases.append(client.semaphore("gpu", 4).acquire())
+    with Terminal(*HOLDFAST, "watch", "--interval", "0.1", env=local.environ) as terminal:
+        terminal.until("40 held, 1 taken of many, 0 waiting")
+        terminal.until("x/00")
+        terminal.until(r"gpu +semaphore +1 +4")
+        terminal.until("… 17 more")
+    for lease in leases:
+        lease.release()
 
 
 def test_in_a_narrow_terminal_the_figures_stay(local):

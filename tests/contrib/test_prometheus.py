@@ -161,6 +161,9 @@ def test_what_is_no_lock_is_counted_under_its_own_name(scraped, url):
     assert value("holdfast_wait_seconds_count", family="payments", outcome="granted") == 1
     assert value("holdfast_repeated_total", family="payments") == 2
     assert (value("holdfast_limited_total", family="logins"), value("holdfast_limited_total", family="fees")) == (2, 1)
+    # What the dashboard offers to choose from.
+    listed = {dict(labels)["family"] for name, labels in scraped.scrape() if name == "holdfast_unavailable_total"}
+    assert listed == {"channels", "conversations", "payments", "logins", "fees"}
     assert {value("holdfast_held", family=one) for one in ("channels", "conversations", "payments")} == {0}
 
 

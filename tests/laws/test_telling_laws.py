@@ -32,6 +32,7 @@ def test_an_end_that_the_engine_never_hears_of_is_told_as_given_up(face):
     assert "as the law demands" in ends[0].detail
 
 
+@together
 def test_a_client_that_closes_says_what_it_still_owed(face):
     """The keeper tries once more and ends: what the engine did not hear of is not passed over."""
     events = []
@@ -45,6 +46,7 @@ def test_a_client_that_closes_says_what_it_still_owed(face):
     assert told(events, "x")[-1] == "given up"
 
 
+@together
 def test_a_loss_is_told_once_although_the_engine_is_told_of_its_end(face):
     """A lease that ran out here is given back to the engine all the same; that is no second end."""
     events = []
@@ -67,7 +69,7 @@ def test_thousands_of_failures_are_told_each_and_logged_once_a_second(face, capl
     events = []
     client = face.connect(observer=events.append)
     wire = face.wire(client)
-    leases = [client.lock(f"x/{number}", ttl=1.5).acquire() for number in range(20)]
+    leases = [client.lock(f"x/{number}", ttl=0.8).acquire() for number in range(20)]
     began = time.monotonic()
     with caplog.at_level(logging.WARNING, "holdfast"):
         wire.fail(Renew)
@@ -100,6 +102,7 @@ def test_work_that_is_done_once_is_told_like_a_lease_and_a_repetition_as_such(fa
 
 
 @pytest.mark.carried
+@together
 def test_a_success_that_the_engine_hears_of_late_is_told_as_released(face):
     """The note goes with the release, however late: the second caller finds it."""
     events = []

@@ -92,6 +92,7 @@ def run(
     \b
     Example:
       holdfast run nightly-report --timeout 0 -- ./report.sh --full
+      holdfast run nightly-report --once 43200 -- ./report.sh
     """
     from holdfast.cli.run.command import Request  # noqa: PLC0415
     from holdfast.cli.run.command import run as run_program  # noqa: PLC0415

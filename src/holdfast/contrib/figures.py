@@ -65,12 +65,12 @@ class Families:
             self._known.add(family)
         return family
 
-    def begins(self, event: Event, family: str) -> bool:
-        """Whether it is the first grant of the family: then all its counts begin, at 0.
+    def begins(self, family: str) -> bool:
+        """Whether it is the first that is heard of the family: then all its counts begin, at 0.
 
         A count that appears with its first loss has not grown, for whoever asks by how much it has.
         """
-        if event.kind != "granted" or family in self._begun:
+        if family in self._begun:
             return False
         self._begun.add(family)
         return True

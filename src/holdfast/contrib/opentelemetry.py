@@ -98,7 +98,7 @@ class OpenTelemetryObserver:
             self._news.add(1, {"news": event.kind})
             return
         labels = {"family": self._families.of(event.name)}
-        if self._families.begins(event, labels["family"]):
+        if self._families.begins(labels["family"]):
             self._begin(labels)
         for name in COUNTED.get(event.kind, ()):
             self._counters[name].add(1, labels)

@@ -87,7 +87,7 @@ class PrometheusObserver:
             self._news.labels(event.kind).inc()
             return
         family, seconds = self._families.of(event.name), event.seconds
-        if self._families.begins(event, family):
+        if self._families.begins(family):
             self._begin(family)
         for name in COUNTED.get(event.kind, ()):
             self._counters[name].labels(family).inc()

@@ -157,6 +157,13 @@ async def _decided(limiter: LimiterBase, key: str, cost: int, *, take: bool) -> 
     return _decision(answer)
 
 
+async def counted(limiter: LimiterBase, key: str) -> Decision:
+    """What the engine has counted; an error if it cannot be asked. A policy answers programs, people want to know."""
+    answer = await ask_again(limiter._client, limiter._command(key, 1, take=False))
+    assert isinstance(answer, Decided)
+    return _decision(answer)
+
+
 async def wait(limiter: LimiterBase, key: str, cost: int, timeout: Seconds | None) -> Decision:
     """Ask until it is allowed; `RateLimited` as soon as that cannot be before patience ends."""
     client, patience_ns = limiter._client, timeout_ns(timeout)

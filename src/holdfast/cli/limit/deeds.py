@@ -8,7 +8,6 @@ from holdfast.cli import codes, looking, output
 from holdfast.cli.plain import plain
 from holdfast.core import limit
 from holdfast.core.run import run
-from holdfast.errors import Unavailable
 from holdfast.names import name_of
 
 if TYPE_CHECKING:
@@ -32,10 +31,7 @@ class Asked(NamedTuple):
 def show(url: str | None, asked: Asked, *, as_json: bool) -> int:
     with looking.connect(url) as hf:
         limiter = asked.of(hf)
-        seen = run(limit.hit(limiter, asked.key, 1, take=False))
-        if limiter._ledger.trouble:
-            # A policy answers programs; people want to know.
-            raise Unavailable(hf._client.engine.name, "unreachable", limiter._ledger.trouble)
+        seen = run(limit.counted(limiter, asked.key))
     if as_json:
         output.print_json({"name": limiter.name, "key": asked.key, "rate": asked.rate, **seen._asdict()})
     else:

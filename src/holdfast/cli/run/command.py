@@ -89,6 +89,7 @@ class Chronicle:
         self._signals = signals
         self._failing = False
         self.delayed = ""
+        self.given_up = ""
 
     def __call__(self, event: holdfast.Event) -> None:
         if event.kind == "waited" and sys.stderr.isatty():
@@ -100,6 +101,8 @@ class Chronicle:
             self._failing = False
         elif event.kind == "release delayed":
             self.delayed = event.detail
+        elif event.kind == "given up":
+            self.given_up = event.detail
         self._signals.stir()
 
     def _say(self, line: str) -> None:
@@ -126,7 +129,7 @@ def _held(request: Request, plan: Plan, program: Program) -> int:
         result = _under_lease(request, plan, program, signals, hf)
         if isinstance(result, done.Before):
             return done.tell(result, request.name, as_json=request.json)
-        owed = chronicle.delayed if chronicle.delayed and _still_owes(hf) else ""
+        owed = chronicle.delayed if chronicle.delayed and _still_owes(hf) else chronicle.given_up
     finally:
         hf.close(_CLOSE_S)
     return _tell(request, result, owed)
@@ -205,5 +208,7 @@ def _sentences(request: Request, result: Result, owed: str) -> Iterator[str]:
     elif ended.outcome == "max-hold":
         yield f"the program held {request.name!r} for more than {request.max_hold:g} s and was ended"
         yield f"it {ended.program}"
-    if owed:
+    if owed and ended.outcome != "lost":
         yield f"the lease could not be given back and ends by itself, within {result.left:g} s: {owed}"
+        if request.once is not None and ended.code == codes.OK:
+            yield "its success may not be remembered, and the next one may run it again"
