@@ -39,6 +39,7 @@ class Worker:
     """One process of one contender, seen from outside."""
 
     def __init__(self, contender: Contender, python: str, url: str, cores: Sequence[int], path: str) -> None:
+        """`python` is the interpreter of its environment; a contender of Node finds its packages beside it."""
         job = {
             "opener": contender.opener,
             "url": url,
@@ -50,12 +51,12 @@ class Worker:
         }
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._process = subprocess.Popen(
-            [python, "-m", "bench.worker", json.dumps(job)],
+            [*_program(contender, python, cores), json.dumps(job)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path, "NODE_PATH": str(Path(python).parents[1] / "node_modules")},
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -99,6 +100,14 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _program(contender: Contender, python: str, cores: Sequence[int]) -> list[str]:
+    """What a worker runs. One in Node is pinned from outside; ours pins itself when it has read its job."""
+    if not contender.opener.endswith(".js"):
+        return [python, "-m", "bench.worker"]
+    pinned = ["taskset", "--cpu-list", ",".join(map(str, cores))] if cores else []
+    return [*pinned, "node", str(ROOT / "bench" / "openers" / contender.opener)]
 
 
 class Run(NamedTuple):

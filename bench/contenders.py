@@ -66,6 +66,12 @@ POTTERY_ASYNCIO = _one("pottery AIORedlock", PEER, "pottery_redlock:aio", "potte
 FILELOCK = _one("filelock", PEER, "filelock_lock:blocking", "filelock", wire=FILE)
 FILELOCK_SOFT = _one("filelock, soft", PEER, "filelock_lock:soft", "filelock", wire=FILE)
 FLUFL = _one("flufl.lock", PEER, "flufl_lock:blocking", "flufl", wire=FILE)
+_NODE = {"opener": "proper_lockfile.js", "environment": "proper-lockfile", "wire": FILE}
+# With the settings of those who install npm packages under it; and with its own idea of how soon a holder is dead.
+PROPER = Contender("proper-lockfile", PEER, **_NODE, options={"stale_s": 300, "update_s": 5, "ask_s": 2})
+PROPER_SOON = Contender(
+    "proper-lockfile, stale after 10 s", PEER, **_NODE, options={"stale_s": 10, "update_s": 5, "ask_s": 0.05}
+)
 PORTALOCKER = _one("portalocker", PEER, "portalocker_lock:blocking", "portalocker", wire=FILE)
 
 _MANY = 1_000_000
@@ -104,7 +110,7 @@ REFUSED = (*LIMIT, *LIMIT_REFUSED, _by_strategy("fixed-window", _NONE)[0], _by_a
 _FLOORS = (RAW, RAW_ASYNCIO, RAW_UVLOOP)
 _FACES = (HOLDFAST, HOLDFAST_ASYNCIO, HOLDFAST_UVLOOP)
 _REDIS_PY = (REDIS_PY, REDIS_ASYNCIO, REDIS_UVLOOP)
-_FILES = (FLOCK, HOLDFAST_SQLITE, HOLDFAST_FILES, FILELOCK, FILELOCK_SOFT, FLUFL, PORTALOCKER)
+_FILES = (FLOCK, HOLDFAST_SQLITE, HOLDFAST_FILES, FILELOCK, FILELOCK_SOFT, FLUFL, PORTALOCKER, PROPER, PROPER_SOON)
 
 PAIRS = (*_FLOORS, RAW_FRESH, *_FACES, *_REDIS_PY, PYTHON_REDIS_LOCK, POTTERY, POTTERY_ASYNCIO)
 LAYERS = (RAW, RAW_FRESH, SCRIPTS, SCRIPTS_POLLED, SCRIPTS_FRESH, FORM, HOLDFAST)
@@ -128,7 +134,10 @@ KILLED = tuple(
         HOLDFAST_SQLITE,
         HOLDFAST_FILES,
         FILELOCK,
+        FILELOCK_SOFT,
         FLUFL,
+        PROPER,
+        PROPER_SOON,
     )
 )
 LEASES = (

@@ -1,7 +1,8 @@
 """One virtual environment per contender, because pins fight: `.venv-bench/<name>`, from `requirements/<name>.txt`.
 
-An environment is made again when its requirements or the interpreter change. One that cannot be made is no reason to
-stop: its contenders do not run, and the report says why.
+What comes from npm stands behind a comment sign, where pip passes it over. An environment is made again when its
+requirements or the interpreter change. One that cannot be made is no reason to stop: its contenders do not run, and
+the report says why.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENTS = Path(__file__).parent / "requirements"
 PLACE = ROOT / ".venv-bench"
+_NPM = "# npm: "
 _AT_ONCE = 2
 _LONGEST_S = 600
 
@@ -53,6 +55,10 @@ def _prepared(name: str, python: str) -> Environment:
         _said([python, "-m", "venv", str(folder)])
         install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         _said([str(own), *install, "-r", str(REQUIREMENTS / f"{name}.txt")])
+        packages = [pin.removeprefix(_NPM).replace("==", "@") for pin in pins(name) if pin.startswith(_NPM)]
+        if packages:
+            quietly = ["--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
+            _said(["npm", "install", *quietly, "--prefix", str(folder), *packages])
     except (subprocess.SubprocessError, OSError) as error:
         told = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
         return Environment(name, "", f"its environment could not be made: {told[-1] if told else error!r}")

@@ -170,6 +170,12 @@ SECTIONS = {
     "contended_file": Section(
         "Contended on one host: 8 processes, a section of 1 ms", "No server.", (*_CONTENDED, "client_cpu_us")
     ),
+    "lone_file": Section(
+        "A lone waiter on one host",
+        "As above, without a server. Where eight contend, most locks on files go back to whoever has just given them"
+        " back; this is how long the other one waits.",
+        ("lag_p50_ms", "lag_p99_ms", "samples", "client_cpu_us"),
+    ),
     "killed": Section(
         "The holder is killed with 2 s of its ttl left",
         "SIGKILL while another waits. Locks that the kernel holds for a process end with it.",

@@ -19,7 +19,7 @@ from bench.parts.pair import fan_out, pairs
 from bench.parts.store import stores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from bench.arena import Arena
     from bench.scale import Scale
@@ -44,9 +44,9 @@ def _eight_processes_on_a_file(arena: Arena, scale: Scale) -> list[dict[str, Any
     return contended(arena, _setting(scale, 8, 1, SECTION), who.CONTENDED_FILE)
 
 
-def _lone_waiter(arena: Arena, scale: Scale) -> list[dict[str, Any]]:
+def _lone_waiter(arena: Arena, scale: Scale, contenders: Sequence[who.Contender]) -> list[dict[str, Any]]:
     setting = Setting(2, 1, scale.lone_s, scale.contended_rounds, section=(0.0, 0.04), rest=(0.0, 0.02))
-    return lone(arena, setting, who.LONE)
+    return lone(arena, setting, contenders)
 
 
 PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
@@ -58,8 +58,9 @@ PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
     "fan_out": partial(fan_out, contenders=who.FAN_OUT, peer=who.REDIS_ASYNCIO),
     "contended": _eight_callers,
     "sixteen": _sixteen_processes,
-    "lone": _lone_waiter,
+    "lone": partial(_lone_waiter, contenders=who.LONE),
     "contended_file": _eight_processes_on_a_file,
+    "lone_file": partial(_lone_waiter, contenders=who.CONTENDED_FILE),
     "killed": partial(killed, contenders=who.KILLED),
     "built": partial(built, urls=who.BUILT),
     "leases": partial(leases, contenders=who.LEASES),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import holdfast
+from holdfast.core import building, domain, site
 from holdfast.errors import HoldfastError
-from holdfast.testing import ready, tell
+from holdfast.testing import in_child, killed_at_every_line, ready, tell
 
 
 def build(url, store, key="k", seconds=0.0, ttl=30, bad=False, movable=True, program_seconds=0):
@@ -50,3 +54,55 @@ def build_as(url, store, uid, gid, umask):
         for key in ("a/shared", f"a/own-{uid}"):
             built = client.build_once(store, key, lambda staging: (staging / "x").write_text("x"))
             tell(json.dumps({"fresh": built.fresh}))
+
+
+def build_killed_at_every_line(url, movable, bad, step):
+    """Tell, for each line at which a builder can die, what it left to be seen and what the next one makes of it."""
+    place = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a disk in memory: each build waits for the disk
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        store = Path(folder)
+        if bad:
+            in_child(lambda: _built(url, store, movable, half))
+        work = partial(_built, url, store, movable, whole)
+        for line in killed_at_every_line(work, building, domain, site, step=step):
+            in_child(lambda line=line: tell(json.dumps({"line": line, **_left(url, store, movable)})))
+            for each in store.glob("k*"):
+                shutil.rmtree(each)
+            if bad:
+                in_child(lambda: _built(url, store, movable, half))
+    tell(json.dumps({"done": True}))
+
+
+def half(staging):
+    (staging / "first").write_text("first")
+
+
+def whole(staging):
+    half(staging)
+    (staging / "second").write_text("second")
+
+
+def is_whole(path):
+    return (path / "second").exists()
+
+
+def _built(url, store, movable, work):
+    with holdfast.connect(url) as client:
+        check = is_whole if work is whole else None
+        return client.build_once(store, "k", work, timeout=20, movable=movable, check=check)
+
+
+def _left(url, store, movable):
+    """What a reader finds behind the dead one, and what there is after the next builder."""
+    found = site.Site(store, "k", movable=movable).find()
+    seen = None if found is None else sorted(path.name for path in found.path.iterdir() if path.name[0] != ".")
+    built = _built(url, store, movable, whole)
+    trees = [path for path in store.glob("k/[0-9]*") if path.is_dir()]
+    return {
+        "seen": seen,
+        "fresh": built.fresh,
+        "whole": is_whole(built.path),
+        "private": [path.name for path in (store / ".holdfast-staging").iterdir()],
+        "trees": len(trees),
+        "drafts": [path.name for path in store.glob(".holdfast-domain.*")],
+    }

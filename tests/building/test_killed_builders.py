@@ -14,6 +14,8 @@ import pytest
 
 from holdfast.testing import eventually
 
+STEP = int(os.environ.get("HOLDFAST_LINES", "23"))
+CHILDREN = Path(__file__).with_name("build_children.py")
 STEPS = ["build.staged", "build.before-record", "build.before-publish", "build.published"]
 ASIDE = ["build.before-aside", "build.aside"]
 
@@ -50,6 +52,29 @@ def test_a_builder_killed_at_any_step_leaves_the_old_or_the_new(start, connect, 
     assert private(store) == []
     if not movable:
         assert len(list(store.glob("k/[0-9]*"))) == 1
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.acceptance("A2-5", "A2-6")
+@pytest.mark.parametrize("found", ["nothing", "something bad"])
+@pytest.mark.parametrize("movable", [True, False], ids=["moved", "pointed"])
+def test_a_builder_killed_at_any_line_leaves_the_old_or_the_new(holdfast_workers, tmp_path, movable, found):
+    """Nobody chose these places, and behind each the next one finishes. `make trials` kills at every single line."""
+    (tmp_path / "leases").mkdir()
+    bad = found == "something bad"
+    builder = holdfast_workers.start(
+        f"{CHILDREN}:build_killed_at_every_line", url=f"file://{tmp_path}/leases", movable=movable, bad=bad, step=STEP
+    )
+    deaths = list(iter(lambda: json.loads(builder.read_line(30)), {"done": True}))
+
+    new = ["first", "second"]
+    halves = [each for each in deaths if each["seen"] not in ([new, None] + [["first"]] * bad)]
+    assert halves == []
+    assert [each for each in deaths if each["fresh"] is (each["seen"] == new)] == []
+    assert [each for each in deaths if not each["whole"] or each["private"] or each["drafts"]] == []
+    assert max(each["trees"] for each in deaths) <= (0 if movable else 1 + bad)
+    assert [each for each in deaths if each["seen"] == new] != [], "some died behind the publication"
+    assert len(deaths) > 100 / STEP
 
 
 @pytest.mark.parametrize("step", ASIDE)

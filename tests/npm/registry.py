@@ -16,9 +16,10 @@ from urllib.parse import unquote
 SHARED_FILES = 60
 
 
-def tarball(name, version, dependencies, files):
+def tarball(name, version, dependencies, files, scripts):
     """What npm would download."""
     manifest = {"name": name, "version": version, "type": "module", "main": "index.js", "dependencies": dependencies}
+    manifest["scripts"] = scripts
     imports = "".join(f"import '{dependency}';\n" for dependency in dependencies)
     contents = {
         "package.json": json.dumps(manifest),
@@ -37,7 +38,8 @@ def tarball(name, version, dependencies, files):
 class Registry:
     """Serves `alpha`, `beta`, `gamma`, which share a dependency; `@scope/name`; and more as they are added."""
 
-    def __init__(self):
+    def __init__(self, host="127.0.0.1"):
+        self.host = host
         self.packages = {}
         self.slow_s = 0.0
         self.failures = 0
@@ -49,19 +51,19 @@ class Registry:
         self.add("solo", "1.0.0")
         self.add("alpha", "2.0.0", {"shared-dep": "1.0.0"})
         self.add("@scope/name", "1.2.3", {"shared-dep": "1.0.0"})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = ThreadingHTTPServer((host, 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="registry", daemon=True)
         self._thread.start()
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self._server.server_port}/"
+        return f"http://{self.host}:{self._server.server_port}/"
 
-    def add(self, name, version, dependencies=None, files=3):
+    def add(self, name, version, dependencies=None, files=3, scripts=None):
         self.packages.setdefault(name, {})[version] = (
             dependencies or {},
-            tarball(name, version, dependencies or {}, files),
+            tarball(name, version, dependencies or {}, files, scripts or {}),
         )
 
     def fail(self, times):
@@ -74,7 +76,8 @@ class Registry:
             integrity = "sha512-" + base64.b64encode(hashlib.sha512(packed).digest()).decode()
             path = f"{self.url}-/{name.replace('/', '~')}/{version}.tgz"
             dist = {"tarball": path, "integrity": integrity, "shasum": hashlib.sha1(packed).hexdigest()}
-            versions[version] = {"name": name, "version": version, "dependencies": dependencies, "dist": dist}
+            about = {"name": name, "version": version, "dependencies": dependencies, "dist": dist}
+            versions[version] = {**about, "hasInstallScript": True}
         latest = max(self.packages[name])
         return json.dumps(
             {"name": name, "dist-tags": {"latest": latest, "next": latest}, "versions": versions}

@@ -330,6 +330,18 @@ def test_an_npm_that_hangs_is_ended_and_told(env, repo, registry):
     assert str(repo) in str(failure.value)
 
 
+def test_an_install_script_that_hangs_is_ended_with_its_npm(install, registry, repo, tmp_path):
+    """A script is npm's child, not ours: it must not go on behind a package that was given up."""
+    noted = tmp_path / "script-pid"
+    registry.add("stuck", "1.0.0", scripts={"postinstall": f"echo $$ > {noted}; sleep 300"})
+    result = one(install("stuck@1.0.0", options=("--npm-timeout", "8", "--retries", "0")))
+    script = int(noted.read_text())
+
+    assert "longer than 8 s" in result["error"]
+    eventually(lambda: not os.path.exists(f"/proc/{script}/fd/0"), timeout=5)
+    assert list((repo / "node_modules" / ".holdfast-staging").iterdir()) == []
+
+
 @pytest.mark.parametrize("options", [(), ("--no-repo-lock",)], ids=["lock", "no lock"])
 def test_a_directory_that_is_not_there_is_refused_and_not_made(install, tmp_path, runs, options):
     """Behind a slip in its path every worker would be alone, and find all well."""

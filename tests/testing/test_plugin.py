@@ -66,7 +66,7 @@ def test_faults_without_an_engine(holdfast_faults):
         holdfast_faults.cut("a")
 
 def test_that_comes_after_them():
-    assert set(seen) == {"memory", "sqlite", "redis"}
+    assert set(seen) == {"memory", "sqlite", "file", "redis"}
     assert not seen["redis"].server.alive
 """
 
@@ -93,7 +93,7 @@ def test_a_test_that_asks_for_an_engine_runs_on_each_or_on_those_it_names(pytest
 
     result = pytester.runpytest_subprocess("-p", "no:randomly", "-W", "error", "--strict-markers")
 
-    result.assert_outcomes(passed=6)
+    result.assert_outcomes(passed=7)
 
 
 def test_the_tools_do_without_pytest():

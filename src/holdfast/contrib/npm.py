@@ -8,11 +8,13 @@ own. npm itself never runs inside the shared directory.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -221,21 +223,24 @@ class Repo:
     def _run_npm(
         self, words: tuple[str, ...], what: str, cwd: str, pass_fds: tuple[int, ...] = ()
     ) -> subprocess.CompletedProcess[str]:
-        try:
-            return subprocess.run(  # noqa: S603 - the words are checked
-                (self._npm, *words),
-                cwd=cwd,
-                check=False,
-                text=True,
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                timeout=self._npm_timeout,
-                pass_fds=pass_fds,
-            )
-        except subprocess.TimeoutExpired:
-            raise BuildFailed(
-                what, f"npm {words[0]}", f"it took longer than {self._npm_timeout:.0f} s in {cwd}"
-            ) from None
+        with subprocess.Popen(  # noqa: S603 - the words are checked
+            (self._npm, *words),
+            cwd=cwd,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=pass_fds,
+        ) as npm:
+            try:
+                out, told = npm.communicate(timeout=self._npm_timeout)
+            except BaseException as error:
+                _end(npm.pid)
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                late = f"it took longer than {self._npm_timeout:.0f} s in {cwd}"
+                raise BuildFailed(what, f"npm {words[0]}", late) from None
+        return subprocess.CompletedProcess(npm.args, npm.returncode, out, told)
 
     def _is_hopeless(self, done: subprocess.CompletedProcess[str]) -> bool:
         return any(code in done.stderr for code in _HOPELESS)
@@ -301,6 +306,20 @@ def _lift(prefix: Path, alias: str, place: Path) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 each.rename(target)
     shutil.rmtree(prefix)
+
+
+def _end(pid: int) -> None:
+    """End a program with all that it started: an install script that hangs would outlive npm. Children last."""
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGSTOP)  # it starts no other one meanwhile
+        children = [
+            int(child)
+            for listing in Path(f"/proc/{pid}/task").glob("*/children")
+            for child in listing.read_text(encoding="ascii").split()
+        ]
+        os.kill(pid, signal.SIGKILL)
+        for child in children:
+            _end(child)
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:

@@ -142,6 +142,7 @@ async def build_once(
 
 async def _build(work: Work, build: Callable[[Staging], Awaitable[object]], lease: LeaseBase, aside: Aside) -> Built:
     site = work.site
+    await aside(partial(domain.tidy, work.directory))
     bad: Built | None = await aside(site.find)
     plot: Plot = await aside(partial(site.stage, lease.fence))
     try:

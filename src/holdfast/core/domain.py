@@ -8,6 +8,7 @@ mount that leads there, so it is what leases are named by.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -76,13 +77,21 @@ def _mark(directory: Path, domain: Domain) -> Domain:
             os.fsync(file.fileno())
         try:
             os.link(draft, directory / MARKER)
-        except FileExistsError:
+        except (FileExistsError, FileNotFoundError):  # marked meanwhile, and then our draft may have been cleared away
             return read(directory) or _mark(directory, domain)
         finally:
-            draft.unlink()
+            draft.unlink(missing_ok=True)
     except OSError as error:
         if not directory.is_dir():
             missing = f"the directory {directory} is not there; it is never made: make it, or mount it, first"
             raise Unavailable("directory", "unreachable", missing) from error
         raise trouble("directory", error) from error
     return domain
+
+
+def tidy(directory: Path) -> None:
+    """Clear away drafts of the marker. There is one by now, so that whoever is still at a draft has lost."""
+    with contextlib.suppress(OSError):
+        for entry in os.listdir(directory):
+            if entry.startswith(f"{MARKER}."):
+                os.unlink(directory / entry)

@@ -17,6 +17,7 @@ from holdfast.testing.checkers import (
     observers_see_fences_grow,
 )
 from holdfast.testing.child import read_line, ready, tell
+from holdfast.testing.deaths import in_child, killed_at_every_line
 from holdfast.testing.guard import GuardedFile, Stored
 from holdfast.testing.history import Event, History, Kind, Recorder
 from holdfast.testing.history import read as read_history
@@ -50,6 +51,8 @@ __all__ = [
     "fences_grow",
     "guarded_writes_never_go_down",
     "idle_while_awaited",
+    "in_child",
+    "killed_at_every_line",
     "late_losses",
     "leftovers",
     "lost_appends",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.testing.faults import Faults
     from holdfast.testing.places import Place
 
-ENGINES = ("memory", "sqlite", "redis")
+ENGINES = ("memory", "sqlite", "file", "redis")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,11 +9,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 
 import holdfast
 from holdfast.clock import SystemClock
+from holdfast.engines.files import ground, register, sessions, store, survey
 from holdfast.errors import HoldfastError
-from holdfast.testing import read_line, ready, tell
+from holdfast.testing import in_child, killed_at_every_line, read_line, ready, tell
 
 CLONE_NEWNS = 0x00020000
 
@@ -128,3 +130,32 @@ def serve_on_second_mount(shared, other):
         tell("no mount")
         return
     serve(f"file://{other}")
+
+
+def lock_killed_at_every_line(url, step):
+    """Take a lease and give it back, killed one line later each time; tell what whoever comes next finds."""
+    modules = (ground, register, sessions, store)
+    for line in killed_at_every_line(lambda: _taken(url, ttl=300), *modules, step=step):
+        in_child(lambda line=line: tell(json.dumps({"line": line, **_taken(url, ttl=300)})))
+    in_child(lambda: _swept(url))
+    tell(json.dumps({"done": True}))
+
+
+def _taken(url, ttl):
+    with holdfast.connect(url) as client:
+        began = time.monotonic()
+        with client.lock("x", ttl=ttl, timeout=60) as lease:
+            return {"fence": lease.fence, "seconds": time.monotonic() - began}
+
+
+def _swept(url):
+    """What is left after an hour in which somebody used the directory now and then."""
+    survey._HOUR_US = -1
+    with holdfast.connect(url) as client:
+        engine = client._client.engine.store
+        engine._begin()
+        for _ in range(200):
+            survey.sweep(engine.ground, engine._dates, -1, engine._session.wall_us())
+        home = engine.ground.home
+        left = [str(path.relative_to(home)) for path in home.rglob("*") if engine._session.client not in path.name]
+        tell(json.dumps({"left": sorted(left)}))

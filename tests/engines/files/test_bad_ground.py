@@ -194,6 +194,20 @@ def test_a_filesystem_that_breaks_what_is_relied_on_is_refused_by_name(connect, 
     assert "link that only one can win" in str(refusal.value)
 
 
+def test_a_machine_without_a_directory_of_descriptors_may_share_one(connect, monkeypatch):
+    """Small containers and other systems have no `/dev/fd`; what is tried must not fail for want of it."""
+    real = os.listdir
+
+    def listdir(where="."):
+        if str(where).startswith("/dev/fd"):
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", where)
+        return real(where)
+
+    monkeypatch.setattr(ground.os, "listdir", listdir)
+
+    connect().lock("x").acquire(timeout=0).release()
+
+
 def test_windows_shares_are_refused(connect, monkeypatch):
     """They were not tested; a lock that may not be one is worse than none."""
     monkeypatch.setattr(ground, "filesystem", lambda _: "cifs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ import pytest
 from holdfast.testing import eventually
 
 TTL_S = 30
+STEP = int(os.environ.get("HOLDFAST_LINES", "23"))
 
 
 def die_holding(child):
@@ -108,6 +110,23 @@ def test_a_process_killed_at_any_step_leaves_the_name_usable_at_once(child, poin
     connect().lock("x", ttl=TTL_S).acquire(timeout=10).release()
 
     assert time.monotonic() - began < TTL_S / 3
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.acceptance("A2-5", "A2-9")
+def test_a_process_killed_at_any_line_leaves_the_name_usable_and_nothing_that_stays(start, url):
+    """Nobody chose these places. The next one enters at once, under a larger fence; what the dead left is swept.
+
+    `make trials` kills at every single line.
+    """
+    unlucky = start("lock_killed_at_every_line", url=url, step=STEP)
+    *deaths, swept = iter(lambda: json.loads(unlucky.read_line(30)), {"done": True})
+
+    fences = [each["fence"] for each in deaths]
+    assert len(deaths) > 100 / STEP
+    assert fences == sorted(set(fences))
+    assert [each for each in deaths if each["seconds"] > 20] == [], "a dead holder was waited for"
+    assert swept == {"left": ["clients", "leases"]}
 
 
 @pytest.mark.acceptance("A0-25", "A2-5")

@@ -26,6 +26,9 @@ HOME = ".holdfast"
 NAME = "file"
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FRESH = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# Beginnings of what is made in passing: a trial of the filesystem, the draft of an id.
+_TRIAL, _DRAFT = ".try.", "id."
+UNFINISHED = (_TRIAL, _DRAFT)
 _REFUSED = ("cifs", "smb")
 
 
@@ -93,7 +96,7 @@ class Ground:
         self.open()
         path = self.home / "id"
         try:
-            draft = f"{path}.{new_token()}"
+            draft = f"{self.home}/{_DRAFT}{new_token()}"
             if not path.exists():
                 self.write_new(draft, new_token().encode(), self.leases)
                 with contextlib.suppress(FileExistsError):
@@ -145,7 +148,7 @@ def unavailable(error: OSError) -> Unavailable:
 
 def _try_out(ground: Ground, home: int) -> None:
     """Every operation that only one may win, tried on this very filesystem."""
-    place = f".try.{new_token()}"
+    place = f"{_TRIAL}{new_token()}"
     os.mkdir(place, 0o700, dir_fd=home)
     folder = os.open(place, DIRECTORY, dir_fd=home)
     try:
@@ -190,7 +193,8 @@ def _renames(ground: Ground, folder: int) -> bool:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             return False
         os.rename("d", "f", src_dir_fd=folder, dst_dir_fd=folder)  # an empty one is replaced
-        return os.listdir("/dev/fd/" + str(folder) + "/f") == ["x"]
+        os.stat("f/x", dir_fd=folder)
+        return True
     return False
 
 

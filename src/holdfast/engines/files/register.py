@@ -97,7 +97,7 @@ class Register:
             with contextlib.suppress(OSError):
                 os.unlink(private, dir_fd=self._folder)
         pauses.point("files.after-link")
-        return self._seen(base.number + 1) if turn is Turn.DONE else turn
+        return self._seen(base.number) if turn is Turn.DONE else turn
 
     def _link(self, private: str, public: str) -> Turn:
         try:
@@ -117,29 +117,41 @@ class Register:
             return False
         return os.path.samestat(first, second)
 
-    def _seen(self, number: int) -> Turn:
+    def _seen(self, base: int) -> Turn:
         """Look once more: whoever slept after reading may have made a number that was there before and is cleared away.
 
-        Or others have gone on from ours already. Both look alike, and in both a sheet below the highest is nobody's
-        truth: it goes, and the question is asked again of the highest one, which knows whether it was answered.
+        Sheets go from the lowest up. While the one that we read stands, the next was never there before ours; a
+        network filesystem may only remember that it stands. Else we have slept, or others have gone on from ours.
+        Both look alike, and in both a sheet below the highest is nobody's truth: it goes, and the question is asked
+        again of the highest one, which knows whether it was answered.
         """
-        try:
-            self._list()
-            if self.numbers and self.numbers[-1] > number:
-                os.unlink(_file(number), dir_fd=self._folder)
+        if self._ground.network or not self._stands(base):
+            try:
+                self._list()
+                if self.numbers and self.numbers[-1] > base + 1:
+                    os.unlink(_file(base + 1), dir_fd=self._folder)
+                    return Turn.UNSURE
+            except OSError:
                 return Turn.UNSURE
-        except OSError:
-            return Turn.UNSURE
-        self._clear_below(number)
+        self._clear_below(base + 1)
         return Turn.DONE
 
+    def _stands(self, number: int) -> bool:
+        try:
+            status = os.stat(_file(number), dir_fd=self._folder, follow_symlinks=False)
+        except OSError:
+            return False
+        return stat.S_ISREG(status.st_mode)
+
     def _clear_below(self, number: int) -> None:
+        """One that cannot be removed ends it: nothing above it may go before it."""
         keep = _KEEP_NETWORK if self._ground.network else _KEEP
-        for old in self.numbers:
-            if old >= number - keep:
-                return
-            with contextlib.suppress(OSError):
-                os.unlink(_file(old), dir_fd=self._folder)
+        with contextlib.suppress(OSError):
+            for old in self.numbers:
+                if old >= number - keep:
+                    return
+                with contextlib.suppress(FileNotFoundError, IsADirectoryError):  # a folder is not of our making
+                    os.unlink(_file(old), dir_fd=self._folder)
 
     def _born(self, body: bytes) -> Turn:
         """A folder with its first sheet in it: renamed into place, which only an absent or empty one allows."""
@@ -166,11 +178,16 @@ class Register:
 
     def forget(self) -> None:
         """Clear the sheets away, from the lowest up, and the folder. Whoever comes meanwhile keeps what he makes."""
-        for number in self.numbers:
-            with contextlib.suppress(OSError):
-                os.unlink(_file(number), dir_fd=self._folder)
         with contextlib.suppress(OSError):
+            for number in self.numbers:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(_file(number), dir_fd=self._folder)
             os.rmdir(self._name, dir_fd=self._ground.leases)
+
+    def drafts(self) -> list[str]:
+        """Sheets that somebody was about to put into place."""
+        entries = os.listdir(self._folder) if self._folder >= 0 else []
+        return [entry for entry in entries if entry.startswith(".")]
 
     def written_ns(self, number: int) -> int:
         """When the sheet was made, by the clock of whoever keeps the files."""

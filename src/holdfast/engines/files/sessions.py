@@ -86,11 +86,7 @@ class Session:
 
     def close(self) -> None:
         """It goes before its lock does: an absent client is not a dead one, and what it held lapses by its ttl."""
-        with contextlib.suppress(OSError):
-            os.unlink(self.client, dir_fd=self._ground.clients)
-        if self.lock != self._file:
-            with contextlib.suppress(OSError):
-                os.unlink(_lock_path(self.client))
+        clear(self._ground, self.client)
         self._close_files()
 
     def _close_files(self) -> None:
@@ -115,6 +111,15 @@ def look(ground: Ground, dates: Dates, client: str) -> Seen:
         return Seen(client, 0, -NEVER_NS, gone=False)
     finally:
         os.close(descriptor)
+
+
+def clear(ground: Ground, client: str) -> None:
+    """Take away the files of a client that is dead, or about to go."""
+    with contextlib.suppress(OSError):
+        os.unlink(client, dir_fd=ground.clients)
+    if ground.network:
+        with contextlib.suppress(OSError, InvalidConfig):
+            os.unlink(_lock_path(client))
 
 
 def _is_free(descriptor: int) -> bool:

@@ -1,7 +1,7 @@
 """What is left in a shared directory: which names there are, what may be cleared away, and whether all is well.
 
 Clearing away is done in small steps by whoever uses the directory, and only of what nobody can need: names that have
-long been free, drafts and signs of life of clients that died.
+long been free, and what clients left that died: drafts, trials, signs of life.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import stat
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NS_PER_US, SYSTEM
 from holdfast.engines.ear import Ear
 from holdfast.engines.files import paper
+from holdfast.engines.files.ground import DIRECTORY, UNFINISHED
 from holdfast.engines.files.register import Register
-from holdfast.engines.files.sessions import look
+from holdfast.engines.files.sessions import clear, look
 from holdfast.engines.survey import Examination, Fact, Names
 
 if TYPE_CHECKING:
@@ -57,6 +59,15 @@ def sweep(ground: Ground, dates: Dates, memory_us: int, wall_us: int) -> None:
                 _forget(ground, dates, folder, memory_us, wall_us)
         for client in _some(os.listdir(ground.clients)):
             _bury(ground, dates, client.removesuffix(_WAKE), wall_us)
+        for entry in os.listdir(ground.home):
+            if entry.startswith(UNFINISHED) and _is_old(f"{ground.home}/{entry}", None, wall_us):
+                Ear.remove(f"{ground.home}/{entry}")
+                shutil.rmtree(f"{ground.home}/{entry}", ignore_errors=True)
+
+
+def _is_old(path: str, folder: int | None, wall_us: int) -> bool:
+    """Whether it was left an hour ago, by the calendar of whoever keeps the files."""
+    return wall_us - os.stat(path, dir_fd=folder, follow_symlinks=False).st_mtime_ns // NS_PER_US >= _HOUR_US
 
 
 def _some(entries: list[str]) -> list[str]:
@@ -68,7 +79,11 @@ def _forget(ground: Ground, dates: Dates, folder: str, memory_us: int, wall_us: 
     register = Register(ground, folder)
     try:
         sheet = register.read()
+        for draft in register.drafts():
+            if _is_old(f"{folder}/{draft}", ground.leases, wall_us):
+                os.unlink(f"{folder}/{draft}", dir_fd=ground.leases)
         if sheet.number == 0:
+            register.forget()
             return
         record = paper.read(sheet.body, dates).record
         now_us = SYSTEM.now_ns() // NS_PER_US
@@ -86,10 +101,14 @@ def _forget(ground: Ground, dates: Dates, folder: str, memory_us: int, wall_us: 
 def _drop_draft(folder: int, name: str, wall_us: int) -> None:
     """A folder that somebody was about to put into place an hour ago."""
     with contextlib.suppress(OSError):
-        if wall_us - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns // NS_PER_US < _HOUR_US:
+        if not _is_old(name, folder, wall_us):
             return
-        for entry in os.listdir(f"/dev/fd/{folder}/{name}"):
-            os.unlink(f"{name}/{entry}", dir_fd=folder)
+        draft = os.open(name, DIRECTORY, dir_fd=folder)
+        try:
+            for entry in os.listdir(draft):
+                os.unlink(entry, dir_fd=draft)
+        finally:
+            os.close(draft)
         os.rmdir(name, dir_fd=folder)
 
 
@@ -97,12 +116,12 @@ def _bury(ground: Ground, dates: Dates, client: str, wall_us: int) -> None:
     """What a client left that died an hour ago; until then its file is what proves that it died."""
     with contextlib.suppress(OSError):
         status = os.stat(client, dir_fd=ground.clients, follow_symlinks=False)
-        if not stat.S_ISREG(status.st_mode) or wall_us - status.st_mtime_ns // NS_PER_US < _HOUR_US:
+        if not stat.S_ISREG(status.st_mode) or not _is_old(client, ground.clients, wall_us):
             return
         seen = look(ground, dates, client)
         now_us = SYSTEM.now_ns() // NS_PER_US
         if seen.gone or (seen.pid == 0 and now_us - seen.marked_us > _HOUR_US):
-            os.unlink(client, dir_fd=ground.clients)
+            clear(ground, client)
             Ear.remove(f"{ground.home}/clients/{client}{_WAKE}")
 
 
