@@ -34,7 +34,7 @@ TOKENS = tuple(f"{client}{number}" for client in CLIENTS for number in (1, 2))
 TTLS_MS = (200, 3000, 20_000)
 JUMPS_US = (0, 0, 0, 0, 0, 0, 1, 100_000, 199_999, 200_000, 500_000, 700_000, 3_200_000, 61_000_000, -5_000_000)
 INTERVAL_MS, GRACE_MS, AMNESTY_MS = 500, 200, 1000
-LANES = (("",), ("",), ("high", ""), ("", "high"))
+LANES = (("",), ("", ""), ("high", ""), ("", "high"))
 FOUR = tuple((at, ACK, 0, "") for at in (1, 2, 3, 4))
 
 
