@@ -159,8 +159,8 @@ WITNESSES = {
     "a consumer leaves": [
         *join(0, "a1", "b1"), send(0, many=3, call="1"), take(0, "a1", 2), take(0, "b1", 9), take(0, "b1", wait=True),
         Said(0, Leave, "a1"), Said(0, Leave, "a1"), take(0, "b1", 9), end(0, "a1", *FOUR),
-        take(0, "a1"), Said(0, Beat, "a1", 200), take(0, "b1", wait=True),
-        Said(0, Leave, "b1"),
+        take(0, "a1"), Said(0, Beat, "a1", 200), Said(0, Leave, "b1"),
+        *join(0, "a2"), take(0, "a2", wait=True, lanes=("high",)), Said(0, Leave, "a2"),
     ],
     "a consumer dies alone": [
         *join(0, "a1", "b2"), send(0, call="1"), take(0, "a1"), reap(0), *looks(3500, "b2"), take(0, "b2"),
