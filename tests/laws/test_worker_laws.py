@@ -6,7 +6,7 @@ import time
 import pytest
 from law_faces import LOOP, together
 
-from holdfast import Backoff, Dead, InvalidConfig, Release, Retry
+from holdfast import Backoff, Closed, Dead, InvalidConfig, Release, Retry
 from holdfast.commands.queues import Conclude, Join, Take
 from holdfast.testing import eventually
 
@@ -141,6 +141,38 @@ def test_a_worker_can_run_again_after_its_end(face):
     eventually(lambda: queue.stats().counts["acked"] == 3, what="three that are done")
     worker.stop()
     running.result()
+
+
+def test_closing_the_client_stops_its_workers_and_waits_for_handlers(face):
+    """As it does for every holder; what is begun is done, and the rest is left for others."""
+    client, other = face.connect(), face.connect()
+    queue = client.queue("jobs")
+    gate = threading.Event()
+    handler = Handler(gate)
+    running = face.start(queue.worker(handler, concurrency=1).run)
+    waiting = face.start(client.queue("other").worker(Handler()).run)
+    other.queue("jobs").publish_many([1, 2])
+    eventually(lambda: handler.now == 1 and other.queue("other").stats().waiting == 1, what="a handler at work")
+    closing = face.start(client.close)
+    waiting.result(4)
+    assert not closing.done()
+    gate.set()
+    running.result()
+    assert closing.result() == ()
+    now = other.queue("jobs").stats()
+    assert (now.counts["acked"], now.ready, now.consumers) == (1, 1, 0)
+
+
+def test_a_consumer_of_a_closed_client_says_so(face):
+    """It does not wait for what nobody will give it."""
+    client = face.connect()
+    with client.queue("jobs").consumer() as consumer:
+        running = face.start(consumer.receive)
+        eventually(lambda: client.queue("jobs").stats().waiting == 1, what="a consumer that waits")
+        closing = face.start(client.close)
+        with pytest.raises(Closed):
+            running.result(4)
+    assert closing.result() == ()
 
 
 def test_an_idle_worker_says_next_to_nothing(timed):
