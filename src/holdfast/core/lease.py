@@ -172,6 +172,9 @@ class LeaseBase:
         """The name that its commands have."""
         return self.name
 
+    def _closing(self) -> None:
+        """The client takes no new work: whoever waits for some by this lease should know."""
+
     def _wake(self) -> None:
         """Have everyone who waits for something to happen to this lease look again."""
         for bell in self._bells:
