@@ -37,7 +37,6 @@ def drained(client, name="q"):
         return [message.body for message in messages]
 
 
-@pytest.mark.acceptance("A1-20")
 def test_a_publish_whose_reply_was_lost_sends_once(place):
     """T9: it is sent again with its token, and means the same."""
     proxy = place.proxy()
@@ -108,7 +107,6 @@ def test_a_server_that_has_forgotten_the_scripts_is_told_them(place):
 
 
 @paired
-@pytest.mark.acceptance("A1-18")
 def test_consumers_go_on_after_the_server_has_lost_everything(place):
     """T24: whoever flushes takes the messages, but nobody has to be started again, and nobody spins."""
     client = place.connect()
@@ -137,6 +135,7 @@ def test_consumers_go_on_after_the_server_has_lost_everything(place):
 
 
 @paired
+@pytest.mark.acceptance("A1-17")
 def test_a_restart_without_data_is_survived(server, new_server, place_on):
     """T13, without persistence: what was there is gone with the server; what is sent later is delivered."""
     server = new_server(server.kind)
