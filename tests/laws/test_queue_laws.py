@@ -264,7 +264,7 @@ def test_a_delayed_message_comes_when_it_is_due_and_not_before(face):
         (message,) = consumer.receive(timeout=20)
         message.ack()
     assert message.body == "later"
-    assert 0.4 <= time.monotonic() - began < 10
+    assert 0.4 <= time.monotonic() - began < 4  # whoever waits looks again after 5 seconds in any case
 
 
 def test_a_dedup_key_sends_once_in_its_window(timed):

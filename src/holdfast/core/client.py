@@ -167,6 +167,8 @@ async def close(client: Client, timeout: Seconds | None) -> tuple[str, ...]:
             client._being_closed = True
             if client.state is OPEN:
                 client.state = CLOSING
+        for lease in client.keeper.standing():
+            lease._closing()
         if not first:
             await _until(client, lambda: client.state is CLOSED, until_ns)
             return client._left if client.state is CLOSED else _names(client)

@@ -55,6 +55,9 @@ class Incarnation(LeaseBase):
     def _awaited(self) -> str:
         return ""
 
+    def _closing(self) -> None:
+        self._client.form.ring(self.token)
+
     # Its doubts.
 
     def _trust_from(self, sent_ns: int, ttl_ms: int) -> None:

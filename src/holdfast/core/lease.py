@@ -182,6 +182,9 @@ class LeaseBase:
         """For how long after its end nobody should have it: how the work of a lost holder ended may be uncertain."""
         return 0
 
+    def _closing(self) -> None:
+        """The client takes no new work: whoever waits for some by this lease should know."""
+
     def _wake(self) -> None:
         """Have everyone who waits for something to happen to this lease look again."""
         for bell in self._bells:

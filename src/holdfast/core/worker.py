@@ -18,7 +18,7 @@ from holdfast.core.consumer import ConsumerBase
 from holdfast.core.message import MessageBase, conclude, told
 from holdfast.core.outcomes import Dead, Release, Retry
 from holdfast.core.queue import _whole
-from holdfast.errors import LASTING, InvalidConfig, Unavailable
+from holdfast.errors import LASTING, Closed, InvalidConfig, Unavailable
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -120,9 +120,10 @@ async def work(worker: WorkerBase, *, until_idle: bool) -> None:
     await consuming.enter(worker._consumer)
     worker._bell = worker._consumer._queue._client.form.bell()
     try:
-        while not worker._stops:
-            if not await _turn(worker, wait=not until_idle):
-                break
+        while not worker._stops and await _turn(worker, wait=not until_idle):
+            pass
+    except Closed:
+        worker._stops += 1  # no new work: what is begun may finish, as the client waits for it
     except BaseException:
         worker._stops += 2  # interrupted: there is no time for a grace
         raise

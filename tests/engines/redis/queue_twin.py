@@ -47,14 +47,14 @@ STRANGER = "stranger"
 # What a stranger looks at after each step.
 LOOKS = (
     Gauge(NAME),
-    Roll(NAME, 100),
+    Roll(NAME, 200),
     Audit(NAME),
-    ListDead(NAME, "", 100),
-    Peek(NAME, "ready", 100),
-    Peek(NAME, "ready", 100, "high"),
-    Peek(NAME, "ready", 100, "!"),
-    Peek(NAME, "delayed", 100),
-    Peek(NAME, "held", 100),
+    ListDead(NAME, "", 200),
+    Peek(NAME, "ready", 200),
+    Peek(NAME, "ready", 200, "high"),
+    Peek(NAME, "ready", 200, "!"),
+    Peek(NAME, "delayed", 200),
+    Peek(NAME, "held", 200),
 )
 BASE = f"{record_key(PREFIX, NAME)}:mq"
 

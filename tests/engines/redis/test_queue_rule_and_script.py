@@ -1,9 +1,14 @@
 """Every script of a queue does what its rule says: same answers, same places, same wake-ups, at any time (T37)."""
 
+import hypothesis
+import mutations
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hiredis import ReplyError
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
 from queue_twin import CLIENTS, QueueTwin, Said
+from script_twin import Difference
 
 from holdfast.commands.queues import (
     ACK,
@@ -22,29 +27,14 @@ from holdfast.commands.queues import (
     Redrive,
     Take,
 )
+from holdfast.engines.redis.scripts import ENTRIES
+from holdfast.rules.letters import QUEUE_RULES
 
 TOKENS = tuple(f"{client}{number}" for client in CLIENTS for number in (1, 2))
 TTLS_MS = (200, 3000, 20_000)
-JUMPS_US = (
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    1,
-    100_000,
-    199_999,
-    200_000,
-    500_000,
-    500_000,
-    700_000,
-    3_200_000,
-    61_000_000,
-    -5_000_000,
-)
+JUMPS_US = (0, 0, 0, 0, 0, 0, 1, 100_000, 199_999, 200_000, 500_000, 700_000, 3_200_000, 61_000_000, -5_000_000)
 INTERVAL_MS, GRACE_MS, AMNESTY_MS = 500, 200, 1000
-LANES = (("",), ("",), ("high", ""), ("", "high"))
+LANES = (("",), ("", ""), ("high", ""), ("", "high"))
 FOUR = tuple((at, ACK, 0, "") for at in (1, 2, 3, 4))
 
 
@@ -170,6 +160,7 @@ WITNESSES = {
         *join(0, "a1", "b1"), send(0, many=3, call="1"), take(0, "a1", 2), take(0, "b1", 9), take(0, "b1", wait=True),
         Said(0, Leave, "a1"), Said(0, Leave, "a1"), take(0, "b1", 9), end(0, "a1", *FOUR),
         take(0, "a1"), Said(0, Beat, "a1", 200), Said(0, Leave, "b1"),
+        *join(0, "a2"), take(0, "a2", wait=True, lanes=("high",)), Said(0, Leave, "a2"),
     ],
     "a consumer dies alone": [
         *join(0, "a1", "b2"), send(0, call="1"), take(0, "a1"), reap(0), *looks(3500, "b2"), take(0, "b2"),
@@ -225,3 +216,60 @@ def test_every_script_of_a_queue_does_what_its_rule_says(twin):
     for program in WITNESSES.values():
         twin.run(program)
     agree()
+
+
+Mutation = mutations.Mutation
+MUTATIONS = [
+    Mutation("the dead are rung", "if who and who[ENDS] > now then", "if who then"),
+    Mutation("a copy of a publish is sent", "if before then return {", "if false then return {"),
+    Mutation("a bound that is reached is passed", "if size + #fresh > tonumber", "if size > tonumber"),
+    Mutation("a key is known within one call only after it", "(seen[dedup] or redis", "(redis"),
+    Mutation("a forgotten message is given beside new ones", "  forgotten = #found > 0\n", ""),
+    Mutation("an entry of another consumer is concluded", "local has = scores[i] and not", "local has = not"),
+    Mutation("a message is concluded twice", "and not dropped[entry]", ""),
+    Mutation("a message that failed stays a suspect", "      message.crashes = 0\n      if kind == 'retry'",
+             "      if kind == 'retry'"),
+    Mutation("a released message loses an attempt", "    if kind == 'release' then\n",
+             "    if kind == 'release' then\n      failed(message, '', '', 1, 0)\n"),
+    Mutation("neighbours are blamed", "local blamed = alone or lane_of(message) == SUSPECTS", "local blamed = true"),
+    Mutation("no grace", "int(now - grace)", "int(now)"),
+    Mutation("no amnesty", "local amnesty = looked > 0 and", "local amnesty = false and"),
+    Mutation("the rest of a crowd is alone", "  crowded[2][CROWD] = true\n", ""),
+    Mutation("a suspect comes in company", "    if not suspect and #found < most", "    if #found < most"),
+    Mutation("everybody is asked to drain", "if called ~= token or called_until <= now then", "if false then"),
+    Mutation("a letter that goes again stays dead", "redis.call('HDEL', base .. ':dead', unpack(moved, 2))", ""),
+    Mutation("the newest letters are dropped", "redis.call('ZRANGE', base .. ':died', 0, over - 1)",
+             "redis.call('ZRANGE', base .. ':died', -over, -1)"),
+    Mutation("who leaves is still hungry", "  redis.call('ZREM', base .. ':hungry', token)\nend", "end"),
+    Mutation("an empty queue stays for ever", "redis.call('SET', base, record, 'PX', ARGV[2])",
+             "redis.call('SET', base, record)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_a_mistake_in_a_script_of_a_queue_is_noticed(one_server, mutation):
+    """A comparison is worth what it catches: each of these mistakes would be one line in a review."""
+    assert any(mutation.line in ENTRIES[kind].text for kind in QUEUE_RULES), "the line is no longer there"
+    twin = QueueTwin(one_server.url, mutation)
+
+    def differs(program):
+        try:
+            twin.run(program)
+        except (Difference, ReplyError):  # a script that fails is noticed too
+            return True
+        return False
+
+    def found():
+        search = settings(
+            max_examples=300, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck),
+            deadline=None,
+        )  # fmt: skip
+        try:
+            return hypothesis.find(PROGRAMS, differs, settings=search)
+        except NoSuchExample:
+            return None
+
+    try:
+        assert any(map(differs, WITNESSES.values())) or found()
+    finally:
+        twin.close()

@@ -9,14 +9,16 @@
 --
 -- Same law as rules/letters.py: list_dead, get_dead.
 
-local base = KEYS[1] .. ':mq'
+local base, PART = KEYS[1] .. ':mq', 1000
 if ARGV[3] == 'get' then return { 'dead letters', '', redis.call('HGET', base .. ':dead', ARGV[4]) or nil } end
-local after, limit = ARGV[4] == '' and '-' or '(' .. ARGV[4], math.min(tonumber(ARGV[5]), 1000)
+local after, limit = ARGV[4] == '' and '-' or '(' .. ARGV[4], tonumber(ARGV[5])
 local places, ids = redis.call('ZRANGEBYLEX', base .. ':died', after, '+', 'LIMIT', 0, limit), {}
 if #places == 0 then return { 'dead letters', '' } end
 for i, place in ipairs(places) do ids[i] = string.sub(place, 22) end
 local answer = { 'dead letters', #places == limit and places[#places] or '' }
-for _, text in ipairs(redis.call('HMGET', base .. ':dead', unpack(ids))) do
-  if text then answer[#answer + 1] = text end
+for first = 1, #ids, PART do
+  for _, text in ipairs(redis.call('HMGET', base .. ':dead', unpack(ids, first, math.min(first + PART - 1, #ids)))) do
+    if text then answer[#answer + 1] = text end
+  end
 end
 return answer

@@ -127,6 +127,7 @@ end
 local function check()
   if #texts == 0 then return end
   redis.call('HLEN', base .. ':m')
+  redis.call('ZCARD', base .. ':hungry')
   for lane in pairs(lined) do redis.call('LLEN', base .. ':s:' .. lane) end
   if #later > 0 then redis.call('ZCARD', base .. ':due') end
 end

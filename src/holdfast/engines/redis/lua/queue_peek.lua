@@ -10,7 +10,8 @@
 -- Same law as rules/letters.py: peek.
 
 --@include queue_depot.lua
-local limit = math.min(tonumber(ARGV[4]), PART)
+local limit = tonumber(ARGV[4])
+if limit == 0 then return { 'peeked' } end
 local entries, tokens, dues = {}, {}, {}
 if ARGV[3] == 'delayed' then
   local found = redis.call('ZRANGE', base .. ':due', 0, limit - 1, 'WITHSCORES')

@@ -9,7 +9,8 @@
 
 --@include queue_depot.lua
 local answer = { 'rolled' }
-for _, token in ipairs(redis.call('ZRANGE', base .. ':ends', 0, math.min(tonumber(ARGV[3]), PART) - 1)) do
+if ARGV[3] == '0' then return answer end
+for _, token in ipairs(redis.call('ZRANGE', base .. ':ends', 0, ARGV[3] - 1)) do
   local who = member(token)
   if who then
     local seen = {

@@ -14,8 +14,8 @@
 
 --@include queue_depot.lua
 --@include queue_letters.lua
-local CALL_US = 30000000
-local token, most, wanted = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[7])
+local CALL_US, BYTES, FEW = 30000000, 1048576, 8
+local token, most, wanted = ARGV[3], math.min(tonumber(ARGV[4]), PART), tonumber(ARGV[7])
 local mine, suspects, past_lanes = base .. ':h:' .. token, base .. ':s:' .. SUSPECTS, 8 + wanted
 local who = member(token)
 if not who then return { 'unknown consumer' } end
@@ -45,47 +45,43 @@ if ARGV[past_lanes] then
   forgotten = #found > 0
 end
 
-local emptied = {}  -- how many go from the front of a lane
+local lines, seen = {}, {}  -- from which lanes, and how many from each
 if not forgotten then
   if ARGV[6] == '1' and most > 0 then
     found = redis.call('LRANGE', suspects, 0, 0)
     suspect = #found > 0
-    if suspect then emptied[SUSPECTS] = 1 end
+    if suspect then lines[1] = { SUSPECTS, 1 } end
   end
   for i = 8, past_lanes - 1 do
-    if not suspect and #found < most and not emptied[ARGV[i]] then
+    if not suspect and #found < most and not seen[ARGV[i]] then
+      seen[ARGV[i]] = true
       local line = redis.call('LRANGE', base .. ':s:' .. ARGV[i], 0, most - #found - 1)
       for _, entry in ipairs(line) do found[#found + 1] = entry end
-      if #line > 0 then emptied[ARGV[i]] = #line end
+      if #line > 0 then lines[#lines + 1] = { ARGV[i], #line } end
     end
   end
 end
 
-local answer, held = {}, {}
-if #found > 0 then
-  for i, text in ipairs(texts_of(found)) do
+-- Large ones come in parts, after a look at the first few: no answer is much longer than it has to be.
+local answer, held, at, bytes = {}, {}, 1, 0
+while at <= #found and bytes < BYTES do
+  local past = math.min(#found, at == 1 and FEW or math.max(at, math.floor((at - 1) * BYTES / (bytes + 1))))
+  for i, text in ipairs(redis.call('HMGET', base .. ':m', unpack(found, at, past))) do
     if text then
-      answer[#answer + 1] = found[i]
+      local entry = found[at + i - 1]
+      answer[#answer + 1] = entry
       answer[#answer + 1] = text
-      held[#held + 1] = found[i]
-      held[#held + 1] = found[i]
+      held[#held + 1] = entry
+      held[#held + 1] = entry
+      bytes = bytes + #text
     end
   end
+  at = past + 1
 end
-if not forgotten and #found > 0 then
-  redis.call('ZCARD', mine)
-  make_way()
-  each_part(held, function(...) redis.call('ZADD', mine, ...) end)
-  for lane, many in pairs(emptied) do redis.call('LTRIM', base .. ':s:' .. lane, many, -1) end
-  count('taken', #answer / 2)
-  if suspect then called = '' end
-end
-if who[ENDS] <= now then  -- late, but not taken for dead: whoever speaks lives
-  who[ENDS] = now + who[TTL] * 1000
-  make_way()
-  put_member(token, who)
-end
+redis.call('ZCARD', mine)
+local suspected = redis.call('LLEN', suspects) - (suspect and 1 or 0)
 
+-- All has been read that could be of a wrong type: from here on it is written.
 local position = -1
 if ARGV[5] == '1' and #answer == 0 then
   ticket = ticket + 1
@@ -93,11 +89,27 @@ if ARGV[5] == '1' and #answer == 0 then
   if redis.call('ZADD', base .. ':hungry', 'NX', ticket, token) == 1 then changed = true end
   position = redis.call('ZRANK', base .. ':hungry', token)
 else
-  redis.call('ZREM', base .. ':hungry', token)
+  redis.call('ZREM', base .. ':hungry', token)  -- the first write passes at maxmemory, and so do the others
+end
+
+if #lines > 0 then
+  each_part(held, function(...) redis.call('ZADD', mine, ...) end)
+  local taken = at - 1
+  for _, line in ipairs(lines) do
+    redis.call('LTRIM', base .. ':s:' .. line[1], math.min(line[2], taken), -1)
+    taken = math.max(0, taken - line[2])
+  end
+  count('taken', #answer / 2)
+  if suspect then called = '' end
+  changed = true
+end
+if who[ENDS] <= now then  -- late, but not taken for dead: whoever speaks lives
+  who[ENDS] = now + who[TTL] * 1000
+  put_member(token, who)
 end
 
 local drain = 0
-if redis.call('LLEN', suspects) > 0 and (called == '' or called == token or called_until <= now) then
+if suspected > 0 and (called == '' or called == token or called_until <= now) then
   drain = 1
   if called ~= token or called_until <= now then
     called, called_until, changed = token, now + CALL_US, true
@@ -113,7 +125,12 @@ local next_ms, soonest = 0, redis.call('ZRANGE', base .. ':due', 0, 0, 'WITHSCOR
 if soonest[2] then next_ms = math.max(1, math.ceil((soonest[2] - now) / 1000)) end
 if changed then
   for i = #lanes, 1, -1 do
-    if emptied[lanes[i]] and redis.call('EXISTS', base .. ':s:' .. lanes[i]) == 0 then table.remove(lanes, i) end
+    for _, line in ipairs(lines) do
+      if line[1] == lanes[i] and redis.call('EXISTS', base .. ':s:' .. line[1]) == 0 then
+        table.remove(lanes, i)
+        break
+      end
+    end
   end
   save()
 end
