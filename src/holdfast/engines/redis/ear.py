@@ -3,10 +3,10 @@
 The thread connects again by itself, ever less often while that fails, and then says that something may have been
 missed, so that every waiter wakes once. A subscription that has been quiet is asked whether it lives: a connection that
 was cut without a word would else be trusted for ever. It is asked at once when another connection of the client had no
-answer: what has happened to that one has mostly happened to both, and whoever does not hear its turn loses it. Where there are several servers, any of them hears what is
-published on another; when they change, one that is still among them is listened to. Without a subscription, also
-because the user may not subscribe, waiters are late and nothing else. It is never the keeper's connection, and there is
-one of it, however many names are waited for.
+answer: what has happened to that one has mostly happened to both, and whoever does not hear its turn loses it. Where
+there are several servers, any of them hears what is published on another; when they change, one that is still among
+them is listened to. Without a subscription, also because the user may not subscribe, waiters are late and nothing else.
+It is never the keeper's connection, and there is one of it, however many names are waited for.
 """
 
 from __future__ import annotations
