@@ -1,15 +1,14 @@
-"""What the keeper owes: commands that must still be told, and names whose waiters are to be marked."""
+"""What the keeper owes: commands that must still be told, and what is said of them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import NS
-from holdfast.commands import Command, NotHeld, TakeBack, Tend, Undo
+from holdfast.commands import Command, NotHeld, TakeBack, Undo
 from holdfast.observer import tell
 
 if TYPE_CHECKING:
-    from holdfast.commands.queues import Reaped
     from holdfast.engines import Reply
     from holdfast.observer import Observer
 
@@ -42,23 +41,6 @@ def tell_end(observer: Observer | None, chore: Chore, answer: Reply, now_ns: int
         tell(observer, "released", chore.name, chore.fence, (now_ns - chore.since_ns) / NS)
 
 
-class Vigil:
-    """One name that this client's waiters wait for: how many they are, and when and how to say again that they live.
-
-    The engine's answer tells when the present lease ends. The next mark comes just then, if not earlier: so the end of
-    a lease is seen in time by every client, whatever places its waiters have in the queue.
-    """
-
-    __slots__ = ("due_ns", "mark", "marked_ns", "since_ns", "waiters")
-
-    def __init__(self, mark: Command, since_ns: int, due_ns: int) -> None:
-        self.mark = mark
-        self.since_ns = since_ns
-        self.marked_ns = 0
-        self.waiters: set[str] = set()  # tokens, so that the end of a wait may be said twice
-        self.due_ns = due_ns
-
-
 class _Logged(NamedTuple):
     at_ns: int
     left_out: int
@@ -81,17 +63,3 @@ class Sparing:
             return 0
         self._last[kind] = _Logged(now_ns, 0)
         return 1 if last is None else last.left_out + 1
-
-
-def undoing(mark: Command, token: str) -> Undo | TakeBack:
-    """What takes a waiter out of the queue that is marked so."""
-    return TakeBack(mark.name, token, mark.roof) if isinstance(mark, Tend) else Undo(mark.name, token)
-
-
-def tell_reaped(observer: Observer | None, name: str, answer: Reaped) -> None:
-    """What a look for dead consumers has found, if it was anything."""
-    if answer.amnesty:
-        tell(observer, "amnesty", name, detail="nobody has looked for dead consumers for long: all get time")
-    if answer.consumers or answer.moved or answer.died:
-        found = f"{answer.consumers} consumers, {answer.moved} messages ready again, {answer.died} dead"
-        tell(observer, "reaped", name, detail=found)

@@ -13,17 +13,17 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Command, Giving, Marked, NotHeld, TakeBack, Tend, Undo
+from holdfast.commands import Command, Giving, Marked, NotHeld, TakeBack, Undo
 from holdfast.commands.queues import Reaped
-from holdfast.core.aftermath import Aftermath, many_rights
-from holdfast.core.duties import Chore, Sparing, Vigil, tell_end, tell_reaped, undoing
-from holdfast.core.lease import ASKING, HELD, LOST, LeaseBase, later
+from holdfast.core.aftermath import Aftermath
+from holdfast.core.duties import Chore, Sparing, tell_end
+from holdfast.core.lease import ASKING, HELD, LOST, LeaseBase
 from holdfast.core.outlook import Outlook
 from holdfast.core.run import run
+from holdfast.core.vigils import Vigils, undoing
 from holdfast.errors import GONE, PASSING, Unavailable
 from holdfast.observer import Observer, log, tell
 from holdfast.rules import trust
-from holdfast.rules.lease import OFFER_MAX_US
 
 if TYPE_CHECKING:
     from holdfast.clock import Clock
@@ -39,8 +39,6 @@ _JOIN_S = 1.0
 _LINGER_NS = 10 * NS
 # While it lingers it looks once a second, so that a short lease need not wake it: it comes by before anything is due.
 _LOOK_NS = NS
-_OFFER_MS = OFFER_MAX_US // 1000
-_MARK_EVERY_NS = trust.MARK_MS * NS_PER_MS // 3
 _EARLY_FROM_MS = 4 * trust.RENEW_MIN_MS
 
 
@@ -59,7 +57,7 @@ class Keeper:
         """Begin anew: without a thread, without a lease."""
         self.guard = threading.RLock()
         self.kept: dict[str, weakref.ref[LeaseBase]] = {}  # by token, from before its first byte is sent
-        self._waiting: dict[Command, Vigil] = {}  # by the command that marks it
+        self._vigils = Vigils(self._clock, self.guard, self._aftermath)
         self._given: deque[Chore] = deque()  # anybody may add to it, at any time
         self._chores: list[Chore] = []  # the thread's own
         self._bell = self._form.bell()
@@ -112,41 +110,21 @@ class Keeper:
 
     def waiting(self, lease: LeaseBase, remaining_ms: int, owner: str) -> None:
         """A waiter of this client stands in the queue of the name, whose present lease ends then."""
-        now_ns = self._clock.now_ns()
-        due_ns = now_ns + min(_MARK_EVERY_NS, max(1, remaining_ms) * NS_PER_MS)
-        if owner == lease._packed and remaining_ms <= _OFFER_MS:
-            due_ns = now_ns  # it may be offered to one of us who is there no more: the answer to a mark tells
-        mark = lease._marking()
-        with self.guard:
-            vigil = self._waiting.setdefault(mark, Vigil(mark, now_ns, due_ns))
-            vigil.waiters.add(lease.token)
-            vigil.due_ns = min(vigil.due_ns, due_ns)
-        self.due(due_ns)
+        self.due(self._vigils.begin(lease, remaining_ms, owner))
 
     def look_after(self, lease: LeaseBase, due_ns: int) -> None:
         """Say the marking of this lease then, and again whenever its answer asks for it."""
-        mark = lease._marking()
-        with self.guard:
-            vigil = self._waiting.setdefault(mark, Vigil(mark, self._clock.now_ns(), due_ns))
-            vigil.waiters.add(lease.token)
+        self._vigils.keep(lease, due_ns)
         self.due(due_ns)
 
     def look(self) -> None:
         """A ring has come for nobody: the next marks tell for which name that was. Any thread may say so."""
         now_ns = self._clock.now_ns()
-        with self.guard:
-            for vigil in self._waiting.values():
-                vigil.due_ns = min(vigil.due_ns, max(now_ns, vigil.marked_ns + _RETRY_NS))
+        self._vigils.hasten(now_ns, _RETRY_NS)
         self.due(now_ns)
 
     def no_longer_waiting(self, lease: LeaseBase) -> None:
-        mark = lease._marking()
-        with self.guard:
-            vigil = self._waiting.get(mark)
-            if vigil is not None:
-                vigil.waiters.discard(lease.token)
-                if not vigil.waiters:
-                    del self._waiting[mark]
+        self._vigils.end(lease)
 
     def standing(self) -> list[LeaseBase]:
         """Every lease that is asked for or held."""
@@ -218,8 +196,7 @@ class Keeper:
 
     def _watch(self, now_ns: int) -> None:
         """Is the engine still the same? Asked for who holds or waits for a while: a short lease costs none of it."""
-        with self.guard:
-            begun = [vigil.since_ns for vigil in self._waiting.values()]
+        begun = self._vigils.begun_ns()
         begun += [lease._since_ns for lease in self.standing() if lease._state is HELD]
         if begun and min(begun) <= now_ns - _LOOK_NS:
             self.outlook.watch(now_ns, self._bound_ns([]))
@@ -250,8 +227,7 @@ class Keeper:
     def _next_ns(self, now_ns: int) -> int:
         ends = [min(lease._due_ns, lease._deadline_ns) for lease in self.standing() if lease._state is HELD]
         ends += [chore.due_ns for chore in self._chores]
-        with self.guard:
-            ends += [vigil.due_ns for vigil in self._waiting.values()]
+        ends += self._vigils.ends_ns()
         if self._given:
             ends.append(now_ns)
         # Between two rounds there is a breath, whatever is due: an engine in trouble is not to be hammered.
@@ -296,13 +272,9 @@ class Keeper:
         """The ttl undoes a lease; a place in a queue stands for as long as the client's mark does."""
         if self._stopping or error.reason in GONE:
             return False
-        if isinstance(chore.command, Undo | TakeBack) and self._waits_for(chore.command.name):
+        if isinstance(chore.command, Undo | TakeBack) and self._vigils.waits_for(chore.command.name):
             chore.until_ns = max(chore.until_ns, chore.due_ns + trust.MARK_MS * NS_PER_MS)
         return chore.due_ns < chore.until_ns
-
-    def _waits_for(self, name: str) -> bool:
-        with self.guard:
-            return any(mark.name == name for mark in self._waiting)
 
     def _renew(self, now_ns: int) -> None:
         """Renew what is due, and what will soon be, in one exchange."""
@@ -350,36 +322,21 @@ class Keeper:
         return max(_RETRY_NS, min(10 * _RETRY_NS, left_ns // 4))
 
     def _mark(self, now_ns: int) -> None:
-        with self.guard:
-            due = [vigil for vigil in self._waiting.values() if vigil.due_ns <= now_ns]
-        if not due:
-            return
-        for vigil in due:
-            vigil.due_ns, vigil.marked_ns = now_ns + _MARK_EVERY_NS, now_ns
-        for vigil, answer in zip(due, self._ask_all([vigil.mark for vigil in due]), strict=True):
+        due = self._vigils.due(now_ns)
+        answers = self._ask_all([vigil.mark for vigil in due]) if due else []
+        for vigil, answer in zip(due, answers, strict=True):
             name = vigil.mark.name
             if isinstance(answer, Unavailable):
                 self._tell_trouble("unavailable", name, str(answer))
             elif isinstance(answer, Reaped):
-                now_ns = self._clock.now_ns()
-                vigil.due_ns = now_ns + later(answer.next_ms * NS_PER_MS, now_ns)
-                tell_reaped(self._observer, name, answer)
+                self._vigils.reaped(vigil, answer, self._observer)
             elif isinstance(answer, Marked):
-                if answer.remaining_ms:
-                    ends_ns = self._clock.now_ns() + answer.remaining_ms * NS_PER_MS
-                    vigil.due_ns = min(vigil.due_ns, ends_ns)
-                    self._heard(vigil.mark, answer, now_ns)
+                self._vigils.marked(vigil, answer, now_ns)
                 if answer.offered in self.kept:
                     self._form.ring(answer.offered)  # the engine's own ring may have got lost
                 elif answer.offered:
                     # It has ended, and a server that did not hear of it has taken the place of one that did.
                     self._given.append(Chore(undoing(vigil.mark, answer.offered), now_ns + NS, name))
-
-    def _heard(self, mark: Command, answer: Marked, sent_ns: int) -> None:
-        """Those who have what is waited for have it at least so long: kept in case the engine forgets them."""
-        about = many_rights(mark.name, mark.roof) if isinstance(mark, Tend) else mark.name
-        ends_ns = self._clock.now_ns() + (answer.all_ms or answer.remaining_ms) * NS_PER_MS
-        self._aftermath.renewed(about, sent_ns, ends_ns)
 
     def _bound_ns(self, commands: list[Command]) -> int:
         """No exchange may last beyond the first deadline that has to be told.

@@ -216,7 +216,7 @@ def _looks_again(after_ms: int, marks_after_ns: int) -> None:
     """How often a waiter looks by itself, and its keeper for it."""
 
     def only_wait(self: keeper.Keeper, now_ns: int) -> None:
-        for vigil in self._waiting.values():
+        for vigil in self._vigils.due(now_ns):
             vigil.due_ns = now_ns + marks_after_ns
 
     put(trust, "patience_ms", lambda *_: after_ms)
