@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -371,3 +372,27 @@ def test_a_keeper_about_to_end_takes_a_new_lease_on(timed):
 
     eventually(lambda: ("renewed", "x") in [(event.kind, event.name) for event in events])
     lease.release()
+
+
+@together
+def test_leases_that_come_while_others_are_renewed_leave_the_keeper_alone(face):
+    """It will look again in time. Woken by each of thousands, it would go round and round while all wait for it."""
+    client = face.connect()
+    keeper, wire, rung = client._client.keeper, face.wire(client), []
+    there, go = wire.hold(Renew)
+    first = client.lock("first", ttl=3).acquire(timeout=5)
+    assert there.wait(10)
+    keeper.stir = lambda: rung.append(True)
+
+    later = [client.lock(f"later/{number}", ttl=30).acquire(timeout=5) for number in range(20)]
+    assert rung == []
+    soon = client.lock("soon", ttl=3).acquire(timeout=5)
+    assert rung == [True]
+
+    del keeper.stir
+    keeper.stir()
+    go.set()
+    for lease in (*later, soon):
+        lease.release()
+    with suppress(LeaseLost):  # it was kept waiting
+        first.release()

@@ -39,6 +39,8 @@ _JOIN_S = 1.0
 _LINGER_NS = 10 * NS
 # While it lingers it looks once a second, so that a short lease need not wake it: it comes by before anything is due.
 _LOOK_NS = NS
+# What is due later than this after the beginning of a round need not be heard of before its end.
+_SOON_NS = 3 * _LOOK_NS
 _EARLY_FROM_MS = 4 * trust.RENEW_MIN_MS
 
 
@@ -64,7 +66,8 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self._ending: threading.Thread | None = None
         self._stopping = False
-        self.wake_ns = NEVER_NS
+        self.wake_ns = NEVER_NS  # when it wakes by itself; never while it is at work
+        self.heeds_ns = NEVER_NS  # whatever is due before this has to ring
         self._sparing = Sparing()
         self._suspect = False  # something has happened to the engine: every lease is to be renewed now
         self.outlook = Outlook(self._form, self._observer)
@@ -73,7 +76,7 @@ class Keeper:
 
     def due(self, at_ns: int) -> None:
         """Something will be due then; wake up for it."""
-        if at_ns < self.wake_ns:
+        if at_ns < self.heeds_ns:
             self.stir()
 
     def let_go(self, lease: LeaseBase) -> None:
@@ -164,7 +167,9 @@ class Keeper:
     def _work(self) -> None:
         idle_since_ns = self._clock.now_ns()
         while True:
-            self.wake_ns = NEVER_NS
+            # It looks again a second after this round. Were everybody to ring who comes meanwhile, thousands of leases
+            # that are taken one after the other would have it go round and round.
+            self.wake_ns, self.heeds_ns = NEVER_NS, self._clock.now_ns() + _SOON_NS
             try:
                 self._round()
                 now_ns = self._clock.now_ns()
@@ -176,7 +181,7 @@ class Keeper:
             except Exception:
                 log.exception("the keeper met an error of its own; it goes on")
                 wake_ns = now_ns = self._clock.now_ns() + _LOOK_NS
-            self.wake_ns = min(wake_ns, now_ns + _LOOK_NS)
+            self.wake_ns = self.heeds_ns = min(wake_ns, now_ns + _LOOK_NS)
             run(self._bell.wait(self.wake_ns))
         self._on_idle()
 
@@ -218,6 +223,7 @@ class Keeper:
         """End the thread and its connections, unless something has come in the meantime."""
         run(self._form.close())  # it opens again if it is needed again
         with self.guard:
+            self.heeds_ns = NEVER_NS  # from now on everybody rings
             # Under the guard: a lease that comes now is seen here, or finds no thread and starts another.
             if not self._stopping and self._next_ns(now_ns) < NEVER_NS:
                 return False

@@ -91,7 +91,7 @@ async def acquire(lease: LeaseBase, patience_ns: int | None) -> None:
         undo(lease)
         raise
     keeper = client.keeper
-    if lease._due_ns < keeper.wake_ns:
+    if lease._due_ns < keeper.heeds_ns:
         keeper.stir()
     if client.observer is not None or debugging(DEBUG):
         client.tell("granted", lease._known_as, lease._fence, (client.clock.now_ns() - began_ns) / NS)
