@@ -7,6 +7,9 @@ import select
 import signal
 import time
 
+# A process of the tool takes its time to start and to end where all are busy.
+PATIENT_S = 40
+
 
 class Terminal:
     """A pseudo-terminal; leaving the block hangs up and ends what is in it."""
@@ -25,7 +28,7 @@ class Terminal:
     def type(self, keys):
         os.write(self._master, keys.encode())
 
-    def until(self, pattern, timeout=15):
+    def until(self, pattern, timeout=PATIENT_S):
         """Wait until it is shown; what is shown up to there is forgotten."""
         deadline = time.monotonic() + timeout
         while not (found := re.search(pattern, self.shown)):
@@ -35,7 +38,7 @@ class Terminal:
         self.shown = self.shown[found.end() :]
         return found
 
-    def rest(self, timeout=15):
+    def rest(self, timeout=PATIENT_S):
         """Everything until the last process has gone, and the exit code of the first."""
         deadline = time.monotonic() + timeout
         while self._read(max(0, deadline - time.monotonic())):

@@ -320,7 +320,7 @@ def test_what_many_may_have_is_not_told_as_free(tool):
         {"name": "idx", "kind": "read-write lock", "taken": 1, "of": None, "waiting": 0}
     ]
     watched = tool.inside("watch", "--count", "1").out.decode().splitlines()
-    assert watched[0].endswith("0 held, 3 taken of many, 0 waiting")
+    assert "  0 held, 3 taken of many, 0 waiting  " in watched[0]
     assert [line.split() for line in watched[2:]] == rows
     looks = tool.inside("watch", "--count", "2", "--interval", "0.1", "--json").out.splitlines()
     assert [[one["name"] for one in json.loads(look)["many"]] for look in looks] == [["channels", "gpu", "idx"]] * 2

@@ -75,17 +75,19 @@ class Watch:
         from rich.console import Group  # noqa: PLC0415
 
         now = self.look()
-        head = f"{plain(self._url)}  {time.strftime('%H:%M:%S')}  "
+        at, where = time.strftime("%H:%M:%S"), plain(self._url)
         if now.trouble:
             since = time.strftime("%H:%M:%S", time.localtime(now.since))
-            return Group(output.text(f"{head}unreachable since {since}: {now.trouble}"))
+            return Group(output.text(f"{at}  unreachable since {since}: {now.trouble}"))
         waiting = sum(len(one.standing.waiters) for one in now.seen) + sum(one.counted.waiting for one in now.others)
         held = sum(1 for one in now.seen if one.standing.holder is not None)
         taken = f", {sum(one.counted.lent for one in now.others)} taken of many" if now.others else ""
         more = ", and more names than are shown" if now.more else ""
         rows, others = sorted(now.seen, key=_urgency), sorted(now.others, key=lambda one: -one.counted.waiting)
         lines, below = _rooms(len(rows), len(others), console.height - _LINES_AROUND if console.is_terminal else None)
-        parts: list[RenderableType] = [output.text(f"{head}{held} held{taken}, {waiting} waiting{more}"), ""]
+        # The figures first: what does not fit is cut at the end, and a URL may be long.
+        head = f"{at}  {held} held{taken}, {waiting} waiting{more}  {where}"
+        parts: list[RenderableType] = [output.text(head), ""]
         if rows or not others:
             parts.append(look.table(rows[:lines], console.width))
         if others:
