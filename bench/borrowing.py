@@ -118,20 +118,20 @@ WAYS: dict[str, Callable[[str, list[str]], AbstractContextManager[Take]]] = {
 
 
 def measured(way: str, url: str, items: int, seconds: float, callers: int, hold_s: float) -> dict[str, Any]:
-    """Each caller borrows and returns for so long."""
+    """Each caller borrows and returns for so long. Before that each has done so once: connections are open."""
     borrows: list[list[float]] = [[] for _ in range(callers)]
     pairs = [0] * callers
+    warmed, started = threading.Barrier(callers + 1), threading.Barrier(callers + 1)
     with WAYS[way](url, [f"item {number}" for number in range(items)]) as take:
         warm = time.monotonic() + min(1.0, seconds)
         while time.monotonic() < warm:  # a server that has just been given many items tidies up for a while
             take()()
-        print(json.dumps("ready"), flush=True)
-        sys.stdin.readline()
-        began = time.monotonic()
-        until = began + seconds
 
         def caller(number: int) -> None:
-            mine = borrows[number]
+            mine, give = borrows[number], take()
+            warmed.wait()  # all have an item at once, so that each has a connection of its own
+            give()
+            started.wait()
             while (asked := time.monotonic()) < until:
                 give = take()
                 mine.append(time.monotonic() - asked)
@@ -143,6 +143,12 @@ def measured(way: str, url: str, items: int, seconds: float, callers: int, hold_
         threads = [threading.Thread(target=caller, args=(number,)) for number in range(callers)]
         for thread in threads:
             thread.start()
+        warmed.wait()
+        print(json.dumps("ready"), flush=True)
+        sys.stdin.readline()
+        began = time.monotonic()
+        until = began + seconds
+        started.wait()
         for thread in threads:
             thread.join()
         took = time.monotonic() - began

@@ -93,7 +93,8 @@ def timeout_ns(value: Seconds | None, *, setting: str = "timeout") -> int | None
 
     seconds = _seconds(setting, value)
     if not 0 <= seconds <= TIMEOUT_MAX_S:
-        raise InvalidConfig(setting, value, "it must be zero or more seconds, at most a year, or None to wait for ever")
+        endless = ", or None to wait for ever" if setting == "timeout" else ""
+        raise InvalidConfig(setting, value, f"it must be zero or more seconds, at most a year{endless}")
 
     return round(seconds * NS)
 

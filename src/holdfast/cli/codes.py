@@ -63,7 +63,7 @@ _HINTS = {
 }
 # Where to look for what there is, by the command that did not find it.
 _LOOKS = {
-    "pool": "`holdfast pool show` shows the items of a pool, and who has them",
+    "pool": "`holdfast pool ls` shows which pools there are, `holdfast pool show` the items of one, and who has them",
     "directory": "`holdfast directory ls` shows what is owned",
 }
 

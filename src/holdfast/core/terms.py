@@ -36,11 +36,12 @@ def checked_items(items: Iterable[str]) -> tuple[str, ...]:
         raise InvalidConfig("items", items, "it must be a list of names") from None
     if len(names) > ITEMS_MAX:
         raise InvalidConfig("items", len(names), f"there may be at most {ITEMS_MAX}")
+    seen = set()
     for name in names:
         checked_name(name)
-    if len(set(names)) < len(names):
-        twice = next(name for at, name in enumerate(names) if name in names[:at])
-        raise InvalidConfig("items", twice, "it is there twice")
+        if name in seen:
+            raise InvalidConfig("items", name, "it is there twice")
+        seen.add(name)
     return names
 
 
