@@ -71,7 +71,9 @@ def test_a_builder_killed_at_any_line_leaves_the_old_or_the_new(holdfast_workers
     halves = [each for each in deaths if each["seen"] not in ([new, None] + [["first"]] * bad)]
     assert halves == []
     assert [each for each in deaths if each["fresh"] is (each["seen"] == new)] == []
-    assert [each for each in deaths if not each["whole"] or each["private"] or each["drafts"]] == []
+    assert [each for each in deaths if not each["whole"]] == []
+    # Behind the publication there is nobody who builds, so a draft of the pointer may stay until somebody does.
+    assert [each for each in deaths if each["fresh"] and (each["private"] or each["drafts"])] == []
     assert max(each["trees"] for each in deaths) <= (0 if movable else 1 + bad)
     assert STEP > 1 or any(each["seen"] == new for each in deaths), "some died behind the publication"
     assert len(deaths) > 100 / STEP
