@@ -15,7 +15,7 @@ SEED ?= 1
 OUT ?= build/campaign
 HUNT ?= 0
 
-.PHONY: demo test check format bench chaos matrix trials docs clean
+.PHONY: demo test check format bench chaos matrix trials nfs docs clean
 
 demo: $(READY)  ## several workers, one lock: one is killed, one is frozen and refused
 	$(BIN)/python -m holdfast.demo $(ARGS)
@@ -43,9 +43,13 @@ matrix: $(READY)  ## the laws and the Redis tests on every server and group that
 	HOLDFAST_SERVERS=valkey,redis-6.2,redis HOLDFAST_GROUPS=all $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)
 	$(BIN)/python tools/redis_versions.py
 
-trials: $(READY)  ## a minute of lending by twelve borrowers in four processes; twenty trials of installing with the real npm
+trials: $(READY)  ## a minute of lending; twenty trials of three npm packages side by side; a death at every line of a build and of a lock on files
 	HOLDFAST_LENDING_S=60 $(BIN)/python -m pytest tests/engines/redis/test_pools.py -k independent_count $(ARGS)
 	HOLDFAST_TRIALS=20 $(BIN)/python -m pytest tests/npm -k trial $(ARGS)
+	HOLDFAST_LINES=1 $(BIN)/python -m pytest tests/building tests/engines/files -k any_line $(ARGS)
+
+nfs: $(READY)  ## shared directories on real NFS, v3 and v4.2: three kernels of its own, from Debian's packages; no root
+	$(BIN)/python tools/nfs $(ARGS)
 
 docs: $(READY)  ## make the generated pages again
 	$(BIN)/python tools/acceptance.py

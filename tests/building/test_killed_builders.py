@@ -71,9 +71,11 @@ def test_a_builder_killed_at_any_line_leaves_the_old_or_the_new(holdfast_workers
     halves = [each for each in deaths if each["seen"] not in ([new, None] + [["first"]] * bad)]
     assert halves == []
     assert [each for each in deaths if each["fresh"] is (each["seen"] == new)] == []
-    assert [each for each in deaths if not each["whole"] or each["private"] or each["drafts"]] == []
+    assert [each for each in deaths if not each["whole"]] == []
+    # Behind the publication there is nobody who builds, so a draft of the pointer may stay until somebody does.
+    assert [each for each in deaths if each["fresh"] and (each["private"] or each["drafts"])] == []
     assert max(each["trees"] for each in deaths) <= (0 if movable else 1 + bad)
-    assert [each for each in deaths if each["seen"] == new] != [], "some died behind the publication"
+    assert STEP > 1 or any(each["seen"] == new for each in deaths), "some died behind the publication"
     assert len(deaths) > 100 / STEP
 
 
@@ -166,14 +168,16 @@ def test_a_builder_that_put_aside_what_was_good_puts_it_back(start, connect, url
     assert client.build_once(store, "k", whole, check=is_whole).fence == good.fence
 
 
-def test_without_any_lease_there_is_work_twice_but_never_half(start, connect, store, tmp_path):
+def test_without_any_lease_there_is_work_twice_but_never_half(start, points, store, tmp_path):
     """Two engines that know nothing of each other, as if every lock had failed: one publishes, one finds it there."""
     builders = []
+    points.arm("build.before-publish")
     for number in range(2):
         (tmp_path / f"leases{number}").mkdir()
-        builders.append(start(f"file://{tmp_path}/leases{number}", seconds=0.5))
+        builders.append(start(f"file://{tmp_path}/leases{number}", env=points.env))
         builders[-1].wait_ready()
         (store / ".holdfast-domain").unlink()  # what would have refused the second one
+    points.go("build.before-publish")
 
     told = [json.loads(builder.read_line(20)) for builder in builders]
 

@@ -172,6 +172,7 @@ class Keeper:
             self.wake_ns, self.heeds_ns = NEVER_NS, self._clock.now_ns() + _SOON_NS
             try:
                 self._round()
+                self.heeds_ns = NEVER_NS  # whoever comes after the next look rings
                 now_ns = self._clock.now_ns()
                 wake_ns = self._next_ns(now_ns)
                 if wake_ns < NEVER_NS:

@@ -151,11 +151,12 @@ def _taken(url, ttl):
 def _swept(url):
     """What is left after an hour in which somebody used the directory now and then."""
     survey._HOUR_US = -1
-    with holdfast.connect(url) as client:
+    with holdfast.connect(url, fence_memory=1) as client:
         engine = client._client.engine.store
-        engine._begin()
+        client.lock("x").acquire(timeout=0).release()
+        time.sleep(1.05)
         for _ in range(200):
-            survey.sweep(engine.ground, engine._dates, -1, engine._session.wall_us())
+            survey.sweep(engine.ground, engine._dates, engine._session.wall_us())
         home = engine.ground.home
         left = [str(path.relative_to(home)) for path in home.rglob("*") if engine._session.client not in path.name]
         tell(json.dumps({"left": sorted(left)}))

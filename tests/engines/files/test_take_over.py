@@ -151,6 +151,20 @@ def leases_of(shared):
     return {path.name for path in (shared / ".holdfast" / "leases").iterdir()}
 
 
+def test_a_name_is_remembered_for_as_long_as_its_last_user_said(connect, shared):
+    """A client that wants its own names forgotten soon, such as the tool for people, clears away nobody else's."""
+    long, short = connect(fence_memory=60), connect(fence_memory=1)
+    long.lock("kept").acquire(timeout=0).release()
+    short.lock("gone").acquire(timeout=0).release()
+
+    def swept():
+        short.lock("other").acquire(timeout=0).release()
+        return "gone" not in leases_of(shared)
+
+    eventually(swept, timeout=20)
+    assert "kept" in leases_of(shared)
+
+
 @pytest.mark.acceptance("A2-10")
 def test_a_holder_that_was_stopped_past_its_ttl_is_told_and_harms_nobody(child, connect):
     """SIGSTOP, another takes over, SIGCONT: told as a loss, no crash, and the successor's lease stands."""

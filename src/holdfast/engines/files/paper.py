@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.engines.files.dates import Dates
 
 LAYOUT = 1
+_MEMORY_US = 60_000_000  # of a sheet that does not say
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
@@ -32,6 +33,7 @@ class Paper(NamedTuple):
     holder: list[Any] | None = None
     waiters: dict[str, list[Any]] = {}  # noqa: RUF012 - never changed
     tombs: dict[str, list[Any]] = {}  # noqa: RUF012 - never changed
+    memory_us: int = 0
 
 
 EMPTY = Paper(Record())
@@ -58,7 +60,12 @@ def read(body: bytes, dates: Dates) -> Paper:
         dates.here_us(Date(*sheet["at"])),
     )
     return Paper(
-        record, sheet["name"], sheet["holder"], {each[0]: each for each in line}, {each[0]: each for each in buried}
+        record,
+        sheet["name"],
+        sheet["holder"],
+        {each[0]: each for each in line},
+        {each[0]: each for each in buried},
+        sheet.get("memory", _MEMORY_US),
     )
 
 
@@ -75,8 +82,8 @@ def is_same(before: Record, after: Record) -> bool:
     return after is before or after._replace(touched_us=before.touched_us) == before
 
 
-def written(name: str, before: Paper, after: Record, now: Date) -> bytes:
-    """The sheet that comes after this paper."""
+def written(name: str, before: Paper, after: Record, now: Date, memory_us: int) -> bytes:
+    """The sheet that comes after this paper; for how long it is remembered is for whoever used the name last to say."""
     tombs = after.tombs
     assert isinstance(tombs, Graves)
     sheet = {
@@ -85,6 +92,7 @@ def written(name: str, before: Paper, after: Record, now: Date) -> bytes:
         "fence": after.fence,
         "last": after.last,
         "at": now,
+        "memory": memory_us,
         "holder": _holder_line(before, after.holder, now),
         "waiters": [before.waiters.get(waiter.token) or [*waiter[:4], now] for waiter in after.waiters],
         "tombs": [

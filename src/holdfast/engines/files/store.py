@@ -87,7 +87,7 @@ class FileStore:
         session = self._begin()
         answers = [self._answer(session, command, bound_ns) for command in commands]
         if self._count % _SWEEP_EVERY == 0:
-            survey.sweep(self.ground, self._dates, self._memory_us, session.wall_us())
+            survey.sweep(self.ground, self._dates, session.wall_us())
         self._count += 1
         return answers
 
@@ -114,7 +114,7 @@ class FileStore:
                 if paper.is_same(before.record, after):
                     break
                 now = Date(self._dates.boot, moment.now_us, moment.wall_us)
-                turn = register.write(sheet, paper.written(command.name, before, after, now))
+                turn = register.write(sheet, paper.written(command.name, before, after, now, self._memory_us))
                 if wake is not None and turn is not Turn.LOST:
                     self._ring(wake)
                 if turn is Turn.DONE:

@@ -49,14 +49,14 @@ def names(ground: Ground, dates: Dates, prefix: str, limit: int) -> Names:
     return Names(tuple(found[:limit]), more=len(found) > limit)
 
 
-def sweep(ground: Ground, dates: Dates, memory_us: int, wall_us: int) -> None:
+def sweep(ground: Ground, dates: Dates, wall_us: int) -> None:
     """Clear away a little of what nobody needs."""
     with contextlib.suppress(OSError):
         for folder in _some(os.listdir(ground.leases)):
             if folder.startswith("."):
                 _drop_draft(ground.leases, folder, wall_us)
             else:
-                _forget(ground, dates, folder, memory_us, wall_us)
+                _forget(ground, dates, folder, wall_us)
         for client in _some(os.listdir(ground.clients)):
             _bury(ground, dates, client.removesuffix(_WAKE), wall_us)
         for entry in os.listdir(ground.home):
@@ -74,7 +74,7 @@ def _some(entries: list[str]) -> list[str]:
     return random.sample(entries, min(_AT_ONCE, len(entries)))
 
 
-def _forget(ground: Ground, dates: Dates, folder: str, memory_us: int, wall_us: int) -> None:
+def _forget(ground: Ground, dates: Dates, folder: str, wall_us: int) -> None:
     """A name that has been free for longer than its fence is remembered. After a day the calendar is proof enough."""
     register = Register(ground, folder)
     try:
@@ -85,7 +85,8 @@ def _forget(ground: Ground, dates: Dates, folder: str, memory_us: int, wall_us: 
         if sheet.number == 0:
             register.forget()
             return
-        record = paper.read(sheet.body, dates).record
+        written = paper.read(sheet.body, dates)
+        record, memory_us = written.record, written.memory_us
         now_us = SYSTEM.now_ns() // NS_PER_US
         if record.holder is not None or record.waiters.clients or record.tombs.ends_us > now_us:
             return

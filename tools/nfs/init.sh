@@ -1,0 +1,25 @@
+#!/bin/sh
+# The first process of a host in the lab. Its root is the files of the machine that it runs on, and it can only read
+# them; what it writes is in its own memory. PARTS, ADDRESS, PYTHON and AGENT come from the kernel's command line.
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp PYTHONDONTWRITEBYTECODE=1
+mount -t proc none /proc
+mount -t sysfs none /sys
+mount -t tmpfs none /run
+mount -t tmpfs none /tmp
+mount -t tmpfs none /var/lib
+mkdir -p /run/etc /run/lib /run/shared /run/export /var/lib/nfs/sm /var/lib/nfs/v4recovery /run/rpcbind /run/sendsigs.omit.d
+cp -a /etc/. /run/etc/
+cp "$PARTS/etc/netconfig" /run/etc/
+echo '_rpc:x:0:0::/:/bin/false' >> /run/etc/passwd
+echo '/run/export *(rw,sync,no_root_squash,insecure,no_subtree_check,fsid=0)' > /run/etc/exports
+: > /var/lib/nfs/etab
+: > /var/lib/nfs/rmtab
+mount --bind /run/etc /etc
+# Where modprobe looks for a module, seen from /run; and the program itself, which goes by the name it is called by.
+ln -s "$PARTS/usr/lib/uml/modules" /run/lib/modules
+ln -s "$PARTS/bin/kmod" /run/modprobe
+[ -e /dev/fd ] || ln -s /proc/self/fd /dev/fd
+ip link set lo up
+ip address add "$ADDRESS/24" dev vec0
+ip link set vec0 up
+exec "$PYTHON" "$AGENT" "$ADDRESS"

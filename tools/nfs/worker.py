@@ -1,0 +1,121 @@
+"""Runs on a client of the lab and obeys: one line of JSON in, one line out.
+
+What must not happen is looked for without any clock: two who are inside at once meet in a file that only one can make,
+and a counter that is read and written back shows every update that was lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import holdfast
+
+if TYPE_CHECKING:
+    from holdfast import Lease
+    from holdfast.core.building import Staging
+
+TTL_S = 3.0
+# Many at once are slow there: a turn that takes longer than its ttl is told so, and shows nothing else.
+TURN_TTL_S = 8.0
+_INSIDE_S = 0.01
+
+
+def say(**answer: Any) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+class Orders:
+    """What a client can be told to do; each answers with something that JSON can carry."""
+
+    def __init__(self, url: str) -> None:
+        self._client = holdfast.connect(url, label=f"{os.environ['ADDRESS']}-{os.getpid()}")
+        self._leases: dict[str, Lease] = {}
+
+    def acquire(self, name: str, ttl: float = TTL_S, timeout: float | None = None) -> dict[str, Any]:
+        began = time.monotonic()
+        self._leases[name] = self._client.lock(name, ttl=ttl).acquire(timeout=timeout)
+        return {"fence": self._leases[name].fence, "seconds": time.monotonic() - began}
+
+    def release(self, name: str) -> dict[str, Any]:
+        self._leases.pop(name).release()
+        return {}
+
+    def check(self, name: str) -> dict[str, Any]:
+        self._leases[name].check()
+        return {}
+
+    def look(self, path: str) -> dict[str, Any]:
+        """Ask for something that is not there, so that this host remembers that it is not."""
+        return {"there": os.path.exists(path)}
+
+    def build(self, store: str, key: str, seconds: float = 0.0) -> dict[str, Any]:
+        def build(staging: Staging) -> None:
+            (staging / "first").write_text("first")
+            say(building=os.getpid())
+            time.sleep(seconds)
+            (staging / "second").write_text("second")
+
+        built = self._client.build_once(store, key, build, ttl=TTL_S, timeout=60)
+        return {"fresh": built.fresh, "files": sorted(os.listdir(built.path)), "fence": built.fence}
+
+    def hammer(self, folder: str, times: int, dies: bool = False) -> dict[str, Any]:
+        """Take the lease so many times, each time counting one up; at the last time, die of it if told so."""
+        late = 0
+        for number in range(times):
+            try:
+                with self._client.lock("hammer", ttl=TURN_TTL_S, timeout=300) as lease:
+                    say(**_counted(Path(folder)), fence=lease.fence)
+                    if dies and number == times - 1:
+                        os.kill(os.getpid(), signal.SIGKILL)
+            except holdfast.LeaseLost:
+                late += 1
+        return {"done": True, "late": late}
+
+
+def _counted(folder: Path) -> dict[str, Any]:
+    """Inside, alone: written in place, because an open file is what NFS keeps the same for all."""
+    inside = folder / "inside"
+    try:
+        os.close(os.open(inside, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return {"overlap": True}
+    counter = os.open(folder / "counter", os.O_RDWR | os.O_CREAT)
+    value = int(os.pread(counter, 20, 0) or b"0") + 1
+    time.sleep(_INSIDE_S)
+    os.pwrite(counter, b"%d" % value, 0)
+    os.close(counter)
+    os.unlink(inside)
+    return {"value": value}
+
+
+def mortals(url: str, folder: str, times: int) -> None:
+    """One process after the other that dies while it holds the lease."""
+    order = json.dumps({"do": "hammer", "folder": folder, "times": 1, "dies": True})
+    for _ in range(times):
+        subprocess.run([sys.executable, __file__, url], input=order + "\n", text=True, check=False)
+    say(done=True)
+
+
+def serve(url: str) -> None:
+    orders = Orders(url)
+    for line in sys.stdin:
+        order = json.loads(line)
+        try:
+            say(**getattr(orders, order.pop("do"))(**order))
+        except holdfast.HoldfastError as error:
+            say(error=type(error).__name__, detail=str(error))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        mortals(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    else:
+        serve(sys.argv[1])
