@@ -140,12 +140,9 @@ PLACES = [
         lacks=("queues",),
     ),
     Place("file", "file://{folder}", unusable=("file://{folder}/file", "file://{folder}/absent"), leases_only=True),
+    *(Place("redis", f"{{fresh[{kind}]}}", unusable=("redis://127.0.0.1:1",), label=kind) for kind in SERVERS),
     *(
-        Place("redis", f"{{fresh[{kind}]}}", unusable=("redis://127.0.0.1:1",), lacks=("queues",), label=kind)
-        for kind in SERVERS
-    ),
-    *(
-        Place("redis", f"{{fresh[{label}]}}", unusable=(NOWHERE[label[0]],), large=True, lacks=("queues",), label=label)
+        Place("redis", f"{{fresh[{label}]}}", unusable=(NOWHERE[label[0]],), large=True, label=label)
         for label in GROUPS
     ),
 ]

@@ -7,14 +7,14 @@ from contextlib import suppress
 from holdfast.testing import eventually
 
 # What may outlive a client: the record of a name with its last fence, and the tomb of a token; both end by themselves.
-RECORD = re.compile(rb"hf1:(?:[\w.-]+:)?\{[^}]+\}(?::pool|:rw|:seats(?::[if])?|:e:[^:]+)?")
+RECORD = re.compile(rb"hf1:(?:[\w.-]+:)?\{[^}]+\}(?::pool|:rw|:mq|:seats(?::[if])?|:e:[^:]+)?")
 TOMB = re.compile(RECORD.pattern + rb":d:[0-9a-z-]+")
 MOST_KEPT_MS = 62_000 + 60_000
 # The bell of a waiter that did not come to pop it, gone with its offer.
 BELL = re.compile(RECORD.pattern + rb":k:[0-9a-z-]+")
 BELL_KEPT_MS = 1_000
 # What is counted or noted, gone with its longest window.
-TALLY = re.compile(RECORD.pattern + rb":(?:[lg]:[0-9,]+|[bo]|[shp]:.*)", re.DOTALL)
+TALLY = re.compile(RECORD.pattern + rb":(?:[lg]:[0-9,]+|[bo]|[shp]:.*|said:.*|dup:.*)", re.DOTALL)
 TALLY_KEPT_MS = 31 * 86400 * 1000
 GONE_MS = -2
 

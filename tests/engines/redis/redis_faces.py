@@ -31,6 +31,10 @@ SHAPES = (
     aio.Once,
     aio.Directory,
     aio.Semaphore,
+    aio.Queue,
+    aio.Dlq,
+    aio.Consumer,
+    aio.Message,
 )
 
 
@@ -68,12 +72,26 @@ class Awaited:
 
         def call(*args, **kwargs):
             answer = value(*args, **kwargs)
-            return self._plain(self._loop.wait_for(answer) if inspect.isawaitable(answer) else answer)
+            answer = self._loop.wait_for(answer) if inspect.isawaitable(answer) else answer
+            return [self._plain(each) for each in answer] if type(answer) is list else self._plain(answer)
 
         return call
 
     def _plain(self, thing):
         return Awaited(self._loop, thing) if isinstance(thing, SHAPES) else thing
+
+    def __enter__(self):
+        return self._plain(self._loop.wait_for(self._thing.__aenter__()))
+
+    def __exit__(self, *failure):
+        return self._loop.wait_for(self._thing.__aexit__(*failure))
+
+    def __iter__(self):
+        while True:
+            try:
+                yield self._plain(self._loop.wait_for(self._thing.__anext__()))
+            except StopAsyncIteration:
+                return
 
     def __bool__(self):
         return bool(self._thing)

@@ -32,7 +32,7 @@ class RedisEngine:
     name = "redis"
     clock: Clock = SYSTEM
     replicates = True
-    carries = EVERYTHING - {"queues"}
+    carries = EVERYTHING
 
     def __init__(self, topology: Topology, memory_us: int, namespace: str = "", address: str = "") -> None:
         self.topology = topology

@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
 MORE = object()
 _READ = 65536
+_ONE_WRITE = 65536  # what the buffer of an idle connection takes for sure
 
 
 def reader() -> hiredis.Reader:
-    """A parser of replies. Errors come as objects; `MORE` says that a reply is not whole yet."""
-    return hiredis.Reader(encoding="utf-8", errors="replace", notEnoughData=MORE, replyError=hiredis.ReplyError)
+    """A parser of replies. Errors come as objects; `MORE` says that a reply is not whole yet.
+
+    Bytes that are no text are escaped: bodies of messages may be any bytes, and are made bytes again.
+    """
+    return hiredis.Reader(encoding="utf-8", errors="surrogateescape", notEnoughData=MORE, replyError=hiredis.ReplyError)
 
 
 class Link:
@@ -45,7 +49,7 @@ class Link:
 
     def ask(self, command: bytes, limit_s: float) -> Any:
         """Send one command and read its reply, within the limit. The common case of `exchange`, without its lists."""
-        if limit_s == self._limit_s:
+        if limit_s == self._limit_s and len(command) <= _ONE_WRITE:
             try:
                 if self._out.send(command) != len(command):
                     raise ConnectionError("a command did not fit into the buffer of an idle connection")

@@ -37,7 +37,7 @@ from holdfast.commands import (
     Undo,
     Unknown,
 )
-from holdfast.engines.redis import tallies
+from holdfast.engines.redis import queues, tallies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +103,7 @@ _YES: dict[type, Answer] = {
     TakeBack: Done(),
     BreakItem: Released(),
     CoolItem: Done(),
+    **queues.YES,
 }
 _ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "busy": lambda reply: Busy(reply[1], int(reply[2]), reply[3], None if reply[4] < 0 else reply[4]),
@@ -121,4 +122,5 @@ _ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "unknown items": lambda reply: Unknown(tuple(reply[1:])),
     "tally": _tally,
     **tallies.ANSWERS,
+    **queues.ANSWERS,
 }

@@ -39,7 +39,7 @@ from holdfast.commands import (
     Tend,
     Undo,
 )
-from holdfast.engines.redis import tallies
+from holdfast.engines.redis import queues, tallies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +61,12 @@ def layout_key(prefix: str) -> str:
 def bulk(text: str) -> bytes:
     """One argument in the server's protocol."""
     data = text.encode()
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+def bulk_of(word: str | bytes) -> bytes:
+    """The same of a word that may be bytes."""
+    data = word.encode() if isinstance(word, str) else word
     return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
@@ -215,6 +221,21 @@ class EntryScript(TallyScript):
         return self.pack(self._arguments(fixed, place, ask), *keys, whole=whole)
 
 
+class QueueScript(TallyScript):
+    """The script of a queue's command: as many arguments as there are messages, and bodies are bytes."""
+
+    def __init__(self, file: str, arguments: Callable[[Any], tuple[str | bytes, ...]]) -> None:
+        super().__init__(file)
+        self._arguments = arguments
+
+    def pack_entry(self, prefix: str, fixed: tuple[str, ...], ask: Any, *, slots: bool, whole: bool) -> bytes:
+        key = record_key(prefix, ask.name)
+        keys = (key, f"{key}:-") if slots else (key,)
+        head = bulk("EVAL") + bulk(self.text) if whole else self._known
+        words = (*keys, *fixed, *self._arguments(ask))
+        return b"*%d\r\n%b%b%b" % (3 + len(words), head, _often(len(keys)), b"".join(map(bulk_of, words)))
+
+
 def _entry(ask: Any) -> str:
     entry: str = ask.name.partition("\0")[2]
     return entry
@@ -238,12 +259,13 @@ def _quit(fixed: tuple[str, ...], place: str, ask: Any) -> tuple[str, ...]:
     )
 
 
-ENTRIES: dict[type, EntryScript] = {
+ENTRIES: dict[type, EntryScript | QueueScript] = {
     Claim: EntryScript("claim", _claim),
     Quit: EntryScript("quit", _quit),
     List: EntryScript("list", lambda _fixed, _place, ask: (ask.shelf, ask.prefix, ask.after, str(ask.limit))),
     Post: EntryScript("post", lambda fixed, place, ask: (*fixed, place, ask.letter, ask.text)),
     Fetch: EntryScript("fetch", lambda _fixed, place, ask: (place, ask.token)),
+    **{kind: QueueScript(file, queues.ARGUMENTS[kind]) for kind, file in queues.FILES.items()},
 }
 TALLIES: dict[type, TallyScript] = {kind: TallyScript(file) for kind, file in tallies.FILES.items()}
 

@@ -1,0 +1,77 @@
+-- So much has become of these messages; each by itself, and only if it is with this consumer.
+--
+-- KEYS[1]  the name's own key
+-- ARGV[3]  token
+-- ARGV[4]  dead_max  how many dead letters are kept; 0 for all
+-- ARGV[5…] outcomes  for each: entry; and how, empty for `ack`, or `kind delay_ms #reason`, a new line, reason, error
+--
+-- Returns  {'concluded', lost entry…}
+--
+-- Same law as rules/queue.py: conclude.
+
+--@include queue_depot.lua
+--@include queue_letters.lua
+local WORDS = { ack = 'acked', retry = 'retried', release = 'released', dead = 'died' }
+local token = ARGV[3]
+local mine, who = base .. ':h:' .. token, member(token)
+local entries, scores, lost, gone, ready = {}, {}, { 'concluded' }, {}, 0
+for i = 5, #ARGV, 2 do entries[#entries + 1] = ARGV[i] end
+if who then
+  each_part(entries, function(...)
+    for _, score in ipairs(redis.call('ZMSCORE', mine, ...)) do scores[#scores + 1] = score end
+  end)
+end
+
+local dropped, tally = {}, { ack = 0, retry = 0, release = 0, dead = 0 }
+for i, entry in ipairs(entries) do
+  local how, kind, has = ARGV[4 + 2 * i], 'ack', scores[i] and not dropped[entry]
+  local message, wait_ms, reason, why
+  if how ~= '' then
+    local length, at
+    kind, wait_ms, length, at = string.match(how, '^(%a+) (%d+) (%d+)\n()')
+    reason, why = string.sub(how, at, at + length - 1), string.sub(how, at + length)
+    wait_ms = tonumber(wait_ms)
+    if has and kind ~= 'touch' then
+      local text = redis.call('HGET', base .. ':m', entry)
+      has = text
+      message = text and read(entry, text)
+    end
+  end
+  if not has then
+    lost[#lost + 1] = entry
+  elseif kind ~= 'touch' then
+    dropped[entry] = true
+    gone[#gone + 1] = entry
+    tally[kind] = tally[kind] + 1
+    if kind == 'release' then
+      ready = ready + put(message, wait_ms)
+    elseif kind ~= 'ack' then
+      -- Its consumer has lived to tell: whatever was suspected, it kills nobody.
+      failed(message, who[LABEL], why ~= '' and why or reason, 1, 0)
+      message.crashes = 0
+      if kind == 'retry' then
+        ready = ready + put(message, wait_ms)
+      else
+        bury(message, reason)
+      end
+    end
+  end
+end
+
+if #graves > 0 then redis.call('ZCARD', base .. ':died') end
+check()
+if #gone > 0 or #lost > 1 then
+  make_way()
+  store()
+  close_graves(tonumber(ARGV[4]))
+  each_part(gone, function(...)
+    redis.call('ZREM', mine, ...)
+    redis.call('HDEL', base .. ':m', ...)
+  end)
+  for kind, word in pairs(WORDS) do count(word, tally[kind]) end
+  count('lost', #lost - 1)
+  ring(ready)
+  save(not who)
+  wake()
+end
+return lost

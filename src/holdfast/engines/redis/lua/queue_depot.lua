@@ -1,0 +1,157 @@
+-- A queue: its record, its consumers, and what becomes ready. Every script of a queue begins with this text.
+--
+-- KEYS[1]  the name's own key, as in record.lua; all keys of the queue are made from it and share its slot. With :mq
+--          behind it, it is the queue's record: fence, number, ticket, looked_us, look_us, called, called_us, lanes,
+--          counts. Then:
+--            :m        messages    hash        entry -> text, see queue_letters.lua; all but the dead
+--            :s:<lane> ready       list        entries, the first first; :s:! are the suspects
+--            :due      delayed     sorted set  entry by the time at which it is due
+--            :h:<who>  held        sorted set  entry by its number, of one consumer
+--            :who      consumers   hash        token -> client, owner, label, fence, ttl_ms, since_us, ends_us, crowd
+--            :ends     their ends  sorted set  token by ends_us
+--            :hungry   waiting     sorted set  token by ticket
+--            :dead     letters     hash        id -> text, see queue_letters.lua
+--            :died     deaths      sorted set  place, in the order of places
+--            :dup:     sent keys   string      one per key, which expires by itself: id
+--            :said:    calls       string      one per publish, which expires by itself: its answer, empty if all was new
+-- KEYS[2]  in a cluster only, and never there: as in record.lua
+-- ARGV[1]  client     who asks: the channel on which it hears its wake-ups
+-- ARGV[2]  memory_ms  how long an empty queue is remembered after its last use
+--
+-- Returns  nothing; it gives the command the functions append, delay, store, ring, save and so on.
+--
+-- Same law as rules/queue.py. What becomes ready or delayed is collected, and written by `store` after everything has
+-- been read: a key of a wrong type is met before anything was written. The first write of a script decides whether it
+-- passes at maxmemory, so commands that free begin with `make_way`. An entry's number is never used again, also after
+-- the last moments of a server were lost: so it is at least the time.
+
+local base, me = KEYS[1] .. ':mq', ARGV[1]
+local AT_ONCE, SUSPECTS, SUSPECT_AT, PART = 128, '!', 2, 1000
+local CLIENT, OWNER, LABEL, FENCE, TTL, SINCE, ENDS, CROWD = 1, 2, 3, 4, 5, 6, 7, 8
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+local fence, number, ticket, looked, look, called, called_until, lanes, counts = 0, 0, 0, 0, 0, '', 0, {}, {}
+local packed = redis.call('GET', base)
+if packed then fence, number, ticket, looked, look, called, called_until, lanes, counts = cmsgpack.unpack(packed) end
+
+local texts, lined, later = {}, {}, {}  -- to write: entry, text …; lane -> entries; due, entry …
+local calls = {}                        -- whom to ring: client, token …
+
+local function int(value) return string.format('%.0f', value) end
+
+local function make_way() redis.call('DEL', base .. ':-') end
+
+local function count(what, more)
+  if more > 0 then counts[what] = (counts[what] or 0) + more end
+end
+
+-- `call` with the list, in parts that a command can carry.
+local function each_part(list, call)
+  for first = 1, #list, PART do
+    call(unpack(list, first, math.min(first + PART - 1, #list)))
+  end
+end
+
+local function next_fence(many)
+  local first = math.max(fence + 1, now)
+  fence = first + many - 1
+  return first
+end
+
+-- Consumers.
+
+local function member(token)
+  local text = redis.call('HGET', base .. ':who', token)
+  return text and { cmsgpack.unpack(text) }
+end
+
+local function put_member(token, who)
+  redis.call('ZADD', base .. ':ends', int(who[ENDS]), token)
+  redis.call('HSET', base .. ':who', token, cmsgpack.pack(unpack(who, 1, 8)))
+end
+
+local function drop_member(token)
+  redis.call('HDEL', base .. ':who', token)
+  redis.call('ZREM', base .. ':ends', token)
+  redis.call('ZREM', base .. ':hungry', token)
+end
+
+-- So many of those who have waited longest, and live: they wait no more.
+local function ring(most)
+  while #calls < 2 * most do
+    local found = redis.call('ZPOPMIN', base .. ':hungry', math.min(most - #calls / 2, AT_ONCE))
+    if #found == 0 then return end
+    for i = 1, #found, 2 do
+      local who = member(found[i])
+      if who and who[ENDS] > now then
+        calls[#calls + 1] = who[CLIENT]
+        calls[#calls + 1] = found[i]
+      end
+    end
+  end
+end
+
+-- Messages.
+
+local function new_entry(text)
+  number = math.max(number + 1, now)
+  local entry = int(number)
+  texts[#texts + 1] = entry
+  texts[#texts + 1] = text
+  return entry
+end
+
+local function append(lane, text)
+  local line = lined[lane]
+  if not line then
+    line = {}
+    lined[lane] = line
+  end
+  line[#line + 1] = new_entry(text)
+end
+
+local function delay(text, due)
+  local entry = new_entry(text)
+  later[#later + 1] = int(due)
+  later[#later + 1] = entry
+end
+
+local function known_lane(lane)
+  for _, other in ipairs(lanes) do
+    if other == lane then return true end
+  end
+end
+
+-- Look at what is about to be written to: a wrong type must be met now, or never.
+local function check()
+  if #texts == 0 then return end
+  redis.call('HLEN', base .. ':m')
+  redis.call('ZCARD', base .. ':hungry')
+  for lane in pairs(lined) do redis.call('LLEN', base .. ':s:' .. lane) end
+  if #later > 0 then redis.call('ZCARD', base .. ':due') end
+end
+
+local function store()
+  if #texts == 0 then return end
+  each_part(texts, function(...) redis.call('HSET', base .. ':m', ...) end)
+  for lane, line in pairs(lined) do
+    each_part(line, function(...) redis.call('RPUSH', base .. ':s:' .. lane, ...) end)
+    if not known_lane(lane) then lanes[#lanes + 1] = lane end
+  end
+  each_part(later, function(...) redis.call('ZADD', base .. ':due', ...) end)
+end
+
+-- The record; `over` if this may have been the end of the queue, which then is remembered for a while.
+local function save(over)
+  local record = cmsgpack.pack(fence, number, ticket, looked, look, called, called_until, lanes, counts)
+  if over and redis.call('EXISTS', base .. ':m', base .. ':who', base .. ':dead') == 0 then
+    redis.call('SET', base, record, 'PX', ARGV[2])
+  else
+    redis.call('SET', base, record)
+  end
+end
+
+local function wake()
+  for i = 1, #calls, 2 do redis.pcall('PUBLISH', calls[i], calls[i + 1]) end
+end

@@ -1,0 +1,86 @@
+-- Look for consumers that have died, unless somebody has looked just now; give others what they had.
+--
+-- KEYS[1]  the name's own key
+-- ARGV[3]  interval_ms
+-- ARGV[4]  grace_ms
+-- ARGV[5]  amnesty_ms
+-- ARGV[6]  attempts_max
+-- ARGV[7]  dead_max
+--
+-- Returns  {'reaped', looked, amnesty, consumers, moved, died, next_ms}
+--
+-- Same law as rules/consumers.py: reap. Asked too early, it looks at the record alone.
+
+--@include queue_depot.lua
+if looked <= now and now < look then
+  return { 'reaped', 0, 0, 0, 0, 0, math.max(1, math.ceil((look - now) / 1000)) }
+end
+--@include queue_letters.lua
+local LATE_US, BREATH_US = 1000000, 100000
+local interval, grace = ARGV[3] * 1000, ARGV[4] * 1000
+local amnesty = looked > 0 and (now < looked or now - look > math.max(2 * interval, LATE_US))
+
+local late, ended, moved, died, more, room = {}, {}, 0, 0, false, AT_ONCE
+if not amnesty then late = redis.call('ZRANGEBYSCORE', base .. ':ends', '-inf', int(now - grace), 'LIMIT', 0, AT_ONCE) end
+local taken = {}  -- token -> its entries that go
+local crowded     -- who has more than there is room for
+for _, token in ipairs(late) do
+  local who = member(token) or { '', '', '', 0, 0, 0, 0, false }
+  local entries = redis.call('ZRANGE', base .. ':h:' .. token, 0, room)
+  local alone = #entries == 1 and not who[CROWD]
+  if #entries > room then
+    crowded, more = { token, who }, true
+    entries[#entries] = nil
+  end
+  for i, text in ipairs(texts_of(entries)) do
+    if text then
+      local message = read(entries[i], text)
+      local blamed = alone or lane_of(message) == SUSPECTS
+      failed(message, who[LABEL], 'its consumer died', blamed and 1 or 0, blamed and 0 or 1)
+      if blamed and message.attempts >= tonumber(ARGV[6]) then
+        bury(message, 'attempts used up')
+        died = died + 1
+      else
+        moved = moved + put(message, 0)
+      end
+    end
+  end
+  taken[token] = entries
+  if more then break end
+  room = room - #entries
+  ended[#ended + 1] = token
+end
+more = more or #late == AT_ONCE
+
+if #graves > 0 then redis.call('ZCARD', base .. ':died') end
+check()
+make_way()
+store()
+for token, entries in pairs(taken) do
+  if #entries > 0 then
+    redis.call('ZREM', base .. ':h:' .. token, unpack(entries))
+    redis.call('HDEL', base .. ':m', unpack(entries))
+  end
+end
+for _, token in ipairs(ended) do drop_member(token) end
+if crowded then
+  crowded[2][CROWD] = true
+  put_member(crowded[1], crowded[2])
+end
+
+if amnesty then
+  look = now + ARGV[5] * 1000
+else
+  local soonest = redis.call('ZRANGE', base .. ':ends', 0, 0, 'WITHSCORES')[2]
+  local soon = soonest and math.max(now + BREATH_US, soonest + grace) or now + interval
+  look = more and now or math.min(now + interval, soon)
+end
+looked = now
+count('crashed', moved + died)
+count('died', died)
+close_graves(tonumber(ARGV[7]))
+ring(moved)
+save(true)
+wake()
+local next_ms = more and 1 or math.max(1, math.ceil((look - now) / 1000))
+return { 'reaped', 1, amnesty and 1 or 0, #ended, moved, died, next_ms }

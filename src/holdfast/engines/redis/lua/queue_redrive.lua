@@ -1,0 +1,40 @@
+-- Make these dead letters messages again, or forget them.
+--
+-- KEYS[1]  the name's own key
+-- ARGV[3]  how  `purge`, `redrive`, or `reset` to redrive them as if they had never been tried
+-- ARGV[4…] ids
+--
+-- Returns  {'moved', id…}
+--
+-- Same law as rules/letters.py: redrive, purge.
+
+--@include queue_depot.lua
+--@include queue_letters.lua
+local how, moved, seen = ARGV[3], { 'moved' }, {}
+for i = 4, #ARGV do
+  local id = ARGV[i]
+  local letter = not seen[id] and redis.call('HGET', base .. ':dead', id)
+  if letter then
+    seen[id], moved[#moved + 1] = true, id
+    exhume(id, letter)
+    if how ~= 'purge' then
+      local reason, at = string.match(letter, '^%d+ (%d+)\n()')
+      local message = read(id, string.sub(letter, at + reason))
+      message.crashes = 0
+      if how == 'reset' then message.attempts, message.first, message.last, message.why = 0, '', '', '' end
+      append(lane_of(message), text_of(message))
+    end
+  end
+end
+if #moved == 1 then return moved end
+redis.call('ZCARD', base .. ':died')
+check()
+if how == 'purge' then make_way() end
+store()
+redis.call('HDEL', base .. ':dead', unpack(moved, 2))
+redis.call('ZREM', base .. ':died', unpack(dug))
+count(how == 'purge' and 'purged' or 'redriven', #moved - 1)
+if how ~= 'purge' then ring(#moved - 1) end
+save(true)
+wake()
+return moved

@@ -1,0 +1,258 @@
+"""The scripts of queues beside their rules, under a clock that a test moves: see script_twin.py.
+
+After each step a stranger looks at the queue on both sides: figures, consumers, what is where, dead letters, and the
+audit. Entries have other names on each side; the twin knows which are the same.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from script_twin import BETWEEN, START_US, Difference
+
+from holdfast import config
+from holdfast.commands.queues import (
+    Audit,
+    Beat,
+    Conclude,
+    Concluded,
+    Draft,
+    Gauge,
+    GetDead,
+    Join,
+    Leave,
+    ListDead,
+    Outcome,
+    Peek,
+    Publish,
+    Purge,
+    Reap,
+    Redrive,
+    Roll,
+    Take,
+    Taken,
+)
+from holdfast.engines.redis.dial import dialler
+from holdfast.engines.redis.link import Link
+from holdfast.engines.redis.replies import answered
+from holdfast.engines.redis.scripts import ENTRIES, PREFIX, Packer, packed, record_key
+from holdfast.rules import Moment
+from holdfast.rules.letters import QUEUE_RULES
+from holdfast.rules.warehouse import Warehouse
+
+NAME = "one queue"
+MEMORY_MS = 60_000
+CLIENTS = ("a", "b", "c")
+STRANGER = "stranger"
+# What a stranger looks at after each step.
+LOOKS = (
+    Gauge(NAME),
+    Roll(NAME, 200),
+    Audit(NAME),
+    ListDead(NAME, "", 200),
+    Peek(NAME, "ready", 200),
+    Peek(NAME, "ready", 200, "high"),
+    Peek(NAME, "ready", 200, "!"),
+    Peek(NAME, "delayed", 200),
+    Peek(NAME, "held", 200),
+)
+BASE = f"{record_key(PREFIX, NAME)}:mq"
+
+# Ends of keys are by the clock of the test alone: a window may be shorter than the test takes.
+APART = BETWEEN.replace("  if name == 'RPUSH' then server.call('RPUSH', 'test:wakes', 'pop', key) end\n", "").replace(
+    "  return send(name, key, ...)",
+    """
+  if name == 'SET' then
+    if rest[2] ~= 'PX' then server.call('HDEL', 'test:ends', key) end
+    return send(name, key, rest[1])
+  end
+  return send(name, key, ...)""",
+)
+MOVE = """
+redis.call('DEL', 'test:time')
+redis.call('RPUSH', 'test:time', ARGV[1], ARGV[2])
+local now = ARGV[1] * 1000000 + ARGV[2]
+local ends = redis.call('HGETALL', 'test:ends')
+for i = 1, #ends, 2 do
+  if tonumber(ends[i + 1]) <= now then
+    redis.call('DEL', ends[i])
+    redis.call('HDEL', 'test:ends', ends[i])
+  end
+end
+return redis.call('EXISTS', KEYS[1])
+"""
+LOOK = """
+local endless = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  if not string.find(key, '^test:') and redis.call('HEXISTS', 'test:ends', key) == 0 then
+    endless[#endless + 1] = key
+  end
+end
+local heard = redis.call('LRANGE', 'test:wakes', 0, -1)
+redis.call('DEL', 'test:wakes')
+return { endless, heard }
+"""
+
+
+@dataclass(frozen=True)
+class Said:
+    """One step of a program: how long after the last one, who speaks, what kind of command, and what it says.
+
+    Ids and entries cannot be known before the program runs: numbers stand for them.
+    """
+
+    after_us: int
+    kind: type
+    token: str
+    words: Any = ()
+
+
+# How the words of a step become a command.
+MADE = {
+    Publish: lambda twin, _, words: Publish(NAME, words[0], twin.drafts(words[0], words[2]), words[1]),
+    Join: lambda _, token, ttl_ms: Join(NAME, token, f"owner of {token}", f"läbel {token}", ttl_ms),
+    Beat: lambda _, token, ttl_ms: Beat(NAME, token, ttl_ms),
+    Leave: lambda _, token, __: Leave(NAME, token),
+    Take: lambda twin, token, words: Take(NAME, token, *words[:3], twin.had(token, words[3]), words[4]),
+    Conclude: lambda twin, token, words: Conclude(NAME, token, twin.outcomes(token, words[0]), words[1]),
+    Reap: lambda _, __, words: Reap(NAME, *words),
+    GetDead: lambda twin, _, words: GetDead(NAME, *twin.ids(words[0])),
+    Redrive: lambda twin, _, words: Redrive(NAME, twin.ids(words[0]), words[1]),
+    Purge: lambda twin, _, words: Purge(NAME, twin.ids(words[0])),
+}
+
+
+class QueueTwin:
+    """Both sides of one queue."""
+
+    def __init__(self, url, mutation=None):
+        self._link = Link(dialler(config.settings(url)))
+        self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in (*CLIENTS, STRANGER)}
+        self._shas = {}
+        for kind in QUEUE_RULES:
+            script = ENTRIES[kind]
+            text = APART + (script.text if mutation is None else mutation.applied_to(script.text))
+            loaded = self._ask(packed("SCRIPT", "LOAD", text))
+            assert loaded == hashlib.sha1(text.encode()).hexdigest()
+            self._shas[kind] = (script.sha.encode(), loaded.encode())
+        self._move = self._ask(packed("SCRIPT", "LOAD", MOVE))
+        self._look = self._ask(packed("SCRIPT", "LOAD", LOOK))
+
+    def close(self):
+        self._ask(packed("FLUSHALL"))
+        self._link.close()
+
+    def run(self, program):
+        """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
+        self._ask(packed("FLUSHALL"))
+        self.now_us, self.depot, self.sent = START_US, Warehouse(), 0
+        self._theirs, self._had, self._ids, self._calls = {}, {}, [], {}
+        for step in program:
+            self._advance(step.after_us)
+            self._both(step.token[0], self._command(step))
+
+    def _ask(self, *commands):
+        replies = self._link.exchange(b"".join(commands), len(commands), 5.0)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies[-1] if len(replies) == 1 else replies
+
+    def _advance(self, after_us):
+        self.now_us += after_us
+        self.depot.said("", self.now_us)  # what has ended is gone for good, even if the clock is set back now
+        seconds, micros = divmod(self.now_us, 1_000_000)
+        if not self._ask(packed("EVALSHA", self._move, "1", BASE, str(seconds), str(micros))):
+            # Nobody remembers the queue any more; what was sent is remembered by keys of their own.
+            before, self.depot = self.depot, Warehouse()
+            if before.totals()[:5] != (0, 0, 0, 0, 0):
+                raise Difference(f"the queue was forgotten with {before.totals()}")
+            self.depot._keys, self.depot._calls = before._keys, before._calls
+
+    # What is said.
+
+    def _command(self, step):
+        return MADE[step.kind](self, step.token, step.words)
+
+    def drafts(self, call, drafts):
+        """New ones, unless this is a copy of a call that is still known: then it says the same."""
+        if self.depot.said(call, self.now_us) is None:
+            self._calls[call] = tuple(self._draft(*draft) for draft in drafts)
+        return self._calls[call]
+
+    def had(self, token, count):
+        return None if count is None else tuple(self._had.get(token, ())[:count])
+
+    def outcomes(self, token, outcomes):
+        return tuple(self._outcome(token, *each) for each in outcomes)
+
+    def ids(self, places):
+        return tuple(self._ids[-at] if at <= len(self._ids) else "none" for at in places)
+
+    def _draft(self, delay_ms, dedup, lane):
+        self.sent += 1
+        body = bytes((self.sent % 256, 255, 10, 13, 0)) * (self.sent % 3)
+        self._ids.append(f"ïd{self.sent}")
+        return Draft(self._ids[-1], body, "{}" * (self.sent % 2), delay_ms, dedup, 700 if dedup else 0, "k", lane)
+
+    def _outcome(self, token, at, kind, delay_ms, error):
+        had = self._had.get(token, ())
+        entry = had[-at] if at <= len(had) else "none"
+        return Outcome(entry, kind, delay_ms, "réason", error)
+
+    # Both sides.
+
+    def _both(self, client, command):
+        expected, wakes = self._by_rule(client, command)
+        reply, (endless, heard) = self._ask(self._sent(client, command), packed("EVALSHA", self._look, "0"))
+        answer = answered(type(command), reply)
+        if isinstance(expected, Taken) and isinstance(answer, Taken):
+            self._meet(command.token, expected, answer)
+        totals = self.depot.totals()
+        over = not (self.depot.size or totals.dead or totals.consumers)
+        facts = {
+            "answer": (self._translated(expected), answer),
+            "wake-ups": ([(f"{PREFIX}:wake:{call.client}", call.token) for call in wakes], _paired(heard)),
+            "keys without an end": ([], endless if over else []),
+        }
+        for fact, (rule, script) in facts.items():
+            if rule != script:
+                raise Difference(f"{fact} after {command} by {client}:\n  rule   {rule}\n  script {script}")
+        for look, seen in zip(LOOKS, self._ask(*(self._sent(STRANGER, look) for look in LOOKS)), strict=True):
+            rule, script = self._by_rule(STRANGER, look)[0], answered(type(look), seen)
+            if rule != script:
+                raise Difference(f"{look} after {command} by {client}:\n  rule   {rule}\n  script {script}")
+
+    def _by_rule(self, client, command):
+        return QUEUE_RULES[type(command)](self.depot, command, Moment(self.now_us, self.now_us, client))
+
+    def _sent(self, client, command):
+        ours, theirs = self._shas[type(command)]
+        return self._packers[client].pack(self._translated(command)).replace(ours, theirs)
+
+    def _meet(self, token, expected, answer):
+        """Which entries are the same."""
+        for one, other in zip(expected.deliveries, answer.deliveries, strict=False):
+            if self._theirs.setdefault(one.entry, other.entry) != other.entry:
+                raise Difference(f"{one} was {self._theirs[one.entry]} and is {other}")
+            if one.entry not in self._had.setdefault(token, []):
+                self._had[token].append(one.entry)
+
+    def _translated(self, said):
+        """The same with the entries of the script."""
+        theirs = self._theirs
+        if isinstance(said, Take) and said.known is not None:
+            return said._replace(known=tuple(theirs[entry] for entry in said.known))
+        if isinstance(said, Conclude):
+            outcomes = (each._replace(entry=theirs.get(each.entry, each.entry)) for each in said.outcomes)
+            return said._replace(outcomes=tuple(outcomes))
+        if isinstance(said, Concluded):
+            return Concluded(tuple(theirs.get(entry, entry) for entry in said.lost))
+        if isinstance(said, Taken):
+            met = (each._replace(entry=theirs.get(each.entry)) for each in said.deliveries)
+            return said._replace(deliveries=tuple(met))
+        return said
+
+
+def _paired(flat):
+    return list(zip(flat[::2], flat[1::2], strict=True))

@@ -1,0 +1,138 @@
+"""Queues while servers are replaced and slots are moved: the application does nothing, and no message is lost."""
+
+import threading
+import time
+
+import pytest
+
+from holdfast import Unavailable
+from holdfast.testing import eventually
+from holdfast.testing.clusters import slot_of
+
+COUNT = 200
+# Longer than a failover on a busy machine: nobody is taken for dead by it.
+TTL_S = 30
+
+
+class Work:
+    """Consumers that note what they have done, until it is over."""
+
+    def __init__(self, place, consumers=2):
+        self.seen, self._over = [], threading.Event()
+        clients = [place.connect() for _ in range(consumers)]
+        self._running = [place.start(lambda client=client: self._consume(client)) for client in clients]
+
+    def _consume(self, client):
+        with client.queue("q", ttl=TTL_S).consumer(prefetch=8) as consumer:
+            while not self._over.is_set():
+                for message in consumer.receive(8, timeout=0.3):
+                    with message:
+                        time.sleep(0.005)
+                        self.seen.append(message.body)
+
+    def until_all(self, bodies):
+        eventually(lambda: set(bodies) <= set(self.seen), 60, f"all of {len(bodies)} among {len(self.seen)}")
+
+    def end(self):
+        self._over.set()
+        for each in self._running:
+            each.result(60)
+
+
+def emptied(client):
+    """All is well, and nothing is left."""
+    queue = client.queue("q")
+
+    def empty():
+        try:
+            now = queue.stats()
+        except Unavailable:  # it is still asking the former server
+            return False
+        return now.ready == now.in_flight == 0
+
+    eventually(empty, 20, "an empty queue")
+    assert queue.check()
+    assert queue.dlq.list() == []
+
+
+@pytest.mark.parametrize("fault", ["kill", "freeze"])
+def test_messages_that_were_replicated_outlive_a_server_that_is_replaced(grouped, fault):
+    """T15, T16: all of them are done. Some are done twice: what was settled last may not have been replicated."""
+    client = grouped.connect()
+    bodies = list(range(COUNT))
+    client.queue("q", ttl=TTL_S).publish_many(bodies)
+    client.queue("q").publish("later", delay=1)
+    grouped.server.wait_replicated()
+    work = Work(grouped)
+    eventually(lambda: len(work.seen) > COUNT // 10, what="some work")
+    server = grouped.server.owner_of("q")
+
+    getattr(server, fault)()
+    grouped.server.wait_replaced(server)
+
+    work.until_all([*bodies, "later"])
+    work.end()
+    emptied(client)
+
+
+def test_a_graceful_failover_loses_nothing_that_was_confirmed(clustered):
+    """T14: the old master stops before the new one begins. Publishers and consumers go on by themselves."""
+    publisher, work = clustered.connect(), Work(clustered)
+    confirmed, over = [], threading.Event()
+
+    def publish():
+        queue, number = publisher.queue("q", ttl=TTL_S), 0
+        while not over.is_set():
+            number += 1
+            try:
+                queue.publish(number)
+            except Unavailable:
+                continue  # nobody knows whether it was sent: it is not counted
+            confirmed.append(number)
+            time.sleep(0.002)
+
+    publishing = clustered.start(publish)
+    eventually(lambda: len(confirmed) > 50, what="some messages")
+    for _ in range(2):
+        clustered.server.failover(clustered.server.owner_of("q"))
+        after = len(confirmed) + 50
+        eventually(lambda after=after: len(confirmed) > after, 20, "messages after the failover")
+    over.set()
+    publishing.result(30)
+
+    work.until_all(confirmed)
+    work.end()
+    emptied(publisher)
+
+
+def test_a_slot_that_moves_under_a_queue_costs_nothing(clustered):
+    """T17: while it is on its way commands wait for it. Each message is done once, and nobody meets an error."""
+    publisher, work = clustered.connect(), Work(clustered)
+    over, sent = threading.Event(), []
+
+    def publish():
+        queue = publisher.queue("q", ttl=TTL_S)
+        while not over.is_set():
+            bodies = list(range(len(sent), len(sent) + 3))
+            queue.publish_many(bodies)
+            sent.extend(bodies)
+            time.sleep(0.005)
+
+    publishing = clustered.start(publish)
+    eventually(lambda: len(work.seen) > 20, what="some work")
+    moved = 0
+    for _ in range(4):
+        slot = slot_of("q")
+        owner = clustered.server.owner_of_slot(slot)
+        moved += clustered.server.move_slot(
+            slot, next(each for each in clustered.server.masters() if each is not owner)
+        )
+        time.sleep(0.1)
+    over.set()
+    publishing.result(30)
+
+    assert moved > 0
+    work.until_all(sent)
+    work.end()
+    assert sorted(work.seen) == sent
+    emptied(publisher)

@@ -1,0 +1,346 @@
+"""Queues on a real server that misbehaves: lost replies, lost scripts, lost data, no memory, and strangers' keys."""
+
+import pytest
+from redis_faces import Peer, Place, paired
+
+from holdfast import InvalidConfig, Unavailable
+from holdfast.commands.queues import (
+    AT_ONCE,
+    Conclude,
+    Draft,
+    Join,
+    Leave,
+    Outcome,
+    Publish,
+    Published,
+    Reap,
+    Take,
+    Taken,
+)
+from holdfast.engines.redis.scripts import ENTRIES
+from holdfast.testing import eventually
+from holdfast.testing.proxy import script
+
+KEY = "hf1:{q}:mq"
+
+
+def calls_of(*kinds):
+    return script(*(ENTRIES[kind].sha for kind in kinds))
+
+
+def drained(client, name="q"):
+    """Whatever is ready, taken and acknowledged."""
+    with client.queue(name).consumer(prefetch=AT_ONCE) as consumer:
+        messages = consumer.receive(AT_ONCE, timeout=0)
+        for message in messages:
+            message.ack()
+        return [message.body for message in messages]
+
+
+def test_a_publish_whose_reply_was_lost_sends_once(place):
+    """T9: it is sent again with its token, and means the same."""
+    proxy = place.proxy()
+    client, other = place.connect(proxy.url), place.connect()
+    proxy.drop_reply(when=calls_of(Publish))
+
+    client.queue("q").publish_many(["a", "b"])
+
+    assert proxy.count(calls_of(Publish)) >= 2
+    assert other.queue("q").stats().counts == {"published": 2}
+    assert drained(other) == ["a", "b"]
+
+
+def test_a_take_whose_reply_was_lost_is_found_by_the_same_consumer(place):
+    """T8: it is with us by the server's account, and only we know that we do not know of it."""
+    proxy = place.proxy()
+    client = place.connect(proxy.url)
+    queue = client.queue("q")
+    queue.publish_many(["a", "b", "c"])
+    proxy.drop_reply(when=calls_of(Take))
+
+    with queue.consumer(prefetch=2) as consumer:
+        messages = consumer.receive(2, timeout=10)
+        assert [message.body for message in messages] == ["a", "b"]
+        assert [message.attempt for message in messages] == [1, 1]
+        for message in messages:
+            message.ack()
+    assert place.kinds("lost") == []
+    assert queue.stats().ready == 1
+    assert queue.check()
+    drained(client)
+
+
+def test_an_ack_whose_reply_was_lost_was_an_ack(place):
+    """T10: the second copy finds nothing, and that is no loss."""
+    proxy = place.proxy()
+    client, other = place.connect(proxy.url), place.connect()
+    client.queue("q").publish("a")
+    with client.queue("q").consumer() as consumer:
+        [message] = consumer.receive(1, timeout=5)
+        proxy.drop_reply(when=calls_of(Conclude))
+        message.ack()
+
+    assert place.kinds("lost") == []
+    assert other.queue("q").stats().counts["acked"] == 1
+    assert other.queue("q").check()
+
+
+def test_a_server_that_has_forgotten_the_scripts_is_told_them(place):
+    """NOSCRIPT, at each of them."""
+    client = place.connect()
+    queue = client.queue("q")
+    forget = lambda: place.server.command("SCRIPT", "FLUSH")  # noqa: E731 - said often
+    forget()
+    queue.publish_many([1, 2])
+    forget()
+    with queue.consumer() as consumer:
+        forget()
+        [message] = consumer.receive(1, timeout=5)
+        forget()
+        message.dead("bad")
+        forget()
+    assert queue.stats().dead == 1
+    forget()
+    assert queue.dlq.purge() == 1
+    assert drained(client) == [2]
+    assert queue.check()
+
+
+@paired
+def test_consumers_go_on_after_the_server_has_lost_everything(place):
+    """T24: whoever flushes takes the messages, but nobody has to be started again, and nobody spins."""
+    client = place.connect()
+    queue, seen = client.queue("q", ttl=2), []
+
+    def work():
+        with queue.consumer() as consumer:
+            for message in consumer:
+                with message:
+                    seen.append(message.body)
+                if message.body == "end":
+                    return
+
+    running = place.start(work)
+    queue.publish("before")
+    eventually(lambda: seen == ["before"], what="the first message")
+    place.server.command("FLUSHALL")
+    queue.publish("after")
+    eventually(lambda: "after" in seen, 15, "the message after the flush")
+    queue.publish("end")
+    running.result()
+
+    assert seen == ["before", "after", "end"]
+    assert len(place.kinds("unavailable")) < 20
+    assert queue.check()
+
+
+@paired
+@pytest.mark.acceptance("A1-17")
+def test_a_restart_without_data_is_survived(server, new_server, place_on):
+    """T13, without persistence: what was there is gone with the server; what is sent later is delivered."""
+    server = new_server(server.kind)
+    place = place_on(server)
+    client, seen = place.connect(), []
+    queue = client.queue("q", ttl=2)
+
+    def work():
+        with queue.consumer() as consumer:
+            for message in consumer:
+                with message:
+                    seen.append(message.body)
+                if message.body == "end":
+                    return
+
+    running = place.start(work)
+    eventually(lambda: queue.stats().waiting == 1, what="a consumer that waits")
+    server.restart(keep_data=False)
+    eventually(lambda: _sent(queue, "end"), 15, "a server that answers")
+    running.result(20)
+
+    assert seen == ["end"]
+    assert queue.check()
+
+
+def _sent(queue, body):
+    try:
+        return queue.publish(body)
+    except Unavailable:
+        return None
+
+
+def test_a_restart_with_its_data_loses_nothing(server, new_server, place_on):
+    """T13, with an append-only file: messages in every place are there again, and the consumer was never dead."""
+    server = new_server(server.kind, appendonly=True)
+    place = place_on(server)
+    client = place.connect()
+    queue = client.queue("q", ttl=20)
+    queue.publish_many([1, 2, 3])
+    queue.publish("later", delay=60)
+    with queue.consumer(prefetch=2) as consumer:
+        first, second = consumer.receive(2, timeout=5)
+        second.dead("bad")
+        server.restart()
+        eventually(lambda: _stats(queue) == (1, 1, 1, 1), 15, "all messages")
+        first.ack()
+    assert queue.check()
+    assert queue.stats().counts["acked"] == 1
+    server.command("FLUSHALL")
+
+
+def _stats(queue):
+    try:
+        now = queue.stats()
+    except Unavailable:
+        return None
+    return now.ready, now.in_flight, now.delayed, now.dead
+
+
+SENT = (Draft("d", b"d"), Draft("e", b"e", delay_ms=9000))
+WRONG = {
+    "": Publish("q", "2", SENT),
+    ":m": Publish("q", "2", SENT),
+    ":s:": Publish("q", "2", SENT),
+    ":due": Publish("q", "2", SENT),
+    ":hungry": Publish("q", "2", SENT),
+    ":s:!": Take("q", "t1", 9, wait=True),
+    ":h:t1": Take("q", "t1", 9, wait=True),
+    ":who": Join("q", "t2", "", "me", 60_000),
+    ":ends": Join("q", "t2", "", "me", 60_000),
+    ":dead": Conclude("q", "t1", (Outcome("?", "ack"), Outcome("?", "dead", reason="r"))),
+    ":died": Conclude("q", "t1", (Outcome("?", "retry"), Outcome("?", "dead", reason="r"))),
+}
+
+
+@pytest.mark.parametrize("part", WRONG)
+def test_a_key_of_another_kind_is_told_and_nothing_is_done_by_half(one_server, part):
+    """T21: somebody has written where we keep something. The command says so, and has changed nothing."""
+    server, peer = one_server, Peer(one_server.url)
+    peer.say(Join("q", "t1", "", "me", 60_000))
+    peer.say(Publish("q", "1", (Draft("a", b"a"), Draft("b", b"b"), Draft("c", b"c"), Draft("z", b"z", delay_ms=9000))))
+    entries = [each.entry for each in peer.say(Take("q", "t1", 2)).deliveries]
+    command = WRONG[part]
+    if isinstance(command, Conclude):
+        outcomes = zip(command.outcomes, entries, strict=True)
+        command = command._replace(outcomes=tuple(each._replace(entry=entry) for each, entry in outcomes))
+    key = KEY + part
+    server.command("DEL", key)
+    server.command("PFADD" if part else "RPUSH", key, "x")
+    before = _dumped(server)
+
+    with pytest.raises(Unavailable, match="WRONGTYPE"):
+        peer.say(command)
+
+    assert _dumped(server) == before
+    peer.close()
+    server.command("FLUSHALL")
+
+
+def _dumped(server):
+    return {key: server.command("DUMP", key) for key in server.command("KEYS", "*")}
+
+
+def test_foreign_messages_are_read_and_buried_by_whoever_cannot_read_them(place):
+    """T20: what somebody else has put there ends among the dead letters, and the reader lives on."""
+    client = place.connect()
+    queue = client.queue("q")
+    queue.publish("ours")
+    place.server.command("HSET", f"{KEY}:m", "17", b"\xff\xfe what is this")
+    place.server.command("HSET", f"{KEY}:m", "18", b"1700 0 0 0 0 0\n999999 0 0 0\nshort")
+    place.server.command("LPUSH", f"{KEY}:s:", "17", "18", "19")
+
+    with queue.consumer(prefetch=9) as consumer:
+        [message] = consumer.receive(9, timeout=10)
+        assert message.body == "ours"
+        message.ack()
+
+    letters = queue.dlq.list()
+    assert {letter.id for letter in letters} == {"foreign-17", "foreign-18"}
+    assert {letter.reason for letter in letters} == {"unreadable"}
+    assert queue.check()
+    queue.dlq.purge()
+
+
+def test_bodies_may_be_any_bytes_and_many_megabytes_go_in_parts(place):
+    """A body is bytes; one command carries what fits, and no answer is much longer than it has to be."""
+    client = place.connect()
+    queue = client.queue("q", codec="bytes")
+    every = bytes(range(256)) * 1024
+    bodies = [every, b"", b"\r\n", "✓".encode(), b"\xed\xa0\x80", *([every] * 20), every * 4]
+    queue.publish_many(bodies)
+    taken = []
+    with queue.consumer(prefetch=AT_ONCE) as consumer:
+        while len(taken) < len(bodies):
+            messages = consumer.receive(AT_ONCE, timeout=10)
+            assert sum(len(message.body) for message in messages) <= 12 * len(every)
+            taken += [message.body for message in messages]
+            for message in messages:
+                message.ack()
+
+    assert taken == bodies
+    with pytest.raises(InvalidConfig, match="at most"):
+        queue.publish(every * 5)
+    assert queue.check()
+
+
+def test_a_full_server_refuses_what_is_new_and_lets_everything_end(server, new_server, place_on):
+    """At maxmemory nothing can be sent, but all that is there is taken, concluded, given back, and brought back."""
+    server = new_server(server.kind)
+    peer = place_on(server, "blocking").peer()
+    peer.say(Join("q", "t1", "", "me", 60_000))
+    peer.say(Join("q", "t2", "", "dead soon", 200))
+    drafts = tuple(Draft(f"{number}", b"x" * 100) for number in range(20))
+    assert isinstance(peer.say(Publish("q", "1", drafts)), Published)
+    peer.say(Take("q", "t2", 3))
+    server.command("CONFIG", "SET", "maxmemory", "1")
+    try:
+        with pytest.raises(Unavailable, match="OOM"):
+            peer.say(Publish("q", "2", drafts))
+        taken = peer.say(Take("q", "t1", 10))
+        assert isinstance(taken, Taken)
+        entries = [each.entry for each in taken.deliveries]
+        kinds = ("ack", "retry", "release", "dead", "ack")
+        outcomes = tuple(Outcome(entry, kind) for entry, kind in zip(entries, kinds, strict=False))
+        assert peer.say(Conclude("q", "t1", outcomes)).lost == ()
+        reap = Reap("q", 200, 100, 200, 3)
+        eventually(lambda: peer.say(reap).moved == 3, 10, "what the dead one had")
+        assert type(peer.say(Leave("q", "t1"))).__name__ == "Released"
+    finally:
+        server.command("CONFIG", "SET", "maxmemory", "0")
+    peer.say(Join("q", "t3", "", "me", 60_000))
+    assert len(peer.say(Take("q", "t3", 99)).deliveries) == 17
+    server.command("FLUSHALL")
+
+
+def test_what_was_sent_and_done_leaves_no_memory_behind(slow):
+    """T33 in small: lists and hashes end with their last entry; what is remembered ends by itself."""
+    server, client = slow.server, slow.connect()
+    queue = client.queue("q")
+
+    def keys():
+        return {key.decode().removeprefix(KEY).partition(":said")[0] for key in server.command("KEYS", f"{KEY}*")}
+
+    for _ in range(3):
+        queue.publish_many(["x" * 100] * 200)
+        while drained(client):
+            pass
+    assert keys() == {""}
+    assert queue.stats().counts["acked"] == 600
+    assert 0 < server.command("PTTL", KEY) <= 62_000
+
+
+def test_a_batch_costs_less_than_four_commands_for_each_message(one_server, loop):
+    """What the server runs inside of the scripts counts too. From publish to the end, for the whole path."""
+    place = Place(one_server, "blocking", loop)
+    peer = place.peer()
+    peer.say(Join("q", "t1", "", "me", 60_000))
+    one_server.command("CONFIG", "RESETSTAT")
+    for call in range(4):
+        peer.say(Publish("q", f"{call}", tuple(Draft(f"{call}-{n}", b"x" * 100) for n in range(32))))
+        taken = peer.say(Take("q", "t1", 32))
+        peer.say(Conclude("q", "t1", tuple(Outcome(each.entry, "ack") for each in taken.deliveries)))
+    stats = one_server.command("INFO", "commandstats").decode()
+    calls = sum(int(line.partition("calls=")[2].partition(",")[0]) for line in stats.split("\r\n") if "calls=" in line)
+    peer.say(Leave("q", "t1"))
+    place.close()
+
+    assert calls / 128 < 1.5
