@@ -14,10 +14,10 @@ TTL_S = 1.5
 
 
 def jobs(hf, **options):
-    return hf.queue("jobs", ttl=TTL_S, grace=0.3, **{"max_attempts": 3, **options})
+    return hf.queue("jobs", grace=0.3, **{"ttl": TTL_S, "max_attempts": 3, **options})
 
 
-def work(url, journal, label="worker", seconds=0.0, concurrency=4, prefetch=4):
+def work(url, journal, label="worker", seconds=0.0, concurrency=4, prefetch=4, ttl=TTL_S):
     """Handle messages until asked to end; each effect is one line, written at once and whole."""
     with holdfast.connect(url) as hf, open(journal, "ab", buffering=0) as file:
 
@@ -28,7 +28,7 @@ def work(url, journal, label="worker", seconds=0.0, concurrency=4, prefetch=4):
             time.sleep(seconds)
             file.write(f"done {message.id} {message.body} {message.fence} {message.attempt}\n".encode())
 
-        worker = jobs(hf).worker(handle, name=label, concurrency=concurrency, prefetch=prefetch)
+        worker = jobs(hf, ttl=ttl).worker(handle, name=label, concurrency=concurrency, prefetch=prefetch)
         signal.signal(signal.SIGTERM, lambda *_: worker.stop())
         ready()
         worker.run()

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 
 import pytest
-from queue_children import TTL_S, jobs
+from queue_children import jobs
 
 from holdfast.testing import eventually
 
@@ -97,16 +97,19 @@ def test_a_frozen_worker_is_replaced_and_its_late_word_is_refused(client, start,
 
 
 def test_a_server_that_was_away_makes_no_duplicate(client, server, start, journal):
-    """Nobody could be heard of for three ttls; nobody is dead for that, and nothing is delivered again."""
-    queue = jobs(client)
+    """Nobody could be heard of for longer than a ttl; nobody is dead for that, also who is heard of a little later."""
+    queue = jobs(client, ttl=3)
     queue.publish_many(range(8))
-    workers = [start("work", seconds=2 * TTL_S, concurrency=2, prefetch=0) for _ in range(2)]
+    workers = [start("work", seconds=4, concurrency=2, prefetch=0, ttl=3) for _ in range(2)]
     eventually(lambda: len(journal("begun")) == 4, WAIT_S, "four at work")
+    workers[1].freeze()
     server.freeze()
     try:
-        time.sleep(3 * TTL_S)
+        time.sleep(4.5)
     finally:
         server.thaw()
+    time.sleep(0.8)  # the other one has looked by now
+    workers[1].thaw()
     eventually(lambda: len(journal("done")) == 8, WAIT_S, "all eight")
 
     eventually(lambda: queue.stats().in_flight == 0, WAIT_S, "an end of everything in flight")
