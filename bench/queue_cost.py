@@ -27,7 +27,6 @@ from holdfast.commands.queues import (
     Outcome,
     Publish,
     Reap,
-    Redrive,
     Take,
 )
 from holdfast.core.run import run
@@ -89,6 +88,13 @@ class Meter:
         text = self.server.command("INFO", "cpu").decode()
         seconds = (float(text.partition(f"used_cpu_{kind}:")[2].partition("\r")[0]) for kind in ("user", "sys"))
         return sum(seconds) * 1e6
+
+    def step_us(self, work: Callable[[], Any]) -> int:
+        """How long the server stood still for the one script that this calls."""
+        self.server.command("CONFIG", "RESETSTAT")
+        work()
+        text = self.server.command("INFO", "commandstats").decode()
+        return int(text.partition("cmdstat_evalsha:")[2].partition("usec=")[2].partition(",")[0])
 
     def memory(self) -> int:
         text = self.server.command("INFO", "memory").decode()
@@ -190,16 +196,21 @@ def looks(server: Server, held: int, consumers: int) -> tuple[float, float]:
     each, early = [], []
     for _ in range(50):
         time.sleep(0.003)
-        each.append(meter.of(lambda: ours.say(Reap("q", 1, 0, 1, 5)))[1])
+        each.append(meter.step_us(lambda: ours.say(Reap("q", 1, 0, 1, 5))))
         ours.say(Reap("q", 60_000, 0, 1, 5))
-        early.append(meter.of(lambda: ours.say(Reap("q", 60_000, 0, 1, 5)))[1])
+        early.append(meter.step_us(lambda: ours.say(Reap("q", 60_000, 0, 1, 5))))
         server.command("DEL", "hf1:{q}:mq")  # so that it is time to look again
     ours.close()
     return statistics.median(each), statistics.median(early)
 
 
 def longest(server: Server) -> dict[str, int]:
-    """Microseconds of the largest steps that there are."""
+    """Microseconds of the largest steps that there are; the least of a few, because other programs disturb it."""
+    rounds = [_steps(server) for _ in range(5)]
+    return {what: min(each[what] for each in rounds) for what in rounds[0]}
+
+
+def _steps(server: Server) -> dict[str, int]:
     server.command("FLUSHALL")
     ours, meter, found = Ours(server), Meter(server), {}
 
@@ -211,21 +222,25 @@ def longest(server: Server) -> dict[str, int]:
             entries += [each.entry for each in ours.say(Take("q", token, part)).deliveries]
         return entries
 
+    taken("t", 1)
+    found[f"publish {AT_ONCE}"] = meter.step_us(lambda: ours.publish(0, AT_ONCE))
+    found[f"take {AT_ONCE}"] = meter.step_us(lambda: ours.take(AT_ONCE))
     for kind in (ACK, RETRY, DEAD):
-        entries = taken("t", AT_ONCE)
-        outcomes = tuple(Outcome(entry, kind, 0, "reason", "an error") for entry in entries)
-        found[f"{AT_ONCE} x {kind}"] = meter.of(lambda o=outcomes: ours.say(Conclude("q", "t", o)))[1]
-    dead = tuple(f"{number:026d}" for number in range(10))
-    ours.say(Redrive("q", dead))
-    for count in (AT_ONCE, 1000):
-        ours.say(Join("q", "leaves", "", "me", 3_600_000))
-        taken("leaves", count)
-        found[f"leave with {count}"] = meter.of(lambda: ours.say(Leave("q", "leaves")))[1]
-    ours.say(Join("q", "dies", "", "me", 100))
-    taken("dies", 1000)
+        outcomes = tuple(Outcome(entry, kind, 0, "reason", "an error") for entry in taken("t", AT_ONCE))
+        ours.say(Conclude("q", "t", outcomes[:1]))
+        command = Conclude("q", "t", outcomes[1:])
+        found[f"conclude {AT_ONCE} by {kind}"] = meter.step_us(lambda command=command: ours.say(command))
+    for number, count in enumerate((1, AT_ONCE, 1000)):
+        ours.say(Join("q", f"leaves {number}", "", "me", 3_600_000))
+        taken(f"leaves {number}", count)
+        found[f"leave with {count}"] = meter.step_us(lambda number=number: ours.say(Leave("q", f"leaves {number}")))
+    for token in ("dies", "too"):
+        ours.say(Join("q", token, "", "me", 100))
+        taken(token, 500)
     server.command("DEL", "hf1:{q}:mq")
     time.sleep(0.2)
-    found[f"a look that moves {AT_ONCE}"] = meter.of(lambda: ours.say(Reap("q", 1000, 0, 1000, 5)))[1]
+    ours.say(Reap("q", 1000, 0, 1000, 5))
+    found[f"a look that moves {AT_ONCE}"] = meter.step_us(lambda: ours.say(Reap("q", 1000, 0, 1000, 5)))
     ours.close()
     return found
 

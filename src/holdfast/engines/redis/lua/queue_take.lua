@@ -24,7 +24,7 @@ local changed = false
 local due = redis.call('ZRANGEBYSCORE', base .. ':due', '-inf', int(now), 'LIMIT', 0, AT_ONCE)
 if #due > 0 then
   for i, text in ipairs(texts_of(due)) do
-    if text then put(read(due[i], text), 0) end
+    if text then again(due[i], text) end
   end
   check()
   make_way()
