@@ -21,10 +21,12 @@ def server():
         yield server
 
 
-@pytest.fixture
-def url(server, tmp_path):
-    """A place of its own on the server."""
-    return f"{server.url}?namespace={tmp_path.name[-40:]}"
+@pytest.fixture(params=["redis", "sqlite"])
+def url(request, tmp_path):
+    """A place of its own, on a server and in a file; the same suite on both."""
+    if request.param == "sqlite":
+        return f"sqlite://{tmp_path}/jobs.db"
+    return f"{request.getfixturevalue('server').url}?namespace={tmp_path.name[-40:]}"
 
 
 @pytest.fixture

@@ -38,9 +38,9 @@ def hold_one(url, journal):
     """Take a message, wait to be told, then settle it and write down how that went."""
     with holdfast.connect(url) as hf, jobs(hf).consumer("holder") as consumer:
         (message,) = consumer.receive(timeout=30)
-        ready()
         told = threading.Event()
         signal.signal(signal.SIGUSR1, lambda *_: told.set())
+        ready()
         while not told.wait(0.05):
             pass
         with open(journal, "a") as file:

@@ -46,6 +46,7 @@ def test_workers_killed_at_random_lose_nothing(client, start, journal):
     eventually(lambda: queue.stats().consumers <= 3, WAIT_S, "an end of the dead consumers")
 
 
+@pytest.mark.parametrize("url", ["redis"], indirect=True)
 def test_a_worker_that_acknowledges_first_loses_and_the_comparison_shows_it(client, start, journal):
     """The control: without it, a comparison that can find nothing would look the same."""
     queue = jobs(client)
@@ -96,6 +97,7 @@ def test_a_frozen_worker_is_replaced_and_its_late_word_is_refused(client, start,
     assert queue.check()
 
 
+@pytest.mark.parametrize("url", ["redis"], indirect=True)
 def test_a_server_that_was_away_makes_no_duplicate(client, server, start, journal):
     """Nobody could be heard of for longer than a ttl; nobody is dead for that, also who is heard of a little later."""
     queue = jobs(client, ttl=3)
