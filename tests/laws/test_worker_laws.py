@@ -225,6 +225,28 @@ def test_a_poisoned_message_is_found_and_its_neighbours_live(face):
     assert [letter.body for letter in queue.dlq.list()] == ["poison"]
 
 
+def test_a_handler_that_blocks_the_event_loop_runs_once(face):
+    """The keeper is a thread of its own: what holds up the loop costs no consumer its life."""
+    if face.kind == "blocking":
+        return
+    queue = face.connect()._thing.queue("jobs", ttl=0.5, grace=0)
+    theirs = face.connect().queue("jobs", ttl=0.5, grace=0)
+    runs = []
+
+    async def blocks(message):
+        runs.append(message.attempt)
+        time.sleep(1.5)  # noqa: ASYNC251 - that is the point
+
+    async def program():
+        await queue.publish("x")
+        await queue.worker(blocks).run_until_idle()
+
+    with theirs.consumer():  # so that somebody else looks for the dead
+        LOOP.wait_for(program())
+    assert runs == [1]
+    assert theirs.stats().counts == {"acked": 1, "published": 1, "taken": 1}
+
+
 def test_the_blocking_face_refuses_a_handler_that_nobody_would_await(face):
     """Before anything is taken."""
     if face.kind == "asyncio":

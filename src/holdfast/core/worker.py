@@ -38,6 +38,7 @@ class WorkerBase:
     """One consumer and its hands."""
 
     _interruptible = False  # whether a handler that runs can be ended
+    _one_thread = False  # whether `_done` is said where the loop runs, so that one ring tells of all that come with it
 
     def __init__(
         self,
@@ -106,8 +107,10 @@ class WorkerBase:
         """A handler has ended; by any thread."""
         if isinstance(error, Exception) and not isinstance(error, Retry | Dead | Release):
             log.warning("holdfast: the handler failed on %r", message, exc_info=error)
+        told = self._one_thread and bool(self._ended)
         self._ended.append((message, message._outcome(error)))
-        self._ring()
+        if not told:
+            self._ring()
 
 
 def hands(concurrency: int, prefetch: int) -> tuple[int, int]:
