@@ -123,10 +123,7 @@ class Line:
         self._thread.join(timeout_s)
         if not self._thread.is_alive():
             return True
-        with self._changed:
-            left, self._jobs = list(self._jobs), deque()
-        for job in left:
-            _refuse(job, Closed("store"))
+        self._refuse_all()
         return False
 
     def wait_ended(self, timeout_s: float | None) -> None:
@@ -151,15 +148,23 @@ class Line:
     # The thread.
 
     def _serve_all(self) -> None:
-        while (jobs := self._take()) is not None:
-            groups = _grouped([job for job in jobs if job.answer.set_running_or_notify_cancel()])
-            while groups:
-                groups = self._serve(groups)
-            if self._upkeep.is_due():
-                self._upkeep.run(self._gate)
+        try:
+            while (jobs := self._take()) is not None:
+                groups = _grouped([job for job in jobs if job.answer.set_running_or_notify_cancel()])
+                while groups:
+                    groups = self._serve(groups)
+                if self._upkeep.is_due():
+                    self._upkeep.run(self._gate)
+        finally:
+            self._refuse_all()
+
+    def _refuse_all(self) -> None:
+        """Whoever is left when nobody serves any more is told so, and waits for nothing."""
         with self._changed:
+            self._closing = True
+            jobs, self._jobs = self._jobs, deque()
             outside, self._outside = self._outside, deque()
-        for waiting in outside:
+        for waiting in (*(job.answer for job in jobs), *outside):
             if waiting.set_running_or_notify_cancel():
                 waiting.set_exception(Closed("store"))
 
@@ -257,8 +262,3 @@ def _own(error: Exception) -> Exception:
         return error  # of a kind that cannot be copied
     own.__cause__ = error.__cause__
     return own
-
-
-def _refuse(job: Job, error: Exception) -> None:
-    if job.answer.set_running_or_notify_cancel():
-        job.answer.set_exception(error)
