@@ -237,6 +237,7 @@ def test_a_writer_killed_in_the_middle_of_a_commit_holds_nobody_up(sleeper, open
     assert [found["id"] for found in store.table.to_arrow().to_pylist()] == ["r2"]
 
 
+@pytest.mark.acceptance("A0-8")
 def test_a_lease_that_was_broken_during_the_work_is_told_with_what_was_written(domain, opened, locking):
     """The rows were committed before anybody newer came: the caller is told both, and can go on."""
     store = opened(locking(domain))
@@ -253,3 +254,21 @@ def test_a_lease_that_was_broken_during_the_work_is_told_with_what_was_written(d
     assert store.count() == 1
     assert lance.dataset(str(store.directory / "memories.lance")).version == lost.value.result.version
     assert SCHEMA.names == store.schema.names
+
+
+@pytest.mark.acceptance("A0-9")
+def test_a_lost_lease_outweighs_the_error_of_the_work_and_carries_it(opened):
+    """Both are told, and that nothing was committed."""
+    store = opened()
+    store.add(row(1))
+
+    def change(_):
+        store._desk._client.break_lease(store._desk.gate.name, "by hand")
+        return 1 / 0
+
+    with pytest.raises(LeaseLost) as lost:
+        store.transform(None, change)
+
+    assert isinstance(lost.value.__cause__, ZeroDivisionError)
+    assert lost.value.result is None
+    assert store.get("r1")["n"] == 0
