@@ -87,6 +87,7 @@ class Line:
 
     def place(self) -> Future[None] | None:
         """A place in the line, or what to wait for until there is one: so that no more than `queue` wait inside."""
+        self._refuse_child()
         with self._changed:
             self._refuse_late()
             if self._places > 0:
@@ -115,11 +116,11 @@ class Line:
 
     def close(self, timeout_s: float | None) -> bool:
         """Refuse new callers, serve those inside, end. False if patience ended first; who was left got `Closed`."""
+        if os.getpid() != self._pid:
+            return True
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        if os.getpid() != self._pid:
-            return True
         self._thread.join(timeout_s)
         if not self._thread.is_alive():
             return True
@@ -134,6 +135,9 @@ class Line:
     def _refuse_late(self) -> None:
         if self._closing:
             raise Closed("store")
+
+    def _refuse_child(self) -> None:
+        """Before any lock is touched: one that was held when the process was forked is held in the child for ever."""
         if os.getpid() != self._pid:
             raise Closed("store of the process before the fork")
 
