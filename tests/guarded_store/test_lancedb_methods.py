@@ -42,3 +42,4 @@ def test_a_reader_passes_on_nothing_but_reads(opened, name):
 
     with pytest.raises(NotPermitted):
         getattr(reader, name)
+    assert not hasattr(reader, "__wrapped__"), "Python may ask what it is"

@@ -1,6 +1,5 @@
 """The store itself refuses whoever comes late: at the commit, whatever it was doing, whenever it wakes."""
 
-import os
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from store_kit import SCHEMA, row
 
 from holdfast import Fenced, LeaseLost, Unavailable, pauses
+from holdfast.contrib.lancedb import fence
 from holdfast.contrib.lancedb.fence import FenceFile
 from holdfast.contrib.lancedb.gate import FENCES
 from holdfast.testing import eventually
@@ -122,16 +122,22 @@ def test_a_record_that_cannot_be_read_lets_nobody_in(tmp_path):
     assert path.read_text() == "once upon a time"
 
 
-def test_a_fence_file_that_was_removed_is_made_anew_and_seen_by_all(tmp_path):
-    """Two must never lock two files under one name."""
-    fences = FenceFile(tmp_path / "fence", "x")
-    with fences.held(7, "ann"):
-        os.unlink(tmp_path / "fence")
-        with FenceFile(tmp_path / "fence", "x").held(5, "ben"):
-            pass
+def test_a_fence_file_that_was_removed_meanwhile_is_not_the_one_that_counts(tmp_path, monkeypatch):
+    """Opened, then made anew by others, then locked: the next one would lock the new file, and both be in."""
+    path = tmp_path / "fence"
+    flock, removed = fence.fcntl.flock, []
 
-    with pytest.raises(Fenced):
-        fences.admit(4, "ann")
+    def removing(descriptor, operation):
+        if not removed:
+            removed.append(path.unlink())
+            path.touch()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fence.fcntl, "flock", removing)
+    with FenceFile(path, "x").held(7, "ann"), pytest.raises(Unavailable):
+        FenceFile(path, "x", standstill_s=0.05).admit(8, "ben")
+
+    assert FenceFile(path, "x").newest() == 7
 
 
 def test_whoever_stands_still_in_a_commit_is_told_by_name(tmp_path):
@@ -150,11 +156,11 @@ def sleeper(holdfast_workers, holdfast_pauses, memory, locking, opened):
     def start(domain, point, ttl=1.0):
         more = {"url": f"sqlite://{memory}/leases.db"} if domain == "embedded" else {}
         config = locking(domain, ttl=ttl, **more)
+        opened(config).close()  # so that the first commit of the child is its write, not the making of the table
         holdfast_pauses.arm(point)
         child = holdfast_workers.start(
             f"{CHILDREN}:write_one", env=holdfast_pauses.env, directory=memory, config=config, number=1
         )
-        opened({**config}).close()
         child.wait_ready(60)
         holdfast_pauses.wait_reached(point, 60)
         _freeze(child, memory, domain)
@@ -231,6 +237,7 @@ def test_a_writer_killed_in_the_middle_of_a_commit_holds_nobody_up(sleeper, open
     assert [found["id"] for found in store.table.to_arrow().to_pylist()] == ["r2"]
 
 
+@pytest.mark.acceptance("A0-8")
 def test_a_lease_that_was_broken_during_the_work_is_told_with_what_was_written(domain, opened, locking):
     """The rows were committed before anybody newer came: the caller is told both, and can go on."""
     store = opened(locking(domain))
@@ -247,3 +254,21 @@ def test_a_lease_that_was_broken_during_the_work_is_told_with_what_was_written(d
     assert store.count() == 1
     assert lance.dataset(str(store.directory / "memories.lance")).version == lost.value.result.version
     assert SCHEMA.names == store.schema.names
+
+
+@pytest.mark.acceptance("A0-9")
+def test_a_lost_lease_outweighs_the_error_of_the_work_and_carries_it(opened):
+    """Both are told, and that nothing was committed."""
+    store = opened()
+    store.add(row(1))
+
+    def change(_):
+        store._desk._client.break_lease(store._desk.gate.name, "by hand")
+        return 1 / 0
+
+    with pytest.raises(LeaseLost) as lost:
+        store.transform(None, change)
+
+    assert isinstance(lost.value.__cause__, ZeroDivisionError)
+    assert lost.value.result is None
+    assert store.get("r1")["n"] == 0

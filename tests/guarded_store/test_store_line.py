@@ -3,12 +3,13 @@
 import asyncio
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from store_kit import SCHEMA, row, together
 
-from holdfast import Closed, NotAcquired, PartlyDone, Unavailable, connect, pauses
+from holdfast import Closed, LeaseLost, NotAcquired, PartlyDone, Unavailable, connect, pauses
 from holdfast.contrib.lancedb import aio
 from holdfast.testing import eventually
 
@@ -27,6 +28,18 @@ def shut():
     yield shut
     go.set()
     pauses.disarm_all()
+
+
+def queued(store, there, calls):
+    """The first call stands before its commit; the others stand in the line behind it, in this order."""
+    callers = ThreadPoolExecutor(len(calls))
+    answers = [callers.submit(calls[0])]
+    assert there.wait(30)
+    for number, call in enumerate(calls[1:], start=1):
+        answers.append(callers.submit(call))
+        eventually(lambda number=number: store.status().waiting == number, 30, "a caller in the line")
+    callers.shutdown(wait=False)
+    return answers
 
 
 @pytest.mark.acceptance("A0-27")
@@ -99,6 +112,46 @@ def test_no_more_callers_than_allowed_stand_in_the_line(opened, locking, shut):
 
     assert store.count() == 12
     assert (store.status().waiting, store.status().outside) == (0, 0)
+
+
+@pytest.mark.parametrize(("hold", "leases"), [(60, 2), (0, 4)])
+def test_others_get_their_turn_after_a_while(opened, locking, shut, hold, leases):
+    """What stands in the line shares a lease, and no longer than it may be held at a time."""
+    store = opened({**locking("embedded"), "batching": {"hold": hold}})
+    store.add_many([row(n) for n in range(4)])
+    before = store.status().passed
+    go, there = shut()
+    answers = queued(store, there, [lambda n=n: store.update(f"r{n}", {"n": 1}) for n in range(4)])
+    go.set()
+
+    assert [answer.result(60).rows for answer in answers] == [1, 1, 1, 1]
+    assert store.status().passed - before == leases
+
+
+def test_a_lease_that_is_lost_under_one_write_does_not_touch_the_next(opened, locking, shut):
+    """They stood in the line together. The one is told; the next had not begun, and goes through the gate again."""
+    told = []
+    store = opened(locking("embedded", ttl=0.4), observer=lambda event: told.append(event.kind))
+    store.add_many([row(n) for n in range(3)])
+    go, there = shut()
+    answers = queued(store, there, [lambda n=n: store.update(f"r{n}", {"n": 1}) for n in range(3)])
+    commits = []
+
+    def break_at_the_second():
+        commits.append(1)
+        if len(commits) == 2:
+            store._desk._client.break_lease(store._desk.gate.name, "by hand")
+            eventually(lambda: "lost" in told, 30, "its holder to know")
+
+    pauses.arm("lancedb.in-commit", break_at_the_second)
+    go.set()
+
+    assert answers[0].result(60).rows == 1
+    with pytest.raises(LeaseLost) as lost:
+        answers[1].result(60)
+    assert lost.value.result.rows == 1
+    assert answers[2].result(60).fence > lost.value.fence
+    assert store.count("n = 1") == 3
 
 
 def test_a_task_that_was_cancelled_in_the_line_has_written_nothing(memory, locking):

@@ -10,6 +10,7 @@ from store_kit import SCHEMA, row
 import holdfast
 from holdfast import Closed, DomainMismatch, InvalidConfig
 from holdfast.contrib import lancedb
+from holdfast.contrib.lancedb import desk
 from holdfast.testing.servers import Server, available
 
 
@@ -18,8 +19,8 @@ def test_the_first_to_stop_closes_nothing_the_last_does_and_a_later_one_begins_a
     """They share one line and one client, however many there are; stopping twice counts once."""
     first, second = opened(locking(domain)), opened(locking(domain))
     assert second.status().users == 2
-    desk = first._desk
-    assert second._desk is desk
+    shared = first._desk
+    assert second._desk is shared
 
     first.close()
     first.close()
@@ -28,12 +29,12 @@ def test_the_first_to_stop_closes_nothing_the_last_does_and_a_later_one_begins_a
         first.add(row(2))
     second.close()
 
-    assert not desk.line._thread.is_alive()
+    assert not shared.line._thread.is_alive()
     with pytest.raises(Closed):
-        desk._client.lock("x").acquire()
+        shared._client.lock("x").acquire()
     third = opened(locking(domain))
     third.add(row(3))
-    assert third._desk is not desk
+    assert third._desk is not shared
     assert third.count() == 2
 
 
@@ -109,19 +110,36 @@ def test_two_tables_of_one_directory_do_not_wait_for_each_other(opened):
     assert one.count() == 0
 
 
-def test_a_child_after_fork_is_told_that_the_store_is_its_parents(opened):
-    """The thread that writes did not come along; nothing hangs, and the parent goes on."""
+def test_a_child_after_fork_is_told_that_the_store_is_its_parents(opened, locking):
+    """The thread that writes did not come along. Whatever lock was held at that moment, nothing hangs, the child can
+    open a store of its own, and the parent goes on.
+    """
     store = opened()
+    held, go = threading.Event(), threading.Event()
+
+    def hold():
+        with desk._guard, store._desk.line._changed:
+            held.set()
+            go.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(30)
     pid = os.fork()
     if not pid:
+        code = 1
         try:
             signal.alarm(20)
-            store.add(row(1))
-        except Closed:
-            os._exit(0)
+            with pytest.raises(Closed):
+                store.add(row(1))
+            store.close()
+            desk.leave(desk.join(store.directory, "memories", store._desk.settings, None), 5)
+            code = 0
         finally:
-            os._exit(1)
+            os._exit(code)
+    go.set()
     _, code = os.waitpid(pid, 0)
+    holder.join()
 
     assert code == 0
     store.add(row(2))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.observer import Observer
 
 _EXIT_S = 5.0
-Key = tuple[int, int, str, int]
+Key = tuple[int, int, str]
 
 
 class Status(NamedTuple):
@@ -158,6 +158,7 @@ def join(directory: Path, table: str, settings: Settings, observer: Observer | N
             if not _exits.is_set():
                 _exits.set()
                 atexit.register(_close_all)
+                os.register_at_fork(after_in_child=_forked)
         elif desk.settings != settings:
             rule = f"this process has it open with other settings: {desk.settings}"
             raise InvalidConfig("store", str(directory), rule)
@@ -177,19 +178,26 @@ def leave(desk: Desk, timeout_s: float | None) -> None:
 
 
 def _key(directory: Path, table: str) -> Key:
-    """The same through every path that leads there; a child after fork has none of its parent's."""
+    """The same through every path that leads there."""
     try:
         found = os.stat(directory)
     except OSError as error:
         missing = f"{error.strerror}; it is never made: make it, or mount it, first"
         raise InvalidConfig("directory", str(directory), missing) from error
-    return found.st_dev, found.st_ino, table, os.getpid()
+    return found.st_dev, found.st_ino, table
+
+
+def _forked() -> None:
+    """A child has no desk, and no lock that its parent may have held."""
+    global _guard  # noqa: PLW0603 - there is one list of desks
+    _guard = threading.Lock()
+    _desks.clear()
 
 
 def _close_all() -> None:
     """At the end of the program: what was begun is ended, within reason."""
     with _guard:
-        mine = [desk for key, desk in _desks.items() if key[3] == os.getpid()]
+        left = list(_desks.values())
         _desks.clear()
-    for desk in mine:
+    for desk in left:
         desk.close(_EXIT_S)

@@ -87,6 +87,7 @@ class Line:
 
     def place(self) -> Future[None] | None:
         """A place in the line, or what to wait for until there is one: so that no more than `queue` wait inside."""
+        self._refuse_child()
         with self._changed:
             self._refuse_late()
             if self._places > 0:
@@ -115,18 +116,15 @@ class Line:
 
     def close(self, timeout_s: float | None) -> bool:
         """Refuse new callers, serve those inside, end. False if patience ended first; who was left got `Closed`."""
+        if os.getpid() != self._pid:
+            return True
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        if os.getpid() != self._pid:
-            return True
         self._thread.join(timeout_s)
         if not self._thread.is_alive():
             return True
-        with self._changed:
-            left, self._jobs = list(self._jobs), deque()
-        for job in left:
-            _refuse(job, Closed("store"))
+        self._refuse_all()
         return False
 
     def wait_ended(self, timeout_s: float | None) -> None:
@@ -137,6 +135,9 @@ class Line:
     def _refuse_late(self) -> None:
         if self._closing:
             raise Closed("store")
+
+    def _refuse_child(self) -> None:
+        """Before any lock is touched: one that was held when the process was forked is held in the child for ever."""
         if os.getpid() != self._pid:
             raise Closed("store of the process before the fork")
 
@@ -151,15 +152,23 @@ class Line:
     # The thread.
 
     def _serve_all(self) -> None:
-        while (jobs := self._take()) is not None:
-            groups = _grouped([job for job in jobs if job.answer.set_running_or_notify_cancel()])
-            while groups:
-                groups = self._serve(groups)
-            if self._upkeep.is_due():
-                self._upkeep.run(self._gate)
+        try:
+            while (jobs := self._take()) is not None:
+                groups = _grouped([job for job in jobs if job.answer.set_running_or_notify_cancel()])
+                while groups:
+                    groups = self._serve(groups)
+                if self._upkeep.is_due():
+                    self._upkeep.run(self._gate)
+        finally:
+            self._refuse_all()
+
+    def _refuse_all(self) -> None:
+        """Whoever is left when nobody serves any more is told so, and waits for nothing."""
         with self._changed:
+            self._closing = True
+            jobs, self._jobs = self._jobs, deque()
             outside, self._outside = self._outside, deque()
-        for waiting in outside:
+        for waiting in (*(job.answer for job in jobs), *outside):
             if waiting.set_running_or_notify_cancel():
                 waiting.set_exception(Closed("store"))
 
@@ -257,8 +266,3 @@ def _own(error: Exception) -> Exception:
         return error  # of a kind that cannot be copied
     own.__cause__ = error.__cause__
     return own
-
-
-def _refuse(job: Job, error: Exception) -> None:
-    if job.answer.set_running_or_notify_cancel():
-        job.answer.set_exception(error)

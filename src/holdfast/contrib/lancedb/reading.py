@@ -100,6 +100,8 @@ class Reader:
     def __getattr__(self, name: str) -> Any:
         if name in READS:
             return getattr(self._table, name)
+        if name.startswith("__"):
+            raise AttributeError(name)  # what Python itself asks for, to find out what this is
         if name in GATED:
             raise NotPermitted(f"call {name} of a guarded table", f"use {GATED[name]} of the store")
         why = REFUSED.get(name, "it is not known to be a read")

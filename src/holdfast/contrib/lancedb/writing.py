@@ -58,7 +58,7 @@ def append(passage: Passage, tables: Sequence[pa.Table]) -> Written:
     """Add all of the rows, in one commit."""
     dataset = passage.dataset()
     rows = pa.concat_tables([aligned(table, dataset.schema) for table in tables])
-    written = lance.write_dataset(rows, dataset, mode="append", commit_lock=passage.lock)
+    written = lance.write_dataset(rows, dataset, mode="append")
     return Written(rows.num_rows, written.version, passage.fence)
 
 
