@@ -96,7 +96,9 @@ def test_no_right_of_the_list_is_superfluous():
 
     assert locks == called(SCRIPTS.keys() - POOL_RULES.keys()) | connection
     assert {right.removeprefix("+") for right in FOR_POOLS} == called(POOL_RULES) - locks
-    assert {right.removeprefix("+") for right in FOR_DIRECTORIES} == called(ENTRIES.keys() - QUEUE_RULES.keys(), ENTRIES) - locks
+    assert {right.removeprefix("+") for right in FOR_DIRECTORIES} == called(
+        ENTRIES.keys() - QUEUE_RULES.keys(), ENTRIES
+    ) - locks
     assert called(TALLIES, TALLIES) <= locks
     assert {right.removeprefix("+") for right in FOR_QUEUES} == called(QUEUE_RULES, ENTRIES) - locks
 
