@@ -57,6 +57,20 @@ def test_indices_are_folded_after_so_many_commits(opened, locking):
     eventually(lambda: unindexed(store) < 5, 30, "the new rows to be in the index")
 
 
+def test_what_came_while_nobody_folded_is_folded_at_the_start(opened, locking):
+    """Writers that fold nothing leave an index behind: whoever opens the store next has it caught up, unasked."""
+    lazy = opened({**locking("embedded"), "fold_after": 0})
+    lazy.add(row(0))
+    lazy.index_text("text")
+    lazy.add_many([row(number) for number in range(1, 26)])
+    assert unindexed(lazy) == 25
+    lazy.close()
+
+    store = opened({**locking("embedded"), "fold_after": 20})
+
+    eventually(lambda: unindexed(store) == 0, 30, "the index to be caught up")
+
+
 def test_old_versions_are_removed_and_newer_ones_stay(opened, memory):
     """What is older than the retention, and nothing else; the rows are all there after it."""
     store = opened()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import lance
 
 from holdfast.blocking import connect
+from holdfast.contrib.lancedb import writing
 from holdfast.contrib.lancedb.gate import Gate
 from holdfast.contrib.lancedb.line import Line
 from holdfast.contrib.lancedb.upkeep import Upkeep
@@ -103,6 +104,13 @@ class Desk:
         if anew or self._schema is None:
             self._schema = lance.dataset(self.gate.uri).schema
         return self._schema
+
+    def catch_up(self) -> None:
+        """What came while nobody folded is folded soon, by the thread that writes."""
+        behind = writing.unindexed(self.gate.uri)
+        if behind >= self.settings.fold_after:
+            self.upkeep.count(behind)
+            self.line.stir()
 
     def table(self) -> Any:
         """LanceDB's own table, for reads: it sees what other processes commit, as the settings say."""

@@ -114,6 +114,11 @@ class Line:
             self._changed.notify_all()
         return job.answer
 
+    def stir(self) -> None:
+        """Have the thread look whether something is due."""
+        with self._changed:
+            self._changed.notify_all()
+
     def close(self, timeout_s: float | None) -> bool:
         """Refuse new callers, serve those inside, end. False if patience ended first; who was left got `Closed`."""
         if os.getpid() != self._pid:

@@ -90,11 +90,9 @@ class StoreBase:
         return await self._form.wait(line.join(job))
 
     async def _create(self, schema: pa.Schema | None) -> None:
-        if writing.exists(self._desk.gate.uri):
-            pass
-        elif schema is None:
-            raise NotFound(self._desk.name, "table, and no schema was given to make it with")
-        else:
+        if not writing.exists(self._desk.gate.uri):
+            if schema is None:
+                raise NotFound(self._desk.name, "table, and no schema was given to make it with")
             await self._do(writing.create, schema)
         missing = [name for name in (schema or self._desk.schema()).names if name not in self._desk.schema().names]
         if missing:
@@ -102,6 +100,8 @@ class StoreBase:
             raise InvalidConfig("schema", missing, rule)
         if self._key not in self._desk.schema().names:
             raise InvalidConfig("key", self._key, "the table has no such column")
+        if self._desk.users == 1:
+            await self._form.aside(self._desk.catch_up)
 
     async def _add(self, row: Row) -> Written:
         written: Written = await self._ask(Job(rows=self._rows([row])))

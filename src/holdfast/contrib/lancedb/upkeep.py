@@ -40,9 +40,9 @@ class Upkeep:
         self.runs = 0
         self.trouble = ""
 
-    def count(self, commits: int) -> None:
-        """So many commits were made."""
-        self._unfolded += commits
+    def count(self, changes: int) -> None:
+        """So many changes were made, of which the indices may not know."""
+        self._unfolded += changes
 
     def is_due(self) -> bool:
         return self._fold_is_due() or self.due_in_s() == 0.0

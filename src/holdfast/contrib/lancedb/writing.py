@@ -204,3 +204,10 @@ def any_of(key: str, values: Iterable[Any]) -> str:
 def is_indexed(passage: Passage) -> bool:
     """Whether there is an index that could be behind."""
     return bool(passage.dataset().has_index)
+
+
+def unindexed(uri: str) -> int:
+    """How many rows the index that is furthest behind does not know."""
+    dataset = lance.dataset(uri)
+    stats = (dataset.stats.index_stats(index.name) for index in dataset.describe_indices())
+    return max((int(each["num_unindexed_rows"]) for each in stats), default=0)
