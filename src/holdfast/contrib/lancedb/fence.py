@@ -1,8 +1,8 @@
 """The newest fence that came to a table, kept beside it: compared and replaced under a kernel lock.
 
-The rule: whoever comes with an older fence, or with the same one under another token, is refused; whoever is not, is
-from then on the newest. The kernel lock is held from the comparison to the end of the commit, so nothing fits between
-the two. A process that stands still inside keeps it, and everybody waits; one that dies gives it back.
+The rule is that of all guards (`rules/guard.py`); whoever is not refused is from then on the newest. The kernel lock is
+held from the comparison to the end of the commit, so nothing fits between the two. A process that stands still inside
+keeps it, and everybody waits; one that dies gives it back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.engines.machine import as_open_as, trouble
-from holdfast.errors import Fenced, Unavailable
+from holdfast.errors import Unavailable
+from holdfast.rules.guard import Stamp, admitted
 
 ENGINE = "lancedb"
 STANDSTILL_S = 10.0
@@ -44,8 +45,7 @@ class FenceFile:
         descriptor = self._locked()
         try:
             newest, whose, _ = self._read(descriptor)
-            if fence < newest or (fence == newest and token != whose):
-                raise Fenced(self._name, fence, newest)
+            admitted(self._name, Stamp(newest, whose), Stamp(fence, token))
             if fence != newest:
                 self._write(descriptor, f"{fence} {token} {owner}")
             yield
