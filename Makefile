@@ -48,7 +48,7 @@ trials: $(READY)  ## a minute of lending; twenty trials of three npm packages si
 	HOLDFAST_TRIALS=20 $(BIN)/python -m pytest tests/npm -k trial $(ARGS)
 	HOLDFAST_LINES=1 $(BIN)/python -m pytest tests/building tests/engines/files -k any_line $(ARGS)
 
-nfs: $(READY)  ## shared directories on real NFS, v3 and v4.2: three kernels of its own, from Debian's packages; no root
+nfs: $(READY)  ## shared directories on real NFS, v3 and v4.2: three kernels of its own, from Debian's packages
 	$(BIN)/python tools/nfs $(ARGS)
 
 docs: $(READY)  ## make the generated pages again
