@@ -39,6 +39,7 @@ class Handler:
                 self.now -= 1
 
 
+@pytest.mark.large
 def test_every_message_is_handled_and_settled(face):
     """With as many hands as there may be, and no more."""
     queue = face.connect().queue("jobs")
