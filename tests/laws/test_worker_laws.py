@@ -5,6 +5,7 @@ import time
 
 import pytest
 from law_faces import LOOP, together
+from law_faults import Fault, Interrupted
 
 from holdfast import Backoff, Closed, Dead, InvalidConfig, Release, Retry
 from holdfast.commands.queues import Conclude, Join, Take
@@ -177,6 +178,23 @@ def test_a_consumer_of_a_closed_client_says_so(face):
         with pytest.raises(Closed):
             running.result(4)
     assert closing.result() == ()
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["unheard", "heard"])
+def test_work_that_is_done_is_not_given_back_when_its_word_is_interrupted(face, heard):
+    """A worker that is interrupted as it tells what is done tells it again, and then leaves."""
+    events = []
+    client = face.connect(observer=events.append)
+    queue = client.queue("jobs")
+    queue.publish("x")
+    wire = face.wire(client)
+    wire._faults.append(Fault(Conclude, 1, applied=heard, hangs=False, error=Interrupted()))
+    with pytest.raises(Interrupted):
+        queue.worker(Handler()).run_until_idle()
+
+    now = queue.stats()
+    assert (now.counts, now.ready) == ({"acked": 1, "published": 1, "taken": 1, **({"lost": 1} if heard else {})}, 0)
+    assert [event for event in events if event.kind == "lost"] == []
 
 
 def test_an_idle_worker_says_next_to_nothing(timed):
