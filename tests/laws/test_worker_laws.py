@@ -197,6 +197,20 @@ def test_work_that_is_done_is_not_given_back_when_its_word_is_interrupted(face, 
     assert [event for event in events if event.kind == "lost"] == []
 
 
+def test_a_block_that_was_interrupted_at_its_end_says_again_that_it_is_done(face):
+    """The consumer's block ends, too; before it gives back what it has, it says what was being said."""
+    client = face.connect()
+    queue = client.queue("jobs")
+    queue.publish("x")
+    wire = face.wire(client)
+    wire.fail(Conclude, 1, error=Interrupted())
+    with pytest.raises(Interrupted), queue.consumer() as consumer:
+        (message,) = consumer.receive(timeout=5)
+        with message:
+            pass
+    assert queue.stats().counts == {"acked": 1, "published": 1, "taken": 1}
+
+
 def test_an_idle_worker_says_next_to_nothing(timed):
     """Waiting costs a look now and then, a beat, and no more."""
     client = timed.connect()

@@ -150,10 +150,13 @@ async def settle(message: MessageBase, outcome: Outcome) -> None:
     _refuse_if_settled(message)
     consumer, before = message._consumer, message._settled
     message._settled = outcome.kind
+    again = consumer._unsaid.pop(message._entry, None) is not None
     try:
-        lost = await conclude(consumer._queue, message._lease, (outcome,), consumer)
-    except BaseException:
+        lost = await conclude(consumer._queue, message._lease, (outcome,), consumer, again=again)
+    except BaseException as error:
         message._settled = before  # nobody knows: it may be said again
+        if not isinstance(error, Exception):
+            consumer._unsaid[message._entry] = outcome
         raise
     consumer._forget(message)
     message._lease._wake()  # whoever waits for its loss waits no more
