@@ -217,3 +217,19 @@ def test_whatever_is_asked_is_found_by_an_index(connect, path, ask):
     link.close()
     assert plan
     assert all(step.startswith("SEARCH") for step in plan), plan
+
+
+def test_what_a_closed_client_left_at_work_is_left_to_its_ttl(connect):
+    """Its handler may still run in this process: the session that says "dead" ends only when nothing stands."""
+    client = connect()
+    queue = client.queue("jobs", ttl=2, grace=0.2)
+    queue.publish("x")
+    consumer = queue.consumer()
+    consumer.__enter__()
+    consumer.receive(timeout=5)
+    client.close(timeout=0)
+    closed = time.monotonic()
+    with connect().queue("jobs", ttl=2, grace=0.2).consumer() as heir:
+        (message,) = heir.receive(timeout=20)
+        assert time.monotonic() - closed > 1
+        message.ack()
