@@ -5,6 +5,7 @@ import time
 
 import pytest
 from law_faces import LOOP, together
+from law_faults import Fault, Interrupted
 
 from holdfast import Backoff, Closed, Dead, InvalidConfig, Release, Retry
 from holdfast.commands.queues import Conclude, Join, Take
@@ -39,6 +40,7 @@ class Handler:
                 self.now -= 1
 
 
+@pytest.mark.large
 def test_every_message_is_handled_and_settled(face):
     """With as many hands as there may be, and no more."""
     queue = face.connect().queue("jobs")
@@ -178,6 +180,23 @@ def test_a_consumer_of_a_closed_client_says_so(face):
     assert closing.result() == ()
 
 
+@pytest.mark.parametrize("heard", [False, True], ids=["unheard", "heard"])
+def test_work_that_is_done_is_not_given_back_when_its_word_is_interrupted(face, heard):
+    """A worker that is interrupted as it tells what is done tells it again, and then leaves."""
+    events = []
+    client = face.connect(observer=events.append)
+    queue = client.queue("jobs")
+    queue.publish("x")
+    wire = face.wire(client)
+    wire._faults.append(Fault(Conclude, 1, applied=heard, hangs=False, error=Interrupted()))
+    with pytest.raises(Interrupted):
+        queue.worker(Handler()).run_until_idle()
+
+    now = queue.stats()
+    assert (now.counts, now.ready) == ({"acked": 1, "published": 1, "taken": 1, **({"lost": 1} if heard else {})}, 0)
+    assert [event for event in events if event.kind == "lost"] == []
+
+
 def test_an_idle_worker_says_next_to_nothing(timed):
     """Waiting costs a look now and then, a beat, and no more."""
     client = timed.connect()
@@ -223,6 +242,28 @@ def test_a_poisoned_message_is_found_and_its_neighbours_live(face):
     assert {(attempt, running) for _, _, attempt, running in suspects} == {(1, 1)}
     assert len(seen) == 26
     assert [letter.body for letter in queue.dlq.list()] == ["poison"]
+
+
+def test_a_handler_that_blocks_the_event_loop_runs_once(face):
+    """The keeper is a thread of its own: what holds up the loop costs no consumer its life."""
+    if face.kind == "blocking":
+        return
+    queue = face.connect()._thing.queue("jobs", ttl=0.5, grace=0)
+    theirs = face.connect().queue("jobs", ttl=0.5, grace=0)
+    runs = []
+
+    async def blocks(message):
+        runs.append(message.attempt)
+        time.sleep(1.5)  # noqa: ASYNC251 - that is the point
+
+    async def program():
+        await queue.publish("x")
+        await queue.worker(blocks).run_until_idle()
+
+    with theirs.consumer():  # so that somebody else looks for the dead
+        LOOP.wait_for(program())
+    assert runs == [1]
+    assert theirs.stats().counts == {"acked": 1, "published": 1, "taken": 1}
 
 
 def test_the_blocking_face_refuses_a_handler_that_nobody_would_await(face):

@@ -88,7 +88,7 @@ class Consumer(consumer.ConsumerBase):
 class Worker(worker.WorkerBase):
     """Like `blocking.Worker`, awaited: handlers are coroutine functions, or plain ones, which run in threads."""
 
-    _interruptible = True
+    _interruptible = _one_thread = True
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -183,15 +183,20 @@ def told(queue: QueueBase, outcome: Outcome, message: MessageBase) -> None:
 
 
 async def conclude(
-    queue: QueueBase, lease: Incarnation, outcomes: tuple[Outcome, ...], consumer: ConsumerBase | None = None
+    queue: QueueBase,
+    lease: Incarnation,
+    outcomes: tuple[Outcome, ...],
+    consumer: ConsumerBase | None = None,
+    *,
+    again: bool = False,
 ) -> tuple[str, ...]:
-    """Tell the engine what became of these; the entries that were not ours.
+    """Tell the engine what became of these; the entries that were not ours. `again`: it may have been told before.
 
     On wire trouble it tries for the wire timeout; then, where a consumer is given, the keeper goes on.
     """
     client, epoch = queue._client, queue._client.engine.epoch
     command = Conclude(queue.name, lease.token, outcomes, queue._dead_max)
-    began_ns, sent_before = client.clock.now_ns(), False
+    began_ns, sent_before = client.clock.now_ns(), again
     while True:
         try:
             reply = client.form.apply(command, began_ns + WIRE_NS)

@@ -66,11 +66,15 @@ class Codec(Protocol):
 
 
 class _Json:
+    # Made once: `dumps` with settings of its own would make an encoder for each message.
+    _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+    _decode = json.JSONDecoder().decode
+
     def encode(self, body: Any) -> bytes:
-        return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        return self._encode(body).encode()
 
     def decode(self, data: bytes) -> Any:
-        return json.loads(data)
+        return self._decode(data.decode())
 
 
 class _Bytes:

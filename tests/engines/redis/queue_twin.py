@@ -109,7 +109,7 @@ class Said:
 
 # How the words of a step become a command.
 MADE = {
-    Publish: lambda twin, _, words: Publish(NAME, words[0], twin.drafts(*words[2]), words[1]),
+    Publish: lambda twin, _, words: Publish(NAME, words[0], twin.drafts(words[0], words[2]), words[1]),
     Join: lambda _, token, ttl_ms: Join(NAME, token, f"owner of {token}", f"läbel {token}", ttl_ms),
     Beat: lambda _, token, ttl_ms: Beat(NAME, token, ttl_ms),
     Leave: lambda _, token, __: Leave(NAME, token),
@@ -146,7 +146,7 @@ class QueueTwin:
         """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
         self._ask(packed("FLUSHALL"))
         self.now_us, self.depot, self.sent = START_US, Warehouse(), 0
-        self._theirs, self._had, self._ids = {}, {}, []
+        self._theirs, self._had, self._ids, self._calls = {}, {}, [], {}
         for step in program:
             self._advance(step.after_us)
             self._both(step.token[0], self._command(step))
@@ -174,8 +174,11 @@ class QueueTwin:
     def _command(self, step):
         return MADE[step.kind](self, step.token, step.words)
 
-    def drafts(self, *drafts):
-        return tuple(self._draft(*draft) for draft in drafts)
+    def drafts(self, call, drafts):
+        """New ones, unless this is a copy of a call that is still known: then it says the same."""
+        if self.depot.said(call, self.now_us) is None:
+            self._calls[call] = tuple(self._draft(*draft) for draft in drafts)
+        return self._calls[call]
 
     def had(self, token, count):
         return None if count is None else tuple(self._had.get(token, ())[:count])

@@ -221,11 +221,11 @@ def test_every_script_of_a_queue_does_what_its_rule_says(twin):
 Mutation = mutations.Mutation
 MUTATIONS = [
     Mutation("the dead are rung", "if who and who[ENDS] > now then", "if who then"),
-    Mutation("a copy of a publish is sent", "if before then return {", "if false then return {"),
-    Mutation("a bound that is reached is passed", "if size + #fresh > tonumber", "if size > tonumber"),
+    Mutation("a copy of a publish is sent", "if before then return answer end", "before = nil"),
+    Mutation("a bound that is reached is passed", "if size + fresh > tonumber", "if size > tonumber"),
     Mutation("a key is known within one call only after it", "(seen[dedup] or redis", "(redis"),
     Mutation("a forgotten message is given beside new ones", "  forgotten = #found > 0\n", ""),
-    Mutation("an entry of another consumer is concluded", "local has = scores[i] and not", "local has = not"),
+    Mutation("an entry of another consumer is concluded", "scores[i] and not dropped", "not dropped"),
     Mutation("a message is concluded twice", "and not dropped[entry]", ""),
     Mutation("a message that failed stays a suspect", "      message.crashes = 0\n      if kind == 'retry'",
              "      if kind == 'retry'"),

@@ -6,8 +6,9 @@ import time
 import pytest
 from redis_faces import Place, lengthy, paired
 
-from holdfast import LeaseLost, Unavailable
-from holdfast.engines.redis.scripts import SCRIPTS
+from holdfast import Backoff, Dead, LeaseLost, Retry, Unavailable
+from holdfast.engines.redis.scripts import ENTRIES, SCRIPTS
+from holdfast.rules.letters import QUEUE_RULES
 from holdfast.rules.pool import POOL_RULES
 from holdfast.testing import eventually
 
@@ -26,6 +27,11 @@ COMMANDS = (
 )  # fmt: skip
 # What pools, semaphores and read-write locks need beyond that.
 FOR_POOLS = ("+hkeys", "+hgetall", "+hexists", "+hincrby", "+hlen", "+persist")
+# What queues need beyond that.
+FOR_QUEUES = (
+    "+exists", "+hgetall", "+hkeys", "+hlen", "+lindex", "+llen", "+lrange", "+ltrim", "+zmscore", "+zpopmin",
+    "+zrangebylex",
+)  # fmt: skip
 # What the promise and `confirm` need beyond that.
 TO_SEE, TO_CONFIRM = "+config|get", "+wait"
 
@@ -79,8 +85,8 @@ def test_the_documented_rights_are_enough(user):
 def test_no_right_of_the_list_is_superfluous():
     """Each is there because a script or a connection needs it; a list that only grows protects nobody."""
 
-    def called(kinds):
-        texts = "".join(SCRIPTS[kind].text for kind in kinds)
+    def called(kinds, scripts=SCRIPTS):
+        texts = "".join(scripts[kind].text for kind in kinds)
         return {name.lower() for name in re.findall(r"redis\.p?call\('(\w+)'", texts)}
 
     connection = {"evalsha", "eval", "blpop", "subscribe", "select", "client|setname", "info"}
@@ -88,6 +94,7 @@ def test_no_right_of_the_list_is_superfluous():
 
     assert locks == called(SCRIPTS.keys() - POOL_RULES.keys()) | connection
     assert {right.removeprefix("+") for right in FOR_POOLS} == called(POOL_RULES) - locks
+    assert {right.removeprefix("+") for right in FOR_QUEUES} == called(QUEUE_RULES, ENTRIES) - locks
 
 
 @ONE_FACE
@@ -107,6 +114,38 @@ def test_the_documented_rights_are_enough_for_pools(user):
         pass
     eventually(lambda: pool.stats().free == 2)
     pool.set_items([])
+    assert user.place.kinds("unavailable", "renewal failed") == []
+
+
+@ONE_FACE
+def test_the_documented_rights_are_enough_for_queues(user):
+    """The same for a queue: sent, delayed, waited for, taken, settled, buried, sent again, looked at, given back."""
+    client, other = (user(KEYS, *CHANNELS, *COMMANDS, *FOR_QUEUES) for _ in range(2))
+    queue, seen = client.queue("q", bound=100, backoff=Backoff(0, 1, 0, 0)), []
+
+    def work(message):
+        seen.append(message.body)
+        if message.body == "bad":
+            raise Dead("bad")
+        if message.attempt == 1:
+            raise Retry
+
+    worker = other.queue("q", backoff=Backoff(0, 1, 0, 0)).worker(work)
+    working = user.place.start(worker.run)
+    eventually(lambda: queue.stats().waiting == 1)
+    queue.publish_many(["good", "bad"])
+    queue.publish("later", delay=0.2, dedup_key="x")
+    eventually(lambda: sorted(seen) == ["bad", "good", "good", "later", "later"])
+    eventually(lambda: queue.stats().dead == 1)
+    assert [letter.body for letter in queue.dlq.list()] == ["bad"]
+    assert queue.dlq.redrive() == 1
+    eventually(lambda: queue.stats().counts.get("died") == 2)
+    assert len(queue.consumers()) == 1
+    assert queue.peek("ready") == []
+    assert queue.check()
+    worker.stop()
+    working.result()
+    assert queue.dlq.purge() == 1
     assert user.place.kinds("unavailable", "renewal failed") == []
 
 

@@ -29,6 +29,7 @@ _STEP = "1000"
 _SCAN_S = 20.0
 # Keys of the same product that another version would have made.
 _OTHERS = re.compile(rf"hf(?!{LAYOUT}:)\d+:")
+_LASTING = re.compile(r"\}:(?:pool|mq)(?::|$)")
 _CLOCK_FAR_S = 5.0
 _NO_EVICTION = "set maxmemory-policy to noeviction"
 
@@ -151,8 +152,8 @@ class _Talk:
                 ours = [key for key in keys if key.startswith(f"{keys_with}:{{")]
                 others += sum(1 for key in keys if _OTHERS.match(key))
                 count += len(ours)
-                # A pool that somebody has set up stays until somebody takes its items away.
-                eternal += [key for key in ours if "}:pool" not in key and self.ask("PTTL", key) == -1]
+                # A pool stays until somebody takes its items away, a queue until its messages are done.
+                eternal += [key for key in ours if not _LASTING.search(key) and self.ask("PTTL", key) == -1]
                 if self.late:
                     break
         except Unavailable as error:
@@ -166,7 +167,7 @@ class _Talk:
         if others:
             what = f"{others} keys are of another layout than {PREFIX}"
             found.append(Finding(grave=False, what=what, advice="another version of holdfast uses this server"))
-        text = f"{count} ({'all' if not eternal else 'not all'} of them expire by themselves, save pools)"
+        text = f"{count} ({'all' if not eternal else 'not all'} of them expire by themselves, save pools and queues)"
         values = {"keys": count, "keys_without_end": len(eternal), "keys_of_other_layouts": others}
         return Examination((Fact("keys", text, values),), tuple(found))
 

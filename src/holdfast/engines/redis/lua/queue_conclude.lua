@@ -22,11 +22,10 @@ if who then
   end)
 end
 
-local dropped = {}
+local dropped, tally = {}, { ack = 0, retry = 0, release = 0, dead = 0 }
 for i, entry in ipairs(entries) do
-  local how, kind, message = ARGV[4 + 2 * i], 'ack', nil
-  local has = scores[i] and not dropped[entry]
-  local wait_ms, reason, why = 0, '', ''
+  local how, kind, has = ARGV[4 + 2 * i], 'ack', scores[i] and not dropped[entry]
+  local message, wait_ms, reason, why
   if how ~= '' then
     local length, at
     kind, wait_ms, length, at = string.match(how, '^(%a+) (%d+) (%d+)\n()')
@@ -43,7 +42,7 @@ for i, entry in ipairs(entries) do
   elseif kind ~= 'touch' then
     dropped[entry] = true
     gone[#gone + 1] = entry
-    count(WORDS[kind], 1)
+    tally[kind] = tally[kind] + 1
     if kind == 'release' then
       ready = ready + put(message, wait_ms)
     elseif kind ~= 'ack' then
@@ -69,6 +68,7 @@ if #gone > 0 or #lost > 1 then
     redis.call('ZREM', mine, ...)
     redis.call('HDEL', base .. ':m', ...)
   end)
+  for kind, word in pairs(WORDS) do count(word, tally[kind]) end
   count('lost', #lost - 1)
   ring(ready)
   save(not who)

@@ -15,7 +15,7 @@ local mine = base .. ':h:' .. token
 local entries = redis.call('ZRANGE', mine, 0, -1)
 local found, given = texts_of(entries), 0
 for i, entry in ipairs(entries) do
-  if found[i] then given = given + put(read(entry, found[i]), 0) end
+  if found[i] then given = given + again(entry, found[i]) end
 end
 check()
 make_way()

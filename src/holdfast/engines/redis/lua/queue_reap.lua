@@ -21,7 +21,9 @@ local interval, grace = ARGV[3] * 1000, ARGV[4] * 1000
 local amnesty = looked > 0 and (now < looked or now - look > math.max(2 * interval, LATE_US))
 
 local late, ended, moved, died, more, room = {}, {}, 0, 0, false, AT_ONCE
-if not amnesty then late = redis.call('ZRANGEBYSCORE', base .. ':ends', '-inf', int(now - grace), 'LIMIT', 0, AT_ONCE) end
+if not amnesty then
+  late = redis.call('ZRANGEBYSCORE', base .. ':ends', '-inf', int(now - grace), 'LIMIT', 0, AT_ONCE)
+end
 local taken = {}  -- token -> its entries that go
 local crowded     -- who has more than there is room for
 for _, token in ipairs(late) do

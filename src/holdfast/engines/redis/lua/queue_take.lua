@@ -24,7 +24,7 @@ local changed = false
 local due = redis.call('ZRANGEBYSCORE', base .. ':due', '-inf', int(now), 'LIMIT', 0, AT_ONCE)
 if #due > 0 then
   for i, text in ipairs(texts_of(due)) do
-    if text then put(read(due[i], text), 0) end
+    if text then again(due[i], text) end
   end
   check()
   make_way()
@@ -63,7 +63,7 @@ if not forgotten then
 end
 
 -- Large ones come in parts, after a look at the first few: no answer is much longer than it has to be.
-local answer, held, at, bytes = {}, {}, 1, 0
+local answer, held, at, bytes = { 'taken', -1, 0, 0, '0' }, {}, 1, 0
 while at <= #found and bytes < BYTES do
   local past = math.min(#found, at == 1 and FEW or math.max(at, math.floor((at - 1) * BYTES / (bytes + 1))))
   for i, text in ipairs(redis.call('HMGET', base .. ':m', unpack(found, at, past))) do
@@ -82,12 +82,11 @@ redis.call('ZCARD', mine)
 local suspected = redis.call('LLEN', suspects) - (suspect and 1 or 0)
 
 -- All has been read that could be of a wrong type: from here on it is written.
-local position = -1
-if ARGV[5] == '1' and #answer == 0 then
+if ARGV[5] == '1' and #held == 0 then
   ticket = ticket + 1
   make_way()  -- whoever waits will free memory
   if redis.call('ZADD', base .. ':hungry', 'NX', ticket, token) == 1 then changed = true end
-  position = redis.call('ZRANK', base .. ':hungry', token)
+  answer[2] = redis.call('ZRANK', base .. ':hungry', token)
 else
   redis.call('ZREM', base .. ':hungry', token)  -- the first write passes at maxmemory, and so do the others
 end
@@ -99,7 +98,7 @@ if #lines > 0 then
     redis.call('LTRIM', base .. ':s:' .. line[1], math.min(line[2], taken), -1)
     taken = math.max(0, taken - line[2])
   end
-  count('taken', #answer / 2)
+  count('taken', #held / 2)
   if suspect then called = '' end
   changed = true
 end
@@ -108,21 +107,19 @@ if who[ENDS] <= now then  -- late, but not taken for dead: whoever speaks lives
   put_member(token, who)
 end
 
-local drain = 0
 if suspected > 0 and (called == '' or called == token or called_until <= now) then
-  drain = 1
+  answer[4] = 1
   if called ~= token or called_until <= now then
     called, called_until, changed = token, now + CALL_US, true
   end
 end
-local first = 0
-if #answer > 0 then first, changed = next_fence(#answer / 2), true end
+if #held > 0 then answer[5], changed = int(next_fence(#held / 2)), true end
 local left = 0
 for i = 8, past_lanes - 1 do left = left + redis.call('LLEN', base .. ':s:' .. ARGV[i]) end
 ring(left)
 
-local next_ms, soonest = 0, redis.call('ZRANGE', base .. ':due', 0, 0, 'WITHSCORES')
-if soonest[2] then next_ms = math.max(1, math.ceil((soonest[2] - now) / 1000)) end
+local soonest = redis.call('ZRANGE', base .. ':due', 0, 0, 'WITHSCORES')
+if soonest[2] then answer[3] = math.max(1, math.ceil((soonest[2] - now) / 1000)) end
 if changed then
   for i = #lanes, 1, -1 do
     for _, line in ipairs(lines) do
@@ -135,4 +132,4 @@ if changed then
   save()
 end
 wake()
-return { 'taken', position, next_ms, drain, int(first), unpack(answer) }
+return answer
