@@ -34,6 +34,10 @@ COUNTED = {
     "fenced": ("fenced",),
     "unavailable": ("unavailable",),
     "abandoned": ("abandoned",),
+    "failed": ("messages_failed",),
+    "buried": ("messages_buried",),
+    "reaped": ("reapings",),
+    "amnesty": ("amnesties",),
 }
 _ENDS = ("released", "lost", "abandoned", "release delayed")
 

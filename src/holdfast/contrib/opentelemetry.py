@@ -79,6 +79,10 @@ class OpenTelemetryObserver:
                 ("fenced", "{write}", "Guarded writes that were refused"),
                 ("unavailable", "{time}", "Times that the engine could not be used"),
                 ("abandoned", "{lease}", "Leases that were dropped without a release"),
+                ("messages_failed", "{attempt}", "Attempts at a message that failed here"),
+                ("messages_buried", "{message}", "Messages that became dead letters here"),
+                ("reapings", "{look}", "Looks of this client that found dead consumers"),
+                ("amnesties", "{look}", "Looks for dead consumers that came too late to tell"),
             )
         }
         meter.create_observable_gauge(

@@ -65,6 +65,10 @@ class PrometheusObserver:
                 ("fenced", "Guarded writes that were refused because a newer holder had written"),
                 ("unavailable", "Times that the engine could not be used"),
                 ("abandoned", "Leases that were dropped without a release"),
+                ("messages_failed", "Attempts at a message that failed here"),
+                ("messages_buried", "Messages that became dead letters here"),
+                ("reapings", "Looks of this client that found dead consumers"),
+                ("amnesties", "Looks for dead consumers that came so late that nobody was taken for dead"),
             )
         }
         self._held = Gauge("holdfast_held", "Leases that are held now", ["family"], registry=registry)
