@@ -105,7 +105,7 @@ def play(url: str, messages: int, workers: int, kills: int) -> bool:
         fleet = Fleet(url, journal, workers)
         try:
             while not sent <= done(journal) or queue.stats().in_flight:
-                if fleet.killed < kills and random.random() < 0.2:
+                if fleet.killed < kills and len(done(journal)) > messages * (fleet.killed + 1) / (kills + 2):
                     fleet.kill_one()
                 if time.monotonic() - shown > 0.5:
                     shown = time.monotonic()

@@ -7,15 +7,30 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.testing.servers import Server, available
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "stream_workers.py"
 
 
-@pytest.mark.parametrize("engine", ["memory"])
-def test_the_workers_of_the_example_lose_nothing(engine, tmp_path):
+def play(url, *options):
+    command = [sys.executable, str(EXAMPLE), url, "--messages", "300", "--workers", "2", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_the_workers_of_the_example_lose_nothing():
     """The program compares what was sent with what was done, and its exit code says what it found."""
-    urls = {"memory": "memory://"}
-    command = [sys.executable, str(EXAMPLE), urls[engine], "--messages", "300", "--workers", "2"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    told = play("memory://")
 
     assert told.returncode == 0, told.stdout + told.stderr
     assert re.search(r"sent 300, lost 0, done twice 0, killed 0, sound True", told.stdout)
+
+
+def test_the_workers_of_the_example_are_killed_and_lose_nothing():
+    """Processes on a real server, two of which are killed."""
+    if "valkey" not in available():
+        pytest.skip("no valkey server on this machine")
+    with Server("valkey") as server:
+        told = play(server.url, "--kills", "2")
+
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert re.search(r"sent 300, lost 0, done twice \d+, killed 2, sound True", told.stdout)

@@ -133,12 +133,7 @@ NOWHERE = {"s": "redis+sentinel://127.0.0.1:1,127.0.0.1:2/main", "c": "redis+clu
 
 PLACES = [
     Place("memory", "memory://{unique}", hand_moved=True),
-    Place(
-        "sqlite",
-        "sqlite://{folder}/x.db",
-        unusable=("sqlite://{folder}/taken", "sqlite://{folder}/file/x.db"),
-        lacks=("queues",),
-    ),
+    Place("sqlite", "sqlite://{folder}/x.db", unusable=("sqlite://{folder}/taken", "sqlite://{folder}/file/x.db")),
     Place("file", "file://{folder}", unusable=("file://{folder}/file", "file://{folder}/absent"), leases_only=True),
     *(Place("redis", f"{{fresh[{kind}]}}", unusable=("redis://127.0.0.1:1",), label=kind) for kind in SERVERS),
     *(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.clock import SYSTEM
-from holdfast.engines import EVERYTHING
 from holdfast.engines.sqlite import place
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.observer import log
@@ -54,6 +53,4 @@ def open_engine(settings: Settings) -> LocalEngine:
     store = SqliteStore(open_database(path), settings.fence_memory_us)
     if not settings.chosen:
         log.info("leases live in %s: this host only", path)
-    engine = LocalEngine(store)
-    engine.carries = EVERYTHING - {"queues"}
-    return engine
+    return LocalEngine(store)

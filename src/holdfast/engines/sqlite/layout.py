@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NS_PER_US, SYSTEM
-from holdfast.engines.sqlite import place, pool, rows
+from holdfast.engines.sqlite import place, pool, queue_tables, rows
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ def prepare(link: sqlite3.Cursor, live: LockFile) -> None:
         link.execute("DELETE FROM session")
         link.execute("UPDATE meta SET value = ? WHERE key = 'boot'", (place.boot_id(),))
     _prepare_pools(link, found.get("pools"))
+    _prepare_queues(link, found.get("queues"))
     link.execute("COMMIT")
 
 
@@ -120,6 +121,16 @@ def _prepare_pools(link: sqlite3.Cursor, boot: str | None) -> None:
     elif boot != place.boot_id():
         pool.begin_anew(link, SYSTEM.now_ns() // NS_PER_US)
         link.execute("UPDATE meta SET value = ? WHERE key = 'pools'", (place.boot_id(),))
+
+
+def _prepare_queues(link: sqlite3.Cursor, boot: str | None) -> None:
+    """The same for queues."""
+    if boot is None:
+        _create(link, queue_tables.SCHEMA)
+        link.execute("INSERT INTO meta VALUES ('queues', ?)", (place.boot_id(),))
+    elif boot != place.boot_id():
+        queue_tables.begin_anew(link)
+        link.execute("UPDATE meta SET value = ? WHERE key = 'queues'", (place.boot_id(),))
 
 
 def _bring_up_to_date(link: sqlite3.Cursor, live: LockFile, *, same_boot: bool) -> None:

@@ -11,14 +11,14 @@ import sqlite3
 import threading
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from holdfast import pauses
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renewed, Tend, Undo
 from holdfast.engines.board import Board
 from holdfast.engines.ear import Ear, ring_session
-from holdfast.engines.sqlite import lifeline, pool, rows, shelves, survey, tallies
+from holdfast.engines.sqlite import dealing, lifeline, pool, queue_tables, rows, shelves, survey, tallies
 from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.line import Damaged
 from holdfast.engines.sqlite.place import filesystem
@@ -27,7 +27,6 @@ from holdfast.errors import Closed, Unavailable
 from holdfast.observer import log
 from holdfast.rules import RULES, Moment
 from holdfast.rules.once import compound
-from holdfast.rules.pool import POOL_RULES
 from holdfast.rules.record import NO_TOMBS, NOBODY
 from holdfast.rules.trust import MARK_MS
 
@@ -50,14 +49,6 @@ _MARK_EVERY_US = 1_000_000
 
 # The clients of this process, by session: a ring for one of them needs no detour through the kernel.
 _here: weakref.WeakValueDictionary[tuple[str, int], SqliteStore] = weakref.WeakValueDictionary()
-
-
-class _Seen(NamedTuple):
-    """Another client, as this transaction sees it."""
-
-    client: str
-    marked_us: int
-    gone: bool
 
 
 # Answers that nobody else has to hear of.
@@ -145,10 +136,11 @@ class SqliteStore:
             pool.forget(link, now_us)
             tallies.forget(link, SYSTEM.wall_us())
             shelves.forget(link, SYSTEM.wall_us())
+            queue_tables.forget(link, SYSTEM.wall_us())
         return answers, rung
 
     def _answer_one(self, link: sqlite3.Cursor, command: Command, now_us: int, rung: list[Holder | Call]) -> Reply:
-        if type(command) in POOL_RULES:
+        if type(command) in dealing.PARTS:
             return self._deal(link, command, now_us, rung)
         name, rule = command.name, RULES.get(type(command))
         if rule is None:
@@ -180,21 +172,16 @@ class SqliteStore:
         return answer
 
     def _deal(self, link: sqlite3.Cursor, command: Any, now_us: int, rung: list[Holder | Call]) -> Reply:
-        """The answer of a pool. A dead borrower's item comes back by its ttl: only waiters are looked at."""
-        link.execute("SAVEPOINT pool")  # a damaged pool is nobody's business but its own
+        """The answer of a pool or a queue. A damaged one is nobody's business but its own."""
+        link.execute("SAVEPOINT part")
         try:
-            stock = pool.StoredPool(link, command.roof, command.name)
-            seen = [self._look_at(link, client) for client in stock.watched() - {self._me}]
-            gone = frozenset(state.client for state in seen if state.gone)
-            silent = frozenset(state.client for state in seen if state.marked_us < now_us - MARK_MS * 1000)
-            moment = Moment(now_us, SYSTEM.wall_us(), self._me, gone, silent)
-            answer, wakes = POOL_RULES[type(command)](stock, command, moment)
-            stock.save(now_us, self._memory_us)
+            moment = Moment(now_us, SYSTEM.wall_us(), self._me)
+            answer, wakes = dealing.deal(link, command, moment, partial(self._look_at, link), self._memory_us)
         except (ValueError, TypeError, LookupError, OverflowError) as error:
-            link.execute("ROLLBACK TO pool")
+            link.execute("ROLLBACK TO part")
             return rows.unreadable(command.name, error)
         finally:
-            link.execute("RELEASE pool")
+            link.execute("RELEASE part")
         rung += wakes
         if type(answer) is Busy or type(command) is Tend:
             self._mark(link, now_us)
@@ -228,14 +215,14 @@ class SqliteStore:
         silent = frozenset(state.client for state in seen if state.marked_us < now_us - MARK_MS * 1000)
         return Moment(now_us, SYSTEM.wall_us(), me, gone, silent)
 
-    def _look_at(self, link: sqlite3.Cursor, client: str) -> _Seen:
+    def _look_at(self, link: sqlite3.Cursor, client: str) -> dealing.Seen:
         """Proven dead: its byte is free, in the same live file that it locked when it began; and its lifeline is."""
         session, live = int(client), self.database.live
         row = link.execute("SELECT live, marked_us FROM session WHERE id = ?", (session,)).fetchone()
         locked = live.holder(session) is not None or lifeline.is_held(live, session)
         if row is None:
-            return _Seen(client, NEVER_NS, gone=not locked)
-        return _Seen(client, row[1], gone=not locked and row[0] == live.inode)
+            return dealing.Seen(client, NEVER_NS, gone=not locked)
+        return dealing.Seen(client, row[1], gone=not locked and row[0] == live.inode)
 
     def _pids_of(self, link: sqlite3.Cursor, record: Record) -> set[int]:
         """Whose end a waiter should be woken by: whoever holds, and everybody who may before its turn comes."""
@@ -368,6 +355,7 @@ class SqliteStore:
         def end(link: sqlite3.Cursor) -> bool:
             now_us = SYSTEM.now_ns() // NS_PER_US
             stands = any(self._stands(link, name, now_us) for name in self._held)
+            stands = stands or queue_tables.has_consumers(link, str(session), now_us)
             if not stands:
                 link.execute("DELETE FROM session WHERE id = ?", (session,))
             return not stands

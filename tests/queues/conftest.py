@@ -1,0 +1,55 @@
+"""A real server, clients that are closed, and processes that are ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.testing import Workers
+from holdfast.testing.servers import Server, available
+
+CHILDREN = Path(__file__).with_name("queue_children.py")
+
+
+@pytest.fixture(scope="module")
+def server():
+    if "valkey" not in available():
+        pytest.skip("no valkey server on this machine")
+    with Server("valkey") as server:
+        yield server
+
+
+@pytest.fixture(params=["redis", "sqlite"])
+def url(request, tmp_path):
+    """A place of its own, on a server and in a file; the same suite on both."""
+    if request.param == "sqlite":
+        return f"sqlite://{tmp_path}/jobs.db"
+    return f"{request.getfixturevalue('server').url}?namespace={tmp_path.name[-40:]}"
+
+
+@pytest.fixture
+def client(url):
+    with holdfast.connect(url) as client:
+        yield client
+
+
+@pytest.fixture
+def start(url, tmp_path):
+    """Start a process that runs one of the functions of `queue_children`, with a journal of its own."""
+    with Workers() as workers:
+
+        def begin(function, **arguments):
+            arguments = {"url": url, "journal": str(tmp_path / "journal"), **arguments}
+            return workers.start(f"{CHILDREN}:{function}", **arguments)
+
+        yield begin
+
+
+@pytest.fixture
+def journal(tmp_path):
+    """What was written into the journal, line by line, as lists of words."""
+    path = tmp_path / "journal"
+    path.touch()
+    return lambda word: [line.split() for line in path.read_text().splitlines() if line.startswith(f"{word} ")]

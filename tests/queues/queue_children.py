@@ -1,0 +1,62 @@
+"""Processes that work on a queue, and are killed, frozen and asked to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import holdfast
+from holdfast.testing import ready
+
+TTL_S = 1.5
+
+
+def jobs(hf, **options):
+    return hf.queue("jobs", grace=0.3, **{"ttl": TTL_S, "max_attempts": 3, **options})
+
+
+def work(url, journal, label="worker", seconds=0.0, concurrency=4, prefetch=4, ttl=TTL_S):
+    """Handle messages until asked to end; each effect is one line, written at once and whole."""
+    with holdfast.connect(url) as hf, open(journal, "ab", buffering=0) as file:
+
+        def handle(message):
+            file.write(f"begun {message.id} {message.body} {message.fence} {message.attempt}\n".encode())
+            if message.body == "poison":
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(seconds)
+            file.write(f"done {message.id} {message.body} {message.fence} {message.attempt}\n".encode())
+
+        worker = jobs(hf, ttl=ttl).worker(handle, name=label, concurrency=concurrency, prefetch=prefetch)
+        signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+        ready()
+        worker.run()
+
+
+def hold_one(url, journal):
+    """Take a message, wait to be told, then settle it and write down how that went."""
+    with holdfast.connect(url) as hf, jobs(hf).consumer("holder") as consumer:
+        (message,) = consumer.receive(timeout=30)
+        told = threading.Event()
+        signal.signal(signal.SIGUSR1, lambda *_: told.set())
+        ready()
+        while not told.wait(0.05):
+            pass
+        with open(journal, "a") as file:
+            try:
+                message.ack()
+                file.write(f"acked {message.fence}\n")
+            except holdfast.LeaseLost as lost:
+                file.write(f"lost {message.fence} {lost.reason}\n")
+
+
+def acknowledge_first(url, journal):
+    """A broken worker: it says that it is done, and then does it."""
+    with holdfast.connect(url) as hf, jobs(hf).consumer("hasty") as consumer:
+        for message in consumer:
+            message.ack()
+            ready()
+            time.sleep(60)
+            with open(journal, "a") as file:
+                file.write(f"done {message.id} {message.body} 0 1\n")

@@ -1,0 +1,173 @@
+"""Workers killed, frozen and asked to end, and a server that was away: what was sent is compared with what was done."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+
+import pytest
+from queue_children import jobs
+
+from holdfast.testing import eventually
+
+WAIT_S = 60
+
+
+def effects(journal):
+    """How often each message was done."""
+    return Counter(words[1] for words in journal("done"))
+
+
+@pytest.mark.acceptance("A1-3")
+def test_workers_killed_at_random_lose_nothing(client, start, journal):
+    """Every message is done; twice only what somebody was working on when it died."""
+    queue = jobs(client, max_attempts=20)
+    sent = set(queue.publish_many(range(150)))
+    workers = [start("work", seconds=0.01) for _ in range(3)]
+    for worker in workers:
+        worker.wait_ready(WAIT_S)
+    kills = 0
+    for share in (0.2, 0.4, 0.6):
+        eventually(lambda share=share: len(effects(journal)) >= share * len(sent), WAIT_S, "work that goes on")
+        workers.pop(random.randrange(len(workers))).kill()
+        kills += 1
+        workers.append(start("work", seconds=0.01))
+    eventually(lambda: sent <= effects(journal).keys(), WAIT_S, "all that was sent")
+    eventually(lambda: queue.stats().in_flight == 0, WAIT_S, "an end of everything in flight")
+
+    again = sum(effects(journal).values()) - len(sent)
+    assert again <= kills * 4
+    assert effects(journal).keys() == sent
+    assert queue.stats().dead == 0
+    assert queue.check()
+    eventually(lambda: queue.stats().consumers <= 3, WAIT_S, "an end of the dead consumers")
+
+
+@pytest.mark.parametrize("url", ["redis"], indirect=True)
+def test_a_worker_that_acknowledges_first_loses_and_the_comparison_shows_it(client, start, journal):
+    """The control: without it, a comparison that can find nothing would look the same."""
+    queue = jobs(client)
+    sent = set(queue.publish_many(["x"]))
+    hasty = start("acknowledge_first")
+    hasty.wait_ready(WAIT_S)
+    hasty.kill()
+    worker = start("work")
+    worker.wait_ready(WAIT_S)
+    eventually(lambda: queue.stats().ready == 0, WAIT_S, "an empty queue")
+
+    assert sent - effects(journal).keys() == sent
+
+
+@pytest.mark.acceptance("A1-11")
+def test_the_steps_of_the_original_lose_where_ours_is_one_step(server):
+    """Acknowledge, then add again: whoever dies between them leaves an entry that is nobody's."""
+    stream, group = "original", "g"
+    server.command("XGROUP", "CREATE", stream, group, "0", "MKSTREAM")
+    entry = server.command("XADD", stream, "*", "job", "1")
+    server.command("XREADGROUP", "GROUP", group, "dead", "STREAMS", stream, ">")
+    server.command("XACK", stream, group, entry)  # the recoverer, which dies here
+
+    assert server.command("XPENDING", stream, group)[0] == 0
+    assert server.command("XREADGROUP", "GROUP", group, "next", "STREAMS", stream, ">") is None
+    assert server.command("XLEN", stream) == 1
+
+
+def test_a_frozen_worker_is_replaced_and_its_late_word_is_refused(client, start, journal):
+    """It was taken for dead; when it comes back, what it had is somebody else's."""
+    queue = jobs(client)
+    queue.publish("x")
+    holder = start("hold_one")
+    holder.wait_ready(WAIT_S)
+    holder.freeze()
+    worker = start("work")
+    eventually(lambda: len(journal("done")) == 1, WAIT_S, "the work of another one")
+    holder.thaw()
+    os.kill(holder.pid, signal.SIGUSR1)
+    eventually(lambda: journal("lost"), WAIT_S, "a refusal")
+
+    (lost,) = journal("lost")
+    (done,) = journal("done")
+    assert int(done[3]) > int(lost[1])
+    assert journal("acked") == []
+    assert queue.stats().counts["lost"] == 1
+    assert worker.alive
+    assert queue.check()
+
+
+@pytest.mark.parametrize("url", ["redis"], indirect=True)
+def test_a_server_that_was_away_makes_no_duplicate(client, server, start, journal):
+    """Nobody could be heard of for longer than a ttl; nobody is dead for that, also who is heard of a little later."""
+    queue = jobs(client, ttl=3)
+    queue.publish_many(range(8))
+    workers = [start("work", seconds=4, concurrency=2, prefetch=0, ttl=3) for _ in range(2)]
+    eventually(lambda: len(journal("begun")) == 4, WAIT_S, "four at work")
+    workers[1].freeze()
+    server.freeze()
+    try:
+        time.sleep(4.5)
+    finally:
+        server.thaw()
+    time.sleep(0.8)  # the other one has looked by now
+    workers[1].thaw()
+    eventually(lambda: len(journal("done")) == 8, WAIT_S, "all eight")
+
+    eventually(lambda: queue.stats().in_flight == 0, WAIT_S, "an end of everything in flight")
+    assert len(journal("begun")) == 8
+    assert queue.stats().counts == {"acked": 8, "published": 8, "taken": 8}
+    assert all(worker.alive for worker in workers)
+
+
+@pytest.mark.acceptance("A1-13")
+def test_a_restarted_worker_of_the_same_name_does_not_keep_the_dead_one_alive(client, start, journal):
+    """What its predecessor had comes back, although somebody of that name lives."""
+    queue = jobs(client)
+    queue.publish("x")
+    first = start("hold_one")
+    first.wait_ready(WAIT_S)
+    first.kill()
+    start("work", label="holder")
+    eventually(lambda: len(journal("done")) == 1, WAIT_S, "the work of its successor")
+
+    assert [consumer.label for consumer in queue.consumers()] == ["holder"]
+    eventually(lambda: queue.stats().counts.get("acked") == 1, WAIT_S, "its word")
+
+
+@pytest.mark.acceptance("A1-20")
+def test_a_terminated_worker_finishes_what_it_has_begun_and_gives_back_the_rest(client, start, journal):
+    """At once, with no attempt used; the next one has it without waiting for any ttl."""
+    queue = jobs(client)
+    queue.publish_many(range(100))
+    worker = start("work", seconds=2, concurrency=10, prefetch=90)
+    eventually(lambda: len(journal("begun")) == 10 and queue.stats().in_flight == 100, WAIT_S, "ten at work")
+    worker.terminate()
+    eventually(lambda: queue.stats().ready == 90, WAIT_S, "ninety that were given back")
+    assert worker.wait(WAIT_S) == 0
+
+    now = queue.stats()
+    assert (len(journal("done")), now.counts["acked"], now.consumers, now.in_flight) == (10, 10, 0, 0)
+    assert {seen.attempts for seen in queue.peek(limit=100)} == {0}
+
+
+def test_a_poisoned_message_is_buried_and_its_neighbours_are_done(client, start, journal):
+    """It kills whoever takes it. Two deaths in company, then each death is its own."""
+    queue = jobs(client, max_attempts=2)
+    queue.publish_many(["poison", *range(12)])
+    worker = start("work", prefetch=20)
+    deaths = 0
+    deadline = time.monotonic() + WAIT_S
+    with queue.consumer("bystander"):  # somebody who looks for the dead, and takes nothing
+        while queue.stats().dead == 0 or len(effects(journal)) < 12:
+            assert time.monotonic() < deadline, queue.stats()
+            if not worker.alive:
+                deaths += 1
+                worker = start("work", prefetch=20)
+            time.sleep(0.05)
+
+    (letter,) = queue.dlq.list()
+    assert (letter.body, letter.reason) == ("poison", "attempts used up")
+    assert deaths <= 2 + 3
+    assert {words[4] for words in journal("done")} == {"1"}
+    assert queue.check()
