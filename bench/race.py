@@ -15,6 +15,7 @@ from bench.parts.imports import imports
 from bench.parts.killed import killed
 from bench.parts.limit import decisions
 from bench.parts.pair import fan_out, pairs
+from bench.parts.queue import drained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,5 +66,11 @@ PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
     "pool_crowd": pools.crowd,
     "limit": partial(decisions, contenders=who.LIMITS, compared=who.COUNT[0], figure="of_floor"),
     "refused": partial(decisions, contenders=who.REFUSED, compared=who.LIMIT[0], figure="times_allowed"),
+    "queue": partial(
+        drained,
+        contenders=who.QUEUES,
+        compared=who.QUEUE,
+        peers={"times_streams": who.STREAM_QUEUES, "times_jobs": who.JOB_QUEUES},
+    ),
     "imports": partial(imports, statements=who.IMPORTS),
 }

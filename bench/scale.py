@@ -29,6 +29,8 @@ class Scale(NamedTuple):
     pool_items: tuple[int, ...]
     pool_rounds: int
     pool_s: float
+    messages: int
+    message_rounds: int
     imports: int
 
 
@@ -54,6 +56,8 @@ FULL = Scale(
     pool_items=(100, 2_000, 100_000),
     pool_rounds=3,
     pool_s=3.0,
+    messages=10_000,
+    message_rounds=5,
     imports=15,
 )
 QUICK = Scale(
@@ -78,5 +82,7 @@ QUICK = Scale(
     pool_items=(100, 2_000, 100_000),
     pool_rounds=1,
     pool_s=0.5,
+    messages=2_000,
+    message_rounds=2,
     imports=3,
 )
