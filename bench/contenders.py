@@ -107,6 +107,28 @@ LIMITS = (
 )  # fmt: skip
 REFUSED = (*LIMIT, *LIMIT_REFUSED, _by_strategy("fixed-window", _NONE)[0], _by_algorithm("fixed_window", 1)[0])
 
+
+def _queue(name: str, role: str, opener: str, environment: str, **options: Any) -> Contender:
+    return _one(name, role, f"{opener}_queue:aio", environment, loop="asyncio", options=options)
+
+
+QUEUE = _queue("holdfast.aio, 128 at a time", OURS, "ours", "holdfast", concurrency=128)
+STREAM_QUEUES = (
+    _queue("taskiq-redis, 100 at a time", PEER, "taskiq", "taskiq", concurrency=100),
+    _queue("FastStream, one at a time", PEER, "faststream", "faststream"),
+)
+JOB_QUEUES = (
+    _queue("arq, 100 at a time", PEER, "arq", "arq", concurrency=100),
+    _queue("saq, 20 at a time", PEER, "saq", "saq", concurrency=20),
+    _queue("streaq, 100 at a time", PEER, "streaq", "streaq", concurrency=100),
+)
+QUEUES = (
+    QUEUE,
+    _queue("holdfast.aio, one at a time", OURS, "ours", "holdfast", concurrency=1),
+    *STREAM_QUEUES,
+    *JOB_QUEUES,
+)
+
 _FLOORS = (RAW, RAW_ASYNCIO, RAW_UVLOOP)
 _FACES = (HOLDFAST, HOLDFAST_ASYNCIO, HOLDFAST_UVLOOP)
 _REDIS_PY = (REDIS_PY, REDIS_ASYNCIO, REDIS_UVLOOP)

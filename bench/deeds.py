@@ -42,6 +42,21 @@ async def decisions(stage: Stage, seconds: float) -> Figures:
     }
 
 
+async def publish(stage: Stage, count: int) -> Figures:
+    """Send that many messages."""
+    began = clock()
+    await stage.take.publish(count)  # type: ignore[attr-defined, union-attr] - a queue has two words
+    return {"published_per_s": count / (clock() - began)}
+
+
+async def drain(stage: Stage, count: int) -> Figures:
+    """Handle all of them, by a handler that does nothing."""
+    cpu_began = time.process_time()
+    seconds = await stage.take.drain(count)  # type: ignore[attr-defined, union-attr]
+    cpu_us = (time.process_time() - cpu_began) / count * 1e6
+    return {"messages": count, "messages_per_s": count / seconds, "client_cpu_us": cpu_us}
+
+
 async def fan_out(stage: Stage, callers: int, seconds: float) -> Figures:
     """Many callers at once, each on a name of its own."""
     began, cpu_began = clock(), time.process_time()
@@ -150,5 +165,6 @@ async def use_names(stage: Stage, count: int, callers: int) -> Figures:
 
 
 DEEDS: dict[str, Callable[..., Coroutine[Any, Any, Figures] | Awaitable[Figures]]] = {
-    deed.__name__: deed for deed in (pairs, decisions, fan_out, turns, hold, turn, gather, look, give_all, use_names)
+    deed.__name__: deed
+    for deed in (pairs, decisions, publish, drain, fan_out, turns, hold, turn, gather, look, give_all, use_names)
 }

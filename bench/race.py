@@ -16,6 +16,7 @@ from bench.parts.imports import imports
 from bench.parts.killed import killed
 from bench.parts.limit import decisions
 from bench.parts.pair import fan_out, pairs
+from bench.parts.queue import drained
 from bench.parts.store import stores
 
 if TYPE_CHECKING:
@@ -71,5 +72,11 @@ PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
     "refused": partial(decisions, contenders=who.REFUSED, compared=who.LIMIT[0], figure="times_allowed"),
     "directory": directory,
     "store": partial(stores, contenders=who.STORES),
+    "queue": partial(
+        drained,
+        contenders=who.QUEUES,
+        compared=who.QUEUE,
+        peers={"times_streams": who.STREAM_QUEUES, "times_jobs": who.JOB_QUEUES},
+    ),
     "imports": partial(imports, statements=who.IMPORTS),
 }

@@ -32,6 +32,8 @@ class Scale(NamedTuple):
     store_writers: tuple[int, ...]
     store_rounds: int
     store_s: float
+    messages: int
+    message_rounds: int
     imports: int
 
 
@@ -60,6 +62,8 @@ FULL = Scale(
     store_writers=(1, 10, 50, 200),
     store_rounds=3,
     store_s=3.0,
+    messages=10_000,
+    message_rounds=5,
     imports=15,
 )
 QUICK = Scale(
@@ -87,5 +91,7 @@ QUICK = Scale(
     store_writers=(1, 10, 50, 200),
     store_rounds=1,
     store_s=0.5,
+    messages=2_000,
+    message_rounds=2,
     imports=3,
 )

@@ -78,6 +78,9 @@ TARGETS = (
         for writers in (1, 10, 50, 200)
         for goal in (("times_locks", AT_LEAST, 1.0), ("succeeded", AT_LEAST, 1.0))
     ),
+    Target("queue, one worker, batched", "queue", who.QUEUE, "commands", AT_MOST, 4),
+    Target("queue, one worker, batched", "queue", who.QUEUE, "times_streams", AT_LEAST, 5),
+    Target("queue, one worker, batched", "queue", who.QUEUE, "times_jobs", AT_LEAST, 8),
     Target("SQLite, uncontended pair", "pair_file", who.HOLDFAST_SQLITE, "pairs_per_s", AT_LEAST, 15_000),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "wait_max_ms", AT_MOST, 40),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "evenness", AT_LEAST, 0.95),

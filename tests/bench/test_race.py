@@ -22,6 +22,7 @@ from bench.parts.imports import imports
 from bench.parts.killed import killed
 from bench.parts.pair import fan_out, pairs
 from bench.parts.pools import crowd, sizes
+from bench.parts.queue import drained
 from bench.parts.store import stores
 from bench.race import PARTS
 from bench.scale import QUICK
@@ -44,6 +45,8 @@ TINY = QUICK._replace(
     store_writers=(2,),
     store_rounds=1,
     store_s=0.1,
+    messages=300,
+    message_rounds=2,
     imports=1,
 )
 SMALL = Setting(2, 2, seconds=0.1, rounds=1, section=(0.001, 0.001))
@@ -80,6 +83,19 @@ def test_groups_of_servers_are_measured_against_one_server_and_against_a_primary
     assert found[who.HOLDFAST_PRIMARY.name]["times_replicated"] == 1.0
     assert all(each["pairs_per_s"] > 0 for each in found.values())
     assert len(set(arena.urls.values())) == 4
+
+
+def test_a_queue_is_published_to_and_drained(arena):
+    """By the server's own count a message of ours costs less than four commands; one by one it is no less reliable."""
+    one = who.QUEUES[1]
+    rows = drained(arena, TINY, who.QUEUES[:2], who.QUEUE, {"times_streams": (one,), "times_jobs": (one, BROKEN)})
+    found = figures(rows)
+
+    assert found[who.QUEUE.name]["times_slower"] == 1.0
+    assert found[who.QUEUE.name]["commands"] < 4
+    assert found[who.QUEUE.name]["times_streams"] == found[one.name]["times_slower"]
+    assert "times_jobs" not in found[who.QUEUE.name], "one of them did not run"
+    assert all(each["messages_per_s"] > 0 and each["published_per_s"] > 0 for each in found.values())
 
 
 def test_a_pair_is_measured_against_the_floor_of_its_round(arena):
@@ -280,7 +296,7 @@ def test_every_part_has_its_place_on_the_page_and_every_target_its_part():
 
 def test_every_contender_has_pinned_requirements():
     """A peer's figures belong to a version."""
-    everybody = [each for each in (*vars(who).values(), *who.LIMITS) if isinstance(each, Contender)]
+    everybody = [each for each in (*vars(who).values(), *who.LIMITS, *who.QUEUES) if isinstance(each, Contender)]
 
     assert {each.environment for each in everybody} == set(names())
     assert [pin for name in names() for pin in pins(name) if "==" not in pin] == ["-e .[cli]", "-e .[lancedb]"]

@@ -208,7 +208,7 @@ def test_a_shell_can_complete_commands(local):
 
     assert b"_HOLDFAST_COMPLETE" in script.out
     assert b"compdef" in local("--show-completion", "zsh").out  # whichever shell this is
-    assert offered.out.split() == [b"doctor", b"demo", b"directory"]
+    assert offered.out.split() == [b"doctor", b"demo", b"directory", b"dlq"]
     assert options.out.split() == [b"--max-hold"]
 
 

@@ -16,8 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 import holdfast
 import holdfast.aio
 from holdfast import BudgetExceeded, Event, Fenced, LeaseLost, NotAcquired, Unavailable
+from holdfast.commands.queues import Join
 from holdfast.contrib.figures import OTHER, LeastMargin
 from holdfast.contrib.prometheus import PrometheusObserver
+from holdfast.core.run import run
 from holdfast.observer import KINDS
 from holdfast.testing import GuardedFile, eventually
 from holdfast.testing.servers import Server, available
@@ -319,3 +321,20 @@ def test_an_observer_is_told_of_an_abandoned_lease(scraped, url):
             hf.lock("x", ttl=0.2).acquire()
         eventually(lambda: scraped.value("holdfast_abandoned_total", family="x") == 1)
     assert scraped.value("holdfast_held", family="x") == 0
+
+
+def test_what_becomes_of_messages_is_counted(scraped, url):
+    """Failures, dead letters and dead consumers, by the family of the queue; all begin at 0 with the first consumer."""
+    with holdfast.connect(url, observer=scraped.observer) as hf:
+        queue = hf.queue("mails/out", max_attempts=2, ttl=1, grace=0)
+        with queue.consumer() as consumer:
+            assert scraped.value("holdfast_messages_failed_total", family="mails") == 0
+            queue.publish("x")
+            for _ in range(2):
+                (message,) = consumer.receive(timeout=10)
+                message.retry(delay=0, reason="no")
+            assert scraped.value("holdfast_messages_failed_total", family="mails") == 1
+            assert scraped.value("holdfast_messages_buried_total", family="mails") == 1
+            assert scraped.value("holdfast_reapings_total", family="mails") == 0
+            run(hf._client.form.apply_all([Join("mails/out", "doomed", "", "doomed", 1)]))
+            eventually(lambda: scraped.value("holdfast_reapings_total", family="mails") == 1, 20)

@@ -56,6 +56,7 @@ def test_what_was_sent_before_anybody_came_is_delivered(face, name):
     assert queue.check()
 
 
+@pytest.mark.large
 def test_a_consumer_that_waits_is_woken_by_a_message(face):
     """Without polling: it was asleep, and hears of it."""
     queue = face.connect().queue("jobs")
@@ -98,6 +99,7 @@ def test_messages_are_shared_and_none_is_given_twice(face):
     assert queue.check()
 
 
+@pytest.mark.large
 def test_each_outcome_does_what_it_says(face):
     """Done, failed, given back, given up: by word, and counted."""
     queue = face.connect().queue("jobs", backoff=NOW)

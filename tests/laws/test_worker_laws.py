@@ -5,6 +5,7 @@ import time
 
 import pytest
 from law_faces import LOOP, together
+from law_faults import Fault, Interrupted
 
 from holdfast import Backoff, Closed, Dead, InvalidConfig, Release, Retry
 from holdfast.commands.queues import Conclude, Join, Take
@@ -39,6 +40,7 @@ class Handler:
                 self.now -= 1
 
 
+@pytest.mark.large
 def test_every_message_is_handled_and_settled(face):
     """With as many hands as there may be, and no more."""
     queue = face.connect().queue("jobs")
@@ -176,6 +178,37 @@ def test_a_consumer_of_a_closed_client_says_so(face):
         with pytest.raises(Closed):
             running.result(4)
     assert closing.result() == ()
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["unheard", "heard"])
+def test_work_that_is_done_is_not_given_back_when_its_word_is_interrupted(face, heard):
+    """A worker that is interrupted as it tells what is done tells it again, and then leaves."""
+    events = []
+    client = face.connect(observer=events.append)
+    queue = client.queue("jobs")
+    queue.publish("x")
+    wire = face.wire(client)
+    wire._faults.append(Fault(Conclude, 1, applied=heard, hangs=False, error=Interrupted()))
+    with pytest.raises(Interrupted):
+        queue.worker(Handler()).run_until_idle()
+
+    now = queue.stats()
+    assert (now.counts, now.ready) == ({"acked": 1, "published": 1, "taken": 1, **({"lost": 1} if heard else {})}, 0)
+    assert [event for event in events if event.kind == "lost"] == []
+
+
+def test_a_block_that_was_interrupted_at_its_end_says_again_that_it_is_done(face):
+    """The consumer's block ends, too; before it gives back what it has, it says what was being said."""
+    client = face.connect()
+    queue = client.queue("jobs")
+    queue.publish("x")
+    wire = face.wire(client)
+    wire.fail(Conclude, 1, error=Interrupted())
+    with pytest.raises(Interrupted), queue.consumer() as consumer:
+        (message,) = consumer.receive(timeout=5)
+        with message:
+            pass
+    assert queue.stats().counts == {"acked": 1, "published": 1, "taken": 1}
 
 
 def test_an_idle_worker_says_next_to_nothing(timed):

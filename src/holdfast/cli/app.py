@@ -18,9 +18,11 @@ import typer
 
 from holdfast.cli import codes, failing
 from holdfast.cli.directory.command import directories
+from holdfast.cli.dlq.command import letters
 from holdfast.cli.limit.command import limits
 from holdfast.cli.options import All, Job, Json, Limit, Name, Prefix, Url, Yes
 from holdfast.cli.pool.command import pools
+from holdfast.cli.queue.command import queues
 from holdfast.errors import HoldfastError
 
 app = typer.Typer(
@@ -39,6 +41,8 @@ app = typer.Typer(
 app.add_typer(pools, name="pool")
 app.add_typer(limits, name="limit")
 app.add_typer(directories, name="directory")
+app.add_typer(queues, name="queue")
+app.add_typer(letters, name="dlq")
 
 
 def _version(wanted: bool) -> None:

@@ -28,16 +28,17 @@ MEANINGS = {
     OK: "all is well; for `run`: the program ended with 0 and the lease was held to its end, or with --once it had "
     "been done before",
     ATTENTION: "`doctor`, `bench`, `demo`: something should be looked at; `break`, `pool set`, `pool break`, "
-    "`directory take`, `directory hand-off`: you were asked and said no; `install`: something was not installed",
+    "`directory take`, `directory hand-off`, `dlq purge`: you were asked and said no; `install`: something was not "
+    "installed; `queue check`: not every message is in exactly one place",
     CRITICAL: "`doctor`: the engine cannot be relied on",
     USAGE: "bad usage: an option, a name or a URL was refused before anything was started",
     NOT_FOUND: "`break`, `directory show`, `directory take`, `directory hand-off`: nobody holds that name or key; "
-    "`pool`: there is no such pool or item",
+    "`pool`: there is no such pool or item; `dlq`: there is no such dead letter",
     UNAVAILABLE: "the engine cannot be used; nothing was started",
     INTERNAL: "a mistake in holdfast itself",
     OUTPUT: "what there is to tell could not be written to standard output: a full disk, for instance",
-    BUSY: "somebody else held the name until the timeout ended, has an item that was to go, or nothing is left of a "
-    "limit; nothing was started",
+    BUSY: "somebody else held the name until the timeout ended, has an item that was to go, nothing is left of a "
+    "limit, or a queue is full; nothing was started",
     NO_PERMISSION: "the engine refused the password, the user lacks a right, also on a file, or the admin secret; "
     "nothing was started",
     LOST: "`run`: the lease was lost; the program was ended, or not even started if it was lost before",
@@ -65,6 +66,7 @@ _HINTS = {
 _LOOKS = {
     "pool": "`holdfast pool ls` shows which pools there are, `holdfast pool show` the items of one, and who has them",
     "directory": "`holdfast directory ls` shows what is owned",
+    "dlq": "`holdfast dlq ls` shows the dead letters of a queue",
 }
 
 
@@ -77,6 +79,7 @@ def code_of(error: errors.HoldfastError) -> int:
         (errors.LeaseLost, LOST),
         (errors.NotFound, NOT_FOUND),
         (errors.ItemsLent, BUSY),
+        (errors.QueueFull, BUSY),
         (errors.NotPermitted, NO_PERMISSION),
         (ValueError, USAGE),
     ):

@@ -37,6 +37,10 @@ COUNTED = {
     "abandoned": ("abandoned",),
     "repeated": ("repeated",),
     "limited": ("limited",),
+    "failed": ("messages_failed",),
+    "buried": ("messages_buried",),
+    "reaped": ("reapings",),
+    "amnesty": ("amnesties",),
 }
 # What is told of the engine and of no lease: it has no family.
 NEWS = ("promise changed", "clock jumped", "engine replaced")

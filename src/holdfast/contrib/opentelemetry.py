@@ -84,6 +84,10 @@ class OpenTelemetryObserver:
                 ("given_up", "{end}", "Ends that the engine was not told of"),
                 ("repeated", "{time}", "Work that is to be done once and had been done before"),
                 ("limited", "{time}", "Times that a rate or a budget said no"),
+                ("messages_failed", "{attempt}", "Attempts at a message that failed here"),
+                ("messages_buried", "{message}", "Messages that became dead letters here"),
+                ("reapings", "{look}", "Looks of this client that found dead consumers"),
+                ("amnesties", "{look}", "Looks for dead consumers that came too late to tell"),
             )
         }
         self._news = meter.create_counter("holdfast.engine.news", "{time}", "What the engine told of itself")

@@ -69,6 +69,10 @@ class PrometheusObserver:
                 ("given_up", "Ends that the engine was not told of: what it kept has lapsed"),
                 ("repeated", "Work that is to be done once and had been done before"),
                 ("limited", "Times that a rate or a budget said no"),
+                ("messages_failed", "Attempts at a message that failed here"),
+                ("messages_buried", "Messages that became dead letters here"),
+                ("reapings", "Looks of this client that found dead consumers"),
+                ("amnesties", "Looks for dead consumers that came so late that nobody was taken for dead"),
             )
         }
         self._news = Counter("holdfast_engine_news", "What the engine told of itself", ["news"], registry=registry)

@@ -8,6 +8,7 @@ answer may have been lost, so that nothing is left with it unseen.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
@@ -61,6 +62,7 @@ class ConsumerBase:
         self._lease: Incarnation | None = None
         self._with: dict[str, MessageBase] = {}  # by entry: what is here and not settled
         self._owed: dict[str, int] = {}  # entries whose end the keeper still tells, and until when it does
+        self._unsaid: dict[str, Outcome] = {}  # what was being said as somebody interrupted it
         self._buffer: deque[MessageBase] = deque()  # those that nobody has asked for yet
         self._unsure = False  # an answer may have been lost
         self._sure_ns = 0  # when everything here was known for the last time
@@ -146,6 +148,7 @@ async def _live(consumer: ConsumerBase) -> Incarnation:
     while consumer._buffer:
         consumer._forget(consumer._buffer.popleft())
     consumer._owed.clear()
+    consumer._unsaid.clear()
     consumer._lease, consumer._unsure, consumer._sure_ns = lease, False, client.clock.now_ns()
     consumer._epoch = client.engine.epoch
     return lease
@@ -157,11 +160,15 @@ async def leave(consumer: ConsumerBase) -> None:
     consumer._stopped = consumer._entered = False
     consumer._buffer.clear()
     consumer._with.clear()
+    unsaid, consumer._unsaid = tuple(consumer._unsaid.values()), {}
     if lease is None:
         return
     lease._client.keeper.no_longer_waiting(lease)
     lease._client.form.forget(lease.token)
     try:
+        if unsaid:  # it must not be given back as if nothing had become of it
+            with suppress(Unavailable):
+                await conclude(consumer._queue, lease, unsaid, again=True)
         await lifecycle.release(lease)
     except LeaseLost:
         return  # it was taken for dead: there is nothing left to give back

@@ -150,10 +150,13 @@ async def settle(message: MessageBase, outcome: Outcome) -> None:
     _refuse_if_settled(message)
     consumer, before = message._consumer, message._settled
     message._settled = outcome.kind
+    again = consumer._unsaid.pop(message._entry, None) is not None
     try:
-        lost = await conclude(consumer._queue, message._lease, (outcome,), consumer)
-    except BaseException:
+        lost = await conclude(consumer._queue, message._lease, (outcome,), consumer, again=again)
+    except BaseException as error:
         message._settled = before  # nobody knows: it may be said again
+        if not isinstance(error, Exception):
+            consumer._unsaid[message._entry] = outcome
         raise
     consumer._forget(message)
     message._lease._wake()  # whoever waits for its loss waits no more
@@ -183,15 +186,20 @@ def told(queue: QueueBase, outcome: Outcome, message: MessageBase) -> None:
 
 
 async def conclude(
-    queue: QueueBase, lease: Incarnation, outcomes: tuple[Outcome, ...], consumer: ConsumerBase | None = None
+    queue: QueueBase,
+    lease: Incarnation,
+    outcomes: tuple[Outcome, ...],
+    consumer: ConsumerBase | None = None,
+    *,
+    again: bool = False,
 ) -> tuple[str, ...]:
-    """Tell the engine what became of these; the entries that were not ours.
+    """Tell the engine what became of these; the entries that were not ours. `again`: it may have been told before.
 
     On wire trouble it tries for the wire timeout; then, where a consumer is given, the keeper goes on.
     """
     client, epoch = queue._client, queue._client.engine.epoch
     command = Conclude(queue.name, lease.token, outcomes, queue._dead_max)
-    began_ns, sent_before = client.clock.now_ns(), False
+    began_ns, sent_before = client.clock.now_ns(), again
     while True:
         try:
             reply = client.form.apply(command, began_ns + WIRE_NS)

@@ -18,7 +18,7 @@ from holdfast.core.consumer import ConsumerBase
 from holdfast.core.message import MessageBase, conclude, told
 from holdfast.core.outcomes import Dead, Release, Retry
 from holdfast.core.queue import _whole
-from holdfast.errors import LASTING, Closed, InvalidConfig, Unavailable
+from holdfast.errors import Closed, InvalidConfig, Unavailable
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class WorkerBase:
         self._ended: deque[tuple[MessageBase, Outcome]] = deque()  # any thread may add to it
         self._stops = 0
         self._draining = False
+        self._interrupted = False  # what was being said may have been heard or not
         self._warned: Incarnation | None = None
         self._bell: Bell | None = None  # of the present run
 
@@ -134,7 +135,8 @@ async def work(worker: WorkerBase, *, until_idle: bool) -> None:
         try:
             await _wind_down(worker)
         finally:
-            worker._bell, worker._stops = None, 0
+            worker._bell, worker._stops, worker._interrupted = None, 0, False
+            worker._running.clear()  # of what runs on, in threads that nobody can end, somebody else takes care now
 
 
 async def _turn(worker: WorkerBase, *, wait: bool) -> bool:
@@ -230,14 +232,17 @@ async def _settle(worker: WorkerBase) -> None:
 
 
 async def _said(worker: WorkerBase, lease: Incarnation, said: list[tuple[MessageBase, Outcome]]) -> frozenset[str]:
-    """The entries that were not ours. Said by the keeper, if not by us."""
+    """The entries that were not ours. Said by the keeper, if not by us; said again, if it was interrupted."""
     consumer = worker._consumer
     outcomes = tuple(outcome for _, outcome in said)
     try:
-        return frozenset(await conclude(consumer._queue, lease, outcomes, consumer))
+        return frozenset(await conclude(consumer._queue, lease, outcomes, consumer, again=worker._interrupted))
     except Unavailable as error:
-        if error.reason in LASTING:
-            log.warning("holdfast: what became of %d messages cannot be told: %s", len(said), error)
+        log.warning("holdfast: what became of %d messages cannot be told: %s", len(said), error)
+        raise
+    except BaseException:
+        worker._ended.extendleft(reversed(said))  # it is done, and must not be given back as if it were not
+        worker._interrupted = True
         raise
 
 

@@ -1,0 +1,1 @@
+"""`holdfast dlq`: the dead letters of a queue, and sending them again."""

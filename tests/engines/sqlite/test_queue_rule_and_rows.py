@@ -1,0 +1,310 @@
+"""Queues as rows do what the law says of a warehouse: same answers, same places, same rings, at any time (T37).
+
+The law itself runs on both sides; what is compared is the depot that it asks.
+"""
+
+import random
+import sqlite3
+import sys
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from holdfast.commands.queues import (
+    ACK,
+    DEAD,
+    DELAYED,
+    HELD,
+    READY,
+    RELEASE,
+    RETRY,
+    SUSPECTS,
+    TOUCH,
+    Audit,
+    Beat,
+    Conclude,
+    Concluded,
+    DeadLetters,
+    Draft,
+    Gauge,
+    GetDead,
+    Join,
+    Leave,
+    ListDead,
+    Outcome,
+    Peek,
+    Publish,
+    Purge,
+    Reap,
+    Redrive,
+    Roll,
+    Take,
+    Taken,
+)
+from holdfast.engines.sqlite import queues
+from holdfast.engines.sqlite.queue_tables import SCHEMA
+from holdfast.engines.sqlite.queues import StoredQueue
+from holdfast.rules import Moment
+from holdfast.rules.letters import QUEUE_RULES
+from holdfast.rules.warehouse import Warehouse
+
+NAME = "one queue"
+MEMORY_US = 60_000_000
+START_US = 1_700_000_000_000_000
+CLIENTS = ("1", "2", "3")
+TOKENS = tuple(f"{client}{letter}" for client in CLIENTS for letter in "ab")
+LOOKS = (
+    Gauge(NAME),
+    Roll(NAME, 3),
+    Roll(NAME, 200),
+    Audit(NAME),
+    ListDead(NAME, "", 2),
+    ListDead(NAME, "", 200),
+    Peek(NAME, READY, 200),
+    Peek(NAME, READY, 2, "high"),
+    Peek(NAME, READY, 200, SUSPECTS),
+    Peek(NAME, DELAYED, 200),
+    Peek(NAME, HELD, 3),
+    Peek(NAME, HELD, 200),
+)
+JUMPS = (0, 0, 1, 100_000, 200_000, 700_000, 3_200_000, 61_000_000, -5_000_000)
+JUMPS_US = st.sampled_from(JUMPS)
+OUTCOMES = st.tuples(
+    st.integers(1, 4), st.sampled_from([ACK, RETRY, RELEASE, DEAD, TOUCH]), st.sampled_from([0, 0, 400])
+)
+DRAFTS = st.tuples(st.sampled_from([0, 0, 0, 300]), st.sampled_from(["", "", "x"]), st.sampled_from(["", "", "high"]))
+
+
+class Both(RuleBasedStateMachine):
+    """One queue as rows and in a warehouse, under a clock that the test moves."""
+
+    def __init__(self):
+        super().__init__()
+        self.now_us, self.gone = START_US, frozenset()
+        self.warehouse, self.sent, self.calls = Warehouse(), 0, 0
+        self.theirs, self.ours, self.had, self.ids = {}, {}, {}, []
+        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        self.connection.executescript(SCHEMA)
+
+    def teardown(self):
+        self.connection.close()
+
+    # What is said.
+
+    @initialize()
+    def begin(self):
+        for token in ("1a", "2a"):
+            self.say(token, Join(NAME, token, "owner", f"läbel {token}", 3000))
+        self.publish(0, [(0, "", "")] * 4, 0, False)
+
+    @rule(
+        jump_us=JUMPS_US,
+        drafts=st.lists(DRAFTS, min_size=1, max_size=3),
+        bound=st.sampled_from([0, 0, 6]),
+        again=st.booleans(),
+    )
+    def publish(self, jump_us, drafts, bound, again):
+        self.move(jump_us)
+        self.calls += not again
+        made = []
+        for delay_ms, dedup, lane in drafts:
+            self.sent += 1
+            self.ids.append(f"ïd{self.sent}")
+            body = bytes((self.sent % 256, 255, 0)) * (self.sent % 3)
+            made.append(Draft(self.ids[-1], body, "{}", delay_ms, dedup, 700 if dedup else 0, "k", lane))
+        self.say("1a", Publish(NAME, f"call {self.calls}", tuple(made), bound))
+
+    @rule(jump_us=JUMPS_US, token=st.sampled_from(TOKENS), ttl_ms=st.sampled_from([200, 3000, 20_000]))
+    def join(self, jump_us, token, ttl_ms):
+        self.move(jump_us)
+        self.say(token, Join(NAME, token, "owner", f"läbel {token}", ttl_ms))
+
+    @rule(jump_us=JUMPS_US, token=st.sampled_from(TOKENS))
+    def beat(self, jump_us, token):
+        self.move(jump_us)
+        self.say(token, Beat(NAME, token, 3000))
+
+    @rule(token=st.sampled_from(TOKENS))
+    def leave(self, token):
+        self.say(token, Leave(NAME, token))
+
+    @rule(
+        jump_us=JUMPS_US,
+        token=st.sampled_from(TOKENS),
+        most=st.sampled_from([0, 1, 2, 9]),
+        wait=st.booleans(),
+        idle=st.booleans(),
+        known=st.sampled_from([None, None, 1, 9]),
+        lanes=st.sampled_from([("",), ("high", ""), ("", "high")]),
+    )
+    def take(self, jump_us, token, most, wait, idle, known, lanes):
+        self.move(jump_us)
+        entries = None if known is None else tuple(self.had.get(token, ())[:known])
+        self.say(token, Take(NAME, token, most, wait, idle, entries, lanes))
+
+    @rule(
+        token=st.sampled_from(TOKENS),
+        outcomes=st.lists(OUTCOMES, min_size=1, max_size=3),
+        dead_max=st.sampled_from([0, 2]),
+    )
+    def conclude(self, token, outcomes, dead_max):
+        had = self.had.get(token, ())
+        made = tuple(
+            Outcome(had[-at] if at <= len(had) else "none", kind, delay_ms, "réason", "")
+            for at, kind, delay_ms in outcomes
+        )
+        self.say(token, Conclude(NAME, token, made, dead_max))
+
+    @rule(jump_us=JUMPS_US, gone=st.sets(st.sampled_from(CLIENTS), max_size=1), dead_max=st.sampled_from([0, 0, 1]))
+    def reap(self, jump_us, gone, dead_max):
+        self.move(jump_us)
+        self.gone = frozenset(gone)
+        self.say("1a", Reap(NAME, 500, 200, 1000, 2, dead_max))
+        self.gone = frozenset()
+
+    @rule(which=st.lists(st.integers(1, 6), min_size=1, max_size=3), reset=st.booleans())
+    def redrive(self, which, reset):
+        self.say("1a", Redrive(NAME, self.some(which), reset))
+
+    @rule(which=st.lists(st.integers(1, 6), min_size=1, max_size=3))
+    def purge(self, which):
+        self.say("1a", Purge(NAME, self.some(which)))
+
+    @rule(which=st.integers(1, 6))
+    def get(self, which):
+        self.say("1a", GetDead(NAME, *self.some([which])))
+
+    # Both sides.
+
+    @invariant()
+    def a_stranger_sees_the_same(self):
+        for look in LOOKS:
+            seen = self.by_law(self.warehouse, "3", look)
+            assert self.by_rows("3", look) == seen, look
+            if isinstance(seen.answer, DeadLetters) and seen.answer.last:
+                rest = look._replace(after=seen.answer.last)
+                assert self.by_rows("3", rest) == self.by_law(self.warehouse, "3", rest), rest
+
+    def some(self, which):
+        return tuple(self.ids[-at] if at <= len(self.ids) else "none" for at in which)
+
+    def move(self, jump_us):
+        self.now_us += jump_us
+        for depot in (self.warehouse, StoredQueue(self.connection.cursor(), NAME)):
+            depot.said("", self.now_us)  # what has ended is gone for good, even if the clock is set back now
+
+    def say(self, token, command):
+        expected, wakes = self.by_law(self.warehouse, token[0], command)
+        answer, rung = self.by_rows(token[0], self.translated(command))
+        if isinstance(expected, Taken):
+            for one, other in zip(expected.deliveries, answer.deliveries, strict=True):
+                assert self.theirs.setdefault(one.entry, other.entry) == other.entry
+                assert self.ours.setdefault(other.entry, one.entry) == one.entry
+                if one.entry not in self.had.setdefault(token, []):
+                    self.had[token].append(one.entry)
+        assert (self.translated(expected), wakes) == (answer, rung), command
+
+    def by_law(self, depot, client, command):
+        moment = Moment(self.now_us, self.now_us, client, self.gone)
+        return QUEUE_RULES[type(command)](depot, command, moment)
+
+    def by_rows(self, client, command):
+        depot = StoredQueue(self.connection.cursor(), NAME)
+        dealt = self.by_law(depot, client, command)
+        depot.save(self.now_us, MEMORY_US)
+        return dealt
+
+    def translated(self, said):
+        """The same with the entries of the rows."""
+        theirs = self.theirs
+        if isinstance(said, Take) and said.known is not None:
+            return said._replace(known=tuple(theirs[entry] for entry in said.known))
+        if isinstance(said, Conclude):
+            outcomes = (each._replace(entry=theirs.get(each.entry, each.entry)) for each in said.outcomes)
+            return said._replace(outcomes=tuple(outcomes))
+        if isinstance(said, Concluded):
+            return Concluded(tuple(theirs.get(entry, entry) for entry in said.lost))
+        if isinstance(said, Taken):
+            return said._replace(deliveries=tuple(each._replace(entry=theirs[each.entry]) for each in said.deliveries))
+        return said
+
+
+TestBoth = Both.TestCase
+TestBoth.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+MISTAKES = {
+    "an entry is used again": ("SCHEMA", "entry INTEGER PRIMARY KEY AUTOINCREMENT", "entry INTEGER PRIMARY KEY"),
+    "last in, first out": ("_READY", "ORDER BY entry", "ORDER BY entry DESC"),
+    "lanes are mixed": ("_READY", "AND lane = ?", "AND lane <= ?"),
+    "who has it does not matter": ("_FIND", "consumer = ?", "consumer <> ?"),
+    "it is ripe too early": ("_RIPE", "due_us <= ?", "due_us - 300000 <= ?"),
+    "those who end last are dead first": ("_SOONEST", "ORDER BY ends_us", "ORDER BY ends_us DESC"),
+    "the late are not found": ("_LATE", "ends_us <= ?", "ends_us < ?"),
+    "the dead are not found": ("_GONE", "client = ?", "client <> ?"),
+    "a beat makes full": ("_PUT_MEMBER", "SET (ttl_ms", "SET hungry = NULL, (ttl_ms"),
+    "who asks again waits anew": ("_HUNGER", "AND hungry IS NULL", ""),
+    "the newest letter goes first": ("_EVICT", "ORDER BY place", "ORDER BY place DESC"),
+    "a page begins with the last of the one before": ("_LETTERS", "place > ?", "place >= ?"),
+    "what was sent is not known": ("_KNOWN", "until_us > ?", "until_us < ?"),
+}
+
+
+def walk(by):
+    """A program by chance, as the machine above has them; without Hypothesis, which looks longer than this takes."""
+    both = Both()
+    try:
+        both.begin()
+        for _ in range(60):
+            move, token, number = by.choice(MOVES), by.choice(TOKENS), by.choice((1, 1, 2, 3, 4))
+            move(both, by, token, number)
+            both.a_stranger_sees_the_same()
+    finally:
+        both.teardown()
+
+
+def wait_in_line():
+    """Who waits keeps its place, whatever it says meanwhile."""
+    both = Both()
+    try:
+        both.begin()
+        both.join(0, "1b", 3000)
+        both.take(0, "1a", 9, False, False, None, ("",))
+        for token in ("2a", "1b", "2a"):
+            both.take(0, token, 1, True, False, None, ("",))
+        both.beat(0, "2a")
+        both.publish(0, [(0, "", "")], 0, False)
+    finally:
+        both.teardown()
+
+
+MOVES = (
+    lambda both, by, _, number: both.publish(
+        by.choice(JUMPS), [(by.choice((0, 0, 300)), by.choice(("", "x")), by.choice(("", "high")))] * number, 0, False
+    ),
+    lambda both, by, token, _: both.join(by.choice(JUMPS), token, by.choice((200, 3000))),
+    lambda both, by, token, number: both.take(
+        0, token, number, by.random() < 0.5, by.random() < 0.5, None, by.choice((("",), ("high", "")))
+    ),
+    lambda both, by, token, number: both.conclude(
+        token, [(at + 1, by.choice((ACK, RETRY, RELEASE, DEAD)), by.choice((0, 400))) for at in range(number)], 2
+    ),
+    lambda both, by, token, _: both.beat(by.choice(JUMPS), token),
+    lambda both, by, token, _: both.reap(by.choice(JUMPS), {token[0]} if by.random() < 0.2 else set(), 0),
+    lambda both, _, __, number: both.redrive([number], reset=False),
+)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_rows_of_a_queue_is_noticed(mistake, monkeypatch):
+    """A comparison is worth what it catches: each of these mistakes would be one line in a review."""
+    constant, right, wrong = MISTAKES[mistake]
+    home = sys.modules[__name__] if constant == "SCHEMA" else queues
+    text = getattr(home, constant)
+    assert right in text, "the line is no longer there"
+    monkeypatch.setattr(home, constant, text.replace(right, wrong))
+    with pytest.raises((AssertionError, ValueError, LookupError, sqlite3.Error)):
+        wait_in_line()
+        for seed in range(60):
+            walk(random.Random(seed))
