@@ -18,6 +18,7 @@ if who then
 else
   who = { me, ARGV[4], ARGV[5], next_fence(1), ttl, now, now + ttl * 1000, false }
 end
+make_way()  -- whoever comes will free memory
 put_member(ARGV[3], who)
 save()
 return int(who[FENCE])
