@@ -21,7 +21,7 @@ def _binds(item):
     given = item.callspec.params.values() if hasattr(item, "callspec") else ()
     places = [value[0] for value in given if isinstance(value, tuple) and value and isinstance(value[0], Place)]
     too_large = any(place.large for place in places) and not (ALL_LAWS or item.get_closest_marker("large"))
-    too_small = any(place.lacks_what(item.get_closest_marker("carried")) for place in places)
+    too_small = any(place.leases_only for place in places) and item.get_closest_marker("carried")
     return not too_large and not too_small
 
 
@@ -69,7 +69,7 @@ def face(request, tmp_path):
 def faces(request, tmp_path):
     """All of them, for laws that are tried everywhere at the same time: see `together`."""
     carried = request.node.get_closest_marker("carried")
-    places = [place for place in PLACES if not place.lacks_what(carried)]
+    places = [place for place in PLACES if not (carried and place.leases_only)]
     every = [Face(place, kind, tmp_path / f"{place}-{kind}") for place in places for kind in FACES]
     with _tidy(*every):
         yield every

@@ -62,8 +62,7 @@ class Place:
 
     `unusable` are URLs of places that cannot be used: `{folder}/taken` is a folder, `{folder}/file` a file. `large` is
     a place of many servers: without `make matrix` it keeps the laws that are marked `large`, and those of `together`.
-    `leases_only`: nothing but leases is kept there, so that laws marked `carried` do not bind it; nor do those of what
-    it `lacks`.
+    `leases_only`: nothing but leases is kept there, so that laws marked `carried` do not bind it.
     """
 
     engine: str
@@ -72,15 +71,10 @@ class Place:
     hand_moved: bool = False
     large: bool = False
     leases_only: bool = False
-    lacks: tuple[str, ...] = ()
     label: str = ""
 
     def __str__(self):
         return self.label or self.engine
-
-    def lacks_what(self, carried):
-        """Whether a law with this mark is about something that is not kept here."""
-        return carried is not None and (self.leases_only or bool({*self.lacks} & {*carried.args}))
 
 
 # Which servers the laws are tried on; `make matrix` names them all. One that is not here is said once, as a skip.
