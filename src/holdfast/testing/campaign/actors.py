@@ -29,7 +29,7 @@ PATIENCE_S = 25.0
 # How many leases one process can renew every two seconds while its machine also runs all the servers: each file is
 # written safely, and each write to a group is also its replicas' and sentinels' work.
 MASS = 10_000
-SMALLER = {"file": 1_000, "redis+sentinel": 3_000}
+SMALLER = {"file": 1_000, "redis+sentinel": 3_000, "redis+cluster": 3_000}
 
 
 class Actor:
