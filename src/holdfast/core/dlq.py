@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NS
-from holdfast.commands.queues import AT_ONCE, DeadLetters, GetDead, ListDead, Moved, Purge, Redrive
+from holdfast.commands.queues import AT_ONCE, DeadLetters, Gauge, Gauged, GetDead, ListDead, Moved, Purge, Redrive
 from holdfast.core.asking import ask_again
 from holdfast.core.queue import LIMIT_MAX, _whole, shown_body, unpacked_headers
 from holdfast.errors import InvalidConfig, NotFound
@@ -88,7 +88,7 @@ async def redrive(
     if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0):
         raise InvalidConfig("rate", rate, "it must be more than zero messages per second")
     queue, client = dlq._queue, dlq._queue._client
-    done, began_ns = 0, client.clock.now_ns()
+    done, began_ns, left = 0, client.clock.now_ns(), await _how_many(dlq, ids)
     most = AT_ONCE if rate is None else max(1, min(AT_ONCE, int(rate)))
     after = ""
     given = None if ids is None else list(_checked_ids(ids))
@@ -99,8 +99,9 @@ async def redrive(
             if where is not None:
                 part = [letter.id for letter in await _those(dlq, part) if where(letter)]
         else:
-            page, after = await _page(dlq, most, after)
-            part, more = [letter.id for letter in page if where is None or where(letter)], bool(after)
+            page, after = await _page(dlq, min(most, left), after) if left else ([], "")
+            left -= len(page)
+            part, more = [letter.id for letter in page if where is None or where(letter)], bool(after and left)
         if part:
             answer = await ask_again(client, Redrive(queue.name, tuple(part), reset_attempts))
             assert isinstance(answer, Moved)
@@ -117,15 +118,16 @@ async def purge(
     """Forget them: these, or those of which `where` is true, or those that died before, or all; how many were."""
     if before is not None and (isinstance(before, bool) or not isinstance(before, int | float)):
         raise InvalidConfig("before", before, "it must be a time in seconds since 1970")
-    queue, done, after = dlq._queue, 0, ""
+    queue, done, after, left = dlq._queue, 0, "", await _how_many(dlq, ids)
     given = None if ids is None else list(_checked_ids(ids))
     while True:
         if given is not None:
             part, given = given[:AT_ONCE], given[AT_ONCE:]
             page, more = (await _those(dlq, part) if where or before is not None else None), bool(given)
         else:
-            page, after = await _page(dlq, AT_ONCE, after)
-            more = bool(after)
+            page, after = await _page(dlq, min(AT_ONCE, left), after) if left else ([], "")
+            left -= len(page)
+            more = bool(after and left)
         if page is not None:
             part = [
                 letter.id
@@ -138,6 +140,15 @@ async def purge(
             done += len(answer.ids)
         if not more:
             return done
+
+
+async def _how_many(dlq: DlqBase, ids: object) -> int:
+    """All are those that are there now: a letter that dies again meanwhile is not sent again and again."""
+    if ids is not None:
+        return 0
+    answer = await ask_again(dlq._queue._client, Gauge(dlq._queue.name))
+    assert isinstance(answer, Gauged)
+    return answer.dead
 
 
 async def _page(dlq: DlqBase, limit: int, after: str) -> tuple[list[DeadLetter], str]:
