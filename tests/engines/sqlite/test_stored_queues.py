@@ -36,9 +36,20 @@ def hold(url, ttl):
 
 def work(url):
     """A worker with ten hands and ninety messages more, whose handlers end when it is told to stop."""
-    over = threading.Event()
+    over, begun = threading.Event(), threading.Semaphore(0)
+
+    def handle(_):
+        begun.release()
+        over.wait(60)
+
+    def count():
+        for _ in range(10):
+            begun.acquire()
+        tell("ten at work")
+
     with holdfast.connect(url) as hf:
-        worker = hf.queue("jobs", ttl=20).worker(lambda _: over.wait(60), concurrency=10, prefetch=90)
+        worker = hf.queue("jobs", ttl=20).worker(handle, concurrency=10, prefetch=90)
+        threading.Thread(target=count, daemon=True).start()
         signal.signal(signal.SIGTERM, lambda *_: (worker.stop(), over.set()))
         ready()
         worker.run()
@@ -92,7 +103,8 @@ def test_a_worker_that_is_told_to_stop_ends_what_runs_and_gives_the_rest_back(co
     queue = connect().queue("jobs", ttl=20)
     queue.publish_many(range(100))
     worker = holdfast_workers.start(f"{__file__}:work", url=url).wait_ready()
-    eventually(lambda: queue.stats().in_flight == 100, 30, what="all of them at work")
+    assert worker.read_line(60) == "ten at work"
+    eventually(lambda: queue.stats().in_flight == 100, 30, what="all of them in flight")
     worker.terminate()
     assert worker.read_line(60) == "stopped"
     counts = queue.stats().counts
