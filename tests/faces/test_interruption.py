@@ -62,7 +62,7 @@ def settled(client, prober):
             seen = client.show(name)
             assert (seen.owner, seen.waiters) == (None, ())
             assert prober.seconds_to_get(name, AT_ONCE) < AT_ONCE
-            assert keeper._waiting == {}
+            assert keeper._vigils._kept == {}
             assert client._client.form._ears.board._bells == {}
             client.lock(name).acquire(timeout=AT_ONCE).release()
         except (AssertionError, TimeoutError, holdfast.HoldfastError) as error:

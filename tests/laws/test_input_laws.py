@@ -298,7 +298,15 @@ def test_only_what_started_nothing_is_retryable():
     ]
     retryable = {kind.__name__ for kind in kinds if kind.retryable}
 
-    assert retryable == {"Unavailable", "ReplyLost", "NotAcquired", "ItemsLent", "RateLimited", "BudgetExceeded"}
+    assert retryable == {
+        "Unavailable",
+        "ReplyLost",
+        "NotAcquired",
+        "ItemsLent",
+        "RateLimited",
+        "BudgetExceeded",
+        "QueueFull",
+    }
     assert len(kinds) >= 10
 
 

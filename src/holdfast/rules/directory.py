@@ -92,7 +92,8 @@ def _claim(command: Claim, of_lease: Callable[[Any], Any], shelves: Shelves) -> 
 def _quit(command: Quit, of_lease: Callable[[Any], Any], shelves: Shelves) -> Any:
     """All of it is done by the copy that releases: one that comes later must not keep it for the heir once more."""
     directory, _, name = command.name.partition("\0")
-    held = _holder(of_lease(Show(command.name)))
+    now = of_lease(Show(command.name))
+    held = None if now.offered else _holder(now)
     answer = of_lease(command.end)
     if type(answer) is Released and held is not None and held.token == command.end.token:
         shelves.tear(command.end.token, LETTERS_MAX)

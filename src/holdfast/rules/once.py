@@ -65,10 +65,13 @@ def compound(
 
 
 def _finish(command: Finish, of_lease: Callable[[Any], Any], of_tally: Callable[[Any], Any]) -> Any:
-    """The note is left by the copy that releases: one that comes later must not bring back what was forgotten since."""
+    """The note is left by the copy that releases: one that comes later must not bring back what was forgotten since.
+
+    Nor may one that was only offered the lease, and never knew.
+    """
     now = of_lease(Show(command.name))
     answer = of_lease(command.end)
     held = isinstance(now, Standing) and now.holder is not None and now.holder.token == command.end.token
-    if held and type(answer) is Released:
+    if held and not now.offered and type(answer) is Released:
         of_tally(command.keep)
     return answer

@@ -232,12 +232,13 @@ def test_what_is_more_than_a_lease_does_what_its_rule_says(twin, about):
     agree()
 
 
+HELD = "if holder == ARGV[3] and expires > now and not offered"
 MUTATIONS = [
     Mutation("a note is not looked for", "if note then return", "if false then return"),
-    Mutation("a note is left by anybody", "if holder == ARGV[3] and expires > now then\n  redis.call('DEL', base",
+    Mutation("a note is left by anybody", f"{HELD} then\n  redis.call('DEL', base",
              "if true then\n  redis.call('DEL', base"),
-    Mutation("a note is left too late", "if holder == ARGV[3] and expires > now then\n  redis.call('DEL', base",
-             "if holder == ARGV[3] then\n  redis.call('DEL', base"),
+    Mutation("a note is left too late", f"{HELD} then\n  redis.call('DEL', base",
+             "if holder == ARGV[3] and not offered then\n  redis.call('DEL', base"),
     Mutation("a note is kept for ever", "redis.call('SET', base .. ':o', ARGV[5], 'PX', ARGV[6])",
              "redis.call('SET', base .. ':o', ARGV[5])"),
     Mutation("the heir does not matter", "if whose ~= ARGV[11] and left_ms > 0", "if false"),
@@ -252,10 +253,10 @@ MUTATIONS = [
     Mutation("a claim is not listed", "redis.call('ZADD', shelf, 0, entry)", "local nothing"),
     Mutation("shelves stay for ever", "redis.call('PEXPIRE', shelf, SHELF_MS)", ""),
     Mutation("given back, still in its group", "else redis.call('HDEL', shelf, ARGV[6]) end", "end"),
-    Mutation("handed off by anybody", "if holder == ARGV[3] and expires > now then\n  redis.call('DEL', ARGV[5]",
+    Mutation("handed off by anybody", f"{HELD} then\n  redis.call('DEL', ARGV[5]",
              "if true then\n  redis.call('DEL', ARGV[5]"),
-    Mutation("handed off too late", "if holder == ARGV[3] and expires > now then\n  redis.call('DEL', ARGV[5]",
-             "if holder == ARGV[3] then\n  redis.call('DEL', ARGV[5]"),
+    Mutation("handed off too late", f"{HELD} then\n  redis.call('DEL', ARGV[5]",
+             "if holder == ARGV[3] and not offered then\n  redis.call('DEL', ARGV[5]"),
     Mutation("letters outlive their owner", "  redis.call('DEL', ARGV[5] .. ':p:' .. ARGV[3])", "  local nothing"),
     Mutation("the lapsed are listed", "if token and expires > now and not offered", "if token and not offered"),
     Mutation("listed for a group that it left", "(tokens[entry] or token) == token", "true"),

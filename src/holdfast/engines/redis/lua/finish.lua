@@ -12,7 +12,7 @@
 -- was forgotten since.
 
 --@include record.lua
-if holder == ARGV[3] and expires > now then
+if holder == ARGV[3] and expires > now and not offered then
   redis.call('DEL', base .. ':-')  -- never there: at maxmemory the first write must be one that frees
   redis.call('SET', base .. ':o', ARGV[5], 'PX', ARGV[6])
 end

@@ -14,7 +14,7 @@
 -- Same law as rules/directory.py: entry.
 
 --@include record.lua
-if holder == ARGV[3] and expires > now then
+if holder == ARGV[3] and expires > now and not offered then
   redis.call('DEL', ARGV[5] .. ':p:' .. ARGV[3])  -- first: at maxmemory the first write must be one that frees
   for i = 9, #ARGV do
     local shelf = ARGV[5] .. ':s:' .. ARGV[i]
