@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -64,11 +64,11 @@ class GuardedStore(StoreBase):
         """Like `blocking.GuardedStore.add`, awaited."""
         return await self._add(row)
 
-    async def add_many(self, rows: Sequence[Row] | pa.Table) -> Written:
+    async def add_many(self, rows: Iterable[Row] | pa.Table) -> Written:
         """Like `blocking.GuardedStore.add_many`, awaited."""
         return await self._add_many(rows)
 
-    async def upsert(self, rows: Row | Sequence[Row] | pa.Table) -> Written:
+    async def upsert(self, rows: Row | Iterable[Row] | pa.Table) -> Written:
         """Like `blocking.GuardedStore.upsert`, awaited."""
         return await self._upsert(rows)
 

@@ -241,7 +241,7 @@ def _served(passage: Passage, jobs: list[Job]) -> Served:
             return Served(jobs, [attempt(passage, jobs[0].work)], None)
         rows = [job.rows for job in jobs if job.rows is not None]
         written = attempt(passage, lambda passage: writing.append(passage, rows))
-        return Served(jobs, [written._replace(rows=job.size) for job in jobs], None)
+        return Served(jobs, [written._replace(rows=each.num_rows) for each in rows], None)
     except Exception as error:
         return Served(jobs, [], error)
 

@@ -7,7 +7,7 @@ for nobody. Rows are checked against the schema before they stand in the line, s
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
@@ -107,7 +107,7 @@ class StoreBase:
         written: Written = await self._ask(Job(rows=self._rows([row])))
         return written
 
-    async def _add_many(self, rows: Sequence[Row] | pa.Table) -> Written:
+    async def _add_many(self, rows: Iterable[Row] | pa.Table) -> Written:
         table, size = self._rows(rows), self._desk.settings.batch
         if table.num_rows <= size:
             only: Written = await self._ask(Job(rows=table))
@@ -130,16 +130,14 @@ class StoreBase:
             raise PartlyDone(self._desk.name, done, tuple(failed), left) from failed[-1][2]
         return last._replace(rows=done)
 
-    async def _upsert(self, rows: Row | Sequence[Row] | pa.Table) -> Written:
+    async def _upsert(self, rows: Row | Iterable[Row] | pa.Table) -> Written:
         table = self._rows(rows)
-        keys = table.column(self._key).to_pylist()
-        if len(set(keys)) != len(keys) or None in keys:
-            raise InvalidConfig("rows", len(keys), f"each must have a {self._key} of its own")
+        writing.refuse_alike(table, self._key)
         return await self._do(writing.upsert, table, self._key)
 
     async def _update(self, value: Any, values: Row) -> Written:
         writing.literal(value)
-        self._rows([{**values, self._key: value}])
+        self._rows([{**values, self._key: value}], whole=False)
         if values.get(self._key, value) != value:
             raise InvalidConfig("values", values[self._key], f"the {self._key} of a row stays as it is")
         return await self._do(writing.update, value, dict(values), self._key)
@@ -202,11 +200,14 @@ class StoreBase:
             self._closed = True
             await self._form.aside(partial(desks.leave, self._desk, timeout_s))
 
-    def _rows(self, rows: Row | Sequence[Row] | pa.Table) -> pa.Table:
+    def _rows(self, rows: Row | Iterable[Row] | pa.Table, *, whole: bool = True) -> pa.Table:
+        found = writing.listed(rows)
         try:
-            return writing.as_table(rows, self._desk.schema())
+            return writing.as_table(found, self._desk.schema(), whole=whole)
         except InvalidConfig:
-            return writing.as_table(rows, self._desk.schema(anew=True))  # a column may have come meanwhile
+            return writing.as_table(
+                found, self._desk.schema(anew=True), whole=whole
+            )  # a column may have come meanwhile
 
 
 S = TypeVar("S", bound=StoreBase)
