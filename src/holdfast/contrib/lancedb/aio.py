@@ -44,6 +44,16 @@ class _Looping:
     async def aside(self, call: Callable[[], T]) -> T:
         return await asyncio.to_thread(call)
 
+    async def settled(self, call: Callable[[], T]) -> T:
+        doing = asyncio.ensure_future(asyncio.to_thread(call))
+        try:
+            return await asyncio.shield(doing)
+        except asyncio.CancelledError:
+            await asyncio.wait([doing])
+            if not doing.cancelled():
+                doing.exception()  # looked at: its caller has left
+            raise
+
 
 class GuardedStore(StoreBase):
     """Like `blocking.GuardedStore`, awaited."""

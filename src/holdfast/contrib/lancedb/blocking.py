@@ -37,6 +37,9 @@ class _Blocking:
     async def aside(self, call: Callable[[], T]) -> T:
         return call()
 
+    async def settled(self, call: Callable[[], T]) -> T:
+        return call()
+
 
 class GuardedStore(StoreBase):
     """A LanceDB table that many may write at once: every mutation goes through one gate. Threads may share it."""

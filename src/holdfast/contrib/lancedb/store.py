@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from holdfast.contrib.lancedb import desk as desks
 from holdfast.contrib.lancedb import reading, writing
 from holdfast.contrib.lancedb.line import Job
-from holdfast.errors import Closed, HoldfastError, InvalidConfig, NotFound, PartlyDone
+from holdfast.errors import Closed, HoldfastError, InvalidConfig, LeaseLost, NotFound, PartlyDone
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +40,10 @@ class Form(Protocol):
     async def wait(self, future: Future[T]) -> T: ...
 
     async def aside(self, call: Callable[[], T]) -> T: ...
+
+    async def settled(self, call: Callable[[], T]) -> T:
+        """Like `aside`, and whoever is cancelled stays until it is over."""
+        ...
 
 
 class StoreBase:
@@ -118,7 +122,7 @@ class StoreBase:
         for start in range(0, table.num_rows, size):
             chunk = table.slice(start, size)
             try:
-                last = await self._ask(Job(rows=chunk))
+                last = await self._add_chunk(chunk)
                 done, in_a_row = done + chunk.num_rows, 0
             except Exception as error:
                 failed.append((start, chunk.num_rows, error))
@@ -129,6 +133,15 @@ class StoreBase:
             left = table.num_rows - done - sum(rows for _, rows, _ in failed)
             raise PartlyDone(self._desk.name, done, tuple(failed), left) from failed[-1][2]
         return last._replace(rows=done)
+
+    async def _add_chunk(self, rows: pa.Table) -> Written:
+        try:
+            written: Written = await self._ask(Job(rows=rows))
+        except LeaseLost as lost:
+            if lost.result is None:
+                raise
+            written = lost.result  # it was lost after the commit: the rows are there, and must not be sent again
+        return written
 
     async def _upsert(self, rows: Row | Iterable[Row] | pa.Table) -> Written:
         table = self._rows(rows)
@@ -227,10 +240,13 @@ async def opened(
         raise InvalidConfig("table", table, "it must be a plain name")
     where = Path(os.path.abspath(directory))  # noqa: ASYNC240 - it asks nobody
     form = kind._form  # noqa: SLF001 - its own class
-    store = kind(await form.aside(partial(desks.join, where, table, settings, observer)), key)
+    joined: list[Desk] = []
     try:
+        await form.settled(lambda: joined.append(desks.join(where, table, settings, observer)))
+        store = kind(joined[0], key)
         await store._create(schema)  # noqa: SLF001
     except BaseException:
-        await store._close(0)  # noqa: SLF001
+        for desk in joined:
+            await form.settled(partial(desks.leave, desk, 0))
         raise
     return store
