@@ -1,9 +1,12 @@
 """Processes that write a guarded file, and die."""
 
 import itertools
+import os
+import time
 
+from holdfast import pauses
 from holdfast.guards import FileGuard, Stamp
-from holdfast.testing import ready
+from holdfast.testing import ready, tell
 
 
 def write(path, fence, token, content):
@@ -18,3 +21,19 @@ def rewrite(path, first):
         guard.write(Stamp(fence, f"of {fence}"), f"{fence} " * 5000)
         if fence == first:
             ready()
+
+
+def fork_inside(path):
+    """Stand still inside, with a child that knows nothing of it."""
+
+    def fork():
+        child = os.fork()
+        if child == 0:
+            os.closerange(0, 3)
+            time.sleep(100)
+            os._exit(0)
+        tell(str(child))
+        time.sleep(100)
+
+    pauses.arm("guard.admitted", fork)
+    FileGuard(path).write(Stamp(5, "of five"), "old")

@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import signal
 import threading
 import time
 
@@ -235,3 +236,19 @@ def test_a_lock_that_a_forked_child_inherited_is_free_for_others(path):
                 os.close(writes)
                 os.waitpid(pid, 0)
     assert len(children) == 1
+
+
+def test_a_writer_that_is_killed_inside_leaves_nothing_to_its_children(path, holdfast_workers):
+    """The lock goes with the writer: nobody waits for a child that was forked meanwhile."""
+    writer = holdfast_workers.start(f"{CHILDREN}:fork_inside", path=path)
+    child = int(writer.read_line(30))
+    try:
+        with pytest.raises(Unavailable):
+            FileGuard(path, timeout=0).admit(SIX)
+        writer.kill()
+
+        FileGuard(path, timeout=20).write(SIX, "new")
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+    assert path.read_text() == "new"

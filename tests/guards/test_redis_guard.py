@@ -290,3 +290,30 @@ def test_bad_keys_fields_and_clients_are_refused_before_anything_is_sent():
             aio_guards.RedisGuard(client, "k")
     with pytest.raises(redis.ConnectionError):
         RedisGuard(redis.Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0)), "k").set(FIVE, 1)
+
+
+def test_a_call_that_failed_and_is_sent_again_is_not_applied_again(server, client):
+    """What came before the command that failed was applied: the client that lost the answer hears the same error."""
+    client.set("counter", 10)
+    with Proxy("127.0.0.1", server.port) as proxy:
+        retry = Retry(NoBackoff(), 3)
+        with redis.Redis.from_url(proxy.url, retry=retry, retry_on_error=[redis.ConnectionError]) as losing:
+            guard = RedisGuard(losing, "counter")
+            guard.admit(FIVE)
+            proxy.drop_reply(when=named("EVALSHA"))
+
+            with pytest.raises(redis.ResponseError, match="wrong kind of value"):
+                guard.run(FIVE, ("INCR", "counter"), ("LPUSH", "counter", "x"))
+
+        assert len(proxy.dropped) == 1
+    assert client.get("counter") == "11"
+
+
+def test_no_two_keys_have_one_stamp(client):
+    """`order` and `{order}` are two keys in one slot: the holders of one are not fenced by those of the other."""
+    RedisGuard(client, "order").set(SIX, "x")
+
+    RedisGuard(client, "{order}").set(FIVE, "y")
+
+    assert RedisGuard(client, "order").newest() == SIX
+    assert RedisGuard(client, "{order}").newest() == FIVE

@@ -63,7 +63,7 @@ class Asked(sql.StampRules):
 
     async def newest(self, connection: Any, key: Any) -> Stamp:
         question = self._looking(key)
-        return sql.newest_of(await ask_awaited(connection, question.sql, question.values))
+        return sql.newest_of(await ask_awaited(connection, question.sql, question.values, writes=False))
 
 
 class SqlGuard(Asked, sql.TableRules):

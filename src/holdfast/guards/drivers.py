@@ -1,7 +1,7 @@
 """How the connections that callers bring are spoken to: DB-API drivers and SQLAlchemy.
 
 The rule: a statement of ours joins the transaction that the caller has, or would have. We never begin, commit or roll
-back. A connection on which it would commit by itself is refused before anything is sent.
+back. A connection on which it would commit by itself is refused before anything is sent, unless it only reads.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ _PARAMETER = re.compile(r":([a-z]+)")
 _IDLE = 0  # what drivers of PostgreSQL call a connection outside of a transaction
 
 
-def ask(connection: Any, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
+def ask(connection: Any, sql: str, values: Mapping[str, Any], writes: bool = True) -> Sequence[Any]:
     """The rows that a statement with `:named` parameters answers, in the caller's transaction."""
+    if _is_alchemy(connection):  # one from its pool is a wrapper around the driver's own
+        connection = getattr(connection, "driver_connection", None) or connection
     if _is_alchemy(connection):
-        _refuse_committing(_driver_of(connection), connection)
+        driver = _driver_of(connection)
+        if writes:
+            _refuse_committing(driver, connection)
         from sqlalchemy import text  # noqa: PLC0415 - whoever brings one of its connections has it
 
         rows: Sequence[Any] = connection.execute(text(sql), dict(values)).all()
         return rows
 
-    _check(connection, awaited=False)
+    _check(connection, awaited=False, writes=writes)
     statement, parameters = rendered(sql, values, _paramstyle(connection))
     cursor = connection.cursor()
     try:
@@ -38,13 +42,13 @@ def ask(connection: Any, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
     return found
 
 
-async def ask_awaited(connection: Any, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
+async def ask_awaited(connection: Any, sql: str, values: Mapping[str, Any], writes: bool = True) -> Sequence[Any]:
     """Like `ask`, on a connection of asyncio."""
     if _is_alchemy(connection) and hasattr(connection, "run_sync"):
-        found: Sequence[Any] = await connection.run_sync(ask, sql, values)  # its own bridge to blocking code
+        found: Sequence[Any] = await connection.run_sync(ask, sql, values, writes)  # its own bridge to blocking code
         return found
 
-    _check(connection, awaited=True)
+    _check(connection, awaited=True, writes=writes)
     statement, parameters = rendered(sql, values, _paramstyle(connection))
     cursor = await connection.execute(statement, parameters)
     try:
@@ -77,14 +81,15 @@ def _paramstyle(connection: Any) -> str:
     raise InvalidConfig("connection", connection, "it must be a connection of a DB-API driver or of SQLAlchemy")
 
 
-def _check(connection: Any, *, awaited: bool) -> None:
+def _check(connection: Any, *, awaited: bool, writes: bool) -> None:
     commit = getattr(connection, "commit", None)
     if not callable(commit) or not callable(getattr(connection, "cursor", None)):
         raise InvalidConfig("connection", connection, "it must be a connection of a DB-API driver or of SQLAlchemy")
     if inspect.iscoroutinefunction(commit) != awaited:
         rule = "holdfast.guards is for blocking ones" if awaited else "holdfast.aio.guards is for those of asyncio"
         raise InvalidConfig("connection", connection, rule)
-    _refuse_committing(connection, connection)
+    if writes:
+        _refuse_committing(connection, connection)
 
 
 def _is_alchemy(connection: Any) -> bool:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from holdfast import pauses
 from holdfast.clock import NEVER_NS, SYSTEM, Seconds, timeout_ns
 from holdfast.errors import InvalidConfig, Unavailable
+from holdfast.guards import lockfiles
 from holdfast.rules.guard import UNSEEN, Bearer, Stamp, admitted, stamp_of
 
 if TYPE_CHECKING:
@@ -97,15 +98,15 @@ class FileGuard:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         # Never removed: whoever locks a file that another one has removed locks nothing.
-        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        descriptor = lockfiles.opened(self._lock, 0o666)
         try:
             self._wait_for(descriptor)
             try:
                 yield
             finally:
-                fcntl.flock(descriptor, fcntl.LOCK_UN)  # said aloud: a forked child may have the descriptor too
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # said aloud: a child that is just being forked has it too
         finally:
-            os.close(descriptor)
+            lockfiles.close(descriptor)
 
     def _wait_for(self, descriptor: int) -> None:
         until_ns = NEVER_NS if self._patience_ns is None else SYSTEM.now_ns() + self._patience_ns

@@ -20,7 +20,8 @@ if fence < newest or (fence == newest and ARGV[2] ~= seen[2]) then
   return { 0, seen[1] }
 end
 if fence == newest and ARGV[3] == seen[3] then
-  return { 1, cmsgpack.unpack(seen[4]) }
+  local before = cmsgpack.unpack(seen[4])
+  return before.err and redis.error_reply(before.err) or { 1, before }
 end
 
 -- First of all: a command that fails must not leave the door open to older holders.
@@ -28,7 +29,13 @@ redis.call('HSET', KEYS[1], 'fence', ARGV[1], 'token', ARGV[2])
 local answers, at = {}, 4
 while at <= #ARGV do
   local last = at + tonumber(ARGV[at])
-  answers[#answers + 1] = redis.call(unpack(ARGV, at + 1, last))
+  local answer = redis.pcall(unpack(ARGV, at + 1, last))
+  if type(answer) == 'table' and answer.err then
+    -- What came before it was applied: so this call, too, is answered from memory if it is sent again.
+    redis.call('HSET', KEYS[1], 'write', ARGV[3], 'answer', cmsgpack.pack({ err = answer.err }))
+    return answer
+  end
+  answers[#answers + 1] = answer
   at = last + 1
 end
 redis.call('HSET', KEYS[1], 'write', ARGV[3], 'answer', cmsgpack.pack(answers))

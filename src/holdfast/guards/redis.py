@@ -151,10 +151,10 @@ def _hashed(key: str) -> str:
 
 
 def _beside(key: str) -> str:
-    """A key in the same slot, whatever that is."""
+    """A key in the same slot, whatever that is; no two keys have the same."""
     hashed = _hashed(key)
     if hashed != key:
-        return f"{key}:fence"
+        return f"fence:{key}"
     if "}" in key:
         rule = "with } and without a hash tag it has no neighbour in its slot: put a part of it in braces"
         raise InvalidName(key, rule)

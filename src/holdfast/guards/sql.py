@@ -97,7 +97,7 @@ class Asked(StampRules):
     def newest(self, connection: Any, key: Any) -> Stamp:
         """The newest holder that came; fence 0 if none did."""
         question = self._looking(key)
-        return newest_of(ask(connection, question.sql, question.values))
+        return newest_of(ask(connection, question.sql, question.values, writes=False))
 
 
 class SqlGuard(Asked, TableRules):
@@ -128,7 +128,9 @@ def newest_of(rows: Sequence[Any]) -> Stamp:
 def _stamp_in(row: Any) -> Stamp:
     # Connections may have been told to answer with dictionaries.
     fence, token = (row["fence"], row["token"]) if isinstance(row, Mapping) else row
-    return UNSEEN if fence is None or token is None else Stamp(int(fence), token)
+    if fence is None or token is None:
+        return UNSEEN
+    return Stamp(int(fence), token.decode() if isinstance(token, bytes) else token)  # as the connection was told
 
 
 def _quoted(setting: str, name: object, *, parts: int = 1) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -44,6 +44,16 @@ class _Looping:
     async def aside(self, call: Callable[[], T]) -> T:
         return await asyncio.to_thread(call)
 
+    async def settled(self, call: Callable[[], T]) -> T:
+        doing = asyncio.ensure_future(asyncio.to_thread(call))
+        try:
+            return await asyncio.shield(doing)
+        except asyncio.CancelledError:
+            await asyncio.wait([doing])
+            if not doing.cancelled():
+                doing.exception()  # looked at: its caller has left
+            raise
+
 
 class GuardedStore(StoreBase):
     """Like `blocking.GuardedStore`, awaited."""
@@ -64,11 +74,11 @@ class GuardedStore(StoreBase):
         """Like `blocking.GuardedStore.add`, awaited."""
         return await self._add(row)
 
-    async def add_many(self, rows: Sequence[Row] | pa.Table) -> Written:
+    async def add_many(self, rows: Iterable[Row] | pa.Table) -> Written:
         """Like `blocking.GuardedStore.add_many`, awaited."""
         return await self._add_many(rows)
 
-    async def upsert(self, rows: Row | Sequence[Row] | pa.Table) -> Written:
+    async def upsert(self, rows: Row | Iterable[Row] | pa.Table) -> Written:
         """Like `blocking.GuardedStore.upsert`, awaited."""
         return await self._upsert(rows)
 

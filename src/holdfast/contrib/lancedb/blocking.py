@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -37,6 +37,9 @@ class _Blocking:
     async def aside(self, call: Callable[[], T]) -> T:
         return call()
 
+    async def settled(self, call: Callable[[], T]) -> T:
+        return call()
+
 
 class GuardedStore(StoreBase):
     """A LanceDB table that many may write at once: every mutation goes through one gate. Threads may share it."""
@@ -52,11 +55,11 @@ class GuardedStore(StoreBase):
         """Add one row. Calls that come together share a lease and a commit."""
         return run(self._add(row))
 
-    def add_many(self, rows: Sequence[Row] | pa.Table) -> Written:
+    def add_many(self, rows: Iterable[Row] | pa.Table) -> Written:
         """Add many rows, in chunks. `PartlyDone` tells which were not added; after some failures in a row it stops."""
         return run(self._add_many(rows))
 
-    def upsert(self, rows: Row | Sequence[Row] | pa.Table) -> Written:
+    def upsert(self, rows: Row | Iterable[Row] | pa.Table) -> Written:
         """Replace the rows with these keys and add the others, in one commit."""
         return run(self._upsert(rows))
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.observer import Observer
 
 _EXIT_S = 5.0
+_MOMENT_S = 1.0
 Key = tuple[int, int, str]
 
 
@@ -144,7 +145,8 @@ class Desk:
         """Serve the line, then close the client. Who is left when patience ends gets `Closed`: nothing was done."""
         drained = self.line.close(timeout_s)
         self._close_client(None if drained else 0)  # whoever still waits for the lease stops waiting
-        self.line.wait_ended(None)
+        # What is being written goes on, and its caller is told; but a change that never ends is not waited for.
+        self.line.wait_ended(_MOMENT_S)
 
     def _close_client(self, timeout_s: float | None) -> None:
         if self._client is not None:

@@ -2,7 +2,7 @@
 
 The rule is that of all guards (`rules/guard.py`); whoever is not refused is from then on the newest. The kernel lock is
 held from the comparison to the end of the commit, so nothing fits between the two. A process that stands still inside
-keeps it, and everybody waits; one that dies gives it back.
+keeps it, and everybody waits; one that dies gives it back, whether or not it has children.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 
 from holdfast.engines.machine import as_open_as, trouble
 from holdfast.errors import Unavailable
+from holdfast.guards import lockfiles
 from holdfast.rules.guard import Stamp, admitted
 
 ENGINE = "lancedb"
 STANDSTILL_S = 10.0
-_OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 # One write of this size is whole or not there; the rest of it is blanks.
 _SIZE = 256
 _PAUSE_S = 0.002
@@ -50,9 +50,9 @@ class FenceFile:
                 self._write(descriptor, f"{fence} {token} {owner}")
             yield
         finally:
-            # Said aloud: a child that was forked meanwhile has the descriptor too, and closing ours is not enough.
+            # Said aloud: a child that is just being forked has it too, and closing ours is not enough.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
+            lockfiles.close(descriptor)
 
     def newest(self) -> int:
         """The fence of whoever came last; 0 where nobody has."""
@@ -70,7 +70,7 @@ class FenceFile:
         until = time.monotonic() + self._standstill_s
         while True:
             try:
-                descriptor = os.open(self.path, _OPEN, 0o600)
+                descriptor = lockfiles.opened(self.path, 0o600)
             except OSError as error:
                 raise trouble(ENGINE, error) from error
             try:
@@ -80,13 +80,13 @@ class FenceFile:
             except BlockingIOError:
                 if time.monotonic() >= until:
                     inside = self._read(descriptor)[2] or "a process"
-                    os.close(descriptor)
+                    lockfiles.close(descriptor)
                     detail = f"{inside} stands still in the middle of a commit: wake it, or end it"
                     raise Unavailable(ENGINE, "stalled", detail) from None
             except BaseException:
-                os.close(descriptor)
+                lockfiles.close(descriptor)
                 raise
-            os.close(descriptor)
+            lockfiles.close(descriptor)
             time.sleep(_PAUSE_S)
 
     def _is_there(self, descriptor: int) -> bool:

@@ -112,6 +112,7 @@ class Gate:
     ) -> None:
         self.uri = str(directory / f"{table}.lance")
         self.passed = 0
+        self._directory = directory
         self._client = client
         self._ttl = ttl
         self._timeout = timeout
@@ -126,6 +127,7 @@ class Gate:
     def entered(self) -> Iterator[Passage]:
         """Inside of the block nobody else writes. It raises what a lock does, at its end too."""
         if self._client is None:
+            _refuse_unguarded(self._directory)  # each time: somebody may have begun to guard it
             yield Passage(self.uri)
             return
         with self._client.lock(self.name, ttl=self._ttl, timeout=self._timeout) as lease:
@@ -140,7 +142,7 @@ def attempt(passage: Passage, work: Callable[[Passage], Any]) -> Any:
     passage.refusal = None
     try:
         return work(passage)
-    except Exception as error:
+    except BaseException as error:
         refusal = passage.refusal
         if refusal is not None and error is not refusal:
             raise refusal from error

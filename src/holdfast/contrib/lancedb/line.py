@@ -3,7 +3,8 @@
 The rule: writers of a process never fight each other for the lease. What stands in the line when the thread comes for
 more is served under one lease, and appends that follow each other are one commit. Nobody is made to wait for company:
 a lone caller is served at once; only after several came together does the thread wait a moment for them to come again.
-Every caller gets its own answer, after the lease was given back; nothing is ever done twice.
+Every caller gets its own answer, after the lease was given back; nothing is ever done twice. Whoever leaves before its
+work has begun has done nothing. No work, whatever it raises, ends the thread that serves all the others.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.contrib.lancedb import writing
 from holdfast.contrib.lancedb.gate import attempt
-from holdfast.errors import Closed, LeaseLost
+from holdfast.errors import Closed, LeaseLost, NotPermitted
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Served(NamedTuple):
 
     jobs: list[Job]
     answers: list[Any]
-    error: Exception | None
+    error: BaseException | None
 
 
 class Line:
@@ -88,6 +89,8 @@ class Line:
     def place(self) -> Future[None] | None:
         """A place in the line, or what to wait for until there is one: so that no more than `queue` wait inside."""
         self._refuse_child()
+        if threading.current_thread() is self._thread:
+            raise NotPermitted("write from inside of a write", "it would wait for itself")
         with self._changed:
             self._refuse_late()
             if self._places > 0:
@@ -159,7 +162,7 @@ class Line:
     def _serve_all(self) -> None:
         try:
             while (jobs := self._take()) is not None:
-                groups = _grouped([job for job in jobs if job.answer.set_running_or_notify_cancel()])
+                groups = _grouped([job for job in jobs if not job.answer.cancelled()])
                 while groups:
                     groups = self._serve(groups)
                 if self._upkeep.is_due():
@@ -198,19 +201,19 @@ class Line:
     def _serve(self, groups: list[list[Job]]) -> list[list[Job]]:
         """As many as fit into one hold of the lease; gives back what has not begun."""
         served: list[Served] = []
-        trouble: Exception | None = None
+        trouble: BaseException | None = None
         try:
             with self._gate.entered() as passage:
                 until = time.monotonic() + self._hold_s
                 for group in groups:
                     if served and (not passage.stands() or time.monotonic() > until):
                         break
-                    served.append(_served(passage, group))
+                    served.append(_served(passage, _begun(group)))
                 self._count(passage)
-        except Exception as error:
+        except BaseException as error:
             trouble = error
         if not served:  # nobody was let in
-            served = [Served(group, [], trouble) for group in groups]
+            served = [Served(_begun(group), [], trouble) for group in groups]
         for each in served:
             _answer(each, trouble)
         return groups[len(served) :]
@@ -234,19 +237,29 @@ def _grouped(jobs: list[Job]) -> list[list[Job]]:
     return groups
 
 
+def _begun(jobs: list[Job]) -> list[Job]:
+    """Those whose callers are still there; from now on they wait for the end."""
+    return [job for job in jobs if job.answer.set_running_or_notify_cancel()]
+
+
 def _served(passage: Passage, jobs: list[Job]) -> Served:
+    if not jobs:
+        return Served([], [], None)
     try:
         if jobs[0].rows is None:
             assert jobs[0].work is not None
             return Served(jobs, [attempt(passage, jobs[0].work)], None)
         rows = [job.rows for job in jobs if job.rows is not None]
         written = attempt(passage, lambda passage: writing.append(passage, rows))
-        return Served(jobs, [written._replace(rows=job.size) for job in jobs], None)
-    except Exception as error:
+        return Served(jobs, [written._replace(rows=each.num_rows) for each in rows], None)
+    except StopIteration as error:
+        # An event loop takes any error but this one.
+        return Served(jobs, [], RuntimeError(f"the work raised {error!r}"))
+    except BaseException as error:  # also one that ends programs: it is for whoever asked for this work
         return Served(jobs, [], error)
 
 
-def _answer(served: Served, trouble: Exception | None) -> None:
+def _answer(served: Served, trouble: BaseException | None) -> None:
     """Tell each caller. The loss of a lease is told to all who were served under it, with what became of their work."""
     for number, job in enumerate(served.jobs):
         error = served.error
@@ -263,7 +276,7 @@ def _answer(served: Served, trouble: Exception | None) -> None:
             job.answer.set_exception(error)
 
 
-def _own(error: Exception) -> Exception:
+def _own(error: BaseException) -> BaseException:
     """An error of one's own: the same one raised in many threads would gather the traces of all."""
     try:
         own = copy.copy(error)

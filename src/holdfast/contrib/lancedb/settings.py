@@ -121,9 +121,9 @@ class _Part:
         return _PLACEHOLDER.sub(lambda found: self._resolved(key, found[1]), value)
 
     def number(self, key: str, default: Any, *, least: float) -> Any:
-        value = self._values.get(key, default)
+        value = self._values.get(key)
         if value is None:
-            return None
+            return default
         if isinstance(value, str):
             try:
                 value = float(self.text(key))

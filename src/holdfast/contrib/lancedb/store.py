@@ -7,7 +7,7 @@ for nobody. Rows are checked against the schema before they stand in the line, s
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from holdfast.contrib.lancedb import desk as desks
 from holdfast.contrib.lancedb import reading, writing
 from holdfast.contrib.lancedb.line import Job
-from holdfast.errors import Closed, HoldfastError, InvalidConfig, NotFound, PartlyDone
+from holdfast.errors import Closed, HoldfastError, InvalidConfig, LeaseLost, NotFound, PartlyDone
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +40,10 @@ class Form(Protocol):
     async def wait(self, future: Future[T]) -> T: ...
 
     async def aside(self, call: Callable[[], T]) -> T: ...
+
+    async def settled(self, call: Callable[[], T]) -> T:
+        """Like `aside`, and whoever is cancelled stays until it is over."""
+        ...
 
 
 class StoreBase:
@@ -107,7 +111,7 @@ class StoreBase:
         written: Written = await self._ask(Job(rows=self._rows([row])))
         return written
 
-    async def _add_many(self, rows: Sequence[Row] | pa.Table) -> Written:
+    async def _add_many(self, rows: Iterable[Row] | pa.Table) -> Written:
         table, size = self._rows(rows), self._desk.settings.batch
         if table.num_rows <= size:
             only: Written = await self._ask(Job(rows=table))
@@ -118,7 +122,7 @@ class StoreBase:
         for start in range(0, table.num_rows, size):
             chunk = table.slice(start, size)
             try:
-                last = await self._ask(Job(rows=chunk))
+                last = await self._add_chunk(chunk)
                 done, in_a_row = done + chunk.num_rows, 0
             except Exception as error:
                 failed.append((start, chunk.num_rows, error))
@@ -130,16 +134,23 @@ class StoreBase:
             raise PartlyDone(self._desk.name, done, tuple(failed), left) from failed[-1][2]
         return last._replace(rows=done)
 
-    async def _upsert(self, rows: Row | Sequence[Row] | pa.Table) -> Written:
+    async def _add_chunk(self, rows: pa.Table) -> Written:
+        try:
+            written: Written = await self._ask(Job(rows=rows))
+        except LeaseLost as lost:
+            if lost.result is None:
+                raise
+            written = lost.result  # it was lost after the commit: the rows are there, and must not be sent again
+        return written
+
+    async def _upsert(self, rows: Row | Iterable[Row] | pa.Table) -> Written:
         table = self._rows(rows)
-        keys = table.column(self._key).to_pylist()
-        if len(set(keys)) != len(keys) or None in keys:
-            raise InvalidConfig("rows", len(keys), f"each must have a {self._key} of its own")
+        writing.refuse_alike(table, self._key)
         return await self._do(writing.upsert, table, self._key)
 
     async def _update(self, value: Any, values: Row) -> Written:
         writing.literal(value)
-        self._rows([{**values, self._key: value}])
+        self._rows([{**values, self._key: value}], whole=False)
         if values.get(self._key, value) != value:
             raise InvalidConfig("values", values[self._key], f"the {self._key} of a row stays as it is")
         return await self._do(writing.update, value, dict(values), self._key)
@@ -202,11 +213,14 @@ class StoreBase:
             self._closed = True
             await self._form.aside(partial(desks.leave, self._desk, timeout_s))
 
-    def _rows(self, rows: Row | Sequence[Row] | pa.Table) -> pa.Table:
+    def _rows(self, rows: Row | Iterable[Row] | pa.Table, *, whole: bool = True) -> pa.Table:
+        found = writing.listed(rows)
         try:
-            return writing.as_table(rows, self._desk.schema())
+            return writing.as_table(found, self._desk.schema(), whole=whole)
         except InvalidConfig:
-            return writing.as_table(rows, self._desk.schema(anew=True))  # a column may have come meanwhile
+            return writing.as_table(
+                found, self._desk.schema(anew=True), whole=whole
+            )  # a column may have come meanwhile
 
 
 S = TypeVar("S", bound=StoreBase)
@@ -226,10 +240,13 @@ async def opened(
         raise InvalidConfig("table", table, "it must be a plain name")
     where = Path(os.path.abspath(directory))  # noqa: ASYNC240 - it asks nobody
     form = kind._form  # noqa: SLF001 - its own class
-    store = kind(await form.aside(partial(desks.join, where, table, settings, observer)), key)
+    joined: list[Desk] = []
     try:
+        await form.settled(lambda: joined.append(desks.join(where, table, settings, observer)))
+        store = kind(joined[0], key)
         await store._create(schema)  # noqa: SLF001
     except BaseException:
-        await store._close(0)  # noqa: SLF001
+        for desk in joined:
+            await form.settled(partial(desks.leave, desk, 0))
         raise
     return store

@@ -6,6 +6,7 @@ and there is nothing to restore.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ import lance
 import pyarrow as pa
 
 from holdfast.errors import InvalidConfig, NotFound
+from holdfast.names import is_unicode
 
 if TYPE_CHECKING:
     from holdfast.contrib.lancedb.gate import Passage
@@ -58,6 +60,8 @@ def append(passage: Passage, tables: Sequence[pa.Table]) -> Written:
     """Add all of the rows, in one commit."""
     dataset = passage.dataset()
     rows = pa.concat_tables([aligned(table, dataset.schema) for table in tables])
+    if not rows.num_rows:
+        return Written(0, dataset.version, passage.fence)
     written = lance.write_dataset(rows, dataset, mode="append")
     return Written(rows.num_rows, written.version, passage.fence)
 
@@ -65,6 +69,8 @@ def append(passage: Passage, tables: Sequence[pa.Table]) -> Written:
 def upsert(passage: Passage, rows: pa.Table, key: str) -> Written:
     """Replace the rows with these keys, add those that are new; in one commit."""
     dataset = passage.dataset()
+    if not rows.num_rows:
+        return Written(0, dataset.version, passage.fence)
     merge = dataset.merge_insert(key).when_matched_update_all().when_not_matched_insert_all()
     merge.conflict_retries(0).execute(aligned(rows, dataset.schema))
     return Written(rows.num_rows, dataset.version, passage.fence)
@@ -75,15 +81,18 @@ def transform(passage: Passage, where: str | None, change: Change, key: str) -> 
     dataset = passage.dataset()
     changed = []
     for row in dataset.to_table(filter=where).to_pylist():
-        new = change(dict(row))
+        new = change(copy.deepcopy(row))  # it may change what it gets, lists inside of it too
         if new is None or new == row:
             continue
+        if not isinstance(new, Mapping):
+            raise InvalidConfig("change", new, "it must give a row, or None")
         if new.get(key) != row[key]:
             raise InvalidConfig("change", new.get(key), f"it must leave the {key} {row[key]!r} as it is")
         changed.append(new)
     if not changed:
         return Written(0, dataset.version, passage.fence)
     rows = as_table(changed, dataset.schema)
+    refuse_alike(rows, key)
     passage.check()
     dataset.merge_insert(key).when_matched_update_all().conflict_retries(0).execute(rows)
     return Written(len(changed), dataset.version, passage.fence)
@@ -97,7 +106,7 @@ def update(passage: Passage, value: Any, values: Row, key: str) -> Written:
         found.append(row)
         return {**row, **values}
 
-    written = transform(passage, f"{key} = {literal(value)}", changed, key)
+    written = transform(passage, any_of(key, [value]), changed, key)
     if not found:
         raise NotFound(str(value), "row")
     return written
@@ -158,22 +167,53 @@ def optimize(passage: Passage, retention: timedelta) -> Tidied:
     )
 
 
-def as_table(rows: Row | Sequence[Row] | pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows as Lance takes them; `InvalidConfig` for what does not fit the schema, before anything is written."""
+def listed(rows: Row | Iterable[Row] | pa.Table) -> Sequence[Row] | pa.Table:
+    """Rows that can be looked at more than once: whatever gives them one by one gives them only once."""
     if isinstance(rows, pa.Table):
-        given = set(rows.column_names)
-    else:
-        rows = [dict(rows)] if isinstance(rows, Mapping) else [dict(row) for row in rows]
-        given = {name for row in rows for name in row}
+        return rows
+    if isinstance(rows, Mapping):
+        return [rows]
+    found = list(rows) if isinstance(rows, Iterable) else [rows]
+    for row in found:
+        if not isinstance(row, Mapping):
+            raise InvalidConfig("rows", type(row).__name__, "each must be a mapping; or all of them a table of Arrow")
+    return found
+
+
+def as_table(rows: Sequence[Row] | pa.Table, schema: pa.Schema, *, whole: bool = True) -> pa.Table:
+    """Rows as Lance takes them; `InvalidConfig` for what does not fit the schema, before anything is written."""
+    given = set(rows.column_names) if isinstance(rows, pa.Table) else {name for row in rows for name in row}
     unknown = sorted(given - set(schema.names))
     if unknown:
         raise InvalidConfig("rows", unknown, f"the table has no such column; it has {', '.join(schema.names)}")
+    cut = [] if isinstance(rows, pa.Table) else _cut(rows, schema)
+    if cut:
+        raise InvalidConfig("rows", cut, "these columns have whole numbers only")
     try:
-        if isinstance(rows, pa.Table):
-            return aligned(rows, schema)
-        return pa.Table.from_pylist(rows, schema=schema)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+        table = aligned(rows, schema) if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows, schema=schema)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidConfig("rows", len(rows), f"they do not fit the table: {error}") from error
+    empty = [field.name for field in schema if not field.nullable and table.column(field.name).null_count]
+    if empty and whole:
+        raise InvalidConfig("rows", empty, "these columns may not be empty")
+    return table
+
+
+def _cut(rows: Sequence[Row], schema: pa.Schema) -> list[str]:
+    """The columns of whole numbers that are given others: Arrow would cut them off, and say nothing."""
+    whole = [field.name for field in schema if pa.types.is_integer(field.type)]
+    return [
+        name
+        for name in whole
+        if any(isinstance(value := row.get(name), float) and not value.is_integer() for row in rows)
+    ]
+
+
+def refuse_alike(rows: pa.Table, key: str) -> None:
+    """Rows are replaced by their key: without one, or with that of another row, nobody can tell which is meant."""
+    keys = rows.column(key).to_pylist()
+    if None in keys or len(set(keys)) != len(keys):
+        raise InvalidConfig("rows", len(keys), f"each must have a {key} of its own")
 
 
 def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -191,14 +231,15 @@ def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def literal(value: Any) -> str:
     """A value as SQL has it."""
-    if isinstance(value, bool) or not isinstance(value, str | int):
+    if isinstance(value, bool) or not isinstance(value, str | int) or not is_unicode(str(value)):
         raise InvalidConfig("key", value, "it must be text or a whole number")
     return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
 
 
 def any_of(key: str, values: Iterable[Any]) -> str:
-    """The filter that matches these keys."""
-    return f"{key} IN ({', '.join(literal(value) for value in values)})"
+    """The filter that matches these keys. The column may be called as it likes."""
+    wanted = ", ".join(literal(value) for value in values)
+    return f"`{key}` IN ({wanted})" if wanted else "false"
 
 
 def is_indexed(passage: Passage) -> bool:

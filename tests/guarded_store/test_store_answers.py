@@ -1,0 +1,108 @@
+"""What a store says it did is what it did: no row is gone without a word, and none is counted that is not there."""
+
+import pyarrow as pa
+import pytest
+from store_kit import SCHEMA, row, together
+
+from holdfast import InvalidConfig
+
+
+def test_rows_that_come_one_by_one_are_all_added(store):
+    """They are looked at twice when the schema has changed meanwhile: a generator gives them only once."""
+    store.add_columns({"extra": "cast(0 as bigint)"})
+    store._desk._schema = SCHEMA  # as in a process that has not seen the new column
+
+    assert store.add_many({**row(n), "extra": 1} for n in range(5)).rows == 5
+    assert store.upsert({**row(n), "extra": 2} for n in range(6)).rows == 6
+    assert store.count("extra = 2") == 6
+    with pytest.raises(InvalidConfig):
+        store.add_many({**row(n), "oops": 1} for n in range(5))
+
+
+@pytest.mark.parametrize("rows", [None, 5, "abc", [None], [5], [("id", 1)]], ids=repr)
+def test_what_is_no_row_is_refused(store, rows):
+    """By a word about rows, not by one about dictionaries."""
+    with pytest.raises(InvalidConfig):
+        store.add_many(rows)
+
+
+def test_no_rows_are_nothing_done(store):
+    """No version, and no row is counted."""
+    before = store.add(row(1)).version
+
+    assert store.add_many([])[:2] == (0, before)
+    assert store.upsert([])[:2] == (0, before)
+    assert store.delete()[:2] == (0, before)
+
+
+def test_a_change_inside_of_a_value_is_a_change(opened):
+    """`change` may do as it likes with the row that it gets, lists and structs inside of it too."""
+    inner = pa.struct([("hits", pa.int64())])
+    store = opened(schema=pa.schema([("id", pa.string()), ("tags", pa.list_(pa.string())), ("meta", inner)]))
+    store.add({"id": "1", "tags": ["a"], "meta": {"hits": 1}})
+
+    def change(found):
+        found["tags"].append("b")
+        found["meta"]["hits"] += 1
+        return found
+
+    assert store.transform(None, change).rows == 1
+    assert store.get("1") == {"id": "1", "tags": ["a", "b"], "meta": {"hits": 2}}
+
+
+@pytest.mark.parametrize("keys", [[None], ["a", "a"]], ids=["none", "twice"])
+def test_a_row_that_its_key_does_not_tell_apart_is_not_changed_in_silence(store, keys):
+    """It could not be found again to be replaced: that is said, and nothing is written."""
+    store.add_many([{"id": key, "text": "old"} for key in keys])
+    before = store.add(row(1)).version
+
+    with pytest.raises(InvalidConfig, match="of its own"):
+        store.transform("text = 'old'", lambda found: {**found, "n": 7})
+
+    assert store.count("n = 7") == 0
+    assert store.delete("nobody").version == before
+
+
+def test_a_number_is_not_cut_off(store):
+    """Arrow makes 1 of 1.5 in a column of whole numbers, and says nothing."""
+    store.add(row(1, n=2.0))
+
+    with pytest.raises(InvalidConfig, match="whole numbers"):
+        store.add(row(2, n=1.5))
+    with pytest.raises(InvalidConfig, match="whole numbers"):
+        store.update("r1", {"n": 1.5})
+    with pytest.raises(InvalidConfig, match="do not fit"):
+        store.add(row(2, n=2**70))
+    assert (store.count(), store.get("r1")["n"]) == (1, 2)
+
+
+def test_a_change_gives_a_row_or_nothing(store):
+    """Anything else is a mistake that is named."""
+    store.add(row(1))
+
+    with pytest.raises(InvalidConfig, match="a row, or None"):
+        store.transform(None, lambda _: [1])
+
+
+def test_an_empty_value_where_none_may_be_fails_its_own_caller_only(opened, locking):
+    """It is seen before the row stands in the line with those of others."""
+    names = [pa.field(name, pa.string(), nullable=False) for name in ("id", "text")]
+    store = opened({**locking("embedded"), "batching": {"window": 0.2}}, schema=pa.schema(names))
+
+    answers = together([lambda n=n: store.add({"id": str(n), "text": None if n == 3 else "x"}) for n in range(8)])
+
+    assert [n for n, answer in enumerate(answers) if isinstance(answer, InvalidConfig)] == [3]
+    assert store.count() == 7
+    assert store.update("1", {"text": "y"}).rows == 1, "a part of a row is enough for an update"
+
+
+@pytest.mark.parametrize("key", ["userId", "my key", "select", "user-id"])
+def test_the_key_may_be_any_column(opened, key):
+    """Its name is never taken for a piece of SQL."""
+    store = opened(schema=pa.schema([(key, pa.string()), ("n", pa.int64())]), key=key)
+    store.add({key: "a", "n": 1})
+
+    assert store.get("a") == {key: "a", "n": 1}
+    assert store.update("a", {"n": 2}).rows == 1
+    assert store.upsert({key: "a", "n": 3}).rows == 1
+    assert store.delete("a").rows == 1
