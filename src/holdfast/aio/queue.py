@@ -94,7 +94,7 @@ class Worker(worker.WorkerBase):
         super().__init__(*args, **options)
         self._awaits = is_coroutine_function(self._handler)
         self._threads: ThreadPoolExecutor | None = None
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[BaseException | None]] = {}
 
     async def run(self) -> None:
         """Like `blocking.Worker.run`, awaited."""
@@ -118,15 +118,23 @@ class Worker(worker.WorkerBase):
         # Not at the end of the task itself: one that is cancelled before it has begun has no end.
         task.add_done_callback(lambda ended: self._over(message, ended))
 
-    async def _handle(self, message: Any) -> None:
-        if self._threads is None:
-            await awaitable(self._handler, self._handler(message))
-        else:
-            await asyncio.get_running_loop().run_in_executor(self._threads, self._handler, message)
+    async def _handle(self, message: Any) -> BaseException | None:
+        if self._threads is not None:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._failure, message)
+        await awaitable(self._handler, self._handler(message))
+        return None
 
-    def _over(self, message: Any, task: asyncio.Task[None]) -> None:
+    def _failure(self, message: Any) -> BaseException | None:
+        """In a thread. What it ends with is given and not raised: not every error can cross to a loop unharmed."""
+        try:
+            self._handler(message)
+        except BaseException as error:  # it says what becomes of the message
+            return error
+        return None
+
+    def _over(self, message: Any, task: asyncio.Task[BaseException | None]) -> None:
         del self._tasks[message._entry]
-        self._done(message, asyncio.CancelledError() if task.cancelled() else task.exception())
+        self._done(message, asyncio.CancelledError() if task.cancelled() else task.exception() or task.result())
 
     def _interrupt(self, messages: list[Any]) -> None:
         for each in messages:

@@ -8,7 +8,6 @@ answer may have been lost, so that nothing is left with it unseen.
 from __future__ import annotations
 
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
@@ -17,6 +16,7 @@ from holdfast.commands.queues import AT_ONCE, DEAD, Outcome, Take, Taken
 from holdfast.core import lifecycle
 from holdfast.core.client import OPEN
 from holdfast.core.incarnation import Incarnation
+from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import HELD, jittered
 from holdfast.core.message import OWED_NS, MessageBase, conclude
 from holdfast.core.outcomes import readable
@@ -166,14 +166,29 @@ async def leave(consumer: ConsumerBase) -> None:
     lease._client.keeper.no_longer_waiting(lease)
     lease._client.form.forget(lease.token)
     try:
-        if unsaid:  # it must not be given back as if nothing had become of it
-            with suppress(Unavailable):
-                await conclude(consumer._queue, lease, unsaid, again=True)
-        await lifecycle.release(lease)
+        if await _said_all(consumer, lease, unsaid):
+            await lifecycle.release(lease)
     except LeaseLost:
         return  # it was taken for dead: there is nothing left to give back
     finally:
         lifecycle.end(lease)
+
+
+async def _said_all(consumer: ConsumerBase, lease: Incarnation, unsaid: tuple[Outcome, ...]) -> bool:
+    """Whether the engine has heard of all that is done: else that would be given back as if it were not.
+
+    If it cannot be told within the wire timeout, the keeper goes on, and gives back the rest after it.
+    """
+    client = consumer._queue._client
+    until_ns = client.clock.now_ns() + WIRE_NS
+    if unsaid:
+        try:
+            await conclude(consumer._queue, lease, unsaid, consumer, again=True)
+        except Unavailable as error:
+            client.tell("given up", consumer._queue.name, lease._fence, detail=str(error))
+    while client.keeper.owes(lease.token) and client.clock.now_ns() < until_ns:
+        await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+    return not client.keeper.owes(lease.token)
 
 
 async def receive(consumer: ConsumerBase, most: int, patience_ns: int | None) -> list[Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import Command, Giving, Marked, NotHeld, TakeBack, Undo
-from holdfast.commands.queues import Reaped
+from holdfast.commands.queues import Conclude, Leave, Reaped
 from holdfast.core.aftermath import Aftermath
 from holdfast.core.duties import Chore, Sparing, tell_end
 from holdfast.core.lease import ASKING, HELD, LOST, LeaseBase
@@ -97,6 +97,10 @@ class Keeper:
     def owe(self, command: Command, lasts_ns: int) -> None:
         """Go on telling the engine, for so long."""
         self._owe(Chore(command, self._clock.now_ns() + lasts_ns, command.name))
+
+    def owes(self, token: str) -> bool:
+        """Whether the engine has still to be told what became of messages of this consumer."""
+        return token in _concluding([*self._given, *self._chores])
 
     def _owe(self, chore: Chore) -> None:
         self._given.append(chore)
@@ -243,11 +247,16 @@ class Keeper:
     def _do_chores(self, now_ns: int) -> None:
         """Undos and releases that are owed, in one exchange."""
         while self._given:
-            self._chores.append(self._given.popleft())
+            self._chores.append(self._given[0])  # at every moment it is in one of the two
+            self._given.popleft()
         due: list[Chore] = []
         later: list[Chore] = []
+        # What a consumer has done must not be given back as if it were not: its end waits for its words.
+        busy = _concluding(self._chores)
         for chore in self._chores:
-            (due if chore.due_ns <= now_ns or self._stopping else later).append(chore)
+            early = isinstance(chore.command, Leave) and chore.command.token in busy
+            is_due = not early and (chore.due_ns <= now_ns or self._stopping)
+            (due if is_due else later).append(chore)
         if due:
             self._chores = later + self._failed(due, self._ask_all([chore.command for chore in due]))
         if not self._chores:
@@ -366,6 +375,11 @@ class Keeper:
             until_ns = self._clock.now_ns() + max(NS, lease._ttl_ms * NS_PER_MS)
             since_ns = 0 if lease._state is LOST else lease._since_ns  # a loss has been told
             self._owe(Chore(command, until_ns, lease._known_as, lease._fence, since_ns))
+
+
+def _concluding(chores: list[Chore]) -> set[str]:
+    """The consumers of whose messages the engine is still to hear."""
+    return {chore.command.token for chore in chores if isinstance(chore.command, Conclude)}
 
 
 def _due(lease: LeaseBase, now_ns: int) -> bool:

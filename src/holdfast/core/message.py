@@ -38,6 +38,7 @@ class MessageBase:
         self._lease = lease
         self._entry = entry
         self._settled = ""
+        self._told_of_loss = False  # a worker has told its handler
         self.id = kept.id
         self.body = body
         self.fence = fence
@@ -92,7 +93,11 @@ class MessageBase:
 
     def _outcome(self, error: BaseException | None) -> Outcome:
         queue = self._consumer._queue
-        return by_error(self._entry, self.attempt, queue._attempts_max, queue._backoff, error)
+        settings = (self._entry, self.attempt, queue._attempts_max, queue._backoff)
+        try:
+            return by_error(*settings, error)
+        except Exception as failure:  # a word that makes no sense is an error like any other
+            return by_error(*settings, failure)
 
     def __repr__(self) -> str:
         return f"<message {self.id} of {self.queue!r} attempt={self.attempt} {self._settled or 'in flight'}>"

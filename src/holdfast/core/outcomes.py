@@ -21,6 +21,8 @@ class Retry(Exception):
 
     def __init__(self, delay: Seconds | None = None, reason: str = "") -> None:
         super().__init__(delay, reason)
+        if delay is not None:
+            cool_ms(delay, setting="delay")  # refused where it is said
         self.delay = delay
         self.reason = reason
 
@@ -38,6 +40,7 @@ class Release(Exception):
 
     def __init__(self, delay: Seconds = 0) -> None:
         super().__init__(delay)
+        cool_ms(delay, setting="delay")
         self.delay = delay
 
 
@@ -109,5 +112,8 @@ def by_error(entry: str, attempt: int, most: int, backoff: Backoff, error: BaseE
 
 def readable(error: object) -> str:
     """An error as a dead letter keeps it: short enough, and text that every engine can keep."""
-    text = repr(error) if isinstance(error, BaseException) else str(error)
+    try:
+        text = repr(error) if isinstance(error, BaseException) else str(error)
+    except Exception as failure:  # it is the application's, and must not keep its message from being settled
+        text = f"{type(error).__name__} (it cannot be shown: {type(failure).__name__})"
     return text.encode(errors="replace").decode()[:ERROR_MAX]

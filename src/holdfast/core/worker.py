@@ -12,11 +12,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
-from holdfast.commands.queues import AT_ONCE, RELEASE, Outcome
+from holdfast.commands.queues import AT_ONCE
 from holdfast.core import consumer as consuming
 from holdfast.core.consumer import ConsumerBase
 from holdfast.core.message import MessageBase, conclude, told
-from holdfast.core.outcomes import Dead, Release, Retry
+from holdfast.core.outcomes import Dead, Release, Retry, readable
 from holdfast.core.queue import _whole
 from holdfast.errors import Closed, InvalidConfig, Unavailable
 from holdfast.observer import log
@@ -24,6 +24,7 @@ from holdfast.observer import log
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.commands.queues import Outcome
     from holdfast.core.incarnation import Incarnation
     from holdfast.engines import Bell
 
@@ -32,6 +33,8 @@ GRACE_S = 30.0
 _LOOK_NS = NS
 _CANCEL_NS = 5 * NS
 _RETRY_NS = 200 * NS_PER_MS
+# Whoever is asked to come back idle takes nothing for so long, and tries again so much later.
+_DRAIN_NS, _DRAIN_AGAIN_NS = 10 * NS, 60 * NS
 
 
 class WorkerBase:
@@ -61,11 +64,11 @@ class WorkerBase:
         self._on_loss = on_loss
         self._waiting: deque[MessageBase] = deque()  # taken, and not begun
         self._running: dict[str, MessageBase] = {}
-        self._ended: deque[tuple[MessageBase, Outcome]] = deque()  # any thread may add to it
+        self._ended: deque[tuple[MessageBase, BaseException | None]] = deque()  # any thread may add to it
         self._stops = 0
-        self._draining = False
+        self._called_ns = 0  # since when it is asked to come back idle
         self._interrupted = False  # what was being said may have been heard or not
-        self._warned: Incarnation | None = None
+        self._warned: tuple[Incarnation, int] | None = None  # of which lease, and since when it was in doubt
         self._bell: Bell | None = None  # of the present run
 
     @property
@@ -109,9 +112,16 @@ class WorkerBase:
         if isinstance(error, Exception) and not isinstance(error, Retry | Dead | Release):
             log.warning("holdfast: the handler failed on %r", message, exc_info=error)
         told = self._one_thread and bool(self._ended)
-        self._ended.append((message, message._outcome(error)))
+        self._ended.append((message, error))
         if not told:
             self._ring()
+
+    def _outcome(self, message: MessageBase, error: BaseException | None) -> Outcome:
+        """An interruption is ours if there is a stop or a loss; else the handler has ended so by itself, and failed."""
+        if error is None or isinstance(error, Exception) or self._stops or message._told_of_loss:
+            return message._outcome(error)
+        log.warning("holdfast: the handler ended itself on %r", message, exc_info=error)
+        return message._outcome(Retry(reason=readable(error)))
 
 
 def hands(concurrency: int, prefetch: int) -> tuple[int, int]:
@@ -147,11 +157,11 @@ async def _turn(worker: WorkerBase, *, wait: bool) -> bool:
     _begin(worker)
     room = consumer._prefetch - len(worker._running) - len(worker._waiting)
     alone = any(each.suspect for each in worker._running.values())
-    if room <= 0 or alone or (worker._draining and worker._running):
+    if room <= 0 or alone or (worker._running and _drains(worker)):
         await _rest(worker)
         return True
     got = await consuming.take(consumer, room, wait=wait and not worker._ended)
-    worker._draining = got.drain
+    worker._called_ns = (worker._called_ns or consumer._queue._client.clock.now_ns()) if got.drain else 0
     worker._waiting.extend(got.messages)
     if got.messages or worker._ended or worker._stops:
         return True
@@ -162,6 +172,12 @@ async def _turn(worker: WorkerBase, *, wait: bool) -> bool:
     else:
         return False
     return True
+
+
+def _drains(worker: WorkerBase) -> bool:
+    """Whether it takes nothing, to come back idle for a suspect. Not for ever: a handler may take hours."""
+    now_ns = worker._consumer._queue._client.clock.now_ns()
+    return bool(worker._called_ns) and (now_ns - worker._called_ns) % _DRAIN_AGAIN_NS < _DRAIN_NS
 
 
 async def _rest(worker: WorkerBase) -> None:
@@ -175,17 +191,21 @@ async def _sleep(worker: WorkerBase, span_ns: int, until_ns: int) -> None:
 
 
 def _doubt_ns(worker: WorkerBase) -> int:
-    lease = worker._consumer._lease
-    if lease is None or worker._warned is lease:
+    """When handlers may have to be told. A doubt may end unheard, and begin again: so it is looked at now and then."""
+    lease, now_ns = worker._consumer._lease, worker._consumer._queue._client.clock.now_ns()
+    if lease is None:
         return NEVER_NS
-    return lease._doubt_ns
+    return lease._doubt_ns if now_ns < lease._doubt_ns else now_ns + _LOOK_NS
 
 
 def _begin(worker: WorkerBase) -> None:
     """Give messages to free hands."""
     while worker._waiting and len(worker._running) < worker._concurrency:
-        message = worker._waiting.popleft()
-        if message._lease is not worker._consumer._lease:
+        message = worker._waiting[0]
+        if message._lease._in_doubt():
+            return  # it may be somebody else's: soon the engine says
+        worker._waiting.popleft()
+        if message._lease is not worker._consumer._lease or message._is_lost():
             worker._consumer._forget(message)  # it is somebody else's by now
             continue
         worker._running[message._entry] = message
@@ -193,11 +213,13 @@ def _begin(worker: WorkerBase) -> None:
 
 
 def _warn(worker: WorkerBase) -> None:
-    """Tell the handlers of a lease that is lost or in doubt, once."""
-    lost = [each for each in worker._running.values() if each._is_lost() and each._lease is not worker._warned]
+    """Tell the handlers of a lease that is lost or in doubt, once for each time that it is."""
+    lost = [each for each in worker._running.values() if each._is_lost() and _doubt(each) != worker._warned]
     if not lost:
         return
-    worker._warned = lost[0]._lease
+    worker._warned = _doubt(lost[0])
+    for each in lost:
+        each._told_of_loss = True
     if worker._on_loss == "cancel":
         worker._interrupt(lost)
     elif callable(worker._on_loss):
@@ -208,20 +230,25 @@ def _warn(worker: WorkerBase) -> None:
                 log.exception("on_loss of %r failed", each)
 
 
+def _doubt(message: MessageBase) -> tuple[Incarnation, int]:
+    return message._lease, message._lease._doubt_ns
+
+
 async def _settle(worker: WorkerBase) -> None:
     """Tell the engine what has ended, many at a time. What cannot be told now is told later."""
     consumer = worker._consumer
     while worker._ended:
-        first: list[tuple[MessageBase, Outcome]] = []
+        first: list[tuple[MessageBase, BaseException | None]] = []
         lease = worker._ended[0][0]._lease
         while worker._ended and len(first) < AT_ONCE and worker._ended[0][0]._lease is lease:
             first.append(worker._ended.popleft())
         for message, _ in first:
             worker._running.pop(message._entry, None)
-        said = [(message, outcome) for message, outcome in first if not message._settled]
+        said = [(message, error) for message, error in first if not message._settled]
         if said:
-            lost = await _said(worker, lease, said)
-            for message, outcome in said:
+            outcomes = tuple(worker._outcome(message, error) for message, error in said)
+            lost = await _said(worker, lease, said, outcomes)
+            for (message, _), outcome in zip(said, outcomes, strict=True):
                 consumer._forget(message)
                 if message._entry in lost:
                     detail = f"message {message.id} is not with this consumer any more, its {outcome.kind} was refused"
@@ -231,10 +258,14 @@ async def _settle(worker: WorkerBase) -> None:
                     told(consumer._queue, outcome, message)
 
 
-async def _said(worker: WorkerBase, lease: Incarnation, said: list[tuple[MessageBase, Outcome]]) -> frozenset[str]:
+async def _said(
+    worker: WorkerBase,
+    lease: Incarnation,
+    said: list[tuple[MessageBase, BaseException | None]],
+    outcomes: tuple[Outcome, ...],
+) -> frozenset[str]:
     """The entries that were not ours. Said by the keeper, if not by us; said again, if it was interrupted."""
     consumer = worker._consumer
-    outcomes = tuple(outcome for _, outcome in said)
     try:
         return frozenset(await conclude(consumer._queue, lease, outcomes, consumer, again=worker._interrupted))
     except Unavailable as error:
@@ -252,8 +283,7 @@ async def _wind_down(worker: WorkerBase) -> None:
     until_ns = NEVER_NS if worker._grace_ns is None else client.clock.now_ns() + worker._grace_ns
     try:
         while worker._waiting:
-            message = worker._waiting.popleft()
-            worker._ended.append((message, Outcome(message._entry, RELEASE)))
+            worker._ended.append((worker._waiting.popleft(), Release()))
         await _settle(worker)
         while worker._running and client.clock.now_ns() < until_ns and worker._stops < 2:
             await _sleep(worker, _LOOK_NS, until_ns)
