@@ -33,7 +33,7 @@ def private(store):
     return list((store / ".holdfast-staging").iterdir())
 
 
-@pytest.mark.acceptance("A2-5", "A2-6", "A2-20")
+@pytest.mark.acceptance("A2-5", "A2-6", "A2-20", "C-10")
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("movable", [True, False], ids=["moved", "pointed"])
 def test_a_builder_killed_at_any_step_leaves_the_old_or_the_new(start, connect, url, store, points, step, movable):

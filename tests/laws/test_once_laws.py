@@ -73,6 +73,7 @@ def test_a_block_is_false_when_the_work_has_been_done(face):
     assert once.call("43", Work(1)) is None, "a block that says nothing has given nothing"
 
 
+@pytest.mark.acceptance("G-9")
 def test_a_failure_clears_the_way_for_the_next_try(face):
     """The sender tries again, and is not told that it was a duplicate."""
     once = face.connect().once("payments")
@@ -86,6 +87,7 @@ def test_a_failure_clears_the_way_for_the_next_try(face):
     assert work.times == 1
 
 
+@pytest.mark.acceptance("G-9")
 @together
 def test_whoever_comes_while_it_is_done_is_told_or_waits(face):
     """Without patience: who is at it. With patience: what it gave."""

@@ -181,7 +181,7 @@ def test_an_item_is_never_lent_twice_and_nobody_starves(face):
     assert min(uses.values()) > 0
 
 
-@pytest.mark.acceptance("A3-12", "C-5")
+@pytest.mark.acceptance("A3-12", "C-5", "G-8")
 @together
 def test_a_cooling_item_is_lent_when_its_cooldown_has_passed_and_not_before(face):
     """The duration counts: kept for at least as long as was said, and lent to whoever waits as it ends."""

@@ -296,7 +296,7 @@ def test_a_bounded_queue_refuses_or_has_its_producer_wait(face):
     assert take_all(queue) == [4]
 
 
-@pytest.mark.acceptance("A1-8")
+@pytest.mark.acceptance("A1-8", "C-21")
 def test_what_cannot_be_decoded_is_a_dead_letter_and_the_reader_goes_on(face):
     """At first sight, with its bytes and the reason."""
     client = face.connect()

@@ -63,7 +63,7 @@ def test_different_packages_that_share_a_dependency_are_installed_at_the_same_ti
     assert took < sum(result["seconds"] for result in results), "they overlapped"
 
 
-@pytest.mark.acceptance("A2-7", "A2-8")
+@pytest.mark.acceptance("A2-7", "A2-8", "C-9", "G-7")
 def test_trial_after_trial_of_three_packages_loses_nothing(env, tmp_path):
     """Side by side in one tree npm loses one of them nearly every time, with exit code 0: here never.
 

@@ -135,7 +135,7 @@ def test_a_restarted_worker_of_the_same_name_does_not_keep_the_dead_one_alive(cl
     eventually(lambda: queue.stats().counts.get("acked") == 1, WAIT_S, "its word")
 
 
-@pytest.mark.acceptance("A1-20")
+@pytest.mark.acceptance("A1-20", "C-17")
 def test_a_terminated_worker_finishes_what_it_has_begun_and_gives_back_the_rest(client, start, journal):
     """At once, with no attempt used; the next one has it without waiting for any ttl."""
     queue = jobs(client)

@@ -51,7 +51,7 @@ def test_of_a_hundred_borrowers_in_several_processes_twenty_succeed(pool, one_se
     assert Counter(line for line in told if not line.startswith("lent")) == {"all busy": 80}
 
 
-@pytest.mark.acceptance("A3-3")
+@pytest.mark.acceptance("A3-3", "G-8")
 def test_no_item_has_two_borrowers_by_an_independent_count(pool, one_server):
     """Each borrower counts itself in and out of its item in keys of its own: nobody ever counts two."""
     pool.set_items([f"channel {number}" for number in range(5)])
