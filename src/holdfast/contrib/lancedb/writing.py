@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import lance
 import pyarrow as pa
 
+from holdfast.contrib.lancedb import fitting
 from holdfast.errors import InvalidConfig, NotFound
 from holdfast.names import is_unicode
 
@@ -186,9 +187,8 @@ def as_table(rows: Sequence[Row] | pa.Table, schema: pa.Schema, *, whole: bool =
     unknown = sorted(given - set(schema.names))
     if unknown:
         raise InvalidConfig("rows", unknown, f"the table has no such column; it has {', '.join(schema.names)}")
-    cut = [] if isinstance(rows, pa.Table) else _cut(rows, schema)
-    if cut:
-        raise InvalidConfig("rows", cut, "these columns have whole numbers only")
+    if not isinstance(rows, pa.Table) and (lossy := fitting.lossy(rows, schema)):
+        raise InvalidConfig("rows", lossy, "they have whole numbers and known fields only: a part would be left out")
     try:
         table = aligned(rows, schema) if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows, schema=schema)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -197,16 +197,6 @@ def as_table(rows: Sequence[Row] | pa.Table, schema: pa.Schema, *, whole: bool =
     if empty and whole:
         raise InvalidConfig("rows", empty, "these columns may not be empty")
     return table
-
-
-def _cut(rows: Sequence[Row], schema: pa.Schema) -> list[str]:
-    """The columns of whole numbers that are given others: Arrow would cut them off, and say nothing."""
-    whole = [field.name for field in schema if pa.types.is_integer(field.type)]
-    return [
-        name
-        for name in whole
-        if any(isinstance(value := row.get(name), float) and not value.is_integer() for row in rows)
-    ]
 
 
 def refuse_alike(rows: pa.Table, key: str) -> None:
