@@ -80,4 +80,6 @@ def main(directory, deed, *words):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3 or sys.argv[2] not in DEEDS:
+        sys.exit(__doc__)
     sys.exit(main(*sys.argv[1:]))
