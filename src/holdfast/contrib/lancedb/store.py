@@ -105,7 +105,8 @@ class StoreBase:
             rule = "the table lacks them: open it without a schema, and add them with add_columns"
             raise InvalidConfig("schema", missing, rule)
         there = self._desk.schema()
-        other = [field.name for field in schema or there if field.type != there.field(field.name).type]
+        given = there if schema is None else writing.as_kept(schema)
+        other = [field.name for field in given if field.type != there.field(field.name).type]
         if other:
             raise InvalidConfig("schema", other, f"the table has {', '.join(str(there.field(each)) for each in other)}")
         if self._key not in self._desk.schema().names:

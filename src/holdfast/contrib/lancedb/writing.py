@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lance
 import pyarrow as pa
+from lance.schema import LanceSchema
 
 from holdfast.contrib.lancedb import fitting
 from holdfast.errors import InvalidConfig, NotFound
@@ -47,6 +48,11 @@ class Tidied(NamedTuple):
 def exists(uri: str) -> bool:
     """Whether there is a table: a version that was committed."""
     return any((Path(uri) / "_versions").glob("*.manifest"))
+
+
+def as_kept(schema: pa.Schema) -> pa.Schema:
+    """The schema as Lance keeps it: of some types it has only one spelling."""
+    return LanceSchema.from_pyarrow(schema).to_pyarrow()
 
 
 def create(passage: Passage, schema: pa.Schema) -> bool:
