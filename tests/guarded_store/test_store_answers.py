@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 from store_kit import SCHEMA, row, together
 
-from holdfast import InvalidConfig
+from holdfast import Fenced, InvalidConfig, LeaseLost, pauses
+from holdfast.testing import eventually
 
 
 def test_rows_that_come_one_by_one_are_all_added(store):
@@ -67,9 +68,9 @@ def test_a_number_is_not_cut_off(store):
     """Arrow makes 1 of 1.5 in a column of whole numbers, and says nothing."""
     store.add(row(1, n=2.0))
 
-    with pytest.raises(InvalidConfig, match="whole numbers"):
+    with pytest.raises(InvalidConfig, match="left out"):
         store.add(row(2, n=1.5))
-    with pytest.raises(InvalidConfig, match="whole numbers"):
+    with pytest.raises(InvalidConfig, match="left out"):
         store.update("r1", {"n": 1.5})
     with pytest.raises(InvalidConfig, match="do not fit"):
         store.add(row(2, n=2**70))
@@ -106,3 +107,114 @@ def test_the_key_may_be_any_column(opened, key):
     assert store.update("a", {"n": 2}).rows == 1
     assert store.upsert({key: "a", "n": 3}).rows == 1
     assert store.delete("a").rows == 1
+
+
+@pytest.mark.parametrize(
+    "inside", [{"hits": 1, "other": 2}, {"hits": 1.5}, {"many": [{"one": 1, "two": 2}]}], ids=["field", "half", "deep"]
+)
+def test_nothing_inside_of_a_value_is_left_out(opened, inside):
+    """A field that a struct has not is refused, as a column is that the table has not."""
+    kind = pa.struct([("hits", pa.int64()), ("many", pa.list_(pa.struct([("one", pa.int64())])))])
+    store = opened(schema=pa.schema([("id", pa.string()), ("meta", kind)]))
+
+    with pytest.raises(InvalidConfig, match="left out"):
+        store.add({"id": "1", "meta": inside})
+
+    store.add({"id": "2", "meta": {"hits": 1, "many": [{"one": 1}, None]}})
+    assert store.count() == 1
+
+
+def test_a_question_that_is_wrong_is_no_trouble_of_the_index(store):
+    """What the caller got wrong is told to it, and `status` goes on to say that all is well."""
+    store.add(row(1, "green tea"))
+    assert store.index_text("text")
+
+    with pytest.raises(ValueError, match="nosuch"):
+        store.search([0.0] * 8, "tea", where="nosuch = 1")
+    with pytest.raises(ValueError, match="nosuch"):
+        store.search(text="tea", where="nosuch = 1")
+    with pytest.raises(ValueError, match="dim"):
+        store.search([0.0] * 3, "tea")
+    with pytest.raises(InvalidConfig, match="text"):
+        store.search(text=5)
+
+    assert (store.status().full_text, store.status().degraded) == ("ready", 0)
+
+
+def test_a_schema_of_other_types_is_refused(opened):
+    """Otherwise the first row would fail, long after the store was opened."""
+    opened()
+    other = SCHEMA.set(3, pa.field("vector", pa.list_(pa.float32(), 99)))
+
+    with pytest.raises(InvalidConfig, match="vector"):
+        opened(schema=other)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.timestamp("ns"), pa.float16(), pa.decimal128(10, 2), pa.map_(pa.string(), pa.int64()), pa.time64("ns"),
+     pa.dictionary(pa.int32(), pa.string()), pa.list_(pa.float16(), 2), pa.large_string(), pa.binary(), pa.bool_(),
+     pa.list_(pa.field("item", pa.float32(), nullable=False), 4),
+     pa.dictionary(pa.int32(), pa.string(), ordered=True), pa.string_view()],
+    ids=str,
+)  # fmt: skip
+def test_a_table_is_opened_again_with_the_schema_that_made_it(opened, kind):
+    """Also where Lance keeps a type in another spelling."""
+    schema = pa.schema([("id", pa.string()), ("value", kind)])
+    opened(schema=schema).close()
+
+    assert opened(schema=schema).schema.names == ["id", "value"]
+
+
+@pytest.mark.parametrize("name", ["a:b", "a b", "ü", "a%b", ".a", "x" * 201, "", "a/b"])
+def test_a_name_that_no_search_could_open_is_refused(opened, memory, name):
+    """LanceDB would write such a table, and not open it."""
+    with pytest.raises(InvalidConfig, match="table"):
+        opened(table=name)
+
+    assert list(memory.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", ["embedded", "file"])
+@pytest.mark.parametrize("name", ["a#b", "a%41b", "a?b", "a@b", "a%2fb"])
+def test_a_directory_may_have_any_name(opened, tmp_path, mode, name):
+    """Its leases are inside of it, and nothing is made beside it."""
+    base = tmp_path / "base"
+    (base / name).mkdir(parents=True)
+
+    opened(mode, directory=base / name).add(row(1))
+
+    assert [path.name for path in base.iterdir()] == [name]
+
+
+def test_a_refusal_after_a_first_commit_says_so(opened):
+    """A new column may need two commits: whoever is fenced at the second is told that the first is there."""
+    store = opened()
+    store.add(row(1))
+    commits = []
+
+    def overtake_at_the_second():
+        commits.append(1)
+        if len(commits) == 2:
+            store._desk.gate._fences.admit(store._desk.gate._fences.newest() + 5, "of a successor")
+
+    pauses.arm("lancedb.before-commit", overtake_at_the_second)
+    try:
+        with pytest.raises((Fenced, LeaseLost)) as refused:
+            store.add_columns({"extra": "1"})
+    finally:
+        pauses.disarm_all()
+
+    assert "was committed" in refused.value.__notes__[0]
+    assert "extra" in store.schema.names
+
+
+def test_without_a_lock_indices_are_folded_too(opened):
+    """Nobody sees the commits there; what was done is counted instead."""
+    store = opened({"locking": {"mode": "off"}, "fold_after": 3})
+    store.add(row(0))
+    store.index_text("text")
+    for number in range(1, 9):
+        store.add(row(number))
+
+    eventually(lambda: store.table.index_stats("text_idx").num_unindexed_rows < 3, 30, "the index to know of them")

@@ -51,6 +51,8 @@ def test_a_write_inside_of_a_write_is_refused(opened):
 
     with pytest.raises(NotPermitted):
         store.transform(None, lambda _: store.add(row(2)))
+    with pytest.raises(NotPermitted):
+        store.transform(None, lambda _: store.close())
 
     assert store.add(row(3)).rows == 1
     assert store.count() == 2

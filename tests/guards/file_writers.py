@@ -32,6 +32,7 @@ def fork_inside(path):
             os.closerange(0, 3)
             time.sleep(100)
             os._exit(0)
+        os.setpgid(child, child)  # it does not die with the group of its parent
         tell(str(child))
         time.sleep(100)
 

@@ -145,6 +145,8 @@ def attempt(passage: Passage, work: Callable[[Passage], Any]) -> Any:
     except BaseException as error:
         refusal = passage.refusal
         if refusal is not None and error is not refusal:
+            if len(passage.commits) > before:
+                refusal.add_note(_became(passage, before))  # work of several commits
             raise refusal from error
         if not isinstance(error, HoldfastError) or isinstance(error, LeaseLost):
             error.add_note(_became(passage, before))

@@ -89,8 +89,7 @@ class Line:
     def place(self) -> Future[None] | None:
         """A place in the line, or what to wait for until there is one: so that no more than `queue` wait inside."""
         self._refuse_child()
-        if threading.current_thread() is self._thread:
-            raise NotPermitted("write from inside of a write", "it would wait for itself")
+        self.refuse_inside("write")
         with self._changed:
             self._refuse_late()
             if self._places > 0:
@@ -98,6 +97,11 @@ class Line:
                 return None
             self._outside.append(Future())
             return self._outside[-1]
+
+    def refuse_inside(self, what: str) -> None:
+        """What the thread that serves the line would wait for itself to do."""
+        if threading.current_thread() is self._thread:
+            raise NotPermitted(f"{what} from inside of a write", "it would wait for itself")
 
     def give_up(self, place: Future[None]) -> None:
         """Whoever waited for a place and was interrupted leaves; a place that came at that very moment goes on."""
@@ -209,7 +213,7 @@ class Line:
                     if served and (not passage.stands() or time.monotonic() > until):
                         break
                     served.append(_served(passage, _begun(group)))
-                self._count(passage)
+                self._count(passage, served)
         except BaseException as error:
             trouble = error
         if not served:  # nobody was let in
@@ -218,8 +222,9 @@ class Line:
             _answer(each, trouble)
         return groups[len(served) :]
 
-    def _count(self, passage: Passage) -> None:
-        self._upkeep.count(len(passage.commits))
+    def _count(self, passage: Passage, served: list[Served]) -> None:
+        # Without a lock nobody sees the commits.
+        self._upkeep.count(len(passage.commits) if passage.lock else len(served))
         overtaken = passage.overtaken()
         if overtaken:
             self.overtaken += overtaken

@@ -128,23 +128,28 @@ def check(asked: Asked) -> None:
     """Refuse what is no question, before anything is read."""
     if asked.vector is None and asked.text is None:
         raise InvalidConfig("search", None, "it needs a vector, a text, or both")
+    if asked.text is not None and not isinstance(asked.text, str):
+        raise InvalidConfig("text", asked.text, "it must be text")
     if type(asked.limit) is not int or asked.limit < 1:
         raise InvalidConfig("limit", asked.limit, "it must be a whole number, 1 at least")
 
 
 def search(desk: Desk, asked: Asked) -> list[dict[str, Any]]:
     """By both where both are given. Without a full-text index it goes by the vector alone, and that is told."""
-    if asked.text is not None:
-        try:
-            found = _found(_query(desk, asked), asked)
-        except Exception as error:
-            if asked.vector is None:
-                raise Unavailable(ENGINE, "no full-text index", str(error)) from error
-            desk.text.went_without(error)
-        else:
-            desk.text.ready()
-            return found
-    return _found(desk.table().search(asked.vector, vector_column_name=asked.column), asked)
+    if asked.text is None:
+        return _nearest(desk, asked)
+    try:
+        found = _found(_query(desk, asked), asked)
+    except Exception as error:
+        if asked.vector is None:
+            if _has_text_index(desk):
+                raise
+            raise Unavailable(ENGINE, "no full-text index", str(error)) from error
+        found = _nearest(desk, asked)  # if this fails too, it was the question, not the text
+        desk.text.went_without(error)
+    else:
+        desk.text.ready()
+    return found
 
 
 def rows(desk: Desk, where: str, limit: int) -> list[dict[str, Any]]:
@@ -156,6 +161,14 @@ def rows(desk: Desk, where: str, limit: int) -> list[dict[str, Any]]:
 def count(desk: Desk, where: str | None) -> int:
     """How many rows match, as they are now."""
     return int(lance.dataset(desk.gate.uri).count_rows(filter=where))
+
+
+def _has_text_index(desk: Desk) -> bool:
+    return any(index.index_type == "FTS" for index in desk.table().list_indices())
+
+
+def _nearest(desk: Desk, asked: Asked) -> list[dict[str, Any]]:
+    return _found(desk.table().search(asked.vector, vector_column_name=asked.column), asked)
 
 
 def _query(desk: Desk, asked: Asked) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from holdfast.config import Secret, shown_url
 from holdfast.contrib.lancedb.upkeep import FOLD_AFTER, Schedule
@@ -158,9 +159,9 @@ def _url(mode: str, top: _Part, locking: _Part, directory: Path) -> Secret | Non
     if locking.has("url"):
         return _checked(mode, "locking.url", locking.text("url"))
     if mode == EMBEDDED:
-        return Secret(f"sqlite://{directory}/.holdfast.db")
+        return Secret(f"sqlite://{quote(str(directory))}/.holdfast.db")
     if mode == FILE:
-        return Secret(f"file://{directory}")
+        return Secret(f"file://{quote(str(directory))}")
     if top.has("redis_url"):
         return _checked(mode, "redis_url", top.text("redis_url"))
     found = locking._environ.get(URL_VARIABLE)  # noqa: SLF001 - its own module

@@ -7,6 +7,7 @@ for nobody. Rows are checked against the schema before they stand in the line, s
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
@@ -31,6 +32,7 @@ T = TypeVar("T")
 KEY = "id"
 CLOSE_S = 30.0
 RETENTION = timedelta(days=7)
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")  # LanceDB opens no others
 _LEAST_RETENTION = timedelta(hours=1)
 
 
@@ -102,6 +104,11 @@ class StoreBase:
         if missing:
             rule = "the table lacks them: open it without a schema, and add them with add_columns"
             raise InvalidConfig("schema", missing, rule)
+        there = self._desk.schema()
+        given = there if schema is None else writing.as_kept(schema)
+        other = [field.name for field in given if field.type != there.field(field.name).type]
+        if other:
+            raise InvalidConfig("schema", other, f"the table has {', '.join(str(there.field(each)) for each in other)}")
         if self._key not in self._desk.schema().names:
             raise InvalidConfig("key", self._key, "the table has no such column")
         if self._desk.users == 1:
@@ -210,6 +217,7 @@ class StoreBase:
 
     async def _close(self, timeout_s: float | None) -> None:
         if not self._closed:
+            self._desk.line.refuse_inside("close")
             self._closed = True
             await self._form.aside(partial(desks.leave, self._desk, timeout_s))
 
@@ -236,8 +244,8 @@ async def opened(
     observer: Observer | None,
 ) -> S:
     """A store, with its table there. What fails on the way leaves nothing open."""
-    if not isinstance(table, str) or not table or set(table) & set("/\\\0") or table.startswith("."):
-        raise InvalidConfig("table", table, "it must be a plain name")
+    if not isinstance(table, str) or not _NAME.fullmatch(table):
+        raise InvalidConfig("table", table, "it must be a name of letters, digits, _, - and ., 200 characters at most")
     where = Path(os.path.abspath(directory))  # noqa: ASYNC240 - it asks nobody
     form = kind._form  # noqa: SLF001 - its own class
     joined: list[Desk] = []

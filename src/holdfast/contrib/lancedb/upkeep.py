@@ -70,7 +70,7 @@ class Upkeep:
         try:
             with gate.entered() as passage:
                 attempt(passage, work)
-        except Exception as error:
+        except BaseException as error:  # a panic of Lance is one, and must not end the thread
             self.trouble = f"{what} failed: {error}"
             log.warning("holdfast: %s of %s failed, and will be tried again: %s", what, gate.uri, error)
             return False

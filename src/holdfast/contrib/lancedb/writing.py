@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lance
 import pyarrow as pa
+from lance.schema import LanceSchema
 
+from holdfast.contrib.lancedb import fitting
 from holdfast.errors import InvalidConfig, NotFound
 from holdfast.names import is_unicode
 
@@ -46,6 +48,11 @@ class Tidied(NamedTuple):
 def exists(uri: str) -> bool:
     """Whether there is a table: a version that was committed."""
     return any((Path(uri) / "_versions").glob("*.manifest"))
+
+
+def as_kept(schema: pa.Schema) -> pa.Schema:
+    """The schema as Lance keeps it: of some types it has only one spelling."""
+    return LanceSchema.from_pyarrow(schema).to_pyarrow()
 
 
 def create(passage: Passage, schema: pa.Schema) -> bool:
@@ -186,9 +193,8 @@ def as_table(rows: Sequence[Row] | pa.Table, schema: pa.Schema, *, whole: bool =
     unknown = sorted(given - set(schema.names))
     if unknown:
         raise InvalidConfig("rows", unknown, f"the table has no such column; it has {', '.join(schema.names)}")
-    cut = [] if isinstance(rows, pa.Table) else _cut(rows, schema)
-    if cut:
-        raise InvalidConfig("rows", cut, "these columns have whole numbers only")
+    if not isinstance(rows, pa.Table) and (lossy := fitting.lossy(rows, schema)):
+        raise InvalidConfig("rows", lossy, "they have whole numbers and known fields only: a part would be left out")
     try:
         table = aligned(rows, schema) if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows, schema=schema)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -197,16 +203,6 @@ def as_table(rows: Sequence[Row] | pa.Table, schema: pa.Schema, *, whole: bool =
     if empty and whole:
         raise InvalidConfig("rows", empty, "these columns may not be empty")
     return table
-
-
-def _cut(rows: Sequence[Row], schema: pa.Schema) -> list[str]:
-    """The columns of whole numbers that are given others: Arrow would cut them off, and say nothing."""
-    whole = [field.name for field in schema if pa.types.is_integer(field.type)]
-    return [
-        name
-        for name in whole
-        if any(isinstance(value := row.get(name), float) and not value.is_integer() for row in rows)
-    ]
 
 
 def refuse_alike(rows: pa.Table, key: str) -> None:
