@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NS
-from holdfast.commands.queues import AT_ONCE, DeadLetters, GetDead, ListDead, Moved, Purge, Redrive
+from holdfast.commands.queues import AT_ONCE, DeadLetters, Gauge, Gauged, GetDead, ListDead, Moved, Purge, Redrive
 from holdfast.core.asking import ask_again
 from holdfast.core.queue import LIMIT_MAX, _whole, shown_body, unpacked_headers
 from holdfast.errors import InvalidConfig, NotFound
-from holdfast.names import is_unicode
+from holdfast.names import is_unicode, new_token
 from holdfast.rules.depot import place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from holdfast.commands.queues import DeadLetter as Kept
     from holdfast.core.queue import QueueBase
@@ -85,13 +87,14 @@ async def redrive(
     reset_attempts: bool,
 ) -> int:
     """Send them again: these, or those of which `where` is true, or all; how many were."""
-    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0):
+    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < inf):
         raise InvalidConfig("rate", rate, "it must be more than zero messages per second")
     queue, client = dlq._queue, dlq._queue._client
     done, began_ns = 0, client.clock.now_ns()
     most = AT_ONCE if rate is None else max(1, min(AT_ONCE, int(rate)))
     after = ""
     given = None if ids is None else list(_checked_ids(ids))
+    left = 0 if given is not None else await _count(dlq)
     while True:
         if given is not None:
             part, given = given[:most], given[most:]
@@ -99,10 +102,11 @@ async def redrive(
             if where is not None:
                 part = [letter.id for letter in await _those(dlq, part) if where(letter)]
         else:
-            page, after = await _page(dlq, most, after)
-            part, more = [letter.id for letter in page if where is None or where(letter)], bool(after)
+            page, after = await _page(dlq, min(most, left), after)
+            left -= len(page)
+            part, more = [letter.id for letter in page if where is None or where(letter)], bool(after) and left > 0
         if part:
-            answer = await ask_again(client, Redrive(queue.name, tuple(part), reset_attempts))
+            answer = await ask_again(client, Redrive(queue.name, tuple(part), reset_attempts, new_token()))
             assert isinstance(answer, Moved)
             done += len(answer.ids)
         if not more:
@@ -119,13 +123,15 @@ async def purge(
         raise InvalidConfig("before", before, "it must be a time in seconds since 1970")
     queue, done, after = dlq._queue, 0, ""
     given = None if ids is None else list(_checked_ids(ids))
+    left = 0 if given is not None else await _count(dlq)
     while True:
         if given is not None:
             part, given = given[:AT_ONCE], given[AT_ONCE:]
             page, more = (await _those(dlq, part) if where or before is not None else None), bool(given)
         else:
-            page, after = await _page(dlq, AT_ONCE, after)
-            more = bool(after)
+            page, after = await _page(dlq, min(AT_ONCE, left), after)
+            left -= len(page)
+            more = bool(after) and left > 0
         if page is not None:
             part = [
                 letter.id
@@ -133,14 +139,23 @@ async def purge(
                 if (where is None or where(letter)) and (before is None or letter.died < before)
             ]
         if part:
-            answer = await ask_again(queue._client, Purge(queue.name, tuple(part)))
+            answer = await ask_again(queue._client, Purge(queue.name, tuple(part), new_token()))
             assert isinstance(answer, Moved)
             done += len(answer.ids)
         if not more:
             return done
 
 
+async def _count(dlq: DlqBase) -> int:
+    """How many there are. They stand in the order of death: what dies later comes behind so many, and is not meant."""
+    now = await ask_again(dlq._queue._client, Gauge(dlq._queue.name))
+    assert isinstance(now, Gauged)
+    return now.dead
+
+
 async def _page(dlq: DlqBase, limit: int, after: str) -> tuple[list[DeadLetter], str]:
+    if not limit:
+        return [], ""
     queue = dlq._queue
     answer = await ask_again(queue._client, ListDead(queue.name, after, limit))
     assert isinstance(answer, DeadLetters)
@@ -175,7 +190,7 @@ def _shown(queue: QueueBase, letter: Kept) -> DeadLetter:
 
 
 def _checked_ids(ids: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(ids, str | bytes):
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
         raise InvalidConfig("ids", ids, "it must be a list of ids, not one text")
     found = tuple(ids)
     for each in found:
