@@ -202,7 +202,8 @@ async def receive(consumer: ConsumerBase, most: int, patience_ns: int | None) ->
     until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
     if not consumer._entered:
         raise RuntimeError(f"consumer {consumer.name!r} takes messages inside its `with` block only")
-    await _unread_is_ours(consumer, until_ns)
+    if not await _unread_is_ours(consumer, until_ns):
+        return []
     while not consumer._buffer and consumer._entered and not consumer._stopped:
         room = consumer._prefetch - len(consumer._with)
         if room <= 0:
@@ -216,22 +217,25 @@ async def receive(consumer: ConsumerBase, most: int, patience_ns: int | None) ->
             break
         if not consumer._stopped:
             await sleep(consumer, got, until_ns)
-    found = 0 if consumer._buffer and consumer._buffer[0]._is_lost() else min(most, len(consumer._buffer))
-    return [consumer._buffer.popleft() for _ in range(found)]
+    return [consumer._buffer.popleft() for _ in range(min(most, len(consumer._buffer)))]
 
 
-async def _unread_is_ours(consumer: ConsumerBase, until_ns: int) -> None:
-    """What was taken ahead is handed out only while nobody else may have it. A doubt is waited out: the engine says."""
+async def _unread_is_ours(consumer: ConsumerBase, until_ns: int) -> bool:
+    """What was taken ahead is handed out only while nobody else may have it. A doubt is waited out: the engine says.
+
+    False if patience has ended, or the consumer was stopped, before it has.
+    """
     client, lease = consumer._queue._client, consumer._lease
     if client.state is not OPEN:
         raise Closed
-    while consumer._buffer and lease is not None and lease._in_doubt() and not consumer._stopped:
+    while consumer._buffer and lease is not None and lease._in_doubt():
         now_ns = client.clock.now_ns()
-        if now_ns >= until_ns:
-            return
+        if now_ns >= until_ns or consumer._stopped:
+            return False
         await client.form.bell().wait(min(until_ns, now_ns + _RETRY_NS))
     if lease is not None and lease._state is not HELD:
         _drop_unread(consumer)
+    return True
 
 
 async def sleep(consumer: ConsumerBase, got: Got, until_ns: int) -> None:
