@@ -7,7 +7,7 @@ import threading
 import pytest
 from law_faces import passing, together
 
-from holdfast import Closed, Dead, LeaseLost, Unavailable
+from holdfast import Closed, Dead, InvalidConfig, LeaseLost, Unavailable
 from holdfast.commands.queues import Beat, Conclude, Leave, Publish, Purge, Redrive
 from holdfast.testing import eventually
 
@@ -92,11 +92,15 @@ def test_what_was_taken_ahead_is_not_handed_out_in_doubt(timed):
 
 @together
 def test_a_closed_client_hands_out_nothing_more(face):
-    """Not even what its consumer has taken ahead."""
+    """Not even what its consumer has taken ahead. Nor does anybody get messages by asking for none."""
     client = face.connect()
     queue = client.queue("jobs")
     queue.publish_many(range(2))
     with queue.consumer(prefetch=2) as consumer:
+        for most in (0, -1, None, True):
+            with pytest.raises(InvalidConfig, match="most"):
+                consumer.receive(most)
+        assert queue.stats().in_flight == 0
         consumer.receive(timeout=5)
         client.close(timeout=0)
         with pytest.raises(Closed):
