@@ -42,9 +42,13 @@ class HoldfastError(Exception):
 
 
 class Unavailable(HoldfastError):
-    """The engine cannot be used; nothing was started. Try again later, unless the reason is one that stays."""
+    """The engine cannot be used; nothing was started. Try again later, unless the reason is one that stays.
+
+    Of `publish_many`, the messages in `sent` were sent before; what came right after them may have been sent too.
+    """
 
     retryable = True
+    sent: tuple[str, ...] = ()
 
     def __init__(self, engine: str, reason: str, detail: str = "") -> None:
         super().__init__(engine, reason, detail)
@@ -54,7 +58,15 @@ class Unavailable(HoldfastError):
         self.retryable = reason not in LASTING
 
     def __str__(self) -> str:
-        return f"engine {self.engine} is unavailable ({self.reason})" + (f": {self.detail}" if self.detail else "")
+        before = f"; {len(self.sent)} messages were sent before" if self.sent else ""
+        detail = f": {self.detail}" if self.detail else ""
+        return f"engine {self.engine} is unavailable ({self.reason}){detail}{before}"
+
+    def after(self, sent: tuple[str, ...]) -> Unavailable:
+        """The same, of a call that has sent these before: as a whole it is not to be repeated."""
+        error = Unavailable(self.engine, self.reason, self.detail)
+        error.sent, error.retryable = sent, error.retryable and not sent
+        return error
 
 
 class ReplyLost(Unavailable):

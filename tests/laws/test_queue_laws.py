@@ -344,6 +344,8 @@ def test_bad_input_is_refused_before_anything_is_sent(face):
         lambda: queue.dlq.list(-1),
         lambda: queue.dlq.redrive("one"),
         lambda: queue.dlq.redrive(rate=0),
+        lambda: queue.dlq.redrive(rate=float("inf")),
+        lambda: queue.dlq.redrive(5),
     ]
     for call in refused:
         with pytest.raises((InvalidConfig, ValueError)):

@@ -180,18 +180,23 @@ class GetDead(NamedTuple):
 
 
 class Redrive(NamedTuple):
-    """Make these dead letters messages again; with `reset`, as if they had never been tried. `Moved`."""
+    """Make these dead letters messages again; with `reset`, as if they had never been tried. `Moved`.
+
+    With a token, which is of this call: sent again within `SAID_MS` it answers the same, and moves nothing.
+    """
 
     name: str
     ids: tuple[str, ...]
     reset: bool = True
+    token: str = ""
 
 
 class Purge(NamedTuple):
-    """Forget these dead letters. `Moved`."""
+    """Forget these dead letters. `Moved`. The token is as that of `Redrive`."""
 
     name: str
     ids: tuple[str, ...]
+    token: str = ""
 
 
 class Gauge(NamedTuple):

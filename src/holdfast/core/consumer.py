@@ -144,14 +144,18 @@ async def _live(consumer: ConsumerBase) -> Incarnation:
         raise
     if consumer._lease is not None:
         client.keeper.no_longer_waiting(consumer._lease)
-    # What the last incarnation had unread is somebody else's now; what is being worked on hears of it by its own lease.
-    while consumer._buffer:
-        consumer._forget(consumer._buffer.popleft())
+    _drop_unread(consumer)
     consumer._owed.clear()
     consumer._unsaid.clear()
     consumer._lease, consumer._unsure, consumer._sure_ns = lease, False, client.clock.now_ns()
     consumer._epoch = client.engine.epoch
     return lease
+
+
+def _drop_unread(consumer: ConsumerBase) -> None:
+    """What a lost incarnation had unread is somebody else's; what is being worked on hears of it by its own lease."""
+    while consumer._buffer:
+        consumer._forget(consumer._buffer.popleft())
 
 
 async def leave(consumer: ConsumerBase) -> None:
@@ -194,9 +198,12 @@ async def _said_all(consumer: ConsumerBase, lease: Incarnation, unsaid: tuple[Ou
 async def receive(consumer: ConsumerBase, most: int, patience_ns: int | None) -> list[Any]:
     """Up to so many messages, as soon as there is one; none if patience ends, or the consumer is stopped."""
     client = consumer._queue._client
+    _whole("most", most, 1, PREFETCH_MAX)
     until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
     if not consumer._entered:
         raise RuntimeError(f"consumer {consumer.name!r} takes messages inside its `with` block only")
+    if not await _unread_is_ours(consumer, until_ns):
+        return []
     while not consumer._buffer and consumer._entered and not consumer._stopped:
         room = consumer._prefetch - len(consumer._with)
         if room <= 0:
@@ -211,6 +218,24 @@ async def receive(consumer: ConsumerBase, most: int, patience_ns: int | None) ->
         if not consumer._stopped:
             await sleep(consumer, got, until_ns)
     return [consumer._buffer.popleft() for _ in range(min(most, len(consumer._buffer)))]
+
+
+async def _unread_is_ours(consumer: ConsumerBase, until_ns: int) -> bool:
+    """What was taken ahead is handed out only while nobody else may have it. A doubt is waited out: the engine says.
+
+    False if patience has ended, or the consumer was stopped, before it has.
+    """
+    client, lease = consumer._queue._client, consumer._lease
+    if client.state is not OPEN:
+        raise Closed
+    while consumer._buffer and lease is not None and lease._in_doubt():
+        now_ns = client.clock.now_ns()
+        if now_ns >= until_ns or consumer._stopped:
+            return False
+        await client.form.bell().wait(min(until_ns, now_ns + _RETRY_NS))
+    if lease is not None and lease._state is not HELD:
+        _drop_unread(consumer)
+    return True
 
 
 async def sleep(consumer: ConsumerBase, got: Got, until_ns: int) -> None:

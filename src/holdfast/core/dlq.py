@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NS
@@ -9,11 +11,11 @@ from holdfast.commands.queues import AT_ONCE, DeadLetters, Gauge, Gauged, GetDea
 from holdfast.core.asking import ask_again
 from holdfast.core.queue import LIMIT_MAX, _whole, shown_body, unpacked_headers
 from holdfast.errors import InvalidConfig, NotFound
-from holdfast.names import is_unicode
+from holdfast.names import is_unicode, new_token
 from holdfast.rules.depot import place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from holdfast.commands.queues import DeadLetter as Kept
     from holdfast.core.queue import QueueBase
@@ -85,7 +87,7 @@ async def redrive(
     reset_attempts: bool,
 ) -> int:
     """Send them again: these, or those of which `where` is true, or all; how many were."""
-    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0):
+    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < inf):
         raise InvalidConfig("rate", rate, "it must be more than zero messages per second")
     queue, client = dlq._queue, dlq._queue._client
     done, began_ns, left = 0, client.clock.now_ns(), await _how_many(dlq, ids)
@@ -103,7 +105,7 @@ async def redrive(
             left -= len(page)
             part, more = [letter.id for letter in page if where is None or where(letter)], bool(after and left)
         if part:
-            answer = await ask_again(client, Redrive(queue.name, tuple(part), reset_attempts))
+            answer = await ask_again(client, Redrive(queue.name, tuple(part), reset_attempts, new_token()))
             assert isinstance(answer, Moved)
             done += len(answer.ids)
         if not more:
@@ -135,7 +137,7 @@ async def purge(
                 if (where is None or where(letter)) and (before is None or letter.died < before)
             ]
         if part:
-            answer = await ask_again(queue._client, Purge(queue.name, tuple(part)))
+            answer = await ask_again(queue._client, Purge(queue.name, tuple(part), new_token()))
             assert isinstance(answer, Moved)
             done += len(answer.ids)
         if not more:
@@ -152,6 +154,8 @@ async def _how_many(dlq: DlqBase, ids: object) -> int:
 
 
 async def _page(dlq: DlqBase, limit: int, after: str) -> tuple[list[DeadLetter], str]:
+    if not limit:
+        return [], ""
     queue = dlq._queue
     answer = await ask_again(queue._client, ListDead(queue.name, after, limit))
     assert isinstance(answer, DeadLetters)
@@ -186,7 +190,7 @@ def _shown(queue: QueueBase, letter: Kept) -> DeadLetter:
 
 
 def _checked_ids(ids: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(ids, str | bytes):
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
         raise InvalidConfig("ids", ids, "it must be a list of ids, not one text")
     found = tuple(ids)
     for each in found:

@@ -254,9 +254,11 @@ class Keeper:
         # What a consumer has done must not be given back as if it were not: its end waits for its words.
         busy = _concluding(self._chores)
         for chore in self._chores:
-            early = isinstance(chore.command, Leave) and chore.command.token in busy
-            is_due = not early and (chore.due_ns <= now_ns or self._stopping)
-            (due if is_due else later).append(chore)
+            if isinstance(chore.command, Leave) and chore.command.token in busy:
+                chore.due_ns = now_ns + _RETRY_NS
+                later.append(chore)
+            else:
+                (due if chore.due_ns <= now_ns or self._stopping else later).append(chore)
         if due:
             self._chores = later + self._failed(due, self._ask_all([chore.command for chore in due]))
         if not self._chores:

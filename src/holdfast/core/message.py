@@ -128,7 +128,7 @@ async def dead(message: MessageBase, reason: str) -> None:
 
 async def touch(message: MessageBase) -> None:
     """Ask the engine whether it is still ours."""
-    _refuse_if_settled(message)
+    _refuse_if_not_ours(message)
     lost = await conclude(message._consumer._queue, message._lease, (Outcome(message._entry, TOUCH),))
     if lost:
         raise _lost(message)
@@ -152,7 +152,7 @@ async def leave(message: MessageBase, error: BaseException | None) -> bool:
 
 async def settle(message: MessageBase, outcome: Outcome) -> None:
     """Say once what became of it; `LeaseLost` if it is somebody else's by now."""
-    _refuse_if_settled(message)
+    _refuse_if_not_ours(message)
     consumer, before = message._consumer, message._settled
     message._settled = outcome.kind
     again = consumer._unsaid.pop(message._entry, None) is not None
@@ -170,9 +170,11 @@ async def settle(message: MessageBase, outcome: Outcome) -> None:
     told(consumer._queue, outcome, message)
 
 
-def _refuse_if_settled(message: MessageBase) -> None:
+def _refuse_if_not_ours(message: MessageBase) -> None:
     if message._settled:
         raise NotOwner(message.queue, f"message {message.id} has been settled before: {message._settled}")
+    if message._lease._why[0] == "forked":  # the parent has it: the engine cannot tell us apart
+        raise message._lease._loss()
 
 
 def _lost(message: MessageBase) -> LeaseLost:

@@ -33,7 +33,7 @@ from holdfast.core.asking import ask_again
 from holdfast.core.lease import jittered
 from holdfast.core.outcomes import Backoff, checked_backoff
 from holdfast.core.terms import cool_ms
-from holdfast.errors import InvalidConfig, QueueFull
+from holdfast.errors import InvalidConfig, QueueFull, Unavailable
 from holdfast.names import Owner, checked_name, is_unicode, new_token
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ async def publish(
 ) -> str:
     """Send one message; its id."""
     draft = queue._draft(body, cool_ms(delay, setting="delay"), _checked_key(dedup_key), packed_headers(headers))
-    return (await _send(queue, (draft,), timeout, ()))[0]
+    return (await _send(queue, (draft,), _until_ns(queue, timeout), ()))[0]
 
 
 async def publish_many(
@@ -206,27 +206,35 @@ async def publish_many(
     headers: dict[str, str] | None,
     timeout: Seconds | None,
 ) -> list[str]:
-    """Send many messages, a part at a time; their ids. Where the queue is full, the error tells what was sent."""
+    """Send many messages, a part at a time; their ids. The error tells what was sent before it."""
     if isinstance(bodies, str | bytes | dict):
         raise InvalidConfig("bodies", bodies, "it must be a list of bodies, not one")
     delay_ms, packed = cool_ms(delay, setting="delay"), packed_headers(headers)
     drafts = [queue._draft(body, delay_ms, "", packed) for body in bodies]
     sent: list[str] = []
-    while drafts:
-        part, size = 0, 0
-        while part < min(AT_ONCE, len(drafts)) and (not part or size + len(drafts[part].body) <= _AT_ONCE_BYTES):
-            size += len(drafts[part].body)
+    until_ns, most = _until_ns(queue, timeout), min(AT_ONCE, queue._bound or AT_ONCE)
+    while len(sent) < len(drafts):
+        first, part, size = len(sent), 0, 0
+        for draft in drafts[first : first + most]:
+            size += len(draft.body)
+            if part and size > _AT_ONCE_BYTES:
+                break
             part += 1
-        sent += await _send(queue, tuple(drafts[:part]), timeout, tuple(sent))
-        del drafts[:part]
+        try:
+            sent += await _send(queue, tuple(drafts[first : first + part]), until_ns, tuple(sent))
+        except Unavailable as error:
+            raise error.after(tuple(sent)) from error
     return sent
 
 
-async def _send(
-    queue: QueueBase, drafts: tuple[Draft, ...], timeout: Seconds | None, before: tuple[str, ...]
-) -> tuple[str, ...]:
-    client, patience_ns, pause_ns = queue._client, timeout_ns(timeout), _FULL_NS
-    until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
+def _until_ns(queue: QueueBase, timeout: Seconds | None) -> int:
+    patience_ns = timeout_ns(timeout)
+    return NEVER_NS if patience_ns is None else queue._client.clock.now_ns() + patience_ns
+
+
+async def _send(queue: QueueBase, drafts: tuple[Draft, ...], until_ns: int, before: tuple[str, ...]) -> tuple[str, ...]:
+    """The ids of those that were sent: all, or, of many that have to wait for room, as many as there is room for."""
+    client, pause_ns = queue._client, _FULL_NS
     command = Publish(queue.name, new_token(), drafts, queue._bound)
     while True:
         answer = await ask_again(client, command)
@@ -236,6 +244,10 @@ async def _send(
         now_ns = client.clock.now_ns()
         if now_ns >= until_ns:
             raise QueueFull(queue.name, answer.size, queue._bound, before)
+        room = queue._bound - answer.size
+        if 0 < room < len(command.drafts):
+            command = Publish(queue.name, new_token(), drafts[:room], queue._bound)
+            continue
         await client.form.bell().wait(min(until_ns, now_ns + jittered(pause_ns, now_ns)))
         pause_ns = min(2 * pause_ns, _FULL_MAX_NS)
 

@@ -29,7 +29,7 @@ from holdfast.commands.queues import (
 from holdfast.rules.consumers import beat, join, leave, reap
 from holdfast.rules.depot import Depot, lane_of, place_of
 from holdfast.rules.pool import Dealt
-from holdfast.rules.queue import QueueRule, conclude, due_ms, publish, ring, take
+from holdfast.rules.queue import SAID_MS, QueueRule, conclude, due_ms, publish, ring, take
 from holdfast.rules.record import Moment
 
 
@@ -48,6 +48,9 @@ def get_dead(depot: Depot, command: GetDead, moment: Moment) -> Dealt:  # noqa: 
 
 def redrive(depot: Depot, command: Redrive, moment: Moment) -> Dealt:
     """Messages again, at the end of their lanes."""
+    said = _said(depot, command, moment)
+    if said is not None:
+        return Dealt(Moved(said), [])
     moved: list[str] = []
     for each in command.ids:
         letter = depot.letter(each)
@@ -60,16 +63,31 @@ def redrive(depot: Depot, command: Redrive, moment: Moment) -> Dealt:
         depot.append(lane_of(message), message)
         moved.append(each)
     depot.count("redriven", len(moved))
+    _say(depot, command, moved, moment)
     return Dealt(Moved(tuple(moved)), ring(depot, len(moved), moment))
 
 
-def purge(depot: Depot, command: Purge, moment: Moment) -> Dealt:  # noqa: ARG001
+def purge(depot: Depot, command: Purge, moment: Moment) -> Dealt:
     """Forgotten."""
+    said = _said(depot, command, moment)
+    if said is not None:
+        return Dealt(Moved(said), [])
     gone = [each for each in dict.fromkeys(command.ids) if depot.letter(each) is not None]
     for each in gone:
         depot.exhume(each)
     depot.count("purged", len(gone))
+    _say(depot, command, gone, moment)
     return Dealt(Moved(tuple(gone)), [])
+
+
+def _said(depot: Depot, command: Redrive | Purge, moment: Moment) -> tuple[str, ...] | None:
+    return depot.said(command.token, moment.wall_us) if command.token else None
+
+
+def _say(depot: Depot, command: Redrive | Purge, moved: list[str], moment: Moment) -> None:
+    """What was moved is known for a while, so that a second copy answers the same."""
+    if command.token and moved:
+        depot.say(command.token, tuple(moved), moment.wall_us + SAID_MS * 1000)
 
 
 def gauge(depot: Depot, command: Gauge, moment: Moment) -> Dealt:  # noqa: ARG001

@@ -117,8 +117,8 @@ MADE = {
     Conclude: lambda twin, token, words: Conclude(NAME, token, twin.outcomes(token, words[0]), words[1]),
     Reap: lambda _, __, words: Reap(NAME, *words),
     GetDead: lambda twin, _, words: GetDead(NAME, *twin.ids(words[0])),
-    Redrive: lambda twin, _, words: Redrive(NAME, twin.ids(words[0]), words[1]),
-    Purge: lambda twin, _, words: Purge(NAME, twin.ids(words[0])),
+    Redrive: lambda twin, _, words: Redrive(NAME, twin.ids(words[0]), *words[1:]),
+    Purge: lambda twin, _, words: Purge(NAME, twin.ids(words[0]), *words[1:]),
 }
 
 

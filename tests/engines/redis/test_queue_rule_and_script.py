@@ -69,6 +69,10 @@ def looks(ms, *alive, attempts=2):
     return steps
 
 
+# How dead letters are sent again: with a call's token, or without one.
+HOW = ((True,), (False,), (True, "r1"), (False, "r2"))
+
+
 def sayings(token):
     """All that one token may say; what happens often stands here often."""
     drafts = [((0, "", ""),), ((0, "", ""),) * 3, ((0, "x", ""),), ((300, "", ""), (0, "x", "")), ((0, "", "high"),)]
@@ -92,8 +96,8 @@ def sayings(token):
     joins = [(Join, ttl_ms) for ttl_ms in TTLS_MS] * 30
     beats = [(Beat, ttl_ms) for ttl_ms in TTLS_MS] * 8
     reaps = [(Reap, (INTERVAL_MS, GRACE_MS, AMNESTY_MS, 2, dead_max)) for dead_max in (0, 0, 1)] * 12
-    letters = [(Redrive, (ids, reset)) for ids in ((1,), (1, 2, 1), (9,)) for reset in (True, False)] * 3
-    rest = [(Purge, ((1,),)), (Purge, ((2, 2, 9),)), (GetDead, ((1,),)), (GetDead, ((5,),)), *[(Leave, ())] * 12]
+    letters = [(Redrive, (ids, reset, *call)) for ids in ((1,), (1, 2, 1), (9,)) for reset, *call in HOW] * 3
+    rest = [(Purge, ((1,),)), (Purge, ((2, 2, 9), "p1")), (GetDead, ((1,),)), (GetDead, ((5,),)), *[(Leave, ())] * 12]
     return [*publishes, *takes, *outcomes, *joins, *beats, *reaps, *letters, *rest]
 
 
@@ -188,8 +192,11 @@ WITNESSES = {
     "letters go again": [
         *join(0, "a1"), send(0, (0, "", "high"), (0, "", ""), call="1"), take(0, "a1", 2, lanes=("high", "")),
         end(0, "a1", (1, DEAD, 0, "e"), (2, DEAD, 0, "")), take(0, "a1", wait=True),
-        Said(5, Redrive, "a1", ((1, 1), False)), Said(5, Redrive, "a1", ((1, 2), True)), take(0, "a1", 9),
-        end(0, "a1", (1, DEAD, 0, "")), Said(0, Purge, "a1", ((1, 1, 5),)), Said(0, Leave, "a1"), take(0, "a1"),
+        Said(5, Redrive, "a1", ((1, 1), False, "call 1")), Said(5, Redrive, "a1", ((1, 1), False, "call 1")),
+        Said(5, Redrive, "a1", ((1, 2), True)), take(0, "a1", 9),
+        end(0, "a1", (1, DEAD, 0, "")), Said(0, Purge, "a1", ((1, 1, 5), "call 2")),
+        Said(0, Purge, "a1", ((1, 1, 5), "call 2")), Said(0, Purge, "a1", ((1, 1, 5), "call 3")),
+        Said(0, Leave, "a1"), take(0, "a1"),
     ],
     "the queue is forgotten": [
         *join(0, "a1"), send(0, call="1"), take(0, "a1"), end(0, "a1"), Said(0, Leave, "a1"), *join(61_000_000, "a1"),

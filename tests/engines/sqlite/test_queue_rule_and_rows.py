@@ -71,6 +71,7 @@ LOOKS = (
 )
 JUMPS = (0, 0, 1, 100_000, 200_000, 700_000, 3_200_000, 61_000_000, -5_000_000)
 JUMPS_US = st.sampled_from(JUMPS)
+CALLS = st.sampled_from(["", "", "letters 1", "letters 2"])
 OUTCOMES = st.tuples(
     st.integers(1, 4), st.sampled_from([ACK, RETRY, RELEASE, DEAD, TOUCH]), st.sampled_from([0, 0, 400])
 )
@@ -164,13 +165,13 @@ class Both(RuleBasedStateMachine):
         self.say("1a", Reap(NAME, 500, 200, 1000, 2, dead_max))
         self.gone = frozenset()
 
-    @rule(which=st.lists(st.integers(1, 6), min_size=1, max_size=3), reset=st.booleans())
-    def redrive(self, which, reset):
-        self.say("1a", Redrive(NAME, self.some(which), reset))
+    @rule(which=st.lists(st.integers(1, 6), min_size=1, max_size=3), reset=st.booleans(), call=CALLS)
+    def redrive(self, which, reset, call):
+        self.say("1a", Redrive(NAME, self.some(which), reset, call))
 
-    @rule(which=st.lists(st.integers(1, 6), min_size=1, max_size=3))
-    def purge(self, which):
-        self.say("1a", Purge(NAME, self.some(which)))
+    @rule(which=st.lists(st.integers(1, 6), min_size=1, max_size=3), call=CALLS)
+    def purge(self, which, call):
+        self.say("1a", Purge(NAME, self.some(which), call))
 
     @rule(which=st.integers(1, 6))
     def get(self, which):
@@ -292,7 +293,7 @@ MOVES = (
     ),
     lambda both, by, token, _: both.beat(by.choice(JUMPS), token),
     lambda both, by, token, _: both.reap(by.choice(JUMPS), {token[0]} if by.random() < 0.2 else set(), 0),
-    lambda both, _, __, number: both.redrive([number], reset=False),
+    lambda both, _, __, number: both.redrive([number], reset=False, call=""),
 )
 
 

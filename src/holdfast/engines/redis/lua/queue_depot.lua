@@ -13,7 +13,7 @@
 --            :dead     letters     hash        id -> text, see queue_letters.lua
 --            :died     deaths      sorted set  place, in the order of places
 --            :dup:     sent keys   string      one per key, which expires by itself: id
---            :said:    calls       string      one per publish, which expires by itself: ids, or nothing if all were new
+--            :said:    calls       string      one per call, which expires by itself: ids, or nothing if all were new
 -- KEYS[2]  in a cluster only, and never there: as in record.lua
 -- ARGV[1]  client     who asks: the channel on which it hears its wake-ups
 -- ARGV[2]  memory_ms  how long an empty queue is remembered after its last use

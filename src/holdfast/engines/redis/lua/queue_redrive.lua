@@ -2,7 +2,8 @@
 --
 -- KEYS[1]  the name's own key
 -- ARGV[3]  how  `purge`, `redrive`, or `reset` to redrive them as if they had never been tried
--- ARGV[4…] ids
+-- ARGV[4]  token  of this call; empty for none
+-- ARGV[5…] ids
 --
 -- Returns  {'moved', id…}
 --
@@ -10,8 +11,13 @@
 
 --@include queue_depot.lua
 --@include queue_letters.lua
+local SAID_MS = 60000
+local said = ARGV[4] ~= '' and base .. ':said:' .. ARGV[4]
+local before = said and redis.call('GET', said)
+if before then return { 'moved', unpack(cmsgpack.unpack(before)) } end
+
 local how, moved, seen = ARGV[3], { 'moved' }, {}
-for i = 4, #ARGV do
+for i = 5, #ARGV do
   local id = ARGV[i]
   local letter = not seen[id] and redis.call('HGET', base .. ':dead', id)
   if letter then
@@ -33,6 +39,7 @@ if how == 'purge' then make_way() end
 store()
 redis.call('HDEL', base .. ':dead', unpack(moved, 2))
 redis.call('ZREM', base .. ':died', unpack(dug))
+if said then redis.call('SET', said, cmsgpack.pack({ unpack(moved, 2) }), 'PX', SAID_MS) end
 count(how == 'purge' and 'purged' or 'redriven', #moved - 1)
 if how ~= 'purge' then ring(#moved - 1) end
 save(true)
