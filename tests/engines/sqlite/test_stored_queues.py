@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,15 @@ def hold(url, ttl):
 
 def work(url):
     """A worker with ten hands and ninety messages more, whose handlers end when it is told to stop."""
-    over = threading.Event()
+    over, begun = threading.Event(), count(1)
+
+    def handle(_message):
+        if next(begun) == 10:
+            tell("at work")
+        over.wait(60)
+
     with holdfast.connect(url) as hf:
-        worker = hf.queue("jobs", ttl=20).worker(lambda _: over.wait(60), concurrency=10, prefetch=90)
+        worker = hf.queue("jobs", ttl=20).worker(handle, concurrency=10, prefetch=90)
         signal.signal(signal.SIGTERM, lambda *_: (worker.stop(), over.set()))
         ready()
         worker.run()
@@ -92,7 +99,8 @@ def test_a_worker_that_is_told_to_stop_ends_what_runs_and_gives_the_rest_back(co
     queue = connect().queue("jobs", ttl=20)
     queue.publish_many(range(100))
     worker = holdfast_workers.start(f"{__file__}:work", url=url).wait_ready()
-    eventually(lambda: queue.stats().in_flight == 100, 30, what="all of them at work")
+    assert worker.read_line() == "at work"
+    eventually(lambda: queue.stats().in_flight == 100, 30, what="all of them taken")
     worker.terminate()
     assert worker.read_line() == "stopped"
     counts = queue.stats().counts
