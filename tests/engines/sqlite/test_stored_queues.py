@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -37,15 +36,20 @@ def hold(url, ttl):
 
 def work(url):
     """A worker with ten hands and ninety messages more, whose handlers end when it is told to stop."""
-    over, begun = threading.Event(), count(1)
+    over, begun = threading.Event(), threading.Semaphore(0)
 
-    def handle(_message):
-        if next(begun) == 10:
-            tell("at work")
+    def handle(_):
+        begun.release()
         over.wait(60)
+
+    def count():
+        for _ in range(10):
+            begun.acquire()
+        tell("ten at work")
 
     with holdfast.connect(url) as hf:
         worker = hf.queue("jobs", ttl=20).worker(handle, concurrency=10, prefetch=90)
+        threading.Thread(target=count, daemon=True).start()
         signal.signal(signal.SIGTERM, lambda *_: (worker.stop(), over.set()))
         ready()
         worker.run()
@@ -87,7 +91,7 @@ def test_a_frozen_process_is_replaced_and_its_late_word_is_refused(connect, url,
         (message,) = consumer.receive(timeout=30)
         assert message.fence > fence
         zombie.thaw()
-        assert zombie.read_line() == "lost"
+        assert zombie.read_line(60) == "lost"
         message.ack()
         eventually(lambda: queue.stats()[1:6] == (0, 0, 0, 0, 0), 20, what="an empty queue")
     counts = queue.stats().counts
@@ -99,10 +103,10 @@ def test_a_worker_that_is_told_to_stop_ends_what_runs_and_gives_the_rest_back(co
     queue = connect().queue("jobs", ttl=20)
     queue.publish_many(range(100))
     worker = holdfast_workers.start(f"{__file__}:work", url=url).wait_ready()
-    assert worker.read_line() == "at work"
-    eventually(lambda: queue.stats().in_flight == 100, 30, what="all of them taken")
+    assert worker.read_line(60) == "ten at work"
+    eventually(lambda: queue.stats().in_flight == 100, 30, what="all of them in flight")
     worker.terminate()
-    assert worker.read_line() == "stopped"
+    assert worker.read_line(60) == "stopped"
     counts = queue.stats().counts
     assert (counts["acked"], counts["released"], queue.stats().consumers) == (10, 90, 0)
     with queue.consumer(prefetch=100) as heir:
@@ -196,6 +200,7 @@ def test_a_queue_that_is_over_is_forgotten(connect, path):
     queue.publish("x", dedup_key="once")
     with queue.consumer() as consumer:
         consumer.receive(timeout=5)[0].ack()
+    client.close()  # its keeper may look for dead consumers once more
 
     later = time.time_ns() // 1000 + 3_600_000_000
     with sqlite3.connect(path) as link:

@@ -1,0 +1,38 @@
+"""All dead letters are those that are there now: what dies meanwhile waits for the next call."""
+
+import pytest
+from law_faces import together
+
+from holdfast.commands.queues import AT_ONCE, DEAD, Conclude, Draft, Join, Outcome, Publish, Take
+
+pytestmark = pytest.mark.carried("queues")
+
+
+def bury(peer, call, count):
+    """So many letters more, by whoever is alone with the queue."""
+    peer.say(Join("jobs", "digger", "", "digger", 60_000))
+    peer.say(Publish("jobs", call, tuple(Draft(f"{call} {number}", b"1") for number in range(count))))
+    taken = peer.say(Take("jobs", "digger", count)).deliveries
+    peer.say(Conclude("jobs", "digger", tuple(Outcome(each.entry, DEAD, reason="no use") for each in taken)))
+
+
+@pytest.mark.parametrize("deed", ["redrive", "purge"])
+def test_letters_that_come_meanwhile_are_left(faces, deed):
+    """A handler that fails at once would keep a redrive busy for ever; a purge would forget what nobody has seen."""
+
+    @together
+    def law(face):
+        peer, queue, seen = face.peer(), face.connect().queue("jobs"), []
+        bury(peer, "old", AT_ONCE)
+
+        def look(letter):
+            if not seen:
+                bury(peer, "new", 1)
+            seen.append(letter.id)
+            return True
+
+        assert getattr(queue.dlq, deed)(where=look) == AT_ONCE
+        assert len(seen) == AT_ONCE
+        assert [each.id for each in queue.dlq.list()] == ["new 0"]
+
+    law(faces)
