@@ -12,7 +12,7 @@ from holdfast.testing.campaign.tally import Tally
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LINK = f"](campaign/{report.PAGE})"
-MOST_BYTES = 300_000
+MOST_BYTES = 450_000
 PATHS = re.compile(r"(?<![\w.:/])/(?:tmp|home|root|work|Users)/")
 
 
