@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DRAWS := $(VENV)/.draws
 
-# Most tests wait for something, so that two at a time keep two cores busy. A file of tests stays in one process.
-WORKERS ?= 2
+# Most tests wait for something, so that three at a time keep two cores busy. A file of tests stays in one process.
+WORKERS ?= 3
 
 # The campaign: make chaos MINUTES=20 SEED=7 HUNT=8 OUT=docs/campaign
 MINUTES ?= 3

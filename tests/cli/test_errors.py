@@ -41,6 +41,15 @@ COMMANDS = {
     "directory show": ["directory", "show", "x", "k"],
     "directory take": ["directory", "take", "x", "k", "--reason", "why", "--yes"],
     "directory hand-off": ["directory", "hand-off", "x", "k", "--to", "server 1", "--yes"],
+    "queue stats": ["queue", "stats", "x"],
+    "queue consumers": ["queue", "consumers", "x"],
+    "queue peek": ["queue", "peek", "x"],
+    "queue publish": ["queue", "publish", "x", "1"],
+    "queue check": ["queue", "check", "x"],
+    "dlq ls": ["dlq", "ls", "x"],
+    "dlq show": ["dlq", "show", "x", "k"],
+    "dlq redrive": ["dlq", "redrive", "x"],
+    "dlq purge": ["dlq", "purge", "x", "--yes"],
 }
 # They bring a place of their own, or need none.
 LONERS = {"demo", "install"}

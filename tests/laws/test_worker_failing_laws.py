@@ -68,7 +68,7 @@ def test_however_a_handler_ends_its_message_is_settled_and_its_hand_is_free(face
 def test_a_handler_that_exits_has_failed():
     """Its thread is the worker's, and ends nothing but itself."""
     client = holdfast.connect("memory://")
-    queue = client.queue("jobs", max_attempts=2, backoff=SOON)
+    queue = client.queue("jobs of exiting handlers", max_attempts=2, backoff=SOON)
     queue.publish(3)
     worker = queue.worker(lambda message: sys.exit(message.body), concurrency=1)
     running = threading.Thread(target=worker.run)
@@ -93,7 +93,7 @@ def test_the_asyncio_face_frees_the_hand_of_a_plain_handler_however_it_ends():
 
     async def main():
         client = await holdfast.aio.connect("memory://")
-        queue = client.queue("jobs", max_attempts=2, backoff=SOON)
+        queue = client.queue("jobs of plain handlers", max_attempts=2, backoff=SOON)
         await queue.publish_many([0, 1, 2])
 
         def handle(message):
