@@ -1,6 +1,7 @@
 """The law of queues, where every case can be shown by hand-moved time and plain commands."""
 
 from holdfast.commands import Granted, NotHeld, Released, Renewed
+from holdfast.commands.queue_views import Audit, Gauge
 from holdfast.commands.queues import (
     ACK,
     AT_ONCE,
@@ -8,12 +9,10 @@ from holdfast.commands.queues import (
     RELEASE,
     RETRY,
     TOUCH,
-    Audit,
     Beat,
     Conclude,
     Crowded,
     Draft,
-    Gauge,
     Join,
     Leave,
     ListDead,

@@ -1,8 +1,11 @@
 """What is asked about queues of messages, and what is answered.
 
-A message is in exactly one place: ready in a lane, delayed, with one consumer, or among the dead letters. Each command
-moves messages from place to place in one step. A message has one id for its whole life; its *entry* is new each time
-that it is put into a lane, so whoever still names an old entry has lost it.
+A message is in exactly one place: ready in a lane, delayed, with one consumer, behind another one of its key, or among
+the dead letters. Each command moves messages from place to place in one step. A message has one id for its whole life;
+its *entry* is new each time that it is put into a lane, so whoever still names an old entry has lost it.
+
+Of the messages that share a key one comes first: it is ready, delayed or held. The others stand behind it in the order
+in which they were sent, until it is done or dead.
 
 No command names more than `AT_ONCE` messages, and none moves many more: so no step is long.
 """
@@ -11,20 +14,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from holdfast.commands.queue_views import Audit, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled
+
 AT_ONCE = 128
 # The lane of messages in whose company consumers have died; they are taken one at a time, by whoever has nothing else.
 SUSPECTS = "!"
 # What may become of a message: see `Outcome`.
 ACK, RETRY, RELEASE, DEAD, TOUCH = "ack", "retry", "release", "dead", "touch"
 # Where a message may be.
-READY, DELAYED, HELD, DIED = "ready", "delayed", "held", "dead"
+READY, DELAYED, HELD, BEHIND, DIED = "ready", "delayed", "held", "behind", "dead"
 
 
 class Draft(NamedTuple):
     """A message that is to be sent. The sender makes its id.
 
-    With a `dedup` key, only if no message was sent under that key in the last `dedup_ms`. `key` and `lane` are for
-    order and priority; engines keep them.
+    With a `dedup` key, only if no message was sent under that key in the last `dedup_ms`. With a `key` it waits for
+    all that were sent with the same one; then it has no delay. The `lane` is for priority.
     """
 
     id: str
@@ -73,7 +78,8 @@ class Publish(NamedTuple):
 class Join(NamedTuple):
     """This consumer lives, for so long from now. The token is its incarnation: new for each, never used again.
 
-    Answered like `Acquire`: `Granted`; sent again, with the same fence, and the ttl runs anew.
+    It `keeps` what it takes for long: see `Reap`. If it is `heard`, an engine that can tell everybody when it has
+    ended does so. Answered like `Acquire`: `Granted`; sent again, with the same fence, and the ttl runs anew.
     """
 
     name: str
@@ -81,6 +87,8 @@ class Join(NamedTuple):
     owner: str
     label: str
     ttl_ms: int
+    keeps: bool = False
+    heard: bool = False
 
 
 class Beat(NamedTuple):
@@ -106,7 +114,8 @@ class Take(NamedTuple):
 
     Messages whose delay is over become ready first. `idle` says that the consumer has nothing: it is given a suspect,
     alone, if there is one. `known` are the entries that it has: if given, whatever is with it by the engine's account
-    and not among them comes first, because the answer that brought it was lost.
+    and not among them comes first, because the answer that brought it was lost; and it is told which of them are not
+    with it. With `share`, no more than its share of what is ready, if all consumers had the same.
 
     `Taken`, or `NotHeld` if the consumer is not known any more. Sent again it may take more: whoever lost an answer
     says what is `known`.
@@ -119,6 +128,7 @@ class Take(NamedTuple):
     idle: bool = False
     known: tuple[str, ...] | None = None
     lanes: tuple[str, ...] = ("",)
+    share: bool = False
 
 
 class Outcome(NamedTuple):
@@ -126,7 +136,7 @@ class Outcome(NamedTuple):
 
     `ack`: done, it is gone. `retry`: an attempt has failed; ready again after the delay. `release`: given back unused;
     the same, but no attempt was used. `dead`: an attempt has failed, and there will be no other. `touch`: nothing, but
-    tell me whether it is still mine.
+    tell me whether it is still mine. `keyed`: others may stand behind it.
     """
 
     entry: str
@@ -134,6 +144,7 @@ class Outcome(NamedTuple):
     delay_ms: int = 0
     reason: str = ""
     error: str = ""
+    keyed: bool = False
 
 
 class Conclude(NamedTuple):
@@ -153,7 +164,8 @@ class Reap(NamedTuple):
 
     Dead is who has said nothing for its ttl and the grace. After a time in which nobody looked, or the clock went back,
     everybody gets `amnesty_ms` to be heard of: it may be the engine that was away. A message that was alone with its
-    consumer, and a suspect, lose an attempt; others become suspects by their second crash.
+    consumer, and a suspect, lose an attempt; others become suspects by their second crash. With a consumer that keeps
+    them for long, only what was new counts: see `Member.trial_us`.
     """
 
     name: str
@@ -162,6 +174,29 @@ class Reap(NamedTuple):
     amnesty_ms: int
     attempts_max: int
     dead_max: int = 0
+
+
+class TakeOver(NamedTuple):
+    """Give me the first message of this key, if nobody has it, or if the time of whoever has it is over.
+
+    There is no grace: the consumer that had it is taken for dead, like by a `Reap`, and will be told. `Taken` with that
+    one, `Elsewhere` if it is not to be had, or `NotHeld` if the consumer that asks is not known any more. Sent again,
+    the second answer is the same.
+    """
+
+    name: str
+    token: str
+    key: str
+    attempts_max: int
+    dead_max: int = 0
+
+
+class ListKeys(NamedTuple):
+    """The keys of what is with this consumer, the oldest first. `KeysHeld`."""
+
+    name: str
+    token: str
+    limit: int
 
 
 class ListDead(NamedTuple):
@@ -199,34 +234,6 @@ class Purge(NamedTuple):
     token: str = ""
 
 
-class Gauge(NamedTuple):
-    """How the queue stands."""
-
-    name: str
-
-
-class Roll(NamedTuple):
-    """The consumers, at most so many; those whose ttl ends first come first."""
-
-    name: str
-    limit: int
-
-
-class Peek(NamedTuple):
-    """The first messages of a place, without taking them: `ready` (of a lane), `delayed` or `held`."""
-
-    name: str
-    place: str
-    limit: int
-    lane: str = ""
-
-
-class Audit(NamedTuple):
-    """Is every message in exactly one place? Looks at everything; for people and tests."""
-
-    name: str
-
-
 # Answers.
 
 
@@ -243,7 +250,7 @@ class Crowded(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """One message, now with this consumer. The fence is larger than that of every delivery before."""
+    """One message, now with this consumer. The fence is larger than that of every delivery before, and stays."""
 
     entry: str
     fence: int
@@ -255,13 +262,27 @@ class Taken(NamedTuple):
     """What there was. Of whoever waits, `position` counts the hungry ahead; `None` means: not waiting.
 
     The next delay is over in `next_ms`; 0 if there is none. `drain` asks this consumer to finish what it has and come
-    back idle: there is a suspect for it.
+    back idle: there is a suspect for it. `gone` are entries that it had said it has, and has not.
     """
 
     deliveries: tuple[Delivery, ...]
     position: int | None
     next_ms: int
     drain: bool = False
+    gone: tuple[str, ...] = ()
+
+
+class Elsewhere(NamedTuple):
+    """It is not to be had: it is `held` by the consumer of this label, `delayed` or `dead`; empty: nobody knows it."""
+
+    place: str
+    label: str = ""
+
+
+class KeysHeld(NamedTuple):
+    """The keys."""
+
+    keys: tuple[str, ...]
 
 
 class Concluded(NamedTuple):
@@ -305,65 +326,6 @@ class Moved(NamedTuple):
     ids: tuple[str, ...]
 
 
-class Gauged(NamedTuple):
-    """How many messages are where, and what was counted since the queue began.
-
-    `oldest_ms`: how long ago the first ready message was sent, -1 if there is none. `counts` are pairs of a word and a
-    number, sorted: published, repeated, taken, acked, retried, released, died, crashed, lost, redriven, purged,
-    evicted; what never happened is not there.
-    """
-
-    ready: int
-    suspects: int
-    delayed: int
-    held: int
-    dead: int
-    hungry: int
-    consumers: int
-    oldest_ms: int
-    next_ms: int
-    counts: tuple[tuple[str, int], ...]
-
-
-class ConsumerSeen(NamedTuple):
-    """One consumer, as people see it. `remaining_ms` is 0 if it is late."""
-
-    token: str
-    label: str
-    owner: str
-    fence: int
-    held: int
-    since_ms: int
-    remaining_ms: int
-
-
-class Rolled(NamedTuple):
-    """The consumers."""
-
-    consumers: tuple[ConsumerSeen, ...]
-
-
-class Glimpse(NamedTuple):
-    """One message where it is: with whom (a consumer's token), and in how many milliseconds it is due."""
-
-    message: Message
-    consumer: str
-    due_ms: int
-
-
-class Peeked(NamedTuple):
-    """Messages that were looked at."""
-
-    glimpses: tuple[Glimpse, ...]
-
-
-class Audited(NamedTuple):
-    """How many messages were looked at, and what is wrong, in sentences; nothing if all is well."""
-
-    messages: int
-    faults: tuple[str, ...]
-
-
 QueueCommand = (
     Publish
     | Join
@@ -372,6 +334,8 @@ QueueCommand = (
     | Take
     | Conclude
     | Reap
+    | TakeOver
+    | ListKeys
     | ListDead
     | GetDead
     | Redrive
@@ -382,5 +346,17 @@ QueueCommand = (
     | Audit
 )
 QueueAnswer = (
-    Published | Crowded | Taken | Concluded | Reaped | DeadLetters | Moved | Gauged | Rolled | Peeked | Audited
+    Published
+    | Crowded
+    | Taken
+    | Elsewhere
+    | KeysHeld
+    | Concluded
+    | Reaped
+    | DeadLetters
+    | Moved
+    | Gauged
+    | Rolled
+    | Peeked
+    | Audited
 )

@@ -7,7 +7,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NS
-from holdfast.commands.queues import AT_ONCE, DeadLetters, Gauge, Gauged, GetDead, ListDead, Moved, Purge, Redrive
+from holdfast.commands.queue_views import Gauge, Gauged
+from holdfast.commands.queues import AT_ONCE, DeadLetters, GetDead, ListDead, Moved, Purge, Redrive
 from holdfast.core.asking import ask_again
 from holdfast.core.queue import LIMIT_MAX, _whole, shown_body, unpacked_headers
 from holdfast.errors import InvalidConfig, NotFound

@@ -10,25 +10,8 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
-from holdfast.commands.queues import (
-    AT_ONCE,
-    DELAYED,
-    HELD,
-    READY,
-    Audit,
-    Audited,
-    Crowded,
-    Draft,
-    Gauge,
-    Gauged,
-    Peek,
-    Peeked,
-    Publish,
-    Published,
-    Reap,
-    Roll,
-    Rolled,
-)
+from holdfast.commands.queue_views import Audit, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled
+from holdfast.commands.queues import AT_ONCE, DELAYED, HELD, READY, Crowded, Draft, Publish, Published, Reap
 from holdfast.core.asking import ask_again
 from holdfast.core.lease import jittered
 from holdfast.core.outcomes import Backoff, checked_backoff

@@ -4,15 +4,47 @@ A consumer's life is a lease in its queue. Whoever has ended by the engine's clo
 dead; but whoever is heard of before somebody looks has lost nothing. One look serves everybody: it is not repeated
 before it is time. A look that comes much too late proves nothing about consumers, because the engine may have been
 away: everybody gets time to be heard of first.
+
+Whoever asks for one message by its key need not wait for the grace. A consumer whose time has ended vouches for
+nothing, and knows that by its own clock: what it had is given to whoever asks, and it is dead from then on.
 """
 
 from __future__ import annotations
 
 from holdfast.commands import Granted, Released, Renewed
-from holdfast.commands.queues import AT_ONCE, SUSPECTS, Beat, DeadLetter, Join, Leave, Reap, Reaped
-from holdfast.rules.depot import Depot, Entry, Member, lane_of
+from holdfast.commands.queues import (
+    AT_ONCE,
+    DELAYED,
+    DIED,
+    HELD,
+    SUSPECTS,
+    Beat,
+    DeadLetter,
+    Elsewhere,
+    Join,
+    KeysHeld,
+    Leave,
+    ListKeys,
+    Message,
+    Reap,
+    Reaped,
+    Taken,
+    TakeOver,
+)
+from holdfast.rules.depot import CROWD, LONE, Depot, Entry, First, Member, lane_of
 from holdfast.rules.pool import Dealt
-from holdfast.rules.queue import SPENT, UNKNOWN_CONSUMER, failed, make_room, next_fence, ring
+from holdfast.rules.queue import (
+    SPENT,
+    UNKNOWN_CONSUMER,
+    delivered,
+    due_ms,
+    failed,
+    follow,
+    living,
+    make_room,
+    next_fence,
+    ring,
+)
 from holdfast.rules.record import Moment
 
 # A look that is so late, and two intervals, is too late to say who is dead.
@@ -32,13 +64,13 @@ def join(depot: Depot, command: Join, moment: Moment) -> Dealt:
 
     fence = next_fence(depot, moment)
     who = (command.token, moment.client, command.owner, command.label, fence)
-    depot.put_member(Member(*who, command.ttl_ms, moment.now_us, ends_us))
+    depot.put_member(Member(*who, command.ttl_ms, moment.now_us, ends_us, keeps=command.keeps))
     return Dealt(Granted(fence), [])
 
 
 def beat(depot: Depot, command: Beat, moment: Moment) -> Dealt:
     """It lives, for so long from now; also if that comes late."""
-    member = depot.member(command.token)
+    member = living(depot, command.token)
     if member is None:
         return Dealt(UNKNOWN_CONSUMER, [])
 
@@ -48,7 +80,7 @@ def beat(depot: Depot, command: Beat, moment: Moment) -> Dealt:
 
 def leave(depot: Depot, command: Leave, moment: Moment) -> Dealt:
     """What it has is ready for others, as if it had never been taken."""
-    if depot.member(command.token) is None:
+    if living(depot, command.token) is None:
         return Dealt(UNKNOWN_CONSUMER, [])
 
     given = 0
@@ -73,7 +105,7 @@ def reap(depot: Depot, command: Reap, moment: Moment) -> Dealt:
     late_us = now_us - depot.look_us
     amnesty = bool(depot.looked_us) and (now_us < depot.looked_us or late_us > max(2 * interval_us, LATE_US))
     by_us = -1 if early or amnesty else now_us - grace_us
-    ended, moved, died, more = _bring_back(depot, command, moment, by_us, gone)
+    ended, moved, died, ready, more = _bring_back(depot, command, moment, by_us, gone)
     if amnesty:
         depot.look_us = now_us + command.amnesty_ms * 1000
     elif not early:
@@ -86,45 +118,116 @@ def reap(depot: Depot, command: Reap, moment: Moment) -> Dealt:
     if died:
         make_room(depot, command.dead_max)
     answer = Reaped(True, amnesty, ended, moved, died, 1 if more else _ms(depot.look_us - now_us))
-    return Dealt(answer, ring(depot, moved, moment))
+    return Dealt(answer, ring(depot, ready, moment))
 
 
 def _bring_back(
     depot: Depot, command: Reap, moment: Moment, by_us: int, gone: frozenset[str]
-) -> tuple[int, int, int, bool]:
-    """How many consumers have ended, how many messages are ready again and how many are dead; is there more to do?"""
-    ended = moved = died = 0
+) -> tuple[int, int, int, int, bool]:
+    """How many consumers have ended; how many of their messages are to be tried again, and how many are dead.
+
+    Then how many are ready by that, also of those that stood behind a dead one; and whether there is more to do.
+    """
+    ended = moved = died = followed = 0
     room = AT_ONCE
     late = depot.late(by_us, gone, AT_ONCE)
-    for member in late:
+    for each in late:
+        member = _falls(depot, each)
         entries = depot.held(member.token, room + 1)
-        alone = len(entries) == 1 and not member.crowd
-        for each in entries[:room]:
-            depot.drop(member.token, each.entry)
-            if _goes_on(depot, command, member, each, moment, alone=alone):
+        for entry in entries[:room]:
+            depot.drop(member.token, entry.entry)
+            message = _mourned(depot, command.attempts_max, member, entry, moment)
+            if message is not None:
+                depot.append(lane_of(message), message)
                 moved += 1
             else:
+                followed += follow(depot, entry.message)
                 died += 1
         if len(entries) > room:
-            depot.put_member(member._replace(crowd=True))
-            return ended, moved, died, True
+            depot.put_member(member)
+            return ended, moved, died, moved + followed, True
         room -= len(entries)
         depot.drop_member(member.token)
         ended += 1
-    return ended, moved, died, len(late) == AT_ONCE
+    return ended, moved, died, moved + followed, len(late) == AT_ONCE
 
 
-def _goes_on(depot: Depot, command: Reap, member: Member, entry: Entry, moment: Moment, *, alone: bool) -> bool:
-    """Ready again, or dead. A message is to blame for a death only if nothing else was there."""
-    if not alone and entry.lane != SUSPECTS:
-        message = failed(entry.message, member, DIED_WITH_IT, attempts=0, crashes=1)
+def _falls(depot: Depot, member: Member) -> Member:
+    """Taken for dead. What it has at this moment says who may be to blame; later, some of that is gone."""
+    if member.fallen:
+        return member
+    new = [entry for entry in depot.newest(member.token, 2) if entry.taken_us >= member.trial_us]
+    return member._replace(fallen=LONE if len(new) == 1 else CROWD)
+
+
+def _mourned(depot: Depot, attempts_max: int, member: Member, entry: Entry, moment: Moment) -> Message | None:
+    """The message after its consumer's death; none if that made it a dead letter.
+
+    It is to blame only if nothing else was there, or nothing else that was new; and never if it was not new itself.
+    """
+    if entry.taken_us < member.trial_us:
+        return failed(entry.message, member, DIED_WITH_IT, attempts=0)._replace(crashes=0)
+    if member.fallen != LONE and entry.lane != SUSPECTS:
+        return failed(entry.message, member, DIED_WITH_IT, attempts=0, crashes=1)
+    message = failed(entry.message, member, DIED_WITH_IT)
+    if message.attempts < attempts_max:
+        return message
+    depot.bury(DeadLetter(SPENT, moment.wall_us, message))
+    return None
+
+
+def take_over(depot: Depot, command: TakeOver, moment: Moment) -> Dealt:
+    """The first message of a key, for whoever asks, if nobody can vouch for it."""
+    if living(depot, command.token) is None:
+        return Dealt(UNKNOWN_CONSUMER, [])
+    first = depot.first_of(command.key)
+    if first is None or first.place == DELAYED:
+        return Dealt(Elsewhere("" if first is None else DELAYED), [])
+    if first.token == command.token:  # asked for before
+        return Dealt(Taken((delivered(first.entry),), None, due_ms(depot, moment)), [])
+
+    lane, message = first.entry.lane, first.entry.message
+    if first.place == HELD:
+        holder = depot.member(first.token)
+        if holder is not None and _vouches(holder, moment):
+            return Dealt(Elsewhere(HELD, holder.label), [])
+        bereft = _bereft(depot, command, holder, first, moment)
+        if bereft is None:
+            followed = follow(depot, message)
+            make_room(depot, command.dead_max)
+            return Dealt(Elsewhere(DIED), ring(depot, int(followed), moment))
+        lane, message = lane_of(bereft), bereft
     else:
-        message = failed(entry.message, member, DIED_WITH_IT)
-        if message.attempts >= command.attempts_max:
-            depot.bury(DeadLetter(SPENT, moment.wall_us, message))
-            return False
-    depot.append(lane_of(message), message)
-    return True
+        depot.withdraw(lane, first.entry.entry)
+    fence = next_fence(depot, moment)
+    depot.count("taken", 1)
+    given = depot.give(lane, message, command.token, fence, moment.now_us)
+    depot.sated(command.token)
+    return Dealt(Taken((delivered(given),), None, due_ms(depot, moment)), [])
+
+
+def _vouches(member: Member, moment: Moment) -> bool:
+    return not member.fallen and member.ends_us > moment.now_us and member.client not in moment.gone
+
+
+def _bereft(depot: Depot, command: TakeOver, holder: Member | None, first: First, moment: Moment) -> Message | None:
+    """What its consumer, which is dead from now on, leaves behind; none if it is a dead letter."""
+    depot.count("crashed", 1)
+    if holder is None:
+        depot.drop(first.token, first.entry.entry)
+        return first.entry.message
+    fallen = _falls(depot, holder)
+    depot.drop(first.token, first.entry.entry)
+    depot.put_member(fallen)
+    message = _mourned(depot, command.attempts_max, fallen, first.entry, moment)
+    depot.count("died", int(message is None))
+    return message
+
+
+def list_keys(depot: Depot, command: ListKeys, moment: Moment) -> Dealt:  # noqa: ARG001 - as all rules
+    """For whoever has heard that a consumer has ended."""
+    held = depot.held(command.token, command.limit)
+    return Dealt(KeysHeld(tuple(each.message.key for each in held if each.message.key)), [])
 
 
 def _ms(span_us: int) -> int:

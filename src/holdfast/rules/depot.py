@@ -12,14 +12,22 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple, Protocol
 
-from holdfast.commands.queues import SUSPECTS, DeadLetter, Glimpse, Message
+from holdfast.commands.queue_views import Glimpse
+from holdfast.commands.queues import SUSPECTS, DeadLetter, Message
 
 # A message in whose company so many consumers have died is a suspect.
 SUSPECT_AT = 2
+# How many trials there are in a ttl, of consumers that keep their messages.
+TRIALS = 3
+
+
+# What is known of a consumer that was taken for dead and still has messages: whether one of them, and only one, may be
+# to blame.
+LONE, CROWD = "lone", "crowd"
 
 
 class Member(NamedTuple):
-    """One incarnation of a consumer. `crowd`: it had more messages than could be taken from it in one look."""
+    """One incarnation of a consumer. If it has `fallen`, it was taken for dead: others are being given what it had."""
 
     token: str
     client: str
@@ -29,15 +37,36 @@ class Member(NamedTuple):
     ttl_ms: int
     since_us: int
     ends_us: int
-    crowd: bool = False
+    fallen: str = ""
+    keeps: bool = False
+
+    @property
+    def trial_us(self) -> int:
+        """What it takes after this may have to do with its death; what it has had for longer has not.
+
+        Whoever keeps messages for hours has hundreds of them, and all but the newest have shown that they kill nobody.
+        It was heard of last a ttl before its end; before that, a part of the ttl is trial enough.
+        """
+        ttl_us = self.ttl_ms * 1000
+        return self.ends_us - ttl_us - ttl_us // TRIALS if self.keeps else -1
 
 
 class Entry(NamedTuple):
-    """A message that is with a consumer, and the lane that it came from."""
+    """A message that is with a consumer: the lane that it came from, the fence that it was given, and when."""
 
     entry: str
     lane: str
     message: Message
+    fence: int = 0
+    taken_us: int = 0
+
+
+class First(NamedTuple):
+    """The message of a key that comes before all others of it: where it is, and with whom."""
+
+    place: str
+    token: str
+    entry: Entry
 
 
 class Totals(NamedTuple):
@@ -52,6 +81,7 @@ class Totals(NamedTuple):
     consumers: int
     oldest_us: int
     counts: tuple[tuple[str, int], ...]
+    behind: int = 0
 
 
 class Depot(Protocol):
@@ -66,6 +96,10 @@ class Depot(Protocol):
     @property
     def size(self) -> int:
         """How many messages it has, without dead letters."""
+
+    @property
+    def crew(self) -> int:
+        """How many consumers there are."""
 
     def count(self, what: str, more: int) -> None:
         """So many more of that have happened."""
@@ -110,8 +144,11 @@ class Depot(Protocol):
     def append(self, lane: str, message: Message) -> None:
         """Ready, behind all others of its lane, as a new entry."""
 
-    def take(self, lane: str, count: int, token: str) -> list[Entry]:
-        """The first so many of the lane, now with this consumer."""
+    def take(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[Entry]:
+        """The first so many of the lane, now with this consumer; their fences count up from this one."""
+
+    def withdraw(self, lane: str, entry: str) -> None:
+        """This one is nowhere now. It may take long in a long lane."""
 
     def waiting(self, lane: str) -> int:
         """How many are ready in this lane."""
@@ -130,13 +167,30 @@ class Depot(Protocol):
     # Messages that are with a consumer.
 
     def held(self, token: str, limit: int) -> list[Entry]:
-        """What is with this consumer, the oldest entries first."""
+        """What is with this consumer, the smallest fence first."""
+
+    def newest(self, token: str, limit: int) -> list[Entry]:
+        """The same, the largest fence first."""
 
     def find(self, token: str, entry: str) -> Entry | None:
         """That one, if it is with this consumer."""
 
     def drop(self, token: str, entry: str) -> None:
         """It is nowhere now."""
+
+    def give(self, lane: str, message: Message, token: str, fence: int, now_us: int) -> Entry:
+        """With this consumer, as a new entry, as if it had been taken from the lane."""
+
+    # Messages that share a key. The first of them is ready, delayed or held.
+
+    def first_of(self, key: str) -> First | None:
+        """Where the first one is; none if there is none of this key."""
+
+    def line_up(self, message: Message) -> None:
+        """Behind all others of its key. There are some."""
+
+    def next_of(self, key: str) -> Message | None:
+        """The first is gone for good: who stood behind it is nowhere now, and to be put somewhere."""
 
     # Dead letters.
 

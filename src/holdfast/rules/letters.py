@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
+from holdfast.commands.queue_views import Audit, Audited, ConsumerSeen, Gauge, Gauged, Peek, Peeked, Roll, Rolled
 from holdfast.commands.queues import (
-    Audit,
-    Audited,
     Beat,
     Conclude,
-    ConsumerSeen,
     DeadLetters,
-    Gauge,
-    Gauged,
     GetDead,
     Join,
     Leave,
     ListDead,
+    ListKeys,
     Moved,
-    Peek,
-    Peeked,
     Publish,
     Purge,
     Reap,
     Redrive,
-    Roll,
-    Rolled,
     Take,
+    TakeOver,
 )
-from holdfast.rules.consumers import beat, join, leave, reap
-from holdfast.rules.depot import Depot, lane_of, place_of
+from holdfast.rules.consumers import beat, join, leave, list_keys, reap, take_over
+from holdfast.rules.depot import Depot, place_of
 from holdfast.rules.pool import Dealt
-from holdfast.rules.queue import SAID_MS, QueueRule, conclude, due_ms, publish, ring, take
+from holdfast.rules.queue import SAID_MS, QueueRule, add, conclude, due_ms, publish, ring, take
 from holdfast.rules.record import Moment
 
 
@@ -47,11 +41,12 @@ def get_dead(depot: Depot, command: GetDead, moment: Moment) -> Dealt:  # noqa: 
 
 
 def redrive(depot: Depot, command: Redrive, moment: Moment) -> Dealt:
-    """Messages again, at the end of their lanes."""
+    """Messages again, at the end of their lanes, or behind all others of their keys."""
     said = _said(depot, command, moment)
     if said is not None:
         return Dealt(Moved(said), [])
     moved: list[str] = []
+    ready = 0
     for each in command.ids:
         letter = depot.letter(each)
         if letter is None:
@@ -60,11 +55,11 @@ def redrive(depot: Depot, command: Redrive, moment: Moment) -> Dealt:
         if command.reset:
             message = message._replace(attempts=0, first="", last="", why="")
         depot.exhume(each)
-        depot.append(lane_of(message), message)
+        ready += add(depot, message, 0, moment)
         moved.append(each)
     depot.count("redriven", len(moved))
     _say(depot, command, moved, moment)
-    return Dealt(Moved(tuple(moved)), ring(depot, len(moved), moment))
+    return Dealt(Moved(tuple(moved)), ring(depot, ready, moment))
 
 
 def purge(depot: Depot, command: Purge, moment: Moment) -> Dealt:
@@ -95,7 +90,7 @@ def gauge(depot: Depot, command: Gauge, moment: Moment) -> Dealt:  # noqa: ARG00
     now = depot.totals()
     oldest_ms = max(0, moment.wall_us - now.oldest_us) // 1000 if now.oldest_us else -1
     places = (now.ready, now.suspects, now.delayed, now.held, now.dead, now.hungry, now.consumers)
-    return Dealt(Gauged(*places, oldest_ms, due_ms(depot, moment), now.counts), [])
+    return Dealt(Gauged(*places, oldest_ms, due_ms(depot, moment), now.counts, now.behind), [])
 
 
 def roll(depot: Depot, command: Roll, moment: Moment) -> Dealt:
@@ -134,6 +129,8 @@ QUEUE_RULES: dict[type, QueueRule] = {
     Take: take,
     Conclude: conclude,
     Reap: reap,
+    TakeOver: take_over,
+    ListKeys: list_keys,
     ListDead: list_dead,
     GetDead: get_dead,
     Redrive: redrive,

@@ -3,6 +3,9 @@
 A depot and a command go in, the answer comes out, and the depot has been told what changed. No clock, no input, no
 output. After each step a message is in exactly one place; whoever is rung finds something, unless somebody was faster.
 
+Messages of one key are in each other's way on purpose: the next is ready when the one before it is done or dead, and
+not while it is tried again. So nobody has two of them at once, and they come in the order in which they were sent.
+
 A publish, a take and a conclusion cost what they name and no more, however long the queue is.
 """
 
@@ -48,7 +51,7 @@ UNKNOWN_CONSUMER = NotHeld("expired", "this consumer was taken for dead, or the 
 def next_fence(depot: Depot, moment: Moment, count: int = 1) -> int:
     """The first of so many fences, all larger than every one before."""
     first = max(depot.fence + 1, moment.wall_us)
-    depot.fence = first + count - 1
+    depot.fence = first + count - 1 if count else depot.fence
     return first
 
 
@@ -75,7 +78,7 @@ def publish(depot: Depot, command: Publish, moment: Moment) -> Dealt:
     ready = 0
     for draft in fresh:
         message = Message(draft.id, draft.body, draft.headers, draft.key, draft.lane, moment.wall_us)
-        ready += _put(depot, message, draft.delay_ms, moment)
+        ready += add(depot, message, draft.delay_ms, moment)
         if draft.dedup:
             depot.know(draft.dedup, draft.id, moment.wall_us + draft.dedup_ms * 1000)
     depot.count("published", len(fresh))
@@ -99,6 +102,23 @@ def _sorted_out(depot: Depot, command: Publish, moment: Moment) -> tuple[tuple[s
     return tuple(ids), fresh
 
 
+def add(depot: Depot, message: Message, delay_ms: int, moment: Moment) -> bool:
+    """One that was not there before: behind others of its key, delayed or ready; true if it is ready."""
+    if message.key and depot.first_of(message.key) is not None:
+        depot.line_up(message)
+        return False
+    return _put(depot, message, delay_ms, moment)
+
+
+def follow(depot: Depot, message: Message) -> bool:
+    """This one is gone for good: whoever stood behind it is ready now. True if there was one."""
+    following = depot.next_of(message.key) if message.key else None
+    if following is None:
+        return False
+    depot.append(lane_of(following), following)
+    return True
+
+
 def _put(depot: Depot, message: Message, delay_ms: int, moment: Moment) -> bool:
     """Ready or delayed; true if it is ready."""
     if delay_ms > 0:
@@ -110,7 +130,7 @@ def _put(depot: Depot, message: Message, delay_ms: int, moment: Moment) -> bool:
 
 def take(depot: Depot, command: Take, moment: Moment) -> Dealt:
     """Give what there is; ring others if more is left than was taken."""
-    member = depot.member(command.token)
+    member = living(depot, command.token)
     if member is None:
         return Dealt(UNKNOWN_CONSUMER, [])
     if member.ends_us <= moment.now_us:  # late, but not taken for dead: whoever speaks lives
@@ -118,17 +138,26 @@ def take(depot: Depot, command: Take, moment: Moment) -> Dealt:
     for message in depot.ripe(moment.wall_us, AT_ONCE):
         depot.append(lane_of(message), message)
 
-    found = _forgotten(depot, command) or _found(depot, command)
+    gone = tuple(each for each in command.known or () if depot.find(command.token, each) is None)
+    found = _forgotten(depot, command) or _found(depot, command, moment)
     position = depot.hunger(command.token) if command.wait and not found else None
     if position is None:
         depot.sated(command.token)
     drain = _calls(depot, command, moment)
-    fence = next_fence(depot, moment, len(found)) if found else 0
-    deliveries = tuple(
-        Delivery(each.entry, fence + at, each.lane == SUSPECTS, each.message) for at, each in enumerate(found)
-    )
     left = sum(depot.waiting(lane) for lane in command.lanes)
-    return Dealt(Taken(deliveries, position, due_ms(depot, moment), drain), ring(depot, left, moment))
+    answer = Taken(tuple(map(delivered, found)), position, due_ms(depot, moment), drain, gone)
+    return Dealt(answer, ring(depot, left, moment))
+
+
+def living(depot: Depot, token: str) -> Member | None:
+    """The consumer of this incarnation, if it was not taken for dead."""
+    member = depot.member(token)
+    return None if member is None or member.fallen else member
+
+
+def delivered(entry: Entry) -> Delivery:
+    """What its consumer is told of it."""
+    return Delivery(entry.entry, entry.fence, entry.lane == SUSPECTS, entry.message)
 
 
 def _forgotten(depot: Depot, command: Take) -> list[Entry]:
@@ -139,19 +168,23 @@ def _forgotten(depot: Depot, command: Take) -> list[Entry]:
     return [each for each in depot.held(command.token, len(known) + AT_ONCE) if each.entry not in known][: command.most]
 
 
-def _found(depot: Depot, command: Take) -> list[Entry]:
+def _found(depot: Depot, command: Take, moment: Moment) -> list[Entry]:
     """What is ready. A suspect comes alone, and only to whoever has nothing else."""
-    if command.idle and command.most:
-        suspect = depot.take(SUSPECTS, 1, command.token)
-        if suspect:
-            depot.called = ""
-            depot.count("taken", 1)
-            return suspect
+    fence, most = next_fence(depot, moment, 0), command.most
     found: list[Entry] = []
+    if command.idle and most:
+        found = depot.take(SUSPECTS, 1, command.token, fence, moment.now_us)
+    if found:
+        depot.called, most = "", 0
+    elif command.share:
+        ready = sum(depot.waiting(lane) for lane in dict.fromkeys(command.lanes))
+        most = min(most, -(-ready // max(1, depot.crew)))
     for lane in command.lanes:
-        if len(found) < command.most:
-            found += depot.take(lane, command.most - len(found), command.token)
+        if len(found) < most:
+            found += depot.take(lane, most - len(found), command.token, fence + len(found), moment.now_us)
     depot.count("taken", len(found))
+    if found:
+        next_fence(depot, moment, len(found))
     return found
 
 
@@ -174,7 +207,7 @@ def due_ms(depot: Depot, moment: Moment) -> int:
 
 def conclude(depot: Depot, command: Conclude, moment: Moment) -> Dealt:
     """Each by itself: what is with this consumer is concluded, what is not is lost to it."""
-    member = depot.member(command.token)
+    member = living(depot, command.token)
     lost: list[str] = []
     counts = dict.fromkeys(_WORDS, 0)
     ready = 0
@@ -200,9 +233,9 @@ _WORDS = {ACK: "acked", RETRY: "retried", RELEASE: "released", DEAD: "died", TOU
 
 
 def _concluded(depot: Depot, member: Member, entry: Entry, outcome: Outcome, moment: Moment) -> bool:
-    """True if it is ready again."""
+    """True if it is ready again, or the one that stood behind it is."""
     if outcome.kind == ACK:
-        return False
+        return follow(depot, entry.message)
     if outcome.kind == RELEASE:
         return _put(depot, entry.message, outcome.delay_ms, moment)
     # Its consumer has lived to tell: whatever was suspected, it kills nobody.
@@ -210,7 +243,7 @@ def _concluded(depot: Depot, member: Member, entry: Entry, outcome: Outcome, mom
     if outcome.kind == RETRY:
         return _put(depot, tried, outcome.delay_ms, moment)
     depot.bury(DeadLetter(outcome.reason, moment.wall_us, tried))
-    return False
+    return follow(depot, tried)
 
 
 def failed(message: Message, member: Member, why: str, *, attempts: int = 1, crashes: int = 0) -> Message:

@@ -5,13 +5,23 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import chain, islice
 
-from holdfast.commands.queues import DELAYED, HELD, SUSPECTS, DeadLetter, Glimpse, Message
-from holdfast.rules.depot import Entry, Member, Totals, place_of
+from holdfast.commands.queue_views import Glimpse
+from holdfast.commands.queues import BEHIND, DELAYED, HELD, READY, SUSPECTS, DeadLetter, Message
+from holdfast.rules.depot import Entry, First, Member, Totals, place_of
 
 _SPARE = 64
+
+
+def unordered(firsts: Mapping[str, int], behind: Collection[str]) -> list[str]:
+    """What is wrong with the order of keys: how many come first of each, and those behind which somebody stands."""
+    several = sum(count > 1 for count in firsts.values())
+    leaderless = sum(key not in firsts for key in behind)
+    faults = [f"{several} keys have more than one message that comes first"] if several else []
+    return [*faults, f"{leaderless} keys have no message that comes first"] if leaderless else faults
 
 
 class _Remembered:
@@ -53,15 +63,21 @@ class Warehouse:
         self._hungry: dict[str, None] = {}
         self._lanes: dict[str, deque[tuple[str, Message]]] = {}
         self._delayed: list[tuple[int, int, Message]] = []
-        self._held: dict[str, dict[str, Entry]] = {}
+        self._held: dict[str, dict[str, Entry]] = {}  # in the order of their fences
+        self._firsts: dict[str, First] = {}  # by key
+        self._behind: dict[str, deque[tuple[int, Message]]] = {}
         self._dead: dict[str, DeadLetter] = {}
         self._deaths: list[str] = []
         self._keys, self._calls = _Remembered(), _Remembered()
 
     @property
     def size(self) -> int:
-        ready = sum(map(len, self._lanes.values()))
-        return ready + len(self._delayed) + sum(map(len, self._held.values()))
+        lines = chain(self._lanes.values(), self._held.values(), self._behind.values())
+        return len(self._delayed) + sum(map(len, lines))
+
+    @property
+    def crew(self) -> int:
+        return len(self._members)
 
     def count(self, what: str, more: int) -> None:
         if more:
@@ -71,7 +87,8 @@ class Warehouse:
         suspects = self.waiting(SUSPECTS)
         held = sum(map(len, self._held.values()))
         firsts = [line[0][1].sent_us for lane, line in self._lanes.items() if line and lane != SUSPECTS]
-        ready = self.size - suspects - len(self._delayed) - held
+        behind = sum(map(len, self._behind.values()))
+        ready = sum(map(len, self._lanes.values())) - suspects
         return Totals(
             ready,
             suspects,
@@ -82,6 +99,7 @@ class Warehouse:
             len(self._members),
             min(firsts, default=0),
             tuple(sorted(self._counts.items())),
+            behind,
         )
 
     # Consumers.
@@ -134,16 +152,28 @@ class Warehouse:
 
     def append(self, lane: str, message: Message) -> None:
         self._number += 1
-        self._lanes.setdefault(lane, deque()).append((str(self._number), message))
+        entry = str(self._number)
+        self._lanes.setdefault(lane, deque()).append((entry, message))
+        self._leads(READY, "", Entry(entry, lane, message))
 
-    def take(self, lane: str, count: int, token: str) -> list[Entry]:
+    def _leads(self, place: str, token: str, entry: Entry) -> None:
+        if entry.message.key:
+            self._firsts[entry.message.key] = First(place, token, entry)
+
+    def take(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[Entry]:
         line = self._lanes.get(lane, deque())
-        found = [
-            Entry(entry, lane, message) for entry, message in (line.popleft() for _ in range(min(count, len(line))))
-        ]
+        found = []
+        for at in range(min(count, len(line))):
+            entry, message = line.popleft()
+            found.append(Entry(entry, lane, message, fence + at, now_us))
         if found:
             self._held.setdefault(token, {}).update((each.entry, each) for each in found)
+            for each in found:
+                self._leads(HELD, token, each)
         return found
+
+    def withdraw(self, lane: str, entry: str) -> None:
+        self._lanes[lane] = deque(each for each in self._lanes[lane] if each[0] != entry)
 
     def waiting(self, lane: str) -> int:
         return len(self._lanes.get(lane, ()))
@@ -153,6 +183,7 @@ class Warehouse:
     def delay(self, message: Message, due_us: int) -> None:
         self._number += 1
         heapq.heappush(self._delayed, (due_us, self._number, message))
+        self._leads(DELAYED, "", Entry(str(self._number), "", message))
 
     def ripe(self, now_us: int, limit: int) -> list[Message]:
         found: list[Message] = []
@@ -166,8 +197,10 @@ class Warehouse:
     # Messages that are with a consumer.
 
     def held(self, token: str, limit: int) -> list[Entry]:
-        entries = self._held.get(token, {})
-        return [entries[entry] for entry in sorted(entries, key=int)[:limit]]
+        return list(islice(self._held.get(token, {}).values(), limit))
+
+    def newest(self, token: str, limit: int) -> list[Entry]:
+        return list(islice(reversed(self._held.get(token, {}).values()), limit))
 
     def find(self, token: str, entry: str) -> Entry | None:
         return self._held.get(token, {}).get(entry)
@@ -177,6 +210,32 @@ class Warehouse:
         del entries[entry]
         if not entries:
             del self._held[token]
+
+    def give(self, lane: str, message: Message, token: str, fence: int, now_us: int) -> Entry:
+        self._number += 1
+        given = Entry(str(self._number), lane, message, fence, now_us)
+        self._held.setdefault(token, {})[given.entry] = given
+        self._leads(HELD, token, given)
+        return given
+
+    # Messages that share a key.
+
+    def first_of(self, key: str) -> First | None:
+        return self._firsts.get(key)
+
+    def line_up(self, message: Message) -> None:
+        self._number += 1
+        self._behind.setdefault(message.key, deque()).append((self._number, message))
+
+    def next_of(self, key: str) -> Message | None:
+        line = self._behind.get(key)
+        if line is None:
+            self._firsts.pop(key, None)
+            return None
+        _, following = line.popleft()
+        if not line:
+            del self._behind[key]
+        return following
 
     # Dead letters.
 
@@ -231,18 +290,24 @@ class Warehouse:
             entries = [(int(entry), token) for token, theirs in self._held.items() for entry in theirs]
             first_held = heapq.nsmallest(limit, entries)
             return [Glimpse(self._held[token][str(number)].message, token, 0) for number, token in first_held]
+        if place == BEHIND:
+            behind = heapq.nsmallest(limit, chain.from_iterable(self._behind.values()))
+            return [Glimpse(message, "", 0) for _, message in behind]
         return [Glimpse(message, "", 0) for _, message in islice(self._lanes.get(lane, ()), limit)]
 
     def audit(self) -> tuple[int, list[str]]:
-        ready = (message.id for line in self._lanes.values() for _, message in line)
-        held = (each.message.id for entries in self._held.values() for each in entries.values())
-        places = Counter(chain(ready, held, (message.id for _, _, message in self._delayed), self._dead))
+        ready = [message for line in self._lanes.values() for _, message in line]
+        held = [each.message for entries in self._held.values() for each in entries.values()]
+        first = [*ready, *held, *(message for _, _, message in self._delayed)]
+        behind = (message for line in self._behind.values() for _, message in line)
+        places = Counter(chain((message.id for message in chain(first, behind)), self._dead))
         faults = [f"message {one} is in {count} places" for one, count in places.items() if count > 1]
         faults += [
             f"{len(theirs)} messages are with nobody"
             for token, theirs in self._held.items()
             if token not in self._members
         ]
+        faults += unordered(Counter(message.key for message in first if message.key), self._behind)
         if len(self._deaths) != len(self._dead):
             faults.append(f"{len(self._dead)} dead letters, {len(self._deaths)} of them in order")
         return sum(places.values()), faults

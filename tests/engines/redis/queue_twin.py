@@ -11,24 +11,21 @@ from typing import Any
 from script_twin import BETWEEN, START_US, Difference
 
 from holdfast import config
+from holdfast.commands.queue_views import Audit, Gauge, Peek, Roll
 from holdfast.commands.queues import (
-    Audit,
     Beat,
     Conclude,
     Concluded,
     Draft,
-    Gauge,
     GetDead,
     Join,
     Leave,
     ListDead,
     Outcome,
-    Peek,
     Publish,
     Purge,
     Reap,
     Redrive,
-    Roll,
     Take,
     Taken,
 )

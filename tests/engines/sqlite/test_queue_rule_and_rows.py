@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from holdfast.commands.queue_views import Audit, Gauge, Peek, Roll
 from holdfast.commands.queues import (
     ACK,
     DEAD,
@@ -22,24 +23,20 @@ from holdfast.commands.queues import (
     RETRY,
     SUSPECTS,
     TOUCH,
-    Audit,
     Beat,
     Conclude,
     Concluded,
     DeadLetters,
     Draft,
-    Gauge,
     GetDead,
     Join,
     Leave,
     ListDead,
     Outcome,
-    Peek,
     Publish,
     Purge,
     Reap,
     Redrive,
-    Roll,
     Take,
     Taken,
 )

@@ -11,7 +11,8 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.commands.queues import DELAYED, HELD, SUSPECTS, DeadLetter, Glimpse, Message, Reap
+from holdfast.commands.queue_views import Glimpse
+from holdfast.commands.queues import DELAYED, HELD, SUSPECTS, DeadLetter, Message, Reap
 from holdfast.engines.sqlite.audits import audit
 from holdfast.engines.sqlite.queue_tables import NEVER_US, forget_known
 from holdfast.rules.depot import Entry, Member, Totals, place_of

@@ -18,7 +18,6 @@ if who then
 else
   who = { me, ARGV[4], ARGV[5], next_fence(1), ttl, now, now + ttl * 1000, false }
 end
-make_way()  -- whoever comes will free memory
 make_way()  -- whoever comes will free memory: a queue that fills the server must not keep out who would empty it
 put_member(ARGV[3], who)
 save()

@@ -1,0 +1,102 @@
+"""What people ask about a queue, and what they are shown. Nothing here changes a message's place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from holdfast.commands.queues import Message
+
+
+class Gauge(NamedTuple):
+    """How the queue stands."""
+
+    name: str
+
+
+class Roll(NamedTuple):
+    """The consumers, at most so many; those whose ttl ends first come first."""
+
+    name: str
+    limit: int
+
+
+class Peek(NamedTuple):
+    """The first messages of a place, without taking them: `ready` (of a lane), `delayed`, `held` or `behind`.
+
+    Of those that are behind others, the oldest entries come first.
+    """
+
+    name: str
+    place: str
+    limit: int
+    lane: str = ""
+
+
+class Audit(NamedTuple):
+    """Is every message in exactly one place? Looks at everything; for people and tests."""
+
+    name: str
+
+
+# Answers.
+
+
+class Gauged(NamedTuple):
+    """How many messages are where, and what was counted since the queue began.
+
+    `oldest_ms`: how long ago the first ready message was sent, -1 if there is none. `counts` are pairs of a word and a
+    number, sorted: published, repeated, taken, acked, retried, released, died, crashed, lost, redriven, purged,
+    evicted; what never happened is not there.
+    """
+
+    ready: int
+    suspects: int
+    delayed: int
+    held: int
+    dead: int
+    hungry: int
+    consumers: int
+    oldest_ms: int
+    next_ms: int
+    counts: tuple[tuple[str, int], ...]
+    behind: int = 0
+
+
+class ConsumerSeen(NamedTuple):
+    """One consumer, as people see it. `remaining_ms` is 0 if it is late."""
+
+    token: str
+    label: str
+    owner: str
+    fence: int
+    held: int
+    since_ms: int
+    remaining_ms: int
+
+
+class Rolled(NamedTuple):
+    """The consumers."""
+
+    consumers: tuple[ConsumerSeen, ...]
+
+
+class Glimpse(NamedTuple):
+    """One message where it is: with whom (a consumer's token), and in how many milliseconds it is due."""
+
+    message: Message
+    consumer: str
+    due_ms: int
+
+
+class Peeked(NamedTuple):
+    """Messages that were looked at."""
+
+    glimpses: tuple[Glimpse, ...]
+
+
+class Audited(NamedTuple):
+    """How many messages were looked at, and what is wrong, in sentences; nothing if all is well."""
+
+    messages: int
+    faults: tuple[str, ...]
