@@ -42,6 +42,9 @@ KINDS = (
     "buried",  # a message is a dead letter; detail: why
     "reaped",  # of no lease: consumers were found dead; detail: how many, and what became of what they had
     "amnesty",  # of no lease: dead consumers were looked for much too late, so that nobody is taken for dead yet
+    "events heard",  # of no lease: a server is listened to that tells of the ends of consumers; detail: which
+    "events missing",  # of no lease: one is not, or tells nothing, so that ends are found later; detail: which, and why
+    "setting changed",  # of no lease: a setting of a server was changed, as was asked for; detail: which, and to what
     "engine replaced",  # of no lease: another run of the engine, or another server, answers; it may have forgotten
 )
 
@@ -61,6 +64,8 @@ _LEVELS = {
     "buried": logging.WARNING,
     "reaped": logging.WARNING,
     "amnesty": logging.WARNING,
+    "events missing": logging.WARNING,
+    "setting changed": logging.WARNING,
 }
 
 
