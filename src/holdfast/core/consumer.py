@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import NotHeld
-from holdfast.commands.queues import AT_ONCE, DEAD, Outcome, Take, Taken
+from holdfast.commands.queues import AT_ONCE, DEAD, RELEASE, Outcome, Take, Taken
 from holdfast.core import lifecycle
 from holdfast.core.client import OPEN
 from holdfast.core.incarnation import Incarnation
@@ -181,6 +181,7 @@ async def leave(consumer: ConsumerBase) -> None:
     """Give back what is here, as if it had never been taken, and end."""
     lease, consumer._lease = consumer._lease, None
     consumer._stopped = consumer._entered = False
+    here = [each._entry for each in consumer._with.values() if not each._settled]
     consumer._buffer.clear()
     consumer._with.clear()
     unsaid, consumer._unsaid = tuple(consumer._unsaid.values()), {}
@@ -190,11 +191,23 @@ async def leave(consumer: ConsumerBase) -> None:
     lease._client.form.forget(lease.token)
     try:
         if await _said_all(consumer, lease, unsaid):
+            said = {outcome.entry for outcome in unsaid}
+            await _given_back(consumer, lease, [entry for entry in here if entry not in said])
             await lifecycle.release(lease)
     except LeaseLost:
         return  # it was taken for dead: there is nothing left to give back
     finally:
         lifecycle.end(lease)
+
+
+async def _given_back(consumer: ConsumerBase, lease: Incarnation, entries: list[str]) -> None:
+    """Where there are many, in parts, so that no step is long; the last of them are given back with the lease."""
+    try:
+        for first in range(0, len(entries) - AT_ONCE, AT_ONCE):
+            part = tuple(Outcome(entry, RELEASE) for entry in entries[first : first + AT_ONCE])
+            await conclude(consumer._queue, lease, part)
+    except Unavailable as error:
+        consumer._queue._client.tell("unavailable", consumer._queue.name, detail=str(error))
 
 
 async def _said_all(consumer: ConsumerBase, lease: Incarnation, unsaid: tuple[Outcome, ...]) -> bool:
