@@ -41,6 +41,7 @@ COMMANDS = {
     "directory show": ["directory", "show", "x", "k"],
     "directory take": ["directory", "take", "x", "k", "--reason", "why", "--yes"],
     "directory hand-off": ["directory", "hand-off", "x", "k", "--to", "server 1", "--yes"],
+    "queue ls": ["queue", "ls"],
     "queue stats": ["queue", "stats", "x"],
     "queue consumers": ["queue", "consumers", "x"],
     "queue peek": ["queue", "peek", "x"],

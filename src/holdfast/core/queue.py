@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
 from holdfast.commands.queue_views import Audit, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled
 from holdfast.commands.queues import AT_ONCE, DELAYED, HELD, READY, Crowded, Draft, Publish, Published, Reap
-from holdfast.core.asking import ask_again
+from holdfast.core.asking import ask_again, ask_confirmed
 from holdfast.core.lease import jittered
+from holdfast.core.lock import confirmed_by
 from holdfast.core.outcomes import Backoff, checked_backoff
 from holdfast.core.terms import cool_ms
 from holdfast.errors import InvalidConfig, QueueFull, Unavailable
 from holdfast.names import Owner, checked_name, is_unicode, new_token
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from holdfast.commands.queues import Message as Kept
     from holdfast.core.client import Client
@@ -144,6 +145,7 @@ class QueueBase:
         codec: str | Codec,
         ttl: Seconds,
         grace: Seconds,
+        confirm: str | None,
     ) -> None:
         client.refuse_without("queues")
         self.name = checked_name(name)
@@ -156,6 +158,7 @@ class QueueBase:
         self._codec = _checked_codec(codec)
         self._ttl_ms = ttl_ms(ttl)
         self._grace_ms = cool_ms(grace, setting="grace")
+        self._confirm = confirm is not None and bool(confirmed_by(client, confirm))
 
     def __repr__(self) -> str:
         return f"<queue {self.name!r} on {self._client.url}>"
@@ -220,7 +223,7 @@ async def _send(queue: QueueBase, drafts: tuple[Draft, ...], until_ns: int, befo
     client, pause_ns = queue._client, _FULL_NS
     command = Publish(queue.name, new_token(), drafts, queue._bound)
     while True:
-        answer = await ask_again(client, command)
+        answer = await (ask_confirmed if queue._confirm else ask_again)(client, command)
         if isinstance(answer, Published):
             return answer.ids
         assert isinstance(answer, Crowded)
@@ -239,9 +242,23 @@ async def stats(queue: QueueBase) -> QueueStats:
     """How the queue stands now."""
     now = await ask_again(queue._client, Gauge(queue.name))
     assert isinstance(now, Gauged)
+    return _standing(queue.name, now)
+
+
+async def all_stats(client: Client, names: Sequence[str]) -> list[QueueStats]:
+    """How many queues stand, in few exchanges; without those of which the engine knows nothing any more."""
+    answers = await client.ask_all([Gauge(name) for name in names])
+    return [_standing(name, now) for name, now in zip(names, answers, strict=True) if now != _NOTHING]
+
+
+# What is answered of a queue that nobody has used.
+_NOTHING = Gauged(0, 0, 0, 0, 0, 0, 0, -1, 0, ())
+
+
+def _standing(name: str, now: Gauged) -> QueueStats:
     oldest = None if now.oldest_ms < 0 else now.oldest_ms / 1000
     places = (now.ready, now.suspects, now.delayed, now.held, now.dead, now.consumers, now.hungry)
-    return QueueStats(queue.name, *places, oldest, now.next_ms / 1000 if now.next_ms else None, dict(now.counts))
+    return QueueStats(name, *places, oldest, now.next_ms / 1000 if now.next_ms else None, dict(now.counts))
 
 
 async def consumers(queue: QueueBase, limit: int) -> list[ConsumerStanding]:
