@@ -42,6 +42,10 @@ KINDS = (
     "buried",  # a message is a dead letter; detail: why
     "reaped",  # of no lease: consumers were found dead; detail: how many, and what became of what they had
     "amnesty",  # of no lease: dead consumers were looked for much too late, so that nobody is taken for dead yet
+    "owned",  # a key is ours; seconds: how long ago that was asked for
+    "disowned",  # a key is not ours any more, as we wanted; seconds: how long it was; detail: how it ended
+    "end heard",  # of no lease: another consumer's time has ended, as the server tells; detail: whose
+    "news dropped",  # of no lease: a slow reader has no room for what is only news; detail: how many
     "engine replaced",  # of no lease: another run of the engine, or another server, answers; it may have forgotten
 )
 
@@ -61,6 +65,7 @@ _LEVELS = {
     "buried": logging.WARNING,
     "reaped": logging.WARNING,
     "amnesty": logging.WARNING,
+    "news dropped": logging.WARNING,
 }
 
 

@@ -273,10 +273,11 @@ class Taken(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """It is not to be had: it is `held` by the consumer of this label, `delayed` or `dead`; empty: nobody knows it."""
+    """It is not to be had: it is `delayed`, `dead`, or `held`: by whom, and under which fence. Empty: there is none."""
 
     place: str
     label: str = ""
+    fence: int = 0
 
 
 class KeysHeld(NamedTuple):

@@ -190,7 +190,7 @@ def take_over(depot: Depot, command: TakeOver, moment: Moment) -> Dealt:
     if first.place == HELD:
         holder = depot.member(first.token)
         if holder is not None and _vouches(holder, moment):
-            return Dealt(Elsewhere(HELD, holder.label), [])
+            return Dealt(Elsewhere(HELD, holder.label, first.entry.fence), [])
         bereft = _bereft(depot, command, holder, first, moment)
         if bereft is None:
             followed = follow(depot, message)
