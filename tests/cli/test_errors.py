@@ -244,16 +244,6 @@ def test_the_version_is_told(local):
     assert (done.code, done.out.decode(), done.err) == (0, f"holdfast {holdfast.__version__}\n", b"")
 
 
-def test_a_demonstration_is_one_of_the_commands(local):
-    """For people it is a picture with a summary; for programs the summary."""
-    both = [local.start("demo", *words, env={"HOLDFAST_URL": ""}) for words in ((), ("--json",))]
-    people, programs = (one.end() for one in both)
-
-    assert (people.code, programs.code) == (0, 0), people.err + programs.err
-    assert b"5 processes, 1 lock" in people.out
-    assert json.loads(programs.out)["violations"] == 0
-
-
 @pytest.mark.acceptance("C-23")
 def test_without_the_extra_a_clear_line_says_what_to_install(tmp_path):
     """The core needs no package; only the tool does."""

@@ -3,7 +3,7 @@
 import pytest
 from law_faces import bells_of, together
 
-from holdfast.commands.queues import Join, Take
+from holdfast.commands.queues import AT_ONCE, Conclude, Join, Take
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -67,3 +67,21 @@ def test_a_reader_that_does_not_read_costs_no_more_than_it_has_asked_for(face):
         assert len(held) == 3
         assert (slow.in_flight, theirs.stats().in_flight, theirs.stats().ready) == (4, 4, 1097)
         assert len(bells_of(client)) <= 1
+
+
+@together
+def test_who_leaves_with_many_messages_gives_them_back_a_part_at_a_time(face):
+    """A server does nothing else in a step: none may take as long as all of a large consumer's messages."""
+    client = face.connect()
+    queue, wire = client.queue("jobs"), face.wire(client)
+    ids = queue.publish_many(range(3 * AT_ONCE))
+    with queue.consumer(prefetch=len(ids)) as consumer:
+        while consumer.in_flight < len(ids):
+            consumer.receive(len(ids), timeout=5)
+
+    given = [len(command.outcomes) for command in wire.commands(Conclude)]
+    assert given == [AT_ONCE, AT_ONCE]
+    assert [seen.id for seen in queue.peek(limit=len(ids))] == ids
+    assert {seen.attempts for seen in queue.peek(limit=len(ids))} == {0}
+    assert queue.stats().counts == {"published": len(ids), "released": len(ids), "taken": len(ids)}
+    assert queue.check()
