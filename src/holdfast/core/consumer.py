@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import NotHeld
-from holdfast.commands.queues import AT_ONCE, DEAD, Outcome, Take, Taken
+from holdfast.commands.queues import AT_ONCE, DEAD, RELEASE, Outcome, Take, Taken
 from holdfast.core import lifecycle
 from holdfast.core.client import OPEN
 from holdfast.core.incarnation import Incarnation
@@ -182,19 +182,35 @@ async def leave(consumer: ConsumerBase) -> None:
     lease, consumer._lease = consumer._lease, None
     consumer._stopped = consumer._entered = False
     consumer._buffer.clear()
-    consumer._with.clear()
     unsaid, consumer._unsaid = tuple(consumer._unsaid.values()), {}
+    done = {outcome.entry for outcome in unsaid}
+    here = [each for entry, each in consumer._with.items() if each._lease is lease and entry not in done]
+    held = [each for each in here if not each._settled]
+    consumer._with.clear()
     if lease is None:
         return
     lease._client.keeper.no_longer_waiting(lease)
     lease._client.form.forget(lease.token)
     try:
         if await _said_all(consumer, lease, unsaid):
+            await _give_back(consumer._queue, lease, held)
             await lifecycle.release(lease)
     except LeaseLost:
         return  # it was taken for dead: there is nothing left to give back
     finally:
         lifecycle.end(lease)
+
+
+async def _give_back(queue: QueueBase, lease: Incarnation, held: list[MessageBase]) -> None:
+    """All but the last part: the end of a consumer is one step of the engine, and no step is to be long."""
+    for first in range(0, len(held) - AT_ONCE, AT_ONCE):
+        part = tuple(
+            Outcome(each._entry, RELEASE, keyed=bool(each._kept.key)) for each in held[first : first + AT_ONCE]
+        )
+        try:
+            await conclude(queue, lease, part)
+        except Unavailable:
+            return  # then all at once, when the engine can be told
 
 
 async def _said_all(consumer: ConsumerBase, lease: Incarnation, unsaid: tuple[Outcome, ...]) -> bool:
