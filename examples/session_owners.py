@@ -103,18 +103,20 @@ class Journal:
         self._file.close()
 
 
-def be_a_pod(url: str, name: str, folder: Path) -> None:
+def be_a_pod(url: str, name: str, most: int, folder: Path) -> None:
     """Own sessions, and take each a step further now and then."""
     store, journal = Store(folder), Journal(folder)
     due: dict[str, float] = {}
-    with holdfast.connect(url, label=name) as hf, sessions_of(hf).owner() as owner:
+    with holdfast.connect(url, label=name) as hf, sessions_of(hf).owner(most=most) as owner:
         signal.signal(signal.SIGTERM, lambda *_: owner.stop())
         journal.write("started", name)
         while True:
-            match owner.next(timeout=0.02):
+            event, at = owner.next(timeout=0.02), time.monotonic()
+            match event:
                 case holdfast.Added(work) if not work.lost:
-                    journal.write("added", name, work)
-                    store.step(work, begins=True)
+                    journal.write("added", name, work, at)
+                    with suppress(holdfast.Fenced):  # frozen just now
+                        store.step(work, begins=True)
                     due[work.id] = time.monotonic() + random.uniform(0.1, 0.3)
                 case holdfast.Lost(work):
                     journal.write("lost", name, work)
@@ -131,8 +133,9 @@ def be_a_pod(url: str, name: str, folder: Path) -> None:
                     due[work.id] = time.monotonic() + random.uniform(0.1, 0.3)
                     with suppress(holdfast.Fenced, holdfast.LeaseLost):  # it is told as lost, next
                         if store.step(work) == STEPS:
+                            at = time.monotonic()  # from here on it is not ours to say
                             work.done()
-                            journal.write("done", name, work)
+                            journal.write("done", name, work, at)
         for work in owner.works.values():
             journal.write("back", name, work)
 
@@ -140,8 +143,8 @@ def be_a_pod(url: str, name: str, folder: Path) -> None:
 class Fleet:
     """The pods, and what is done to them."""
 
-    def __init__(self, url: str, folder: Path, journal: Journal) -> None:
-        self._url, self._folder, self._journal = url, folder, journal
+    def __init__(self, url: str, folder: Path, journal: Journal, most: int) -> None:
+        self._url, self._folder, self._journal, self._most = url, folder, journal, most
         self._pods: dict[str, subprocess.Popen[bytes]] = {}
         self._started = 0
 
@@ -149,6 +152,7 @@ class Fleet:
         self._started += 1
         name = f"pod-{self._started}"
         command = [sys.executable, __file__, self._url, "--pod", name, "--folder", str(self._folder)]
+        command += ["--most", str(self._most)]
         self._pods[name] = subprocess.Popen(command)
         return name
 
@@ -243,7 +247,7 @@ def play(url: str, sessions: int, pods: int) -> bool:
         store, journal = Store(folder), Journal(folder)
         url = url or f"sqlite://{folder}/holdfast.db"
         with holdfast.connect(url) as hf:
-            show, fleet = Show(hf, folder, journal), Fleet(url, folder, journal)
+            show, fleet = Show(hf, folder, journal), Fleet(url, folder, journal, sessions // pods)
             try:
                 sent = direct(show, fleet, sessions, pods)
             finally:
@@ -270,21 +274,26 @@ def direct(show: Show, fleet: Fleet, sessions: int, pods: int) -> list[str]:
     def opened(numbers: range) -> list[str]:
         return queue.publish_many(numbers, key=lambda number: f"chat-{number % sessions}")
 
-    first, second, third, *_ = [fleet.start() for _ in range(pods)]
+    def busiest() -> list[str]:
+        return sorted(fleet.names, key=lambda name: -len(show.owned_by(name)))
+
+    for _ in range(pods):
+        fleet.start()
     show.until(lambda: all(map(show.has_come, fleet.names)), "pod that lives")
     sent = opened(range(sessions // 2))
-    show.until(lambda: all(map(show.owned_by, fleet.names)), "session for each pod")
-    fleet.kill(first)
-    fleet.freeze(second, show.others_go_on)
-    had = show.owned_by(second)
+    show.until(lambda: all(map(show.owned_by, busiest()[:2])), "second pod that owns something")
+    zombie, victim, *_ = busiest()
+    fleet.kill(victim)
+    fleet.freeze(zombie, show.others_go_on)
+    had = show.owned_by(zombie)
     late = fleet.start()
     show.until(lambda: show.has_come(late), "pod that comes")
     sent += opened(range(sessions // 2, sessions))
     sent += opened(range(0, sessions, 5))  # once more: they come when those that are owned are done
     show.until(lambda: moved(show, had), "owner for what the frozen pod had")
-    fleet.thaw(second)
+    fleet.thaw(zombie)
     show.until(lambda: show.owned_by(late), "session for the pod that came")
-    fleet.stop(third)
+    fleet.stop(next(name for name in busiest() if name not in (zombie, late)))
     show.until(lambda: not any(queue.stats()[1:5]) and not queue.stats().behind, "end of all sessions")
     return sent
 
@@ -332,13 +341,14 @@ def main() -> int:
     parser.add_argument("url", nargs="?", default=os.environ.get("HOLDFAST_URL", ""), help="default: a file of its own")
     parser.add_argument("--sessions", type=int, default=60)
     parser.add_argument("--pods", type=int, default=3)
+    parser.add_argument("--most", type=int, default=1000, help="how many sessions a pod may have (used likewise)")
     parser.add_argument("--pod", help="be a pod of this name (used by the program itself)")
     parser.add_argument("--folder", type=Path, help="where pods keep what they do (used by the program itself)")
     options = parser.parse_args()
     if options.url.startswith("memory:") or options.pods < 3 or options.sessions < 4 * options.pods:
-        parser.error("pods are processes, at least three, with a few sessions each: they need a server or a file")
+        parser.error("pods are processes, at least three, with four sessions each: they need a server or a file")
     if options.pod is not None:
-        be_a_pod(options.url, options.pod, options.folder)
+        be_a_pod(options.url, options.pod, options.most, options.folder)
         return 0
     return 0 if play(options.url, options.sessions, options.pods) else 1
 
