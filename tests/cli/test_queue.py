@@ -261,10 +261,10 @@ def test_queues_are_listed_for_people_and_for_programs(tool, busy):
     people = [line.split() for line in tool.inside("queue", "ls").out.decode().splitlines()]
     told = tool.json("queue", "ls")
 
-    assert people[0][:6] == ["queue", "ready", "suspects", "delayed", "in", "flight"]
-    assert [row[:6] for row in people[1:]] == [
-        ["jobs", "1", "0", "1", "1", "2"],
-        ["mail/urgent", "1", "0", "0", "0", "0"],
+    assert people[0][:8] == ["queue", "ready", "suspects", "delayed", "in", "flight", "behind", "dead"]
+    assert [row[:7] for row in people[1:]] == [
+        ["jobs", "1", "0", "1", "1", "0", "2"],
+        ["mail/urgent", "1", "0", "0", "0", "0", "0"],
     ]
     assert told["more"] is False
     assert [each["queue"] for each in told["queues"]] == ["jobs", "mail/urgent"]
