@@ -8,10 +8,12 @@ import itertools
 import time
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from law_faults import Peer
 
+from holdfast import config
 from holdfast.commands import Granted, NotHeld, Renewed
 from holdfast.commands.queue_views import Audit, Gauge, Roll
 from holdfast.commands.queues import (
@@ -30,14 +32,18 @@ from holdfast.commands.queues import (
     Taken,
     TakeOver,
 )
+from holdfast.engines import open_engine
+from holdfast.rules import consumers, queue
+from holdfast.rules.warehouse import Warehouse
 
 pytestmark = pytest.mark.carried("queues")
 
 LONG_MS = 600_000
 OVER_S = 0.004
 OFTEN = 1_000_000  # attempts: nothing dies of crashes here
-KEYS = ("k", "l", "m")
+KEYS = ("k", "l")
 WHICH = st.integers(0, 9)
+ROUNDS = settings(max_examples=25, stateful_step_count=40, deadline=None)
 numbers = itertools.count(1)
 
 
@@ -52,7 +58,9 @@ class Keys(RuleBasedStateMachine):
         self.holders = {}  # by key: who was given its first message, and has not given it back
         self.has = {}  # by consumer, by key: what it was given
         self.sure, self.late, self.dead = set(), set(), set()  # consumers: in their time; over, but not taken for dead
-        self.join()
+        for _ in range(3):
+            self.join()
+        self.publish([*KEYS, *KEYS, ""])
 
     def say(self, token, command):
         return self.peers[int(token) % len(self.peers)].say(command)
@@ -124,11 +132,20 @@ class Keys(RuleBasedStateMachine):
     @precondition(lambda self: self.sure)
     @rule(which=WHICH)
     def expire(self, which):
-        token = self.one_of(which, self.sure)
+        self.lapse(self.one_of(which, self.sure))
+
+    def lapse(self, token):
         assert self.say(token, Beat(self.name, token, 1)) == Renewed()
         time.sleep(OVER_S)
         self.sure.discard(token)
         self.late.add(token)
+
+    @rule(which=WHICH, key=st.sampled_from(KEYS))
+    def expire_and_take_over(self, which, key):
+        holder = self.holders.get(key)
+        if holder in self.sure:
+            self.lapse(holder)
+        self.take_over(which, key)
 
     @precondition(lambda self: self.late)
     @rule(which=WHICH)
@@ -147,7 +164,7 @@ class Keys(RuleBasedStateMachine):
 
     @rule(which=WHICH, key=st.sampled_from(KEYS))
     def take_over(self, which, key):
-        token = self.one_of(which, self.sure, self.dead) if self.sure or self.dead else "0"
+        token = self.one_of(which, self.sure or {"0"}, self.dead)
         answer = self.say(token, TakeOver(self.name, token, key, OFTEN))
         holder = self.holders.get(key)
         if token not in self.sure:
@@ -193,5 +210,41 @@ class Keys(RuleBasedStateMachine):
 def test_whatever_happens_a_key_has_one_owner_at_a_time_and_nothing_is_lost(engine):
     """One owner per key, in the order of sending; fences of a key only grow; the dead stay dead."""
     peers = engine.peer(), engine.peer()
-    rounds = settings(max_examples=25, stateful_step_count=40, deadline=None)
-    run_state_machine_as_test(lambda: Keys(peers), settings=rounds)
+    run_state_machine_as_test(lambda: Keys(peers), settings=ROUNDS)
+
+
+def robbed(monkeypatch, answer):
+    monkeypatch.setattr(consumers, "_vouches", lambda *_: answer)
+
+
+def never_next(monkeypatch):
+    for home in (queue, consumers):
+        monkeypatch.setattr(home, "follow", lambda *_: False)
+
+
+def the_dead_speak(monkeypatch):
+    for home in (queue, consumers):
+        monkeypatch.setattr(home, "living", lambda depot, token: depot.member(token))
+
+
+MISTAKES = {
+    "all of a key are ready": lambda patch: patch.setattr(Warehouse, "first_of", lambda *_: None),
+    "what is taken over stays where it is": lambda patch: patch.setattr(Warehouse, "withdraw", lambda *_: None),
+    "a fence is old": lambda patch: patch.setattr(consumers, "next_fence", lambda *_: 5),
+    "who lives is robbed": lambda patch: robbed(patch, False),
+    "who is late is not robbed": lambda patch: robbed(patch, True),
+    "the dead take it along": lambda patch: patch.setattr(Warehouse, "held", lambda *_: []),
+    "the next is never ready": never_next,
+    "the dead speak": the_dead_speak,
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_law_of_keys_is_noticed_by_the_model(mistake, monkeypatch):
+    """A model is worth what it catches: each of these would be one line in a review."""
+    peer = Peer(open_engine(config.settings("memory://a law with a mistake")))
+    MISTAKES[mistake](monkeypatch)
+    quick = settings(ROUNDS, phases=[Phase.generate], derandomize=True, database=None, report_multiple_bugs=False)
+    with pytest.raises((AssertionError, ValueError, LookupError)):
+        run_state_machine_as_test(lambda: Keys([peer]), settings=quick)
+    peer.close()
