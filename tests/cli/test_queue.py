@@ -228,3 +228,26 @@ def test_a_letter_that_dies_again_is_not_sent_again_and_again(local):
         worker.stop()
         hand.join()
     assert told["redriven"] == 20
+
+
+def test_queues_are_listed_for_people_and_for_programs(tool, busy):
+    """Who is on call knows of no name: which queues there are, and where their messages wait."""
+    tool.client().queue("mail/urgent").publish("x")
+    tool.client().pool("jobs").set_items(["a"])  # of the same name, and no queue
+
+    people = [line.split() for line in tool.inside("queue", "ls").out.decode().splitlines()]
+    told = tool.json("queue", "ls")
+
+    assert people[0][:6] == ["queue", "ready", "suspects", "delayed", "in", "flight"]
+    assert [row[:6] for row in people[1:]] == [
+        ["jobs", "1", "0", "1", "1", "2"],
+        ["mail/urgent", "1", "0", "0", "0", "0"],
+    ]
+    assert told["more"] is False
+    assert [each["queue"] for each in told["queues"]] == ["jobs", "mail/urgent"]
+    assert told["queues"][0]["counts"] == tool.json("queue", "stats", "jobs")["counts"]
+    assert [each["queue"] for each in tool.json("queue", "ls", "mail/")["queues"]] == ["mail/urgent"]
+    cut = tool.inside("queue", "ls", "--limit", "1")
+    assert b"more than 1 queues" in cut.err
+    assert len(cut.out.splitlines()) == 2
+    assert b"there are no queues that begin with 'post'" in tool.inside("queue", "ls", "post").out

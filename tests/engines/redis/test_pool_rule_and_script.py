@@ -115,6 +115,9 @@ WITNESSES = {
     "a renewal that was overtaken": [
         have("p"), ask(0, "a1", 20_000), tell(0, "a", Extend(NAME, "", "a1", 200)), ask(200_000, "b1"),
     ],
+    "a renewal that comes too late": [
+        have("p"), ask(0, "a1", 200), tell(200_000, "a", Extend(NAME, "", "a1", 1000)),
+    ],
     "a token that ended comes again": [
         have("p"), ask(0, "a1"), give(0, "a1", entomb=True), ask(0, "a1"), give(0, "a1"),
         tell(0, "b", TakeBack(NAME, "b1")), ask(0, "b1"),

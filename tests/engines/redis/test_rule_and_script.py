@@ -107,6 +107,13 @@ WITNESSES = {
         ask(0, "a1"), tell(0, "a", Release(NAME, "a1", entomb=True)), ask(0, "b1"), tell(0, "b", Release(NAME, "b1")),
         tell(0, "a", Undo(NAME, "a1")), ask(0, "a1"), tell(0, "a", Renew(NAME, "a1", 200)),
     ],
+    "an offer that was made is renewed": [
+        ask(0, "a1", 200), ask(0, "b1", 1000), tell(200_000, "c", Mark(NAME)), tell(0, "b", Renew(NAME, "b1", 1000)),
+    ],
+    "a silent waiter falls as the lease is given back": [
+        ask(0, "a1", 20_000), ask(0, "b1"), ask(0, "c1"), ask(0, "c2"), tell(4_999_999, "c", Mark(NAME)),
+        tell(1, "a", Release(NAME, "a1")),
+    ],
     "a tomb has crumbled": [tell(0, "a", Undo(NAME, "a1")), ask(60_000_000, "a1")],
 }  # fmt: skip
 

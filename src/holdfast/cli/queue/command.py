@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.options import Job, Json, Url
+from holdfast.cli.options import Job, Json, Limit, Prefix, Url
 
 queues = typer.Typer(
     help="Queues of messages, each for one consumer at a time.\n\n\b\nExample:\n  holdfast queue stats jobs",
@@ -18,6 +18,21 @@ queues = typer.Typer(
 
 Queue = Annotated[str, typer.Argument(help="The name of the queue.")]
 AtMost = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")]
+
+
+@queues.command("ls")
+def list_queues(prefix: Prefix = "", url: Url = None, limit: Limit = 1000, as_json: Json = False) -> Job:
+    """Which queues there are, how many messages of each are where, and who works on them.
+
+    It scans: on a large server it takes its time, in steps that block nobody.
+
+    \b
+    Example:
+      holdfast queue ls
+    """
+    from holdfast.cli.queue import deeds  # noqa: PLC0415
+
+    return partial(deeds.list_queues, url, prefix, limit=limit, as_json=as_json)
 
 
 @queues.command()
