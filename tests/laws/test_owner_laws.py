@@ -235,6 +235,23 @@ def test_an_owner_takes_no_more_than_it_may_and_more_when_there_is_room(face):
     assert queue.stats().ready == 4
 
 
+def test_an_owner_of_many_leaves_in_steps_that_are_short(face):
+    """A server that serves others must not stand still while one of its clients goes home."""
+    client = face.connect()
+    queue = sessions(client)
+    queue.publish_many(range(300), key=str)
+    with queue.owner() as owner:
+        works = added(owner, 300)
+        works[0].done()
+        wire = face.wire(client)
+    parts = [len(command.outcomes) for command in wire.commands(Conclude)]
+    assert parts == [128, 128]
+    assert len(wire.commands(Leave)) == 1
+    assert queue.stats().ready == 299
+    assert queue.stats().counts["released"] == 299
+    assert queue.check()
+
+
 @pytest.mark.acceptance("A1-19")
 def test_stopping_is_told_once_and_leaves_nothing(face):
     """Before it begins, twice, and after the end: no harm; what was owned is ready for others."""

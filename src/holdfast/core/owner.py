@@ -385,7 +385,9 @@ async def claim(owner: OwnerBase, key: str) -> Any:
     for work in tuple(post._with.values()):
         if isinstance(work, WorkBase) and work.key == key and not work._is_lost():
             return work
-    lease = await consuming._live(post)
+    lease = post._lease
+    if lease is None or lease._state is not LIVING:
+        raise LeaseLost(queue.name, None, "expired", detail="this owner was taken for dead, and has not come back yet")
     answer = await ask_again(owner._client, command._replace(token=lease.token))
     if isinstance(answer, NotHeld):
         lease._lose(answer.reason, answer.detail)
