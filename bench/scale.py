@@ -34,6 +34,7 @@ class Scale(NamedTuple):
     store_s: float
     messages: int
     message_rounds: int
+    queue_s: float
     imports: int
 
 
@@ -64,6 +65,7 @@ FULL = Scale(
     store_s=3.0,
     messages=10_000,
     message_rounds=5,
+    queue_s=15.0,
     imports=15,
 )
 QUICK = Scale(
@@ -93,5 +95,6 @@ QUICK = Scale(
     store_s=0.5,
     messages=2_000,
     message_rounds=2,
+    queue_s=3.0,
     imports=3,
 )

@@ -81,6 +81,8 @@ TARGETS = (
     Target("queue, one worker, batched", "queue", who.QUEUE, "commands", AT_MOST, 4),
     Target("queue, one worker, batched", "queue", who.QUEUE, "times_streams", AT_LEAST, 5),
     Target("queue, one worker, batched", "queue", who.QUEUE, "times_jobs", AT_LEAST, 8),
+    Target("queue, a worker that waits", "queue_life", who.WAITING_WORKER, "asked_per_s", AT_MOST, 1),
+    Target("queue, a worker killed with 100 in flight", "queue_life", who.RECOVERY, "beyond_s", AT_MOST, 1),
     Target("SQLite, uncontended pair", "pair_file", who.HOLDFAST_SQLITE, "pairs_per_s", AT_LEAST, 15_000),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "wait_max_ms", AT_MOST, 40),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "evenness", AT_LEAST, 0.95),

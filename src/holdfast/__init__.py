@@ -18,12 +18,14 @@ if TYPE_CHECKING:
         First,
         Holdfast,
         Item,
+        KeyOwner,
         Leader,
         Lease,
         Limiter,
         Lock,
         Message,
         Once,
+        Partitioned,
         Pool,
         Queue,
         Reservation,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
         Side,
         Signal,
         Term,
+        Work,
         Worker,
         connect,
     )
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from holdfast.core.pool import ItemStanding, PoolStats
     from holdfast.core.queue import ConsumerStanding, QueueStats, Seen, Soundness
     from holdfast.core.site import Built
+    from holdfast.core.works import Added, Ended, Expired, Lost
     from holdfast.engines import Limit, Promise
     from holdfast.errors import (
         BudgetExceeded,
@@ -81,6 +85,9 @@ _HOMES = {
         "Message",
         "Dlq",
         "Consumer",
+        "KeyOwner",
+        "Partitioned",
+        "Work",
         "Access",
         "Budget",
         "Claimed",
@@ -115,6 +122,7 @@ _HOMES = {
     "holdfast.core.pool": ("ItemStanding", "PoolStats"),
     "holdfast.core.queue": ("ConsumerStanding", "QueueStats", "Seen", "Soundness"),
     "holdfast.core.site": ("Built",),
+    "holdfast.core.works": ("Added", "Ended", "Expired", "Lost"),
     "holdfast.engines": ("Limit", "Promise"),
     "holdfast.errors": (
         "BudgetExceeded",
@@ -144,6 +152,7 @@ _HOMES = {
 
 __all__ = [
     "Access",
+    "Added",
     "Backoff",
     "Budget",
     "BudgetExceeded",
@@ -161,7 +170,9 @@ __all__ = [
     "Dlq",
     "Domain",
     "DomainMismatch",
+    "Ended",
     "Event",
+    "Expired",
     "Fenced",
     "First",
     "Held",
@@ -173,6 +184,7 @@ __all__ = [
     "Item",
     "ItemStanding",
     "ItemsLent",
+    "KeyOwner",
     "Leader",
     "Leading",
     "Lease",
@@ -180,6 +192,7 @@ __all__ = [
     "Limit",
     "Limiter",
     "Lock",
+    "Lost",
     "Message",
     "NotAcquired",
     "NotFound",
@@ -188,6 +201,7 @@ __all__ = [
     "Observer",
     "Once",
     "Owner",
+    "Partitioned",
     "PartlyDone",
     "PayloadMismatch",
     "Pool",
@@ -212,6 +226,7 @@ __all__ = [
     "Staging",
     "Term",
     "Unavailable",
+    "Work",
     "Worker",
     "connect",
 ]

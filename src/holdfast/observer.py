@@ -42,6 +42,10 @@ KINDS = (
     "buried",  # a message is a dead letter; detail: why
     "reaped",  # of no lease: consumers were found dead; detail: how many, and what became of what they had
     "amnesty",  # of no lease: dead consumers were looked for much too late, so that nobody is taken for dead yet
+    "owned",  # a key is ours; seconds: how long ago that was asked for
+    "disowned",  # a key is not ours any more, as we wanted; seconds: how long it was; detail: how it ended
+    "end heard",  # of no lease: another consumer's time has ended, as the server tells; detail: whose
+    "news dropped",  # of no lease: a slow reader has no room for what is only news; detail: how many
     "events heard",  # of no lease: a server is listened to that tells of the ends of consumers; detail: which
     "events missing",  # of no lease: one is not, or tells nothing, so that ends are found later; detail: which, and why
     "setting changed",  # of no lease: a setting of a server was changed, as was asked for; detail: which, and to what
@@ -64,6 +68,7 @@ _LEVELS = {
     "buried": logging.WARNING,
     "reaped": logging.WARNING,
     "amnesty": logging.WARNING,
+    "news dropped": logging.WARNING,
     "events missing": logging.WARNING,
     "setting changed": logging.WARNING,
 }

@@ -13,8 +13,9 @@ from holdfast.aio.lease import Lease, Signal
 from holdfast.aio.limit import Limiter
 from holdfast.aio.lock import Lock
 from holdfast.aio.once import First, Once
+from holdfast.aio.owner import KeyOwner, Work
 from holdfast.aio.pool import Item, Pool
-from holdfast.aio.queue import Consumer, Dlq, Message, Queue, Worker
+from holdfast.aio.queue import Consumer, Dlq, Message, Partitioned, Queue, Worker
 from holdfast.aio.rwlock import Access, RWLock, Side
 from holdfast.aio.semaphore import Seat, Semaphore
 
@@ -28,12 +29,14 @@ __all__ = [
     "First",
     "Holdfast",
     "Item",
+    "KeyOwner",
     "Leader",
     "Lease",
     "Limiter",
     "Lock",
     "Message",
     "Once",
+    "Partitioned",
     "Pool",
     "Queue",
     "RWLock",
@@ -43,6 +46,7 @@ __all__ = [
     "Side",
     "Signal",
     "Term",
+    "Work",
     "Worker",
     "connect",
 ]

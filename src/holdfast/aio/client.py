@@ -22,6 +22,7 @@ from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
 from holdfast.core import domain, inspection, leader, outlook
+from holdfast.core.bodies import Codec
 from holdfast.core.budget import HOLD_S, PERIOD_S
 from holdfast.core.directory import TTL_S as DIRECTORY_TTL_S
 from holdfast.core.limit import LOCAL_SHARE
@@ -29,7 +30,7 @@ from holdfast.core.lock import TTL_S
 from holdfast.core.once import LEASE_S, WINDOW_S
 from holdfast.core.outcomes import BACKOFF, Backoff
 from holdfast.core.pool import COOL_S
-from holdfast.core.queue import ATTEMPTS, DEAD_MAX, DEDUP_S, Codec
+from holdfast.core.queue import ATTEMPTS, DEAD_MAX, DEDUP_S
 from holdfast.core.queue import GRACE_S as DEATH_GRACE_S
 from holdfast.core.queue import TTL_S as QUEUE_TTL_S
 from holdfast.rules.promise import required
@@ -229,11 +230,13 @@ class Holdfast:
         codec: str | Codec = "json",
         ttl: Seconds = QUEUE_TTL_S,
         grace: Seconds = DEATH_GRACE_S,
+        confirm: str | None = None,
     ) -> Queue:
         """The queue of this name. Nothing is sent before it is used.
 
         A message whose `max_attempts` have failed is a dead letter; `dead_max` of those are kept. A consumer that was
-        not heard of for `ttl` and `grace` is taken for dead. `bound` is how many messages there may be.
+        not heard of for `ttl` and `grace` is taken for dead. `bound` is how many messages there may be. With
+        `confirm="replicas"` a message counts as sent once every replica has it.
         """
         return Queue(
             self._client,
@@ -246,6 +249,7 @@ class Holdfast:
             codec=codec,
             ttl=ttl,
             grace=grace,
+            confirm=confirm,
         )
 
     def directory(self, name: str, ttl: Seconds = DIRECTORY_TTL_S) -> Directory:

@@ -7,9 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.aio.lease import Signal
+from holdfast.aio.owner import KeyOwner
 from holdfast.clock import Seconds, timeout_ns
-from holdfast.core import consumer, dlq, message, queue, worker
+from holdfast.core import consumer, dlq, message, partitions, queue, worker
 from holdfast.core.lock import awaitable, is_coroutine_function
+from holdfast.core.owner import MOST
+from holdfast.core.queue import NORMAL
 from holdfast.core.worker import GRACE_S
 
 if TYPE_CHECKING:
@@ -192,9 +195,12 @@ class Queue(queue.QueueBase):
         dedup_key: str | None = None,
         headers: dict[str, str] | None = None,
         timeout: Seconds | None = 0,
+        key: str | None = None,
+        priority: str = NORMAL,
     ) -> str:
         """Like `blocking.Queue.publish`, awaited."""
-        return await queue.publish(self, body, delay, dedup_key, headers, timeout)
+        terms = queue.checked_terms(delay, headers, key, priority)
+        return await queue.publish(self, body, terms, dedup_key, timeout)
 
     async def publish_many(
         self,
@@ -203,9 +209,12 @@ class Queue(queue.QueueBase):
         delay: Seconds = 0,
         headers: dict[str, str] | None = None,
         timeout: Seconds | None = 0,
+        key: str | Callable[[Any], str] | None = None,
+        priority: str = NORMAL,
     ) -> list[str]:
         """Like `blocking.Queue.publish_many`, awaited."""
-        return await queue.publish_many(self, bodies, delay, headers, timeout)
+        terms = queue.checked_terms(delay, headers, key, priority)
+        return await queue.publish_many(self, bodies, terms, timeout)
 
     def consumer(self, name: str | None = None, *, prefetch: int = 1) -> Consumer:
         """Takes messages one by one; it has at most `prefetch` at a time that are not settled. Use it in `with`."""
@@ -229,6 +238,14 @@ class Queue(queue.QueueBase):
         mine = Consumer(self, name=name, prefetch=sum(hands))
         return Worker(mine, handler, concurrency=hands[0], grace=grace, on_loss=on_loss, policies=("report", "cancel"))
 
+    def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> KeyOwner:
+        """Like `blocking.Queue.owner`, awaited."""
+        return KeyOwner((self,), name=name, most=most, events=events)
+
+    def partitioned(self, parts: int) -> Partitioned:
+        """Like `blocking.Queue.partitioned`, awaited."""
+        return Partitioned(self, parts)
+
     async def stats(self) -> QueueStats:
         """Like `blocking.Queue.stats`, awaited."""
         return await queue.stats(self)
@@ -244,3 +261,34 @@ class Queue(queue.QueueBase):
     async def check(self) -> Soundness:
         """Like `blocking.Queue.check`, awaited."""
         return await queue.check(self)
+
+
+class Partitioned(partitions.PartitionedBase):
+    """Like `blocking.Partitioned`, awaited."""
+
+    @property
+    def parts(self) -> tuple[Queue, ...]:
+        """The parts: queues like any other."""
+        return self._parts  # type: ignore[return-value]
+
+    def part(self, key: str) -> Queue:
+        """The part in which this key is."""
+        part: Queue = self._part_of(key)
+        return part
+
+    async def publish(self, body: Any, *, key: str | None = None, **options: Any) -> str:
+        """Like `blocking.Partitioned.publish`, awaited."""
+        part: Queue = self._part_of(key)
+        return await part.publish(body, key=key, **options)
+
+    def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> KeyOwner:
+        """Like `blocking.Partitioned.owner`, awaited."""
+        return KeyOwner(self.parts, name=name, most=most, events=events)
+
+    async def stats(self) -> QueueStats:
+        """Like `blocking.Partitioned.stats`, awaited."""
+        return await partitions.stats(self._parts, self.name)
+
+    async def check(self) -> Soundness:
+        """Like `blocking.Partitioned.check`, awaited."""
+        return await partitions.check(self._parts)

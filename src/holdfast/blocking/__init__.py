@@ -8,8 +8,9 @@ from holdfast.blocking.lease import Lease, Signal
 from holdfast.blocking.limit import Limiter
 from holdfast.blocking.lock import Lock
 from holdfast.blocking.once import First, Once
+from holdfast.blocking.owner import KeyOwner, Work
 from holdfast.blocking.pool import Item, Pool
-from holdfast.blocking.queue import Consumer, Dlq, Message, Queue, Worker
+from holdfast.blocking.queue import Consumer, Dlq, Message, Partitioned, Queue, Worker
 from holdfast.blocking.rwlock import Access, RWLock, Side
 from holdfast.blocking.semaphore import Seat, Semaphore
 
@@ -23,12 +24,14 @@ __all__ = [
     "First",
     "Holdfast",
     "Item",
+    "KeyOwner",
     "Leader",
     "Lease",
     "Limiter",
     "Lock",
     "Message",
     "Once",
+    "Partitioned",
     "Pool",
     "Queue",
     "RWLock",
@@ -38,6 +41,7 @@ __all__ = [
     "Side",
     "Signal",
     "Term",
+    "Work",
     "Worker",
     "connect",
 ]

@@ -7,9 +7,12 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.blocking.lease import Signal
+from holdfast.blocking.owner import KeyOwner
 from holdfast.clock import Seconds, timeout_ns
-from holdfast.core import consumer, dlq, message, queue, worker
+from holdfast.core import consumer, dlq, message, partitions, queue, worker
 from holdfast.core.lock import refuse_coroutine, refuse_unfinished
+from holdfast.core.owner import MOST
+from holdfast.core.queue import NORMAL
 from holdfast.core.run import run
 from holdfast.core.worker import GRACE_S
 
@@ -185,12 +188,16 @@ class Queue(queue.QueueBase):
         dedup_key: str | None = None,
         headers: dict[str, str] | None = None,
         timeout: Seconds | None = 0,
+        key: str | None = None,
+        priority: str = NORMAL,
     ) -> str:
         """Send a message; its id. With a `dedup_key` that was used before, nothing is sent, and that one's id is given.
 
-        Where the queue is bounded and full, it waits so long for room, then `QueueFull`.
+        With a `key`, it is handed out when all that were sent before with the same key are done. `priority`: `high`,
+        `normal` or `low`. Where the queue is bounded and full, it waits so long for room, then `QueueFull`.
         """
-        return run(queue.publish(self, body, delay, dedup_key, headers, timeout))
+        terms = queue.checked_terms(delay, headers, key, priority)
+        return run(queue.publish(self, body, terms, dedup_key, timeout))
 
     def publish_many(
         self,
@@ -199,9 +206,15 @@ class Queue(queue.QueueBase):
         delay: Seconds = 0,
         headers: dict[str, str] | None = None,
         timeout: Seconds | None = 0,
+        key: str | Callable[[Any], str] | None = None,
+        priority: str = NORMAL,
     ) -> list[str]:
-        """Send many, a part at a time; their ids. Where there is no room for all, the error tells which were sent."""
-        return run(queue.publish_many(self, bodies, delay, headers, timeout))
+        """Send many, a part at a time; their ids. Where there is no room for all, the error tells which were sent.
+
+        A `key` is that of all of them, or what this function says of each body.
+        """
+        terms = queue.checked_terms(delay, headers, key, priority)
+        return run(queue.publish_many(self, bodies, terms, timeout))
 
     def consumer(self, name: str | None = None, *, prefetch: int = 1) -> Consumer:
         """Takes messages one by one; it has at most `prefetch` at a time that are not settled. Use it in `with`."""
@@ -225,6 +238,18 @@ class Queue(queue.QueueBase):
         mine = Consumer(self, name=name, prefetch=sum(hands))
         return Worker(mine, handler, concurrency=hands[0], grace=grace, on_loss=on_loss, policies=("report",))
 
+    def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> KeyOwner:
+        """Owns keys, up to so many, until it says otherwise: for hours. Use it in `with`.
+
+        With `events`, it hears at once when somebody else's time has ended: `listen`, if the server already tells that,
+        or `configure`, to have it do so. Nothing depends on it.
+        """
+        return KeyOwner((self,), name=name, most=most, events=events)
+
+    def partitioned(self, parts: int) -> Partitioned:
+        """The same queue in so many parts, each in a slot of its own: where one server of a cluster is not enough."""
+        return Partitioned(self, parts)
+
     def stats(self) -> QueueStats:
         """How many messages are where, and what was counted."""
         return run(queue.stats(self))
@@ -234,9 +259,40 @@ class Queue(queue.QueueBase):
         return run(queue.consumers(self, limit))
 
     def peek(self, place: str = "ready", limit: int = 10) -> list[Seen]:
-        """The first messages that are `ready`, `delayed` or `in_flight`, left where they are."""
+        """The first messages that are `ready`, `delayed`, `in_flight` or `behind` others, left where they are."""
         return run(queue.peek(self, place, limit))
 
     def check(self) -> Soundness:
         """Whether every message is in exactly one place. It looks at all of them."""
         return run(queue.check(self))
+
+
+class Partitioned(partitions.PartitionedBase):
+    """A queue in parts. A key always goes to the same one."""
+
+    @property
+    def parts(self) -> tuple[Queue, ...]:
+        """The parts: queues like any other."""
+        return self._parts  # type: ignore[return-value]
+
+    def part(self, key: str) -> Queue:
+        """The part in which this key is."""
+        part: Queue = self._part_of(key)
+        return part
+
+    def publish(self, body: Any, *, key: str | None = None, **options: Any) -> str:
+        """Like `Queue.publish`, into the part of the key; without a key, into any."""
+        part: Queue = self._part_of(key)
+        return part.publish(body, key=key, **options)
+
+    def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> KeyOwner:
+        """Like `Queue.owner`, of all parts at once."""
+        return KeyOwner(self.parts, name=name, most=most, events=events)
+
+    def stats(self) -> QueueStats:
+        """How all parts stand together."""
+        return run(partitions.stats(self._parts, self.name))
+
+    def check(self) -> Soundness:
+        """Whether every message is in exactly one place, of all parts."""
+        return run(partitions.check(self._parts))

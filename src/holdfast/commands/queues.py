@@ -79,7 +79,8 @@ class Join(NamedTuple):
     """This consumer lives, for so long from now. The token is its incarnation: new for each, never used again.
 
     It `keeps` what it takes for long: see `Reap`. If it is `heard`, an engine that can tell everybody when it has
-    ended does so. Answered like `Acquire`: `Granted`; sent again, with the same fence, and the ttl runs anew.
+    ended does so. Answered like `Acquire`: `Granted`; sent again, with the same fence, and the ttl runs anew. `NotHeld`
+    if it was taken for dead meanwhile.
     """
 
     name: str
@@ -273,10 +274,11 @@ class Taken(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """It is not to be had: it is `held` by the consumer of this label, `delayed` or `dead`; empty: nobody knows it."""
+    """It is not to be had: it is `delayed`, `dead`, or `held`: by whom, and under which fence. Empty: there is none."""
 
     place: str
     label: str = ""
+    fence: int = 0
 
 
 class KeysHeld(NamedTuple):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import NotHeld
-from holdfast.commands.queues import AT_ONCE, DEAD, Outcome, Take, Taken
+from holdfast.commands.queues import AT_ONCE, DEAD, RELEASE, Outcome, Take, Taken
 from holdfast.core import lifecycle
 from holdfast.core.client import OPEN
 from holdfast.core.incarnation import Incarnation
@@ -20,7 +20,7 @@ from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import HELD, jittered
 from holdfast.core.message import OWED_NS, MessageBase, conclude
 from holdfast.core.outcomes import readable
-from holdfast.core.queue import QueueBase, _whole
+from holdfast.core.queue import LANES, QueueBase, _whole
 from holdfast.errors import LASTING, Closed, InvalidConfig, LeaseLost, Unavailable
 from holdfast.names import LABEL_MAX, is_unicode
 
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 PREFETCH_MAX = 10_000
 UNREADABLE = "unreadable"
-# Whoever waits looks again so often, should a ring get lost; and asks for what it may not know of.
+# Whoever waits looks again so often, should a ring get lost.
 _LOOK_NS = 5 * NS
-_RECONCILE_NS = 10 * NS
 # Only the first of those who wait look when a delay is over; the others are rung.
 _WATCHERS = 2
+# Which lane comes first: the urgent one four times, the usual one twice, the last one once.
+_TURNS = ("high", "", "high", "low", "high", "", "high")
 _RETRY_NS, _RETRY_MAX_NS = 50 * NS_PER_MS, 800 * NS_PER_MS
 
 
@@ -54,6 +55,9 @@ class ConsumerBase:
     """One consumer of a queue. For one thread or task at a time; its messages may be settled by any."""
 
     _Message: type[MessageBase]
+    _keeps = _heard = False  # see `Join`
+    _share = False  # see `Take`
+    _reconcile_ns = 10 * NS
 
     def __init__(self, queue: QueueBase, *, name: str | None, prefetch: int) -> None:
         self._queue = queue
@@ -69,6 +73,7 @@ class ConsumerBase:
         self._epoch = queue._client.engine.epoch
         self._stopped = False
         self._entered = False
+        self._turn = 0  # how often it has asked: each time another lane may come first
 
     def __repr__(self) -> str:
         return f"<consumer {self.name!r} of {self._queue.name!r} on {self._queue._client.url}>"
@@ -91,14 +96,27 @@ class ConsumerBase:
     def _forget(self, message: MessageBase) -> None:
         self._with.pop(message._entry, None)
 
+    def _bereft(self, message: MessageBase) -> None:
+        """The engine says that this one is not with it any more."""
+
     def _owe(self, outcomes: tuple[Outcome, ...]) -> None:
         until_ns = self._queue._client.clock.now_ns() + OWED_NS
         self._owed.update((outcome.entry, until_ns) for outcome in outcomes)
 
+    def _idle(self, now_ns: int) -> bool:  # noqa: ARG002
+        """Whether a suspect may come: it would be the only one to blame."""
+        return not self._with
+
+    def _lanes(self) -> tuple[str, ...]:
+        """All of them, the most urgent first; but of seven times another one comes first in three."""
+        self._turn += 1
+        first = _TURNS[self._turn % len(_TURNS)]
+        return (first, *(lane for lane in LANES.values() if lane != first))
+
     def _known(self, now_ns: int) -> tuple[str, ...] | None:
         """What is here, if it is time to say so."""
         client = self._queue._client
-        if not (self._unsure or client.engine.epoch != self._epoch or now_ns >= self._sure_ns + _RECONCILE_NS):
+        if not (self._unsure or client.engine.epoch != self._epoch or now_ns >= self._sure_ns + self._reconcile_ns):
             return None
         self._owed = {entry: until_ns for entry, until_ns in self._owed.items() if until_ns > now_ns}
         return (*self._with, *self._owed)
@@ -134,7 +152,8 @@ async def _live(consumer: ConsumerBase) -> Incarnation:
         return lease
     queue = consumer._queue
     client = queue._client
-    lease = Incarnation(client, queue.name, queue._ttl_ms, consumer.name, queue._reaping())
+    how = {"keeps": consumer._keeps, "heard": consumer._heard}
+    lease = Incarnation(client, queue.name, queue._ttl_ms, consumer.name, queue._reaping(), **how)
     try:
         await lifecycle.acquire(lease, 0)
         lease._owned = True
@@ -163,19 +182,35 @@ async def leave(consumer: ConsumerBase) -> None:
     lease, consumer._lease = consumer._lease, None
     consumer._stopped = consumer._entered = False
     consumer._buffer.clear()
-    consumer._with.clear()
     unsaid, consumer._unsaid = tuple(consumer._unsaid.values()), {}
+    done = {outcome.entry for outcome in unsaid}
+    here = [each for entry, each in consumer._with.items() if each._lease is lease and entry not in done]
+    held = [each for each in here if not each._settled]
+    consumer._with.clear()
     if lease is None:
         return
     lease._client.keeper.no_longer_waiting(lease)
     lease._client.form.forget(lease.token)
     try:
         if await _said_all(consumer, lease, unsaid):
+            await _give_back(consumer._queue, lease, held)
             await lifecycle.release(lease)
     except LeaseLost:
         return  # it was taken for dead: there is nothing left to give back
     finally:
         lifecycle.end(lease)
+
+
+async def _give_back(queue: QueueBase, lease: Incarnation, held: list[MessageBase]) -> None:
+    """All but the last part: the end of a consumer is one step of the engine, and no step is to be long."""
+    for first in range(0, len(held) - AT_ONCE, AT_ONCE):
+        part = tuple(
+            Outcome(each._entry, RELEASE, keyed=bool(each._kept.key)) for each in held[first : first + AT_ONCE]
+        )
+        try:
+            await conclude(queue, lease, part)
+        except Unavailable:
+            return  # then all at once, when the engine can be told
 
 
 async def _said_all(consumer: ConsumerBase, lease: Incarnation, unsaid: tuple[Outcome, ...]) -> bool:
@@ -271,7 +306,8 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
         lease = await _live(consumer)
         now_ns = client.clock.now_ns()
         known = consumer._known(now_ns)
-        asked = Take(queue.name, lease.token, min(most, AT_ONCE), wait, not consumer._with, known)
+        details = (wait, consumer._idle(now_ns), known, consumer._lanes(), consumer._share)
+        asked = Take(queue.name, lease.token, min(most, AT_ONCE), *details)
         consumer._unsure = True  # until the answer is here
         reply = client.form.apply(asked)
         answer = reply if isinstance(reply, tuple) else await reply
@@ -289,6 +325,7 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
     assert isinstance(answer, Taken)
     if known is not None:
         consumer._sure_ns, consumer._epoch = now_ns, client.engine.epoch
+        _mourn(consumer, answer.gone)
     messages = await _read(consumer, lease, answer.deliveries)
     if answer.deliveries and not messages:
         return None
@@ -298,11 +335,29 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
     return Got(messages, asked if answer.position is not None else None, again_ns, answer.drain)
 
 
+def _mourn(consumer: ConsumerBase, gone: tuple[str, ...]) -> None:
+    """These are not with the consumer, by the engine's account: after a failover it may have forgotten that they were.
+
+    What has been settled meanwhile, or is being settled, is gone for another reason.
+    """
+    for entry in gone:
+        message = consumer._with.get(entry)
+        if message is not None and not message._settled:
+            message._gone = True
+            consumer._forget(message)
+            consumer._bereft(message)
+            message._lease._wake()
+            queue = consumer._queue
+            queue._client.tell("lost", queue.name, message.fence, detail=f"expired (message {message.id}: forgotten)")
+
+
 async def _read(consumer: ConsumerBase, lease: Incarnation, deliveries: tuple[Delivery, ...]) -> list[Any]:
     """The messages of these deliveries. What cannot be decoded is a dead letter at once, and nobody stops for it."""
     queue = consumer._queue
     found, bad = [], []
     for delivery in deliveries:
+        if delivery.entry in consumer._with:
+            continue  # it came by another way just now
         try:
             body = queue._codec.decode(delivery.message.body)
             message = consumer._Message(consumer, lease, delivery, body)

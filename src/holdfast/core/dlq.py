@@ -10,7 +10,8 @@ from holdfast.clock import NS
 from holdfast.commands.queue_views import Gauge, Gauged
 from holdfast.commands.queues import AT_ONCE, DeadLetters, GetDead, ListDead, Moved, Purge, Redrive
 from holdfast.core.asking import ask_again
-from holdfast.core.queue import LIMIT_MAX, _whole, shown_body, unpacked_headers
+from holdfast.core.bodies import shown_body, unpacked_headers
+from holdfast.core.queue import LIMIT_MAX, _whole
 from holdfast.errors import InvalidConfig, NotFound
 from holdfast.names import is_unicode, new_token
 from holdfast.rules.depot import place_of

@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 class Incarnation(LeaseBase):
     """The lease of a consumer."""
 
-    def __init__(self, client: Client, queue: str, ttl_ms: int, label: str, reaping: Reap) -> None:
+    def __init__(
+        self, client: Client, queue: str, ttl_ms: int, label: str, reaping: Reap, *, keeps: bool, heard: bool
+    ) -> None:
         self._label = label
         self._reaping = reaping
+        self._keeps, self._heard = keeps, heard
         super().__init__(client, queue, ttl_ms, client.owner, client.packed, None, False)
 
     def __repr__(self) -> str:
@@ -33,7 +36,7 @@ class Incarnation(LeaseBase):
     # Its words to the engine.
 
     def _ask(self, wait: bool) -> Join:  # noqa: ARG002 - nobody stands in its way
-        return Join(self.name, self.token, self._packed, self._label, self._ttl_ms)
+        return Join(self.name, self.token, self._packed, self._label, self._ttl_ms, self._keeps, self._heard)
 
     def _renewal(self, ttl_ms: int) -> Command:
         return Beat(self.name, self.token, ttl_ms)

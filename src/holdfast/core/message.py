@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NS, NS_PER_MS, Seconds
 from holdfast.commands.queues import ACK, DEAD, RELEASE, TOUCH, Conclude, Concluded, Outcome
+from holdfast.core.bodies import unpacked_headers
 from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import ENDED, HELD
 from holdfast.core.outcomes import Dead, Release, Retry, by_error, checked_reason, readable, retried
-from holdfast.core.queue import unpacked_headers
 from holdfast.core.terms import cool_ms
 from holdfast.errors import LASTING, LeaseLost, NotOwner, ReplyLost, Unavailable
 
@@ -39,6 +39,7 @@ class MessageBase:
         self._entry = entry
         self._settled = ""
         self._told_of_loss = False  # a worker has told its handler
+        self._gone = False  # the engine has said that it is not with its consumer
         self.id = kept.id
         self.body = body
         self.fence = fence
@@ -54,6 +55,11 @@ class MessageBase:
     def headers(self) -> dict[str, str]:
         """What was sent beside the body."""
         return unpacked_headers(self._kept.headers)
+
+    @property
+    def key(self) -> str:
+        """What it was sent with: messages of one key come one after the other. Empty if there is none."""
+        return self._kept.key
 
     @property
     def attempt(self) -> int:
@@ -84,9 +90,11 @@ class MessageBase:
         """Raise `LeaseLost` if somebody else may have it by now. Local: costs no round trip."""
         if not self._settled:
             self._lease.check()
+            if self._gone:
+                raise _lost(self)
 
     def _is_lost(self) -> bool:
-        return not self._settled and self._lease._is_lost()
+        return not self._settled and (self._gone or self._lease._is_lost())
 
     def _is_over(self) -> bool:
         return bool(self._settled) or self._lease._state is ENDED
@@ -95,9 +103,10 @@ class MessageBase:
         queue = self._consumer._queue
         settings = (self._entry, self.attempt, queue._attempts_max, queue._backoff)
         try:
-            return by_error(*settings, error)
+            outcome = by_error(*settings, error)
         except Exception as failure:  # a word that makes no sense is an error like any other
-            return by_error(*settings, failure)
+            outcome = by_error(*settings, failure)
+        return outcome._replace(keyed=True) if self._kept.key else outcome
 
     def __repr__(self) -> str:
         return f"<message {self.id} of {self.queue!r} attempt={self.attempt} {self._settled or 'in flight'}>"
@@ -105,7 +114,7 @@ class MessageBase:
 
 async def ack(message: MessageBase) -> None:
     """It is done, and gone."""
-    await settle(message, Outcome(message._entry, ACK))
+    await settle(message, Outcome(message._entry, ACK, keyed=bool(message.key)))
 
 
 async def retry(message: MessageBase, delay: Seconds | None, reason: str) -> None:

@@ -101,7 +101,7 @@ class Form(Protocol):
         """
 
     async def confirm(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
-        """Like `apply_all`, but a grant or renewal counts only once every known replica has it.
+        """Like `apply_all`, but a grant, renewal or publish counts only once every known replica has it.
 
         Only where the engine says that it `replicates`.
         """
@@ -126,6 +126,9 @@ class Form(Protocol):
 
     async def hear(self, token: str, until_ns: int) -> None:
         """Sleep until the token is rung: a hint and no more, as above."""
+
+    async def hear_any(self, tokens: Sequence[str], bell: Bell, until_ns: int) -> None:
+        """Sleep until one of these tokens is rung, or the bell itself."""
 
     def bell(self) -> Bell:
         """A new bell of this form."""
@@ -193,7 +196,7 @@ class Engine(Protocol):
         """
 
     def names(self, prefix: str, limit: int, roof: str = "") -> Names:
-        """Names that begin so, without keys of directories; with a roof, those of pools.
+        """Names that begin so, without keys of directories; with a roof, those of pools or of queues.
 
         It may scan, and it blocks: for people who look only.
         """

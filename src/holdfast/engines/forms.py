@@ -95,14 +95,22 @@ class BaseForm:
         self._ears.board.expect(token)
 
     async def hear(self, token: str, until_ns: int) -> None:
-        if await self.listen(token):
-            return  # a ring may have been missed before the ears were open: ask once more
+        await self.hear_any((token,), self.bell(), until_ns)
 
-        board, bell = self._ears.board, self.bell()
-        if board.hang(token, bell):
-            try:
-                await bell.wait(until_ns)
-            finally:
+    async def hear_any(self, tokens: Sequence[str], bell: Bell, until_ns: int) -> None:
+        for token in tokens:
+            if await self.listen(token):
+                return  # a ring may have been missed before the ears were open: ask once more
+
+        board, hung = self._ears.board, []
+        try:
+            for token in tokens:
+                if not board.hang(token, bell):
+                    return
+                hung.append(token)
+            await bell.wait(until_ns)
+        finally:
+            for token in hung:
                 board.take_down(token)
 
     def forget(self, token: str) -> None:

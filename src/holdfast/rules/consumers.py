@@ -55,9 +55,11 @@ DIED_WITH_IT = "its consumer died"
 
 
 def join(depot: Depot, command: Join, moment: Moment) -> Dealt:
-    """One more consumer, or the same one again."""
+    """One more consumer, or the same one again; but not one that was taken for dead."""
     ends_us = moment.now_us + command.ttl_ms * 1000
     before = depot.member(command.token)
+    if before is not None and before.fallen:  # a copy that comes late: its messages are being given to others
+        return Dealt(UNKNOWN_CONSUMER, [])
     if before is not None:
         depot.put_member(before._replace(ttl_ms=command.ttl_ms, ends_us=ends_us))
         return Dealt(Granted(before.fence), [])
@@ -190,7 +192,7 @@ def take_over(depot: Depot, command: TakeOver, moment: Moment) -> Dealt:
     if first.place == HELD:
         holder = depot.member(first.token)
         if holder is not None and _vouches(holder, moment):
-            return Dealt(Elsewhere(HELD, holder.label), [])
+            return Dealt(Elsewhere(HELD, holder.label, first.entry.fence), [])
         bereft = _bereft(depot, command, holder, first, moment)
         if bereft is None:
             followed = follow(depot, message)

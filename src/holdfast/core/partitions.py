@@ -1,0 +1,86 @@
+"""Queues in parts, where one slot of a cluster is not enough.
+
+Each part is a queue like any other. A key always goes to the same part, so that its order is kept; there is none among
+parts. Their names are chosen so that a cluster spreads them evenly over its masters: part 3 of 8 has a slot in the
+fourth eighth of all slots.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from binascii import crc_hqx
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from holdfast.core import queue
+from holdfast.core.queue import QueueStats, Soundness, _whole
+from holdfast.names import checked_name, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.core.queue import QueueBase
+
+PARTS_MAX = 256
+_SLOTS = 16384
+
+
+def part_name(whole: str, part: int, parts: int) -> str:
+    """The name of one part: the first of some whose slot lies in this part of all slots."""
+    attempt = 0
+    while True:
+        name = name_of(whole, f"{part}.{attempt}")
+        if crc_hqx(name.encode(), 0) % _SLOTS * parts // _SLOTS == part:
+            return name
+        attempt += 1
+
+
+def part_of(key: str, parts: int) -> int:
+    """In which part messages of this key are."""
+    return crc32(checked_name(key).encode()) % parts
+
+
+class PartitionedBase:
+    """A queue in so many parts."""
+
+    def __init__(self, whole: QueueBase, parts: int) -> None:
+        self.name = whole.name
+        count = _whole("parts", parts, 1, PARTS_MAX)
+        self._parts = tuple(_part(whole, part_name(whole.name, part, count)) for part in range(count))
+
+    def __repr__(self) -> str:
+        return f"<queue {self.name!r} in {len(self._parts)} parts on {self._parts[0]._client.url}>"
+
+    def _part_of(self, key: str | None) -> Any:
+        """Where messages of this key are; without one, any."""
+        if key is None:
+            return random.choice(self._parts)  # noqa: S311 - to spread them
+        return self._parts[part_of(key, len(self._parts))]
+
+
+def _part(whole: QueueBase, name: str) -> QueueBase:
+    part = copy.copy(whole)
+    part.name = checked_name(name)
+    return part
+
+
+async def stats(parts: Sequence[QueueBase], name: str) -> QueueStats:
+    """How all of them stand together. Consumers are counted in each part."""
+    each = [await queue.stats(part) for part in parts]
+    counts: dict[str, int] = {}
+    for one in each:
+        for word, count in one.counts.items():
+            counts[word] = counts.get(word, 0) + count
+    places = ("ready", "suspects", "delayed", "in_flight", "dead", "consumers", "waiting", "behind")
+    figures = {place: sum(getattr(one, place) for one in each) for place in places}
+    oldest = max((one.oldest for one in each if one.oldest is not None), default=None)
+    next_due = min((one.next_due for one in each if one.next_due is not None), default=None)
+    return QueueStats(name=name, **figures, oldest=oldest, next_due=next_due, counts=counts)
+
+
+async def check(parts: Sequence[QueueBase]) -> Soundness:
+    """Whether every message is in exactly one place, of all parts."""
+    each = [(part.name, await queue.check(part)) for part in parts]
+    faults = tuple(f"{name}: {fault}" for name, sound in each for fault in sound.faults)
+    return Soundness(sum(sound.messages for _, sound in each), faults)
