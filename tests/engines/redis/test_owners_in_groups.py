@@ -1,0 +1,142 @@
+"""Owners while servers are replaced, slots are moved and pods die: in parts that are on all masters of a cluster."""
+
+import json
+from pathlib import Path
+
+import pytest
+from owner_pods import Pod, all_owned, opened, streams
+
+from holdfast import Added, Lost, Unavailable
+from holdfast.testing import Workers, eventually
+from holdfast.testing.clusters import slot_of
+
+PODS = Path(__file__).with_name("owner_pods.py")
+COUNT = 30
+# Longer than a failover on a busy machine: nobody is taken for dead by it.
+LONG_S = 30
+
+
+def elsewhere(cluster, slot):
+    owner = cluster.owner_of_slot(slot)
+    return next(server for server in cluster.masters() if server is not owner)
+
+
+def all_done(whole, works):
+    """Each of them can be done, and then there is nothing left."""
+    for work in works.values():
+        work.done()
+    assert whole.stats()[1:7] == (0, 0, 0, 0, 0, whole.stats().consumers)
+    assert whole.check()
+
+
+@pytest.mark.acceptance("A1-25")
+def test_a_graceful_failover_disowns_nobody(grouped):
+    """Every master is replaced under thirty streams: none is lost, none is given to another, and each can be done."""
+    whole, other = (streams(grouped.connect(), ttl=LONG_S) for _ in range(2))
+    pods = [Pod(grouped, each, name) for each, name in ((whole, "a"), (other, "b"))]
+    works = all_owned(pods, opened(whole, COUNT))
+    servers = {grouped.server.owner_of(part.name) for part in whole.parts}
+    assert len(servers) in (1, 3)
+
+    for server in servers:
+        grouped.server.wait_settled()
+        grouped.server.failover(server)
+
+    for work in works.values():
+        work.touch()
+        work.check()
+    grouped.until("renewed", len(grouped.kinds("renewed")) + 1, LONG_S)
+    assert not servers & {grouped.server.owner_of(part.name) for part in whole.parts}
+    assert [work for pod in pods for work in pod.told(Lost)] == []
+    assert sum(len(pod.told(Added)) for pod in pods) == COUNT
+    stats = whole.stats()
+    assert (stats.in_flight, stats.counts) == (COUNT, {"published": COUNT, "taken": COUNT})
+    all_done(whole, works)
+    for pod in pods:
+        pod.end()
+    assert grouped.kinds("lost", "reaped") == []
+
+
+def owned_again(place, parts, **events):
+    """A process that owns all streams is killed with SIGKILL: each has one new owner, under a larger fence."""
+    whole, other = (streams(place.connect(), parts) for _ in range(2))
+    keys = opened(whole, COUNT)
+    with Workers() as workers:
+        doomed = workers.start(f"{PODS}:own", url=place.server.url, parts=parts, count=COUNT, ttl=3)
+        fences = json.loads(doomed.read_line(60))
+        assert fences.keys() == keys
+        pods = [Pod(place, each, name, **events) for each, name in ((whole, "a"), (other, "b"))]
+        assert not any(pod.works for pod in pods)
+        doomed.kill()
+        works = all_owned(pods, keys)
+    assert sum(len(pod.told(Added)) for pod in pods) == COUNT
+    assert all(work.fence > fences[key] for key, work in works.items())
+    assert all(pod.works for pod in pods), "each has some"
+    all_done(whole, works)
+    for pod in pods:
+        pod.end()
+    return whole
+
+
+@pytest.mark.acceptance("A1-22")
+def test_all_streams_of_a_killed_pod_are_owned_again_on_every_master(grouped):
+    """Nobody is told of its death: it is found by looking, in every part."""
+    whole = owned_again(grouped, 3)
+
+    assert len({grouped.server.owner_of(part.name) for part in whole.parts}) in (1, 3)
+
+
+@pytest.mark.acceptance("A1-22")
+def test_all_streams_of_a_killed_pod_are_owned_again(slow):
+    """The same on one server."""
+    owned_again(slow, 1)
+
+
+def test_slots_that_move_under_streams_disown_nobody(clustered):
+    """While one is on its way commands wait for it. What is sent meanwhile finds an owner too."""
+    queue = streams(clustered.connect(), parts=1, ttl=LONG_S)
+    pod = Pod(clustered, queue, "a")
+    keys = opened(queue, COUNT)
+    all_owned([pod], keys)
+    slot, moved = slot_of(queue.name), 0
+
+    for round_ in range(4):
+        moved += clustered.server.move_slot(slot, elsewhere(clustered.server, slot))
+        keys |= opened(queue, 1, COUNT + round_)
+        works = all_owned([pod], keys)
+
+    assert moved > 0
+    for work in works.values():
+        work.touch()
+    assert pod.told(Lost) == []
+    assert queue.stats().counts == {"published": COUNT + 4, "taken": COUNT + 4}
+    all_done(queue, works)
+    pod.end()
+    assert clustered.kinds("lost", "reaped") == []
+
+
+def test_a_killed_master_costs_no_stream(clustered):
+    """What was replicated is owned as before by the account of the one who takes its place."""
+    whole = streams(clustered.connect(), ttl=LONG_S)
+    pod = Pod(clustered, whole, "a")
+    keys = opened(whole, COUNT)
+    works = all_owned([pod], keys)
+    clustered.server.wait_replicated()
+    server = clustered.server.owner_of(whole.parts[0].name)
+
+    server.kill()
+    clustered.server.wait_replaced(server)
+
+    for work in works.values():
+        eventually(lambda work=work: _touched(work), 30, f"an answer about {work!r}")
+    assert pod.told(Lost) == []
+    all_done(whole, works)
+    pod.end()
+
+
+def _touched(work):
+    try:
+        work.touch()
+    except Unavailable:
+        return False
+    return True
