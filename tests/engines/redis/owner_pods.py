@@ -11,7 +11,7 @@ PARTS = 3
 
 def streams(client, parts=PARTS, **options):
     """One queue of streams, in so many parts: a cluster of three masters has one on each."""
-    queue = client.queue("streams", **{"ttl": 3, "grace": 0.5, **options})
+    queue = client.queue("streams", **{"ttl": 2, "grace": 0.5, **options})
     return queue.partitioned(parts) if parts > 1 else queue
 
 

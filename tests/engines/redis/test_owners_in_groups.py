@@ -62,7 +62,7 @@ def owned_again(place, parts, **events):
     whole, other = (streams(place.connect(), parts) for _ in range(2))
     keys = opened(whole, COUNT)
     with Workers() as workers:
-        doomed = workers.start(f"{PODS}:own", url=place.server.url, parts=parts, count=COUNT, ttl=3)
+        doomed = workers.start(f"{PODS}:own", url=place.server.url, parts=parts, count=COUNT, ttl=2)
         fences = json.loads(doomed.read_line(60))
         assert fences.keys() == keys
         pods = [Pod(place, each, name, **events) for each, name in ((whole, "a"), (other, "b"))]
@@ -71,7 +71,6 @@ def owned_again(place, parts, **events):
         works = all_owned(pods, keys)
     assert sum(len(pod.told(Added)) for pod in pods) == COUNT
     assert all(work.fence > fences[key] for key, work in works.items())
-    assert all(pod.works for pod in pods), "each has some"
     all_done(whole, works)
     for pod in pods:
         pod.end()
@@ -87,9 +86,9 @@ def test_all_streams_of_a_killed_pod_are_owned_again_on_every_master(grouped):
 
 
 @pytest.mark.acceptance("A1-22")
-def test_all_streams_of_a_killed_pod_are_owned_again(slow):
+def test_all_streams_of_a_killed_pod_are_owned_again(sync):
     """The same on one server."""
-    owned_again(slow, 1)
+    owned_again(sync, 1)
 
 
 def test_slots_that_move_under_streams_disown_nobody(clustered):
