@@ -348,7 +348,7 @@ def _mourn(consumer: ConsumerBase, gone: tuple[str, ...]) -> None:
             consumer._bereft(message)
             message._lease._wake()
             queue = consumer._queue
-            queue._client.tell("lost", queue.name, message.fence, detail=f"message {message.id}: the engine forgot it")
+            queue._client.tell("lost", queue.name, message.fence, detail=f"expired (message {message.id}: forgotten)")
 
 
 async def _read(consumer: ConsumerBase, lease: Incarnation, deliveries: tuple[Delivery, ...]) -> list[Any]:
