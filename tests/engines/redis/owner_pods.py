@@ -1,10 +1,10 @@
-"""Pods of the tests that own streams: on a thread of a test, and as processes that are killed and frozen."""
+"""Pods of the tests that own streams: on a thread of a test, and as processes that are killed."""
 
 import json
 
 import holdfast
 from holdfast import Added, Lost
-from holdfast.testing import eventually, read_line, tell
+from holdfast.testing import eventually, tell
 
 PARTS = 3
 
@@ -49,6 +49,12 @@ class Pod:
         lost = {work.fence for work in self.told(Lost)}
         return {work.key: work for work in self.told(Added) if work.fence not in lost}
 
+    def claim(self, key):
+        """Own it now; `NotAcquired` if somebody else does."""
+        work = self._owner.claim(key)
+        self.news.append(Added(work))
+        return work
+
     def end(self):
         """What it has is given back."""
         self._owner.stop()
@@ -61,21 +67,11 @@ def all_owned(pods, keys, longest_s=60):
     return {key: work for pod in pods for key, work in pod.works.items()}
 
 
-def own(url, parts, count, ttl):
-    """A process: own so many, say under which fences, and go on until told to say what became of them."""
-    with holdfast.connect(url) as hf, streams(hf, parts, ttl=ttl).owner("doomed") as owner:
-        works = {}
-        while len(works) < count:
-            event = owner.next()
-            works[event.work.key] = event.work
-        tell(json.dumps({key: work.fence for key, work in works.items()}))
-        while True:
-            event = owner.next(0.1)
-            if isinstance(event, Lost):
-                try:
-                    works.pop(event.work.key).done()
-                except holdfast.LeaseLost:
-                    tell(json.dumps({"lost": event.work.key}))
-                if not works:
-                    break
-    read_line()
+def own(url, parts, count, ttl, events=None):
+    """A process: own so many, say under which fences, and keep them."""
+    with holdfast.connect(url) as hf, streams(hf, parts, ttl=ttl).owner("doomed", events=events) as owner:
+        fences = {}
+        for event in owner:
+            fences[event.work.key] = event.work.fence
+            if len(fences) == count:
+                tell(json.dumps(fences))

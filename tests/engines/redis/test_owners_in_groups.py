@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from owner_pods import Pod, all_owned, opened, streams
 
-from holdfast import Added, Lost, Unavailable
+from holdfast import Added, Expired, Lost, NotAcquired, Unavailable
 from holdfast.testing import Workers, eventually
 from holdfast.testing.clusters import slot_of
 
@@ -59,15 +59,16 @@ def test_a_graceful_failover_disowns_nobody(grouped):
     assert grouped.kinds("lost", "reaped") == []
 
 
-def owned_again(place, parts, **events):
-    """A process that owns all streams is killed with SIGKILL: each has one new owner, under a larger fence."""
-    whole, other = (streams(place.connect(), parts) for _ in range(2))
+@pytest.mark.acceptance("A1-22")
+def test_all_streams_of_a_killed_pod_are_owned_again_on_every_master(grouped):
+    """SIGKILL: nobody is told of its death, it is found by looking. Each has one new owner, under a larger fence."""
+    whole, other = (streams(grouped.connect()) for _ in range(2))
     keys = opened(whole, COUNT)
+    assert len({grouped.server.owner_of(part.name) for part in whole.parts}) in (1, 3)
     with Workers() as workers:
-        doomed = workers.start(f"{PODS}:own", url=place.server.url, parts=parts, count=COUNT, ttl=2)
+        doomed = workers.start(f"{PODS}:own", url=grouped.server.url, parts=3, count=COUNT, ttl=2)
         fences = json.loads(doomed.read_line(60))
-        assert fences.keys() == keys
-        pods = [Pod(place, each, name, **events) for each, name in ((whole, "a"), (other, "b"))]
+        pods = [Pod(grouped, each, name) for each, name in ((whole, "a"), (other, "b"))]
         assert not any(pod.works for pod in pods)
         doomed.kill()
         works = all_owned(pods, keys)
@@ -76,21 +77,6 @@ def owned_again(place, parts, **events):
     all_done(whole, works)
     for pod in pods:
         pod.end()
-    return whole
-
-
-@pytest.mark.acceptance("A1-22")
-def test_all_streams_of_a_killed_pod_are_owned_again_on_every_master(grouped):
-    """Nobody is told of its death: it is found by looking, in every part."""
-    whole = owned_again(grouped, 3)
-
-    assert len({grouped.server.owner_of(part.name) for part in whole.parts}) in (1, 3)
-
-
-@pytest.mark.acceptance("A1-22")
-def test_all_streams_of_a_killed_pod_are_owned_again(sync):
-    """The same on one server."""
-    owned_again(sync, 1)
 
 
 def test_slots_that_move_under_streams_disown_nobody(clustered):
@@ -141,3 +127,44 @@ def _touched(work):
     except Unavailable:
         return False
     return True
+
+
+def heard_and_claimed(place, parts):
+    """Every survivor hears of every stream that the dead one had; of those who claim one, one gets it: at once."""
+    whole, other = (streams(place.connect(), parts, grace=60) for _ in range(2))
+    keys = opened(whole, COUNT)
+    pods = []
+    with Workers() as workers:
+        doomed = workers.start(f"{PODS}:own", url=place.server.url, parts=parts, count=COUNT, ttl=2, events="configure")
+        fences = json.loads(doomed.read_line(60))
+        pods += [Pod(place, each, name, events="configure") for each, name in ((whole, "a"), (other, "b"))]
+        doomed.kill()
+        for pod in pods:
+            eventually(lambda pod=pod: len(pod.told(Expired)) >= COUNT, 30, f"word of {COUNT} streams")
+    assert [sorted(pod.told(Expired)) for pod in pods] == [sorted(keys)] * 2
+    assert not any(pod.works for pod in pods), "nobody has looked for the dead: its grace has not ended"
+
+    for at, key in enumerate(sorted(keys)):
+        first, second = pods[at % 2], pods[1 - at % 2]
+        assert first.claim(key).fence > fences[key]
+        with pytest.raises(NotAcquired, match="held by"):
+            second.claim(key)
+
+    assert [len(pod.works) for pod in pods] == [COUNT // 2] * 2
+    all_done(whole, all_owned(pods, keys))
+    tidy = Pod(place, streams(place.connect(), parts, grace=0.1), "whoever buries the dead one")
+    eventually(lambda: whole.stats().consumers == 3 * parts, 30, "an end of the dead one")
+    for pod in (*pods, tidy):
+        pod.end()
+
+
+@pytest.mark.acceptance("A1-22")
+def test_every_survivor_hears_of_every_stream_on_every_master(grouped):
+    """With events nobody waits for the grace: what the dead one had is claimed as soon as its time has ended."""
+    heard_and_claimed(grouped, 3)
+
+
+@pytest.mark.acceptance("A1-22")
+def test_every_survivor_hears_of_every_stream(sync):
+    """The same on one server."""
+    heard_and_claimed(sync, 1)
