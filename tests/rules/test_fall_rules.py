@@ -194,10 +194,10 @@ def test_what_a_living_consumer_has_is_not_given():
     table = Table()
     table.join("a1", "b1")
     table.publish("1", key="k")
-    table.take("b1")
+    had = one(table.take("b1"))
     table.now_us += TTL_MS * 1000 - 1
 
-    assert over(table, "a1") == Elsewhere(HELD, "b1")
+    assert over(table, "a1") == Elsewhere(HELD, "b1", had.fence)
     assert table.sound().consumers == 2
 
 
@@ -225,9 +225,9 @@ def test_whose_process_is_gone_loses_what_is_asked_for_at_once():
     table = Table()
     table.join("a1", "b1")
     table.publish("1", key="k")
-    table.take("b1")
+    had = one(table.take("b1"))
 
-    assert over(table, "a1", gone={"c"}) == Elsewhere(HELD, "b1")
+    assert over(table, "a1", gone={"c"}) == Elsewhere(HELD, "b1", had.fence)
     assert one(over(table, "a1", gone={"b"})).message.id == "1"
     assert table.reap(gone={"b"}).consumers == 1
     assert table.sound().held == 1
@@ -252,9 +252,9 @@ def test_of_two_who_ask_one_is_given_and_the_other_is_told_by_whom():
     table.take("c1")
     table.now_us += TTL_MS * 1000
     table.join("a1", "b1")
-    one(over(table, "a1"))
+    given = one(over(table, "a1"))
 
-    assert over(table, "b1") == Elsewhere(HELD, "a1")
+    assert over(table, "b1") == Elsewhere(HELD, "a1", given.fence)
 
 
 def test_what_is_delayed_unknown_or_behind_is_not_given():

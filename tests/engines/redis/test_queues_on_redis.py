@@ -196,6 +196,7 @@ def _stats(queue):
     return now.ready, now.in_flight, now.delayed, now.dead
 
 
+LATER = (Draft("y", b"y", lane="high"), Draft("z", b"z", delay_ms=9000))
 SENT = (Draft("d", b"d"), Draft("e", b"e", delay_ms=9000))
 WRONG = {
     "": Publish("q", "2", SENT),
@@ -203,7 +204,7 @@ WRONG = {
     ":s:": Publish("q", "2", SENT),
     ":due": Publish("q", "2", SENT),
     ":hungry": Publish("q", "2", SENT),
-    ":s:!": Take("q", "t1", 9, wait=True),
+    ":s:high": Take("q", "t1", 1, lanes=("", "high")),
     ":h:t1": Take("q", "t1", 9, wait=True),
     ":who": Join("q", "t2", "", "me", 60_000),
     ":ends": Join("q", "t2", "", "me", 60_000),
@@ -217,7 +218,7 @@ def test_a_key_of_another_kind_is_told_and_nothing_is_done_by_half(one_server, p
     """T21: somebody has written where we keep something. The command says so, and has changed nothing."""
     server, peer = one_server, Peer(one_server.url)
     peer.say(Join("q", "t1", "", "me", 60_000))
-    peer.say(Publish("q", "1", (Draft("a", b"a"), Draft("b", b"b"), Draft("c", b"c"), Draft("z", b"z", delay_ms=9000))))
+    peer.say(Publish("q", "1", (Draft("a", b"a"), Draft("b", b"b"), Draft("c", b"c"), *LATER)))
     entries = [each.entry for each in peer.say(Take("q", "t1", 2)).deliveries]
     command = WRONG[part]
     if isinstance(command, Conclude):
