@@ -42,6 +42,7 @@ MOST = 1000
 MOST_MAX = 100_000
 # How much news is kept for a slow reader; what it owns is never dropped.
 NEWS_MAX = 1000
+KEYS_MAX = 10_000
 LISTEN, CONFIGURE = "listen", "configure"
 STOPPED, CLOSED = "stopped", "closed"
 _RETRY_NS = 800 * NS_PER_MS
@@ -103,7 +104,6 @@ class OwnerBase:
         self._most = _whole("most", most, 1, MOST_MAX)
         self._events = events
         self._posts = [self._Post(each, name=name, heard=bool(events), lost=self._told_lost) for each in queues]
-        self._by_name = {post._queue.name: post for post in self._posts}
         self._news: deque[News] = deque()
         self._ends: deque[tuple[str, str]] = deque()  # which consumers of which queue have ended
         self._bell: Bell | None = None
@@ -177,13 +177,20 @@ async def enter(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable
         for post in owner._posts:
             await consuming.enter(post)
         if owner._events:
-            names = tuple(owner._by_name)
-            owner._ears = await aside(
-                lambda: hears(names, configure=owner._events == CONFIGURE, on_end=owner._told_end, tell=client.tell)
-            )
+            owner._ears = await aside(lambda: _listen(owner, hears))
     except BaseException:
         await leave(owner, aside)
         raise
+
+
+def _listen(owner: OwnerBase, hears: Callable[..., Any]) -> Any:
+    """Have the servers tell of others' ends. What is said of that is about the first queue."""
+    names = tuple(post._queue.name for post in owner._posts)
+
+    def tell(kind: str, detail: str) -> None:
+        owner._client.tell(kind, names[0], detail=detail)
+
+    return hears(names, configure=owner._events == CONFIGURE, on_end=owner._told_end, tell=tell)
 
 
 async def leave(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
@@ -282,7 +289,7 @@ def _tell_owned(work: MessageBase) -> None:
 async def _note_end(owner: OwnerBase, queue: str, token: str) -> None:
     """Somebody's time has ended: tell what it had, if that is still with it."""
     try:
-        answer = await owner._client.ask(ListKeys(queue, token, NEWS_MAX))
+        answer = await owner._client.ask(ListKeys(queue, token, KEYS_MAX))
     except Unavailable as error:
         owner._client.tell("unavailable", queue, detail=str(error))
         return
@@ -290,7 +297,7 @@ async def _note_end(owner: OwnerBase, queue: str, token: str) -> None:
     owner._client.tell("end heard", queue, detail=f"consumer {token}, {len(answer.keys)} keys")
     room = max(0, NEWS_MAX - len(owner._news))
     owner._news.extend(map(Expired, answer.keys[:room]))
-    owner._drop(len(answer.keys) - room)
+    owner._drop(max(0, len(answer.keys) - room))
 
 
 async def _sleep(owner: OwnerBase, until_ns: int) -> None:
