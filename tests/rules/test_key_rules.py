@@ -6,6 +6,7 @@ from queue_table import INTERVAL_MS, TTL_MS, Table
 from holdfast.commands.queue_views import Audit, Peek
 from holdfast.commands.queues import (
     ACK,
+    AT_ONCE,
     BEHIND,
     DEAD,
     RELEASE,
@@ -224,6 +225,21 @@ def test_whoever_says_what_it_has_is_told_what_it_has_not():
     assert (answer.deliveries, answer.gone) == ((), (two, "no entry"))
     assert table.take("b1", known=(one,)).gone == (one,)
     assert table.take("a1").gone == ()
+
+
+def test_of_many_that_a_consumer_has_each_is_told_right():
+    """More than it names: what is far behind is with it all the same, and what is not is gone."""
+    table = Table()
+    table.join("a1")
+    for at in range(4):
+        table.publish(*(f"{at}-{each}" for each in range(AT_ONCE)))
+        table.take("a1", AT_ONCE)
+    *_, last = (each.entry for each in table.take("a1", 4 * AT_ONCE, known=()).deliveries)
+    far = str(3 * AT_ONCE)
+
+    answer = table.take("a1", 2, known=(far, "no entry", last))
+    assert answer.gone == ("no entry",)
+    assert [each.message.id for each in answer.deliveries] == ["0-0", "0-1"]
 
 
 def test_the_keys_of_a_consumer_are_listed_from_the_oldest():

@@ -202,6 +202,9 @@ class Warehouse:
     def newest(self, token: str, limit: int) -> list[Entry]:
         return list(islice(reversed(self._held.get(token, {}).values()), limit))
 
+    def names(self, token: str, limit: int) -> list[str]:
+        return list(islice(self._held.get(token, {}), limit))
+
     def find(self, token: str, entry: str) -> Entry | None:
         return self._held.get(token, {}).get(entry)
 

@@ -4,6 +4,7 @@ import os
 from contextlib import ExitStack
 
 import pytest
+from hearing import Listener
 from leftovers import look_after, running
 from redis_faces import Loop, Place
 
@@ -215,3 +216,17 @@ def place_on(new_server, face, loop):
 def place_in(loop):
     """Servers that a test has started itself, through the blocking face."""
     return lambda server: Place(server, "blocking", loop)
+
+
+@pytest.fixture
+def listen():
+    """Opens clients that listen for the ends of consumers, which end with the test."""
+    opened = []
+
+    def open_one(*args, **kwargs):
+        opened.append(Listener(*args, **kwargs))
+        return opened[-1]
+
+    yield open_one
+    for each in opened:
+        each.close()

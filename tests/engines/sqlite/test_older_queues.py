@@ -99,8 +99,6 @@ CREATE TABLE queue_known (
     PRIMARY KEY (queue, kind, key)
 ) WITHOUT ROWID;
 CREATE INDEX queue_known_until ON queue_known (until_us);
-NEVER_US = 2**62
-_FORGET_AT_ONCE = 20
 """
 SENT_US = 1_700_000_000_000_000
 NEVER_US = 1 << 62

@@ -225,6 +225,7 @@ ASKED = {
     "_DELAYED": "queue_message_due (queue=?)",
     "_HAS": "queue_message_held (queue=? AND consumer=?)",
     "_NEWEST": "queue_message_held (queue=? AND consumer=?)",
+    "_NAMES": "queue_message_held (queue=? AND consumer=?)",
     "_FIND": "PRIMARY KEY (rowid=?)",
     "_TAKE": "PRIMARY KEY (rowid=?)",
     "_DROP": "PRIMARY KEY (rowid=?)",

@@ -65,7 +65,7 @@ def consumers(name: Queue, url: Url = None, limit: AtMost = 1000, as_json: Json 
 def peek(
     name: Queue,
     url: Url = None,
-    place: Annotated[str, typer.Option("--place", help="ready, delayed or in_flight.")] = "ready",
+    place: Annotated[str, typer.Option("--place", help="ready, delayed, in_flight or behind.")] = "ready",
     limit: AtMost = 10,
     as_json: Json = False,
 ) -> Job:
@@ -90,6 +90,10 @@ def publish(
     dedup_key: Annotated[
         str | None, typer.Option("--dedup-key", help="Send it only if this key was not used lately.")
     ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="Hand it out only after all that were sent with the same key.")
+    ] = None,
+    priority: Annotated[str, typer.Option("--priority", help="high, normal or low.")] = "normal",
     header: Annotated[list[str] | None, typer.Option("--header", help="NAME=VALUE; may be given often.")] = None,
     bound: Annotated[
         int | None, typer.Option(min=1, help="Refuse if the queue would have more.", show_default="no bound")
@@ -101,10 +105,12 @@ def publish(
     \b
     Example:
       holdfast queue publish jobs '{"order": 42}' --delay 60
+      holdfast queue publish sessions '{"user": "ann"}' --key chat-42 --priority high
     """
     from holdfast.cli.queue import deeds  # noqa: PLC0415
 
-    letter = deeds.Letter(body, text, delay, dedup_key, tuple(header or ()), bound)
+    terms = deeds.Terms(delay, key, priority, tuple(header or ()))
+    letter = deeds.Letter(body, text, dedup_key, bound, terms)
     return partial(deeds.publish, url, name, letter, as_json=as_json)
 
 

@@ -19,9 +19,18 @@ if TYPE_CHECKING:
     from holdfast.core.queue import ConsumerStanding, QueueStats, Seen
 
 _AT_ONCE = 500  # queues that are looked at in one exchange
-_PLACES = ("ready", "suspects", "delayed", "in_flight", "dead", "consumers", "waiting")
+_PLACES = ("ready", "suspects", "delayed", "in_flight", "behind", "dead", "consumers", "waiting")
 _CONSUMERS = ("consumer", "process", "messages", "since", "left", "fence")
-_MESSAGES = ("id", "sent", "attempts", "crashes", "with", "due in", "body")
+_MESSAGES = ("id", "key", "sent", "attempts", "crashes", "with", "due in", "body")
+
+
+class Terms(NamedTuple):
+    """How it is to be sent: what one message or many of them have in common."""
+
+    delay: float
+    key: str | None
+    priority: str
+    headers: tuple[str, ...]
 
 
 class Letter(NamedTuple):
@@ -29,10 +38,9 @@ class Letter(NamedTuple):
 
     body: str
     text: bool
-    delay: float
     dedup_key: str | None
-    headers: tuple[str, ...]
     bound: int | None
+    terms: Terms
 
 
 def list_queues(url: str | None, prefix: str, *, limit: int, as_json: bool) -> int:
@@ -124,7 +132,8 @@ def peek(url: str | None, name: str, place: str, *, limit: int, as_json: bool) -
 
 
 def publish(url: str | None, name: str, letter: Letter, *, as_json: bool) -> int:
-    headers = dict(_header(each) for each in letter.headers)
+    terms = letter.terms._asdict()
+    terms["headers"] = dict(_header(each) for each in letter.terms.headers)
     many = letter.body == "-"
     if many and letter.dedup_key is not None:
         raise InvalidConfig(
@@ -135,9 +144,9 @@ def publish(url: str | None, name: str, letter: Letter, *, as_json: bool) -> int
     with looking.connect_or_make(url) as hf:
         queue = hf.queue(name, bound=letter.bound)
         if many:
-            ids = queue.publish_many(sent, delay=letter.delay, headers=headers)
+            ids = queue.publish_many(sent, **terms)
         else:
-            ids = [queue.publish(sent[0], delay=letter.delay, dedup_key=letter.dedup_key, headers=headers)]
+            ids = [queue.publish(sent[0], dedup_key=letter.dedup_key, **terms)]
     if as_json:
         output.print_json({"queue": name, "ids": ids})
     else:
@@ -193,6 +202,7 @@ def _message(each: Seen, labels: dict[str, str]) -> dict[str, Any]:
         "id": each.id,
         **bodies.for_programs(each.body),
         "headers": each.headers,
+        "key": each.key or None,
         "attempts": each.attempts,
         "crashes": each.crashes,
         "published": each.published,
@@ -206,6 +216,7 @@ def _row(each: Seen, labels: dict[str, str]) -> tuple[object, ...]:
     due = output.span(each.due) if each.due else ""
     return (
         each.id,
+        each.key,
         sent,
         each.attempts,
         each.crashes,

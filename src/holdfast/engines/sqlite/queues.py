@@ -38,6 +38,7 @@ _DUE = f"SELECT due_us {_MESSAGES} 'delayed' ORDER BY due_us LIMIT 1"
 _DELAYED = f"SELECT due_us, {_FIELDS} {_MESSAGES} 'delayed' ORDER BY due_us, entry LIMIT ?"
 _HAS = f"SELECT {_ENTRY} {_MESSAGES} 'held' AND consumer = ? ORDER BY fence, entry LIMIT ?"
 _NEWEST = f"SELECT {_ENTRY} {_MESSAGES} 'held' AND consumer = ? ORDER BY fence DESC, entry DESC LIMIT ?"
+_NAMES = f"SELECT entry {_MESSAGES} 'held' AND consumer = ? ORDER BY fence, entry LIMIT ?"
 _FIND = f"SELECT {_ENTRY} FROM queue_message WHERE entry = ? AND queue = ? AND consumer = ?"  # noqa: S608
 _FIRST_HELD = f"SELECT entry {_MESSAGES} 'held' ORDER BY entry LIMIT ?"
 _HELD = f"SELECT consumer, {_FIELDS} FROM queue_message WHERE entry IN ({_FIRST_HELD}) ORDER BY entry"  # noqa: S608
@@ -262,6 +263,9 @@ class StoredQueue:
 
     def newest(self, token: str, limit: int) -> list[Entry]:
         return list(map(_entry, self._all(_NEWEST, token, limit)))
+
+    def names(self, token: str, limit: int) -> list[str]:
+        return [str(row[0]) for row in self._all(_NAMES, token, limit)]
 
     def find(self, token: str, entry: str) -> Entry | None:
         if not (entry.isascii() and entry.isdigit() and len(entry) < len(str(NEVER_US))):
