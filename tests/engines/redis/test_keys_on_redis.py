@@ -189,7 +189,7 @@ def test_what_was_sent_with_keys_and_done_leaves_no_memory_behind(server, peer):
         letters = peer.say(Gauge("q")).dead
         assert letters == (40 if kind == DEAD else 0)
         peer.say(Leave("q", "t1"))
-        assert parts(server) == {"", ":dead", ":died"} if letters else {""}
+        assert parts(server) == ({"", ":dead", ":died"} if letters else {""})
         if letters:
             assert peer.say(Audit("q")).faults == ()
             server.command("DEL", f"{KEY}:dead", f"{KEY}:died")
