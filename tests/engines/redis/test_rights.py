@@ -52,6 +52,13 @@ def user(server, new_server, place_on):
     return connect
 
 
+def drained(queue):
+    with queue.consumer() as consumer:
+        [message] = consumer.receive(1, timeout=20)
+        message.ack()
+        return [message.body]
+
+
 def live(user, client, other):
     """Everything that a client does in its life: granted, queued, woken, renewed, undone, broken, released."""
     place = user.place
@@ -147,7 +154,7 @@ def test_the_documented_rights_are_enough_for_directories(user):
 
 @ONE_FACE
 def test_the_documented_rights_are_enough_for_queues(user):
-    """The same for a queue: sent, delayed, waited for, taken, settled, buried, sent again, looked at, given back."""
+    """The same for a queue: sent, delayed, waited for, taken, settled, buried, sent again, looked at, owned."""
     client, other = (user(KEYS, *CHANNELS, *COMMANDS, *FOR_QUEUES) for _ in range(2))
     queue, seen = client.queue("q", bound=100, backoff=Backoff(0, 1, 0, 0)), []
 
@@ -174,6 +181,14 @@ def test_the_documented_rights_are_enough_for_queues(user):
     worker.stop()
     working.result()
     assert queue.dlq.purge() == 1
+    for body in range(3):
+        queue.publish(body, key=f"key {body % 2}")
+    with queue.owner("pod", most=1) as owner:
+        assert [work.key for work in (owner.claim("key 1"), owner.claim("key 0"))] == ["key 1", "key 0"]
+        for work in owner.works.values():
+            work.done()
+    assert queue.peek("behind") == []
+    assert drained(queue) == [2]
     assert user.place.kinds("unavailable", "renewal failed") == []
 
 
