@@ -4,7 +4,6 @@ import pytest
 
 from bench import contenders as who
 from bench.figures import Grant, contention, jain, lags, over_rounds, overlaps, percentile, ratios
-from bench.table import verdicts
 from bench.table import AT_LEAST, AT_MOST, Target, reaches, verdicts
 
 
