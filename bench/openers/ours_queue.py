@@ -66,6 +66,6 @@ class Ours:
 
 
 @asynccontextmanager
-async def aio(url: str, ttl: float, concurrency: int, queue: str = "", **settings: float):  # noqa: ARG001 - its own
+async def aio(url: str, ttl: float, concurrency: int, queue: str = "", dead_after: tuple[float, ...] = ()):  # noqa: ARG001 - a queue has its own
     async with await holdfast.connect(url) as client:
-        yield Ours(client, concurrency, queue, **settings)
+        yield Ours(client, concurrency, queue, **dict(zip(("ttl", "grace"), dead_after, strict=False)))

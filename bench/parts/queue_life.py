@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _IN_FLIGHT = 100
 _TTL_S, _GRACE_S = 3.0, 0.5
-_SETTLE_S = 1.0
 
 
 def queue_life(arena: Arena, scale: Scale) -> list[dict[str, Any]]:
@@ -80,8 +79,9 @@ def _latency(arena: Arena, contender: Contender, rate: int, seconds: float) -> d
 def _waiting(arena: Arena, seconds: float) -> dict[str, Any]:
     """A worker that has nothing to do."""
     with arena.start(_named(arena, WAITING_WORKER)) as worker:
-        worker.tell("serve", seconds=seconds + 2 * _SETTLE_S)
-        time.sleep(_SETTLE_S)
+        settle_s = min(1.0, seconds)
+        worker.tell("serve", seconds=seconds + 2 * settle_s)
+        time.sleep(settle_s)
         spent = _over(arena, seconds)
         worker.hear()
     return spent
@@ -96,7 +96,7 @@ def _holding(arena: Arena, count: int, seconds: float) -> dict[str, Any]:
             held = []
             while len(held) < count:
                 held += consumer.receive(count, timeout=10)
-            time.sleep(_SETTLE_S)
+            time.sleep(min(1.0, seconds))
             spent = _over(arena, seconds)
             lost = sum(bool(message.lost) for message in held)
             for message in held:
@@ -115,12 +115,12 @@ def _over(arena: Arena, seconds: float) -> dict[str, Any]:
 
 def _recovery(arena: Arena) -> dict[str, Any]:
     """One of two workers is killed with a hundred in flight: how long until the other has done the last of them."""
-    contender = _named(arena, RECOVERY, ttl=_TTL_S, grace=_GRACE_S)
+    contender = _named(arena, RECOVERY, dead_after=(_TTL_S, _GRACE_S))
     with arena.start(contender) as doomed, arena.start(contender) as heir:
         doomed.do("publish", count=_IN_FLIGHT)
         doomed.do("keep", count=_IN_FLIGHT)
         heir.tell("handle", count=_IN_FLIGHT)
-        time.sleep(_SETTLE_S)
+        time.sleep(0.5)  # the other one waits
         at = clock()
         doomed.kill()
         figures = heir.hear(60)
