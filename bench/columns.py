@@ -96,5 +96,9 @@ COLUMNS = {
     "commands_per_s": Column("commands/s, scripts' own included", "{:.1f}"),
     "recovery_s": Column("recovered, s", "{:.2f}"),
     "beyond_s": Column("beyond ttl and grace, s", "{:.2f}"),
+    "streams": Column("streams", "{:,.0f}"),
+    "scripts_per_s": Column("scripts sent/s", "{:,.1f}"),
+    "times_one": Column("x one stream", "{:,.2f}"),
+    "twice": Column("owned twice", "{:,.0f}"),
     "attempts_used": Column("attempts used", "{:,.0f}"),
 }

@@ -207,6 +207,21 @@ SECTIONS = {
             "attempts_used",
         ),
     ),
+    "owner": Section(
+        "Streams owned by one process that does nothing else, ttl 2",
+        "The sequence of redis-stream-client-go is ported as straight as it can be, on bare sockets: a lock for each"
+        " stream, which a script extends twice in its time. Ours has one lease for all; once a minute, and not in these"
+        " seconds, it also says in one command what it has.",
+        ("times_one", "streams", "scripts_per_s", "commands_per_s", "cpu_share", "lost"),
+    ),
+    "owner_killed": Section(
+        "A pod that owns 1,000 streams is killed; two others find them by looking, ttl 2",
+        "SIGKILL. Seconds from the end of the last lease until the last stream has an owner; ours waits for a grace of"
+        " 2 s in these. The other one scans at once and every 2 s here, where its default is 60: with it, 50 in a scan,"
+        " which is its default and its limit, take thirty times as long. Commands are for each stream, from the kill"
+        " on, our heartbeats included and its extensions not. A quick run has fewer streams.",
+        ("take_over_s", "streams", "least", "most", "evenness", "twice", "commands", "server_cpu_us"),
+    ),
     "imports": Section(
         "Import",
         "In a fresh interpreter, with compiled files; then up to a client, before any contact.",

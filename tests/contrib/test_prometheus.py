@@ -353,7 +353,7 @@ def test_what_becomes_of_keys_is_counted(scraped, url):
         queue = hf.queue("chats/open", ttl=1, grace=0)
         queue.publish_many(range(4), key=str)
         with queue.owner() as owner:
-            works = [owner.next(10).work for _ in range(3)] + [owner.claim("3")]
+            works = [owner.claim("3"), *(owner.next(10).work for _ in range(3))]
             assert owned() == scraped.value("holdfast_wait_seconds_count", family="chats", outcome="owned") == 4
             works[0].done()
             works[1].release(delay=60)

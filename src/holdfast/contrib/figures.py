@@ -48,7 +48,14 @@ COUNTED = {
 WAITS = ("granted", "refused", "owned")
 HOLDS = ("released", "lost", "disowned")
 # What is told of the engine and of no lease: it has no family.
-NEWS = ("promise changed", "clock jumped", "engine replaced")
+NEWS = (
+    "promise changed",
+    "clock jumped",
+    "engine replaced",
+    "events heard",
+    "events missing",
+    "setting changed",
+)
 ENDS = ("released", "lost", "abandoned", "release delayed", "undone", "given up")
 DISOWNED = ("disowned", "lost")
 

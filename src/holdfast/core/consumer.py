@@ -360,14 +360,13 @@ async def _read(consumer: ConsumerBase, lease: Incarnation, deliveries: tuple[De
             continue  # it came by another way just now
         try:
             body = queue._codec.decode(delivery.message.body)
-            message = consumer._Message(consumer, lease, delivery, body)
+            found.append(consumer._Message(consumer, lease, delivery, body))
         except Exception as error:
             bad.append(Outcome(delivery.entry, DEAD, 0, UNREADABLE, readable(error)))
             detail = f"message {delivery.message.id}: {UNREADABLE}: {error!r}"
             queue._client.tell("buried", queue.name, delivery.fence, detail=detail)
-            continue
-        consumer._with[delivery.entry] = message
-        found.append(message)
     if bad:
+        consumer._unsure = True  # whoever interrupts this has seen none of them
         await conclude(queue, lease, tuple(bad), consumer)
-    return found
+        consumer._unsure = False
+    return [message for message in found if consumer._with.setdefault(message._entry, message) is message]

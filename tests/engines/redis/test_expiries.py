@@ -15,7 +15,7 @@ from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers import certificates, free_port
 
 ADVICE = ("+config|get +config|set", f"CONFIG SET {SETTING}", 'events="listen"', "do without events")
-RIGHTS = ("+subscribe", "+ping", "+info", "+select", "+client|setname", "resetchannels")
+RIGHTS = ("+subscribe", "+info", "+select", "+client|setname", "resetchannels")
 CHANNEL = "&__keyevent@0__:expired"
 
 
