@@ -43,10 +43,12 @@ matrix: $(READY)  ## the laws and the Redis tests on every server and group that
 	HOLDFAST_SERVERS=valkey,redis-6.2,redis HOLDFAST_GROUPS=all $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)
 	$(BIN)/python tools/redis_versions.py
 
-trials: $(READY)  ## a minute of lending; twenty trials of three npm packages side by side; a death at every line of a build and of a lock on files
+trials: $(READY)  ## a minute of lending; twenty trials of npm packages; a death at every line; queues: 1 M messages, fleets, races
 	HOLDFAST_LENDING_S=60 $(BIN)/python -m pytest tests/engines/redis/test_pools.py -k independent_count $(ARGS)
 	HOLDFAST_TRIALS=20 $(BIN)/python -m pytest tests/npm -k trial $(ARGS)
 	HOLDFAST_LINES=1 $(BIN)/python -m pytest tests/building tests/engines/files -k any_line $(ARGS)
+	HOLDFAST_FLEETS=large $(BIN)/python -m pytest tests/engines/redis/test_queue_fleets.py -s $(ARGS)
+	HOLDFAST_ROUNDS=10000 $(BIN)/python -m pytest tests/laws/test_queue_race_laws.py -k same_instant $(ARGS)
 
 nfs: $(READY)  ## shared directories on real NFS, v3 and v4.2: three kernels of its own, from Debian's packages
 	$(BIN)/python tools/nfs $(ARGS)

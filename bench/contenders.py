@@ -168,6 +168,26 @@ LEASES = (
 )
 NAMES = HOLDFAST_ASYNCIO._replace(ttl=30)
 # Without a peer: what one process has in a directory, and what it costs to do something once.
+OF_TWO = _queue("two workers drain a queue", OURS, "ours", "holdfast", concurrency=128)
+# The life of a queue, and at which rate messages come.
+LATENCIES = tuple(
+    (_queue(f"a queue, {rate:,} messages per second", OURS, "ours", "holdfast", concurrency=32), rate)
+    for rate in (5, 100, 2000)
+)
+WAITING_WORKER = _queue("a worker that waits", OURS, "ours", "holdfast", concurrency=32)
+HOLDING = tuple(
+    (_one(f"a consumer that holds {count:,} messages, ttl 3", OURS, "", "holdfast"), count) for count in (1, 100, 1000)
+)
+RECOVERY = _queue("a worker killed with 100 in flight, ttl 3", OURS, "ours", "holdfast", concurrency=128)
+# Streams that are owned: ours, and the sequence that it replaces.
+_SEQUENCE = "redis-stream-client-go's sequence"
+OWNER = Contender("holdfast", OURS, "holdfast", "holdfast")
+OWNERS = (OWNER, Contender(_SEQUENCE, PEER, "sequence", "holdfast", options={"batch": 50}))
+HEIRS = (
+    OWNER,
+    OWNERS[1]._replace(name=f"{_SEQUENCE}, 50 in a scan"),
+    OWNERS[1]._replace(name=f"{_SEQUENCE}, all in a scan", options={"batch": 100_000}),
+)
 OWNED = _one("a directory, 10,000 keys of one process", OURS, "", "holdfast")
 LISTED = _one("a list of 100, beside 100,000 foreign keys", OURS, "", "holdfast")
 ONCE = _one("once", OURS, "", "holdfast")
@@ -188,6 +208,11 @@ IMPORTS = {
     "import filelock": ("filelock", "import filelock"),
     "import portalocker": ("portalocker", "import portalocker"),
 }
+
+
+def owning(way: Contender, streams: int) -> Contender:
+    """One way to own so many streams."""
+    return way._replace(name=f"{way.name}, {streams:,} {'streams' if streams > 1 else 'stream'}")
 
 
 def borrowing(way: str, items: int, wire: str = TCP) -> Contender:

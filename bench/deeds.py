@@ -57,6 +57,25 @@ async def drain(stage: Stage, count: int) -> Figures:
     return {"messages": count, "messages_per_s": count / seconds, "client_cpu_us": cpu_us}
 
 
+async def serve(stage: Stage, seconds: float) -> Figures:
+    """Handle what comes, for so long; how old it was by then."""
+    ages = await stage.take.serve(seconds)  # type: ignore[attr-defined, union-attr]
+    if not ages:
+        return {"messages": 0}
+    return {"messages": len(ages), "p50_ms": percentile(ages, 0.5) * 1e3, "p99_ms": percentile(ages, 0.99) * 1e3}
+
+
+async def keep(stage: Stage, count: int) -> Figures:
+    """Take so many messages and settle none."""
+    return {"messages": await stage.take.keep(count)}  # type: ignore[attr-defined, union-attr]
+
+
+async def handle(stage: Stage, count: int) -> Figures:
+    """Handle so many messages; when the last was done."""
+    done, attempts = await stage.take.handle(count)  # type: ignore[attr-defined, union-attr]
+    return {"done": done, "attempts_used": attempts}
+
+
 async def fan_out(stage: Stage, callers: int, seconds: float) -> Figures:
     """Many callers at once, each on a name of its own."""
     began, cpu_began = clock(), time.process_time()
@@ -166,5 +185,21 @@ async def use_names(stage: Stage, count: int, callers: int) -> Figures:
 
 DEEDS: dict[str, Callable[..., Coroutine[Any, Any, Figures] | Awaitable[Figures]]] = {
     deed.__name__: deed
-    for deed in (pairs, decisions, publish, drain, fan_out, turns, hold, turn, gather, look, give_all, use_names)
+    for deed in (
+        pairs,
+        decisions,
+        publish,
+        drain,
+        serve,
+        keep,
+        handle,
+        fan_out,
+        turns,
+        hold,
+        turn,
+        gather,
+        look,
+        give_all,
+        use_names,
+    )
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from holdfast.testing.servers import Server
 
+_SCRIPTS = ("eval", "evalsha")
 _OWN = ("info", "flushall", "dbsize")
 
 
@@ -18,6 +19,7 @@ class Reading(NamedTuple):
     """The server's counters at one moment."""
 
     commands: int
+    scripts: int
     reads: int
     cpu_s: float
     memory: int
@@ -41,6 +43,7 @@ class Meter:
         }
         return Reading(
             commands=sum(count for name, count in calls.items() if name not in _OWN),
+            scripts=sum(count for name, count in calls.items() if name in _SCRIPTS),
             reads=int(info["total_reads_processed"]),
             cpu_s=float(info["used_cpu_user"]) + float(info["used_cpu_sys"]),
             memory=int(info["used_memory"]) - int(info.get("mem_clients_normal", 0)),

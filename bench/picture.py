@@ -1,4 +1,4 @@
-"""Four small charts of a run. Needs matplotlib, which is imported here alone."""
+"""Six small charts of a run. Needs matplotlib, which is imported here alone."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ CHARTS = (
     Chart("100 tasks in one process: pairs/s (more is better)", "fan_out", "pairs_per_s", log=False),
     Chart("8 callers, one lock: worst wait in ms (less is better)", "contended", "wait_max_ms", log=True),
     Chart("Lone waiter's lag in ms, p50 (less is better)", "lone", "lag_p50_ms", log=True),
+    Chart("Streams owned: commands/s on the server (less is better)", "owner", "commands_per_s", log=True),
+    Chart("Streams of a killed pod: s beyond the lease (less is better)", "owner_killed", "take_over_s", log=True),
 )
 
 
@@ -33,7 +35,7 @@ def draw(results: dict[str, Any], file: Path) -> None:
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "holdfast", "font.size": 8})
     import matplotlib.pyplot as plt  # noqa: PLC0415
 
-    figure, places = plt.subplots(2, 2, figsize=(11, 7), layout="constrained")
+    figure, places = plt.subplots(3, 2, figsize=(11, 9.5), layout="constrained")
     for chart, place in zip(CHARTS, places.flat, strict=True):
         _bars(place, chart, results["parts"].get(chart.part, []))
     figure.savefig(file, metadata={"Date": None})

@@ -15,8 +15,10 @@ from bench.parts.groups import groups
 from bench.parts.imports import imports
 from bench.parts.killed import killed
 from bench.parts.limit import decisions
+from bench.parts.owner import handed_over, heartbeats
 from bench.parts.pair import fan_out, pairs
 from bench.parts.queue import drained
+from bench.parts.queue_life import queue_life
 from bench.parts.store import stores
 
 if TYPE_CHECKING:
@@ -78,5 +80,8 @@ PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
         compared=who.QUEUE,
         peers={"times_streams": who.STREAM_QUEUES, "times_jobs": who.JOB_QUEUES},
     ),
+    "queue_life": queue_life,
+    "owner": heartbeats,
+    "owner_killed": handed_over,
     "imports": partial(imports, statements=who.IMPORTS),
 }

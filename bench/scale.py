@@ -34,6 +34,12 @@ class Scale(NamedTuple):
     store_s: float
     messages: int
     message_rounds: int
+    queue_s: float
+    owner_streams: tuple[int, ...]
+    owner_killed: int
+    owner_rounds: int
+    owner_s: float
+    owner_ttl_s: float
     imports: int
 
 
@@ -64,6 +70,12 @@ FULL = Scale(
     store_s=3.0,
     messages=10_000,
     message_rounds=5,
+    queue_s=15.0,
+    owner_streams=(1, 100, 5_000),
+    owner_killed=1_000,
+    owner_rounds=3,
+    owner_s=12.0,
+    owner_ttl_s=2.0,
     imports=15,
 )
 QUICK = Scale(
@@ -93,5 +105,11 @@ QUICK = Scale(
     store_s=0.5,
     messages=2_000,
     message_rounds=2,
+    queue_s=3.0,
+    owner_streams=(1, 100, 5_000),
+    owner_killed=200,
+    owner_rounds=1,
+    owner_s=4.0,
+    owner_ttl_s=2.0,
     imports=3,
 )

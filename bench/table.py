@@ -28,6 +28,7 @@ _PAIR, _FAN = "uncontended pair", "100 asyncio tasks, different names, one proce
 _EIGHT, _SIXTEEN = "contended, 2 processes x 4 callers, 1 ms section", "contended, 16 processes, 5 ms section"
 _POOL, _CROWD = "pool of 100,000 items, beside one of 100", "pool of 2,000 items, 50 workers, 5 processes"
 _KEPT, _FILE = "10,000 leases held by one process, ttl 30", "SQLite, 8 contending processes, 1 ms section"
+_STREAMS, _HEIRS = "5,000 streams owned by one process", "streams of a killed pod, 1,000 in a full run, two heirs"
 _DIRECTORY = "shared directory, 8 contending processes"
 
 TARGETS = (
@@ -81,6 +82,14 @@ TARGETS = (
     Target("queue, one worker, batched", "queue", who.QUEUE, "commands", AT_MOST, 4),
     Target("queue, one worker, batched", "queue", who.QUEUE, "times_streams", AT_LEAST, 5),
     Target("queue, one worker, batched", "queue", who.QUEUE, "times_jobs", AT_LEAST, 8),
+    Target("queue, a worker that waits", "queue_life", who.WAITING_WORKER, "asked_per_s", AT_MOST, 1),
+    Target("queue, a worker killed with 100 in flight", "queue_life", who.RECOVERY, "beyond_s", AT_MOST, 1),
+    Target(_STREAMS, "owner", who.owning(who.OWNER, 5_000), "times_one", AT_MOST, 1.2),
+    Target(_STREAMS, "owner", who.owning(who.OWNER, 5_000), "lost", AT_MOST, 0),
+    Target(_HEIRS, "owner_killed", who.OWNER, "take_over_s", AT_MOST, 3),
+    Target(_HEIRS, "owner_killed", who.OWNER, "evenness", AT_LEAST, 0.5),
+    Target(_HEIRS, "owner_killed", who.OWNER, "commands", AT_MOST, 2),
+    Target(_HEIRS, "owner_killed", who.OWNER, "twice", AT_MOST, 0),
     Target("SQLite, uncontended pair", "pair_file", who.HOLDFAST_SQLITE, "pairs_per_s", AT_LEAST, 15_000),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "wait_max_ms", AT_MOST, 40),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "evenness", AT_LEAST, 0.95),

@@ -142,6 +142,7 @@ def test_a_pipe_gets_plain_lines_of_events(runs):
     run = runs["lines"]
 
     assert run.process.returncode == 0
+    assert "5 processes, 1 lock" in run.out
     assert "\x1b" not in run.out
     for part in ("was killed (SIGKILL)", "was frozen (SIGSTOP)", "after the kill", "Fenced", "LeaseLost"):
         assert part in run.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from contextlib import asynccontextmanager
@@ -10,9 +11,10 @@ from holdfast import aio as holdfast
 
 
 class Ours:
-    def __init__(self, client, concurrency: int) -> None:
-        self._queue = client.queue(f"race-{os.getpid()}")
+    def __init__(self, client, concurrency: int, queue: str, **settings: float) -> None:
+        self._queue = client.queue(queue or f"race-{os.getpid()}", **settings)
         self._concurrency = concurrency
+        self._kept = None
 
     async def publish(self, count: int) -> None:
         await self._queue.publish_many(range(count))
@@ -25,8 +27,45 @@ class Ours:
         await self._queue.worker(handle, concurrency=self._concurrency).run_until_idle()
         return time.monotonic() - began
 
+    async def serve(self, seconds: float) -> list[float]:
+        """Work for so long; how old each message was when its handler began. Its body is when it was sent."""
+        ages = []
+
+        async def handle(message) -> None:
+            ages.append(time.monotonic() - message.body)
+
+        worker = self._queue.worker(handle, concurrency=self._concurrency)
+        asyncio.get_running_loop().call_later(seconds, worker.stop)
+        await worker.run()
+        return ages
+
+    async def keep(self, count: int) -> int:
+        """Take so many, and settle none of them."""
+        self._kept = self._queue.consumer(prefetch=count)
+        await self._kept.__aenter__()
+        found = 0
+        while found < count:
+            found += len(await self._kept.receive(count - found, timeout=60))
+        return found
+
+    async def handle(self, count: int) -> tuple[float, int]:
+        """Work until so many are done; when the last one was, and how many attempts were counted before."""
+        attempts, done = 0, 0.0
+        left = count
+
+        async def handle(message) -> None:
+            nonlocal attempts, done, left
+            attempts += message.attempt - 1
+            done, left = time.monotonic(), left - 1
+            if not left:
+                worker.stop()
+
+        worker = self._queue.worker(handle, concurrency=self._concurrency)
+        await worker.run()
+        return done, attempts
+
 
 @asynccontextmanager
-async def aio(url: str, ttl: float, concurrency: int):  # noqa: ARG001 - a queue has its own
+async def aio(url: str, ttl: float, concurrency: int, queue: str = "", dead_after: tuple[float, ...] = ()):  # noqa: ARG001 - a queue has its own
     async with await holdfast.connect(url) as client:
-        yield Ours(client, concurrency)
+        yield Ours(client, concurrency, queue, **dict(zip(("ttl", "grace"), dead_after, strict=False)))

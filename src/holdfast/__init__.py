@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from holdfast.core.leader import Leading
     from holdfast.core.limit import Decision
     from holdfast.core.outcomes import Backoff, Dead, Release, Retry
-    from holdfast.core.owner import Added, Ended, Expired, Lost
     from holdfast.core.pool import ItemStanding, PoolStats
     from holdfast.core.queue import ConsumerStanding, QueueStats, Seen, Soundness
     from holdfast.core.site import Built
+    from holdfast.core.works import Added, Ended, Expired, Lost
     from holdfast.engines import Limit, Promise
     from holdfast.errors import (
         BudgetExceeded,
@@ -119,10 +119,10 @@ _HOMES = {
     "holdfast.core.leader": ("Leading",),
     "holdfast.core.limit": ("Decision",),
     "holdfast.core.outcomes": ("Backoff", "Dead", "Release", "Retry"),
-    "holdfast.core.owner": ("Added", "Ended", "Expired", "Lost"),
     "holdfast.core.pool": ("ItemStanding", "PoolStats"),
     "holdfast.core.queue": ("ConsumerStanding", "QueueStats", "Seen", "Soundness"),
     "holdfast.core.site": ("Built",),
+    "holdfast.core.works": ("Added", "Ended", "Expired", "Lost"),
     "holdfast.engines": ("Limit", "Promise"),
     "holdfast.errors": (
         "BudgetExceeded",

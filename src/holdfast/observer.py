@@ -46,6 +46,9 @@ KINDS = (
     "disowned",  # a key is not ours any more, as we wanted; seconds: how long it was; detail: how it ended
     "end heard",  # of no lease: another consumer's time has ended, as the server tells; detail: whose
     "news dropped",  # of no lease: a slow reader has no room for what is only news; detail: how many
+    "events heard",  # of no lease: a server is listened to that tells of the ends of consumers; detail: which
+    "events missing",  # of no lease: one is not, or tells nothing, so that ends are found later; detail: which, and why
+    "setting changed",  # of no lease: a setting of a server was changed, as was asked for; detail: which, and to what
     "engine replaced",  # of no lease: another run of the engine, or another server, answers; it may have forgotten
 )
 
@@ -66,6 +69,8 @@ _LEVELS = {
     "reaped": logging.WARNING,
     "amnesty": logging.WARNING,
     "news dropped": logging.WARNING,
+    "events missing": logging.WARNING,
+    "setting changed": logging.WARNING,
 }
 
 

@@ -20,9 +20,11 @@ from bench.parts.directory import directory
 from bench.parts.groups import groups
 from bench.parts.imports import imports
 from bench.parts.killed import killed
+from bench.parts.owner import handed_over, heartbeats
 from bench.parts.pair import fan_out, pairs
 from bench.parts.pools import crowd, sizes
 from bench.parts.queue import drained
+from bench.parts.queue_life import queue_life
 from bench.parts.store import stores
 from bench.race import PARTS
 from bench.scale import QUICK
@@ -47,6 +49,12 @@ TINY = QUICK._replace(
     store_s=0.1,
     messages=300,
     message_rounds=2,
+    queue_s=0.3,
+    owner_streams=(1, 20),
+    owner_killed=60,
+    owner_rounds=1,
+    owner_s=1.0,
+    owner_ttl_s=1.0,
     imports=1,
 )
 SMALL = Setting(2, 2, seconds=0.1, rounds=1, section=(0.001, 0.001))
@@ -96,6 +104,36 @@ def test_a_queue_is_published_to_and_drained(arena):
     assert found[who.QUEUE.name]["times_streams"] == found[one.name]["times_slower"]
     assert "times_jobs" not in found[who.QUEUE.name], "one of them did not run"
     assert all(each["messages_per_s"] > 0 and each["published_per_s"] > 0 for each in found.values())
+
+
+def test_the_life_of_a_queue_is_seen_from_outside(arena):
+    """Two workers, a message on its way, one who waits, one who holds, and one who is killed: nothing is lost by it."""
+    found = figures(queue_life(arena, TINY._replace(message_rounds=1)))
+
+    assert found[who.OF_TWO.name]["messages_per_s"] > 0
+    for contender, _ in who.LATENCIES:
+        assert found[contender.name]["lost"] == 0
+        assert 0 < found[contender.name]["p50_ms"] <= found[contender.name]["p99_ms"]
+    assert found[who.WAITING_WORKER.name]["asked_per_s"] >= 0
+    assert all(found[contender.name]["lost"] == 0 for contender, _ in who.HOLDING)
+    assert found[who.RECOVERY.name]["recovery_s"] > 1
+    assert found[who.RECOVERY.name]["attempts_used"] == 0
+
+
+def test_streams_are_kept_and_handed_over_beside_the_sequence_that_is_replaced(arena):
+    """One lease for all of them, or a lock for each, by the server's own count; and none is without an owner."""
+    kept = figures(heartbeats(arena, TINY))
+    ours, theirs = handed_over(arena, TINY, who.HEIRS[:2])
+
+    assert all(each["lost"] == 0 for each in kept.values())
+    assert kept["holdfast, 20 streams"]["times_one"] < 3
+    assert kept[f"{who.OWNERS[1].name}, 20 streams"]["times_one"] > 3
+    for row in (ours, theirs):
+        found = figures([row])[row["contender"]]
+        assert found["least"] + found["most"] == 60 + found["twice"]
+        assert found["commands"] > 1
+    assert figures([ours])[who.OWNER.name]["twice"] == 0
+    assert figures([ours])[who.OWNER.name]["take_over_s"] > 1, "its grace"
 
 
 def test_a_pair_is_measured_against_the_floor_of_its_round(arena):

@@ -41,6 +41,7 @@ COMMANDS = {
     "directory show": ["directory", "show", "x", "k"],
     "directory take": ["directory", "take", "x", "k", "--reason", "why", "--yes"],
     "directory hand-off": ["directory", "hand-off", "x", "k", "--to", "server 1", "--yes"],
+    "queue ls": ["queue", "ls"],
     "queue stats": ["queue", "stats", "x"],
     "queue consumers": ["queue", "consumers", "x"],
     "queue peek": ["queue", "peek", "x"],
@@ -241,16 +242,6 @@ def test_the_version_is_told(local):
     done = local.inside("--version")
 
     assert (done.code, done.out.decode(), done.err) == (0, f"holdfast {holdfast.__version__}\n", b"")
-
-
-def test_a_demonstration_is_one_of_the_commands(local):
-    """For people it is a picture with a summary; for programs the summary."""
-    both = [local.start("demo", *words, env={"HOLDFAST_URL": ""}) for words in ((), ("--json",))]
-    people, programs = (one.end() for one in both)
-
-    assert (people.code, programs.code) == (0, 0), people.err + programs.err
-    assert b"5 processes, 1 lock" in people.out
-    assert json.loads(programs.out)["violations"] == 0
 
 
 @pytest.mark.acceptance("C-23")

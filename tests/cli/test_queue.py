@@ -93,7 +93,7 @@ def test_messages_are_looked_at_where_they_are(tool, busy):
     ]
     assert 3500 < delayed[0]["due"] <= 3600
     assert (flying[0]["id"], flying[0]["consumer"]) == (taken[0].id, "press 1")
-    assert people[0].split()[:3] == ["id", "sent", "attempts"]
+    assert people[0].split()[:4] == ["id", "key", "sent", "attempts"]
     assert taken[0].id in people[1]
     assert "press 1" in people[1]
     assert queue.stats().ready == 1
@@ -127,6 +127,29 @@ def test_messages_are_sent_from_the_command_line(tool, tmp_path):
     assert tool.inside("queue", "publish", "jobs", "1", "--header", "x").code == 64
     assert tool.inside("queue", "publish", "jobs", "-", "--dedup-key", "x").code == 64
     assert queue.stats().ready == 3
+
+
+def test_messages_with_keys_and_priorities_are_sent_and_shown(tool, tmp_path):
+    """Who waits for whom is seen: what stands behind, of which key, and how many there are."""
+    (tmp_path / "lines").write_text('"first"\n"second"\n"third"\n')
+    with (tmp_path / "lines").open() as file:
+        ids = tool("queue", "publish", "jobs", "-", "--key", "chat 7", stdin=file).out.decode().split()
+    urgent = tool.json("queue", "publish", "jobs", '"now"', "--priority", "high")["ids"]
+    ready = tool.json("queue", "peek", "jobs")["messages"]
+    behind = tool.json("queue", "peek", "jobs", "--place", "behind")["messages"]
+    people = tool.inside("queue", "peek", "jobs", "--place", "behind").out.decode().splitlines()
+    lines = tool.inside("queue", "stats", "jobs").out.decode().splitlines()
+
+    assert [(each["id"], each["key"]) for each in ready] == [(urgent[0], None), (ids[0], "chat 7")]
+    assert [(each["body"], each["key"]) for each in behind] == [("second", "chat 7"), ("third", "chat 7")]
+    assert [line.split()[1:3] for line in people[1:]] == [["chat", "7"]] * 2
+    assert ["behind", "2"] in [line.split() for line in lines]
+    assert tool.json("queue", "stats", "jobs")["behind"] == 2
+    late = tool.inside("queue", "publish", "jobs", "1", "--key", "chat 7", "--delay", "5")
+    assert (late.code, b"cannot have a delay" in late.err) == (64, True)
+    assert tool.inside("queue", "publish", "jobs", "1", "--priority", "urgent").code == 64
+    assert tool.inside("queue", "peek", "jobs", "--place", "held").code == 64
+    assert tool.client().queue("jobs").stats().counts["published"] == 4
 
 
 def test_a_check_tells_what_is_wrong_by_its_exit_code(local):
@@ -228,3 +251,26 @@ def test_a_letter_that_dies_again_is_not_sent_again_and_again(local):
         worker.stop()
         hand.join()
     assert told["redriven"] == 20
+
+
+def test_queues_are_listed_for_people_and_for_programs(tool, busy):
+    """Who is on call knows of no name: which queues there are, and where their messages wait."""
+    tool.client().queue("mail/urgent").publish("x")
+    tool.client().pool("jobs").set_items(["a"])  # of the same name, and no queue
+
+    people = [line.split() for line in tool.inside("queue", "ls").out.decode().splitlines()]
+    told = tool.json("queue", "ls")
+
+    assert people[0][:8] == ["queue", "ready", "suspects", "delayed", "in", "flight", "behind", "dead"]
+    assert [row[:7] for row in people[1:]] == [
+        ["jobs", "1", "0", "1", "1", "0", "2"],
+        ["mail/urgent", "1", "0", "0", "0", "0", "0"],
+    ]
+    assert told["more"] is False
+    assert [each["queue"] for each in told["queues"]] == ["jobs", "mail/urgent"]
+    assert told["queues"][0]["counts"] == tool.json("queue", "stats", "jobs")["counts"]
+    assert [each["queue"] for each in tool.json("queue", "ls", "mail/")["queues"]] == ["mail/urgent"]
+    cut = tool.inside("queue", "ls", "--limit", "1")
+    assert b"more than 1 queues" in cut.err
+    assert len(cut.out.splitlines()) == 2
+    assert b"there are no queues that begin with 'post'" in tool.inside("queue", "ls", "post").out

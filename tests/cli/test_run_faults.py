@@ -289,7 +289,7 @@ def test_a_lease_that_could_not_be_given_back_is_told(tools):
             assert (told["outcome"], told["program"], told["given_back"]) == ("ended", 3, False)
         assert re.search(rb"could not be given back and ends by itself, within 20 s: engine \w+ is unavail", run.err)
 
-    for tool in tools:
+    def away(tool):
         runs = [begin(tool, as_json) for as_json in (False, True)]
         with tool.place.unusable():
             for run, _ in runs:
@@ -297,6 +297,8 @@ def test_a_lease_that_could_not_be_given_back_is_told(tools):
                 run.process.stdin.flush()
             for run, as_json in runs:
                 ended(run, as_json)
+
+    everywhere(away, tools)
 
 
 def test_the_program_itself_looks_at_the_clock_before_it_begins(tmp_path):

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import holdfast
 import holdfast.aio
 from holdfast import BudgetExceeded, Event, Fenced, LeaseLost, NotAcquired, Unavailable
-from holdfast.commands.queues import Join
+from holdfast.commands.queues import ACK, Conclude, Join, Outcome
 from holdfast.contrib.figures import OTHER, LeastMargin
 from holdfast.contrib.prometheus import PrometheusObserver
 from holdfast.core.run import run
@@ -338,3 +338,29 @@ def test_what_becomes_of_messages_is_counted(scraped, url):
             assert scraped.value("holdfast_reapings_total", family="mails") == 0
             run(hf._client.form.apply_all([Join("mails/out", "doomed", "", "doomed", 1)]))
             eventually(lambda: scraped.value("holdfast_reapings_total", family="mails") == 1, 20)
+
+
+def test_what_becomes_of_keys_is_counted(scraped, url):
+    """How many are owned now, how long they waited, for how long they were owned, and how that ended."""
+
+    def owned():
+        return scraped.value("holdfast_keys_owned", family="chats")
+
+    def ended(outcome):
+        return scraped.value("holdfast_hold_seconds_count", family="chats", outcome=outcome)
+
+    with holdfast.connect(url, observer=scraped.observer) as hf:
+        queue = hf.queue("chats/open", ttl=1, grace=0)
+        queue.publish_many(range(4), key=str)
+        with queue.owner() as owner:
+            works = [owner.claim("3"), *(owner.next(10).work for _ in range(3))]
+            assert owned() == scraped.value("holdfast_wait_seconds_count", family="chats", outcome="owned") == 4
+            works[0].done()
+            works[1].release(delay=60)
+            assert (owned(), ended("disowned")) == (2, 2)
+            run(hf._client.form.apply_all([Conclude("chats/open", works[2].token, (Outcome(works[2]._entry, ACK),))]))
+            with pytest.raises(LeaseLost):
+                works[2].done()
+            assert (owned(), ended("lost")) == (1, 1)
+            assert scraped.value("holdfast_lost_total", family="chats", reason="expired") == 1
+        assert (owned(), ended("disowned")) == (0, 3)

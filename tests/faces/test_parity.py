@@ -18,6 +18,9 @@ CLASSES = [
     "Message",
     "Dlq",
     "Consumer",
+    "KeyOwner",
+    "Partitioned",
+    "Work",
     "Access",
     "Budget",
     "Claimed",
@@ -41,8 +44,9 @@ CLASSES = [
 ]
 # What the two languages of Python call differently.
 AWAITED = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
-# Of a lease it is local; of a queue it looks at every message.
-BOTH_WAYS = {"check"}
+# A check of a lease is local, that of a queue looks at every message; an owner is made by a queue, and looked up by a
+# directory.
+BOTH_WAYS = {"check", "owner"}
 # A word to something that runs here; there is nothing to wait for.
 NOTHING_TO_AWAIT = {
     "budget",
@@ -55,6 +59,9 @@ NOTHING_TO_AWAIT = {
     "limit",
     "lock",
     "once",
+    "owner",
+    "part",
+    "partitioned",
     "pool",
     "queue",
     "read",

@@ -157,7 +157,7 @@ def test_nothing_is_left_of_a_closed_client(face):
     assert client.close() == ()
     assert other.close() == ()
 
-    assert threads_of_holdfast() == threads
+    assert threads_of_holdfast() <= threads
     assert descriptors() == files
 
 

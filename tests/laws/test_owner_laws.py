@@ -4,6 +4,7 @@ import time
 
 import pytest
 from law_faces import passing, together
+from law_faults import Fault, Interrupted
 
 from holdfast import (
     Added,
@@ -200,6 +201,24 @@ def test_what_nobody_has_is_claimed_before_those_that_came_earlier(face):
         assert work.info == {"user": 2}
         assert sorted(each.key for each in added(owner, 2)) == ["chat-0", "chat-1"]
         assert owner.next(0) is None
+    assert queue.check()
+
+
+def test_an_interruption_while_something_is_buried_leaves_nothing_unseen(face):
+    """What came with it is told afterwards: else it would be owned, for hours, by somebody who does not know."""
+    client = face.connect()
+    queue = sessions(client)
+    client.queue("sessions", codec="bytes").publish(b"{no json", key="bad")
+    open_sessions(queue, 2)
+    wire = face.wire(client)
+    with queue.owner() as owner:
+        wire._faults.append(Fault(Conclude, 1, applied=False, hangs=False, error=Interrupted()))
+        with pytest.raises(Interrupted):
+            owner.next(5)
+        assert sorted(work.key for work in added(owner, 2)) == ["chat-0", "chat-1"]
+        assert owner.next(0) is None
+        assert owner.owned == 2
+    assert [letter.reason for letter in queue.dlq.list()] == ["unreadable"]
     assert queue.check()
 
 

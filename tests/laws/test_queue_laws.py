@@ -315,6 +315,7 @@ def test_what_cannot_be_decoded_is_a_dead_letter_and_the_reader_goes_on(face):
     assert queue.check()
 
 
+@pytest.mark.acceptance("A1-28")
 def test_bad_input_is_refused_before_anything_is_sent(face):
     """With the setting and the rule that it breaks."""
     client = face.connect()

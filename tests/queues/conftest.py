@@ -37,12 +37,12 @@ def client(url):
 
 @pytest.fixture
 def start(url, tmp_path):
-    """Start a process that runs one of the functions of `queue_children`, with a journal of its own."""
+    """Start a process that runs a function of `queue_children`, or of another file, with a journal of its own."""
     with Workers() as workers:
 
-        def begin(function, **arguments):
+        def begin(function, children=CHILDREN, **arguments):
             arguments = {"url": url, "journal": str(tmp_path / "journal"), **arguments}
-            return workers.start(f"{CHILDREN}:{function}", **arguments)
+            return workers.start(f"{children}:{function}", **arguments)
 
         yield begin
 

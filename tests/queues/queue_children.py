@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import os
 import signal
 import threading
 import time
 
 import holdfast
+from holdfast import aio
 from holdfast.testing import ready
 
 TTL_S = 1.5
@@ -60,3 +63,30 @@ def acknowledge_first(url, journal):
             time.sleep(60)
             with open(journal, "a") as file:
                 file.write(f"done {message.id} {message.body} 0 1\n")
+
+
+def stall(url, journal, kind, seconds, queue):
+    """An asyncio worker whose handler stops its loop, or keeps the interpreter from every other thread."""
+
+    async def handle(message):
+        file.write(f"begun {message.id} {queue} {message.fence} {message.attempt}\n".encode())
+        if message.attempt == 1:
+            ready()
+            if kind == "loop":
+                time.sleep(seconds)  # noqa: ASYNC251 - that is the mistake
+            else:
+                ctypes.PyDLL(None).usleep(int(seconds * 1e6))  # called without letting go of the interpreter
+        file.write(f"done {message.id} {queue} {message.fence} {message.attempt}\n".encode())
+
+    def observe(event):
+        if event.kind == "lost" and "refused" in event.detail:
+            file.write(f"refused {queue}\n".encode())
+
+    async def work():
+        async with await aio.connect(url, observer=observe) as hf:
+            worker = hf.queue(queue, ttl=TTL_S, grace=0.3).worker(handle, name=kind, concurrency=1)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+            await worker.run()
+
+    with open(journal, "ab", buffering=0) as file:
+        asyncio.run(work())

@@ -1,7 +1,8 @@
 """The law of queues, where every case can be shown by hand-moved time and plain commands."""
 
-from holdfast.commands import Granted, NotHeld, Released, Renewed
-from holdfast.commands.queue_views import Audit, Gauge
+from queue_table import INTERVAL_MS, TTL_MS, Table
+
+from holdfast.commands import NotHeld, Released
 from holdfast.commands.queues import (
     ACK,
     AT_ONCE,
@@ -10,78 +11,18 @@ from holdfast.commands.queues import (
     RETRY,
     TOUCH,
     Beat,
-    Conclude,
     Crowded,
     Draft,
-    Join,
     Leave,
     ListDead,
     Outcome,
     Publish,
     Purge,
-    Reap,
     Redrive,
     Take,
 )
-from holdfast.rules import Moment
-from holdfast.rules.letters import QUEUE_RULES
 from holdfast.rules.pool import Call
 from holdfast.rules.queue import CALL_US, SAID_MS, SPENT
-from holdfast.rules.warehouse import Warehouse
-
-START_US = 1_700_000_000_000_000
-TTL_MS, GRACE_MS, INTERVAL_MS = 3000, 200, 500
-
-
-class Table:
-    """A queue, and what is said to it. A consumer's token begins with the name of its client."""
-
-    def __init__(self):
-        self.depot, self.now_us, self.sent = Warehouse(), START_US, 0
-
-    def say(self, client, command, after_ms=0, gone=()):
-        self.now_us += after_ms * 1000
-        moment = Moment(self.now_us, self.now_us, client, gone=frozenset(gone))
-        return QUEUE_RULES[type(command)](self.depot, command, moment)
-
-    def ask(self, client, command, **when):
-        return self.say(client, command, **when).answer
-
-    def join(self, *tokens, ttl_ms=TTL_MS):
-        for token in tokens:
-            assert isinstance(self.ask(token[0], Join("q", token, "", token, ttl_ms)), Granted)
-
-    def publish(self, *bodies, bound=0, **options):
-        self.sent += 1
-        drafts = tuple(Draft(body, body.encode(), **options) for body in bodies)
-        return self.say("p", Publish("q", f"call{self.sent}", drafts, bound))
-
-    def take(self, token, count=10, **options):
-        return self.ask(token[0], Take("q", token, count, **options))
-
-    def taken(self, token, count=10, **options):
-        return [each.message.id for each in self.take(token, count, **options).deliveries]
-
-    def conclude(self, token, *outcomes, dead_max=0):
-        return self.ask(token[0], Conclude("q", token, outcomes, dead_max))
-
-    def reap(self, *, attempts_max=3, after_ms=0, gone=(), dead_max=0):
-        command = Reap("q", INTERVAL_MS, GRACE_MS, TTL_MS, attempts_max, dead_max)
-        return self.ask("a", command, after_ms=after_ms, gone=gone)
-
-    def pass_until(self, ms, *alive):
-        """Let time pass with looks at every interval, while these consumers are heard of."""
-        for _ in range(ms // INTERVAL_MS):
-            for token in alive:
-                assert self.ask(token[0], Beat("q", token, TTL_MS), after_ms=0) == Renewed()
-            yield self.reap(after_ms=INTERVAL_MS)
-
-    def lives(self, ms, *alive):
-        return list(self.pass_until(ms, *alive))
-
-    def sound(self):
-        assert self.ask("a", Audit("q")).faults == ()
-        return self.ask("a", Gauge("q"))
 
 
 def test_messages_come_in_the_order_in_which_they_were_sent():

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.aio.building import aside
 from holdfast.aio.lease import Signal
 from holdfast.clock import Seconds, timeout_ns
-from holdfast.core import message, owner
+from holdfast.core import message, owner, works
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from holdfast.core.owner import News
+    from holdfast.core.works import News
 
 
-class Work(owner.WorkBase):
+class Work(works.WorkBase):
     """Like `blocking.Work`, awaited."""
 
     @property
@@ -27,15 +27,15 @@ class Work(owner.WorkBase):
 
     async def done(self) -> None:
         """Like `blocking.Work.done`, awaited."""
-        await owner.done(self)
+        await works.done(self)
 
     async def release(self, delay: Seconds = 0) -> None:
         """Like `blocking.Work.release`, awaited."""
-        await owner.release(self, delay)
+        await works.release(self, delay)
 
     async def fail(self, reason: str, delay: Seconds | None = None) -> None:
         """Like `blocking.Work.fail`, awaited."""
-        await owner.fail(self, reason, delay)
+        await works.fail(self, reason, delay)
 
     async def touch(self) -> None:
         """Like `blocking.Work.touch`, awaited."""

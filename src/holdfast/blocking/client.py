@@ -245,11 +245,13 @@ class Holdfast:
         codec: str | Codec = "json",
         ttl: Seconds = QUEUE_TTL_S,
         grace: Seconds = DEATH_GRACE_S,
+        confirm: str | None = None,
     ) -> Queue:
         """The queue of this name. Nothing is sent before it is used.
 
         A message whose `max_attempts` have failed is a dead letter; `dead_max` of those are kept. A consumer that was
-        not heard of for `ttl` and `grace` is taken for dead. `bound` is how many messages there may be.
+        not heard of for `ttl` and `grace` is taken for dead. `bound` is how many messages there may be. With
+        `confirm="replicas"` a message counts as sent once every replica has it.
         """
         return Queue(
             self._client,
@@ -262,6 +264,7 @@ class Holdfast:
             codec=codec,
             ttl=ttl,
             grace=grace,
+            confirm=confirm,
         )
 
     def directory(self, name: str, ttl: Seconds = DIRECTORY_TTL_S) -> Directory:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.blocking.building import aside
 from holdfast.blocking.lease import Signal
 from holdfast.clock import Seconds, timeout_ns
-from holdfast.core import message, owner
+from holdfast.core import message, owner, works
 from holdfast.core.lock import refuse_coroutine, refuse_unfinished
 from holdfast.core.run import run
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from holdfast.core.owner import News
+    from holdfast.core.works import News
 
 
-class Work(owner.WorkBase):
+class Work(works.WorkBase):
     """A key that is ours, until `done`, `release` or `fail` is said of it, or it is lost."""
 
     @property
@@ -28,15 +28,15 @@ class Work(owner.WorkBase):
 
     def done(self) -> None:
         """It is done with, for good. `LeaseLost`, as of all that follow, if somebody else owns the key by now."""
-        run(owner.done(self))
+        run(works.done(self))
 
     def release(self, delay: Seconds = 0) -> None:
         """Hand it back for others: no attempt was used."""
-        run(owner.release(self, delay))
+        run(works.release(self, delay))
 
     def fail(self, reason: str, delay: Seconds | None = None) -> None:
         """It went wrong: others try again after the delay, else by the queue's backoff. The last attempt is dead."""
-        run(owner.fail(self, reason, delay))
+        run(works.fail(self, reason, delay))
 
     def touch(self) -> None:
         """Ask the engine whether it is still ours: `LeaseLost` if it is not."""

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from holdfast.commands.queues import Message
 
+# Under this roof the names of queues are found, as those of pools are under theirs.
+QUEUES = "mq"
+
 
 class Gauge(NamedTuple):
     """How the queue stands."""

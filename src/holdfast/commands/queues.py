@@ -79,7 +79,8 @@ class Join(NamedTuple):
     """This consumer lives, for so long from now. The token is its incarnation: new for each, never used again.
 
     It `keeps` what it takes for long: see `Reap`. If it is `heard`, an engine that can tell everybody when it has
-    ended does so. Answered like `Acquire`: `Granted`; sent again, with the same fence, and the ttl runs anew.
+    ended does so. Answered like `Acquire`: `Granted`; sent again, with the same fence, and the ttl runs anew. `NotHeld`
+    if it was taken for dead meanwhile.
     """
 
     name: str

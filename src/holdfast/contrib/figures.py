@@ -41,10 +41,23 @@ COUNTED = {
     "buried": ("messages_buried",),
     "reaped": ("reapings",),
     "amnesty": ("amnesties",),
+    "end heard": ("ends_heard",),
+    "news dropped": ("news_dropped",),
 }
+# How long somebody waited, or had something, by how that ended.
+WAITS = ("granted", "refused", "owned")
+HOLDS = ("released", "lost", "disowned")
 # What is told of the engine and of no lease: it has no family.
-NEWS = ("promise changed", "clock jumped", "engine replaced")
+NEWS = (
+    "promise changed",
+    "clock jumped",
+    "engine replaced",
+    "events heard",
+    "events missing",
+    "setting changed",
+)
 ENDS = ("released", "lost", "abandoned", "release delayed", "undone", "given up")
+DISOWNED = ("disowned", "lost")
 
 
 def first_part(name: str) -> str:
@@ -81,18 +94,19 @@ class Families:
 
 
 class Held:
-    """Which leases are held, by name and fence, however often an end is told."""
+    """Which leases are held, by name and fence, however often an end is told; or which keys of queues are owned."""
 
-    def __init__(self) -> None:
+    def __init__(self, begin: str = "granted", ends: tuple[str, ...] = ENDS) -> None:
+        self._begin, self._ends = begin, ends
         self._leases: set[tuple[str, int | None]] = set()
 
     def follow(self, event: Event) -> int:
         """+1, -1 or 0: by how much the number of held leases has changed."""
         lease = (event.name, event.fence)
-        if event.kind == "granted":
+        if event.kind == self._begin:
             self._leases.add(lease)
             return 1
-        if event.kind in ENDS and lease in self._leases:
+        if event.kind in self._ends and lease in self._leases:
             self._leases.discard(lease)
             return -1
         return 0

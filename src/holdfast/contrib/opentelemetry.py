@@ -17,11 +17,14 @@ from opentelemetry.trace import Status, StatusCode
 
 from holdfast.contrib.figures import (
     COUNTED,
+    DISOWNED,
     ENDS,
     FAMILIES_MAX,
+    HOLDS,
     NEWS,
     REASONS,
     SECONDS,
+    WAITS,
     Families,
     Held,
     LeastMargin,
@@ -58,7 +61,7 @@ class OpenTelemetryObserver:
         meter = metrics.get_meter(_SCOPE, meter_provider=meter_provider)
         self._tracer = trace.get_tracer(_SCOPE, tracer_provider=tracer_provider)
         self._families = Families(family, families)
-        self._held_leases = Held()
+        self._held_leases, self._owned_keys = Held(), Held("owned", DISOWNED)
         self._least = LeastMargin()
         self._holds: dict[tuple[str, int | None], Span] = {}
 
@@ -70,6 +73,7 @@ class OpenTelemetryObserver:
         self._hold = seconds("holdfast.hold", "How long a lease was held")
         self._margin = seconds("holdfast.renewal.margin", "How much trust was left when a lease was renewed")
         self._held = meter.create_up_down_counter("holdfast.held", "{lease}", "Leases that are held now")
+        self._owned = meter.create_up_down_counter("holdfast.keys.owned", "{key}", "Keys of queues that are owned now")
         self._lost = meter.create_counter("holdfast.lost", "{lease}", "Leases that were lost while held")
         self._counters = {
             name: meter.create_counter(f"holdfast.{name.replace('_', '.')}", unit, says)
@@ -88,6 +92,8 @@ class OpenTelemetryObserver:
                 ("messages_buried", "{message}", "Messages that became dead letters here"),
                 ("reapings", "{look}", "Looks of this client that found dead consumers"),
                 ("amnesties", "{look}", "Looks for dead consumers that came too late to tell"),
+                ("ends_heard", "{end}", "Ends of other owners that the server told of"),
+                ("news_dropped", "{time}", "Times that a slow reader had no room for what is only news"),
             )
         }
         self._news = meter.create_counter("holdfast.engine.news", "{time}", "What the engine told of itself")
@@ -110,9 +116,10 @@ class OpenTelemetryObserver:
             self._measure(event, event.seconds, labels)
         if event.kind == "lost":
             self._lost.add(1, {**labels, "reason": reason_of(event)})
-        change = self._held_leases.follow(event)
-        if change:
-            self._held.add(change, labels)
+        for figure, things in ((self._held, self._held_leases), (self._owned, self._owned_keys)):
+            change = things.follow(event)
+            if change:
+                figure.add(change, labels)
         self._trace(event)
 
     def _begin(self, labels: dict[str, str]) -> None:
@@ -122,9 +129,9 @@ class OpenTelemetryObserver:
             self._lost.add(0, {**labels, "reason": reason})
 
     def _measure(self, event: Event, seconds: float, labels: dict[str, str]) -> None:
-        if event.kind in ("granted", "refused"):
+        if event.kind in WAITS:
             self._wait.record(seconds, {**labels, "outcome": event.kind})
-        elif event.kind in ("released", "lost"):
+        elif event.kind in HOLDS:
             self._hold.record(seconds, {**labels, "outcome": event.kind})
         elif event.kind in ("renewed", "renewed late"):
             self._margin.record(seconds, labels)

@@ -13,10 +13,13 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
 from holdfast.contrib.figures import (
     COUNTED,
+    DISOWNED,
     FAMILIES_MAX,
+    HOLDS,
     NEWS,
     REASONS,
     SECONDS,
+    WAITS,
     Families,
     Held,
     LeastMargin,
@@ -43,7 +46,7 @@ class PrometheusObserver:
         families: int = FAMILIES_MAX,
     ) -> None:
         self._families = Families(family, families)
-        self._held_leases = Held()
+        self._held_leases, self._owned_keys = Held(), Held("owned", DISOWNED)
         self._least = LeastMargin()
 
         def counter(name: str, says: str, *labels: str) -> Counter:
@@ -73,12 +76,15 @@ class PrometheusObserver:
                 ("messages_buried", "Messages that became dead letters here"),
                 ("reapings", "Looks of this client that found dead consumers"),
                 ("amnesties", "Looks for dead consumers that came so late that nobody was taken for dead"),
+                ("ends_heard", "Ends of other owners that the server told of"),
+                ("news_dropped", "Times that a slow reader had no room for what is only news"),
             )
         }
         self._news = Counter("holdfast_engine_news", "What the engine told of itself", ["news"], registry=registry)
         for news in NEWS:
             self._news.labels(news)
         self._held = Gauge("holdfast_held", "Leases that are held now", ["family"], registry=registry)
+        self._owned = Gauge("holdfast_keys_owned", "Keys of queues that are owned now", ["family"], registry=registry)
         least = Gauge(
             "holdfast_renewal_margin_least_seconds",
             "The smallest margin left at a renewal in the last five to ten minutes",
@@ -95,18 +101,19 @@ class PrometheusObserver:
             self._begin(family)
         for name in COUNTED.get(event.kind, ()):
             self._counters[name].labels(family).inc()
-        if event.kind in ("granted", "refused") and seconds is not None:
+        if event.kind in WAITS and seconds is not None:
             self._wait.labels(family, event.kind).observe(seconds)
-        elif event.kind in ("released", "lost") and seconds is not None:
+        elif event.kind in HOLDS and seconds is not None:
             self._hold.labels(family, event.kind).observe(seconds)
         elif event.kind in ("renewed", "renewed late") and seconds is not None:
             self._margin.labels(family).observe(seconds)
             self._least.note(seconds)
         if event.kind == "lost":
             self._lost.labels(family, reason_of(event)).inc()
-        change = self._held_leases.follow(event)
-        if change:
-            self._held.labels(family).inc(change)
+        for gauge, things in ((self._held, self._held_leases), (self._owned, self._owned_keys)):
+            change = things.follow(event)
+            if change:
+                gauge.labels(family).inc(change)
 
     def _begin(self, family: str) -> None:
         for counter in self._counters.values():

@@ -181,18 +181,19 @@ async def leave(consumer: ConsumerBase) -> None:
     """Give back what is here, as if it had never been taken, and end."""
     lease, consumer._lease = consumer._lease, None
     consumer._stopped = consumer._entered = False
-    here = [each._entry for each in consumer._with.values() if not each._settled]
     consumer._buffer.clear()
-    consumer._with.clear()
     unsaid, consumer._unsaid = tuple(consumer._unsaid.values()), {}
+    done = {outcome.entry for outcome in unsaid}
+    here = [each for entry, each in consumer._with.items() if each._lease is lease and entry not in done]
+    held = [each for each in here if not each._settled]
+    consumer._with.clear()
     if lease is None:
         return
     lease._client.keeper.no_longer_waiting(lease)
     lease._client.form.forget(lease.token)
     try:
         if await _said_all(consumer, lease, unsaid):
-            said = {outcome.entry for outcome in unsaid}
-            await _given_back(consumer, lease, [entry for entry in here if entry not in said])
+            await _give_back(consumer._queue, lease, held)
             await lifecycle.release(lease)
     except LeaseLost:
         return  # it was taken for dead: there is nothing left to give back
@@ -200,14 +201,16 @@ async def leave(consumer: ConsumerBase) -> None:
         lifecycle.end(lease)
 
 
-async def _given_back(consumer: ConsumerBase, lease: Incarnation, entries: list[str]) -> None:
-    """Where there are many, in parts, so that no step is long; the last of them are given back with the lease."""
-    try:
-        for first in range(0, len(entries) - AT_ONCE, AT_ONCE):
-            part = tuple(Outcome(entry, RELEASE) for entry in entries[first : first + AT_ONCE])
-            await conclude(consumer._queue, lease, part)
-    except Unavailable as error:
-        consumer._queue._client.tell("unavailable", consumer._queue.name, detail=str(error))
+async def _give_back(queue: QueueBase, lease: Incarnation, held: list[MessageBase]) -> None:
+    """All but the last part: the end of a consumer is one step of the engine, and no step is to be long."""
+    for first in range(0, len(held) - AT_ONCE, AT_ONCE):
+        part = tuple(
+            Outcome(each._entry, RELEASE, keyed=bool(each._kept.key)) for each in held[first : first + AT_ONCE]
+        )
+        try:
+            await conclude(queue, lease, part)
+        except Unavailable:
+            return  # then all at once, when the engine can be told
 
 
 async def _said_all(consumer: ConsumerBase, lease: Incarnation, unsaid: tuple[Outcome, ...]) -> bool:
@@ -345,7 +348,7 @@ def _mourn(consumer: ConsumerBase, gone: tuple[str, ...]) -> None:
             consumer._bereft(message)
             message._lease._wake()
             queue = consumer._queue
-            queue._client.tell("lost", queue.name, message.fence, detail=f"message {message.id}: the engine forgot it")
+            queue._client.tell("lost", queue.name, message.fence, detail=f"expired (message {message.id}: forgotten)")
 
 
 async def _read(consumer: ConsumerBase, lease: Incarnation, deliveries: tuple[Delivery, ...]) -> list[Any]:
@@ -357,14 +360,13 @@ async def _read(consumer: ConsumerBase, lease: Incarnation, deliveries: tuple[De
             continue  # it came by another way just now
         try:
             body = queue._codec.decode(delivery.message.body)
-            message = consumer._Message(consumer, lease, delivery, body)
+            found.append(consumer._Message(consumer, lease, delivery, body))
         except Exception as error:
             bad.append(Outcome(delivery.entry, DEAD, 0, UNREADABLE, readable(error)))
             detail = f"message {delivery.message.id}: {UNREADABLE}: {error!r}"
             queue._client.tell("buried", queue.name, delivery.fence, detail=detail)
-            continue
-        consumer._with[delivery.entry] = message
-        found.append(message)
     if bad:
+        consumer._unsure = True  # whoever interrupts this has seen none of them
         await conclude(queue, lease, tuple(bad), consumer)
-    return found
+        consumer._unsure = False
+    return [message for message in found if consumer._with.setdefault(message._entry, message) is message]

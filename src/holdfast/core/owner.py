@@ -12,119 +12,40 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import NotHeld
 from holdfast.commands.queues import HELD, Elsewhere, KeysHeld, ListKeys, Taken, TakeOver
 from holdfast.core import consumer as consuming
-from holdfast.core import message
 from holdfast.core.asking import ask_again
 from holdfast.core.client import OPEN
 from holdfast.core.consumer import ConsumerBase
 from holdfast.core.lease import HELD as LIVING
 from holdfast.core.lease import jittered
-from holdfast.core.message import MessageBase
-from holdfast.core.outcomes import checked_reason
 from holdfast.core.partitions import part_of
 from holdfast.core.queue import _whole
+from holdfast.core.works import Added, Ended, Expired, Lost, WorkBase, mourned, told
 from holdfast.errors import Closed, InvalidConfig, LeaseLost, NotAcquired, NotFound, Unavailable
 from holdfast.rules.depot import TRIALS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from holdfast.clock import Seconds
-    from holdfast.commands.queues import Delivery
     from holdfast.core.incarnation import Incarnation
+    from holdfast.core.message import MessageBase
     from holdfast.core.queue import QueueBase
+    from holdfast.core.works import News
     from holdfast.engines import Bell
 
 MOST = 1000
 MOST_MAX = 100_000
 # How much news is kept for a slow reader; what it owns is never dropped.
 NEWS_MAX = 1000
+KEYS_MAX = 10_000
 LISTEN, CONFIGURE = "listen", "configure"
 STOPPED, CLOSED = "stopped", "closed"
 _RETRY_NS = 800 * NS_PER_MS
-
-
-class Added(NamedTuple):
-    """This work is ours now."""
-
-    work: Any
-
-
-class Lost(NamedTuple):
-    """This work is not ours any more: stop. Whatever is still said of it is refused."""
-
-    work: Any
-
-
-class Expired(NamedTuple):
-    """Somebody else's time has ended who had this key. Nothing needs to be done: `claim` it, or let it come."""
-
-    key: str
-
-
-class Ended(NamedTuple):
-    """There is nothing more to come, for this reason; the error, if it was one."""
-
-    reason: str
-    error: Exception | None = None
-
-
-News = Added | Lost | Expired | Ended
-
-
-class WorkBase(MessageBase):
-    """A key that is ours, with what was sent about it. Its fence is larger than every one that the key had before."""
-
-    def __init__(self, post: Post, lease: Incarnation, delivery: Delivery, body: Any) -> None:
-        super().__init__(post, lease, delivery, body)
-        self._got_ns = lease._client.clock.now_ns()
-
-    @property
-    def key(self) -> str:
-        """What it is about. A message that was sent without a key has its id for one."""
-        return self._kept.key or self.id
-
-    @property
-    def info(self) -> Any:
-        """What was sent."""
-        return self.body
-
-    def remaining(self) -> float:
-        """For how many seconds it can be vouched for without hearing from the engine."""
-        return 0.0 if self._gone or self._settled else self._lease.remaining()
-
-    def __repr__(self) -> str:
-        return f"<work {self.key!r} of {self.queue!r} fence={self.fence} {self._settled or 'owned'}>"
-
-
-def told(work: MessageBase, kind: str, detail: str) -> None:
-    """Tell the observer for how long a key was owned."""
-    client = work._consumer._queue._client
-    owned_s = (client.clock.now_ns() - work._got_ns) / NS if isinstance(work, WorkBase) else None
-    client.tell(kind, work.queue, work.fence, owned_s, detail=detail)
-
-
-async def done(work: WorkBase) -> None:
-    """The key is done with: what was sent is gone, and whoever comes next for the key may have it, in one step."""
-    await message.ack(work)
-    told(work, "disowned", f"key {work.key}: done")
-
-
-async def release(work: WorkBase, delay: Seconds) -> None:
-    """Handed back, for others."""
-    await message.release(work, delay)
-    told(work, "disowned", f"key {work.key}: released")
-
-
-async def fail(work: WorkBase, reason: str, delay: Seconds | None) -> None:
-    """An attempt has failed."""
-    await message.retry(work, delay, checked_reason(reason))
-    told(work, "disowned", f"key {work.key}: failed")
 
 
 class Post(ConsumerBase):
@@ -152,6 +73,7 @@ class Post(ConsumerBase):
         return newest._got_ns + trial_ns if isinstance(newest, WorkBase) else 0
 
     def _bereft(self, message: MessageBase) -> None:
+        message._told_of_loss = True
         self._lost(message)
 
     def _look_after(self, bell: Bell) -> None:
@@ -162,7 +84,7 @@ class Post(ConsumerBase):
             for work in [each for each in tuple(self._with.values()) if each._lease is seen]:
                 if not work._settled:
                     self._forget(work)
-                    told(work, "lost", f"key {work.key}: {seen._why[0]}")
+                    mourned(work, seen._why[0])
                     self._lost(work)
         if lease is not None and lease._state is LIVING and lease is not self._seen:
             self._seen, lease._bells = lease, (*lease._bells, bell)
@@ -182,7 +104,6 @@ class OwnerBase:
         self._most = _whole("most", most, 1, MOST_MAX)
         self._events = events
         self._posts = [self._Post(each, name=name, heard=bool(events), lost=self._told_lost) for each in queues]
-        self._by_name = {post._queue.name: post for post in self._posts}
         self._news: deque[News] = deque()
         self._ends: deque[tuple[str, str]] = deque()  # which consumers of which queue have ended
         self._bell: Bell | None = None
@@ -256,13 +177,20 @@ async def enter(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable
         for post in owner._posts:
             await consuming.enter(post)
         if owner._events:
-            names = tuple(owner._by_name)
-            owner._ears = await aside(
-                lambda: hears(names, configure=owner._events == CONFIGURE, on_end=owner._told_end, tell=client.tell)
-            )
+            owner._ears = await aside(lambda: _listen(owner, hears))
     except BaseException:
         await leave(owner, aside)
         raise
+
+
+def _listen(owner: OwnerBase, hears: Callable[..., Any]) -> Any:
+    """Have the servers tell of others' ends. What is said of that is about the first queue."""
+    names = tuple(post._queue.name for post in owner._posts)
+
+    def tell(kind: str, detail: str) -> None:
+        owner._client.tell(kind, names[0], detail=detail)
+
+    return hears(names, configure=owner._events == CONFIGURE, on_end=owner._told_end, tell=tell)
 
 
 async def leave(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
@@ -281,6 +209,11 @@ async def leave(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable
 async def _leave_all(posts: Sequence[Post]) -> None:
     """Each of them, also if one fails."""
     if posts:
+        for work in tuple(posts[0]._with.values()):
+            if work._lease._state is LIVING:
+                told(work, "disowned", f"key {work.key}: handed back")
+            else:
+                mourned(work, work._lease._why[0])
         try:
             await consuming.leave(posts[0])
         finally:
@@ -341,18 +274,22 @@ async def _fill(owner: OwnerBase, post: Post) -> None:
         return
     got = await consuming.take(post, room, wait=room > 0)
     for work in got.messages:
-        waited_s = max(0.0, time.time() - work.published)
-        owner._client.tell("owned", post._queue.name, work.fence, waited_s, detail=f"key {work.key}")
+        _tell_owned(work)
         owner._news.append(Added(work))
     post._drains = got.drain
     post._token = got.asked.token if got.asked is not None else ""
     post._again_ns = clock.now_ns() if got.messages else got.again_ns
 
 
+def _tell_owned(work: MessageBase) -> None:
+    waited_s = max(0.0, time.time() - work.published)
+    work._consumer._queue._client.tell("owned", work.queue, work.fence, waited_s, detail=f"key {work.key}")
+
+
 async def _note_end(owner: OwnerBase, queue: str, token: str) -> None:
     """Somebody's time has ended: tell what it had, if that is still with it."""
     try:
-        answer = await owner._client.ask(ListKeys(queue, token, NEWS_MAX))
+        answer = await owner._client.ask(ListKeys(queue, token, KEYS_MAX))
     except Unavailable as error:
         owner._client.tell("unavailable", queue, detail=str(error))
         return
@@ -360,7 +297,7 @@ async def _note_end(owner: OwnerBase, queue: str, token: str) -> None:
     owner._client.tell("end heard", queue, detail=f"consumer {token}, {len(answer.keys)} keys")
     room = max(0, NEWS_MAX - len(owner._news))
     owner._news.extend(map(Expired, answer.keys[:room]))
-    owner._drop(len(answer.keys) - room)
+    owner._drop(max(0, len(answer.keys) - room))
 
 
 async def _sleep(owner: OwnerBase, until_ns: int) -> None:
@@ -400,6 +337,7 @@ async def claim(owner: OwnerBase, key: str) -> Any:
     work = post._with.get(answer.deliveries[0].entry)  # type: ignore[assignment]
     if work is None:
         raise NotFound(queue.name, f"readable message of key {key!r}")
+    _tell_owned(work)
     return work
 
 

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
 from holdfast.commands.queue_views import Audit, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled
 from holdfast.commands.queues import AT_ONCE, BEHIND, DELAYED, HELD, READY, Crowded, Draft, Publish, Published, Reap
-from holdfast.core.asking import ask_again
+from holdfast.core.asking import ask_again, ask_confirmed
 from holdfast.core.bodies import Codec, checked_codec, encoded, packed_headers, shown_body, unpacked_headers
 from holdfast.core.lease import jittered
+from holdfast.core.lock import confirmed_by
 from holdfast.core.outcomes import Backoff, checked_backoff
 from holdfast.core.terms import cool_ms
 from holdfast.errors import InvalidConfig, QueueFull, Unavailable
 from holdfast.names import Owner, checked_name, new_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from holdfast.commands.queue_views import Glimpse
     from holdfast.core.client import Client
@@ -115,6 +116,7 @@ class QueueBase:
         codec: str | Codec,
         ttl: Seconds,
         grace: Seconds,
+        confirm: str | None,
     ) -> None:
         client.refuse_without("queues")
         self.name = checked_name(name)
@@ -127,6 +129,7 @@ class QueueBase:
         self._codec = checked_codec(codec)
         self._ttl_ms = ttl_ms(ttl)
         self._grace_ms = cool_ms(grace, setting="grace")
+        self._confirm = confirm is not None and bool(confirmed_by(client, confirm))
 
     def __repr__(self) -> str:
         return f"<queue {self.name!r} on {self._client.url}>"
@@ -202,7 +205,7 @@ async def _send(queue: QueueBase, drafts: tuple[Draft, ...], until_ns: int, befo
     client, pause_ns = queue._client, _FULL_NS
     command = Publish(queue.name, new_token(), drafts, queue._bound)
     while True:
-        answer = await ask_again(client, command)
+        answer = await (ask_confirmed if queue._confirm else ask_again)(client, command)
         if isinstance(answer, Published):
             return answer.ids
         assert isinstance(answer, Crowded)
@@ -221,10 +224,24 @@ async def stats(queue: QueueBase) -> QueueStats:
     """How the queue stands now."""
     now = await ask_again(queue._client, Gauge(queue.name))
     assert isinstance(now, Gauged)
+    return _standing(queue.name, now)
+
+
+async def all_stats(client: Client, names: Sequence[str]) -> list[QueueStats]:
+    """How many queues stand, in few exchanges; without those of which the engine knows nothing any more."""
+    answers = await client.ask_all([Gauge(name) for name in names])
+    return [_standing(name, now) for name, now in zip(names, answers, strict=True) if now != _NOTHING]
+
+
+# What is answered of a queue that nobody has used.
+_NOTHING = Gauged(0, 0, 0, 0, 0, 0, 0, -1, 0, ())
+
+
+def _standing(name: str, now: Gauged) -> QueueStats:
     oldest = None if now.oldest_ms < 0 else now.oldest_ms / 1000
     places = (now.ready, now.suspects, now.delayed, now.held, now.dead, now.consumers, now.hungry)
     next_due = now.next_ms / 1000 if now.next_ms else None
-    return QueueStats(queue.name, *places, oldest, next_due, dict(now.counts), now.behind)
+    return QueueStats(name, *places, oldest, next_due, dict(now.counts), now.behind)
 
 
 async def consumers(queue: QueueBase, limit: int) -> list[ConsumerStanding]:

@@ -251,7 +251,7 @@ async def _settle(worker: WorkerBase) -> None:
             for (message, _), outcome in zip(said, outcomes, strict=True):
                 consumer._forget(message)
                 if message._entry in lost:
-                    detail = f"message {message.id} is not with this consumer any more, its {outcome.kind} was refused"
+                    detail = f"expired (message {message.id} is not with this consumer, its {outcome.kind} was refused)"
                     consumer._queue._client.tell("lost", consumer._queue.name, message.fence, detail=detail)
                 else:
                     message._settled = outcome.kind

@@ -101,7 +101,7 @@ class Form(Protocol):
         """
 
     async def confirm(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
-        """Like `apply_all`, but a grant or renewal counts only once every known replica has it.
+        """Like `apply_all`, but a grant, renewal or publish counts only once every known replica has it.
 
         Only where the engine says that it `replicates`.
         """
@@ -196,7 +196,7 @@ class Engine(Protocol):
         """
 
     def names(self, prefix: str, limit: int, roof: str = "") -> Names:
-        """Names that begin so, without keys of directories; with a roof, those of pools.
+        """Names that begin so, without keys of directories; with a roof, those of pools or of queues.
 
         It may scan, and it blocks: for people who look only.
         """

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NS_PER_US
 from holdfast.commands import ASKING, POOL, Acquire, Busy, Mark, Tend
+from holdfast.commands.queue_views import QUEUES
 from holdfast.engines import Limit, Promise
 from holdfast.engines.board import Board
 from holdfast.engines.local import LocalEngine
@@ -268,7 +269,8 @@ class MemoryStore:
 
     def names(self, prefix: str, limit: int, roof: str = "") -> Names:
         with self.domain.lock:
-            kept = [name for under, name in self.domain.pools if under == roof] if roof else self.domain.records
+            kept = [*(self.domain.queues if roof == QUEUES else () if roof else self.domain.records)]
+            kept += [name for under, name in self.domain.pools if under == roof]
             found = sorted(name for name in kept if name.startswith(prefix) and "\0" not in name)
         return Names(tuple(found[:limit]), more=len(found) > limit)
 

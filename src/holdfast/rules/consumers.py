@@ -55,9 +55,11 @@ DIED_WITH_IT = "its consumer died"
 
 
 def join(depot: Depot, command: Join, moment: Moment) -> Dealt:
-    """One more consumer, or the same one again."""
+    """One more consumer, or the same one again; but not one that was taken for dead."""
     ends_us = moment.now_us + command.ttl_ms * 1000
     before = depot.member(command.token)
+    if before is not None and before.fallen:  # a copy that comes late: its messages are being given to others
+        return Dealt(UNKNOWN_CONSUMER, [])
     if before is not None:
         depot.put_member(before._replace(ttl_ms=command.ttl_ms, ends_us=ends_us))
         return Dealt(Granted(before.fence), [])

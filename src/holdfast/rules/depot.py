@@ -172,6 +172,9 @@ class Depot(Protocol):
     def newest(self, token: str, limit: int) -> list[Entry]:
         """The same, the largest fence first."""
 
+    def names(self, token: str, limit: int) -> list[str]:
+        """The entries of what is with this consumer, the smallest fence first."""
+
     def find(self, token: str, entry: str) -> Entry | None:
         """That one, if it is with this consumer."""
 

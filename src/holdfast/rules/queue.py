@@ -138,8 +138,8 @@ def take(depot: Depot, command: Take, moment: Moment) -> Dealt:
     for message in depot.ripe(moment.wall_us, AT_ONCE):
         depot.append(lane_of(message), message)
 
-    gone = tuple(each for each in command.known or () if depot.find(command.token, each) is None)
-    found = _forgotten(depot, command) or _found(depot, command, moment)
+    forgotten, gone = _compared(depot, command)
+    found = forgotten or _found(depot, command, moment)
     position = depot.hunger(command.token) if command.wait and not found else None
     if position is None:
         depot.sated(command.token)
@@ -160,12 +160,19 @@ def delivered(entry: Entry) -> Delivery:
     return Delivery(entry.entry, entry.fence, entry.lane == SUSPECTS, entry.message)
 
 
-def _forgotten(depot: Depot, command: Take) -> list[Entry]:
-    """What is with the consumer, and it does not know: an answer was lost. At most as many as it asks for."""
+def _compared(depot: Depot, command: Take) -> tuple[list[Entry], tuple[str, ...]]:
+    """What is with the consumer, and it does not know: an answer was lost. At most as many as it asks for.
+
+    And what it says that it has, and has not. Whoever keeps thousands asks only for their names.
+    """
     if command.known is None:
-        return []
-    known = set(command.known)
-    return [each for each in depot.held(command.token, len(known) + AT_ONCE) if each.entry not in known][: command.most]
+        return [], ()
+    token, known, limit = command.token, set(command.known), len(command.known) + AT_ONCE
+    names = depot.names(token, limit)
+    some, has = len(names) == limit, set(names)
+    gone = (each for each in command.known if each not in has and not (some and depot.find(token, each)))
+    found = (depot.find(token, each) for each in [each for each in names if each not in known][: command.most])
+    return [each for each in found if each is not None], tuple(gone)
 
 
 def _found(depot: Depot, command: Take, moment: Moment) -> list[Entry]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import chain, islice
@@ -61,19 +61,20 @@ class Warehouse:
         self._members: dict[str, Member] = {}
         self._ends: list[tuple[int, str]] = []  # what has changed since is passed over
         self._hungry: dict[str, None] = {}
-        self._lanes: dict[str, deque[tuple[str, Message]]] = {}
+        self._lanes: dict[str, OrderedDict[str, Message]] = {}  # by entry
         self._delayed: list[tuple[int, int, Message]] = []
         self._held: dict[str, dict[str, Entry]] = {}  # in the order of their fences
         self._firsts: dict[str, First] = {}  # by key
         self._behind: dict[str, deque[tuple[int, Message]]] = {}
+        self._followers = 0  # how many those are
         self._dead: dict[str, DeadLetter] = {}
         self._deaths: list[str] = []
         self._keys, self._calls = _Remembered(), _Remembered()
 
     @property
     def size(self) -> int:
-        lines = chain(self._lanes.values(), self._held.values(), self._behind.values())
-        return len(self._delayed) + sum(map(len, lines))
+        ready, held = sum(map(len, self._lanes.values())), sum(map(len, self._held.values()))
+        return ready + held + len(self._delayed) + self._followers
 
     @property
     def crew(self) -> int:
@@ -86,8 +87,7 @@ class Warehouse:
     def totals(self) -> Totals:
         suspects = self.waiting(SUSPECTS)
         held = sum(map(len, self._held.values()))
-        firsts = [line[0][1].sent_us for lane, line in self._lanes.items() if line and lane != SUSPECTS]
-        behind = sum(map(len, self._behind.values()))
+        firsts = [next(iter(line.values())).sent_us for lane, line in self._lanes.items() if line and lane != SUSPECTS]
         ready = sum(map(len, self._lanes.values())) - suspects
         return Totals(
             ready,
@@ -99,7 +99,7 @@ class Warehouse:
             len(self._members),
             min(firsts, default=0),
             tuple(sorted(self._counts.items())),
-            behind,
+            self._followers,
         )
 
     # Consumers.
@@ -153,7 +153,7 @@ class Warehouse:
     def append(self, lane: str, message: Message) -> None:
         self._number += 1
         entry = str(self._number)
-        self._lanes.setdefault(lane, deque()).append((entry, message))
+        self._lanes.setdefault(lane, OrderedDict())[entry] = message
         self._leads(READY, "", Entry(entry, lane, message))
 
     def _leads(self, place: str, token: str, entry: Entry) -> None:
@@ -161,10 +161,10 @@ class Warehouse:
             self._firsts[entry.message.key] = First(place, token, entry)
 
     def take(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[Entry]:
-        line = self._lanes.get(lane, deque())
+        line = self._lanes.get(lane, OrderedDict())
         found = []
         for at in range(min(count, len(line))):
-            entry, message = line.popleft()
+            entry, message = line.popitem(last=False)
             found.append(Entry(entry, lane, message, fence + at, now_us))
         if found:
             self._held.setdefault(token, {}).update((each.entry, each) for each in found)
@@ -173,7 +173,7 @@ class Warehouse:
         return found
 
     def withdraw(self, lane: str, entry: str) -> None:
-        self._lanes[lane] = deque(each for each in self._lanes[lane] if each[0] != entry)
+        del self._lanes[lane][entry]
 
     def waiting(self, lane: str) -> int:
         return len(self._lanes.get(lane, ()))
@@ -202,6 +202,9 @@ class Warehouse:
     def newest(self, token: str, limit: int) -> list[Entry]:
         return list(islice(reversed(self._held.get(token, {}).values()), limit))
 
+    def names(self, token: str, limit: int) -> list[str]:
+        return list(islice(self._held.get(token, {}), limit))
+
     def find(self, token: str, entry: str) -> Entry | None:
         return self._held.get(token, {}).get(entry)
 
@@ -226,6 +229,7 @@ class Warehouse:
     def line_up(self, message: Message) -> None:
         self._number += 1
         self._behind.setdefault(message.key, deque()).append((self._number, message))
+        self._followers += 1
 
     def next_of(self, key: str) -> Message | None:
         line = self._behind.get(key)
@@ -233,6 +237,7 @@ class Warehouse:
             self._firsts.pop(key, None)
             return None
         _, following = line.popleft()
+        self._followers -= 1
         if not line:
             del self._behind[key]
         return following
@@ -293,10 +298,10 @@ class Warehouse:
         if place == BEHIND:
             behind = heapq.nsmallest(limit, chain.from_iterable(self._behind.values()))
             return [Glimpse(message, "", 0) for _, message in behind]
-        return [Glimpse(message, "", 0) for _, message in islice(self._lanes.get(lane, ()), limit)]
+        return [Glimpse(message, "", 0) for message in islice(self._lanes.get(lane, OrderedDict()).values(), limit)]
 
     def audit(self) -> tuple[int, list[str]]:
-        ready = [message for line in self._lanes.values() for _, message in line]
+        ready = [message for line in self._lanes.values() for message in line.values()]
         held = [each.message for entries in self._held.values() for each in entries.values()]
         first = [*ready, *held, *(message for _, _, message in self._delayed)]
         behind = (message for line in self._behind.values() for _, message in line)

@@ -1,9 +1,11 @@
 """Real servers, one of each kind for all tests, and a look at what each test left behind."""
 
 import os
+from contextlib import ExitStack
 
 import pytest
-from leftovers import look_after
+from hearing import Listener
+from leftovers import look_after, running
 from redis_faces import Loop, Place
 
 from holdfast.engines.redis.scripts import ENTRIES, SCRIPTS, TALLIES
@@ -66,8 +68,9 @@ def _lent(servers, kind):
         servers[kind] = Server(kind).start()
         know_scripts(servers[kind])
     servers[kind].command("FLUSHALL")
+    before = running()
     yield servers[kind]
-    look_after(servers[kind])
+    look_after(servers[kind], before)
 
 
 def know_scripts(server):
@@ -93,18 +96,19 @@ def one_server(_servers):
 @pytest.fixture
 def new_server():
     """Servers of this test alone, with settings of their own."""
-    started = []
+    started, before = [], running()
 
     def start(kind=None, **options):
         started.append(Server(kind or KINDS[0], **options).start())
         know_scripts(started[-1])
         return started[-1]
 
-    yield start
-    for server in started:
-        if server.alive:
-            look_after(server)
-        server.close()
+    with ExitStack() as closing:
+        closing.callback(lambda: [server.close() for server in started])  # also where something was left
+        yield start
+        for server in started:
+            if server.alive:
+                look_after(server, before)
 
 
 @pytest.fixture(params=FACES)
@@ -135,10 +139,11 @@ def _lent_group(groups, sort, kind):
     for server in group.servers:
         if server.command("ROLE")[0] == b"master":
             server.command("FLUSHALL")
+    before = running()
     yield group
     group.heal()
     for server in group.servers:
-        look_after(server)
+        look_after(server, before)
 
 
 @pytest.fixture(params=[(sort, kind) for sort in GROUPS for kind in GROUP_KINDS] or NO_GROUP, ids="-".join)
@@ -211,3 +216,17 @@ def place_on(new_server, face, loop):
 def place_in(loop):
     """Servers that a test has started itself, through the blocking face."""
     return lambda server: Place(server, "blocking", loop)
+
+
+@pytest.fixture
+def listen():
+    """Opens clients that listen for the ends of consumers, which end with the test."""
+    opened = []
+
+    def open_one(*args, **kwargs):
+        opened.append(Listener(*args, **kwargs))
+        return opened[-1]
+
+    yield open_one
+    for each in opened:
+        each.close()

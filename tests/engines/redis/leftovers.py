@@ -19,12 +19,20 @@ TALLY_KEPT_MS = 31 * 86400 * 1000
 GONE_MS = -2
 
 
-def left_behind(server):
-    """What holdfast still has there, and what it should not have left; nothing, if all is well."""
+def running():
+    """The threads of holdfast in this process."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith("holdfast")}
+
+
+def left_behind(server, before):
+    """What holdfast still has there, and what it should not have left; nothing, if all is well.
+
+    What ran `before` was left by another test, which has been told: it is not told to all that follow.
+    """
     clients = [line for line in server.command("CLIENT", "LIST").split(b"\n") if b" name=holdfast " in line]
     channels = server.command("PUBSUB", "CHANNELS", "hf1:*")
     patterns = server.command("PUBSUB", "NUMPAT")
-    threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast")]
+    threads = [thread.name for thread in running() - before]
     return clients + channels + [patterns] * bool(patterns) + threads
 
 
@@ -42,10 +50,12 @@ def _kept_ms(key):
     return BELL_KEPT_MS if BELL.fullmatch(key) else MOST_KEPT_MS
 
 
-def look_after(server):
+def look_after(server, before=frozenset()):
     """The look after every test."""
     with suppress(TimeoutError):
-        eventually(lambda: not left_behind(server), what="an end of what was open")
-    assert left_behind(server) == []
+        eventually(lambda: not left_behind(server, before), what="an end of what was open")
+    left = left_behind(server, before)
+    assert left == [], left
     if server.command("ROLE")[0] == b"master":  # a replica has what its master has
-        assert keys_left(server) == []
+        keys = keys_left(server)
+        assert keys == [], keys

@@ -1,7 +1,7 @@
 """The scripts of queues beside their rules, under a clock that a test moves: see script_twin.py.
 
-After each step a stranger looks at the queue on both sides: figures, consumers, what is where, dead letters, and the
-audit. Entries have other names on each side; the twin knows which are the same.
+After each step a stranger looks at the queue on both sides: figures, consumers, what is where, who has which keys, dead
+letters, and the audit. Entries have other names on each side; the twin knows which are the same.
 """
 
 import hashlib
@@ -21,6 +21,7 @@ from holdfast.commands.queues import (
     Join,
     Leave,
     ListDead,
+    ListKeys,
     Outcome,
     Publish,
     Purge,
@@ -28,6 +29,7 @@ from holdfast.commands.queues import (
     Redrive,
     Take,
     Taken,
+    TakeOver,
 )
 from holdfast.engines.redis.dial import dialler
 from holdfast.engines.redis.link import Link
@@ -41,6 +43,7 @@ NAME = "one queue"
 MEMORY_MS = 60_000
 CLIENTS = ("a", "b", "c")
 STRANGER = "stranger"
+MANY = 9
 # What a stranger looks at after each step.
 LOOKS = (
     Gauge(NAME),
@@ -49,9 +52,13 @@ LOOKS = (
     ListDead(NAME, "", 200),
     Peek(NAME, "ready", 200),
     Peek(NAME, "ready", 200, "high"),
+    Peek(NAME, "ready", 200, "low"),
     Peek(NAME, "ready", 200, "!"),
     Peek(NAME, "delayed", 200),
     Peek(NAME, "held", 200),
+    Peek(NAME, "behind", 200),
+    Peek(NAME, "behind", 2),
+    *(ListKeys(NAME, token, limit) for token, limit in (("a1", 200), ("b1", 2), ("b2", 200), ("none", 9), ("a2", 0))),
 )
 BASE = f"{record_key(PREFIX, NAME)}:mq"
 
@@ -79,15 +86,19 @@ end
 return redis.call('EXISTS', KEYS[1])
 """
 LOOK = """
-local endless = {}
+local endless, lives = {}, {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
   if not string.find(key, '^test:') and redis.call('HEXISTS', 'test:ends', key) == 0 then
     endless[#endless + 1] = key
   end
 end
+for _, key in ipairs(redis.call('KEYS', '*:mq:live:*')) do
+  lives[#lives + 1] = string.match(key, ':live:(.*)$')
+  lives[#lives + 1] = redis.call('HGET', 'test:ends', key)
+end
 local heard = redis.call('LRANGE', 'test:wakes', 0, -1)
 redis.call('DEL', 'test:wakes')
-return { endless, heard }
+return { endless, heard, lives }
 """
 
 
@@ -107,16 +118,42 @@ class Said:
 # How the words of a step become a command.
 MADE = {
     Publish: lambda twin, _, words: Publish(NAME, words[0], twin.drafts(words[0], words[2]), words[1]),
-    Join: lambda _, token, ttl_ms: Join(NAME, token, f"owner of {token}", f"läbel {token}", ttl_ms),
+    Join: lambda _, token, words: Join(NAME, token, f"owner of {token}", f"läbel {token}", *words),
     Beat: lambda _, token, ttl_ms: Beat(NAME, token, ttl_ms),
     Leave: lambda _, token, __: Leave(NAME, token),
-    Take: lambda twin, token, words: Take(NAME, token, *words[:3], twin.had(token, words[3]), words[4]),
+    Take: lambda twin, token, words: Take(NAME, token, *words[:3], twin.had(token, words[3]), *words[4:]),
     Conclude: lambda twin, token, words: Conclude(NAME, token, twin.outcomes(token, words[0]), words[1]),
     Reap: lambda _, __, words: Reap(NAME, *words),
+    TakeOver: lambda _, token, words: TakeOver(NAME, token, *words),
     GetDead: lambda twin, _, words: GetDead(NAME, *twin.ids(words[0])),
     Redrive: lambda twin, _, words: Redrive(NAME, twin.ids(words[0]), *words[1:]),
     Purge: lambda twin, _, words: Purge(NAME, twin.ids(words[0]), *words[1:]),
 }
+
+
+class Depot(Warehouse):
+    """As the server has it: the time at which a message was taken is its fence, and lives are keys that end."""
+
+    def __init__(self):
+        super().__init__()
+        self.heard, self.lives = set(), {}
+
+    def take(self, lane, count, token, fence, now_us):
+        taken = (super(Depot, self).take(lane, 1, token, fence + at, fence + at) for at in range(count))
+        return [entry for found in taken for entry in found]
+
+    def give(self, lane, message, token, fence, now_us):
+        return super().give(lane, message, token, fence, fence)
+
+    def put_member(self, member):
+        super().put_member(member)
+        self.lives.pop(member.token, None)
+        if member.token in self.heard and not member.fallen:
+            self.lives[member.token] = member.ends_us
+
+    def drop_member(self, token):
+        super().drop_member(token)
+        self.lives.pop(token, None)
 
 
 class QueueTwin:
@@ -142,7 +179,7 @@ class QueueTwin:
     def run(self, program):
         """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
         self._ask(packed("FLUSHALL"))
-        self.now_us, self.depot, self.sent = START_US, Warehouse(), 0
+        self.now_us, self.depot, self.sent = START_US, Depot(), 0
         self._theirs, self._had, self._ids, self._calls = {}, {}, [], {}
         for step in program:
             self._advance(step.after_us)
@@ -157,11 +194,12 @@ class QueueTwin:
 
     def _advance(self, after_us):
         self.now_us += after_us
+        self.depot.lives = {token: end for token, end in self.depot.lives.items() if end > self.now_us}
         self.depot.said("", self.now_us)  # what has ended is gone for good, even if the clock is set back now
         seconds, micros = divmod(self.now_us, 1_000_000)
         if not self._ask(packed("EVALSHA", self._move, "1", BASE, str(seconds), str(micros))):
             # Nobody remembers the queue any more; what was sent is remembered by keys of their own.
-            before, self.depot = self.depot, Warehouse()
+            before, self.depot = self.depot, Depot()
             if before.totals()[:5] != (0, 0, 0, 0, 0):
                 raise Difference(f"the queue was forgotten with {before.totals()}")
             self.depot._keys, self.depot._calls = before._keys, before._calls
@@ -169,7 +207,10 @@ class QueueTwin:
     # What is said.
 
     def _command(self, step):
-        return MADE[step.kind](self, step.token, step.words)
+        command = MADE[step.kind](self, step.token, step.words)
+        if isinstance(command, Join) and self.depot.member(command.token) is None:
+            (self.depot.heard.add if command.heard else self.depot.heard.discard)(command.token)
+        return command
 
     def drafts(self, call, drafts):
         """New ones, unless this is a copy of a call that is still known: then it says the same."""
@@ -178,7 +219,9 @@ class QueueTwin:
         return self._calls[call]
 
     def had(self, token, count):
-        return None if count is None else tuple(self._had.get(token, ())[:count])
+        """The first so many that it ever had; of many, also one that nobody had."""
+        had = tuple(self._had.get(token, ()))
+        return None if count is None else had[:count] if count < MANY else (*had, "none")
 
     def outcomes(self, token, outcomes):
         return tuple(self._outcome(token, *each) for each in outcomes)
@@ -186,11 +229,11 @@ class QueueTwin:
     def ids(self, places):
         return tuple(self._ids[-at] if at <= len(self._ids) else "none" for at in places)
 
-    def _draft(self, delay_ms, dedup, lane):
+    def _draft(self, delay_ms, dedup, lane, key=""):
         self.sent += 1
         body = bytes((self.sent % 256, 255, 10, 13, 0)) * (self.sent % 3)
         self._ids.append(f"ïd{self.sent}")
-        return Draft(self._ids[-1], body, "{}" * (self.sent % 2), delay_ms, dedup, 700 if dedup else 0, "k", lane)
+        return Draft(self._ids[-1], body, "{}" * (self.sent % 2), delay_ms, dedup, 700 if dedup else 0, key, lane)
 
     def _outcome(self, token, at, kind, delay_ms, error):
         had = self._had.get(token, ())
@@ -201,7 +244,7 @@ class QueueTwin:
 
     def _both(self, client, command):
         expected, wakes = self._by_rule(client, command)
-        reply, (endless, heard) = self._ask(self._sent(client, command), packed("EVALSHA", self._look, "0"))
+        reply, (endless, heard, lives) = self._ask(self._sent(client, command), packed("EVALSHA", self._look, "0"))
         answer = answered(type(command), reply)
         if isinstance(expected, Taken) and isinstance(answer, Taken):
             self._meet(command.token, expected, answer)
@@ -211,6 +254,7 @@ class QueueTwin:
             "answer": (self._translated(expected), answer),
             "wake-ups": ([(f"{PREFIX}:wake:{call.client}", call.token) for call in wakes], _paired(heard)),
             "keys without an end": ([], endless if over else []),
+            "lives": (self.depot.lives, {token: int(end) for token, end in _paired(lives)}),
         }
         for fact, (rule, script) in facts.items():
             if rule != script:
@@ -239,7 +283,7 @@ class QueueTwin:
         """The same with the entries of the script."""
         theirs = self._theirs
         if isinstance(said, Take) and said.known is not None:
-            return said._replace(known=tuple(theirs[entry] for entry in said.known))
+            return said._replace(known=tuple(theirs.get(entry, entry) for entry in said.known))
         if isinstance(said, Conclude):
             outcomes = (each._replace(entry=theirs.get(each.entry, each.entry)) for each in said.outcomes)
             return said._replace(outcomes=tuple(outcomes))
@@ -247,7 +291,7 @@ class QueueTwin:
             return Concluded(tuple(theirs.get(entry, entry) for entry in said.lost))
         if isinstance(said, Taken):
             met = (each._replace(entry=theirs.get(each.entry)) for each in said.deliveries)
-            return said._replace(deliveries=tuple(met))
+            return said._replace(deliveries=tuple(met), gone=tuple(theirs.get(entry, entry) for entry in said.gone))
         return said
 
 

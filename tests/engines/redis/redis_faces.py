@@ -35,6 +35,9 @@ SHAPES = (
     aio.Dlq,
     aio.Consumer,
     aio.Message,
+    aio.KeyOwner,
+    aio.Partitioned,
+    aio.Work,
 )
 
 
@@ -73,11 +76,17 @@ class Awaited:
         def call(*args, **kwargs):
             answer = value(*args, **kwargs)
             answer = self._loop.wait_for(answer) if inspect.isawaitable(answer) else answer
-            return [self._plain(each) for each in answer] if type(answer) is list else self._plain(answer)
+            return self._plain(answer)
 
         return call
 
     def _plain(self, thing):
+        if type(thing) in (list, tuple):
+            return type(thing)(map(self._plain, thing))
+        if type(thing) is dict:
+            return {key: self._plain(each) for key, each in thing.items()}
+        if isinstance(thing, holdfast.Added | holdfast.Lost):
+            return thing._replace(work=self._plain(thing.work))
         return Awaited(self._loop, thing) if isinstance(thing, SHAPES) else thing
 
     def __enter__(self):

@@ -115,6 +115,27 @@ WITNESSES = {
     "a renewal that was overtaken": [
         have("p"), ask(0, "a1", 20_000), tell(0, "a", Extend(NAME, "", "a1", 200)), ask(200_000, "b1"),
     ],
+    "a renewal that comes too late": [
+        have("p"), ask(0, "a1", 200), tell(200_000, "a", Extend(NAME, "", "a1", 1000)),
+    ],
+    "a renewal of what somebody else has": [
+        have("p"), ask(0, "b1", 200), ask(200_000, "a1", 1000), tell(0, "b", Extend(NAME, "", "b1", 200)),
+    ],
+    "a return of what somebody else has": [
+        have("p"), ask(0, "b1", 200), ask(200_000, "a1", 1000), give(0, "b1"),
+    ],
+    "what is lent cannot be taken away": [have("p"), ask(0, "a1"), have()],
+    "a loan is undone": [have("p"), ask(0, "a1"), tell(0, "a", TakeBack(NAME, "a1"))],
+    "a loan of another time is broken": [have("p"), ask(0, "a1"), tell(0, "a", BreakItem(NAME, "p", 1, "why"))],
+    "who falls silent loses its place": [
+        have("p", "q", "r"), ask(0, "a1", 200), ask(0, "a2", 20_000, wait=False),
+        ask(0, "b1", 20_000, share=("v", 700_000)), ask(5_000_000, "c2", 200, share=("v", 700_000)),
+    ],
+    "an item comes back to two shares": [
+        have("p", "q", "r"), ask(0, "b1", 1000, rest_ms=700, share=("t", 340_000)),
+        ask(0, "a1", 1000, wait=False, share=("v", 700_000)),
+        ask(2_500_000, "a1", 200, rest_ms=700, share=("t", 340_000)),
+    ],
     "a token that ended comes again": [
         have("p"), ask(0, "a1"), give(0, "a1", entomb=True), ask(0, "a1"), give(0, "a1"),
         tell(0, "b", TakeBack(NAME, "b1")), ask(0, "b1"),

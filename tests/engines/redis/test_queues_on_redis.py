@@ -3,7 +3,7 @@
 import pytest
 from redis_faces import Peer, Place, paired
 
-from holdfast import InvalidConfig, Unavailable
+from holdfast import Backoff, InvalidConfig, Unavailable
 from holdfast.commands import Granted, Released
 from holdfast.commands.queues import (
     AT_ONCE,
@@ -196,6 +196,7 @@ def _stats(queue):
     return now.ready, now.in_flight, now.delayed, now.dead
 
 
+LATER = (Draft("y", b"y", lane="high"), Draft("z", b"z", delay_ms=9000))
 SENT = (Draft("d", b"d"), Draft("e", b"e", delay_ms=9000))
 WRONG = {
     "": Publish("q", "2", SENT),
@@ -203,7 +204,7 @@ WRONG = {
     ":s:": Publish("q", "2", SENT),
     ":due": Publish("q", "2", SENT),
     ":hungry": Publish("q", "2", SENT),
-    ":s:!": Take("q", "t1", 9, wait=True),
+    ":s:high": Take("q", "t1", 1, lanes=("", "high")),
     ":h:t1": Take("q", "t1", 9, wait=True),
     ":who": Join("q", "t2", "", "me", 60_000),
     ":ends": Join("q", "t2", "", "me", 60_000),
@@ -217,7 +218,7 @@ def test_a_key_of_another_kind_is_told_and_nothing_is_done_by_half(one_server, p
     """T21: somebody has written where we keep something. The command says so, and has changed nothing."""
     server, peer = one_server, Peer(one_server.url)
     peer.say(Join("q", "t1", "", "me", 60_000))
-    peer.say(Publish("q", "1", (Draft("a", b"a"), Draft("b", b"b"), Draft("c", b"c"), Draft("z", b"z", delay_ms=9000))))
+    peer.say(Publish("q", "1", (Draft("a", b"a"), Draft("b", b"b"), Draft("c", b"c"), *LATER)))
     entries = [each.entry for each in peer.say(Take("q", "t1", 2)).deliveries]
     command = WRONG[part]
     if isinstance(command, Conclude):
@@ -259,6 +260,35 @@ def test_foreign_messages_are_read_and_buried_by_whoever_cannot_read_them(place)
     assert {letter.reason for letter in letters} == {"unreadable"}
     assert queue.check()
     queue.dlq.purge()
+
+
+HEADS = {
+    "a word for attempts": b"1700 many 0 0 0 0\n1 0 0 0\na",
+    "fewer than none": b"1700 -1 0 0 0 0\n1 0 0 0\na",
+    "a part of one": b"1700 1.5 0 0 0 0\n1 0 0 0\na",
+    "too few numbers": b"1700 2 0 0\n1 0 0 0\na",
+    "no end of the line": b"1700 2 0 0 0 0",
+    "lengths beyond the end": b"1700 2 0 0 0 99\n1 0 0 0\na",
+    "nothing": b"",
+}
+
+
+@pytest.mark.acceptance("A1-28")
+def test_a_count_of_attempts_that_cannot_be_read_is_none(sync):
+    """It is read so by the scripts and by us: the text is the body, and it is tried as often as any other."""
+    queue = sync.connect().queue("q", codec="bytes", backoff=Backoff(0, 1, 0, 0))
+    queue.publish(b"ours")
+    for number, text in enumerate(HEADS.values()):
+        sync.server.command("HSET", f"{KEY}:m", str(number), text)
+        sync.server.command("RPUSH", f"{KEY}:s:", str(number))
+    for attempt in (1, 2):
+        with queue.consumer(prefetch=9) as consumer:
+            found = consumer.receive(9, timeout=10)
+            assert [message.attempt for message in found] == [attempt] * (len(HEADS) + 1)
+            assert {message.body for message in found} == {b"ours", *HEADS.values()}
+            for message in found:
+                message.retry() if attempt == 1 else message.ack()
+    assert queue.check()
 
 
 def test_bodies_may_be_any_bytes_and_many_megabytes_go_in_parts(place):

@@ -115,6 +115,36 @@ WITNESSES = {
         ask(0, "a1"), tell(0, "a", Release(NAME, "a1", entomb=True)), ask(0, "b1"), tell(0, "b", Release(NAME, "b1")),
         tell(0, "a", Undo(NAME, "a1")), ask(0, "a1"), tell(0, "a", Renew(NAME, "a1", 200)),
     ],
+    "an offer that was made is renewed": [
+        ask(0, "a1", 200), ask(0, "b1", 1000), tell(200_000, "c", Mark(NAME)), tell(0, "b", Renew(NAME, "b1", 1000)),
+    ],
+    "a silent waiter falls as the lease is given back": [
+        ask(0, "a1", 20_000), ask(0, "b1"), ask(0, "c1"), ask(0, "c2"), tell(4_999_999, "c", Mark(NAME)),
+        tell(1, "a", Release(NAME, "a1")),
+    ],
+    "somebody else renews": [ask(0, "a2"), tell(0, "a", Renew(NAME, "a1", 3000))],
+    "somebody else releases": [
+        ask(0, "a2"), tell(0, "a", Release(NAME, "a1")), tell(0, "a", Release(NAME, "a1", entomb=True)),
+    ],
+    "a lapsed lease is released": [ask(0, "a1", 200), tell(200_000, "a", Release(NAME, "a1"))],
+    "an acquire comes twice": [ask(0, "a1", 200), ask(1, "a1", 200)],
+    "a released token asks again": [ask(0, "a1"), tell(0, "a", Release(NAME, "a1")), ask(0, "a1")],
+    "an offer is asked about": [ask(0, "a2", 200), ask(0, "a1", 200), ask(200_000, "a2"), tell(0, "a", Mark(NAME))],
+    "an offer is confirmed later": [
+        ask(0, "a2"), ask(0, "a1"), tell(0, "a", Release(NAME, "a2", entomb=True)), ask(1, "a1"),
+    ],
+    "a lease is undone": [ask(0, "a1"), tell(0, "a", Undo(NAME, "a1"))],
+    "a lease is broken": [
+        ask(0, "a1"), tell(0, "c", Break(NAME, 1, "too late")), tell(0, "c", Break(NAME, 0, "stuck")),
+    ],
+    "a mark is made where all have lapsed": [
+        ask(0, "a1", 200), ask(0, "a2", 200), tell(5_000_000, "a", Break(NAME, 1, "too late")),
+        tell(0, "c", Mark(NAME)),
+    ],
+    "a record is lost under its queue": [
+        ask(0, "a1", 200), ask(0, "b2", 800), tell(0, "c", Undo(NAME, "c2")), ask(0, "a2"),
+        ask(130_000_000, "a1", 200, wait=False), ask(0, "b1", 1000),
+    ],
     "a tomb has crumbled": [tell(0, "a", Undo(NAME, "a1")), ask(60_000_000, "a1")],
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from holdfast.commands.queue_views import Audit, Gauge, Peek, Roll
 from holdfast.commands.queues import (
     ACK,
+    BEHIND,
     DEAD,
     DELAYED,
     HELD,
@@ -32,6 +33,7 @@ from holdfast.commands.queues import (
     Join,
     Leave,
     ListDead,
+    ListKeys,
     Outcome,
     Publish,
     Purge,
@@ -39,17 +41,19 @@ from holdfast.commands.queues import (
     Redrive,
     Take,
     Taken,
+    TakeOver,
 )
 from holdfast.engines.sqlite import queues
 from holdfast.engines.sqlite.queue_tables import SCHEMA
 from holdfast.engines.sqlite.queues import StoredQueue
-from holdfast.rules import Moment
+from holdfast.rules import Moment, consumers
 from holdfast.rules.letters import QUEUE_RULES
 from holdfast.rules.warehouse import Warehouse
 
 NAME = "one queue"
 MEMORY_US = 60_000_000
 START_US = 1_700_000_000_000_000
+BOOTED_US = START_US - 3_600_000_000  # where the clock that never jumps began
 CLIENTS = ("1", "2", "3")
 TOKENS = tuple(f"{client}{letter}" for client in CLIENTS for letter in "ab")
 LOOKS = (
@@ -65,6 +69,8 @@ LOOKS = (
     Peek(NAME, DELAYED, 200),
     Peek(NAME, HELD, 3),
     Peek(NAME, HELD, 200),
+    Peek(NAME, BEHIND, 2),
+    Peek(NAME, BEHIND, 200),
 )
 JUMPS = (0, 0, 1, 100_000, 200_000, 700_000, 3_200_000, 61_000_000, -5_000_000)
 JUMPS_US = st.sampled_from(JUMPS)
@@ -72,14 +78,24 @@ CALLS = st.sampled_from(["", "", "letters 1", "letters 2"])
 OUTCOMES = st.tuples(
     st.integers(1, 4), st.sampled_from([ACK, RETRY, RELEASE, DEAD, TOUCH]), st.sampled_from([0, 0, 400])
 )
-DRAFTS = st.tuples(st.sampled_from([0, 0, 0, 300]), st.sampled_from(["", "", "x"]), st.sampled_from(["", "", "high"]))
+KEYS = st.sampled_from(["k", "ł"])
+DRAFTS = st.tuples(
+    st.sampled_from([0, 0, 0, 300]),
+    st.sampled_from(["", "", "x"]),
+    st.sampled_from(["", "", "high"]),
+    KEYS | st.just(""),
+)
+PLAIN = (0, "", "", "")
+LANES = (("",), ("high", ""), ("", "high"), ("high", "", "low"))
 
 
 class Both(RuleBasedStateMachine):
-    """One queue as rows and in a warehouse, under a clock that the test moves."""
+    """One queue as rows and in a warehouse, under a clock that the test moves. The dead are reaped in small parts."""
 
     def __init__(self):
         super().__init__()
+        self.small = pytest.MonkeyPatch()
+        self.small.setattr(consumers, "AT_ONCE", 2)
         self.now_us, self.gone = START_US, frozenset()
         self.warehouse, self.sent, self.calls = Warehouse(), 0, 0
         self.theirs, self.ours, self.had, self.ids = {}, {}, {}, []
@@ -88,6 +104,7 @@ class Both(RuleBasedStateMachine):
 
     def teardown(self):
         self.connection.close()
+        self.small.undo()
 
     # What is said.
 
@@ -95,7 +112,7 @@ class Both(RuleBasedStateMachine):
     def begin(self):
         for token in ("1a", "2a"):
             self.say(token, Join(NAME, token, "owner", f"läbel {token}", 3000))
-        self.publish(0, [(0, "", "")] * 4, 0, False)
+        self.publish(0, [PLAIN] * 4, 0, False)
 
     @rule(
         jump_us=JUMPS_US,
@@ -107,17 +124,23 @@ class Both(RuleBasedStateMachine):
         self.move(jump_us)
         self.calls += not again
         made = []
-        for delay_ms, dedup, lane in drafts:
+        for delay_ms, dedup, lane, key in drafts:
             self.sent += 1
             self.ids.append(f"ïd{self.sent}")
             body = bytes((self.sent % 256, 255, 0)) * (self.sent % 3)
-            made.append(Draft(self.ids[-1], body, "{}", delay_ms, dedup, 700 if dedup else 0, "k", lane))
+            window_ms, wait_ms = 700 if dedup else 0, 0 if key else delay_ms
+            made.append(Draft(self.ids[-1], body, "{}", wait_ms, dedup, window_ms, key, lane))
         self.say("1a", Publish(NAME, f"call {self.calls}", tuple(made), bound))
 
-    @rule(jump_us=JUMPS_US, token=st.sampled_from(TOKENS), ttl_ms=st.sampled_from([200, 3000, 20_000]))
-    def join(self, jump_us, token, ttl_ms):
+    @rule(
+        jump_us=JUMPS_US,
+        token=st.sampled_from(TOKENS),
+        ttl_ms=st.sampled_from([200, 3000, 20_000]),
+        keeps=st.booleans(),
+    )
+    def join(self, jump_us, token, ttl_ms, keeps):
         self.move(jump_us)
-        self.say(token, Join(NAME, token, "owner", f"läbel {token}", ttl_ms))
+        self.say(token, Join(NAME, token, "owner", f"läbel {token}", ttl_ms, keeps))
 
     @rule(jump_us=JUMPS_US, token=st.sampled_from(TOKENS))
     def beat(self, jump_us, token):
@@ -135,12 +158,13 @@ class Both(RuleBasedStateMachine):
         wait=st.booleans(),
         idle=st.booleans(),
         known=st.sampled_from([None, None, 1, 9]),
-        lanes=st.sampled_from([("",), ("high", ""), ("", "high")]),
+        lanes=st.sampled_from(LANES),
+        share=st.booleans(),
     )
-    def take(self, jump_us, token, most, wait, idle, known, lanes):
+    def take(self, jump_us, token, most, wait, idle, known, lanes, share):
         self.move(jump_us)
         entries = None if known is None else tuple(self.had.get(token, ())[:known])
-        self.say(token, Take(NAME, token, most, wait, idle, entries, lanes))
+        self.say(token, Take(NAME, token, most, wait, idle, entries, lanes, share))
 
     @rule(
         token=st.sampled_from(TOKENS),
@@ -161,6 +185,23 @@ class Both(RuleBasedStateMachine):
         self.gone = frozenset(gone)
         self.say("1a", Reap(NAME, 500, 200, 1000, 2, dead_max))
         self.gone = frozenset()
+
+    @rule(
+        jump_us=JUMPS_US,
+        token=st.sampled_from(TOKENS),
+        key=KEYS,
+        gone=st.sets(st.sampled_from(CLIENTS), max_size=1),
+        attempts_max=st.sampled_from([1, 2, 9]),
+    )
+    def take_over(self, jump_us, token, key, gone, attempts_max):
+        self.move(jump_us)
+        self.gone = frozenset(gone)
+        self.say(token, TakeOver(NAME, token, key, attempts_max, 2))
+        self.gone = frozenset()
+
+    @rule(token=st.sampled_from(TOKENS), limit=st.sampled_from([1, 100]))
+    def list_keys(self, token, limit):
+        self.say("1a", ListKeys(NAME, token, limit))
 
     @rule(which=st.lists(st.integers(1, 6), min_size=1, max_size=3), reset=st.booleans(), call=CALLS)
     def redrive(self, which, reset, call):
@@ -205,7 +246,7 @@ class Both(RuleBasedStateMachine):
         assert (self.translated(expected), wakes) == (answer, rung), command
 
     def by_law(self, depot, client, command):
-        moment = Moment(self.now_us, self.now_us, client, self.gone)
+        moment = Moment(self.now_us - BOOTED_US, self.now_us, client, self.gone)
         return QUEUE_RULES[type(command)](depot, command, moment)
 
     def by_rows(self, client, command):
@@ -225,7 +266,8 @@ class Both(RuleBasedStateMachine):
         if isinstance(said, Concluded):
             return Concluded(tuple(theirs.get(entry, entry) for entry in said.lost))
         if isinstance(said, Taken):
-            return said._replace(deliveries=tuple(each._replace(entry=theirs[each.entry]) for each in said.deliveries))
+            deliveries = tuple(each._replace(entry=theirs[each.entry]) for each in said.deliveries)
+            return said._replace(deliveries=deliveries, gone=tuple(theirs[entry] for entry in said.gone))
         return said
 
 
@@ -246,6 +288,15 @@ MISTAKES = {
     "the newest letter goes first": ("_EVICT", "ORDER BY place", "ORDER BY place DESC"),
     "a page begins with the last of the one before": ("_LETTERS", "place > ?", "place >= ?"),
     "what was sent is not known": ("_KNOWN", "until_us > ?", "until_us < ?"),
+    "who is behind comes first too": ("_FIRST", "AND place <> 'behind'", ""),
+    "any key is as good": ("_FIRST", "key = ?", "key >= ?"),
+    "the last in line comes next": ("_NEXT", "ORDER BY entry", "ORDER BY entry DESC"),
+    "who stands behind is shown by keys": ("_BEHIND", "ORDER BY entry", "ORDER BY key, entry"),
+    "what is held stands in the order of entries": ("_HAS", "ORDER BY fence, entry", "ORDER BY entry"),
+    "what was forgotten comes in the order of entries": ("_NAMES", "ORDER BY fence, entry", "ORDER BY entry"),
+    "the oldest are the newest": ("_NEWEST", "fence DESC, entry DESC", "fence, entry"),
+    "a delivery is dated by its fence": ("_TAKE", "fence, taken_us) =", "taken_us, fence) ="),
+    "who has fallen is forgotten": ("_PUT_MEMBER", "excluded.fallen)", "'')"),
 }
 
 
@@ -267,24 +318,57 @@ def wait_in_line():
     both = Both()
     try:
         both.begin()
-        both.join(0, "1b", 3000)
-        both.take(0, "1a", 9, False, False, None, ("",))
+        both.join(0, "1b", 3000, keeps=False)
+        both.take(0, "1a", 9, False, False, None, ("",), False)
         for token in ("2a", "1b", "2a"):
-            both.take(0, token, 1, True, False, None, ("",))
+            both.take(0, token, 1, True, False, None, ("",), False)
         both.beat(0, "2a")
-        both.publish(0, [(0, "", "")], 0, False)
+        both.publish(0, [PLAIN], 0, False)
+    finally:
+        both.teardown()
+
+
+def die_late():
+    """Who keeps messages dies with old ones and a new one, and is found in parts; in between it says something."""
+    both = Both()
+    try:
+        both.begin()
+        both.join(0, "3a", 3000, keeps=True)
+        both.take(0, "3a", 3, False, False, None, ("",), False)
+        both.beat(2_000_000, "3a")
+        both.beat(2_000_000, "3a")
+        both.take(0, "3a", 1, False, False, None, ("",), False)
+        both.beat(3_300_000, "1a")
+        both.beat(0, "2a")
+        for _ in range(3):
+            both.reap(0, set(), 0)
+            both.a_stranger_sees_the_same()
+            both.beat(0, "3a")
     finally:
         both.teardown()
 
 
 MOVES = (
     lambda both, by, _, number: both.publish(
-        by.choice(JUMPS), [(by.choice((0, 0, 300)), by.choice(("", "x")), by.choice(("", "high")))] * number, 0, False
+        by.choice(JUMPS),
+        [(by.choice((0, 0, 300)), by.choice(("", "x")), by.choice(("", "high")), by.choice(("", "", "k", "ł")))]
+        * number,
+        0,
+        False,
     ),
-    lambda both, by, token, _: both.join(by.choice(JUMPS), token, by.choice((200, 3000))),
+    lambda both, by, token, _: both.join(by.choice(JUMPS), token, by.choice((200, 3000)), by.random() < 0.5),
     lambda both, by, token, number: both.take(
-        0, token, number, by.random() < 0.5, by.random() < 0.5, None, by.choice((("",), ("high", "")))
+        0,
+        token,
+        number,
+        by.random() < 0.5,
+        by.random() < 0.5,
+        by.choice((None, None, 0, 1)),
+        by.choice(LANES),
+        by.random() < 0.2,
     ),
+    lambda both, by, token, _: both.take_over(by.choice(JUMPS), token, by.choice("kł"), set(), 2),
+    lambda both, _, token, number: both.list_keys(token, number),
     lambda both, by, token, number: both.conclude(
         token, [(at + 1, by.choice((ACK, RETRY, RELEASE, DEAD)), by.choice((0, 400))) for at in range(number)], 2
     ),
@@ -304,5 +388,6 @@ def test_a_mistake_in_the_rows_of_a_queue_is_noticed(mistake, monkeypatch):
     monkeypatch.setattr(home, constant, text.replace(right, wrong))
     with pytest.raises((AssertionError, ValueError, LookupError, sqlite3.Error)):
         wait_in_line()
+        die_late()
         for seed in range(60):
             walk(random.Random(seed))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.options import Job, Json, Url
+from holdfast.cli.options import Job, Json, Limit, Prefix, Url
 
 queues = typer.Typer(
     help="Queues of messages, each for one consumer at a time.\n\n\b\nExample:\n  holdfast queue stats jobs",
@@ -18,6 +18,21 @@ queues = typer.Typer(
 
 Queue = Annotated[str, typer.Argument(help="The name of the queue.")]
 AtMost = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")]
+
+
+@queues.command("ls")
+def list_queues(prefix: Prefix = "", url: Url = None, limit: Limit = 1000, as_json: Json = False) -> Job:
+    """Which queues there are, how many messages of each are where, and who works on them.
+
+    It scans: on a large server it takes its time, in steps that block nobody.
+
+    \b
+    Example:
+      holdfast queue ls
+    """
+    from holdfast.cli.queue import deeds  # noqa: PLC0415
+
+    return partial(deeds.list_queues, url, prefix, limit=limit, as_json=as_json)
 
 
 @queues.command()
@@ -50,7 +65,7 @@ def consumers(name: Queue, url: Url = None, limit: AtMost = 1000, as_json: Json 
 def peek(
     name: Queue,
     url: Url = None,
-    place: Annotated[str, typer.Option("--place", help="ready, delayed or in_flight.")] = "ready",
+    place: Annotated[str, typer.Option("--place", help="ready, delayed, in_flight or behind.")] = "ready",
     limit: AtMost = 10,
     as_json: Json = False,
 ) -> Job:
@@ -75,6 +90,10 @@ def publish(
     dedup_key: Annotated[
         str | None, typer.Option("--dedup-key", help="Send it only if this key was not used lately.")
     ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="Hand it out only after all that were sent with the same key.")
+    ] = None,
+    priority: Annotated[str, typer.Option("--priority", help="high, normal or low.")] = "normal",
     header: Annotated[list[str] | None, typer.Option("--header", help="NAME=VALUE; may be given often.")] = None,
     bound: Annotated[
         int | None, typer.Option(min=1, help="Refuse if the queue would have more.", show_default="no bound")
@@ -86,10 +105,12 @@ def publish(
     \b
     Example:
       holdfast queue publish jobs '{"order": 42}' --delay 60
+      holdfast queue publish sessions '{"user": "ann"}' --key chat-42 --priority high
     """
     from holdfast.cli.queue import deeds  # noqa: PLC0415
 
-    letter = deeds.Letter(body, text, delay, dedup_key, tuple(header or ()), bound)
+    terms = deeds.Terms(delay, key, priority, tuple(header or ()))
+    letter = deeds.Letter(body, text, dedup_key, bound, terms)
     return partial(deeds.publish, url, name, letter, as_json=as_json)
 
 

@@ -9,14 +9,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.cli import codes, looking, output
 from holdfast.cli.plain import plain
 from holdfast.cli.queue import bodies
+from holdfast.commands.queue_views import QUEUES
+from holdfast.core import queue as core_queue
+from holdfast.core.run import run
 from holdfast.errors import InvalidConfig
+from holdfast.names import checked_name
 
 if TYPE_CHECKING:
-    from holdfast.core.queue import ConsumerStanding, Seen
+    from holdfast.core.queue import ConsumerStanding, QueueStats, Seen
 
-_PLACES = ("ready", "suspects", "delayed", "in_flight", "dead", "consumers", "waiting")
+_AT_ONCE = 500  # queues that are looked at in one exchange
+_PLACES = ("ready", "suspects", "delayed", "in_flight", "behind", "dead", "consumers", "waiting")
 _CONSUMERS = ("consumer", "process", "messages", "since", "left", "fence")
-_MESSAGES = ("id", "sent", "attempts", "crashes", "with", "due in", "body")
+_MESSAGES = ("id", "key", "sent", "attempts", "crashes", "with", "due in", "body")
+
+
+class Terms(NamedTuple):
+    """How it is to be sent: what one message or many of them have in common."""
+
+    delay: float
+    key: str | None
+    priority: str
+    headers: tuple[str, ...]
 
 
 class Letter(NamedTuple):
@@ -24,18 +38,47 @@ class Letter(NamedTuple):
 
     body: str
     text: bool
-    delay: float
     dedup_key: str | None
-    headers: tuple[str, ...]
     bound: int | None
+    terms: Terms
+
+
+def list_queues(url: str | None, prefix: str, *, limit: int, as_json: bool) -> int:
+    with looking.connect(url) as hf:
+        client = hf._client
+        client.refuse_without("queues")  # where there can be none, "there are none" would mislead
+        names, more = client.engine.names(checked_name(prefix) if prefix else "", limit, QUEUES)
+        parts = [names[first : first + _AT_ONCE] for first in range(0, len(names), _AT_ONCE)]
+        found = [stats for part in parts for stats in run(core_queue.all_stats(client, part))]
+    if as_json:
+        output.print_json({"queues": [_figures(each) for each in found], "more": more})
+        return codes.OK
+    console = output.console()
+    if found:
+        columns = ("queue", *(place.replace("_", " ") for place in _PLACES), "oldest")
+        rows = [(each.name, *(getattr(each, place) for place in _PLACES), _age(each.oldest)) for each in found]
+        console.print(output.table(columns, rows, right=columns[1:]))
+    else:
+        console.print("there are no queues" + (f" that begin with {plain(prefix)!r}" if prefix else ""))
+    if more:
+        sys.stderr.write(f"holdfast: there are more than {limit} queues: give a prefix, or a larger --limit\n")
+    return codes.OK
+
+
+def _figures(now: QueueStats) -> dict[str, Any]:
+    figures = now._asdict()
+    return {"queue": figures.pop("name"), **figures}
+
+
+def _age(seconds: float | None) -> str:
+    return "" if seconds is None else output.span(seconds)
 
 
 def stats(url: str | None, name: str, *, as_json: bool) -> int:
     with looking.connect(url) as hf:
         now = hf.queue(name).stats()
     if as_json:
-        figures = now._asdict()
-        output.print_json({"queue": figures.pop("name"), **figures})
+        output.print_json(_figures(now))
         return codes.OK
     oldest = "-" if now.oldest is None else f"{output.span(now.oldest)} ago"
     due = "-" if now.next_due is None else f"in {output.span(now.next_due)}"
@@ -89,7 +132,8 @@ def peek(url: str | None, name: str, place: str, *, limit: int, as_json: bool) -
 
 
 def publish(url: str | None, name: str, letter: Letter, *, as_json: bool) -> int:
-    headers = dict(_header(each) for each in letter.headers)
+    terms = letter.terms._asdict()
+    terms["headers"] = dict(_header(each) for each in letter.terms.headers)
     many = letter.body == "-"
     if many and letter.dedup_key is not None:
         raise InvalidConfig(
@@ -100,9 +144,9 @@ def publish(url: str | None, name: str, letter: Letter, *, as_json: bool) -> int
     with looking.connect_or_make(url) as hf:
         queue = hf.queue(name, bound=letter.bound)
         if many:
-            ids = queue.publish_many(sent, delay=letter.delay, headers=headers)
+            ids = queue.publish_many(sent, **terms)
         else:
-            ids = [queue.publish(sent[0], delay=letter.delay, dedup_key=letter.dedup_key, headers=headers)]
+            ids = [queue.publish(sent[0], dedup_key=letter.dedup_key, **terms)]
     if as_json:
         output.print_json({"queue": name, "ids": ids})
     else:
@@ -158,6 +202,7 @@ def _message(each: Seen, labels: dict[str, str]) -> dict[str, Any]:
         "id": each.id,
         **bodies.for_programs(each.body),
         "headers": each.headers,
+        "key": each.key or None,
         "attempts": each.attempts,
         "crashes": each.crashes,
         "published": each.published,
@@ -171,6 +216,7 @@ def _row(each: Seen, labels: dict[str, str]) -> tuple[object, ...]:
     due = output.span(each.due) if each.due else ""
     return (
         each.id,
+        each.key,
         sent,
         each.attempts,
         each.crashes,

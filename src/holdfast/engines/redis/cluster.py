@@ -163,25 +163,31 @@ class Cluster:
     def watch(self) -> Ear | None:
         """A server that is asked for what is not its own says so: nothing has to be watched."""
 
-    def settle(self) -> None:
+    def settle(self) -> tuple[Node, ...]:
+        view = self._agreed()
         with self._guard:
-            reports, trouble = [], ""
-            for node in self._askable():
-                try:
-                    reports.append((node, *self._report(node)))
-                except Unavailable as error:
-                    if error.reason in _REFUSALS:
-                        raise
-                    trouble = error.detail  # whoever does not answer is left out
-            if not reports:
-                raise Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
-            unwell = [node.url for node, well, _ in reports if not well]
-            if unwell:
-                raise Unavailable("redis", SETTLING, f"{', '.join(unwell)} of {self.url}: the cluster is down")
-            view = reports[0][2]
-            if any(other.owners != view.owners for _, _, other in reports) or None in view.places:
-                raise Unavailable("redis", SETTLING, f"the servers of {self.url} do not agree on who owns which slot")
             self._adopt(view)
+        return tuple(self._at(place) for place in dict.fromkeys(view.places) if place is not None)
+
+    def _agreed(self) -> View:
+        """What all that answer see. Nobody has to wait for it who only wants to look around."""
+        reports, trouble = [], ""
+        for node in self._askable():
+            try:
+                reports.append((node, *self._report(node)))
+            except Unavailable as error:
+                if error.reason in _REFUSALS:
+                    raise
+                trouble = error.detail  # whoever does not answer is left out
+        if not reports:
+            raise Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
+        unwell = [node.url for node, well, _ in reports if not well]
+        if unwell:
+            raise Unavailable("redis", SETTLING, f"{', '.join(unwell)} of {self.url}: the cluster is down")
+        view = reports[0][2]
+        if any(other.owners != view.owners for _, _, other in reports) or None in view.places:
+            raise Unavailable("redis", SETTLING, f"the servers of {self.url} do not agree on who owns which slot")
+        return view
 
     def _report(self, node: Dialler) -> tuple[bool, View]:
         """Whether the server finds the cluster well, and what it sees."""

@@ -69,6 +69,7 @@ class Dialler:
         self._given = kwargs
         kwargs = {"socket_connect_timeout": CONNECT_S, "socket_timeout": WIRE_S} | kwargs
         self.wire_s = float(kwargs["socket_timeout"])
+        self.db = int(kwargs.get("db") or 0)
         # While redis-py has the connection it is being opened, and that has the connect timeout for every step.
         self._kwargs = kwargs | {"socket_timeout": float(kwargs["socket_connect_timeout"])}
         self._tls = tls

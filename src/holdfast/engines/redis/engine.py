@@ -14,11 +14,14 @@ from holdfast.engines.redis.ear import Ear
 from holdfast.engines.redis.facts import Info, read
 from holdfast.engines.redis.scripts import LAYOUT, Packer, prefix_of
 from holdfast.engines.redis.witness import Witness
-from holdfast.errors import Unavailable
+from holdfast.errors import Closed, Unavailable
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from holdfast.engines import Form
+    from holdfast.engines.redis.expiries import Expiries
     from holdfast.engines.redis.facts import Facts
     from holdfast.engines.redis.routed import Routed
     from holdfast.engines.redis.topology import Node, Topology
@@ -43,6 +46,7 @@ class RedisEngine:
         self._forms: weakref.WeakSet[Routed[Any]] = weakref.WeakSet()
         self._ear: Ear | None = None
         self._watch: Ear | None = None
+        self._expiries: weakref.WeakSet[Expiries] = weakref.WeakSet()
         topology.on_change = self._moved
         self._begin()
 
@@ -82,6 +86,8 @@ class RedisEngine:
         ear = self._ear
         if ear is not None:
             ear.again()
+        for expiries in tuple(self._expiries):
+            expiries.again()
         only = self.topology.only
         if only is not None:
             self.witness.of(only).another()
@@ -140,6 +146,28 @@ class RedisEngine:
         if ear is not None:
             ear.doubt()
 
+    def expiries(
+        self,
+        names: Iterable[str],
+        *,
+        configure: bool,
+        on_end: Callable[[str, str], object],
+        tell: Callable[[str, str], object],
+    ) -> Expiries:
+        """Have the servers tell of consumers of these queues whose time has ended. It blocks until it is open."""
+        from holdfast.engines.redis.expiries import Expiries  # noqa: PLC0415 - only for those who use it
+
+        if self._closed:
+            raise Closed
+        self.watch()
+        opened = Expiries(self.topology, self._prefix, names, configure=configure, on_end=on_end, tell=tell)
+        with self._ear_lock:
+            if not self._closed:
+                self._expiries.add(opened)
+                return opened
+        opened.close()
+        raise Closed
+
     def place(self) -> str:
         """The address as it was given: two spellings of one server are two places, and that is told."""
         return self._place
@@ -174,6 +202,9 @@ class RedisEngine:
         for ear in ears:
             if ear is not None:
                 ear.forked()
+        for expiries in tuple(self._expiries):
+            expiries.forked()
+        self._expiries.clear()
         for form in tuple(self._forms):
             form.forked()
         self.topology.forked()
@@ -186,3 +217,5 @@ class RedisEngine:
         for ear in ears:
             if ear is not None:
                 ear.close()
+        for expiries in tuple(self._expiries):
+            expiries.close()

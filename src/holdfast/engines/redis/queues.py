@@ -8,6 +8,7 @@ are bytes: replies come as texts in which bytes that are no text are escaped, an
 from __future__ import annotations
 
 import re
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from holdfast.commands import Answer, Released, Renewed
@@ -34,10 +35,13 @@ from holdfast.commands.queues import (
     DeadLetters,
     Delivery,
     Draft,
+    Elsewhere,
     GetDead,
     Join,
+    KeysHeld,
     Leave,
     ListDead,
+    ListKeys,
     Message,
     Moved,
     Outcome,
@@ -49,6 +53,7 @@ from holdfast.commands.queues import (
     Redrive,
     Take,
     Taken,
+    TakeOver,
 )
 from holdfast.rules.depot import lane_of
 from holdfast.rules.queue import UNKNOWN_CONSUMER
@@ -67,6 +72,8 @@ FILES: dict[type, str] = {
     Take: "queue_take",
     Conclude: "queue_conclude",
     Reap: "queue_reap",
+    TakeOver: "queue_take_over",
+    ListKeys: "queue_keys",
     ListDead: "queue_dead",
     GetDead: "queue_dead",
     Redrive: "queue_redrive",
@@ -83,9 +90,8 @@ FILES: dict[type, str] = {
 def _draft(draft: Draft) -> tuple[Word, ...]:
     id_, headers, key, lane = (each.encode() for each in (draft.id, draft.headers, draft.key, draft.lane))
     options = b""
-    if draft.delay_ms or draft.dedup or lane:
-        numbers = (draft.delay_ms, draft.dedup_ms, len(lane))
-        options = b"%d %d %d\n%b%b" % (*numbers, lane, draft.dedup.encode())
+    if draft.delay_ms or draft.dedup or key or lane:
+        options = b"%d %d\n%b" % (draft.delay_ms, draft.dedup_ms, draft.dedup.encode())
     spans = (len(id_), len(headers), len(key), len(lane))
     return id_, options, b"%d %d %d %d\n%b%b%b%b%b" % (*spans, id_, headers, key, lane, draft.body)
 
@@ -94,9 +100,13 @@ def _publish(ask: Publish) -> tuple[Word, ...]:
     return (ask.token, str(ask.bound), *(word for draft in ask.drafts for word in _draft(draft)))
 
 
+def _flag(value: bool) -> str:
+    return "1" if value else "0"
+
+
 def _take(ask: Take) -> tuple[Word, ...]:
     known = () if ask.known is None else ("known", *ask.known)
-    flags = (str(int(ask.wait)), str(int(ask.idle)))
+    flags = (_flag(ask.wait), _flag(ask.idle), _flag(ask.share))
     return (ask.token, str(ask.most), *flags, str(len(ask.lanes)), *ask.lanes, *known)
 
 
@@ -118,12 +128,14 @@ def _numbers(*numbers: int) -> tuple[Word, ...]:
 
 ARGUMENTS: dict[type, Callable[[Any], tuple[Word, ...]]] = {
     Publish: _publish,
-    Join: lambda ask: (ask.token, ask.owner, ask.label, str(ask.ttl_ms)),
+    Join: lambda ask: (ask.token, ask.owner, ask.label, str(ask.ttl_ms), _flag(ask.keeps), _flag(ask.heard)),
     Beat: lambda ask: (ask.token, str(ask.ttl_ms)),
     Leave: lambda ask: (ask.token,),
     Take: _take,
     Conclude: _conclude,
     Reap: lambda ask: _numbers(ask.interval_ms, ask.grace_ms, ask.amnesty_ms, ask.attempts_max, ask.dead_max),
+    TakeOver: lambda ask: (ask.token, ask.key, *_numbers(ask.attempts_max, ask.dead_max)),
+    ListKeys: lambda ask: (ask.token, str(ask.limit)),
     ListDead: lambda ask: ("list", ask.after, str(ask.limit)),
     GetDead: lambda ask: ("get", ask.id, "1"),
     Redrive: lambda ask: ("reset" if ask.reset else "redrive", ask.token, *ask.ids),
@@ -174,13 +186,13 @@ def _raw(text: str) -> bytes:
 
 
 def _taken(reply: list[Any]) -> Taken:
-    _, position, next_ms, drain, first, *rest = reply
-    fence = int(first)
+    _, position, next_ms, drain, told, gone, *rest = reply
+    fences = count(int(told[0])) if len(told) == 1 else map(int, told)
     deliveries = []
-    for at in range(0, len(rest), 2):
+    for at, fence in zip(range(0, len(rest), 2), fences, strict=False):
         message = _message(rest[at], _raw(rest[at + 1]))
-        deliveries.append(Delivery(rest[at], fence + at // 2, lane_of(message) == SUSPECTS, message))
-    return Taken(tuple(deliveries), None if position < 0 else position, next_ms, drain == 1)
+        deliveries.append(Delivery(rest[at], fence, lane_of(message) == SUSPECTS, message))
+    return Taken(tuple(deliveries), None if position < 0 else position, next_ms, drain == 1, tuple(gone))
 
 
 def _letter(text: str) -> DeadLetter:
@@ -194,8 +206,8 @@ def _letter(text: str) -> DeadLetter:
 
 
 def _gauged(reply: list[Any]) -> Gauged:
-    counts = sorted((reply[at], reply[at + 1]) for at in range(10, len(reply), 2))
-    figures: Any = (*reply[1:10], tuple(counts))
+    counts = sorted((reply[at], reply[at + 1]) for at in range(11, len(reply), 2))
+    figures: Any = (*reply[1:10], tuple(counts), reply[10])
     return Gauged(*figures)
 
 
@@ -222,6 +234,8 @@ ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "published": lambda reply: Published(tuple(reply[1:])),
     "crowded": lambda reply: Crowded(reply[1]),
     "taken": _taken,
+    "elsewhere": lambda reply: Elsewhere(reply[1], reply[2], int(reply[3])),
+    "keys held": lambda reply: KeysHeld(tuple(reply[1:])),
     "concluded": lambda reply: Concluded(tuple(reply[1:])),
     "reaped": lambda reply: Reaped(reply[1] == 1, reply[2] == 1, *reply[3:]),
     "dead letters": lambda reply: DeadLetters(tuple(map(_letter, reply[2:])), reply[1]),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.engines.redis.dial import Dialler
+    from holdfast.engines.redis.topology import Node
 
     Views = dict[tuple[str, int], list[str]]
 
@@ -41,7 +42,7 @@ class Primary:
 
     def __init__(self, url: str, service: str, sentinels: Sequence[Dialler], server: Dialler) -> None:
         self.url = url
-        self.wire_s = server.wire_s
+        self.wire_s, self.db = server.wire_s, server.db
         self.on_change: Callable[[], None] = nobody
         self._service = service
         self._sentinels = list(sentinels)
@@ -136,14 +137,16 @@ class Primary:
         with suppress(Unavailable):  # whoever dials next will be told
             self._found(None)
 
-    def settle(self) -> None:
-        """All sentinels that answer must name the same server, and it must be a primary."""
+    def settle(self) -> Dialler:
+        """All sentinels that answer must name the same server, and it must be a primary: that one, by its address."""
         told = self._views(_LOOK_S)
         if len(told) > 1:
             raise Unavailable("redis", SETTLING, self._disagreement(told))
         address = next(iter(told))
-        self._server.at(*address, primary=True).dial(_LOOK_S).close()
+        found = self._server.at(*address, primary=True)
+        found.dial(_LOOK_S).close()
         self._is(address)
+        return found
 
 
 class Service(OneServer):
@@ -163,8 +166,8 @@ class Service(OneServer):
     def servers(self) -> tuple[str, ...]:
         return self._primary.where()
 
-    def settle(self) -> None:
-        self._primary.settle()
+    def settle(self) -> tuple[Node, ...]:
+        return (self._primary.settle(),)
 
     def watch(self) -> Ear | None:
         primary = self._primary

@@ -22,6 +22,7 @@ class Node(Protocol):
 
     url: str
     wire_s: float
+    db: int
 
     def dial(self, limit_s: float | None = None) -> socket.socket:
         """A connected, authenticated socket."""
@@ -71,8 +72,8 @@ class Topology(Protocol):
     def refresh(self, limit_s: float) -> None:
         """Look around; not more often than is good for the servers. `Unavailable` if nobody answers."""
 
-    def settle(self) -> None:
-        """Look around now; `Unavailable` if the servers do not agree, and then nothing has changed."""
+    def settle(self) -> tuple[Node, ...]:
+        """Look around now: who keeps keys? `Unavailable` if the servers do not agree, and then nothing has changed."""
 
     def watch(self) -> Ear | None:
         """Somebody who is told of changes by the servers themselves, where they tell."""
@@ -124,8 +125,8 @@ class OneServer:
     def refresh(self, limit_s: float) -> None:
         """It stays where it is."""
 
-    def settle(self) -> None:
-        """The same."""
+    def settle(self) -> tuple[Node, ...]:
+        return (self._node,)
 
     def watch(self) -> Ear | None:
         return None

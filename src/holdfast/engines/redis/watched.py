@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import NS, SYSTEM
 from holdfast.commands import Granted, Renewed
+from holdfast.commands.queues import Published
 from holdfast.engines.redis.facts import QUESTIONS
 from holdfast.engines.redis.promised import promised_by_all
 from holdfast.engines.redis.routed import AT_ONCE, PAUSE_MAX_S, PAUSE_S, UNASKED, L, Routed, turns_of, unsettled
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from holdfast.commands import Command
     from holdfast.engines import News, Promise, Reply
     from holdfast.engines.redis.blocking import Links
+
+
+# What counts only once every known replica has it.
+_COUNTS = (Granted, Renewed, Published)
 
 
 class Watched(Routed[L]):
@@ -71,7 +76,7 @@ class Watched(Routed[L]):
         packer, links = self._engine.packer, self._links_of(lane)
         replies, short = await self._aside(partial(confirmed, packer, links, commands, until_ns))
         told = self._answers(lane.node.url, commands, replies)
-        return told if short is None else [short if isinstance(each, Granted | Renewed) else each for each in told]
+        return told if short is None else [short if isinstance(each, _COUNTS) else each for each in told]
 
     async def promise(self, until_ns: int | None = None) -> Promise:
         """Asked again while servers are being replaced, for as long as one exchange may take: it is only a question."""

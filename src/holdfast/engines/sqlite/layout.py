@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast.engines.sqlite.lockfile import LockFile
 
-LAYOUT = 2
-_BEFORE = 1
+LAYOUT = 3
 _FENCE_MEMORY_US = 60_000_000
 
 _COMMON = """
@@ -98,8 +97,8 @@ def prepare(link: sqlite3.Cursor, live: LockFile) -> None:
         link.execute("INSERT INTO meta VALUES ('layout', ?)", (str(LAYOUT),))
         link.execute("INSERT INTO meta VALUES ('boot', ?)", (place.boot_id(),))
     found = dict(link.execute("SELECT key, value FROM meta"))
-    if found.get("layout") == str(_BEFORE):
-        _bring_up_to_date(link, live, same_boot=found.get("boot") == place.boot_id())
+    if found.get("layout") in _STEPS:
+        _bring_up_to_date(link, live, found)
     elif found.get("layout") != str(LAYOUT):
         raise Unavailable("sqlite", "other layout", f"layout {found.get('layout')} is not {LAYOUT}: upgrade holdfast")
     _create(link, _ADDED)
@@ -133,10 +132,17 @@ def _prepare_queues(link: sqlite3.Cursor, boot: str | None) -> None:
         link.execute("UPDATE meta SET value = ? WHERE key = 'queues'", (place.boot_id(),))
 
 
-def _bring_up_to_date(link: sqlite3.Cursor, live: LockFile, *, same_boot: bool) -> None:
-    """The older layout had its leases in another table. Once its users are proven dead, only their fences count."""
-    if same_boot:
-        _refuse_if_in_use(link, live)
+def _bring_up_to_date(link: sqlite3.Cursor, live: LockFile, found: dict[str, str]) -> None:
+    """Step by step, once its users are proven dead."""
+    if found.get("boot") == place.boot_id():
+        _refuse_if_in_use(link, live, found["layout"])
+    for layout in range(int(found["layout"]), LAYOUT):
+        _STEPS[str(layout)](link, found)
+    link.execute("UPDATE meta SET value = ? WHERE key = 'layout'", (str(LAYOUT),))
+
+
+def _from_layout_1(link: sqlite3.Cursor, found: dict[str, str]) -> None:  # noqa: ARG001 - as all steps
+    """It had its leases in another table, and only their fences count now."""
     old = link.execute("SELECT name, body FROM lease").fetchall()
     for table in ("lease", "waiter", "tomb"):
         link.execute(f"DROP TABLE {table}")
@@ -145,13 +151,21 @@ def _bring_up_to_date(link: sqlite3.Cursor, live: LockFile, *, same_boot: bool) 
     for name, body in old:
         rows.keep_fence(link, name, int(body.partition("\n")[0]), now_us, _FENCE_MEMORY_US)
     link.execute("DELETE FROM session")
-    link.execute("UPDATE meta SET value = ? WHERE key = 'layout'", (str(LAYOUT),))
 
 
-def _refuse_if_in_use(link: sqlite3.Cursor, live: LockFile) -> None:
+def _from_layout_2(link: sqlite3.Cursor, found: dict[str, str]) -> None:
+    """Its messages had no order of keys, and no fences of their own."""
+    if "queues" in found:
+        _create(link, queue_tables.UP_TO_DATE)
+
+
+_STEPS = {"1": _from_layout_1, "2": _from_layout_2}
+
+
+def _refuse_if_in_use(link: sqlite3.Cursor, live: LockFile, layout: str) -> None:
     for session, inode, pid in link.execute("SELECT id, live, pid FROM session").fetchall():
         if inode != live.inode or live.holder(session) is not None:
-            what = f"layout {_BEFORE} is in use by process {pid}: end what uses the older version first"
+            what = f"layout {layout} is in use by process {pid}: end what uses the older version first"
             raise Unavailable("sqlite", "other layout", what)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING
 
+from holdfast.commands.queue_views import QUEUES
 from holdfast.engines.sqlite import lifeline, place
 from holdfast.engines.survey import Examination, Fact, Finding, Names
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE = 1000
+# Where names are kept that are not those of pools; each has a table of its own.
+_KEPT = {"": "record WHERE ? = ''", QUEUES: f"queue WHERE ? = '{QUEUES}'"}
 
 
 def names(database: Database, prefix: str, limit: int, roof: str = "") -> Names:
@@ -21,8 +24,8 @@ def names(database: Database, prefix: str, limit: int, roof: str = "") -> Names:
     A few at a time: whoever wants a lease meanwhile finds the gate open between two looks.
     """
     found: list[str] = []
-    kept = "pool WHERE roof = ? AND" if roof else "record WHERE ? = '' AND"
-    ask = f"SELECT name FROM {kept} name >= ? ORDER BY name LIMIT ?"  # noqa: S608 - both texts stand above
+    kept = _KEPT.get(roof, "pool WHERE roof = ?")
+    ask = f"SELECT name FROM {kept} AND name >= ? ORDER BY name LIMIT ?"  # noqa: S608 - all texts stand here
 
     def look(link: sqlite3.Cursor) -> list[str]:
         return [row[0] for row in link.execute(ask, (roof, start, _AT_ONCE))]

@@ -9,7 +9,7 @@
 -- Same law as rules/consumers.py: beat.
 
 --@include queue_depot.lua
-local who = member(ARGV[3])
+local who = living(ARGV[3])
 if not who then return { 'unknown consumer' } end
 who[TTL] = tonumber(ARGV[4])
 who[ENDS] = now + who[TTL] * 1000

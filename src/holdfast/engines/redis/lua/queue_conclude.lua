@@ -13,39 +13,41 @@
 --@include queue_letters.lua
 local WORDS = { ack = 'acked', retry = 'retried', release = 'released', dead = 'died' }
 local token = ARGV[3]
-local mine, who = base .. ':h:' .. token, member(token)
-local entries, scores, lost, gone, ready = {}, {}, { 'concluded' }, {}, 0
+local mine, who = base .. ':h:' .. token, living(token)
+local entries, lost, gone, ready = {}, { 'concluded' }, {}, 0
 for i = 5, #ARGV, 2 do entries[#entries + 1] = ARGV[i] end
-if who then
-  each_part(entries, function(...)
-    for _, score in ipairs(redis.call('ZMSCORE', mine, ...)) do scores[#scores + 1] = score end
-  end)
+local fences = who and fences_of(entries, token) or {}
+
+-- The text is read of what is not simply done, and of what has a key: somebody may stand behind it.
+local told, found = {}, {}
+for i, entry in ipairs(entries) do
+  local how = ARGV[4 + 2 * i]
+  if fences[i] and (how ~= '' or #entry > DIGITS) and string.sub(how, 1, 5) ~= 'touch' then told[#told + 1] = entry end
 end
+for i, text in ipairs(texts_of(told)) do found[told[i]] = text end
 
 local dropped, tally = {}, { ack = 0, retry = 0, release = 0, dead = 0 }
 for i, entry in ipairs(entries) do
-  local how, kind, has = ARGV[4 + 2 * i], 'ack', scores[i] and not dropped[entry]
+  local how, kind, has = ARGV[4 + 2 * i], 'ack', fences[i] and not dropped[entry] and found[entry] ~= false
   local message, wait_ms, reason, why
   if how ~= '' then
     local length, at
     kind, wait_ms, length, at = string.match(how, '^(%a+) (%d+) (%d+)\n()')
     reason, why = string.sub(how, at, at + length - 1), string.sub(how, at + length)
     wait_ms = tonumber(wait_ms)
-    if has and kind ~= 'touch' then
-      local text = redis.call('HGET', base .. ':m', entry)
-      has = text
-      message = text and read(entry, text)
-    end
   end
+  if has and found[entry] and kind ~= 'touch' then message = read(entry, found[entry]) end
   if not has then
     lost[#lost + 1] = entry
   elseif kind ~= 'touch' then
     dropped[entry] = true
     gone[#gone + 1] = entry
     tally[kind] = tally[kind] + 1
-    if kind == 'release' then
+    if kind == 'ack' then
+      if message then ready = ready + follow(message.key) end
+    elseif kind == 'release' then
       ready = ready + put(message, wait_ms)
-    elseif kind ~= 'ack' then
+    else
       -- Its consumer has lived to tell: whatever was suspected, it kills nobody.
       failed(message, who[LABEL], why ~= '' and why or reason, 1, 0)
       message.crashes = 0
@@ -53,6 +55,7 @@ for i, entry in ipairs(entries) do
         ready = ready + put(message, wait_ms)
       else
         bury(message, reason)
+        ready = ready + follow(message.key)
       end
     end
   end

@@ -3,7 +3,7 @@
 -- KEYS[1]  the name's own key
 -- ARGV     nothing more
 --
--- Returns  {'gauged', ready, suspects, delayed, held, dead, hungry, consumers, oldest_ms, next_ms, word, count…}
+-- Returns  {'gauged', ready, suspects, delayed, held, dead, hungry, consumers, oldest_ms, next_ms, behind, word, count…}
 --
 -- Same law as rules/letters.py: gauge.
 
@@ -19,12 +19,11 @@ for _, lane in ipairs(lanes) do
   end
 end
 local suspects, delayed = redis.call('LLEN', base .. ':s:' .. SUSPECTS), redis.call('ZCARD', base .. ':due')
-local held = redis.call('HLEN', base .. ':m') - ready - suspects - delayed
-local next_ms, soonest = 0, redis.call('ZRANGE', base .. ':due', 0, 0, 'WITHSCORES')
-if soonest[2] then next_ms = math.max(1, math.ceil((soonest[2] - now) / 1000)) end
+local others = redis.call('ZCARD', base .. ':behind')
+local held = redis.call('HLEN', base .. ':m') - ready - suspects - delayed - others
 local answer = {
   'gauged', ready, suspects, delayed, held, redis.call('HLEN', base .. ':dead'), redis.call('ZCARD', base .. ':hungry'),
-  redis.call('HLEN', base .. ':who'), oldest, next_ms,
+  redis.call('HLEN', base .. ':who'), oldest, due_ms(), others,
 }
 for word, many in pairs(counts) do
   answer[#answer + 1] = word

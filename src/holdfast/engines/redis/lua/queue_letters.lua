@@ -2,7 +2,7 @@
 --
 -- KEYS[1], ARGV[1…2]  as queue_depot.lua
 --
--- Returns  nothing; it gives the command the functions read, text_of, lane_of, bury and so on.
+-- Returns  nothing; it gives the command the functions read, text_of, lane_of, follow, bury and so on.
 --
 -- A message is one text. `sent attempts crashes #first #last #why`, a new line, first, last, why; then, as its sender
 -- has made it and never changed: `#id #headers #key #lane`, a new line, id, headers, key, lane, body. The numbers are
@@ -24,13 +24,15 @@ local function read(entry, text)
     tail = #name .. ' 0 0 0\n' .. name .. text
     return { sent = '0', attempts = 0, crashes = 0, first = '', last = '', why = '', tail = tail, id = name, lane = '' }
   end
+  local past = from + id + headers
   return {
     sent = sent, attempts = tonumber(attempts), crashes = tonumber(crashes),
     first = string.sub(text, at, at + first - 1),
     last = string.sub(text, at + first, at + first + last - 1),
     why = string.sub(text, at + first + last, at + first + last + why - 1),
     tail = tail, id = string.sub(tail, from, from + id - 1),
-    lane = string.sub(tail, from + id + headers + key, from + id + headers + key + lane - 1),
+    key = key ~= '0' and string.sub(tail, past, past + key - 1) or nil,
+    lane = string.sub(tail, past + key, past + key + lane - 1),
   }
 end
 
@@ -51,10 +53,10 @@ end
 -- Ready or delayed; how many are ready by it.
 local function put(message, delay_ms)
   if delay_ms > 0 then
-    delay(text_of(message), now + delay_ms * 1000)
+    delay(text_of(message), now + delay_ms * 1000, message.key)
     return 0
   end
-  append(lane_of(message), text_of(message))
+  append(lane_of(message), text_of(message), message.key)
   return 1
 end
 
@@ -66,9 +68,30 @@ local function again(entry, text)
     id, headers, key, lane, from = string.match(text, '^(%d+) (%d+) (%d+) (%d+)\n()', at + first + last + why)
   end
   if not from or #text < from - 1 + id + headers + key + lane then return put(read(entry, text), 0) end
-  from = from + id + headers + key
-  append(tonumber(crashes) >= SUSPECT_AT and SUSPECTS or string.sub(text, from, from + lane - 1), text)
+  from = from + id + headers
+  local own = key ~= '0' and string.sub(text, from, from + key - 1) or nil
+  from = from + key
+  append(tonumber(crashes) >= SUSPECT_AT and SUSPECTS or string.sub(text, from, from + lane - 1), text, own)
   return 1
+end
+
+local followers  -- how many stand behind others, once somebody has asked
+
+-- The first of this key is gone for good: who stood behind it is ready now. How many are ready by it.
+local function follow(key)
+  if not key then return 0 end
+  local line, at, ready = line_of(key), 0, 0
+  lead(key, false)
+  followers = followers or redis.call('ZCARD', base .. ':lines')
+  while at < followers and not firsts[key] do  -- more than once only where somebody has changed or deleted a text
+    local found = redis.call('ZRANGEBYLEX', base .. ':lines', '[' .. line, '(' .. line .. ':', 'LIMIT', at, 1)[1]
+    if not found then break end
+    local entry = string.sub(found, #line + 1)
+    left[#left + 1], passed[#passed + 1], at = found, entry, at + 1
+    local text = redis.call('HGET', base .. ':m', entry)
+    if text then ready = ready + again(entry, text) end
+  end
+  return ready
 end
 
 local function place_of(died, id) return string.format('%020.0f', died) .. '-' .. id end
@@ -109,6 +132,15 @@ local function texts_of(entries)
   local found = {}
   each_part(entries, function(...)
     for _, text in ipairs(redis.call('HMGET', base .. ':m', ...)) do found[#found + 1] = text end
+  end)
+  return found
+end
+
+-- Their fences, if they are with this consumer; false where one is not.
+local function fences_of(entries, token)
+  local found = {}
+  each_part(entries, function(...)
+    for _, score in ipairs(redis.call('ZMSCORE', base .. ':h:' .. token, ...)) do found[#found + 1] = score end
   end)
   return found
 end

@@ -1,13 +1,13 @@
 -- The first messages of a place, without taking them.
 --
 -- KEYS[1]  the name's own key
--- ARGV[3]  place  `ready`, `delayed` or `held`
+-- ARGV[3]  place  `ready`, `delayed`, `held` or `behind`
 -- ARGV[4]  limit
 -- ARGV[5]  lane   of those that are ready
 --
 -- Returns  {'peeked', entry, text, token or nothing, due_ms, …}
 --
--- Same law as rules/letters.py: peek.
+-- Same law as rules/letters.py: peek. Of each consumer those are looked at that it has had longest.
 
 --@include queue_depot.lua
 local limit = tonumber(ARGV[4])
@@ -27,6 +27,8 @@ elseif ARGV[3] == 'held' then
     end
   end
   table.sort(entries)
+elseif ARGV[3] == 'behind' then
+  entries = redis.call('ZRANGE', base .. ':behind', 0, limit - 1)
 else
   entries = redis.call('LRANGE', base .. ':s:' .. ARGV[5], 0, limit - 1)
 end

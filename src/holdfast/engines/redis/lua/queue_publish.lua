@@ -3,8 +3,8 @@
 -- KEYS[1]  the name's own key
 -- ARGV[3]  token   of this call
 -- ARGV[4]  bound   how many messages the queue may have; 0 for any number
--- ARGV[5…] drafts  for each: id; options, empty or `delay_ms dedup_ms #lane`, a new line, lane, dedup key; and the text
---                  that its sender has made, as in queue_letters.lua
+-- ARGV[5…] drafts  for each: id; options, or nothing if it has no delay, no dedup key, no key and no lane: `delay_ms
+--                  dedup_ms`, a new line, dedup key; and the text that its sender has made, as in queue_letters.lua
 --
 -- Returns  {'published', id…} | {'crowded', size}
 --
@@ -16,6 +16,19 @@ local said = base .. ':said:' .. ARGV[3]
 local before = redis.call('GET', said)
 if before and before ~= '' then return { 'published', unpack(cmsgpack.unpack(before)) } end
 
+local function key_and_lane(text)
+  local id, headers, key, lane, from = string.match(text, '^(%d+) (%d+) (%d+) (%d+)\n()')
+  from = from + id + headers
+  local past = from + key
+  return key ~= '0' and string.sub(text, from, past - 1) or nil, string.sub(text, past, past + lane - 1)
+end
+
+local asked, led = {}, {}  -- keys; and those that have a message
+for i = 5, #ARGV, 3 do
+  if ARGV[i + 1] ~= '' then asked[#asked + 1] = key_and_lane(ARGV[i + 2]) or nil end
+end
+for i, first in ipairs(leads(asked)) do led[asked[i]] = first end
+
 local answer, fresh, ready, head = { 'published' }, 0, 0, int(now) .. ' 0 0 0 0 0\n'
 local keys, seen = {}, {}  -- what is to be known: key, id, lasts_ms …; and the same by key
 for i = 5, #ARGV, 3 do
@@ -26,8 +39,8 @@ for i = 5, #ARGV, 3 do
     append('', head .. ARGV[i + 2])
     fresh, ready = fresh + 1, ready + 1
   else
-    local wait_ms, lasts_ms, length, at = string.match(options, '^(%d+) (%d+) (%d+)\n()')
-    local lane, dedup = string.sub(options, at, at + length - 1), string.sub(options, at + length)
+    local wait_ms, lasts_ms, at = string.match(options, '^(%d+) (%d+)\n()')
+    local dedup = string.sub(options, at)
     local known = dedup ~= '' and (seen[dedup] or redis.call('GET', base .. ':dup:' .. dedup))
     if known then
       id = known
@@ -37,10 +50,13 @@ for i = 5, #ARGV, 3 do
         if lasts_ms ~= '0' then keys[#keys + 1] = { dedup, id, lasts_ms } end
       end
       fresh = fresh + 1
-      if wait_ms ~= '0' then
-        delay(head .. ARGV[i + 2], now + wait_ms * 1000)
+      local key, lane = key_and_lane(ARGV[i + 2])
+      if key and (led[key] or firsts[key]) then
+        line_up(head .. ARGV[i + 2], key)
+      elseif wait_ms ~= '0' then
+        delay(head .. ARGV[i + 2], now + wait_ms * 1000, key)
       else
-        append(lane, head .. ARGV[i + 2])
+        append(lane, head .. ARGV[i + 2], key)
         ready = ready + 1
       end
     end

@@ -16,41 +16,38 @@ if looked <= now and now < look then
   return { 'reaped', 0, 0, 0, 0, 0, math.max(1, math.ceil((look - now) / 1000)) }
 end
 --@include queue_letters.lua
+--@include queue_deaths.lua
 local LATE_US, BREATH_US = 1000000, 100000
 local interval, grace = ARGV[3] * 1000, ARGV[4] * 1000
 local amnesty = looked > 0 and (now < looked or now - look > math.max(2 * interval, LATE_US))
 
-local late, ended, moved, died, more, room = {}, {}, 0, 0, false, AT_ONCE
+local late, ended, moved, died, ready, more, room = {}, {}, 0, 0, 0, false, AT_ONCE
 if not amnesty then
   late = redis.call('ZRANGEBYSCORE', base .. ':ends', '-inf', int(now - grace), 'LIMIT', 0, AT_ONCE)
 end
-local taken = {}  -- token -> its entries that go
-local crowded     -- who has more than there is room for
+local taken, crowded = {}, nil  -- token -> its entries that go; who has more than there is room for
 for _, token in ipairs(late) do
-  local who = member(token) or { '', '', '', 0, 0, 0, 0, false }
-  local entries = redis.call('ZRANGE', base .. ':h:' .. token, 0, room)
-  local alone = #entries == 1 and not who[CROWD]
-  if #entries > room then
-    crowded, more = { token, who }, true
-    entries[#entries] = nil
+  local who = member(token) or { '', '', '', 0, 0, 0, 0, false, false, false }
+  falls(token, who)
+  local held, entries, fences = redis.call('ZRANGE', base .. ':h:' .. token, 0, room, 'WITHSCORES'), {}, {}
+  for i = 1, math.min(#held, 2 * room), 2 do
+    entries[#entries + 1], fences[#fences + 1] = held[i], held[i + 1]
   end
   for i, text in ipairs(texts_of(entries)) do
-    if text then
-      local message = read(entries[i], text)
-      local blamed = alone or lane_of(message) == SUSPECTS
-      failed(message, who[LABEL], 'its consumer died', blamed and 1 or 0, blamed and 0 or 1)
-      if blamed and message.attempts >= tonumber(ARGV[6]) then
-        bury(message, 'attempts used up')
-        died = died + 1
-      else
-        moved = moved + put(message, 0)
-      end
+    local message = text and read(entries[i], text)
+    if message and mourned(message, who, fences[i], tonumber(ARGV[6])) then
+      moved = moved + put(message, 0)
+    elseif message then
+      died, ready = died + 1, ready + follow(message.key)
     end
   end
   taken[token] = entries
-  if more then break end
+  if #held > 2 * room then
+    crowded, more = { token, who }, true
+    break
+  end
   room = room - #entries
-  ended[#ended + 1] = token
+  ended[#ended + 1] = { token, who }
 end
 more = more or #late == AT_ONCE
 
@@ -64,11 +61,8 @@ for token, entries in pairs(taken) do
     redis.call('HDEL', base .. ':m', unpack(entries))
   end
 end
-for _, token in ipairs(ended) do drop_member(token) end
-if crowded then
-  crowded[2][CROWD] = true
-  put_member(crowded[1], crowded[2])
-end
+for _, each in ipairs(ended) do drop_member(each[1], each[2]) end
+if crowded then put_member(crowded[1], crowded[2]) end
 
 if amnesty then
   look = now + ARGV[5] * 1000
@@ -81,7 +75,7 @@ looked = now
 count('crashed', moved + died)
 count('died', died)
 close_graves(tonumber(ARGV[7]))
-ring(moved)
+ring(moved + ready)
 save(true)
 wake()
 local next_ms = more and 1 or math.max(1, math.ceil((look - now) / 1000))

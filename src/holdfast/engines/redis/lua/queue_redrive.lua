@@ -16,7 +16,7 @@ local said = ARGV[4] ~= '' and base .. ':said:' .. ARGV[4]
 local before = said and redis.call('GET', said)
 if before then return { 'moved', unpack(cmsgpack.unpack(before)) } end
 
-local how, moved, seen = ARGV[3], { 'moved' }, {}
+local how, moved, seen, ready = ARGV[3], { 'moved' }, {}, 0
 for i = 5, #ARGV do
   local id = ARGV[i]
   local letter = not seen[id] and redis.call('HGET', base .. ':dead', id)
@@ -28,7 +28,11 @@ for i = 5, #ARGV do
       local message = read(id, string.sub(letter, at + reason))
       message.crashes = 0
       if how == 'reset' then message.attempts, message.first, message.last, message.why = 0, '', '', '' end
-      append(lane_of(message), text_of(message))
+      if message.key and (firsts[message.key] or leads({ message.key })[1]) then
+        line_up(text_of(message), message.key)
+      else
+        ready = ready + put(message, 0)
+      end
     end
   end
 end
@@ -41,7 +45,7 @@ redis.call('HDEL', base .. ':dead', unpack(moved, 2))
 redis.call('ZREM', base .. ':died', unpack(dug))
 if said then redis.call('SET', said, cmsgpack.pack({ unpack(moved, 2) }), 'PX', SAID_MS) end
 count(how == 'purge' and 'purged' or 'redriven', #moved - 1)
-if how ~= 'purge' then ring(#moved - 1) end
+ring(ready)
 save(true)
 wake()
 return moved

@@ -5,19 +5,20 @@
 -- ARGV[4]  most
 -- ARGV[5]  wait    1 to be rung if there is nothing
 -- ARGV[6]  idle    1 if the consumer has nothing
--- ARGV[7]  lanes   how many; they follow, and then, if it says what it has: the word `known` and the entries
+-- ARGV[7]  share   1 to take no more than its share of what is ready
+-- ARGV[8]  lanes   how many; they follow, and then, if it says what it has: the word `known` and the entries
 --
--- Returns  {'taken', position or -1, next_ms, drain, fence, entry, text…}: fences count up from the first |
---          {'unknown consumer'}
+-- Returns  {'taken', position or -1, next_ms, drain, {fence…}, {gone entry…}, entry, text…}: if there is one fence, the
+--          others count up from it | {'unknown consumer'}
 --
--- Same law as rules/queue.py: take.
+-- Same law as rules/queue.py: take. A lane that the record does not name has nothing, and costs nothing.
 
 --@include queue_depot.lua
 --@include queue_letters.lua
 local CALL_US, BYTES, FEW = 30000000, 1048576, 8
-local token, most, wanted = ARGV[3], math.min(tonumber(ARGV[4]), PART), tonumber(ARGV[7])
-local mine, suspects, past_lanes = base .. ':h:' .. token, base .. ':s:' .. SUSPECTS, 8 + wanted
-local who = member(token)
+local token, most, wanted = ARGV[3], math.min(tonumber(ARGV[4]), PART), tonumber(ARGV[8])
+local mine, suspects, past_lanes = base .. ':h:' .. token, base .. ':s:' .. SUSPECTS, 9 + wanted
+local who = living(token)
 if not who then return { 'unknown consumer' } end
 local changed = false
 
@@ -31,39 +32,53 @@ if #due > 0 then
   store()
   redis.call('ZREM', base .. ':due', unpack(due))
   redis.call('HDEL', base .. ':m', unpack(due))
-  changed = true
+  save()
 end
 
--- What is with the consumer, and it does not know: an answer was lost.
-local found, forgotten, suspect = {}, false, false
+-- What it says it has, and has not; and what is with it, and it does not know: an answer was lost.
+local found, gone, forgotten, suspect = {}, {}, false, false
 if ARGV[past_lanes] then
-  local known, first = {}, past_lanes + 1
-  for i = first, #ARGV do known[ARGV[i]] = true end
-  for _, entry in ipairs(redis.call('ZRANGE', mine, 0, #ARGV - first + AT_ONCE)) do
+  local said, known = {}, {}
+  for i = past_lanes + 1, #ARGV do said[#said + 1], known[ARGV[i]] = ARGV[i], true end
+  for i, has in ipairs(fences_of(said, token)) do
+    if not has then gone[#gone + 1] = said[i] end
+  end
+  for _, entry in ipairs(redis.call('ZRANGE', mine, 0, #said + AT_ONCE - 1)) do
     if not known[entry] and #found < most then found[#found + 1] = entry end
   end
   forgotten = #found > 0
 end
 
-local lines, seen = {}, {}  -- from which lanes, and how many from each
+local sizes, ready = {}, 0  -- of the lanes that it asks for, and the suspects'
+for _, lane in ipairs(lanes) do
+  local asked = false
+  for i = 9, past_lanes - 1 do asked = asked or ARGV[i] == lane end
+  if asked or lane == SUSPECTS then sizes[lane] = redis.call('LLEN', base .. ':s:' .. lane) end
+  if asked then ready = ready + sizes[lane] end
+end
+
+local sources = {}  -- from which lanes, and how many from each
 if not forgotten then
-  if ARGV[6] == '1' and most > 0 then
+  if ARGV[6] == '1' and most > 0 and (sizes[SUSPECTS] or 0) > 0 then
     found = redis.call('LRANGE', suspects, 0, 0)
-    suspect = #found > 0
-    if suspect then lines[1] = { SUSPECTS, 1 } end
+    suspect, most, sources[1] = true, 0, { SUSPECTS, 1 }
+  elseif ARGV[7] == '1' then
+    most = math.min(most, math.ceil(ready / redis.call('HLEN', base .. ':who')))
   end
-  for i = 8, past_lanes - 1 do
-    if not suspect and #found < most and not seen[ARGV[i]] then
-      seen[ARGV[i]] = true
-      local line = redis.call('LRANGE', base .. ':s:' .. ARGV[i], 0, most - #found - 1)
+  local seen = {}
+  for i = 9, past_lanes - 1 do
+    local lane = ARGV[i]
+    if #found < most and not seen[lane] and (sizes[lane] or 0) > 0 then
+      seen[lane] = true
+      local line = redis.call('LRANGE', base .. ':s:' .. lane, 0, most - #found - 1)
       for _, entry in ipairs(line) do found[#found + 1] = entry end
-      if #line > 0 then lines[#lines + 1] = { ARGV[i], #line } end
+      sources[#sources + 1] = { lane, #line }
     end
   end
 end
 
 -- Large ones come in parts, after a look at the first few: no answer is much longer than it has to be.
-local answer, held, at, bytes = { 'taken', -1, 0, 0, '0' }, {}, 1, 0
+local answer, held, at, bytes, first = { 'taken', -1, 0, 0, {}, gone }, {}, 1, 0, math.max(fence + 1, now)
 while at <= #found and bytes < BYTES do
   local past = math.min(#found, at == 1 and FEW or math.max(at, math.floor((at - 1) * BYTES / (bytes + 1))))
   for i, text in ipairs(redis.call('HMGET', base .. ':m', unpack(found, at, past))) do
@@ -71,15 +86,25 @@ while at <= #found and bytes < BYTES do
       local entry = found[at + i - 1]
       answer[#answer + 1] = entry
       answer[#answer + 1] = text
-      held[#held + 1] = entry
+      held[#held + 1] = first + #held / 2
       held[#held + 1] = entry
       bytes = bytes + #text
+      if #entry > DIGITS and not forgotten then
+        local key = read(entry, text).key
+        if key then lead(key, entry .. ' ' .. token) end
+      end
     end
   end
   at = past + 1
 end
+if forgotten then
+  local given = {}
+  for i = 2, #held, 2 do given[#given + 1] = held[i] end
+  for i, score in ipairs(fences_of(given, token)) do answer[5][i] = int(score) end
+end
 redis.call('ZCARD', mine)
-local suspected = redis.call('LLEN', suspects) - (suspect and 1 or 0)
+if who[ENDS] <= now then redis.call('ZCARD', base .. ':ends') end
+check()
 
 -- All has been read that could be of a wrong type: from here on it is written.
 if ARGV[5] == '1' and #held == 0 then
@@ -91,15 +116,19 @@ else
   redis.call('ZREM', base .. ':hungry', token)  -- the first write passes at maxmemory, and so do the others
 end
 
-if #lines > 0 then
+if #sources > 0 then
   each_part(held, function(...) redis.call('ZADD', mine, ...) end)
+  store()
   local taken = at - 1
-  for _, line in ipairs(lines) do
-    redis.call('LTRIM', base .. ':s:' .. line[1], math.min(line[2], taken), -1)
-    taken = math.max(0, taken - line[2])
+  for _, source in ipairs(sources) do
+    local lane, many = source[1], math.min(source[2], taken)
+    redis.call('LTRIM', base .. ':s:' .. lane, many, -1)
+    sizes[lane], taken = sizes[lane] - many, taken - many
+    if sizes[lane] == 0 then forget_lane(lane) end
   end
   count('taken', #held / 2)
   if suspect then called = '' end
+  if #held > 0 then answer[5][1] = int(next_fence(#held / 2)) end
   changed = true
 end
 if who[ENDS] <= now then  -- late, but not taken for dead: whoever speaks lives
@@ -107,29 +136,16 @@ if who[ENDS] <= now then  -- late, but not taken for dead: whoever speaks lives
   put_member(token, who)
 end
 
-if suspected > 0 and (called == '' or called == token or called_until <= now) then
+if (sizes[SUSPECTS] or 0) > 0 and (called == '' or called == token or called_until <= now) then
   answer[4] = 1
   if called ~= token or called_until <= now then
     called, called_until, changed = token, now + CALL_US, true
   end
 end
-if #held > 0 then answer[5], changed = int(next_fence(#held / 2)), true end
-local left = 0
-for i = 8, past_lanes - 1 do left = left + redis.call('LLEN', base .. ':s:' .. ARGV[i]) end
-ring(left)
-
-local soonest = redis.call('ZRANGE', base .. ':due', 0, 0, 'WITHSCORES')
-if soonest[2] then answer[3] = math.max(1, math.ceil((soonest[2] - now) / 1000)) end
-if changed then
-  for i = #lanes, 1, -1 do
-    for _, line in ipairs(lines) do
-      if line[1] == lanes[i] and redis.call('EXISTS', base .. ':s:' .. line[1]) == 0 then
-        table.remove(lanes, i)
-        break
-      end
-    end
-  end
-  save()
-end
+local rest = 0
+for i = 9, past_lanes - 1 do rest = rest + (sizes[ARGV[i]] or 0) end
+ring(rest)
+answer[3] = due_ms()
+if changed then save() end
 wake()
 return answer

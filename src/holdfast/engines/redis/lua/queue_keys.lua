@@ -1,0 +1,21 @@
+-- The keys of what is with a consumer, the oldest first.
+--
+-- KEYS[1]  the name's own key
+-- ARGV[3]  token
+-- ARGV[4]  limit  of the messages that are looked at
+--
+-- Returns  {'keys held', key…}
+--
+-- Same law as rules/consumers.py: list_keys.
+
+--@include queue_depot.lua
+--@include queue_letters.lua
+local answer, entries = { 'keys held' }, {}
+if ARGV[4] == '0' then return answer end
+for _, entry in ipairs(redis.call('ZRANGE', base .. ':h:' .. ARGV[3], 0, ARGV[4] - 1)) do
+  if #entry > DIGITS then entries[#entries + 1] = entry end
+end
+for i, text in ipairs(texts_of(entries)) do
+  answer[#answer + 1] = text and read(entries[i], text).key or nil
+end
+return answer

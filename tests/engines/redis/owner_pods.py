@@ -1,0 +1,77 @@
+"""Pods of the tests that own streams: on a thread of a test, and as processes that are killed."""
+
+import json
+
+import holdfast
+from holdfast import Added, Lost
+from holdfast.testing import eventually, tell
+
+PARTS = 3
+
+
+def streams(client, parts=PARTS, **options):
+    """One queue of streams, in so many parts: a cluster of three masters has one on each."""
+    queue = client.queue("streams", **{"ttl": 2, "grace": 0.5, **options})
+    return queue.partitioned(parts) if parts > 1 else queue
+
+
+def opened(queue, count, first=0):
+    """So many streams that want an owner; their keys."""
+    keys = [f"stream-{number}" for number in range(first, first + count)]
+    for key in keys:
+        queue.publish({"about": key}, key=key)
+    return set(keys)
+
+
+class Pod:
+    """An owner on a thread of its own, and what it was told."""
+
+    def __init__(self, place, queue, name, **options):
+        self.news = []
+        self._owner = queue.owner(name, **options)
+        self._entered = []
+        self._running = place.start(self._run)
+        eventually(lambda: self._entered or self._running.done(), 20, f"{name} to be there")
+
+    def _run(self):
+        with self._owner as owner:
+            self._entered.append(True)
+            for event in owner:
+                self.news.append(event)
+
+    def told(self, kind):
+        """What it was told of this kind: works, or keys of others."""
+        return [event[0] for event in tuple(self.news) if isinstance(event, kind)]
+
+    @property
+    def works(self):
+        """What it has, by key."""
+        lost = {work.fence for work in self.told(Lost)}
+        return {work.key: work for work in self.told(Added) if work.fence not in lost}
+
+    def claim(self, key):
+        """Own it now; `NotAcquired` if somebody else does."""
+        work = self._owner.claim(key)
+        self.news.append(Added(work))
+        return work
+
+    def end(self):
+        """What it has is given back."""
+        self._owner.stop()
+        self._running.result(60)
+
+
+def all_owned(pods, keys, longest_s=60):
+    """Wait until every key has an owner; by key, the works of all pods."""
+    eventually(lambda: {key for pod in pods for key in pod.works} == keys, longest_s, f"owners of {len(keys)} streams")
+    return {key: work for pod in pods for key, work in pod.works.items()}
+
+
+def own(url, parts, count, ttl, events=None):
+    """A process: own so many, say under which fences, and keep them."""
+    with holdfast.connect(url) as hf, streams(hf, parts, ttl=ttl).owner("doomed", events=events) as owner:
+        fences = {}
+        for event in owner:
+            fences[event.work.key] = event.work.fence
+            if len(fences) == count:
+                tell(json.dumps(fences))

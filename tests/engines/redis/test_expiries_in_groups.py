@@ -1,0 +1,289 @@
+"""The ends of consumers, told by every master: each is listened to once, also after others have taken their places."""
+
+import pytest
+from hearing import SETTING, WAIT_S, end, letters, subscribed, until_subscribed
+from leftovers import look_after
+
+from holdfast import Unavailable
+from holdfast.testing import eventually
+from holdfast.testing.clusters import Cluster
+from holdfast.testing.servers import available
+
+KIND = next(iter(available()), "valkey")
+NAMES = [f"queue/{number}" for number in range(30)]
+WANTED = {"E", "x"}
+
+
+def silence(servers):
+    """Settings are left as they are; the next test must not find them."""
+    for server in servers:
+        server.command("CONFIG", "SET", SETTING, "")
+
+
+@pytest.fixture
+def quiet(group):
+    """A group whose servers tell of nothing, as they all begin."""
+    silence(group.servers)
+    yield group
+    group.heal()
+    silence(group.servers)
+
+
+@pytest.fixture
+def quiet_cluster(cluster):
+    """The same of a cluster alone."""
+    silence(cluster.servers)
+    yield cluster
+    cluster.heal()
+    silence(cluster.servers)
+
+
+@pytest.fixture(scope="module")
+def _lasting():
+    """Three masters that nobody replaces, and that take a silent one for well for a long time."""
+    with Cluster(KIND, replicas=0, node_timeout_ms=60_000) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def lasting(_lasting):
+    silence(_lasting.servers)
+    yield _lasting
+    _lasting.heal()
+    for server in _lasting.servers:
+        look_after(server)
+
+
+def masters(group):
+    """Whoever keeps keys, and the others."""
+    keep = group.masters() if isinstance(group, Cluster) else [group.primary()]
+    return keep, [server for server in group.servers if server not in keep]
+
+
+def end_each(group, listener, token):
+    """A consumer of every queue ends; all of them are told."""
+    for name in NAMES:
+        end(group.owner_of(name), name, token)
+    listener.until_heard(*((name, token) for name in NAMES))
+
+
+def test_every_master_is_set_and_listened_to_once(quiet, listen):
+    """It tells of its own keys only. Replicas tell nothing, and are left alone."""
+    listener = listen(quiet.url, NAMES)
+    keep, others = masters(quiet)
+
+    until_subscribed(keep)
+    assert [subscribed(server) for server in others] == [0] * len(others)
+    assert all(set(letters(server)) == WANTED for server in keep)
+    assert all(letters(server) == "" for server in others)
+    assert len({quiet.owner_of(name).port for name in NAMES}) == len(keep)
+    end_each(quiet, listener, "t")
+    assert sorted(listener.ends) == sorted((name, "t") for name in NAMES)
+    assert sorted(listener.kinds()) == ["events heard"] * len(keep) + ["setting changed"] * len(keep)
+    listener.close()
+    until_subscribed(quiet.servers, 0)
+    assert all(set(letters(server)) == WANTED for server in keep)
+
+
+@pytest.mark.acceptance("A1-24")
+@pytest.mark.parametrize("how", ["gracefully", "by its death"])
+def test_whoever_takes_the_place_of_a_master_is_set_and_listened_to(quiet, listen, how):
+    """Nobody has to say so: the new one gets its setting and one subscription, and the ends of its keys are told."""
+    listener = listen(quiet.url, NAMES)
+    before = quiet.owner_of(NAMES[0])
+
+    if how == "gracefully":
+        heir = quiet.failover(before)
+    else:
+        before.kill()
+        heir = quiet.wait_replaced(before)
+
+    until_subscribed([heir])
+    eventually(lambda: set(letters(heir)) == WANTED, WAIT_S)
+    quiet.heal()
+    keep, others = masters(quiet)
+    assert heir in keep
+    until_subscribed(keep)
+    until_subscribed(others, 0)
+    end_each(quiet, listener, "after")
+
+
+@pytest.mark.acceptance("A1-23")
+def test_changes_of_the_cluster_leave_one_subscription_for_each_master(quiet_cluster, listen):
+    """A failover, broken connections, word of a change, a slot that moves: never two, and none after the end."""
+    cluster, listener = quiet_cluster, listen(quiet_cluster.url, NAMES)
+
+    def until_one_each():
+        keep, others = masters(cluster)
+        until_subscribed(keep)
+        until_subscribed(others, 0)
+
+    until_one_each()
+    cluster.failover(cluster.masters()[0])
+    until_one_each()
+    for server in cluster.masters():
+        server.command("CLIENT", "KILL", "TYPE", "pubsub")
+    until_one_each()
+    for _ in range(3):
+        listener.engine.topology.settle()
+        listener.expiries.again()
+    first, second = cluster.masters()[:2]
+    slot = next(slot for slot in range(16384) if cluster.owner_of_slot(slot) is first)
+    cluster.move_slot(slot, second)
+    end_each(cluster, listener, "in the end")
+    until_one_each()
+
+    listener.expiries.close()
+
+    until_subscribed(cluster.servers, 0)
+    cluster.wait_settled()
+    cluster.move_slot(slot, first)
+    cluster.wait_settled()
+
+
+def silent_third(cluster):
+    """A master and its replica hang, until the others find the cluster down; those."""
+    master = cluster.masters()[0]
+    shard = [master, *cluster.replicas_of(master)]
+    for server in shard:
+        server.freeze()
+    rest = [server for server in cluster.servers if server not in shard]
+    for server in rest:
+        eventually(lambda server=server: b"cluster_state:fail" in server.command("CLUSTER", "INFO"), WAIT_S)
+    return rest
+
+
+@pytest.mark.acceptance("A1-26")
+def test_a_cluster_that_has_not_settled_is_not_touched(quiet_cluster, listen):
+    """Who is a master is not certain then: it is refused, no setting has changed, and nobody is listened to."""
+    rest = silent_third(quiet_cluster)
+
+    with pytest.raises(Unavailable) as trouble:
+        listen(quiet_cluster.url)
+
+    assert (trouble.value.reason, trouble.value.retryable) == ("not settled", True)
+    assert [letters(server) for server in rest] == [""] * len(rest)
+    assert [subscribed(server) for server in rest] == [0] * len(rest)
+
+
+@pytest.mark.acceptance("A1-26")
+def test_while_a_cluster_has_not_settled_everything_stays_as_it_is(quiet_cluster, listen):
+    """Those that are listened to still are; one whose connection broke waits; all of it comes back by itself."""
+    listener = listen(quiet_cluster.url, NAMES)
+    rest = silent_third(quiet_cluster)
+    keep = [server for server in quiet_cluster.masters() if server in rest]
+    cut, other = keep
+    cut.command("CLIENT", "KILL", "TYPE", "pubsub")
+    eventually(lambda: any("down" in detail for detail in listener.said("events missing")), WAIT_S, "word of it")
+
+    assert (subscribed(cut), subscribed(other)) == (0, 1)
+    assert [letters(server) for server in rest if server not in keep] == [""] * (len(rest) - 2)
+
+    quiet_cluster.heal()
+    keep, others = masters(quiet_cluster)
+    until_subscribed(keep)
+    until_subscribed(others, 0)
+    end_each(quiet_cluster, listener, "after")
+
+
+def test_a_listener_that_begins_before_the_cluster_has_settled_waits_for_it(quiet_cluster, listen):
+    """Nothing is set, so that nothing has to be certain when it is opened."""
+    for server in quiet_cluster.servers:
+        server.command("CONFIG", "SET", SETTING, "Ex")
+    silent_third(quiet_cluster)
+    listener = listen(quiet_cluster.url, NAMES, configure=False)
+    assert listener.kinds() == ["events missing"]
+
+    quiet_cluster.heal()
+
+    until_subscribed(quiet_cluster.masters())
+    end_each(quiet_cluster, listener, "t")
+
+
+def test_one_master_that_hangs_is_told_and_made_up_for(lasting, listen):
+    """The others are set and listened to; so is that one when it answers, without anybody's doing."""
+    silent, *rest = lasting.masters()
+    silent.freeze()
+
+    listener = listen(lasting.url, NAMES)
+
+    assert [str(silent.port) in detail for detail in listener.said("events missing")] == [True]
+    until_subscribed(rest)
+    assert all(set(letters(server)) == WANTED for server in rest)
+    silent.thaw()
+    until_subscribed(lasting.servers)
+    end_each(lasting, listener, "t")
+    assert set(letters(silent)) == WANTED
+
+
+def test_a_cluster_of_which_nobody_answers_is_told_as_such(lasting, listen):
+    """There is nobody to set or to listen to."""
+    for server in lasting.servers:
+        server.freeze()
+
+    with pytest.raises(Unavailable) as trouble:
+        listen(lasting.url)
+
+    assert trouble.value.reason == "unreachable"
+
+
+@pytest.mark.acceptance("A1-16")
+def test_one_master_that_forbids_it_keeps_all_of_them_as_they_were(lasting, listen):
+    """Rights do not travel among servers. Half a change would be worse than none."""
+    rights = ("+subscribe", "+info", "+client|setname", "+cluster|slots", "+cluster|info", "allchannels", "+config|get")
+    for server in lasting.servers:
+        server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", *rights, "+config|set")
+    lasting.servers[-1].command("ACL", "SETUSER", "app", "-config|set")
+
+    with pytest.raises(Unavailable) as trouble:
+        listen(lasting.url.replace("://", "://app:pw@"))
+
+    assert trouble.value.reason == "no permission"
+    assert [letters(server) for server in lasting.servers] == ["", "", ""]
+    assert [subscribed(server) for server in lasting.servers] == [0, 0, 0]
+    lasting.servers[-1].command("ACL", "SETUSER", "app", "+config|set")
+    listen(lasting.url.replace("://", "://app:pw@"))
+
+
+@pytest.mark.parametrize("configure", [False, True])
+def test_the_address_of_a_cluster_that_is_none_is_refused(one_server, configure, listen):
+    """There is one server, and it says that it is not one of several; nothing has changed there."""
+    one_server.command("CONFIG", "SET", SETTING, "")
+
+    with pytest.raises(Unavailable) as trouble:
+        listen(f"redis+cluster://127.0.0.1:{one_server.port}", configure=configure)
+
+    assert (trouble.value.reason, trouble.value.retryable) == ("failed", False)
+    assert "cluster support disabled" in str(trouble.value)
+    assert letters(one_server) == ""
+
+
+@pytest.mark.parametrize("configure", [False, True])
+def test_one_server_of_a_cluster_is_not_taken_for_all_of_it(lasting, configure, listen):
+    """It would tell of a third of the keys, and nobody would notice what is missing."""
+    server = lasting.servers[0]
+
+    with pytest.raises(Unavailable) as trouble:
+        listen(server.url, configure=configure)
+
+    assert trouble.value.reason == "other topology"
+    assert "redis+cluster://" in str(trouble.value)
+    assert letters(server) == ""
+
+
+def test_the_end_does_not_wait_for_a_master_that_hangs(lasting, listen):
+    """Two of three answer; the third is being asked all the while. No thread and no subscription is left."""
+    listener = listen(lasting.url, NAMES)
+    silent, *rest = lasting.masters()
+    silent.freeze()
+    for post in tuple(listener.expiries._posts.values()):
+        if str(silent.port) in post.node.url:
+            post.until_s = 0.0  # it would be asked in some seconds
+    listener.expiries.again()
+    eventually(lambda: "events missing" in listener.kinds(), WAIT_S, "word of its silence")
+
+    listener.expiries.close()
+
+    until_subscribed(rest, 0)
+    silent.thaw()
+    until_subscribed([silent], 0)

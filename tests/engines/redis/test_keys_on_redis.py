@@ -1,0 +1,336 @@
+"""Messages with keys on a real server: strangers' keys, no memory, lost scripts, and nothing left behind."""
+
+import pytest
+from redis_faces import Place
+
+from holdfast import Unavailable
+from holdfast.commands import Granted, Released
+from holdfast.commands.queue_views import Audit, Gauge
+from holdfast.commands.queues import (
+    ACK,
+    AT_ONCE,
+    DEAD,
+    RELEASE,
+    RETRY,
+    Beat,
+    Conclude,
+    Draft,
+    Elsewhere,
+    Join,
+    KeysHeld,
+    Leave,
+    ListKeys,
+    Outcome,
+    Publish,
+    Published,
+    Reap,
+    Redrive,
+    Take,
+    Taken,
+    TakeOver,
+)
+from holdfast.rules.queue import UNKNOWN_CONSUMER
+from holdfast.testing import eventually
+
+KEY = "hf1:{q}:mq"
+LONG_MS = 60_000
+THREE = ("high", "", "low")
+REAP = Reap("q", 200, 100, 200, 3)
+
+
+def keyed(call, *keys, lane=""):
+    return Publish("q", call, tuple(Draft(f"{call}-{at}", b"b", key=key, lane=lane) for at, key in enumerate(keys)))
+
+
+def taken_by(peer, token, most=9, **how):
+    return [each.entry for each in peer.say(Take("q", token, most, **how)).deliveries]
+
+
+def ended(token, *entries, kind=ACK):
+    return Conclude("q", token, tuple(Outcome(entry, kind) for entry in entries))
+
+
+def dumped(server):
+    return {key: server.command("DUMP", key) for key in server.command("KEYS", "*")}
+
+
+def parts(server):
+    """Which keys the queue has, without those that end by themselves."""
+    return {key.decode().removeprefix(KEY) for key in server.command("KEYS", f"{KEY}*") if b":said:" not in key}
+
+
+@pytest.fixture
+def peer(server, loop):
+    """Somebody who speaks in plain commands to each kind of server."""
+    place = Place(server, "blocking", loop)
+    yield place.peer()
+    place.close()
+    server.command("FLUSHALL")
+
+
+@pytest.fixture
+def one_peer(one_server, loop):
+    """The same on one server."""
+    place = Place(one_server, "blocking", loop)
+    yield place.peer()
+    place.close()
+    one_server.command("FLUSHALL")
+
+
+WRONG = [
+    (":first", keyed("2", "new")),
+    (":first", ended("t1", "held")),
+    (":first", ended("t1", "held", kind=RETRY)),
+    (":first", ended("t1", "held", kind=DEAD)),
+    (":first", Take("q", "t1", 9)),
+    (":first", Leave("q", "t1")),
+    (":first", TakeOver("q", "t2", "ready", 3)),
+    (":behind", keyed("2", "held")),
+    (":behind", ended("t1", "held")),
+    (":lines", keyed("2", "held")),
+    (":lines", ended("t1", "held", kind=DEAD)),
+    (":m", TakeOver("q", "t2", "ready", 3)),
+    (":due", TakeOver("q", "t2", "ready", 3)),
+    (":due", TakeOver("q", "t2", "owned", 3)),
+    (":s:", TakeOver("q", "t2", "ready", 3)),
+    (":s:high", Take("q", "t1", 1, lanes=("", "high"))),
+    (":h:t2", TakeOver("q", "t2", "ready", 3)),
+    (":h:t3", TakeOver("q", "t2", "owned", 3)),
+    (":hungry", TakeOver("q", "t2", "ready", 3)),
+    (":hungry", TakeOver("q", "t2", "owned", 3)),
+    (":ends", TakeOver("q", "t2", "owned", 3)),
+    (":dead", TakeOver("q", "t2", "owned", 1)),
+    (":died", TakeOver("q", "t2", "owned", 1)),
+    (":ends", Leave("q", "t1")),
+    (":hungry", Leave("q", "t1")),
+    (":h:t1", ListKeys("q", "t1", 9)),
+]
+
+
+@pytest.mark.parametrize(("part", "command"), WRONG, ids=[f"{part}-{type(ask).__name__}" for part, ask in WRONG])
+def test_a_key_of_another_kind_is_told_and_no_order_is_changed_by_half(one_server, one_peer, part, command):
+    """T21, for messages with keys: whoever has written there, the command says so, and has changed nothing."""
+    server, peer = one_server, one_peer
+    for token in ("t1", "t2"):
+        peer.say(Join("q", token, "", "me", LONG_MS))
+    assert isinstance(peer.say(Join("q", "t3", "", "late soon", 1)), Granted)
+    peer.say(keyed("1", "owned", "owned"))
+    assert len(taken_by(peer, "t3")) == 1  # it was late, and lives for a moment more
+    eventually(lambda: _late(server, "t3"), 5, "the end of the third")
+    peer.say(keyed("3", "held", "held", "ready"))
+    [held] = taken_by(peer, "t1", 1)
+    peer.say(keyed("4", "urgent", lane="high"))
+    if isinstance(command, Conclude):
+        command = command._replace(outcomes=tuple(each._replace(entry=held) for each in command.outcomes))
+    server.command("DEL", KEY + part)
+    server.command("PFADD", KEY + part, "x")
+    before = dumped(server)
+
+    with pytest.raises(Unavailable, match="WRONGTYPE"):
+        peer.say(command)
+
+    assert dumped(server) == before
+
+
+def _late(server, token):
+    seconds, micros = map(int, server.command("TIME"))
+    return seconds * 1_000_000 + micros > float(server.command("ZSCORE", f"{KEY}:ends", token))
+
+
+def test_a_full_server_lets_messages_with_keys_end_and_change_hands(server, new_server, place_on):
+    """At maxmemory nothing can be sent; all that takes away, gives back or hands on is done as ever."""
+    server = new_server(server.kind)
+    peer = place_on(server, "blocking").peer()
+    peer.say(Join("q", "t1", "", "me", LONG_MS, keeps=True, heard=True))
+    peer.say(Join("q", "t2", "", "dead soon", 200, heard=True))
+    peer.say(keyed("1", "a", "a", "b", "b", "c", "c", "d", "d", "e", "e", "f"))
+    assert len(taken_by(peer, "t2", 2)) == 2
+    server.command("CONFIG", "SET", "maxmemory", "1")
+    try:
+        before = dumped(server)
+        for refused in (keyed("2", "new"), keyed("3", "a")):
+            with pytest.raises(Unavailable, match="OOM"):
+                peer.say(refused)
+        assert dumped(server) == before
+        entries = taken_by(peer, "t1", 3)
+        kinds = (ACK, RETRY, DEAD)
+        outcomes = tuple(Outcome(entry, kind, reason="r") for entry, kind in zip(entries, kinds, strict=True))
+        assert peer.say(Conclude("q", "t1", outcomes)).lost == ()
+        eventually(
+            lambda: isinstance(peer.say(TakeOver("q", "t1", "a", 3)), Taken), 10, "a take-over from the late one"
+        )
+        assert peer.say(Beat("q", "t2", 200)) == UNKNOWN_CONSUMER
+        assert isinstance(peer.say(TakeOver("q", "t1", "f", 3)), Taken)
+        eventually(lambda: peer.say(REAP).consumers == 1, 10, "the end of the dead one")
+        assert peer.say(Beat("q", "t1", LONG_MS)) is not UNKNOWN_CONSUMER
+        assert peer.say(Leave("q", "t1")) == Released()
+        assert peer.say(Audit("q")).faults == ()
+    finally:
+        server.command("CONFIG", "SET", "maxmemory", "0")
+    assert peer.say(Gauge("q")).behind == 3
+    server.command("FLUSHALL")
+
+
+def test_what_was_sent_with_keys_and_done_leaves_no_memory_behind(server, peer):
+    """T33 for keys: notes, lines and lives end with what they are about, by every way that a message may go."""
+    for kind in (ACK, DEAD, RELEASE, RETRY):
+        peer.say(Join("q", "t1", "", "me", LONG_MS, heard=True))
+        peer.say(keyed(kind, *(f"key {n % 40}" for n in range(120))))
+        assert peer.say(Gauge("q")).behind == 80
+        assert {":first", ":behind", ":lines", ":live:t1"} <= parts(server)
+        first = taken_by(peer, "t1", AT_ONCE)
+        assert len(first) == 40
+        peer.say(ended("t1", *first, kind=kind))
+        while entries := taken_by(peer, "t1", AT_ONCE):
+            peer.say(ended("t1", *entries))
+        letters = peer.say(Gauge("q")).dead
+        assert letters == (40 if kind == DEAD else 0)
+        peer.say(Leave("q", "t1"))
+        assert parts(server) == {"", ":dead", ":died"} if letters else {""}
+        if letters:
+            assert peer.say(Audit("q")).faults == ()
+            server.command("DEL", f"{KEY}:dead", f"{KEY}:died")
+    assert 0 < server.command("PTTL", KEY) <= 62_000
+
+
+def test_a_server_that_has_forgotten_the_scripts_of_owners_is_told_them(one_server, one_peer):
+    """NOSCRIPT, at each of the new ones."""
+    peer = one_peer
+    peer.say(Join("q", "t1", "", "me", LONG_MS))
+    peer.say(keyed("1", "a", "b"))
+    one_server.command("SCRIPT", "FLUSH")
+    assert isinstance(peer.say(TakeOver("q", "t1", "b", 3)), Taken)
+    one_server.command("SCRIPT", "FLUSH")
+    assert peer.say(ListKeys("q", "t1", 9)) == KeysHeld(("b",))
+    assert peer.say(TakeOver("q", "t1", "c", 3)) == Elsewhere("")
+
+
+def test_the_life_of_a_consumer_that_is_heard_is_a_key_that_ends_with_it(server, peer):
+    """Whoever listens for ends of keys hears of it; those who did not ask for that cost nothing more."""
+    life = f"{KEY}:live:t1"
+    peer.say(Join("q", "silent", "", "me", LONG_MS))
+    peer.say(Join("q", "t1", "", "me", 20_000, heard=True))
+    assert 10_000 < server.command("PTTL", life) <= 20_000
+    peer.say(Beat("q", "t1", LONG_MS))
+    assert 50_000 < server.command("PTTL", life) <= LONG_MS
+    peer.say(Leave("q", "t1"))
+    assert server.command("KEYS", f"{KEY}:live:*") == []
+
+    peer.say(keyed("1", "k"))
+    peer.say(Join("q", "t1", "", "me", 100, heard=True))
+    eventually(lambda: not server.command("EXISTS", life), 5, "the end of its life")
+    assert len(taken_by(peer, "t1")) == 1  # it was late; now it lives again
+    assert server.command("EXISTS", life) == 1
+    eventually(lambda: isinstance(peer.say(TakeOver("q", "silent", "k", 3)), Taken), 5, "the end of its time")
+    assert server.command("EXISTS", life) == 0
+    eventually(lambda: peer.say(REAP).consumers == 1, 5, "the end of the fallen one")
+    peer.say(Leave("q", "silent"))
+
+
+def test_a_keyed_message_of_which_the_text_is_gone_or_foreign_stops_nobody(server, peer):
+    """Somebody was here with a careless hand: who reads goes on, and `check` tells what is wrong."""
+    peer.say(Join("q", "t1", "", "me", LONG_MS))
+    peer.say(keyed("1", "a", "a", "a", "b", "c"))
+    first, second, third = (entry.decode() for entry in server.command("LRANGE", f"{KEY}:s:", 0, -1))
+    behind = server.command("ZRANGE", f"{KEY}:behind", 0, -1)
+    server.command("HDEL", f"{KEY}:m", behind[0])
+    server.command("HSET", f"{KEY}:m", second, "what is this?")
+    server.command("HDEL", f"{KEY}:m", third)
+
+    assert peer.say(Audit("q")).faults == (
+        "2 places have no message",
+        "2 keys have another message noted as the one that comes first",
+        "1 messages behind others are not in line",
+    )
+    assert taken_by(peer, "t1") == [first, second]
+    assert peer.say(ended("t1", first, second)).lost == ()
+    [last] = peer.say(Take("q", "t1", 9)).deliveries
+    assert (last.message.id, last.message.key) == ("1-2", "a")
+    assert peer.say(ended("t1", last.entry)).lost == ()
+    assert peer.say(Gauge("q")).behind == 0
+
+
+@pytest.mark.parametrize(
+    ("careless", "fault"),
+    [
+        (("DEL", ":first"), "2 keys have another message noted as the one that comes first"),
+        (("HDEL", ":first", "b"), "1 keys have another message noted as the one that comes first"),
+        (("DEL", ":lines"), "1 messages behind others are not in line"),
+        (("DEL", ":behind"), "1 messages are in no place"),
+        (("DEL", ":s:"), "1 keys have no message that comes first"),
+    ],
+    ids=lambda each: each[1] if isinstance(each, tuple) else None,
+)
+def test_a_broken_order_of_keys_is_told_by_the_audit(one_server, one_peer, careless, fault):
+    """An audit that cannot find anything proves nothing."""
+    one_peer.say(keyed("1", "a", "a", "b"))
+    assert one_peer.say(Audit("q")) == (3, ())
+
+    command, part, *fields = careless
+    one_server.command(command, KEY + part, *fields)
+
+    assert fault in one_peer.say(Audit("q")).faults
+
+
+def test_two_messages_that_come_first_are_told_by_the_audit(one_server, one_peer):
+    """The one thing that must never be: two consumers with one key."""
+    one_peer.say(keyed("1", "a"))
+    one_server.command("DEL", f"{KEY}:first")
+    one_peer.say(keyed("2", "a"))
+
+    assert "1 keys have more than one message that comes first" in one_peer.say(Audit("q")).faults
+
+
+def calls(server):
+    """How often each command was run, inside of scripts too."""
+    lines = server.command("INFO", "commandstats").decode().split("\r\n")
+    pairs = (line.removeprefix("cmdstat_").partition(":calls=") for line in lines if "calls=" in line)
+    return {name: int(rest.partition(",")[0]) for name, _, rest in pairs if name not in ("config|resetstat", "info")}
+
+
+def test_lanes_without_messages_and_keys_that_nobody_uses_cost_nothing(one_server, one_peer):
+    """Everybody asks for three lanes: whoever uses one of them pays for that one."""
+    peer = one_peer
+    peer.say(Join("q", "t1", "", "me", LONG_MS))
+    costs = []
+    for lanes in (("",), THREE):
+        peer.say(Publish("q", f"{lanes}", tuple(Draft(f"{lanes}{n}", b"x") for n in range(4))))
+        one_server.command("CONFIG", "RESETSTAT")
+        entries = taken_by(peer, "t1", 4, lanes=lanes)
+        peer.say(Take("q", "t1", 4, lanes=lanes))
+        peer.say(ended("t1", *entries))
+        costs.append(calls(one_server))
+
+    assert costs[0] == costs[1]
+    assert costs[0]["llen"] == 1
+    assert not {"hget", "zrangebylex"} & {name for name, many in costs[0].items() if many > 3}
+
+
+def test_a_batch_of_keys_costs_less_than_four_commands_for_each_message(one_server, one_peer):
+    """From publish to the end, for the whole path; the same bound as for messages without a key."""
+    peer = one_peer
+    peer.say(Join("q", "t1", "", "me", LONG_MS, keeps=True))
+    one_server.command("CONFIG", "RESETSTAT")
+    for call in range(4):
+        peer.say(keyed(f"{call}", *(f"key {n}" for n in range(32))))
+        peer.say(ended("t1", *taken_by(peer, "t1", 32)))
+
+    assert sum(calls(one_server).values()) / 128 < 4
+
+
+def test_letters_with_keys_are_sent_again_one_after_the_other(server, peer):
+    """A letter that goes again comes behind what was sent meanwhile; several of a key keep out of each other's way."""
+    peer.say(Join("q", "t1", "", "me", LONG_MS))
+    assert isinstance(peer.say(keyed("1", "k", "k", "k")), Published)
+    for _ in range(2):
+        peer.say(ended("t1", *taken_by(peer, "t1"), kind=DEAD))
+    peer.say(Redrive("q", ("1-0", "1-1")))
+    seen = []
+    while deliveries := peer.say(Take("q", "t1", 9)).deliveries:
+        seen.append([each.message.id for each in deliveries])
+        peer.say(ended("t1", *(each.entry for each in deliveries)))
+
+    assert seen == [["1-2"], ["1-0"], ["1-1"]]
+    assert peer.say(Audit("q")).faults == ()
+    peer.say(Leave("q", "t1"))
+    assert parts(server) == {""}

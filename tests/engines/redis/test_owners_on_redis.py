@@ -1,0 +1,95 @@
+"""Owners on a real server that stands still or loses everything; and the dead behind the slow."""
+
+import time
+
+import pytest
+from owner_pods import Pod, all_owned, opened, streams
+from redis_faces import paired
+
+from holdfast import Added, LeaseLost, Lost
+from holdfast.commands.queues import Join, Leave, Take
+from holdfast.testing import eventually
+
+TTL_S, GRACE_S, LOOK_S = 1.0, 0.5, 0.2
+SLOW = 200
+
+
+@pytest.mark.acceptance("A1-14")
+def test_a_dead_owner_is_found_behind_two_hundred_slow_ones(sync):
+    """They came first, have had theirs for long and say nothing; a look is not used up by them."""
+    queue, peer = streams(sync.connect(), parts=1, ttl=TTL_S, grace=GRACE_S), sync.peer()
+    keys, tokens = opened(queue, SLOW + 1), [f"slow-{number}" for number in range(SLOW)]
+    for token, ttl_s in (*((token, 60) for token in tokens), ("dead", TTL_S)):
+        peer.say(Join(queue.name, token, "", token, round(ttl_s * 1000), keeps=True))
+        (held,) = peer.say(Take(queue.name, token, 1)).deliveries
+    began = time.monotonic()
+
+    pod = Pod(sync, queue, "heir")
+    (work,) = all_owned([pod], {f"stream-{SLOW}"}).values()
+
+    took = time.monotonic() - began
+    assert work.fence > held.fence
+    assert took < TTL_S + GRACE_S + LOOK_S + 5, "its ttl, the grace, a look; and a margin for a busy machine"
+    assert (queue.stats().in_flight, queue.stats().consumers) == (SLOW + 1, SLOW + 1)
+    assert len(pod.told(Added)) == 1
+    for token in tokens:
+        peer.say(Leave(queue.name, token))
+    for each in all_owned([pod], keys).values():
+        each.done()
+    pod.end()
+    assert queue.check()
+
+
+@paired
+def test_a_server_that_stood_still_for_three_ttls_takes_nothing_from_anybody(server, new_server, place_on):
+    """All time has passed for all of them, but nobody could be heard of: so nobody is taken for dead."""
+    place = place_on(new_server(server.kind))
+    queue, other = (streams(place.connect(), parts=1, ttl=TTL_S, grace=GRACE_S) for _ in range(2))
+    pods = [Pod(place, each, name) for each, name in ((queue, "a"), (other, "b"))]
+    keys = opened(queue, 20)
+    works = all_owned(pods, keys)
+
+    place.server.freeze()
+    time.sleep(3 * TTL_S)
+    assert all(work.lost for work in works.values()), "nobody can vouch for them meanwhile"
+    place.server.thaw()
+
+    eventually(lambda: not any(work.lost for work in works.values()), 30, "an end of the doubt")
+    for work in works.values():
+        work.touch()
+    assert [work for pod in pods for work in pod.told(Lost)] == []
+    assert sum(len(pod.told(Added)) for pod in pods) == len(keys)
+    assert queue.stats().counts == {"published": len(keys), "taken": len(keys)}
+    assert place.kinds("lost", "reaped") == []
+    for work in works.values():
+        work.done()
+    for pod in pods:
+        pod.end()
+    assert queue.check()
+
+
+@paired
+def test_a_server_that_has_lost_everything_tells_every_owner_of_every_stream(server, new_server, place_on):
+    """It knows of no stream any more, so none can be done. Owners come back by themselves, for what is sent then."""
+    place = place_on(new_server(server.kind))
+    queue, other = (streams(place.connect(), parts=1, ttl=TTL_S, grace=GRACE_S) for _ in range(2))
+    pods = [Pod(place, each, name) for each, name in ((queue, "a"), (other, "b"))]
+    keys = opened(queue, 20)
+    works = all_owned(pods, keys)
+
+    place.server.restart(keep_data=False)
+
+    eventually(lambda: sum(len(pod.told(Lost)) for pod in pods) == len(keys), 30, "everybody to be told of everything")
+    assert {work.key for pod in pods for work in pod.told(Lost)} == keys
+    for work in works.values():
+        with pytest.raises(LeaseLost):
+            work.done()
+    assert queue.stats()[1:6] == (0, 0, 0, 0, 0)
+    assert queue.check()
+    again = all_owned(pods, opened(queue, 20))
+    for key, work in again.items():
+        assert work.fence > works[key].fence
+        work.done()
+    for pod in pods:
+        pod.end()
+    assert queue.check()

@@ -1,0 +1,145 @@
+"""Many consumers and many messages on one server: the dead are found among the slow, in short steps, and memory ends.
+
+`make trials` has the sizes that people mean when they say many.
+"""
+
+import os
+from functools import partial
+
+import pytest
+from redis_faces import Peer, Place
+
+from holdfast.commands import Renewed
+from holdfast.commands.queue_views import Gauge
+from holdfast.commands.queues import ACK, AT_ONCE, Beat, Conclude, Draft, Join, Leave, Outcome, Publish, Take
+from holdfast.testing import eventually
+
+LARGE = os.environ.get("HOLDFAST_FLEETS") == "large"
+DEAD, EACH, STARTING = (100, 1000, 200) if LARGE else (16, 250, 12)
+SENT = 1_000_000 if LARGE else 20_000
+
+pytestmark = pytest.mark.timeout(1200 if LARGE else 120)
+
+
+@pytest.fixture
+def fleet(one_server, loop):
+    place = Place(one_server, "blocking", loop)
+    yield place
+    place.close()
+    one_server.command("FLUSHALL")
+
+
+def fill(peer, count):
+    """So many messages, sent by as few calls as there can be."""
+    for first in range(0, count, AT_ONCE):
+        part = range(first, min(count, first + AT_ONCE))
+        peer.say(Publish("q", f"call {first}", tuple(Draft(f"{number}", b"%d" % number) for number in part)))
+
+
+def take(peer, token, count):
+    found = 0
+    while found < count:
+        found += len(peer.say(Take("q", token, min(AT_ONCE, count - found))).deliveries)
+
+
+def test_thousands_of_slow_ones_in_front_do_not_hide_ten_dead(fleet):
+    """T7: whoever has died is found by name. It costs nothing that five thousand others have waited for longer."""
+    peer, slow = fleet.peer(), [f"slow {number}" for number in range(10)]
+    fill(peer, 5010)
+    for token in slow:
+        peer.say(Join("q", token, "", token, 60_000))
+        take(peer, token, 500)
+    for number in range(10):
+        peer.say(Join("q", f"dead {number}", "", f"dead {number}", 500))
+        take(peer, f"dead {number}", 1)
+    done = []
+    with fleet.connect().queue("q", ttl=1, grace=0.2).consumer(prefetch=10) as consumer:
+        while len(done) < 10:
+            messages = consumer.receive(10, timeout=20)
+            assert messages, "a dead one was not found"
+            for message in messages:
+                done.append(message.body)
+                message.ack()
+
+    assert sorted(done) == list(range(5000, 5010))
+    assert all(peer.say(Beat("q", token, 60_000)) == Renewed() for token in slow)
+    assert peer.say(Gauge("q")).held == 5000
+
+
+def test_a_fleet_that_starts_on_what_a_dead_one_had_gets_it_in_short_steps(fleet):
+    """T27: everybody looks, one look counts, and each moves a bounded part. Each message is done once."""
+    server, peer, count = fleet.server, fleet.peer(), DEAD * EACH
+    fill(peer, count)
+    for number in range(DEAD):
+        peer.say(Join("q", f"dead {number}", "", f"dead {number}", 1))
+        take(peer, f"dead {number}", EACH)
+    server.command("CONFIG", "RESETSTAT")
+    done, clients = [], [fleet.connect() for _ in range(min(STARTING, 20))]
+
+    def work(client):
+        with client.queue("q", ttl=5, grace=0, max_attempts=3).consumer(prefetch=100) as consumer:
+            while len(done) < count:
+                for message in consumer.receive(100, timeout=0.5):
+                    done.append(message.body)
+                    message.ack()
+
+    running = [fleet.start(partial(work, clients[number % len(clients)])) for number in range(STARTING)]
+    for each in running:
+        each.result(1000 if LARGE else 100)
+
+    assert sorted(done) == list(range(count))
+    found = [event.detail for event in fleet.events if event.kind == "reaped"]
+    assert len(found) >= count / AT_ONCE, "a look has moved more than a part"
+    middle, late = latencies(server)
+    print(f"\n{count} messages of {DEAD} dead, {STARTING} that start: {len(found)} looks have moved some;", end=" ")
+    print(f"a script took {middle / 1000:.2f} ms, one in a hundred more than {late / 1000:.2f} ms")
+    assert middle < 2000
+    assert late < 2000 or not LARGE
+
+
+def latencies(server):
+    """Half of the scripts, and all but one in a hundred, took the server no longer than this, in microseconds."""
+    text = server.command("INFO", "latencystats").decode()
+    line = next(line for line in text.splitlines() if line.startswith("latency_percentiles_usec_evalsha:"))
+    figures = dict(each.split("=") for each in line.partition(":")[2].split(","))
+    return float(figures["p50"]), float(figures["p99"])
+
+
+def test_memory_goes_back_when_everything_is_done(one_server):
+    """T33: lists and hashes end with their last entry; calls are remembered for a minute, and consumers not at all."""
+    peer = Peer(one_server.url)
+    work(peer, "warm", AT_ONCE)
+    before = used(one_server)
+
+    peak = work(peer, "all", SENT, lambda: used(one_server))
+
+    assert peak - before > 100 * AT_ONCE  # it would be seen
+    calls = -(-SENT // AT_ONCE)
+    assert used(one_server) - before < 500_000 + 250 * calls
+    keys = {key.partition(b":said")[0] for key in one_server.command("KEYS", "hf1:{q}:mq*")}
+    assert keys == {b"hf1:{q}:mq"}
+    if LARGE:
+        eventually(lambda: one_server.command("DBSIZE") == 0, 180, "an end of what is remembered")
+        assert used(one_server) - before < 1_000_000
+    peer.close()
+    one_server.command("FLUSHALL")
+
+
+def work(peer, call, count, look=lambda: 0):
+    """Send, take and settle so many, a part at a time, by ever new consumers; the most that `look` has seen."""
+    most = 0
+    for first in range(0, count, AT_ONCE):
+        part = min(AT_ONCE, count - first)
+        token = f"{call} {first // 4096}"
+        peer.say(Join("q", token, "", token, 60_000))
+        peer.say(Publish("q", f"{call} {first}", tuple(Draft(f"{call} {first + n}", b"x" * 100) for n in range(part))))
+        taken = peer.say(Take("q", token, part)).deliveries
+        most = max(most, look()) if first < 4096 else most
+        peer.say(Conclude("q", token, tuple(Outcome(each.entry, ACK) for each in taken)))
+        if (first + AT_ONCE) % 4096 < AT_ONCE or first + AT_ONCE >= count:
+            peer.say(Leave("q", token))
+    return most
+
+
+def used(server):
+    return int(server.command("INFO", "memory").partition(b"used_memory:")[2].partition(b"\r")[0])

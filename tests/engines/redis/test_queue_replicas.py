@@ -1,0 +1,212 @@
+"""Queues whose server dies while its replica lags, or whose replica has another calendar: what is lost, what is not."""
+
+import time
+
+import pytest
+from redis_faces import Peer
+
+import holdfast
+from holdfast import InvalidConfig, Unavailable
+from holdfast.commands import Renewed
+from holdfast.commands.queues import Beat, Draft, Join, Leave, Publish, Reap, Take
+from holdfast.testing import eventually, wallclock
+
+QUICKLY = ("--repl-diskless-sync-delay", "0")
+SKEW_S = 5
+
+
+@pytest.fixture
+def replicated(new_server):
+    """A primary and a replica, in step; the replica may have a clock of its own."""
+
+    def start(env=None):
+        primary, replica = new_server(arguments=QUICKLY), new_server(arguments=QUICKLY, env=env or {})
+        replica.command("REPLICAOF", "127.0.0.1", str(primary.port))
+        in_step(primary, replica)
+        return primary, replica
+
+    return start
+
+
+def in_step(primary, replica):
+    eventually(lambda: b"master_link_status:up" in replica.command("INFO", "replication"), 20)
+    eventually(lambda: primary.command("WAIT", "1", "100") == 1, 20, "a replica that has everything")
+
+
+def cut_off(primary, replica):
+    """From now on it hears nothing: as far behind as a replica can be."""
+    replica.command("REPLICAOF", "127.0.0.1", "1")
+    eventually(lambda: b"connected_slaves:0" in primary.command("INFO", "replication"), 10)
+
+
+def promote(primary, replica):
+    primary.kill()
+    replica.command("REPLICAOF", "NO", "ONE")
+
+
+@pytest.fixture
+def connect():
+    """Clients whose leases may be left on a server that has died."""
+    clients = []
+
+    def connect(server):
+        clients.append(holdfast.connect(server.url))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.close(timeout=0)
+
+
+def taken(queue):
+    """The bodies of all that is ready, each acknowledged."""
+    bodies = []
+    with queue.consumer(prefetch=128) as consumer:
+        while messages := consumer.receive(128, timeout=0):
+            for message in messages:
+                message.ack()
+                bodies.append(message.body)
+    return bodies
+
+
+def test_a_primary_killed_ahead_of_its_replica_loses_what_the_replica_had_not_heard(replicated, connect):
+    """T16 without confirmation. The bound: messages sent, and words about them, since the replica heard the last."""
+    primary, replica = replicated()
+    queue, later = connect(primary).queue("q"), connect(replica).queue("q")
+    heard = list(range(20))
+    queue.publish_many(heard)
+    in_step(primary, replica)
+    cut_off(primary, replica)
+
+    unheard = list(range(20, 50))
+    queue.publish_many(unheard)
+    with queue.consumer(prefetch=5) as consumer:
+        for message in consumer.receive(5, timeout=5):
+            message.ack()
+    promote(primary, replica)
+
+    assert sorted(taken(later)) == heard  # also the five that were done: at least once
+    assert later.check()
+
+
+def test_what_every_replica_has_confirmed_outlives_its_primary(replicated, connect):
+    """T16 with confirmation: nothing that was called sent is lost; what could not be confirmed is not called sent."""
+    primary, replica = replicated()
+    queue, later = connect(primary).queue("q", confirm="replicas"), connect(replica).queue("q")
+    confirmed, doubtful = queue.publish_many([f"many {number}" for number in range(300)]), []
+    confirmed.append(queue.publish("one", dedup_key="once"))
+    # Nobody waits for the replica here: a killed primary is all there is between the word and the proof.
+    cut_off(primary, replica)
+    for number in range(2):
+        with pytest.raises(Unavailable) as trouble:
+            queue.publish(f"unheard {number}")
+        doubtful.append(trouble.value)
+    promote(primary, replica)
+
+    bodies = taken(later)
+    assert len(bodies) == len(set(confirmed)) == 301
+    assert [error.reason for error in doubtful] == ["not confirmed"] * 2
+    assert all(error.retryable for error in doubtful)
+    assert "0 of 1 replicas" in str(doubtful[0])
+    assert not any(str(body).startswith("unheard") for body in bodies)
+
+
+def test_a_message_is_confirmed_by_both_faces_and_a_full_queue_stays_full(replicated, place_on):
+    """Confirmed before anybody hears of it; a queue that is full says so, and not that nobody has confirmed it."""
+    primary, replica = replicated()
+    client = place_on(primary).connect()
+    queue = client.queue("q", confirm="replicas", bound=2)
+    queue.publish("x")
+    assert replica.command("HLEN", "hf1:{q}:mq:m") == 1
+    assert len(queue.publish_many(["y"])) == 1
+    assert replica.command("HLEN", "hf1:{q}:mq:m") == 2
+    with pytest.raises(holdfast.QueueFull):
+        queue.publish("z")
+    replica.kill()
+    primary.command("FLUSHALL")
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+def test_a_word_that_makes_no_sense_is_refused(place):
+    """As for a lock: who must hear of it is one word, and only where there can be replicas."""
+    with pytest.raises(InvalidConfig, match="replicas"):
+        place.connect().queue("q", confirm="all")
+    with holdfast.connect("memory://") as client, pytest.raises(InvalidConfig, match="no replicas"):
+        client.queue("q", confirm="replicas")
+
+
+@pytest.mark.parametrize("skew_s", [+SKEW_S, -SKEW_S])
+def test_a_promoted_server_with_another_calendar_takes_nobody_for_dead(replicated, tmp_path, skew_s):
+    """T18: by its clock a short lease ended long ago, and a long one is nearer its end. Nobody is reaped for that.
+
+    A look that is late by more than it can be is answered by an amnesty. One that is less late finds leases of which a
+    sixth is left at least: a beat comes after a third of the ttl, and what is late by less than half is no amnesty.
+    """
+    if not wallclock.available():
+        pytest.skip("no C compiler on this machine, so the clock of a server cannot be set")
+    clock = wallclock.WallClock(tmp_path, "replica")
+    clock.set(skew_s)
+    primary, replica = replicated(clock.env)
+    queues = {f"q{ttl_s}": ttl_s * 1000 for ttl_s in (2, 15, 40)}
+    before, fences = Peer(primary.url), {}
+    for name, ttl_ms in queues.items():
+        before.say(Publish(name, "call", tuple(Draft(f"{number}", b"1") for number in range(8))))
+        for token in ("one", "two"):
+            before.say(Join(name, token, "", token, ttl_ms))
+            fences[name] = before.say(Take(name, token, 3)).deliveries[-1].fence
+    until = time.monotonic() + 1
+    while time.monotonic() < until:  # all are heard of, and somebody looks, as it is while all is well
+        for name, ttl_ms in queues.items():
+            before.say(look(name, ttl_ms))
+            for token in ("one", "two"):
+                assert before.say(Beat(name, token, ttl_ms)) == Renewed()
+        time.sleep(0.1)
+    in_step(primary, replica)
+    promote(primary, replica)
+    after = Peer(replica.url)
+
+    found = {name: after.say(look(name, ttl_ms)) for name, ttl_ms in queues.items()}
+
+    assert {name: (each.consumers, each.moved, each.died) for name, each in found.items()} == dict.fromkeys(
+        queues, (0, 0, 0)
+    )
+    assert found["q2"].amnesty
+    for name, ttl_ms in queues.items():
+        assert after.say(Beat(name, "one", ttl_ms)) == Renewed()
+        (delivery,) = after.say(Take(name, "two", 1)).deliveries
+        assert delivery.fence > fences[name]
+        for token in ("one", "two"):
+            after.say(Leave(name, token))
+    before.close()
+    after.close()
+    replica.command("FLUSHALL")
+
+
+def look(name, ttl_ms):
+    """As a client of the library would look, with such a ttl."""
+    with holdfast.connect("memory://") as client:
+        return client.queue(name, ttl=ttl_ms / 1000)._reaping()
+
+
+def test_the_same_look_finds_the_dead_where_the_calendar_is_right(replicated):
+    """The control: a promoted server does not forgive everything."""
+    primary, replica = replicated()
+    before = Peer(primary.url)
+    before.say(Publish("q", "call", (Draft("1", b"1"),)))
+    before.say(Join("q", "doomed", "", "doomed", 300))
+    assert len(before.say(Take("q", "doomed", 1)).deliveries) == 1
+    before.say(Reap("q", 200, 0, 300, 5))
+    in_step(primary, replica)
+    promote(primary, replica)
+    after = Peer(replica.url)
+    moved = 0
+
+    def found():
+        nonlocal moved
+        moved += after.say(Reap("q", 200, 0, 300, 5)).moved
+        return moved
+
+    eventually(found, 10, "a death that is found")
+    before.close()
+    after.close()
+    replica.command("FLUSHALL")

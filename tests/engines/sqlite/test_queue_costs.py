@@ -1,0 +1,114 @@
+"""What a command of a stored queue costs, counted in steps of SQLite's own machine: no clock, so no noise."""
+
+import sqlite3
+
+import pytest
+
+from holdfast.commands.queue_views import Gauge, Peek
+from holdfast.commands.queues import (
+    ACK,
+    AT_ONCE,
+    BEHIND,
+    RETRY,
+    Conclude,
+    Draft,
+    Join,
+    ListKeys,
+    Outcome,
+    Publish,
+    Reap,
+    Take,
+    TakeOver,
+)
+from holdfast.engines.sqlite.queue_tables import SCHEMA
+from holdfast.engines.sqlite.queues import StoredQueue
+from holdfast.rules import Moment
+from holdfast.rules.letters import QUEUE_RULES
+
+NAME, START_US, TTL_MS = "q", 1_700_000_000_000_000, 3000
+FEW, MANY = 40, 2000
+OF_A_KEY = 3
+
+
+class Counted:
+    """A queue in which so many keys have three messages each; a fourth of them is with a consumer."""
+
+    def __init__(self, keys):
+        self.now_us, self.steps, self.calls = START_US, 0, 0
+        self.link = sqlite3.connect(":memory:", isolation_level=None)
+        self.link.executescript(SCHEMA)
+        self.say(Join(NAME, "holder", "", "", TTL_MS, keeps=True))
+        self.publish(*(f"key {at}" for at in range(keys) for _ in range(OF_A_KEY)))
+        for at in range(0, keys // 4, AT_ONCE):
+            self.say(Take(NAME, "holder", min(AT_ONCE, keys // 4 - at)))
+        self.link.set_progress_handler(self.step, 1)
+
+    def step(self):
+        self.steps += 1
+
+    def publish(self, *keys):
+        drafts = [Draft(f"{self.calls} {at}", b"body", key=key) for at, key in enumerate(keys)]
+        for at in range(0, len(drafts), AT_ONCE):
+            self.calls += 1
+            self.say(Publish(NAME, f"call {self.calls}", tuple(drafts[at : at + AT_ONCE])))
+
+    def say(self, command):
+        depot = StoredQueue(self.link.cursor(), NAME)
+        moment = Moment(self.now_us, self.now_us, "1")
+        depot.concerned(command)
+        answer = QUEUE_RULES[type(command)](depot, command, moment).answer
+        depot.save(self.now_us, 1)
+        return answer
+
+    def cost(self, command):
+        before = self.steps
+        answer = self.say(command)
+        return self.steps - before, answer
+
+    def costs(self):
+        """Of one command after the other, each by its name."""
+        told = {}
+
+        def tell(what, command):
+            told[what], answer = self.cost(command)
+            return answer
+
+        drafts = (Draft("behind", b"", key="key 1"), Draft("first", b"", key="a new key"), Draft("plain", b""))
+        tell("publish", Publish(NAME, "measured", drafts))
+        tell("join", Join(NAME, "asker", "", "", 10 * TTL_MS, keeps=True))
+        one, two = tell("take", Take(NAME, "asker", 2)).deliveries
+        tell(
+            "take a share", Take(NAME, "asker", 1, share=True, lanes=("high", "", "low"), known=(one.entry, two.entry))
+        )
+        tell("conclude", Conclude(NAME, "asker", (Outcome(one.entry, ACK), Outcome(two.entry, RETRY))))
+        tell("take over what is ready", TakeOver(NAME, "asker", "a new key", 3))
+        self.now_us += TTL_MS * 1000
+        tell("take over what was held", TakeOver(NAME, "asker", "key 1", 3))
+        tell("keys", ListKeys(NAME, "holder", 5))
+        tell("figures", Gauge(NAME))
+        tell("peek", Peek(NAME, BEHIND, 5))
+        self.now_us += 1000
+        assert tell("look", Reap(NAME, 500, 0, 0, 3)).moved == AT_ONCE
+        return told
+
+
+@pytest.fixture
+def counted():
+    made = []
+
+    def counted(keys):
+        made.append(Counted(keys))
+        return made[-1]
+
+    yield counted
+    for each in made:
+        each.link.close()
+
+
+def test_no_command_costs_more_where_there_are_more_keys_and_messages(counted):
+    """Of ten keys or of thousands: what is named is looked up, and nothing else. A look moves no more than it may."""
+    few, many = counted(4 * AT_ONCE + FEW), counted(4 * AT_ONCE + MANY)
+    costs = few.costs()
+
+    assert all(costs.values())
+    assert many.costs() == costs

@@ -1,0 +1,250 @@
+"""A model of keys against every engine: publish, take, done, release, crash, expire and take over, in any order (T37).
+
+The model is not the law. It knows no lanes, places or attempts: only what was sent of each key and is not done, who has
+it, and of whom that can be said. Whatever an engine answers has to fit.
+"""
+
+import itertools
+import time
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from law_faults import Peer
+
+from holdfast import config
+from holdfast.commands import Granted, NotHeld, Renewed
+from holdfast.commands.queue_views import Audit, Gauge, Roll
+from holdfast.commands.queues import (
+    ACK,
+    HELD,
+    RELEASE,
+    Beat,
+    Conclude,
+    Draft,
+    Elsewhere,
+    Join,
+    Outcome,
+    Publish,
+    Reap,
+    Take,
+    Taken,
+    TakeOver,
+)
+from holdfast.engines import open_engine
+from holdfast.rules import consumers, queue
+from holdfast.rules.warehouse import Warehouse
+
+pytestmark = pytest.mark.carried("queues")
+
+LONG_MS = 600_000
+OVER_S = 0.004
+OFTEN = 1_000_000  # attempts: nothing dies of crashes here
+KEYS = ("k", "l")
+WHICH = st.integers(0, 9)
+ROUNDS = settings(max_examples=25, stateful_step_count=40, deadline=None)
+numbers = itertools.count(1)
+
+
+class Keys(RuleBasedStateMachine):
+    """What may be true of a queue, whoever carries it."""
+
+    def __init__(self, peers):
+        super().__init__()
+        self.peers, self.name, self.number = peers, f"model {next(numbers)}", itertools.count(1)
+        self.lines = {}  # by key: what was sent and is not done, the oldest first
+        self.fences = {}  # by key: the last one
+        self.holders = {}  # by key: who was given its first message, and has not given it back
+        self.has = {}  # by consumer, by key: what it was given
+        self.sure, self.late, self.dead = set(), set(), set()  # consumers: in their time; over, but not taken for dead
+        for _ in range(3):
+            self.join()
+        self.publish([*KEYS, *KEYS, ""])
+
+    def say(self, token, command):
+        return self.peers[int(token) % len(self.peers)].say(command)
+
+    def one_of(self, which, *groups):
+        tokens = sorted(set().union(*groups), key=int)
+        return tokens[which % len(tokens)]
+
+    # What may happen.
+
+    @rule(keys=st.lists(st.sampled_from((*KEYS, "")), min_size=1, max_size=4))
+    def publish(self, keys):
+        drafts = tuple(Draft(f"m{next(self.number)}", b"body", key=key) for key in keys)
+        assert self.say("0", Publish(self.name, drafts[0].id, drafts)).ids == tuple(each.id for each in drafts)
+        for each in drafts:
+            self.lines.setdefault(each.key or each.id, []).append(each.id)
+
+    @precondition(lambda self: len(self.has) < 8)
+    @rule()
+    def join(self):
+        token = str(next(self.number))
+        assert isinstance(self.say(token, Join(self.name, token, "", token, LONG_MS)), Granted)
+        self.sure.add(token)
+        self.has[token] = {}
+
+    @rule(which=WHICH, most=st.integers(1, 4))
+    def take(self, which, most):
+        token = self.one_of(which, self.has)
+        answer = self.say(token, Take(self.name, token, most, idle=True))
+        if token in self.dead:
+            assert isinstance(answer, NotHeld)
+            return
+        self.wake(token)  # whoever speaks lives
+        free = [key for key, line in self.lines.items() if line and key not in self.holders]
+        assert bool(answer.deliveries) == bool(free)
+        for each in answer.deliveries:
+            assert self.key_of(each) in free
+            self.given(token, each)
+
+    def wake(self, token):
+        assert self.say(token, Beat(self.name, token, LONG_MS)) == Renewed()
+        self.late.discard(token)
+        self.sure.add(token)
+
+    def key_of(self, delivery):
+        return delivery.message.key or delivery.message.id
+
+    def given(self, token, delivery):
+        """A key's first message, with a fence that is new."""
+        key = self.key_of(delivery)
+        assert delivery.message.id == self.lines[key][0], "not in the order of sending"
+        assert self.holders.get(key) not in self.sure, "two have it"
+        assert delivery.fence > self.fences.get(key, 0), "an old fence"
+        self.fences[key], self.holders[key], self.has[token][key] = delivery.fence, token, delivery
+
+    @rule(which=WHICH, key=st.sampled_from(KEYS), kind=st.sampled_from((ACK, ACK, RELEASE)))
+    def end(self, which, key, kind):
+        """Done, or given back: only by whoever has it, or was not taken for dead."""
+        token = self.one_of(which, self.has)
+        for one in [key] if key in self.has[token] else [*self.has[token]][:1]:
+            entry = self.has[token].pop(one).entry
+            answer = self.say(token, Conclude(self.name, token, (Outcome(entry, kind, keyed=one in KEYS),)))
+            assert answer.lost == ((entry,) if token in self.dead else ())
+            if token not in self.dead:
+                del self.holders[one]
+                if kind == ACK:
+                    self.lines[one].pop(0)
+
+    @precondition(lambda self: self.sure)
+    @rule(which=WHICH)
+    def expire(self, which):
+        self.lapse(self.one_of(which, self.sure))
+
+    def lapse(self, token):
+        assert self.say(token, Beat(self.name, token, 1)) == Renewed()
+        time.sleep(OVER_S)
+        self.sure.discard(token)
+        self.late.add(token)
+
+    @rule(which=WHICH, key=st.sampled_from(KEYS))
+    def expire_and_take_over(self, which, key):
+        holder = self.holders.get(key)
+        if holder in self.sure:
+            self.lapse(holder)
+        self.take_over(which, key)
+
+    @precondition(lambda self: self.late)
+    @rule(which=WHICH)
+    def wake_late(self, which):
+        self.wake(self.one_of(which, self.late))
+
+    @rule()
+    def crash(self):
+        """Somebody looks: all whose time is over are dead, and what they had is anybody's."""
+        while not (looked := self.say("0", Reap(self.name, 1, 0, 1, OFTEN))).looked or looked.amnesty:
+            time.sleep(looked.next_ms / 1000)
+        self.dead |= self.late
+        self.late.clear()
+        self.holders = {key: token for key, token in self.holders.items() if token in self.sure}
+        assert {each.token for each in self.say("0", Roll(self.name, 100)).consumers} == self.sure
+
+    @rule(which=WHICH, key=st.sampled_from(KEYS))
+    def take_over(self, which, key):
+        token = self.one_of(which, self.sure or {"0"}, self.dead)
+        answer = self.say(token, TakeOver(self.name, token, key, OFTEN))
+        holder = self.holders.get(key)
+        if token not in self.sure:
+            assert isinstance(answer, NotHeld)
+        elif not self.lines.get(key):
+            assert answer == Elsewhere("")
+        elif holder == token:
+            assert answer.deliveries == (self.has[token][key],)
+        elif holder in self.sure:
+            assert answer == Elsewhere(HELD, holder, self.fences[key])
+        else:
+            assert isinstance(answer, Taken)
+            (delivery,) = answer.deliveries
+            self.given(token, delivery)
+            if holder in self.late:
+                self.late.discard(holder)
+                self.dead.add(holder)
+
+    # What is always true.
+
+    @invariant()
+    def it_is_sound(self):
+        assert self.say("0", Audit(self.name)) == (sum(map(len, self.lines.values())), ())
+
+    def teardown(self):
+        """Nothing is lost: when everybody is dead, one who comes gets it all."""
+        while self.sure:
+            self.expire(0)
+        self.crash()
+        self.join()
+        (heir,) = self.sure
+        while any(self.lines.values()):
+            self.take(self.place_of(heir), 4)
+            while self.has[heir]:
+                self.end(self.place_of(heir), "", ACK)
+        left = self.say("0", Gauge(self.name))
+        assert (*left[:5], left.behind) == (0,) * 6
+
+    def place_of(self, token):
+        return sorted(self.has, key=int).index(token)
+
+
+def test_whatever_happens_a_key_has_one_owner_at_a_time_and_nothing_is_lost(engine):
+    """One owner per key, in the order of sending; fences of a key only grow; the dead stay dead."""
+    peers = engine.peer(), engine.peer()
+    run_state_machine_as_test(lambda: Keys(peers), settings=ROUNDS)
+
+
+def robbed(monkeypatch, answer):
+    monkeypatch.setattr(consumers, "_vouches", lambda *_: answer)
+
+
+def never_next(monkeypatch):
+    for home in (queue, consumers):
+        monkeypatch.setattr(home, "follow", lambda *_: False)
+
+
+def the_dead_speak(monkeypatch):
+    for home in (queue, consumers):
+        monkeypatch.setattr(home, "living", lambda depot, token: depot.member(token))
+
+
+MISTAKES = {
+    "all of a key are ready": lambda patch: patch.setattr(Warehouse, "first_of", lambda *_: None),
+    "what is taken over stays where it is": lambda patch: patch.setattr(Warehouse, "withdraw", lambda *_: None),
+    "a fence is old": lambda patch: patch.setattr(consumers, "next_fence", lambda *_: 5),
+    "who lives is robbed": lambda patch: robbed(patch, False),
+    "who is late is not robbed": lambda patch: robbed(patch, True),
+    "the dead take it along": lambda patch: patch.setattr(Warehouse, "held", lambda *_: []),
+    "the next is never ready": never_next,
+    "the dead speak": the_dead_speak,
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_law_of_keys_is_noticed_by_the_model(mistake, monkeypatch):
+    """A model is worth what it catches: each of these would be one line in a review."""
+    peer = Peer(open_engine(config.settings("memory://a law with a mistake")))
+    MISTAKES[mistake](monkeypatch)
+    quick = settings(ROUNDS, phases=[Phase.generate], derandomize=True, database=None, report_multiple_bugs=False)
+    with pytest.raises((AssertionError, ValueError, LookupError)):
+        run_state_machine_as_test(lambda: Keys([peer]), settings=quick)
+    peer.close()

@@ -1,0 +1,71 @@
+"""Processes that own keys, and are killed, frozen and asked to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+
+import holdfast
+from holdfast import guards
+from holdfast.testing import ready
+
+TTL_S, GRACE_S = 1.5, 0.3
+
+
+def sessions(hf):
+    return hf.queue("sessions", ttl=TTL_S, grace=GRACE_S, max_attempts=3)
+
+
+class Ledger:
+    """What is written to, by whoever owns a key: it compares fences, in a transaction."""
+
+    def __init__(self, path):
+        self._db = sqlite3.connect(path, timeout=20)
+        self._guard = guards.SqlGuard()
+        self._db.execute(self._guard.schema)
+        self._db.commit()
+
+    def write(self, work):
+        """The word for how that went."""
+        try:
+            with self._db:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._guard.admit(work, self._db, work.key)
+        except holdfast.Fenced:
+            return "fenced"
+        return "written"
+
+
+def own(url, journal, pod, most=1000):
+    """Own keys until asked to end; each event is one line, written at once and whole. USR1: what is owned is done."""
+    os.environ["POD_NAME"] = pod
+    asked = []
+    ledger = Ledger(f"{journal}.db")
+    with holdfast.connect(url) as hf, sessions(hf).owner(most=most) as owner, open(journal, "ab", buffering=0) as file:
+        signal.signal(signal.SIGTERM, lambda *_: owner.stop())
+        signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
+        ready()
+
+        def note(word, work, *more):
+            line = (word, work.key, work.fence, os.getpid(), owner.name, *more)
+            file.write((" ".join(map(str, line)) + "\n").encode())
+
+        while not isinstance(event := owner.next(0.05), holdfast.Ended):
+            if isinstance(event, holdfast.Added):
+                note("added", event.work, ledger.write(event.work), event.work.attempt)
+            elif isinstance(event, holdfast.Lost):
+                note("lost", event.work, said(event.work.done), ledger.write(event.work))
+            while asked:
+                asked.pop()
+                for work in owner.works.values():
+                    note("done", work, said(work.done))
+
+
+def said(word):
+    """Whether the engine accepted it."""
+    try:
+        word()
+    except holdfast.LeaseLost:
+        return "refused"
+    return "accepted"

@@ -1,0 +1,170 @@
+"""Owners killed, frozen and asked to end: who has which key is compared with what everybody was told."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+from owner_children import sessions
+
+from holdfast import HoldfastError
+from holdfast.testing import eventually
+
+WAIT_S = 60
+CHILDREN = Path(__file__).with_name("owner_children.py")
+
+
+@pytest.fixture
+def own(start):
+    """Start an owner, in a process of its own."""
+    return lambda pod, **options: start("own", CHILDREN, pod=pod, **options).wait_ready(WAIT_S)
+
+
+@pytest.fixture
+def owned(journal):
+    """The fences under which each process was given keys."""
+
+    def by(owner=None):
+        found = defaultdict(list)
+        for _, key, fence, pid, *_ in journal("added"):
+            if owner is None or int(pid) == owner.pid:
+                found[key].append(int(fence))
+        return found
+
+    return by
+
+
+def freeze(owner, client):
+    """Not while it has the file to itself: then everybody would wait for it."""
+
+    def others_go_on():
+        owner.freeze()
+        try:
+            with client.lock("anybody there", ttl=1, timeout=0.5):
+                return True
+        except HoldfastError:
+            owner.thaw()
+            return False
+
+    eventually(others_go_on, WAIT_S, "a moment to freeze it")
+
+
+def opened(client, count):
+    queue = sessions(client)
+    queue.publish_many(range(count), key=lambda number: f"chat-{number}")
+    return queue
+
+
+@pytest.mark.acceptance("A1-12")
+def test_an_owner_that_was_frozen_is_told_of_all_it_lost_and_its_late_words_are_refused(client, own, owned, journal):
+    """Others have its keys by then, under larger fences. It comes back as a new owner, and takes what is free."""
+    queue = opened(client, 5)
+    zombie = own("zombie")
+    eventually(lambda: len(owned(zombie)) == 5, WAIT_S, "an owner of all five")
+    before = owned(zombie)
+    heir = own("heir")
+    freeze(zombie, client)
+    eventually(lambda: len(owned(heir)) == 5, WAIT_S, "an heir")
+    assert journal("lost") == []
+    zombie.thaw()
+    eventually(lambda: len(journal("lost")) == 5, WAIT_S, "five losses that are told")
+
+    assert {(words[1], int(words[2])) for words in journal("lost")} == {(key, *fence) for key, fence in before.items()}
+    assert {tuple(words[5:]) for words in journal("lost")} == {("refused", "fenced")}
+    assert {words[5] for words in journal("added")} == {"written"}
+    assert all(owned(heir)[key][0] > fence for key, (fence,) in before.items())
+    assert queue.stats().in_flight == 5
+    heir.terminate()
+    assert heir.wait(WAIT_S) == 0
+    eventually(lambda: all(len(fences) == 2 for fences in owned(zombie).values()), WAIT_S, "a return")
+    assert all(fences == sorted(fences) for fences in owned().values())
+    assert {words[6] for words in journal("added")} == {"1"}
+    assert queue.check()
+
+
+@pytest.mark.acceptance("A1-13")
+def test_two_processes_of_one_name_do_each_other_no_harm(client, own, owned, journal):
+    """The life of one vouches for nothing of the other, and its end takes nothing from it."""
+    queue = sessions(client)
+    first, second = own("chat-7f"), own("chat-7f")
+    opened(client, 20)
+    eventually(lambda: len(owned()) == 20, WAIT_S, "owners for all of them")
+    assert [each.label for each in queue.consumers()] == ["chat-7f", "chat-7f"]
+    kept, had = owned(second), owned(first)
+    assert kept.keys() | had.keys() == {f"chat-{number}" for number in range(20)}
+    assert kept.keys() & had.keys() == set()
+
+    first.kill()
+    eventually(lambda: owned(second).keys() >= had.keys(), WAIT_S, "what the dead one had")
+    assert all(owned(second)[key] == fences for key, fences in kept.items())
+    assert journal("lost") == []
+    third = own("chat-7f")
+    third.terminate()
+    assert third.wait(WAIT_S) == 0
+    os.kill(second.pid, signal.SIGUSR1)
+    eventually(lambda: len(journal("done")) == 20, WAIT_S, "the end of all twenty")
+    assert {words[5] for words in journal("done")} == {"accepted"}
+    assert queue.stats().counts["acked"] == 20
+    assert queue.check()
+
+
+@pytest.mark.acceptance("A1-3")
+def test_two_survivors_have_all_that_a_killed_owner_had_each_of_it_once(client, own, owned, journal):
+    """Two hundred keys, shared by both; no attempt was used, and nothing is suspected after one death."""
+    queue = opened(client, 200)
+    victim = own("victim")
+    eventually(lambda: len(owned(victim)) == 200, WAIT_S, "an owner of all")
+    survivors = [own("one"), own("other")]
+    victim.kill()
+    eventually(lambda: sum(len(owned(each)) for each in survivors) >= 200, WAIT_S, "new owners for all")
+
+    had = owned(victim)
+    given = Counter(key for each in survivors for key, fences in owned(each).items() for _ in fences)
+    assert given == Counter(had.keys())
+    assert all(owned()[key][-1] > fence for key, (fence,) in had.items())
+    assert min(len(owned(each)) for each in survivors) > 0
+    assert queue.stats().in_flight == 200
+    assert {words[6] for words in journal("added")} == {"1"}
+    for each in survivors:
+        each.terminate()
+    for each in survivors:
+        assert each.wait(WAIT_S) == 0
+    now = queue.stats()
+    assert (now.ready, now.in_flight, now.consumers, now.dead) == (200, 0, 0, 0)
+    assert queue.check()
+
+
+@pytest.mark.acceptance("C-6")
+def test_a_lease_is_about_the_key_whichever_message_asked_for_it(client, own, owned, journal):
+    """A second message makes no second owner; and over all messages, owners and deaths of a key its fence grows."""
+    queue = sessions(client)
+    one = own("one")
+    first = queue.publish("first", key="chat")
+    eventually(lambda: len(owned(one)["chat"]) == 1, WAIT_S, "an owner")
+    other = own("other")
+    second = queue.publish("second", key="chat")
+    assert first != second
+    assert [seen.id for seen in queue.peek("behind")] == [second]
+    assert owned(other) == {}
+
+    os.kill(one.pid, signal.SIGUSR1)
+    eventually(lambda: len(owned()["chat"]) == 2, WAIT_S, "an owner of the second")
+    holder, heir = (one, other) if len(owned(one)["chat"]) == 2 else (other, one)
+    before = len(owned(heir)["chat"])
+    queue.publish("third", key="chat")
+    holder.kill()
+    eventually(lambda: len(owned(heir)["chat"]) == before + 1, WAIT_S, "an heir")
+    os.kill(heir.pid, signal.SIGUSR1)
+    eventually(lambda: len(owned()["chat"]) == 4, WAIT_S, "an owner of the third")
+    os.kill(heir.pid, signal.SIGUSR1)
+    eventually(lambda: queue.stats().counts["acked"] == 3, WAIT_S, "an end of all three")
+
+    fences = owned()["chat"]
+    assert fences == sorted(set(fences))
+    assert {words[5] for words in journal("added")} == {"written"}
+    assert {words[5] for words in journal("done")} == {"accepted"}
+    assert queue.stats()[1:6] == (0, 0, 0, 0, 0)
+    assert queue.check()
