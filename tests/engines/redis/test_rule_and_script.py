@@ -72,6 +72,9 @@ WITNESSES = {
         ask(0, "a1", 20_000), ask(0, "b1"), ask(0, "c1"), tell(4_999_999, "c", Mark(NAME)),
         tell(1, "a", Release(NAME, "a1")),
     ],
+    "what is only offered is renewed": [
+        ask(0, "a1"), ask(0, "b1"), tell(0, "a", Release(NAME, "a1")), tell(0, "b", Renew(NAME, "b1", 1000)),
+    ],
     "an offer is renewed": [ask(0, "a1", 200), ask(0, "b1", 1000), tell(200_000, "b", Renew(NAME, "b1", 1000))],
     "a mark keeps a waiter": [
         ask(0, "a1", 20_000), ask(0, "b1"), tell(4_999_999, "b", Mark(NAME)), tell(1, "c", Mark(NAME)),
