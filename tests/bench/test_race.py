@@ -180,15 +180,16 @@ def test_many_tasks_share_what_one_process_has(arena):
 
 def test_contention_counts_what_was_sent_and_finds_no_overlap(arena):
     """A right lock passes the check for two holders; the proxy counts what the server's counters cannot tell."""
-    contenders = (who.TOKEN, who.HOLDFAST, who.HOLDFAST_ASYNCIO)
+    contenders = (*who.HAND_OVER, who.HOLDFAST_ASYNCIO)
 
     rows = contended(arena, SMALL._replace(seconds=1.2, count_s=0.1), contenders)
     found = figures(rows)
 
     assert set(found) == {each.name for each in contenders}
-    assert [each["overlaps"] for each in found.values()] == [0, 0, 0]
+    assert {each["overlaps"] for each in found.values()} == {0}
     assert found["raw blocking pop"]["sent"] == pytest.approx(2.0, abs=0.5)
-    assert found["holdfast"]["commands"] > found["holdfast"]["sent"] >= 2
+    for layer in (who.HANDED, who.HANDED_FORM, who.HOLDFAST):  # all of them send the same
+        assert found[layer.name]["commands"] > found[layer.name]["sent"] > 3
     for each in found.values():
         assert each["grants"] > 0
         assert 0 < each["of_ideal"] < 1.2  # the last section may end after the run

@@ -1,6 +1,6 @@
 """Commands to scripts.
 
-One Lua file per command; what they share stands in three more that they include. Scripts are called by their hash; a
+One Lua file per command; what they share stands in more files, which they include. Scripts are called by their hash; a
 server that does not know one is sent the text itself. All bytes of a command that never change are packed once.
 """
 
