@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 PREFETCH_MAX = 10_000
 UNREADABLE = "unreadable"
-# Whoever waits looks again so often, should a ring get lost.
-_LOOK_NS = 5 * NS
+# Whoever waits looks again so often, should a ring get lost: as by a server that has forgotten who waits.
+# Every sixth of the ttl, within these bounds: short leases are for those who want to be back soon.
+_LOOK_MIN_NS, _LOOK_MAX_NS = NS, 5 * NS
 # Only the first of those who wait look when a delay is over; the others are rung.
 _WATCHERS = 2
 # Which lane comes first: the urgent one four times, the usual one twice, the last one once.
@@ -329,7 +330,7 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
     messages = await _read(consumer, lease, answer.deliveries)
     if answer.deliveries and not messages:
         return None
-    again_ns = client.clock.now_ns() + _LOOK_NS
+    again_ns = client.clock.now_ns() + max(_LOOK_MIN_NS, min(_LOOK_MAX_NS, queue._ttl_ms * NS_PER_MS // 6))
     if answer.next_ms and (answer.position or 0) < _WATCHERS:
         again_ns = min(again_ns, client.clock.now_ns() + answer.next_ms * NS_PER_MS)
     return Got(messages, asked if answer.position is not None else None, again_ns, answer.drain)
