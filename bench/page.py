@@ -203,6 +203,7 @@ SECTIONS = {
         (
             "messages_per_s",
             "commands",
+            "sent_per_s",
             "p50_ms",
             "p99_ms",
             "lost",

@@ -123,8 +123,9 @@ def test_the_life_of_a_queue_is_seen_from_outside(arena):
 def test_streams_are_kept_and_handed_over_beside_the_sequence_that_is_replaced(arena):
     """One lease for all of them, or a lock for each, by the server's own count; and none is without an owner."""
     kept = figures(heartbeats(arena, TINY))
-    ours, theirs = handed_over(arena, TINY, who.HEIRS[:2])
+    ours, theirs = handed_over(arena, TINY, (*who.HEIRS[:2], BROKEN))
 
+    assert "could not be made" in arena.not_run[BROKEN.name]
     assert all(each["lost"] == 0 for each in kept.values())
     assert kept["holdfast, 20 streams"]["times_one"] < 3
     assert kept[f"{who.OWNERS[1].name}, 20 streams"]["times_one"] > 3

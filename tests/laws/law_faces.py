@@ -108,7 +108,7 @@ class Fresh:
             if kind not in available():
                 pytest.skip(f"no {kind} server on this machine")
             if kind not in self._servers:
-                self._servers[kind] = Server(kind, arguments=("--databases", "4096")).start()
+                self._servers[kind] = Server(kind, arguments=("--databases", "16384")).start()
         return f"{self._servers[kind].url}/{next(self._databases)}"
 
     def _in_group(self, label):

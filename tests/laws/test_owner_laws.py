@@ -204,6 +204,28 @@ def test_what_nobody_has_is_claimed_before_those_that_came_earlier(face):
     assert queue.check()
 
 
+def test_two_suspects_are_never_new_at_once_with_one_owner(face):
+    """The second comes when the engine has heard of the owner since: if it kills at once, the first is not blamed."""
+    client = face.connect()
+    queue, peer, wire = sessions(client), face.peer(), face.wire(client)
+    open_sessions(queue, 2)
+    reap = Reap("sessions", 100, 0, 100, 5)
+    for token in ("first death", "second death"):
+        peer.say(Join("sessions", token, "", token, 1, keeps=True))
+        assert len(peer.say(Take("sessions", token, 2)).deliveries) == 2
+        eventually(lambda: peer.say(reap) and not queue.stats().in_flight, 20, "a death that is found")
+    assert queue.stats().suspects == 2
+    with queue.owner() as owner:
+        time.sleep(TTL_S / 6)  # between two beats
+        added(owner, 1)
+        got = time.monotonic()
+        assert queue.stats().suspects == 1
+        added(owner, 1)
+        asked = wire.moments(Take)[-1]
+        assert any(got + TTL_S / 3 - 0.05 <= beat <= asked for beat in wire.moments(Beat))
+    assert queue.check()
+
+
 def test_an_interruption_while_something_is_buried_leaves_nothing_unseen(face):
     """What came with it is told afterwards: else it would be owned, for hours, by somebody who does not know."""
     client = face.connect()

@@ -61,16 +61,23 @@ class Post(ConsumerBase):
         self._seen: Incarnation | None = None  # the lease whose end is watched
         self._token = ""  # under which it is rung, if it waits
         self._again_ns = 0
+        self._newest_ns = 0  # when it was given something last
         self._drains = False  # it is asked to come back idle, for a suspect
 
-    def _idle(self, now_ns: int) -> bool:
-        """Nothing that it has is new: if it died now, only a suspect that it is given would be to blame."""
-        return now_ns >= self._calm_ns()
+    def _idle(self, now_ns: int) -> bool:  # noqa: ARG002
+        """Nothing that it has is new: if it died now, only a suspect that it is given would be to blame.
+
+        What is new is reckoned from when the engine has heard of us last: see `Member.trial_us`.
+        """
+        lease = self._lease
+        return self._calm_ns() <= (lease._heard_ns if lease is not None else 0)
 
     def _calm_ns(self) -> int:
-        newest = next(reversed(self._with.values()), None)
-        trial_ns = self._queue._ttl_ms * NS_PER_MS // TRIALS
-        return newest._got_ns + trial_ns if isinstance(newest, WorkBase) else 0
+        """When it may be asked again for a suspect, if it is heard of after that."""
+        return self._newest_ns + self._trial_ns() if self._with else 0
+
+    def _trial_ns(self) -> int:
+        return self._queue._ttl_ms * NS_PER_MS // TRIALS
 
     def _bereft(self, message: MessageBase) -> None:
         message._told_of_loss = True
@@ -266,7 +273,7 @@ async def _fill(owner: OwnerBase, post: Post) -> None:
     clock = owner._client.clock
     now_ns = clock.now_ns()
     if post._drains and not post._idle(now_ns):
-        post._token, post._again_ns = "", post._calm_ns()
+        post._token, post._again_ns = "", max(post._calm_ns(), now_ns + post._trial_ns() // 8)
         return
     room = max(0, owner._most - owner.owned)
     if not room and post._known(now_ns) is None:

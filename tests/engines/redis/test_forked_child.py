@@ -44,6 +44,12 @@ def ended_well(child):
     raise AssertionError("the child did not end")
 
 
+def silent(proxy):
+    before = proxy.bytes_up
+    time.sleep(0.2)
+    return proxy.bytes_up == before
+
+
 def test_a_child_that_ends_sends_nothing_on_what_it_inherited(slow):
     """Bytes of two processes on one socket would be answers to the wrong questions."""
     proxy = slow.proxy()
@@ -53,7 +59,7 @@ def test_a_child_that_ends_sends_nothing_on_what_it_inherited(slow):
     waiting = slow.start(lambda: client.lock("y").acquire(timeout=20))
     slow.until_queued(other, "y", 1)
     eventually(lambda: proxy.count(lambda words: words[0] == b"SUBSCRIBE"))
-    time.sleep(0.1)
+    eventually(lambda: silent(proxy), what="silence")  # who has begun to listen asks once more
     proxy.reset()
     standing = proxy.open
 

@@ -29,13 +29,16 @@ from holdfast.commands.queues import (
     Taken,
     TakeOver,
 )
+from holdfast.engines.redis.scripts import ENTRIES
 from holdfast.rules.queue import UNKNOWN_CONSUMER
 from holdfast.testing import eventually
+from holdfast.testing.proxy import script
 
 KEY = "hf1:{q}:mq"
 LONG_MS = 60_000
 THREE = ("high", "", "low")
 REAP = Reap("q", 200, 100, 200, 3)
+TAKE_OVERS = script(ENTRIES[TakeOver].sha)
 
 
 def keyed(call, *keys, lane=""):
@@ -186,7 +189,7 @@ def test_what_was_sent_with_keys_and_done_leaves_no_memory_behind(server, peer):
         letters = peer.say(Gauge("q")).dead
         assert letters == (40 if kind == DEAD else 0)
         peer.say(Leave("q", "t1"))
-        assert parts(server) == {"", ":dead", ":died"} if letters else {""}
+        assert parts(server) == ({"", ":dead", ":died"} if letters else {""})
         if letters:
             assert peer.say(Audit("q")).faults == ()
             server.command("DEL", f"{KEY}:dead", f"{KEY}:died")
@@ -203,6 +206,22 @@ def test_a_server_that_has_forgotten_the_scripts_of_owners_is_told_them(one_serv
     one_server.command("SCRIPT", "FLUSH")
     assert peer.say(ListKeys("q", "t1", 9)) == KeysHeld(("b",))
     assert peer.say(TakeOver("q", "t1", "c", 3)) == Elsewhere("")
+
+
+def test_a_take_over_whose_reply_was_lost_is_answered_in_the_same_way(place):
+    """T8 for keys: it is sent again, finds that the message is with whoever asks, and has the same fence."""
+    proxy = place.proxy()
+    client, other = place.connect(proxy.url), place.connect()
+    queue = client.queue("q")
+    queue.publish("mine", key="k")
+    with queue.owner("pod", most=1) as owner:
+        proxy.drop_reply(when=TAKE_OVERS)
+        work = owner.claim("k")
+        assert proxy.count(TAKE_OVERS) >= 2
+        assert other.queue("q").stats().counts == {"published": 1, "taken": 1}
+        work.done()
+    assert place.kinds("lost") == []
+    assert other.queue("q").check()
 
 
 def test_the_life_of_a_consumer_that_is_heard_is_a_key_that_ends_with_it(server, peer):

@@ -33,7 +33,7 @@ def doomed(queue):
     return run(client.ask(Take("sessions", "doomed", 9))).deliveries
 
 
-@pytest.mark.acceptance("A1-5", "A1-22")
+@pytest.mark.acceptance("A1-5")
 def test_every_survivor_hears_which_keys_are_without_an_owner_and_one_gets_each(server, sessions):
     """Long before the grace is over; whoever claims a key too late is told who has it."""
     with holdfast.connect(server.url) as other:

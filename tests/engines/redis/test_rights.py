@@ -4,6 +4,7 @@ import re
 import time
 
 import pytest
+import redis
 from redis_faces import Place, lengthy, paired
 
 from holdfast import Backoff, Dead, LeaseLost, Retry, Unavailable
@@ -50,6 +51,13 @@ def user(server, new_server, place_on):
     place = place_on(strict)
     connect.server, connect.place = strict, place
     return connect
+
+
+def drained(queue):
+    with queue.consumer() as consumer:
+        [message] = consumer.receive(1, timeout=20)
+        message.ack()
+        return [message.body]
 
 
 def live(user, client, other):
@@ -147,8 +155,15 @@ def test_the_documented_rights_are_enough_for_directories(user):
 
 @ONE_FACE
 def test_the_documented_rights_are_enough_for_queues(user):
-    """The same for a queue: sent, delayed, waited for, taken, settled, buried, sent again, looked at, given back."""
+    """The same for a queue: sent, delayed, waited for, taken, settled, buried, sent again, looked at, owned.
+
+    T35: none of what managed servers forbid is asked for, also not to end a worker that waits.
+    """
     client, other = (user(KEYS, *CHANNELS, *COMMANDS, *FOR_QUEUES) for _ in range(2))
+    with redis.Redis(port=user.server.port, username="app", password="pw") as app:
+        for forbidden in ("CONFIG GET save", "CLIENT UNBLOCK 1", "SCRIPT FLUSH"):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                app.execute_command(*forbidden.split())
     queue, seen = client.queue("q", bound=100, backoff=Backoff(0, 1, 0, 0)), []
 
     def work(message):
@@ -174,6 +189,14 @@ def test_the_documented_rights_are_enough_for_queues(user):
     worker.stop()
     working.result()
     assert queue.dlq.purge() == 1
+    for body in range(3):
+        queue.publish(body, key=f"key {body % 2}")
+    with queue.owner("pod", most=1) as owner:
+        assert [work.key for work in (owner.claim("key 1"), owner.claim("key 0"))] == ["key 1", "key 0"]
+        for work in owner.works.values():
+            work.done()
+    assert queue.peek("behind") == []
+    assert drained(queue) == [2]
     assert user.place.kinds("unavailable", "renewal failed") == []
 
 

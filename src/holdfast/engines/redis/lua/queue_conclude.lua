@@ -12,23 +12,25 @@
 --@include queue_depot.lua
 --@include queue_letters.lua
 local WORDS = { ack = 'acked', retry = 'retried', release = 'released', dead = 'died' }
-local token = ARGV[3]
+local words, token = ARGV, ARGV[3]
 local mine, who = base .. ':h:' .. token, living(token)
-local entries, lost, gone, ready = {}, { 'concluded' }, {}, 0
-for i = 5, #ARGV, 2 do entries[#entries + 1] = ARGV[i] end
-local fences = who and fences_of(entries, token) or {}
-
+local entries, told, found, lost, gone, over, ready = {}, {}, {}, { 'concluded' }, {}, 0, 0
 -- The text is read of what is not simply done, and of what has a key: somebody may stand behind it.
-local told, found = {}, {}
-for i, entry in ipairs(entries) do
-  local how = ARGV[4 + 2 * i]
-  if fences[i] and (how ~= '' or #entry > DIGITS) and string.sub(how, 1, 5) ~= 'touch' then told[#told + 1] = entry end
+for i = 5, #words, 2 do
+  local entry = words[i]
+  entries[(i - 3) / 2] = entry
+  if (#entry > DIGITS or words[i + 1] ~= '') and string.sub(words[i + 1], 1, 5) ~= 'touch' then
+    told[#told + 1] = entry
+  end
 end
-for i, text in ipairs(texts_of(told)) do found[told[i]] = text end
+local fences = who and fences_of(entries, token) or {}
+if who then
+  for i, text in ipairs(texts_of(told)) do found[told[i]] = text end
+end
 
 local dropped, tally = {}, { ack = 0, retry = 0, release = 0, dead = 0 }
 for i, entry in ipairs(entries) do
-  local how, kind, has = ARGV[4 + 2 * i], 'ack', fences[i] and not dropped[entry] and found[entry] ~= false
+  local how, kind, has = words[4 + 2 * i], 'ack', fences[i] and not dropped[entry]
   local message, wait_ms, reason, why
   if how ~= '' then
     local length, at
@@ -36,12 +38,16 @@ for i, entry in ipairs(entries) do
     reason, why = string.sub(how, at, at + length - 1), string.sub(how, at + length)
     wait_ms = tonumber(wait_ms)
   end
-  if has and found[entry] and kind ~= 'touch' then message = read(entry, found[entry]) end
+  if has and kind ~= 'touch' and (kind ~= 'ack' or #entry > DIGITS) then
+    has = found[entry]
+    message = has and read(entry, has)
+  end
   if not has then
     lost[#lost + 1] = entry
   elseif kind ~= 'touch' then
     dropped[entry] = true
-    gone[#gone + 1] = entry
+    over = over + 1
+    gone[over] = entry
     tally[kind] = tally[kind] + 1
     if kind == 'ack' then
       if message then ready = ready + follow(message.key) end

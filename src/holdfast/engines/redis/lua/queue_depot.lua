@@ -114,8 +114,8 @@ end
 local function new_entry(text, key)
   number = math.max(number + 1, now)
   local entry = key and int(number) .. 'k' or int(number)
-  texts[#texts + 1] = entry
-  texts[#texts + 1] = text
+  local size = #texts
+  texts[size + 1], texts[size + 2] = entry, text
   return entry
 end
 

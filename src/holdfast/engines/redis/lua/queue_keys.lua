@@ -15,7 +15,5 @@ if ARGV[4] == '0' then return answer end
 for _, entry in ipairs(redis.call('ZRANGE', base .. ':h:' .. ARGV[3], 0, ARGV[4] - 1)) do
   if #entry > DIGITS then entries[#entries + 1] = entry end
 end
-for i, text in ipairs(texts_of(entries)) do
-  answer[#answer + 1] = text and read(entries[i], text).key or nil
-end
+for _, text in ipairs(texts_of(entries)) do answer[#answer + 1] = text and key_of(text) or nil end
 return answer

@@ -36,6 +36,16 @@ local function read(entry, text)
   }
 end
 
+-- The key alone; nothing if it has none.
+local function key_of(text)
+  local first, last, why, at = string.match(text, '^%d+ %d+ %d+ (%d+) (%d+) (%d+)\n()')
+  if not at then return end
+  local id, headers, key, from = string.match(text, '^(%d+) (%d+) (%d+) %d+\n()', at + first + last + why)
+  if not from or key == '0' or #text < from - 1 + id + headers + key then return end
+  from = from + id + headers
+  return string.sub(text, from, from + key - 1)
+end
+
 local function text_of(message)
   return message.sent .. ' ' .. message.attempts .. ' ' .. message.crashes .. ' ' .. #message.first .. ' '
     .. #message.last .. ' ' .. #message.why .. '\n' .. message.first .. message.last .. message.why .. message.tail

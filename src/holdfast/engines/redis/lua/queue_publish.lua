@@ -23,20 +23,20 @@ local function key_and_lane(text)
   return key ~= '0' and string.sub(text, from, past - 1) or nil, string.sub(text, past, past + lane - 1)
 end
 
-local asked, led = {}, {}  -- keys; and those that have a message
-for i = 5, #ARGV, 3 do
-  if ARGV[i + 1] ~= '' then asked[#asked + 1] = key_and_lane(ARGV[i + 2]) or nil end
+local words, asked, led = ARGV, {}, {}  -- keys; and those that have a message
+for i = 5, #words, 3 do
+  if words[i + 1] ~= '' then asked[#asked + 1] = key_and_lane(words[i + 2]) or nil end
 end
 for i, first in ipairs(leads(asked)) do led[asked[i]] = first end
 
 local answer, fresh, ready, head = { 'published' }, 0, 0, int(now) .. ' 0 0 0 0 0\n'
 local keys, seen = {}, {}  -- what is to be known: key, id, lasts_ms …; and the same by key
-for i = 5, #ARGV, 3 do
-  local id, options = ARGV[i], ARGV[i + 1]
+for i = 5, #words, 3 do
+  local id, options, text = words[i], words[i + 1], words[i + 2]
   if before then
     -- sent before, and none of it had been sent earlier
   elseif options == '' then
-    append('', head .. ARGV[i + 2])
+    append('', head .. text)
     fresh, ready = fresh + 1, ready + 1
   else
     local wait_ms, lasts_ms, at = string.match(options, '^(%d+) (%d+)\n()')
@@ -50,13 +50,13 @@ for i = 5, #ARGV, 3 do
         if lasts_ms ~= '0' then keys[#keys + 1] = { dedup, id, lasts_ms } end
       end
       fresh = fresh + 1
-      local key, lane = key_and_lane(ARGV[i + 2])
+      local key, lane = key_and_lane(text)
       if key and (led[key] or firsts[key]) then
-        line_up(head .. ARGV[i + 2], key)
+        line_up(head .. text, key)
       elseif wait_ms ~= '0' then
-        delay(head .. ARGV[i + 2], now + wait_ms * 1000, key)
+        delay(head .. text, now + wait_ms * 1000, key)
       else
-        append(lane, head .. ARGV[i + 2], key)
+        append(lane, head .. text, key)
         ready = ready + 1
       end
     end

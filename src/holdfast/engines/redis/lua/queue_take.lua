@@ -78,19 +78,17 @@ if not forgotten then
 end
 
 -- Large ones come in parts, after a look at the first few: no answer is much longer than it has to be.
-local answer, held, at, bytes, first = { 'taken', -1, 0, 0, {}, gone }, {}, 1, 0, math.max(fence + 1, now)
+local answer, held, many, at, bytes, first = { 'taken', -1, 0, 0, {}, gone }, {}, 0, 1, 0, math.max(fence + 1, now)
 while at <= #found and bytes < BYTES do
   local past = math.min(#found, at == 1 and FEW or math.max(at, math.floor((at - 1) * BYTES / (bytes + 1))))
   for i, text in ipairs(redis.call('HMGET', base .. ':m', unpack(found, at, past))) do
     if text then
       local entry = found[at + i - 1]
-      answer[#answer + 1] = entry
-      answer[#answer + 1] = text
-      held[#held + 1] = first + #held / 2
-      held[#held + 1] = entry
-      bytes = bytes + #text
+      answer[2 * many + 7], answer[2 * many + 8] = entry, text
+      held[2 * many + 1], held[2 * many + 2] = first + many, entry
+      many, bytes = many + 1, bytes + #text
       if #entry > DIGITS and not forgotten then
-        local key = read(entry, text).key
+        local key = key_of(text)
         if key then lead(key, entry .. ' ' .. token) end
       end
     end
@@ -107,7 +105,7 @@ if who[ENDS] <= now then redis.call('ZCARD', base .. ':ends') end
 check()
 
 -- All has been read that could be of a wrong type: from here on it is written.
-if ARGV[5] == '1' and #held == 0 then
+if ARGV[5] == '1' and many == 0 then
   ticket = ticket + 1
   make_way()  -- whoever waits will free memory
   if redis.call('ZADD', base .. ':hungry', 'NX', ticket, token) == 1 then changed = true end
@@ -121,14 +119,14 @@ if #sources > 0 then
   store()
   local taken = at - 1
   for _, source in ipairs(sources) do
-    local lane, many = source[1], math.min(source[2], taken)
-    redis.call('LTRIM', base .. ':s:' .. lane, many, -1)
-    sizes[lane], taken = sizes[lane] - many, taken - many
+    local lane, off = source[1], math.min(source[2], taken)
+    redis.call('LTRIM', base .. ':s:' .. lane, off, -1)
+    sizes[lane], taken = sizes[lane] - off, taken - off
     if sizes[lane] == 0 then forget_lane(lane) end
   end
-  count('taken', #held / 2)
+  count('taken', many)
   if suspect then called = '' end
-  if #held > 0 then answer[5][1] = int(next_fence(#held / 2)) end
+  if many > 0 then answer[5][1] = int(next_fence(many)) end
   changed = true
 end
 if who[ENDS] <= now then  -- late, but not taken for dead: whoever speaks lives
