@@ -7,7 +7,7 @@ is for people to read and never decides anything.
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,6 +106,12 @@ class Owner(NamedTuple):
             return cls(fields["host"], fields["pid"], fields["start"], fields["label"], fields["info"])
         except (ValueError, KeyError, TypeError):
             return cls(host=text[:80], pid=0, start=0)
+
+
+@lru_cache(maxsize=64)
+def owner_shown(packed: str) -> str:
+    """A packed owner for people. Kept, because whoever contends meets the same few others again and again."""
+    return str(Owner.unpacked(packed))
 
 
 def this_process(label: str = "", info: dict[str, Any] | None = None) -> Owner:
