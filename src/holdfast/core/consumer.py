@@ -69,6 +69,7 @@ class ConsumerBase:
         self._unsaid: dict[str, Outcome] = {}  # what was being said as somebody interrupted it
         self._buffer: deque[MessageBase] = deque()  # those that nobody has asked for yet
         self._unsure = False  # an answer may have been lost
+        self._missed = self._made_up = 0  # answers to others that may have been lost; those that were asked for since
         self._sure_ns = 0  # when everything here was known for the last time
         self._epoch = queue._client.engine.epoch
         self._stopped = False
@@ -116,9 +117,12 @@ class ConsumerBase:
     def _known(self, now_ns: int) -> tuple[str, ...] | None:
         """What is here, if it is time to say so."""
         client = self._queue._client
-        if not (self._unsure or client.engine.epoch != self._epoch or now_ns >= self._sure_ns + self._reconcile_ns):
+        unsure = self._unsure or self._missed != self._made_up or client.engine.epoch != self._epoch
+        if not unsure and now_ns < self._sure_ns + self._reconcile_ns:
             return None
-        self._owed = {entry: until_ns for entry, until_ns in self._owed.items() if until_ns > now_ns}
+        for entry, until_ns in tuple(self._owed.items()):  # in one step: others owe more meanwhile
+            if until_ns <= now_ns:
+                self._owed.pop(entry, None)
         return (*self._with, *self._owed)
 
 
@@ -304,10 +308,13 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
         raise Closed
     try:
         lease = await _live(consumer)
-        now_ns = client.clock.now_ns()
+        now_ns, missed = client.clock.now_ns(), consumer._missed
         known = consumer._known(now_ns)
-        details = (wait, consumer._idle(now_ns), known, consumer._lanes(), consumer._share)
-        asked = Take(queue.name, lease.token, min(most, AT_ONCE), *details)
+        if most:
+            details = (wait, consumer._idle(now_ns), known, consumer._lanes(), consumer._share)
+        else:  # nothing new, but what is with it unseen
+            details = (False, False, known, (), True)
+        asked = Take(queue.name, lease.token, min(most or AT_ONCE, AT_ONCE), *details)
         consumer._unsure = True  # until the answer is here
         reply = client.form.apply(asked)
         answer = reply if isinstance(reply, tuple) else await reply
@@ -324,7 +331,7 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
 
     assert isinstance(answer, Taken)
     if known is not None:
-        consumer._sure_ns, consumer._epoch = now_ns, client.engine.epoch
+        consumer._sure_ns, consumer._epoch, consumer._made_up = now_ns, client.engine.epoch, missed
         _mourn(consumer, answer.gone)
     messages = await _read(consumer, lease, answer.deliveries)
     if answer.deliveries and not messages:

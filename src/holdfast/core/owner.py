@@ -68,23 +68,26 @@ class Post(ConsumerBase):
         return now_ns >= self._calm_ns()
 
     def _calm_ns(self) -> int:
-        newest = next(reversed(self._with.values()), None)
+        newest = tuple(self._with.values())[-1:]  # in one step: others end works meanwhile
         trial_ns = self._queue._ttl_ms * NS_PER_MS // TRIALS
-        return newest._got_ns + trial_ns if isinstance(newest, WorkBase) else 0
+        return max((work._got_ns + trial_ns for work in newest if isinstance(work, WorkBase)), default=0)
 
     def _bereft(self, message: MessageBase) -> None:
         message._told_of_loss = True
         self._lost(message)
 
     def _look_after(self, bell: Bell) -> None:
-        """Tell what was lost with a lease; and have the bell rung when the present one is lost."""
+        """Tell what was lost with a lease; and have the bell rung when the present one is lost.
+
+        Also what came by a lease that was never watched: one that somebody claimed by, and that was lost before a look.
+        """
         lease, seen = self._lease, self._seen
-        if seen is not None and (lease is not seen or seen._state is not LIVING):
+        if lease is not seen or (seen is not None and seen._state is not LIVING):
             self._seen = None
-            for work in [each for each in tuple(self._with.values()) if each._lease is seen]:
-                if not work._settled:
+            for work in tuple(self._with.values()):
+                if work._lease._state is not LIVING and not work._settled:
                     self._forget(work)
-                    mourned(work, seen._why[0])
+                    mourned(work, work._lease._why[0])
                     self._lost(work)
         if lease is not None and lease._state is LIVING and lease is not self._seen:
             self._seen, lease._bells = lease, (*lease._bells, bell)
@@ -315,17 +318,37 @@ async def _sleep(owner: OwnerBase, until_ns: int) -> None:
 async def claim(owner: OwnerBase, key: str) -> Any:
     """Take over a key that nobody can vouch for, now; `NotAcquired` if somebody does."""
     post = owner._posts[part_of(key, len(owner._posts))]
-    queue = post._queue
-    command = TakeOver(queue.name, "", key, queue._attempts_max, queue._dead_max)
     if owner._bell is None or owner._over:
         raise RuntimeError(f"owner {owner.name!r} takes keys inside its `with` block only")
     for work in tuple(post._with.values()):
         if isinstance(work, WorkBase) and work.key == key and not work._is_lost():
+            if work._settled:  # somebody is just ending it: then it is ours no more
+                raise NotAcquired(key, reason="owned", owner=owner.name, fence=work.fence)
             return work
-    lease = post._lease
+    name, lease = post._queue.name, post._lease
     if lease is None or lease._state is not LIVING:
-        raise LeaseLost(queue.name, None, "expired", detail="this owner was taken for dead, and has not come back yet")
-    answer = await ask_again(owner._client, command._replace(token=lease.token))
+        raise LeaseLost(name, None, "expired", detail="this owner was taken for dead, and has not come back yet")
+    try:
+        answer = await _taken_over(owner, post, lease, key)
+        for each in await consuming._read(post, lease, answer.deliveries):
+            _tell_owned(each)
+    except (NotAcquired, NotFound, LeaseLost):
+        raise
+    except BaseException:
+        post._missed += 1  # it may be ours, and nobody has seen it: it is told as new
+        owner._ring()
+        raise
+    given = post._with.get(answer.deliveries[0].entry)
+    if given is None:
+        raise NotFound(name, f"readable message of key {key!r}")
+    return given
+
+
+async def _taken_over(owner: OwnerBase, post: Post, lease: Incarnation, key: str) -> Taken:
+    queue = post._queue
+    answer = await ask_again(
+        owner._client, TakeOver(queue.name, lease.token, key, queue._attempts_max, queue._dead_max)
+    )
     if isinstance(answer, NotHeld):
         lease._lose(answer.reason, answer.detail)
         owner._ring()
@@ -333,12 +356,9 @@ async def claim(owner: OwnerBase, key: str) -> Any:
     if isinstance(answer, Elsewhere):
         raise _refusal(queue.name, key, answer)
     assert isinstance(answer, Taken)
-    await consuming._read(post, lease, answer.deliveries)
-    work = post._with.get(answer.deliveries[0].entry)  # type: ignore[assignment]
-    if work is None:
-        raise NotFound(queue.name, f"readable message of key {key!r}")
-    _tell_owned(work)
-    return work
+    if lease._state is not LIVING:  # lost while the answer was on its way
+        raise lease._loss()
+    return answer
 
 
 def _refusal(queue: str, key: str, answer: Elsewhere) -> NotAcquired | NotFound:
