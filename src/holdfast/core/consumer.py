@@ -114,11 +114,15 @@ class ConsumerBase:
         first = _TURNS[self._turn % len(_TURNS)]
         return (first, *(lane for lane in LANES.values() if lane != first))
 
+    def _is_unsure(self, now_ns: int) -> bool:
+        """Whether it is time to say what is here."""
+        if self._unsure or self._missed != self._made_up or self._queue._client.engine.epoch != self._epoch:
+            return True
+        return now_ns >= self._sure_ns + self._reconcile_ns
+
     def _known(self, now_ns: int) -> tuple[str, ...] | None:
         """What is here, if it is time to say so."""
-        client = self._queue._client
-        unsure = self._unsure or self._missed != self._made_up or client.engine.epoch != self._epoch
-        if not unsure and now_ns < self._sure_ns + self._reconcile_ns:
+        if not self._is_unsure(now_ns):
             return None
         for entry, until_ns in tuple(self._owed.items()):  # in one step: others owe more meanwhile
             if until_ns <= now_ns:
@@ -312,9 +316,10 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
         known = consumer._known(now_ns)
         if most:
             details = (wait, consumer._idle(now_ns), known, consumer._lanes(), consumer._share)
-        else:  # nothing new, but what is with it unseen
-            details = (False, False, known, (), True)
-        asked = Take(queue.name, lease.token, min(most or AT_ONCE, AT_ONCE), *details)
+        else:  # nothing new: what is with it unseen; else it only stands in no line any more, and others are rung
+            most = AT_ONCE if known is not None else 0
+            details = (False, False, known, () if most else consumer._lanes(), True)
+        asked = Take(queue.name, lease.token, min(most, AT_ONCE), *details)
         consumer._unsure = True  # until the answer is here
         reply = client.form.apply(asked)
         answer = reply if isinstance(reply, tuple) else await reply

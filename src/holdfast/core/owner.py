@@ -61,6 +61,8 @@ class Post(ConsumerBase):
         self._seen: Incarnation | None = None  # the lease whose end is watched
         self._token = ""  # under which it is rung, if it waits
         self._again_ns = 0
+        self._rung = True  # it is to ask
+        self._full = False  # it did not ask, as there was no room
         self._drains = False  # it is asked to come back idle, for a suspect
 
     def _idle(self, now_ns: int) -> bool:
@@ -71,6 +73,13 @@ class Post(ConsumerBase):
         newest = tuple(self._with.values())[-1:]  # in one step: others end works meanwhile
         trial_ns = self._queue._ttl_ms * NS_PER_MS // TRIALS
         return max((work._got_ns + trial_ns for work in newest if isinstance(work, WorkBase)), default=0)
+
+    def _is_due(self, now_ns: int, room: int) -> bool:
+        """Whether to ask. Whoever stands in line is rung: what happens elsewhere is no reason."""
+        lease = self._lease
+        if self._rung or now_ns >= self._again_ns or lease is None or lease._state is not LIVING:
+            return True
+        return (self._full and room > 0) or (self._drains and self._idle(now_ns)) or self._is_unsure(now_ns)
 
     def _bereft(self, message: MessageBase) -> None:
         message._told_of_loss = True
@@ -227,6 +236,8 @@ async def news(owner: OwnerBase, patience_ns: int | None) -> News | None:
     """What is new; `None` if there is nothing before patience ends, or nothing more to come."""
     clock = owner._client.clock
     until_ns = NEVER_NS if patience_ns is None else clock.now_ns() + patience_ns
+    if patience_ns == 0:  # no ring is waited for
+        _rung(owner._posts)
     while not owner._news:
         if owner._over:
             return None
@@ -260,8 +271,15 @@ async def _look(owner: OwnerBase) -> None:
     for at in range(len(owner._posts)):
         post = owner._posts[(owner._turn + at) % len(owner._posts)]
         post._look_after(owner._bell)
-        await _fill(owner, post)
-        post._look_after(owner._bell)
+        if post._is_due(owner._client.clock.now_ns(), owner._most - owner.owned):
+            await _fill(owner, post)
+            post._look_after(owner._bell)
+
+
+def _rung(posts: Sequence[Post], tokens: Sequence[str] | None = None) -> None:
+    """These are to ask; all, if it is not known which."""
+    for post in posts:
+        post._rung = post._rung or tokens is None or post._token in tokens
 
 
 async def _fill(owner: OwnerBase, post: Post) -> None:
@@ -272,10 +290,13 @@ async def _fill(owner: OwnerBase, post: Post) -> None:
         post._token, post._again_ns = "", post._calm_ns()
         return
     room = max(0, owner._most - owner.owned)
-    if not room and post._known(now_ns) is None:
+    post._full = not room
+    if not room and not post._rung and not post._is_unsure(now_ns):
         post._token, post._again_ns = "", now_ns + post._reconcile_ns
         return
+    post._rung = True  # until the answer is here
     got = await consuming.take(post, room, wait=room > 0)
+    post._rung = False
     for work in got.messages:
         _tell_owned(work)
         owner._news.append(Added(work))
@@ -307,12 +328,18 @@ async def _sleep(owner: OwnerBase, until_ns: int) -> None:
     client, bell = owner._client, owner._bell
     assert bell is not None
     at_ns = min(until_ns, *(post._again_ns for post in owner._posts))
+    waiting = [post for post in owner._posts if post._token and not post._rung]
     try:
-        await client.form.hear_any([post._token for post in owner._posts if post._token], bell, at_ns)
+        rung = await client.form.hear_any([post._token for post in waiting], bell, at_ns)
+        _rung(waiting, rung)
     except Unavailable as error:
+        _rung(owner._posts)
         client.tell("unavailable", owner._posts[0]._queue.name, detail=str(error))
         now_ns = client.clock.now_ns()
         await bell.wait(now_ns + jittered(_RETRY_NS, now_ns))
+    except BaseException:
+        _rung(owner._posts)  # a ring may have come as somebody interrupted this
+        raise
 
 
 async def claim(owner: OwnerBase, key: str) -> Any:
