@@ -50,6 +50,11 @@ def name_of(whole: str, key: object) -> str:
     return checked_name(f"{whole}/{key}")
 
 
+def between_braces(name: str) -> str:
+    """A name as it stands in the keys of a server, between braces: what its slot is counted from."""
+    return name.replace("%", "%25").replace("}", "%7D") if "}" in name or "%" in name else name
+
+
 def readable(name: str) -> str:
     """A name as people read it: entries of directories have a NUL inside, and a letter for their kind."""
     if "\0" not in name:
