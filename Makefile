@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DRAWS := $(VENV)/.draws
 
-# Most tests wait for something, so that three at a time keep two cores busy. A file of tests stays in one process.
+# Most tests wait for something, so that three at a time keep two cores busy. A file of tests stays in one process;
+# in which order they are begun is said in tests/conftest.py.
 WORKERS ?= 3
 
 # The campaign: make chaos MINUTES=20 SEED=7 HUNT=8 OUT=docs/campaign
@@ -21,7 +22,7 @@ demo: $(READY)  ## several workers, one lock: one is killed, one is frozen and r
 	$(BIN)/python -m holdfast.demo $(ARGS)
 
 test: check  ## everything that must hold
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS) || $(BIN)/python tools/second_chance.py
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || $(BIN)/python tools/second_chance.py
 
 check: $(READY)  ## format, lint, types, imports
 	$(BIN)/ruff format --check .

@@ -89,6 +89,7 @@ COLUMNS = {
     "successes_per_s": Column("successes/s", "{:,.0f}"),
     "duplicates_per_s": Column("duplicates/s", "{:,.0f}"),
     "duplicate_round_trips": Column("round trips of a duplicate", "{:.2f}"),
+    "sent_per_s": Column("sent/s", "{:,.0f}"),
     "p50_ms": Column("p50 ms", "{:.2f}"),
     "p99_ms": Column("p99 ms", "{:.2f}"),
     "asked_per_s": Column("round trips/s", "{:.2f}"),

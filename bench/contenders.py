@@ -45,6 +45,8 @@ SCRIPTS = _one("our scripts on a bare socket", FLOOR, "layers:scripts", "holdfas
 SCRIPTS_POLLED = _one("the same, the socket has a timeout", FLOOR, "layers:polled", "holdfast")
 SCRIPTS_FRESH = _one("the same, a new token each time", FLOOR, "layers:fresh", "holdfast")
 FORM = _one("holdfast's form: links, retries, answers", OURS, "layers:form", "holdfast")
+HANDED = _one("the same pop, our scripts on a bare socket", FLOOR, "layers:handed", "holdfast")
+HANDED_FORM = _one("holdfast's form: links, retries, answers", OURS, "layers:handed_form", "holdfast")
 
 HOLDFAST = _one("holdfast", OURS, "ours:blocking", "holdfast")
 HOLDFAST_ASYNCIO = _one("holdfast.aio", OURS, "ours:aio", "holdfast", loop="asyncio")
@@ -142,6 +144,7 @@ PAIRS_FILE = (*_FILES, REDIS_PY.by(UNIX))
 FAN_OUT = (RAW_ASYNCIO, RAW_UVLOOP, HOLDFAST_ASYNCIO, HOLDFAST_UVLOOP, REDIS_ASYNCIO, REDIS_UVLOOP, POTTERY_ASYNCIO)
 CONTENDED = (TOKEN, HOLDFAST, HOLDFAST_ASYNCIO, REDIS_PY, REDIS_ASYNCIO, PYTHON_REDIS_LOCK, POTTERY)
 SIXTEEN = (TOKEN, HOLDFAST, HOLDFAST_ASYNCIO, REDIS_PY, PYTHON_REDIS_LOCK, POTTERY)
+HAND_OVER = (TOKEN, HANDED, HANDED_FORM, HOLDFAST)
 LONE = CONTENDED
 CONTENDED_FILE = _FILES
 # Two seconds of the ttl are left when the holder dies; python-redis-lock takes whole seconds only.

@@ -80,6 +80,13 @@ SECTIONS = {
         _CONTENDED + _COST,
     ),
     "sixteen": Section("Contended: 16 processes, a section of 5 ms", "As above.", _CONTENDED + _COST),
+    "hand_over": Section(
+        "Where the time of a hand-over goes",
+        "The same sixteen processes: a token on a list; our scripts behind the same pop, on a bare socket; then ever"
+        " more of the library. Each process has slept for fifteen sections while others had its core, so that little of"
+        " its code is at hand: a step takes several times as long as the same step of a pair.",
+        ("gap_p50_us", "gap_p99_us", "of_ideal", "client_cpu_us", "server_cpu_us", "sent", "commands"),
+    ),
     "lone": Section(
         "A lone waiter",
         "Two processes, sections of 0 to 40 ms, rests of 0 to 20 ms. Lag: from the first release that the one who waits"
@@ -196,6 +203,7 @@ SECTIONS = {
         (
             "messages_per_s",
             "commands",
+            "sent_per_s",
             "p50_ms",
             "p99_ms",
             "lost",

@@ -39,8 +39,8 @@ def _eight_callers(arena: Arena, scale: Scale) -> list[dict[str, Any]]:
     return contended(arena, _setting(scale, 2, 4, SECTION), who.CONTENDED)
 
 
-def _sixteen_processes(arena: Arena, scale: Scale) -> list[dict[str, Any]]:
-    return contended(arena, _setting(scale, 16, 1, LONG_SECTION), who.SIXTEEN)
+def _sixteen_processes(arena: Arena, scale: Scale, contenders: Sequence[who.Contender]) -> list[dict[str, Any]]:
+    return contended(arena, _setting(scale, 16, 1, LONG_SECTION), contenders)
 
 
 def _eight_processes_on_a_file(arena: Arena, scale: Scale) -> list[dict[str, Any]]:
@@ -60,7 +60,8 @@ PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
     "groups": partial(groups, contenders=who.GROUPS),
     "fan_out": partial(fan_out, contenders=who.FAN_OUT, peer=who.REDIS_ASYNCIO),
     "contended": _eight_callers,
-    "sixteen": _sixteen_processes,
+    "sixteen": partial(_sixteen_processes, contenders=who.SIXTEEN),
+    "hand_over": partial(_sixteen_processes, contenders=who.HAND_OVER),
     "lone": partial(_lone_waiter, contenders=who.LONE),
     "contended_file": _eight_processes_on_a_file,
     "lone_file": partial(_lone_waiter, contenders=who.CONTENDED_FILE),

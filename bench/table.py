@@ -88,7 +88,7 @@ TARGETS = (
     Target(_STREAMS, "owner", who.owning(who.OWNER, 5_000), "lost", AT_MOST, 0),
     Target(_HEIRS, "owner_killed", who.OWNER, "take_over_s", AT_MOST, 3),
     Target(_HEIRS, "owner_killed", who.OWNER, "evenness", AT_LEAST, 0.5),
-    Target(_HEIRS, "owner_killed", who.OWNER, "commands", AT_MOST, 2),
+    Target(_HEIRS, "owner_killed", who.OWNER, "commands", AT_MOST, 4),
     Target(_HEIRS, "owner_killed", who.OWNER, "twice", AT_MOST, 0),
     Target("SQLite, uncontended pair", "pair_file", who.HOLDFAST_SQLITE, "pairs_per_s", AT_LEAST, 15_000),
     Target(_FILE, "contended_file", who.HOLDFAST_SQLITE, "wait_max_ms", AT_MOST, 40),
@@ -133,9 +133,17 @@ def _ground(wire: str) -> str:
     return FILE if wire == DIRECTORY else wire
 
 
+def _streams(row: dict[str, Any]) -> float | None:
+    """How many it has, where that is what differs: one with few is no peer of one with many."""
+    count: float | None = row["figures"].get("streams", {}).get("median")
+    return count
+
+
 def _judged(target: Target, rows: list[dict[str, Any]]) -> Verdict:
     ours = next((row for row in rows if row["contender"] == target.ours.name), {"figures": {}})
-    near = [row for row in rows if _ground(row["wire"]) == _ground(target.ours.wire)]
+    near = [
+        row for row in rows if _ground(row["wire"]) == _ground(target.ours.wire) and _streams(row) == _streams(ours)
+    ]
     same = [row for row in near if target.part not in _BY_LOOP or row["loop"] == target.ours.loop]
     return Verdict(target, ours["figures"].get(target.figure), _best(target, same, PEER), _best(target, same, FLOOR))
 

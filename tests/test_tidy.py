@@ -276,3 +276,12 @@ def test_importing_holdfast_takes_under_thirty_ms(tmp_path):
         cumulative_us.append(int(re.search(r"\|\s*(\d+) \| holdfast$", report, re.MULTILINE).group(1)))
 
     assert min(cumulative_us) < MOST_IMPORT_US
+
+
+def test_the_files_of_tests_that_are_begun_first_are_there():
+    """One that was renamed would be begun last again, unseen."""
+    told = (ROOT / "tests" / "conftest.py").read_text()
+    named = re.findall(r'"(tests/\S+\.py)"', told)
+
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []

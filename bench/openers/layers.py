@@ -4,20 +4,27 @@
 `polled` gives that socket a timeout, for which Python asks the kernel before every read. `fresh` draws a token and
 packs the commands each time. `form` goes through the library's own form: links that are taken and given back, replies
 that become answers. What is above that is the whole lock.
+
+`handed` and `handed_form` are the same for a lock that is handed over: who finds it taken blocks on its bell, with the
+acquire that confirms the offer sent behind the pop.
 """
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from typing import Any
 
 import holdfast
 from bench.openers.floor import Link, packed
-from holdfast.commands import Acquire, Release
+from holdfast.clock import NEVER_NS
+from holdfast.commands import Acquire, Busy, Release
+from holdfast.core.run import run
 from holdfast.engines.redis.scripts import SCRIPTS, Packer
 from holdfast.names import new_token
 
 _WIRE_S = 2.0
+_POP_S = 1.7  # as ours
 
 
 def _known(link: Link, ttl: float) -> tuple[Packer, Any]:
@@ -86,5 +93,61 @@ def form(url: str, ttl: float):
             token = new_token()
             apply(Acquire(name, token, packed_owner, round(ttl * 1000), True), None)
             return lambda: apply(Release(name, token), None)
+
+        yield take
+
+
+class Popping(Link):
+    """A bare socket on which a command may be sent behind one that blocks."""
+
+    def last_of_two(self, commands: bytes) -> Any:
+        self.ask(commands)
+        while (reply := self._reader.gets()) is False:
+            self._reader.feed(self._socket.recv(65536))
+        return reply
+
+
+@contextmanager
+def handed(url: str, ttl: float):
+    first, own = Link(url), threading.local()
+    packer, asking = _known(first, ttl)
+    pack = packer.pack
+
+    def take(name: str):
+        if not hasattr(own, "link"):
+            own.link = Popping(url)
+        link, token = own.link, new_token()
+        asked = asking(name, token)
+        reply = link.ask(pack(asked, pops=True))
+        while isinstance(reply, list):
+            reply = link.last_of_two(packer.pack_pop(asked, _POP_S) + pack(asked, pops=True))
+
+        def give() -> None:
+            assert link.ask(pack(Release(name, token))) == 1
+
+        return give
+
+    yield take
+    first.close()
+
+
+@contextmanager
+def handed_form(url: str, ttl: float):
+    with holdfast.connect(url) as hf:
+        client = hf._client  # noqa: SLF001 - as above
+        form = client.form
+
+        async def taken(name: str, token: str) -> None:
+            asked = Acquire(name, token, client.packed, round(ttl * 1000), True)
+            answer: Any = None
+            while answer is None or isinstance(answer, Busy):
+                answer = await form.wait(asked, NEVER_NS) if answer else form.apply(asked, None)
+                if answer is not None and not isinstance(answer, tuple):
+                    answer = await answer
+
+        def take(name: str):
+            token = new_token()
+            run(taken(name, token))
+            return lambda: form.apply(Release(name, token), None)
 
         yield take

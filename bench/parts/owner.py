@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import holdfast
@@ -24,7 +25,7 @@ from bench.stream_sequence import LOCK
 from holdfast.testing import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from bench.arena import Arena
     from bench.contenders import Contender
@@ -51,8 +52,11 @@ class Pod:
             "fill": fill,
             "batch": contender.options.get("batch", 0),
         }
+        environment = arena.environments[contender.environment]
+        if environment.why_not:
+            raise Broken(environment.why_not)
         kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-        command = [arena.environments[contender.environment].python, "-m", "bench.owning", json.dumps(job)]
+        command = [environment.python, "-m", "bench.owning", json.dumps(job)]
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, text=True, cwd=ROOT, env=kept
@@ -60,7 +64,11 @@ class Pod:
         self._told: list[dict[str, Any]] = []
         self._hears = threading.Thread(target=self._hear, daemon=True)
         self._hears.start()
-        self.until(lambda: self.told("ready"), "ready")
+        try:
+            self.until(lambda: self.told("ready"), "a process that is ready")
+        except BaseException:
+            self.close()
+            raise
 
     def _hear(self) -> None:
         assert self._process.stdout is not None
@@ -68,11 +76,15 @@ class Pod:
             self._told.append(json.loads(line))
 
     def told(self, what: str) -> list[dict[str, Any]]:
-        return [each for each in tuple(self._told) if each["what"] == what]
+        # Not by `tuple`: while that copies a list to which another thread appends, CPython 3.11 may crash.
+        return [each for each in self._told if each["what"] == what]
 
     def until(self, ask: Any, what: str, longest_s: float = _LONGEST_S) -> None:
         """Wait for it, as long as the process lives."""
-        eventually(lambda: ask() or self._process.poll() is not None, longest_s, what)
+        try:
+            eventually(lambda: ask() or self._process.poll() is not None, longest_s, what)
+        except TimeoutError as late:
+            raise Broken(str(late)) from late
         if not ask():
             self._said.seek(0)
             lines = self._said.read().decode(errors="replace").strip().splitlines()
@@ -99,6 +111,10 @@ class Pod:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it. What it owned is nobody's business here: the next run begins with an empty server."""
         self.kill()
         self._hears.join()
         for pipe in (self._process.stdin, self._process.stdout, self._said):
@@ -113,10 +129,25 @@ def heartbeats(arena: Arena, scale: Scale) -> list[dict[str, Any]]:
         one: dict[str, float] = {}
         for count in scale.owner_streams:
             for way in random.sample(OWNERS, len(OWNERS)):
-                figures = _kept(arena, way, count, scale)
-                base = one.setdefault(way.name, figures["commands_per_s"])
-                runs[owning(way, count).name].rounds.append(figures | {"times_one": figures["commands_per_s"] / base})
-    return [run.row() for run in runs.values()]
+                run = runs[owning(way, count).name]
+                for figures in _unless_broken(arena, run, partial(_kept, arena, way, count, scale)):
+                    base = one.setdefault(way.name, figures["commands_per_s"])
+                    run.rounds.append(figures | {"times_one": figures["commands_per_s"] / base})
+    return _rows(runs.values(), scale)
+
+
+def _unless_broken(arena: Arena, run: Run, measure: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
+    """The figures of one round; none if it broke, and then it is named with the reason."""
+    try:
+        return [measure()]
+    except Broken as why:
+        arena.note(run.contender, str(why))
+        return []
+
+
+def _rows(runs: Iterable[Run], scale: Scale) -> list[dict[str, Any]]:
+    """Of those who were there in every round."""
+    return [run.row() for run in runs if len(run.rounds) == scale.owner_rounds]
 
 
 def _sized(counts: Iterable[int]) -> list[Contender]:
@@ -147,8 +178,9 @@ def handed_over(arena: Arena, scale: Scale, contenders: Sequence[Contender] = HE
     runs = [Run(each, [], {}) for each in contenders]
     for _ in range(scale.owner_rounds):
         for run in random.sample(runs, len(runs)):
-            run.rounds.append(_taken_over(arena, run.contender, scale.owner_killed, scale.owner_ttl_s))
-    return [run.row() for run in runs]
+            measure = partial(_taken_over, arena, run.contender, scale.owner_killed, scale.owner_ttl_s)
+            run.rounds.extend(_unless_broken(arena, run, measure))
+    return _rows(runs, scale)
 
 
 def _taken_over(arena: Arena, way: Contender, count: int, ttl: float) -> dict[str, Any]:

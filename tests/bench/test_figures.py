@@ -2,6 +2,7 @@
 
 import pytest
 
+from bench import contenders as who
 from bench.figures import Grant, contention, jain, lags, over_rounds, overlaps, percentile, ratios
 from bench.table import AT_LEAST, AT_MOST, Target, reaches, verdicts
 
@@ -94,3 +95,19 @@ def test_what_was_not_measured_is_not_reached():
 
     assert found != []
     assert [verdict.reached for verdict in found] == [False] * len(found)
+
+
+def test_one_with_few_streams_is_no_peer_of_one_with_many():
+    """Both are rows of one part, and keeping few costs less."""
+
+    def row(contender, role, streams, times):
+        figures = {"streams": {"median": streams}, "times_one": {"median": times}}
+        return {"contender": contender, "role": role, "wire": "tcp", "loop": "", "figures": figures}
+
+    rows = [row(who.owning(who.OWNER, 5_000).name, who.OURS, 5_000, 1.0)]
+    rows += [row(f"peer, {count}", who.PEER, count, float(count)) for count in (1, 5_000)]
+
+    judged = verdicts({"parts": {"owner": rows}})[0]
+
+    assert judged.peer == ("peer, 5000", 5_000.0)
+    assert judged.reached

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from owner_children import sessions
+from owner_children import TTL_S, sessions
 
 from holdfast import HoldfastError
 from holdfast.testing import eventually
@@ -167,4 +168,32 @@ def test_a_lease_is_about_the_key_whichever_message_asked_for_it(client, own, ow
     assert {words[5] for words in journal("added")} == {"written"}
     assert {words[5] for words in journal("done")} == {"accepted"}
     assert queue.stats()[1:6] == (0, 0, 0, 0, 0)
+    assert queue.check()
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_key_that_kills_its_owner_is_buried_and_its_neighbours_lose_no_attempt(client, own, owned, journal):
+    """Those that were owned for a while are not even suspected; those that came with it are tried one by one."""
+    queue = opened(client, 3)
+    pod = own("pod")
+    eventually(lambda: len(owned(pod)) == 3, WAIT_S, "an owner of those that are harmless")
+    time.sleep(TTL_S)  # they have shown by now that they kill nobody
+    queue.publish_many(range(3), key=lambda number: f"new-{number}" if number else "poison")
+    deaths = 0
+    deadline = time.monotonic() + WAIT_S
+    with queue.consumer("bystander"):  # somebody who looks for the dead, and takes nothing
+        while queue.stats().dead == 0 or queue.stats().in_flight < 5:
+            assert time.monotonic() < deadline, queue.stats()
+            if not pod.alive:
+                deaths += 1
+                pod = own("pod")
+            time.sleep(0.05)
+
+    (letter,) = queue.dlq.list()
+    assert (letter.reason, letter.attempts) == ("attempts used up", 3)
+    assert 3 <= deaths <= 2 + 3
+    attempts = {words[1]: words[6] for words in journal("added")}
+    assert {key: attempts[key] for key in attempts if key != "poison"} == dict.fromkeys(
+        [*(f"chat-{number}" for number in range(3)), "new-1", "new-2"], "1"
+    )
     assert queue.check()

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class Incarnation(LeaseBase):
     """The lease of a consumer."""
 
+    _heard_ns = 0  # when the last word was sent that the engine has answered: it has heard of us since
+
     def __init__(
         self, client: Client, queue: str, ttl_ms: int, label: str, reaping: Reap, *, keeps: bool, heard: bool
     ) -> None:
@@ -60,11 +62,13 @@ class Incarnation(LeaseBase):
 
     def _closing(self) -> None:
         self._client.form.ring(self.token)
+        self._wake()  # an owner that may have no more stands in no line
 
     # Its doubts.
 
     def _trust_from(self, sent_ns: int, ttl_ms: int) -> None:
         super()._trust_from(sent_ns, ttl_ms)
+        self._heard_ns = sent_ns
         # The keeper is not to end it: whether it has ended, the engine says.
         self._doubt_ns, self._deadline_ns = self._deadline_ns, NEVER_NS
 

@@ -55,7 +55,7 @@ class WorkBase(MessageBase):
 
     def __init__(self, post: Post, lease: Incarnation, delivery: Delivery, body: Any) -> None:
         super().__init__(post, lease, delivery, body)
-        self._got_ns = lease._client.clock.now_ns()
+        self._got_ns = post._newest_ns = lease._client.clock.now_ns()
 
     @property
     def key(self) -> str:

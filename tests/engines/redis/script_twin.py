@@ -78,12 +78,16 @@ end
 for _, token in ipairs(redis.call('ZRANGE', base .. ':q', 0, -1)) do
   seats[#seats + 1] = { token, words(redis.call('HGET', base .. ':w', token)) }
 end
+local strays = {}
+for _, token in ipairs(redis.call('HKEYS', base .. ':w')) do
+  if not redis.call('ZSCORE', base .. ':q', token) then strays[#strays + 1] = token end
+end
 local endless = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
   if redis.call('PTTL', key) == -1 and not string.find(key, '^test:') then endless[#endless + 1] = key end
 end
 return { words(redis.call('GET', base)), seats, redis.call('ZRANGE', base .. ':m', 0, -1, 'WITHSCORES'), tombs,
-  redis.call('HGETALL', 'test:ends'), redis.call('LRANGE', 'test:wakes', 0, -1), endless }
+  redis.call('HGETALL', 'test:ends'), redis.call('LRANGE', 'test:wakes', 0, -1), endless, strays }
 """
 
 
@@ -96,6 +100,7 @@ class Seen:
     ends: dict
     wakes: list
     endless: list
+    strays: list
 
 
 class Difference(AssertionError):
@@ -148,6 +153,7 @@ class Twin:
             "record": (self._present(expected.record, self.marks), self._present(seen.record, seen.marks)),
             "wake-up": (wanted, seen.wakes),
             "keys without an end": ([], seen.endless),
+            "seats of nobody": ([], seen.strays),
             "end": (True, self._ends_well(expected.record, before, seen)),
         }
         for fact, (rule, script) in facts.items():
@@ -199,7 +205,7 @@ class Twin:
         return reply, self._seen(look)
 
     def _seen(self, look):
-        lines, seats, marks, tombs, ends, wakes, endless = look
+        lines, seats, marks, tombs, ends, wakes, endless, strays = look
         ends = {key: int(end) for key, end in _paired(ends).items()}
         lines = (*(lines or ()), *NOTHING[len(lines or ()) :])  # a free record ends before its holder
         fence, last, _, _, _, _, token, client, held, ttl_ms, since_us, expires_us, offered, owner = lines
@@ -213,7 +219,8 @@ class Twin:
             fence=int(fence), holder=holder, waiters=Waiters.of(waiters),
             tombs=Graves.of(Tomb(*grave) for grave in graves), last=last,
         )  # fmt: skip
-        return Seen(record, {_client(c): int(end) for c, end in _paired(marks).items()}, ends, wakes, endless)
+        marked = {_client(c): int(end) for c, end in _paired(marks).items()}
+        return Seen(record, marked, ends, wakes, endless, strays)
 
     def _moment(self, record, marks, client):
         """What the engine sees, as engines/memory.py finds it out."""

@@ -109,7 +109,10 @@ def test_a_server_that_has_forgotten_the_scripts_is_told_them(place):
 
 @paired
 def test_consumers_go_on_after_the_server_has_lost_everything(place):
-    """T24: whoever flushes takes the messages, but nobody has to be started again, and nobody spins."""
+    """T24: whoever flushes takes the messages, but nobody has to be started again, and nobody spins.
+
+    Nobody rings a consumer of which the server knows nothing any more: with a short ttl it looks once a second.
+    """
     client = place.connect()
     queue, seen = client.queue("q", ttl=2), []
 

@@ -4,6 +4,7 @@ import re
 import time
 
 import pytest
+import redis
 from redis_faces import Place, lengthy, paired
 
 from holdfast import Backoff, Dead, LeaseLost, Retry, Unavailable
@@ -154,8 +155,15 @@ def test_the_documented_rights_are_enough_for_directories(user):
 
 @ONE_FACE
 def test_the_documented_rights_are_enough_for_queues(user):
-    """The same for a queue: sent, delayed, waited for, taken, settled, buried, sent again, looked at, owned."""
+    """The same for a queue: sent, delayed, waited for, taken, settled, buried, sent again, looked at, owned.
+
+    T35: none of what managed servers forbid is asked for, also not to end a worker that waits.
+    """
     client, other = (user(KEYS, *CHANNELS, *COMMANDS, *FOR_QUEUES) for _ in range(2))
+    with redis.Redis(port=user.server.port, username="app", password="pw") as app:
+        for forbidden in ("CONFIG GET save", "CLIENT UNBLOCK 1", "SCRIPT FLUSH"):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                app.execute_command(*forbidden.split())
     queue, seen = client.queue("q", bound=100, backoff=Backoff(0, 1, 0, 0)), []
 
     def work(message):

@@ -130,8 +130,9 @@ def work_under_fire(url, counter, history, names, workers, kills, seed):
     dice = random.Random(seed)
     recorder = Recorder(history, "killer")
     # Before the first fork, so that a worker that has just been born hears it too.
-    told = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    # It may come again while it is heard, so that nothing with a lock of its own can take the note.
+    told = []
+    signal.signal(signal.SIGTERM, lambda *_: told.append(True))
     alive = {}
     born = 0
 
@@ -184,7 +185,7 @@ def _count_until_told(told, url, counter, history, names, label):
         dice = random.Random(label)
         recorder = Recorder(history, label)
         client = holdfast.connect(url, label=label)
-        while not told.is_set():
+        while not told:
             name = dice.choice(names)
             _count_once(client, GuardedFile(f"{counter}.{name}"), recorder, name)
         client.close()

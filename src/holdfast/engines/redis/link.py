@@ -49,8 +49,10 @@ class Link:
 
     def ask(self, command: bytes, limit_s: float) -> Any:
         """Send one command and read its reply, within the limit. The common case of `exchange`, without its lists."""
-        if limit_s == self._limit_s and len(command) <= _ONE_WRITE:
+        if len(command) <= _ONE_WRITE:
             try:
+                if limit_s != self._limit_s:
+                    self._set_limit(limit_s)
                 if self._out.send(command) != len(command):
                     raise ConnectionError("a command did not fit into the buffer of an idle connection")
                 data = self._socket.recv(_READ)

@@ -11,7 +11,7 @@
 -- whether two wait or ten thousand.
 
 local queue, seats, tombs, marks = base .. ':q', base .. ':w', base .. ':d:', base .. ':m'
-local MARK_US, OFFER_US, TOMB_US = 5000000, 1000000, 60000000
+local MARK_US, TOMB_US = 5000000, 60000000
 
 -- Lua would print a fence as 1.7e+15 by itself.
 local function int(number) return string.format('%.0f', number) end
@@ -222,11 +222,6 @@ local function commit()
   --@include write.lua
 
   if offered and held ~= fence_before then
-    if pops then
-      redis.pcall('RPUSH', base .. ':k:' .. holder, '1')
-      redis.pcall('PEXPIRE', base .. ':k:' .. holder, OFFER_US / 1000)
-    else
-      redis.pcall('PUBLISH', client, holder)
-    end
+    --@include ring.lua
   end
 end

@@ -32,5 +32,6 @@ if packed then
     cmsgpack.unpack(packed)
 end
 local alone = KEYS[2] == base
+local OFFER_US = 1000000  -- how long an offer stands, at most
 local freeing = false  -- whether this must pass at maxmemory
 

@@ -12,10 +12,14 @@
 --@include record.lua
 local token = ARGV[3]
 freeing = true
-if holder == token and expires > now and waiting == 0 and not offered and ARGV[4] == '' then
-  holder, last = nil, token
-  --@include write.lua
-  return 1
+if holder == token and expires > now and not offered and ARGV[4] == '' then
+  if waiting == 0 then
+    holder, last = nil, token
+    --@include write.lua
+    return 1
+  elseif not alone then
+    --@include hand_over.lua
+  end
 end
 
 if alone then return { err = 'TRYAGAIN the queue of this name is on its way' } end
