@@ -312,17 +312,17 @@ def test_lanes_without_messages_and_keys_that_nobody_uses_cost_nothing(one_serve
     peer = one_peer
     peer.say(Join("q", "t1", "", "me", LONG_MS))
     costs = []
-    for lanes in (("",), THREE):
-        peer.say(Publish("q", f"{lanes}", tuple(Draft(f"{lanes}{n}", b"x") for n in range(4))))
+    for call, lanes in enumerate((("",), ("",), THREE)):  # the first time, the server may have to learn the scripts
+        peer.say(Publish("q", f"{call}", tuple(Draft(f"{call}{n}", b"x") for n in range(4))))
         one_server.command("CONFIG", "RESETSTAT")
         entries = taken_by(peer, "t1", 4, lanes=lanes)
         peer.say(Take("q", "t1", 4, lanes=lanes))
         peer.say(ended("t1", *entries))
         costs.append(calls(one_server))
 
-    assert costs[0] == costs[1]
-    assert costs[0]["llen"] == 1
-    assert not {"hget", "zrangebylex"} & {name for name, many in costs[0].items() if many > 3}
+    assert costs[1] == costs[2]
+    assert costs[1]["llen"] == 1
+    assert not {"zrangebylex", "hlen"} & costs[1].keys()
 
 
 def test_a_batch_of_keys_costs_less_than_four_commands_for_each_message(one_server, one_peer):
