@@ -244,6 +244,12 @@ WITNESSES = {
         *join(0, "a1", "a2"), *join(0, "b2"), *(send(0, many=50, call=f"{n}") for n in range(6)), take(0, "a1", 128),
         take(0, "a2", 1), reap(0), *looks(3500, "b2"), reap(0), reap(0), reap(0),
     ],
+    "a share counts what one has": [
+        *join(0, "a1", "b1", "c1"), send(0, many=12, call="1"),
+        take(0, "a1", 9, share=True), take(0, "a1", 9, share=True), take(0, "b1", 9, share=True),
+        take(0, "b1", 9, share=True), take(0, "a1", 9, share=True), take(0, "c1", 9, share=True),
+        take(0, "a1", 9, share=True), take(0, "b1", 9, share=True),
+    ],
     "everybody has a share": [
         *join(0, "a1", "b1", "c1"), send(0, many=4, call="1"), send(0, (0, "", "high"), call="2"),
         take(0, "a1", 9, lanes=THREE, share=True), take(0, "b1", 9, share=True), take(0, "c1", 1, share=True),
