@@ -207,6 +207,20 @@ def test_what_nobody_has_is_claimed_before_those_that_came_earlier(face):
     assert queue.check()
 
 
+def test_what_was_taken_and_is_claimed_before_it_is_told_comes_once(face):
+    """Else two parts of a program would begin the same."""
+    queue = sessions(face.connect())
+    open_sessions(queue, 3)
+    with queue.owner() as owner:
+        (first,) = added(owner, 1)
+        assert owner.owned == 3
+        assert owner.claim("chat-1").info == {"user": 1}
+        assert owner.claim("chat-0").fence == first.fence
+        (last,) = added(owner, 1)
+        assert last.key == "chat-2"
+        assert owner.next(0) is None
+
+
 def test_an_interruption_while_something_is_buried_leaves_nothing_unseen(face):
     """What came with it is told afterwards: else it would be owned, for hours, by somebody who does not know."""
     client = face.connect()
@@ -412,6 +426,23 @@ def test_an_owner_of_many_leaves_in_steps_that_are_short(face):
     assert queue.stats().ready == 299
     assert queue.stats().counts["released"] == 299
     assert queue.check()
+
+
+def test_an_engine_that_is_away_is_waited_for_once_at_the_end_and_not_in_each_part(face):
+    """Whoever stops a pod does not wait for minutes; what it had is given back when the engine can be told."""
+    client = face.connect()
+    whole = sessions(client, ttl=30).partitioned(4)
+    open_sessions(whole, 8)
+    wire = face.wire(client)
+    with whole.owner() as owner:
+        added(owner, 8)
+        wire.fail(Leave)
+        began = time.monotonic()
+    assert time.monotonic() - began < 6
+    wire.heal()
+    eventually(lambda: whole.stats().ready == 8, 20, "everything given back")
+    assert whole.stats().consumers == 0
+    assert whole.check()
 
 
 @pytest.mark.acceptance("A1-19")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
@@ -21,6 +22,7 @@ from holdfast.core import consumer as consuming
 from holdfast.core.asking import ask_again
 from holdfast.core.client import OPEN
 from holdfast.core.consumer import ConsumerBase
+from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import HELD as LIVING
 from holdfast.core.lease import jittered
 from holdfast.core.partitions import part_of
@@ -218,18 +220,21 @@ async def leave(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable
         owner._over, owner._bell = True, None
 
 
-async def _leave_all(posts: Sequence[Post]) -> None:
-    """Each of them, also if one fails."""
+async def _leave_all(posts: Sequence[Post], *, patient: bool = True) -> None:
+    """Each of them, also if one fails. An engine that does not answer is waited for once, and not for each."""
     if posts:
         for work in tuple(posts[0]._with.values()):
             if work._lease._state is LIVING:
                 told(work, "disowned", f"key {work.key}: handed back")
             else:
                 mourned(work, work._lease._why[0])
+        clock = posts[0]._queue._client.clock
+        began_ns = clock.now_ns()
         try:
-            await consuming.leave(posts[0])
+            await consuming.leave(posts[0], patient=patient)
         finally:
-            await _leave_all(posts[1:])
+            soon = clock.now_ns() < began_ns + WIRE_NS - _RETRY_NS
+            await _leave_all(posts[1:], patient=patient and soon)
 
 
 async def news(owner: OwnerBase, patience_ns: int | None) -> News | None:
@@ -351,7 +356,7 @@ async def claim(owner: OwnerBase, key: str) -> Any:
         if isinstance(work, WorkBase) and work.key == key and not work._is_lost():
             if work._settled:  # somebody is just ending it: then it is ours no more
                 raise NotAcquired(key, reason="owned", owner=owner.name, fence=work.fence)
-            return work
+            return _unread(owner, work)
     name, lease = post._queue.name, post._lease
     if lease is None or lease._state is not LIVING:
         raise LeaseLost(name, None, "expired", detail="this owner was taken for dead, and has not come back yet")
@@ -368,7 +373,14 @@ async def claim(owner: OwnerBase, key: str) -> Any:
     given = post._with.get(answer.deliveries[0].entry)
     if given is None:
         raise NotFound(name, f"readable message of key {key!r}")
-    return given
+    return _unread(owner, given)
+
+
+def _unread(owner: OwnerBase, work: MessageBase) -> MessageBase:
+    """What is claimed does not come as something new: also if it was taken before, and nobody has heard of it yet."""
+    with suppress(ValueError):
+        owner._news.remove(Added(work))
+    return work
 
 
 async def _taken_over(owner: OwnerBase, post: Post, lease: Incarnation, key: str) -> Taken:
