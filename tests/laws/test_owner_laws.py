@@ -207,6 +207,24 @@ def test_what_nobody_has_is_claimed_before_those_that_came_earlier(face):
     assert queue.check()
 
 
+def test_whoever_claims_while_it_waits_is_rung_all_the_same(face):
+    """A claim is not what it waits for: the next that comes is told at once, and not when it looks by itself."""
+    queue = sessions(face.connect(), grace=30)
+    peer = face.peer()
+    open_sessions(queue, 1)
+    peer.say(Join("sessions", "doomed", "", "doomed", 1000, keeps=True))
+    peer.say(Take("sessions", "doomed", 1))
+    with queue.owner() as owner:
+        waiting = face.start(lambda: owner.next(20))
+        eventually(lambda: queue.stats().waiting == 1, 5, "an owner that waits")
+        eventually(lambda: _claimed(owner, "chat-0"), 20, "an end of its time")
+        time.sleep(0.3)
+        began = time.monotonic()
+        queue.publish("x", key="next")
+        assert waiting.result().work.key == "next"
+        assert time.monotonic() - began < 2
+
+
 def test_what_was_taken_and_is_claimed_before_it_is_told_comes_once(face):
     """Else two parts of a program would begin the same."""
     queue = sessions(face.connect())

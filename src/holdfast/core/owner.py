@@ -370,6 +370,8 @@ async def claim(owner: OwnerBase, key: str) -> Any:
         post._missed += 1  # it may be ours, and nobody has seen it: it is told as new
         owner._ring()
         raise
+    post._rung = True  # who takes something over stands in line no more: a reader that waits asks again
+    owner._ring()
     given = post._with.get(answer.deliveries[0].entry)
     if given is None:
         raise NotFound(name, f"readable message of key {key!r}")
