@@ -229,6 +229,38 @@ def test_two_suspects_are_never_new_at_once_with_one_owner(face):
     assert queue.check()
 
 
+def test_whoever_claims_while_it_waits_is_rung_all_the_same(face):
+    """A claim is not what it waits for: the next that comes is told at once, and not when it looks by itself."""
+    queue = sessions(face.connect(), grace=30)
+    peer = face.peer()
+    open_sessions(queue, 1)
+    peer.say(Join("sessions", "doomed", "", "doomed", 1000, keeps=True))
+    peer.say(Take("sessions", "doomed", 1))
+    with queue.owner() as owner:
+        waiting = face.start(lambda: owner.next(20))
+        eventually(lambda: queue.stats().waiting == 1, 5, "an owner that waits")
+        eventually(lambda: _claimed(owner, "chat-0"), 20, "an end of its time")
+        time.sleep(0.3)
+        began = time.monotonic()
+        queue.publish("x", key="next")
+        assert waiting.result().work.key == "next"
+        assert time.monotonic() - began < 2
+
+
+def test_what_was_taken_and_is_claimed_before_it_is_told_comes_once(face):
+    """Else two parts of a program would begin the same."""
+    queue = sessions(face.connect())
+    open_sessions(queue, 3)
+    with queue.owner() as owner:
+        (first,) = added(owner, 1)
+        assert owner.owned == 3
+        assert owner.claim("chat-1").info == {"user": 1}
+        assert owner.claim("chat-0").fence == first.fence
+        (last,) = added(owner, 1)
+        assert last.key == "chat-2"
+        assert owner.next(0) is None
+
+
 def test_an_interruption_while_something_is_buried_leaves_nothing_unseen(face):
     """What came with it is told afterwards: else it would be owned, for hours, by somebody who does not know."""
     client = face.connect()
@@ -433,6 +465,23 @@ def test_an_owner_of_many_leaves_in_steps_that_are_short(face):
     assert queue.stats().ready == 299
     assert queue.stats().counts["released"] == 299
     assert queue.check()
+
+
+def test_an_engine_that_is_away_is_waited_for_once_at_the_end_and_not_in_each_part(face):
+    """Whoever stops a pod does not wait for minutes; what it had is given back when the engine can be told."""
+    client = face.connect()
+    whole = sessions(client, ttl=30).partitioned(4)
+    open_sessions(whole, 8)
+    wire = face.wire(client)
+    with whole.owner() as owner:
+        added(owner, 8)
+        wire.fail(Leave)
+        began = time.monotonic()
+    assert time.monotonic() - began < 6
+    wire.heal()
+    eventually(lambda: whole.stats().ready == 8, 20, "everything given back")
+    assert whole.stats().consumers == 0
+    assert whole.check()
 
 
 @pytest.mark.acceptance("A1-19")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.aio.building import aside
 from holdfast.aio.lease import Signal
 from holdfast.clock import Seconds, timeout_ns
-from holdfast.core import message, owner, post, works
+from holdfast.core import claims, message, owner, post, works
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ class KeyOwner(owner.OwnerBase):
 
     async def claim(self, key: str) -> Work:
         """Like `blocking.KeyOwner.claim`, awaited."""
-        work: Work = await owner.claim(self, key)
+        work: Work = await claims.claim(self, key)
         return work
 
     async def run(self, handle: Callable[[News], Any]) -> None:

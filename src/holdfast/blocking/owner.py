@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.blocking.building import aside
 from holdfast.blocking.lease import Signal
 from holdfast.clock import Seconds, timeout_ns
-from holdfast.core import message, owner, post, works
+from holdfast.core import claims, message, owner, post, works
 from holdfast.core.lock import refuse_coroutine, refuse_unfinished
 from holdfast.core.run import run
 
@@ -60,7 +60,7 @@ class KeyOwner(owner.OwnerBase):
 
     def claim(self, key: str) -> Work:
         """Own a key now, without waiting, if nobody can vouch for it; `NotAcquired` if somebody does."""
-        work: Work = run(owner.claim(self, key))
+        work: Work = run(claims.claim(self, key))
         return work
 
     def run(self, handle: Callable[[News], Any]) -> None:

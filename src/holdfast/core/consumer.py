@@ -186,14 +186,15 @@ def _drop_unread(consumer: ConsumerBase) -> None:
         consumer._forget(consumer._buffer.popleft())
 
 
-async def leave(consumer: ConsumerBase) -> None:
-    """Give back what is here, as if it had never been taken, and end."""
+async def leave(consumer: ConsumerBase, *, patient: bool = True) -> None:
+    """Give back what is here, as if it had never been taken, and end. The keeper does it for who has no patience."""
     lease, consumer._lease = consumer._lease, None
     consumer._stopped = consumer._entered = False
     consumer._buffer.clear()
     unsaid, consumer._unsaid = tuple(consumer._unsaid.values()), {}
     done = {outcome.entry for outcome in unsaid}
-    here = [each for entry, each in consumer._with.items() if each._lease is lease and entry not in done]
+    owned = tuple(consumer._with.items())  # in one step: others end some meanwhile
+    here = [each for entry, each in owned if each._lease is lease and entry not in done]
     held = [each for each in here if not each._settled]
     consumer._with.clear()
     if lease is None:
@@ -201,7 +202,7 @@ async def leave(consumer: ConsumerBase) -> None:
     lease._client.keeper.no_longer_waiting(lease)
     lease._client.form.forget(lease.token)
     try:
-        if await _said_all(consumer, lease, unsaid):
+        if (patient or unsaid) and await _said_all(consumer, lease, unsaid) and patient:
             await _give_back(consumer._queue, lease, held)
             await lifecycle.release(lease)
     except LeaseLost:

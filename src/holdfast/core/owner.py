@@ -15,22 +15,19 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS_PER_MS
-from holdfast.commands import NotHeld
-from holdfast.commands.queues import HELD, Elsewhere, KeysHeld, ListKeys, Taken, TakeOver
+from holdfast.commands.queues import KeysHeld, ListKeys
 from holdfast.core import consumer as consuming
-from holdfast.core.asking import ask_again
 from holdfast.core.client import OPEN
+from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import HELD as LIVING
 from holdfast.core.lease import jittered
-from holdfast.core.partitions import part_of
 from holdfast.core.queue import _whole
-from holdfast.core.works import Added, Ended, Expired, Lost, WorkBase, mourned, told
-from holdfast.errors import Closed, InvalidConfig, LeaseLost, NotAcquired, NotFound, Unavailable
+from holdfast.core.works import Added, Ended, Expired, Lost, mourned, told
+from holdfast.errors import Closed, InvalidConfig, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from holdfast.core.incarnation import Incarnation
     from holdfast.core.message import MessageBase
     from holdfast.core.post import Post
     from holdfast.core.queue import QueueBase
@@ -161,18 +158,21 @@ async def leave(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable
         owner._over, owner._bell = True, None
 
 
-async def _leave_all(posts: Sequence[Post]) -> None:
-    """Each of them, also if one fails."""
+async def _leave_all(posts: Sequence[Post], *, patient: bool = True) -> None:
+    """Each of them, also if one fails. An engine that does not answer is waited for once, and not for each."""
     if posts:
         for work in tuple(posts[0]._with.values()):
             if work._lease._state is LIVING:
                 told(work, "disowned", f"key {work.key}: handed back")
             else:
                 mourned(work, work._lease._why[0])
+        clock = posts[0]._queue._client.clock
+        began_ns = clock.now_ns()
         try:
-            await consuming.leave(posts[0])
+            await consuming.leave(posts[0], patient=patient)
         finally:
-            await _leave_all(posts[1:])
+            soon = clock.now_ns() < began_ns + WIRE_NS - _RETRY_NS
+            await _leave_all(posts[1:], patient=patient and soon)
 
 
 async def news(owner: OwnerBase, patience_ns: int | None) -> News | None:
@@ -283,57 +283,3 @@ async def _sleep(owner: OwnerBase, until_ns: int) -> None:
     except BaseException:
         _rung(owner._posts)  # a ring may have come as somebody interrupted this
         raise
-
-
-async def claim(owner: OwnerBase, key: str) -> Any:
-    """Take over a key that nobody can vouch for, now; `NotAcquired` if somebody does."""
-    post = owner._posts[part_of(key, len(owner._posts))]
-    if owner._bell is None or owner._over:
-        raise RuntimeError(f"owner {owner.name!r} takes keys inside its `with` block only")
-    for work in tuple(post._with.values()):
-        if isinstance(work, WorkBase) and work.key == key and not work._is_lost():
-            if work._settled:  # somebody is just ending it: then it is ours no more
-                raise NotAcquired(key, reason="owned", owner=owner.name, fence=work.fence)
-            return work
-    name, lease = post._queue.name, post._lease
-    if lease is None or lease._state is not LIVING:
-        raise LeaseLost(name, None, "expired", detail="this owner was taken for dead, and has not come back yet")
-    try:
-        answer = await _taken_over(owner, post, lease, key)
-        for each in await consuming._read(post, lease, answer.deliveries):
-            _tell_owned(each)
-    except (NotAcquired, NotFound, LeaseLost):
-        raise
-    except BaseException:
-        post._missed += 1  # it may be ours, and nobody has seen it: it is told as new
-        owner._ring()
-        raise
-    given = post._with.get(answer.deliveries[0].entry)
-    if given is None:
-        raise NotFound(name, f"readable message of key {key!r}")
-    return given
-
-
-async def _taken_over(owner: OwnerBase, post: Post, lease: Incarnation, key: str) -> Taken:
-    queue = post._queue
-    answer = await ask_again(
-        owner._client, TakeOver(queue.name, lease.token, key, queue._attempts_max, queue._dead_max)
-    )
-    if isinstance(answer, NotHeld):
-        lease._lose(answer.reason, answer.detail)
-        owner._ring()
-        raise LeaseLost(queue.name, lease._fence, answer.reason, detail=answer.detail)
-    if isinstance(answer, Elsewhere):
-        raise _refusal(queue.name, key, answer)
-    assert isinstance(answer, Taken)
-    if lease._state is not LIVING:  # lost while the answer was on its way
-        raise lease._loss()
-    return answer
-
-
-def _refusal(queue: str, key: str, answer: Elsewhere) -> NotAcquired | NotFound:
-    if answer.place == HELD:
-        return NotAcquired(key, reason="owned", owner=answer.label, fence=answer.fence)
-    if answer.place:
-        return NotAcquired(key, reason=answer.place)
-    return NotFound(queue, f"message of key {key!r}")
