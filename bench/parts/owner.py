@@ -76,7 +76,8 @@ class Pod:
             self._told.append(json.loads(line))
 
     def told(self, what: str) -> list[dict[str, Any]]:
-        return [each for each in tuple(self._told) if each["what"] == what]
+        # Not by `tuple`: while that copies a list to which another thread appends, CPython 3.11 may crash.
+        return [each for each in self._told if each["what"] == what]
 
     def until(self, ask: Any, what: str, longest_s: float = _LONGEST_S) -> None:
         """Wait for it, as long as the process lives."""

@@ -7,7 +7,7 @@ is for people to read and never decides anything.
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +48,11 @@ def name_of(whole: str, key: object) -> str:
     if "%" in whole or "/" in whole:
         whole = whole.replace("%", "%25").replace("/", "%2F")
     return checked_name(f"{whole}/{key}")
+
+
+def between_braces(name: str) -> str:
+    """A name as it stands in the keys of a server, between braces: what its slot is counted from."""
+    return name.replace("%", "%25").replace("}", "%7D") if "}" in name or "%" in name else name
 
 
 def readable(name: str) -> str:
@@ -106,6 +111,12 @@ class Owner(NamedTuple):
             return cls(fields["host"], fields["pid"], fields["start"], fields["label"], fields["info"])
         except (ValueError, KeyError, TypeError):
             return cls(host=text[:80], pid=0, start=0)
+
+
+@lru_cache(maxsize=64)
+def owner_shown(packed: str) -> str:
+    """A packed owner for people. Kept, because whoever contends meets the same few others again and again."""
+    return str(Owner.unpacked(packed))
 
 
 def this_process(label: str = "", info: dict[str, Any] | None = None) -> Owner:

@@ -1,11 +1,14 @@
 """Owners: one holder per key, for hours; told of what they lose, and cheap however much they own."""
 
+import sys
+import threading
 import time
 
 import pytest
 from law_faces import passing, together
 from law_faults import Fault, Interrupted
 
+import holdfast
 from holdfast import (
     Added,
     Backoff,
@@ -58,7 +61,7 @@ def test_what_comes_at_once_is_spread_over_all_owners(face):
         assert {one.key: one.info, two.key: two.info} == {"chat-0": {"user": 0}, "chat-1": {"user": 1}}
         assert first.owned == second.owned == 1
         assert first.works[one.key].fence == one.fence
-        assert [each.label for each in queue.consumers()] == ["pod-a", "pod-b"]
+        assert sorted(each.label for each in queue.consumers()) == ["pod-a", "pod-b"]
         assert all(each.remaining <= TTL_S for each in queue.consumers())
         assert 0 < one.remaining() <= TTL_S
         for work in (one, two):
@@ -244,6 +247,104 @@ def test_an_interruption_while_something_is_buried_leaves_nothing_unseen(face):
     assert queue.check()
 
 
+def test_a_claim_whose_answer_is_lost_is_told_at_once_also_to_whoever_is_full(face):
+    """Else it would be owned, for a minute or for hours, by somebody who does not know."""
+    client = face.connect()
+    queue = sessions(client)
+    open_sessions(queue, 3)
+    wire = face.wire(client)
+    with queue.owner(most=1) as owner:
+        (first,) = added(owner, 1)
+        wire._faults.append(Fault(TakeOver, 1, applied=True, hangs=False, error=Interrupted()))
+        with pytest.raises(Interrupted):
+            owner.claim("chat-2")
+        assert owner.owned == 1
+        (second,) = added(owner, 1, timeout=2)
+        assert (first.key, second.key) == ("chat-0", "chat-2")
+        assert owner.next(0) is None  # and nothing that is ready
+        assert queue.stats()[1:5] == (1, 0, 0, 2)
+    assert queue.check()
+
+
+def test_what_is_just_being_ended_is_not_given_to_whoever_claims_it(face):
+    """It would own what is somebody else's a moment later, and no check would say so."""
+    queue = sessions(face.connect())
+    open_sessions(queue, 1)
+    with queue.owner("pod") as owner:
+        (work,) = added(owner, 1)
+        work._settled = "ack"  # as it is while the engine is being told
+        with pytest.raises(NotAcquired, match="held by pod"):
+            owner.claim("chat-0")
+        work._settled = ""
+        assert owner.claim("chat-0").fence == work.fence
+
+
+@together
+def test_what_was_claimed_is_told_as_lost_also_if_nobody_had_asked_for_news_before(face):
+    """Before anything new, and not a minute later."""
+    client = face.connect()
+    queue, other = sessions(client), sessions(face.connect())
+    open_sessions(queue, 1)
+    wire = face.wire(client)
+    with queue.owner("slow") as owner:
+        work = owner.claim("chat-0")
+        with other.owner("heir") as heir:
+            wire.fail(Beat)
+            (taken,) = added(heir, 1)
+            wire.heal()
+            eventually(lambda: work._lease._state == "lost", 10, "a loss")
+            event = owner.next(5)
+            assert isinstance(event, Lost)
+            assert event.work.fence == work.fence
+            taken.done()
+        assert owner.owned == 0
+
+
+def test_a_closed_client_ends_an_owner_that_has_all_it_may(face):
+    """It stands in no line, and hears of it all the same."""
+    client = face.connect()
+    queue = sessions(client)
+    open_sessions(queue, 2)
+    with queue.owner(most=1) as owner:
+        added(owner, 1)
+        waiting = face.start(lambda: owner.next(20))
+        time.sleep(0.2)
+        closing = face.start(lambda: client.close(timeout=10))
+        began = time.monotonic()
+        assert waiting.result() == Ended("closed")
+        assert time.monotonic() - began < 5
+    closing.result()
+
+
+def test_works_may_end_while_it_is_asked_whether_any_is_new():
+    """By other threads, at any moment."""
+    before = sys.getswitchinterval()
+    with holdfast.connect("memory://many-hands") as client, client.queue("sessions").owner() as owner:
+        (post,) = owner._posts
+        post._with = dict.fromkeys(map(str, range(3)))
+        over = threading.Event()
+
+        def others():
+            while not over.is_set():
+                post._with.pop("x", None)
+                post._with["x"] = None
+                post._owed.pop("x", None)
+                post._owed["x"] = 0
+
+        thread = threading.Thread(target=others)
+        sys.setswitchinterval(1e-6)
+        try:
+            thread.start()
+            post._unsure = True
+            for _ in range(20_000):
+                assert post._known(1)
+        finally:
+            over.set()
+            thread.join()
+            sys.setswitchinterval(before)
+            post._with = {}
+
+
 def test_a_hundred_keys_cost_as_many_heartbeats_as_one(face):
     """One lease vouches for all of them."""
     client = face.connect()
@@ -260,6 +361,47 @@ def test_a_hundred_keys_cost_as_many_heartbeats_as_one(face):
             counts.append(len(wire.commands(Beat)) - before)
         assert owner.owned == 100
         assert 2 <= counts[1] <= counts[0] + 3
+
+
+def test_what_happens_in_one_part_costs_nothing_in_the_others(face):
+    """A key that ends is one command, in however many parts its owner is."""
+    client = face.connect()
+    whole = sessions(client, ttl=30).partitioned(8)
+    open_sessions(whole, 6)
+    with whole.owner() as owner:
+        works = added(owner, 6)
+        waiting = face.start(lambda: owner.next(20))
+        eventually(lambda: whole.stats().waiting == 8, 5, "an owner that waits in all parts")
+        time.sleep(0.5)  # and has opened its ears: after that it asks once more
+        wire = face.wire(client)
+        for work in works:
+            work.done()
+        open_sessions(whole, 1)
+        assert isinstance(waiting.result(), Added)
+        assert len(wire.commands(Conclude)) == 6
+        assert len(wire.commands(Take)) <= 4
+
+
+def test_whoever_has_all_it_may_passes_the_ring_on(face):
+    """It was rung for what it has no room for: others need not wait until they look by themselves."""
+    whole, other = (sessions(face.connect(), ttl=30).partitioned(2) for _ in range(2))
+    keys = {whole.part(key).name: key for key in ("a", "b", "c", "d", "e")}
+    with whole.owner(most=1) as first, other.owner() as second:
+        one, two = keys.values()
+        waiting = face.start(lambda: first.next(20))
+        eventually(lambda: whole.stats().waiting == 2, 5, "one that waits in both parts")
+        whole.publish(1, key=one)
+        assert waiting.result().work.key == one
+        more = face.start(lambda: first.next(20))
+        heir = face.start(lambda: second.next(20))
+        eventually(lambda: whole.part(two).stats().waiting == 2, 5, "two that wait")
+        time.sleep(0.5)  # with their ears open
+        began = time.monotonic()
+        whole.publish(2, key=two)
+        assert heir.result().work.key == two
+        assert time.monotonic() - began < 3
+        first.stop()
+        assert more.result() == Ended("stopped")
 
 
 def test_an_owner_takes_no_more_than_it_may_and_more_when_there_is_room(face):

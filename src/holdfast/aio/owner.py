@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.aio.building import aside
 from holdfast.aio.lease import Signal
 from holdfast.clock import Seconds, timeout_ns
-from holdfast.core import message, owner, works
+from holdfast.core import message, owner, post, works
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ class Work(works.WorkBase):
         await message.touch(self)
 
 
-class Post(owner.Post):
+class Post(post.Post):
     """What an owner is in one queue."""
 
     _Message = Work

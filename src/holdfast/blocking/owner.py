@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.blocking.building import aside
 from holdfast.blocking.lease import Signal
 from holdfast.clock import Seconds, timeout_ns
-from holdfast.core import message, owner, works
+from holdfast.core import message, owner, post, works
 from holdfast.core.lock import refuse_coroutine, refuse_unfinished
 from holdfast.core.run import run
 
@@ -43,7 +43,7 @@ class Work(works.WorkBase):
         run(message.touch(self))
 
 
-class Post(owner.Post):
+class Post(post.Post):
     """What an owner is in one queue."""
 
     _Message = Work

@@ -212,7 +212,7 @@ async def _until(client: Client, done: Callable[[], object], until_ns: int) -> N
 
 
 def _ring(client: Client) -> None:
-    for bell in tuple(client._bells):
+    for bell in client._bells.copy():  # not a tuple of it: to make one may crash CPython 3.11 while others append
         bell.ring()
 
 

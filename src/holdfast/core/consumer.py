@@ -70,6 +70,7 @@ class ConsumerBase:
         self._unsaid: dict[str, Outcome] = {}  # what was being said as somebody interrupted it
         self._buffer: deque[MessageBase] = deque()  # those that nobody has asked for yet
         self._unsure = False  # an answer may have been lost
+        self._missed = self._made_up = 0  # answers to others that may have been lost; those that were asked for since
         self._sure_ns = 0  # when everything here was known for the last time
         self._epoch = queue._client.engine.epoch
         self._stopped = False
@@ -114,12 +115,19 @@ class ConsumerBase:
         first = _TURNS[self._turn % len(_TURNS)]
         return (first, *(lane for lane in LANES.values() if lane != first))
 
+    def _is_unsure(self, now_ns: int) -> bool:
+        """Whether it is time to say what is here."""
+        if self._unsure or self._missed != self._made_up or self._queue._client.engine.epoch != self._epoch:
+            return True
+        return now_ns >= self._sure_ns + self._reconcile_ns
+
     def _known(self, now_ns: int) -> tuple[str, ...] | None:
         """What is here, if it is time to say so."""
-        client = self._queue._client
-        if not (self._unsure or client.engine.epoch != self._epoch or now_ns >= self._sure_ns + self._reconcile_ns):
+        if not self._is_unsure(now_ns):
             return None
-        self._owed = {entry: until_ns for entry, until_ns in self._owed.items() if until_ns > now_ns}
+        for entry, until_ns in tuple(self._owed.items()):  # in one step: others owe more meanwhile
+            if until_ns <= now_ns:
+                self._owed.pop(entry, None)
         return (*self._with, *self._owed)
 
 
@@ -305,9 +313,13 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
         raise Closed
     try:
         lease = await _live(consumer)
-        now_ns = client.clock.now_ns()
+        now_ns, missed = client.clock.now_ns(), consumer._missed
         known = consumer._known(now_ns)
-        details = (wait, consumer._idle(now_ns), known, consumer._lanes(), consumer._share)
+        if most:
+            details = (wait, consumer._idle(now_ns), known, consumer._lanes(), consumer._share)
+        else:  # nothing new: what is with it unseen; else it only stands in no line any more, and others are rung
+            most = AT_ONCE if known is not None else 0
+            details = (False, False, known, () if most else consumer._lanes(), True)
         asked = Take(queue.name, lease.token, min(most, AT_ONCE), *details)
         consumer._unsure = True  # until the answer is here
         reply = client.form.apply(asked)
@@ -325,7 +337,7 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
 
     assert isinstance(answer, Taken)
     if known is not None:
-        consumer._sure_ns, consumer._epoch = now_ns, client.engine.epoch
+        consumer._sure_ns, consumer._epoch, consumer._made_up = now_ns, client.engine.epoch, missed
         _mourn(consumer, answer.gone)
     messages = await _read(consumer, lease, answer.deliveries)
     if answer.deliveries and not messages:

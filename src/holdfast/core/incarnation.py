@@ -62,6 +62,7 @@ class Incarnation(LeaseBase):
 
     def _closing(self) -> None:
         self._client.form.ring(self.token)
+        self._wake()  # an owner that may have no more stands in no line
 
     # Its doubts.
 

@@ -25,7 +25,7 @@ from holdfast.errors import (
     ReplyLost,
     Unavailable,
 )
-from holdfast.names import Owner
+from holdfast.names import owner_shown
 from holdfast.observer import DEBUG, debugging
 from holdfast.rules import trust
 
@@ -283,7 +283,7 @@ def _not_acquired(lease: LeaseBase, answer: Answer, began_ns: int) -> HoldfastEr
 
 def _holder(answer: Busy) -> str:
     """Who has it, for people; of many rights it is not one who does."""
-    return str(Owner.unpacked(answer.owner)) if answer.owner else answer.reason
+    return owner_shown(answer.owner) if answer.owner else answer.reason
 
 
 async def release(lease: LeaseBase, to: str = "") -> None:

@@ -14,26 +14,25 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clock import NEVER_NS, NS, NS_PER_MS
+from holdfast.clock import NEVER_NS, NS_PER_MS
 from holdfast.commands import NotHeld
 from holdfast.commands.queues import HELD, Elsewhere, KeysHeld, ListKeys, Taken, TakeOver
 from holdfast.core import consumer as consuming
 from holdfast.core.asking import ask_again
 from holdfast.core.client import OPEN
-from holdfast.core.consumer import ConsumerBase
 from holdfast.core.lease import HELD as LIVING
 from holdfast.core.lease import jittered
 from holdfast.core.partitions import part_of
 from holdfast.core.queue import _whole
 from holdfast.core.works import Added, Ended, Expired, Lost, WorkBase, mourned, told
 from holdfast.errors import Closed, InvalidConfig, LeaseLost, NotAcquired, NotFound, Unavailable
-from holdfast.rules.depot import TRIALS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.core.incarnation import Incarnation
     from holdfast.core.message import MessageBase
+    from holdfast.core.post import Post
     from holdfast.core.queue import QueueBase
     from holdfast.core.works import News
     from holdfast.engines import Bell
@@ -46,57 +45,6 @@ KEYS_MAX = 10_000
 LISTEN, CONFIGURE = "listen", "configure"
 STOPPED, CLOSED = "stopped", "closed"
 _RETRY_NS = 800 * NS_PER_MS
-
-
-class Post(ConsumerBase):
-    """The consumer of one queue that an owner is."""
-
-    _keeps = _share = True
-    _reconcile_ns = 60 * NS
-
-    def __init__(self, queue: QueueBase, *, name: str | None, heard: bool, lost: Callable[[Any], None]) -> None:
-        super().__init__(queue, name=name, prefetch=1)
-        self._heard = heard
-        self._lost = lost
-        self._seen: Incarnation | None = None  # the lease whose end is watched
-        self._token = ""  # under which it is rung, if it waits
-        self._again_ns = 0
-        self._newest_ns = 0  # when it was given something last
-        self._drains = False  # it is asked to come back idle, for a suspect
-
-    def _idle(self, now_ns: int) -> bool:  # noqa: ARG002
-        """Nothing that it has is new: if it died now, only a suspect that it is given would be to blame.
-
-        What is new is reckoned from when the engine has heard of us last: see `Member.trial_us`.
-        """
-        lease = self._lease
-        return self._calm_ns() <= (lease._heard_ns if lease is not None else 0)
-
-    def _calm_ns(self) -> int:
-        """When it may be asked again for a suspect, if it is heard of after that."""
-        return self._newest_ns + self._trial_ns() if self._with else 0
-
-    def _trial_ns(self) -> int:
-        return self._queue._ttl_ms * NS_PER_MS // TRIALS
-
-    def _bereft(self, message: MessageBase) -> None:
-        message._told_of_loss = True
-        self._lost(message)
-
-    def _look_after(self, bell: Bell) -> None:
-        """Tell what was lost with a lease; and have the bell rung when the present one is lost."""
-        lease, seen = self._lease, self._seen
-        if seen is not None and (lease is not seen or seen._state is not LIVING):
-            self._seen = None
-            for work in [each for each in tuple(self._with.values()) if each._lease is seen]:
-                if not work._settled:
-                    self._forget(work)
-                    mourned(work, seen._why[0])
-                    self._lost(work)
-        if lease is not None and lease._state is LIVING and lease is not self._seen:
-            self._seen, lease._bells = lease, (*lease._bells, bell)
-            if lease._state is not LIVING:
-                bell.ring()  # it was lost before it could ring
 
 
 class OwnerBase:
@@ -231,6 +179,8 @@ async def news(owner: OwnerBase, patience_ns: int | None) -> News | None:
     """What is new; `None` if there is nothing before patience ends, or nothing more to come."""
     clock = owner._client.clock
     until_ns = NEVER_NS if patience_ns is None else clock.now_ns() + patience_ns
+    if patience_ns == 0:  # no ring is waited for
+        _rung(owner._posts)
     while not owner._news:
         if owner._over:
             return None
@@ -264,8 +214,15 @@ async def _look(owner: OwnerBase) -> None:
     for at in range(len(owner._posts)):
         post = owner._posts[(owner._turn + at) % len(owner._posts)]
         post._look_after(owner._bell)
-        await _fill(owner, post)
-        post._look_after(owner._bell)
+        if post._is_due(owner._client.clock.now_ns(), owner._most - owner.owned):
+            await _fill(owner, post)
+            post._look_after(owner._bell)
+
+
+def _rung(posts: Sequence[Post], tokens: Sequence[str] | None = None) -> None:
+    """These are to ask; all, if it is not known which."""
+    for post in posts:
+        post._rung = post._rung or tokens is None or post._token in tokens
 
 
 async def _fill(owner: OwnerBase, post: Post) -> None:
@@ -276,10 +233,13 @@ async def _fill(owner: OwnerBase, post: Post) -> None:
         post._token, post._again_ns = "", max(post._calm_ns(), now_ns + post._trial_ns() // 8)
         return
     room = max(0, owner._most - owner.owned)
-    if not room and post._known(now_ns) is None:
+    post._full = not room
+    if not room and not post._rung and not post._is_unsure(now_ns):
         post._token, post._again_ns = "", now_ns + post._reconcile_ns
         return
+    post._rung = True  # until the answer is here
     got = await consuming.take(post, room, wait=room > 0)
+    post._rung = False
     for work in got.messages:
         _tell_owned(work)
         owner._news.append(Added(work))
@@ -301,7 +261,7 @@ async def _note_end(owner: OwnerBase, queue: str, token: str) -> None:
         owner._client.tell("unavailable", queue, detail=str(error))
         return
     assert isinstance(answer, KeysHeld)
-    owner._client.tell("end heard", queue, detail=f"consumer {token}, {len(answer.keys)} keys")
+    owner._client.tell("end heard", queue, detail=f"of a consumer with {len(answer.keys)} keys")
     room = max(0, NEWS_MAX - len(owner._news))
     owner._news.extend(map(Expired, answer.keys[:room]))
     owner._drop(max(0, len(answer.keys) - room))
@@ -311,28 +271,54 @@ async def _sleep(owner: OwnerBase, until_ns: int) -> None:
     client, bell = owner._client, owner._bell
     assert bell is not None
     at_ns = min(until_ns, *(post._again_ns for post in owner._posts))
+    waiting = [post for post in owner._posts if post._token and not post._rung]
     try:
-        await client.form.hear_any([post._token for post in owner._posts if post._token], bell, at_ns)
+        rung = await client.form.hear_any([post._token for post in waiting], bell, at_ns)
+        _rung(waiting, rung)
     except Unavailable as error:
+        _rung(owner._posts)
         client.tell("unavailable", owner._posts[0]._queue.name, detail=str(error))
         now_ns = client.clock.now_ns()
         await bell.wait(now_ns + jittered(_RETRY_NS, now_ns))
+    except BaseException:
+        _rung(owner._posts)  # a ring may have come as somebody interrupted this
+        raise
 
 
 async def claim(owner: OwnerBase, key: str) -> Any:
     """Take over a key that nobody can vouch for, now; `NotAcquired` if somebody does."""
     post = owner._posts[part_of(key, len(owner._posts))]
-    queue = post._queue
-    command = TakeOver(queue.name, "", key, queue._attempts_max, queue._dead_max)
     if owner._bell is None or owner._over:
         raise RuntimeError(f"owner {owner.name!r} takes keys inside its `with` block only")
     for work in tuple(post._with.values()):
         if isinstance(work, WorkBase) and work.key == key and not work._is_lost():
+            if work._settled:  # somebody is just ending it: then it is ours no more
+                raise NotAcquired(key, reason="owned", owner=owner.name, fence=work.fence)
             return work
-    lease = post._lease
+    name, lease = post._queue.name, post._lease
     if lease is None or lease._state is not LIVING:
-        raise LeaseLost(queue.name, None, "expired", detail="this owner was taken for dead, and has not come back yet")
-    answer = await ask_again(owner._client, command._replace(token=lease.token))
+        raise LeaseLost(name, None, "expired", detail="this owner was taken for dead, and has not come back yet")
+    try:
+        answer = await _taken_over(owner, post, lease, key)
+        for each in await consuming._read(post, lease, answer.deliveries):
+            _tell_owned(each)
+    except (NotAcquired, NotFound, LeaseLost):
+        raise
+    except BaseException:
+        post._missed += 1  # it may be ours, and nobody has seen it: it is told as new
+        owner._ring()
+        raise
+    given = post._with.get(answer.deliveries[0].entry)
+    if given is None:
+        raise NotFound(name, f"readable message of key {key!r}")
+    return given
+
+
+async def _taken_over(owner: OwnerBase, post: Post, lease: Incarnation, key: str) -> Taken:
+    queue = post._queue
+    answer = await ask_again(
+        owner._client, TakeOver(queue.name, lease.token, key, queue._attempts_max, queue._dead_max)
+    )
     if isinstance(answer, NotHeld):
         lease._lose(answer.reason, answer.detail)
         owner._ring()
@@ -340,12 +326,9 @@ async def claim(owner: OwnerBase, key: str) -> Any:
     if isinstance(answer, Elsewhere):
         raise _refusal(queue.name, key, answer)
     assert isinstance(answer, Taken)
-    await consuming._read(post, lease, answer.deliveries)
-    work = post._with.get(answer.deliveries[0].entry)  # type: ignore[assignment]
-    if work is None:
-        raise NotFound(queue.name, f"readable message of key {key!r}")
-    _tell_owned(work)
-    return work
+    if lease._state is not LIVING:  # lost while the answer was on its way
+        raise lease._loss()
+    return answer
 
 
 def _refusal(queue: str, key: str, answer: Elsewhere) -> NotAcquired | NotFound:

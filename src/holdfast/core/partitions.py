@@ -15,7 +15,7 @@ from zlib import crc32
 
 from holdfast.core import queue
 from holdfast.core.queue import QueueStats, Soundness, _whole
-from holdfast.names import checked_name, name_of
+from holdfast.names import between_braces, checked_name, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ def part_name(whole: str, part: int, parts: int) -> str:
     attempt = 0
     while True:
         name = name_of(whole, f"{part}.{attempt}")
-        if crc_hqx(name.encode(), 0) % _SLOTS * parts // _SLOTS == part:
+        if crc_hqx(between_braces(name).encode(), 0) % _SLOTS * parts // _SLOTS == part:
             return name
         attempt += 1
 

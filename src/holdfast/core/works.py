@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Seconds
     from holdfast.commands.queues import Delivery
     from holdfast.core.incarnation import Incarnation
-    from holdfast.core.owner import Post
+    from holdfast.core.post import Post
 
 
 class Added(NamedTuple):

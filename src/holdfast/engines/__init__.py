@@ -127,8 +127,8 @@ class Form(Protocol):
     async def hear(self, token: str, until_ns: int) -> None:
         """Sleep until the token is rung: a hint and no more, as above."""
 
-    async def hear_any(self, tokens: Sequence[str], bell: Bell, until_ns: int) -> None:
-        """Sleep until one of these tokens is rung, or the bell itself."""
+    async def hear_any(self, tokens: Sequence[str], bell: Bell, until_ns: int) -> Sequence[str]:
+        """Sleep until one of these tokens is rung, or the bell itself; those that were, or may have been."""
 
     def bell(self) -> Bell:
         """A new bell of this form."""

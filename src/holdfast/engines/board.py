@@ -73,16 +73,18 @@ class Board:
             self._bells[token] = False if rung else bell
             return not rung
 
-    def take_down(self, token: str) -> None:
-        """Nobody sleeps on the bell any more; a ring is kept for the next sleep."""
+    def take_down(self, token: str) -> bool:
+        """Nobody sleeps on the bell any more; a ring is kept for the next sleep. True if it was rung."""
         with self._guard:
+            rung = self._bells.get(token) is True
             if token in self._bells:
                 self._bells[token] = False
+            return rung
 
     def ring(self, token: str) -> None:
         with self._guard:
             bell = self._bells.get(token)
-            if bell is False:
+            if bell is not None:
                 self._bells[token] = True
         if bell is None and self.on_stray is not None:
             self.on_stray()

@@ -97,21 +97,23 @@ class BaseForm:
     async def hear(self, token: str, until_ns: int) -> None:
         await self.hear_any((token,), self.bell(), until_ns)
 
-    async def hear_any(self, tokens: Sequence[str], bell: Bell, until_ns: int) -> None:
+    async def hear_any(self, tokens: Sequence[str], bell: Bell, until_ns: int) -> Sequence[str]:
         for token in tokens:
             if await self.listen(token):
-                return  # a ring may have been missed before the ears were open: ask once more
+                return tokens  # a ring may have been missed before the ears were open: ask once more
 
-        board, hung = self._ears.board, []
+        board, hung, rung = self._ears.board, [], []
         try:
             for token in tokens:
                 if not board.hang(token, bell):
-                    return
+                    rung.append(token)
+                    break
                 hung.append(token)
-            await bell.wait(until_ns)
+            else:
+                await bell.wait(until_ns)
         finally:
-            for token in hung:
-                board.take_down(token)
+            rung += [token for token in hung if board.take_down(token)]
+        return rung
 
     def forget(self, token: str) -> None:
         self._ears.board.forget(token)

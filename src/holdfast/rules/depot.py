@@ -101,6 +101,9 @@ class Depot(Protocol):
     def crew(self) -> int:
         """How many consumers there are."""
 
+    def load(self, token: str) -> tuple[int, int]:
+        """How many messages are with this consumer, and with all of them."""
+
     def count(self, what: str, more: int) -> None:
         """So many more of that have happened."""
 

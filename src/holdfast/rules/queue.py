@@ -184,8 +184,7 @@ def _found(depot: Depot, command: Take, moment: Moment) -> list[Entry]:
     if found:
         depot.called, most = "", 0
     elif command.share:
-        ready = sum(depot.waiting(lane) for lane in dict.fromkeys(command.lanes))
-        most = min(most, -(-ready // max(1, depot.crew)))
+        most = min(most, _share(depot, command))
     for lane in command.lanes:
         if len(found) < most:
             found += depot.take(lane, most - len(found), command.token, fence + len(found), moment.now_us)
@@ -193,6 +192,16 @@ def _found(depot: Depot, command: Take, moment: Moment) -> list[Entry]:
     if found:
         next_fence(depot, moment, len(found))
     return found
+
+
+def _share(depot: Depot, command: Take) -> int:
+    """An equal part of what is ready, and not more than would be an equal part of everything; but always one.
+
+    Else whoever is fast would have most; and if others take no more, nothing may be left for ever.
+    """
+    mine, held = depot.load(command.token)
+    ready = sum(depot.waiting(lane) for lane in dict.fromkeys(command.lanes))
+    return max(1, min(-(-ready // depot.crew), -(-(ready + held) // depot.crew) - mine))
 
 
 def _calls(depot: Depot, command: Take, moment: Moment) -> bool:

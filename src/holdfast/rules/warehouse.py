@@ -80,6 +80,9 @@ class Warehouse:
     def crew(self) -> int:
         return len(self._members)
 
+    def load(self, token: str) -> tuple[int, int]:
+        return len(self._held.get(token, ())), sum(map(len, self._held.values()))
+
     def count(self, what: str, more: int) -> None:
         if more:
             self._counts[what] += more

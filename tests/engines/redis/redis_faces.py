@@ -184,7 +184,7 @@ class Place:
 
     def kinds(self, *kinds):
         """The kinds of what happened, in order; only these, if some are named."""
-        return [event.kind for event in tuple(self.events) if not kinds or event.kind in kinds]
+        return [event.kind for event in self.events if not kinds or event.kind in kinds]
 
     def until(self, kind, count=1, timeout=10.0):
         """Wait until this has happened so often."""

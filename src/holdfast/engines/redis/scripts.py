@@ -41,6 +41,7 @@ from holdfast.commands import (
     Undo,
 )
 from holdfast.engines.redis import queues, tallies
+from holdfast.names import between_braces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +81,7 @@ def tag(name: str) -> str:
     """The hash tag of a name: what its slot is counted from. Entries share the slot of their directory."""
     if "\0" in name:
         name = name.partition("\0")[0]
-    return name.replace("%", "%25").replace("}", "%7D") if "}" in name or "%" in name else name
+    return between_braces(name)
 
 
 def record_key(prefix: str, name: str) -> str:

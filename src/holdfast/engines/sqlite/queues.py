@@ -39,6 +39,7 @@ _DELAYED = f"SELECT due_us, {_FIELDS} {_MESSAGES} 'delayed' ORDER BY due_us, ent
 _HAS = f"SELECT {_ENTRY} {_MESSAGES} 'held' AND consumer = ? ORDER BY fence, entry LIMIT ?"
 _NEWEST = f"SELECT {_ENTRY} {_MESSAGES} 'held' AND consumer = ? ORDER BY fence DESC, entry DESC LIMIT ?"
 _NAMES = f"SELECT entry {_MESSAGES} 'held' AND consumer = ? ORDER BY fence, entry LIMIT ?"
+_LOAD_OF = f"SELECT count(*) {_MESSAGES} 'held' AND consumer = ?"
 _FIND = f"SELECT {_ENTRY} FROM queue_message WHERE entry = ? AND queue = ? AND consumer = ?"  # noqa: S608
 _FIRST_HELD = f"SELECT entry {_MESSAGES} 'held' ORDER BY entry LIMIT ?"
 _HELD = f"SELECT consumer, {_FIELDS} FROM queue_message WHERE entry IN ({_FIRST_HELD}) ORDER BY entry"  # noqa: S608
@@ -139,6 +140,9 @@ class StoredQueue:
     def crew(self) -> int:
         return self._consumers
 
+    def load(self, token: str) -> tuple[int, int]:
+        return self._all(_LOAD_OF, token)[0][0], self._held
+
     def count(self, what: str, more: int) -> None:
         if more:
             self._counts[what] += more
@@ -200,9 +204,7 @@ class StoredQueue:
         return clients
 
     def members(self, limit: int) -> list[tuple[Member, int]]:
-        ask = f"SELECT count(*) {_MESSAGES} 'held' AND consumer = ?"
-        members = map(_member, self._all(_SOONEST, limit))
-        return [(member, self._all(ask, member.token)[0][0]) for member in members]
+        return [(member, self.load(member.token)[0]) for member in map(_member, self._all(_SOONEST, limit))]
 
     def hunger(self, token: str) -> int:
         self._hungry += self._link.execute(_HUNGER, (self._id, token)).rowcount

@@ -11,7 +11,7 @@
 local queue, seats = base .. ':q', base .. ':w'
 local heir = redis.call('ZRANGE', queue, 0, 0)[1]
 local seat = heir and redis.call('HGET', seats, heir)
-if seat and not redis.call('ZRANGEBYSCORE', base .. ':m', '-inf', now, 'LIMIT', 0, 1)[1] then
+if seat and not redis.call('ZRANGEBYSCORE', base .. ':m', '-inf', now)[1] then
   local _, pops
   holder, last, waiting = heir, token, waiting - 1
   client, ttl, _, owner, pops = cmsgpack.unpack(seat)

@@ -49,6 +49,12 @@ local calls = {}                        -- whom to ring: client, token …
 
 local function int(value) return string.format('%.0f', value) end
 
+-- The same of a time, and faster: it is written as whole numbers, of which one with nine digits fits everywhere.
+local function stamp(value)
+  local low = value % 1000000000
+  return string.format('%d%09d', (value - low) / 1000000000, low)
+end
+
 local function make_way() redis.call('DEL', base .. ':-') end
 
 local function count(what, more)
@@ -113,7 +119,7 @@ end
 
 local function new_entry(text, key)
   number = math.max(number + 1, now)
-  local entry = key and int(number) .. 'k' or int(number)
+  local entry = key and stamp(number) .. 'k' or stamp(number)
   local size = #texts
   texts[size + 1], texts[size + 2] = entry, text
   return entry

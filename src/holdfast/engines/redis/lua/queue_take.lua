@@ -63,7 +63,12 @@ if not forgotten then
     found = redis.call('LRANGE', suspects, 0, 0)
     suspect, most, sources[1] = true, 0, { SUSPECTS, 1 }
   elseif ARGV[7] == '1' then
-    most = math.min(most, math.ceil(ready / redis.call('HLEN', base .. ':who')))
+    -- An equal part of what is ready, and not more than would be an equal part of everything; but always one.
+    local crew, all = redis.call('HLEN', base .. ':who'), redis.call('HLEN', base .. ':m')
+    for _, lane in ipairs(lanes) do all = all - (sizes[lane] or redis.call('LLEN', base .. ':s:' .. lane)) end
+    all = all - redis.call('ZCARD', base .. ':due') - redis.call('ZCARD', base .. ':behind')
+    local fair = math.ceil((ready + all) / crew) - redis.call('ZCARD', mine)
+    most = math.min(most, math.max(1, math.min(math.ceil(ready / crew), fair)))
   end
   local seen = {}
   for i = 9, past_lanes - 1 do
