@@ -233,6 +233,40 @@ def test_whose_process_is_gone_loses_what_is_asked_for_at_once():
     assert table.sound().held == 1
 
 
+def test_after_an_outage_nobody_is_taken_for_dead_because_somebody_asks():
+    """Everybody's time is over, because nobody could be heard of. Who comes back within the amnesty has lost nothing.
+
+    An end that is proven is one all the same.
+    """
+    table = Table()
+    table.join("a1", "b1", "c1")
+    table.publish("1", key="k")
+    had = one(table.take("b1"))
+    table.reap()
+    table.now_us += 5 * TTL_MS * 1000
+
+    assert over(table, "a1") == Elsewhere(HELD, "b1", had.fence)
+    assert table.reap().amnesty
+    table.now_us += TTL_MS * 1000 - 1
+    assert over(table, "a1") == Elsewhere(HELD, "b1", had.fence)
+    assert one(over(table, "c1", gone={"b"})).message.id == "1"
+    all_is_refused(table, "b1")
+
+
+def test_when_the_amnesty_is_over_what_nobody_vouches_for_is_given():
+    """It was given a ttl to be heard of, and was not."""
+    table = Table()
+    table.join("a1", "b1")
+    table.publish("1", key="k")
+    table.take("b1")
+    table.reap()
+    table.now_us += 5 * TTL_MS * 1000
+    assert table.reap().amnesty
+    table.now_us += TTL_MS * 1000
+
+    assert one(over(table, "a1")).message.id == "1"
+
+
 def test_a_take_over_that_is_sent_again_answers_the_same():
     """Its first answer may have been lost."""
     table = Table()

@@ -6,7 +6,8 @@ before it is time. A look that comes much too late proves nothing about consumer
 away: everybody gets time to be heard of first.
 
 Whoever asks for one message by its key need not wait for the grace. A consumer whose time has ended vouches for
-nothing, and knows that by its own clock: what it had is given to whoever asks, and it is dead from then on.
+nothing, and knows that by its own clock: what it had is given to whoever asks, and it is dead from then on. But not
+where the engine may have been away: then all are silent, and each has the time of the amnesty.
 """
 
 from __future__ import annotations
@@ -191,7 +192,7 @@ def take_over(depot: Depot, command: TakeOver, moment: Moment) -> Dealt:
     lane, message = first.entry.lane, first.entry.message
     if first.place == HELD:
         holder = depot.member(first.token)
-        if holder is not None and _vouches(holder, moment):
+        if holder is not None and (_vouches(holder, moment) or _forgiven(depot, holder, moment)):
             return Dealt(Elsewhere(HELD, holder.label, first.entry.fence), [])
         bereft = _bereft(depot, command, holder, first, moment)
         if bereft is None:
@@ -210,6 +211,19 @@ def take_over(depot: Depot, command: TakeOver, moment: Moment) -> Dealt:
 
 def _vouches(member: Member, moment: Moment) -> bool:
     return not member.fallen and member.ends_us > moment.now_us and member.client not in moment.gone
+
+
+def _forgiven(depot: Depot, member: Member, moment: Moment) -> bool:
+    """Whether its silence may be that of the engine: nobody has looked for long, or all were given time for that.
+
+    The looks of consumers with such a ttl are a sixth of it apart, and an amnesty lasts for all of it.
+    """
+    if not depot.looked_us or member.fallen or member.client in moment.gone:
+        return False
+    now_us, ttl_us = moment.now_us, member.ttl_ms * 1000
+    if now_us < depot.look_us:
+        return now_us < depot.looked_us or depot.look_us - depot.looked_us >= ttl_us // 2
+    return now_us - depot.look_us > max(ttl_us // 3, LATE_US)
 
 
 def _bereft(depot: Depot, command: TakeOver, holder: Member | None, first: First, moment: Moment) -> Message | None:

@@ -73,6 +73,18 @@ def looks(ms, *alive, attempts=2):
 _CRASH = [*join(0, "a1", "b2"), send(0, many=3, call="1")]
 
 WITNESSES = {
+    "nobody has looked for long": [
+        *join(0, "a1", "b1"), keyed(0, "k", call="1"), take(0, "b1"), reap(0), over(5_000_000, "a1"),
+        Said(0, Reap, "c1", (INTERVAL_MS, GRACE_MS, 3000, 2, 0)), over(2_999_999, "a1"), over(1, "a1"),
+    ],
+    "a look is just not too late": [
+        *join(0, "a1"), *join(0, "b1", ttl_ms=600), keyed(0, "k", call="1"), take(0, "b1"), reap(0),
+        over(1_500_000, "a1"),
+    ],
+    "a look is just too late": [
+        *join(0, "a1"), *join(0, "b1", ttl_ms=600), keyed(0, "k", call="1"), take(0, "b1"), reap(0),
+        over(1_500_001, "a1"),
+    ],
     "first in, first out": [
         *join(0, "a1"), send(0, many=3, call="1"), take(0, "a1", 2), take(0, "a1", 2), end(0, "a1"),
     ],

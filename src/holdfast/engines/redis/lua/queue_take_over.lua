@@ -13,7 +13,7 @@
 --@include queue_depot.lua
 --@include queue_letters.lua
 --@include queue_deaths.lua
-local token, key = ARGV[3], ARGV[4]
+local token, key, LATE_US = ARGV[3], ARGV[4], 1000000
 if not living(token) then return { 'unknown consumer' } end
 local entry, holder = string.match(redis.call('HGET', base .. ':first', key) or '', '^(%S+) ?(.*)$')
 local text = entry and redis.call('HGET', base .. ':m', entry)
@@ -21,6 +21,13 @@ if not text then return { 'elsewhere', '', '', '0' } end
 
 local next_ms = due_ms()
 local function taken(given, fenced, words) return { 'taken', -1, next_ms, 0, { int(fenced) }, {}, given, words } end
+
+-- Whether its silence may be the server's own: nobody has looked for long, or all were given time for that.
+local function forgiven(ttl)
+  if looked == 0 then return false end
+  if now < look then return now < looked or look - looked >= math.floor(ttl / 2) end
+  return now - look > math.max(math.floor(ttl / 3), LATE_US)
+end
 
 local mine, message, lane, size, who = base .. ':h:' .. token, read(entry, text), nil, nil, nil
 local before = holder ~= '' and redis.call('ZSCORE', base .. ':h:' .. holder, entry) or 0
@@ -31,7 +38,9 @@ if holder == '' then
   size = redis.call('LLEN', base .. ':s:' .. lane)
 else
   who = member(holder)
-  if who and not who[FALLEN] and who[ENDS] > now then return { 'elsewhere', 'held', who[LABEL], int(before) } end
+  if who and not who[FALLEN] and (who[ENDS] > now or forgiven(who[TTL] * 1000)) then
+    return { 'elsewhere', 'held', who[LABEL], int(before) }
+  end
   count('crashed', 1)
 end
 
