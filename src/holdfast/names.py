@@ -121,7 +121,8 @@ def owner_shown(packed: str) -> str:
 
 def this_process(label: str = "", info: dict[str, Any] | None = None) -> Owner:
     """The owner that this process is. Without a label it has that of its pod, if it is in one."""
-    label = label or (os.environ.get("POD_NAME") or os.environ.get("POD_IP") or "")[:LABEL_MAX]
+    if label == "":
+        label = (os.environ.get("POD_NAME") or os.environ.get("POD_IP") or "")[:LABEL_MAX]
     if not isinstance(label, str) or len(label) > LABEL_MAX or not is_unicode(label):
         raise InvalidConfig(
             "label", label, f"it must be text of at most {LABEL_MAX} characters, without lone surrogates"

@@ -199,7 +199,7 @@ LOOP = Loop()
 
 def plain(thing):
     if isinstance(thing, Added | Lost):
-        return thing._replace(work=plain(thing.work))
+        return type(thing)(plain(thing.work))
     if type(thing) is dict:
         return {key: plain(each) for key, each in thing.items()}
     return Awaited(thing) if isinstance(thing, SHAPES) else thing

@@ -5,8 +5,9 @@ import threading
 import time
 
 import pytest
-from law_faces import passing, together
+from law_faces import together
 from law_faults import Fault, Interrupted
+from owner_steps import TTL_S, added, open_sessions, sessions
 
 import holdfast
 from holdfast import (
@@ -18,36 +19,14 @@ from holdfast import (
     InvalidName,
     LeaseLost,
     Lost,
-    NotAcquired,
-    NotFound,
     NotOwner,
 )
-from holdfast.commands.queues import RELEASE, Beat, Conclude, Draft, Join, Leave, Outcome, Publish, Reap, Take, TakeOver
+from holdfast.commands.queues import RELEASE, Beat, Conclude, Leave, Outcome, Take
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
 
 NOW = Backoff(0, 1, 0, 0)
-TTL_S = 1.0
-
-
-def sessions(client, **options):
-    return client.queue("sessions", **{"ttl": TTL_S, "grace": 0.2, **options})
-
-
-def open_sessions(queue, count):
-    for number in range(count):
-        queue.publish({"user": number}, key=f"chat-{number}")
-
-
-def added(owner, count, timeout=20):
-    """The next so many works; nothing else comes."""
-    works = []
-    while len(works) < count:
-        event = owner.next(timeout)
-        assert isinstance(event, Added), event
-        works.append(event.work)
-    return works
 
 
 @pytest.mark.acceptance("A1-1")
@@ -163,104 +142,6 @@ def test_what_the_engine_has_forgotten_is_lost_though_its_owner_lives(face):
         assert owner.owned == 1
 
 
-@pytest.mark.acceptance("A1-5")
-def test_a_key_is_claimed_by_one_and_the_others_are_told_who(face):
-    """Of two who claim what a dead consumer had, one gets it, without waiting for the grace."""
-    queue, other = (sessions(face.connect(), grace=30) for _ in range(2))
-    peer = face.peer()
-    open_sessions(queue, 1)
-    peer.say(Join("sessions", "doomed", "", "doomed", 1000, keeps=True))
-    (held,) = peer.say(Take("sessions", "doomed", 1)).deliveries
-    with queue.owner("a") as first, other.owner("b") as second:
-        with pytest.raises(NotAcquired, match="held by doomed"):
-            first.claim("chat-0")
-        began = time.monotonic()
-        work = eventually(lambda: _claimed(first, "chat-0"), 20, "an end of its time")
-        assert time.monotonic() - began < 20
-        assert work.fence > held.fence
-        assert first.claim("chat-0").fence == work.fence
-        with pytest.raises(NotAcquired, match="held by a under fence"):
-            second.claim("chat-0")
-        assert peer.say(Conclude("sessions", "doomed", (Outcome(held.entry, "ack"),))).lost == (held.entry,)
-        with pytest.raises(NotFound, match="no message of key 'chat-9'"):
-            second.claim("chat-9")
-        work.done()
-    assert queue.check()
-
-
-def _claimed(owner, key):
-    try:
-        return owner.claim(key)
-    except NotAcquired:
-        return None
-
-
-def test_what_nobody_has_is_claimed_before_those_that_came_earlier(face):
-    """It need not wait for its turn; and it does not come again as something new."""
-    queue = sessions(face.connect())
-    open_sessions(queue, 3)
-    with queue.owner() as owner:
-        work = owner.claim("chat-2")
-        assert work.info == {"user": 2}
-        assert sorted(each.key for each in added(owner, 2)) == ["chat-0", "chat-1"]
-        assert owner.next(0) is None
-    assert queue.check()
-
-
-def test_two_suspects_are_never_new_at_once_with_one_owner(face):
-    """The second comes when the engine has heard of the owner since: if it kills at once, the first is not blamed."""
-    client = face.connect()
-    queue, peer, wire = sessions(client), face.peer(), face.wire(client)
-    open_sessions(queue, 2)
-    reap = Reap("sessions", 100, 0, 100, 5)
-    for token in ("first death", "second death"):
-        peer.say(Join("sessions", token, "", token, 1, keeps=True))
-        assert len(peer.say(Take("sessions", token, 2)).deliveries) == 2
-        eventually(lambda: peer.say(reap) and not queue.stats().in_flight, 20, "a death that is found")
-    assert queue.stats().suspects == 2
-    with queue.owner() as owner:
-        time.sleep(TTL_S / 6)  # between two beats
-        added(owner, 1)
-        got = time.monotonic()
-        assert queue.stats().suspects == 1
-        added(owner, 1)
-        asked = wire.moments(Take)[-1]
-        assert any(got + TTL_S / 3 - 0.05 <= beat <= asked for beat in wire.moments(Beat))
-    assert queue.check()
-
-
-def test_whoever_claims_while_it_waits_is_rung_all_the_same(face):
-    """A claim is not what it waits for: the next that comes is told at once, and not when it looks by itself."""
-    queue = sessions(face.connect(), grace=30)
-    peer = face.peer()
-    open_sessions(queue, 1)
-    peer.say(Join("sessions", "doomed", "", "doomed", 1000, keeps=True))
-    peer.say(Take("sessions", "doomed", 1))
-    with queue.owner() as owner:
-        waiting = face.start(lambda: owner.next(20))
-        eventually(lambda: queue.stats().waiting == 1, 5, "an owner that waits")
-        eventually(lambda: _claimed(owner, "chat-0"), 20, "an end of its time")
-        time.sleep(0.3)
-        began = time.monotonic()
-        queue.publish("x", key="next")
-        assert waiting.result().work.key == "next"
-        assert time.monotonic() - began < 2
-
-
-def test_what_was_taken_and_is_claimed_before_it_is_told_comes_once(face):
-    """Else two parts of a program would begin the same."""
-    queue = sessions(face.connect())
-    open_sessions(queue, 3)
-    with queue.owner() as owner:
-        (first,) = added(owner, 1)
-        assert owner.owned == 3
-        assert owner.claim("chat-1").info == {"user": 1}
-        assert owner.claim("chat-0").fence == first.fence
-        (last,) = added(owner, 1)
-        assert last.key == "chat-2"
-        assert owner.next(0) is None
-
-
 def test_an_interruption_while_something_is_buried_leaves_nothing_unseen(face):
     """What came with it is told afterwards: else it would be owned, for hours, by somebody who does not know."""
     client = face.connect()
@@ -277,59 +158,6 @@ def test_an_interruption_while_something_is_buried_leaves_nothing_unseen(face):
         assert owner.owned == 2
     assert [letter.reason for letter in queue.dlq.list()] == ["unreadable"]
     assert queue.check()
-
-
-def test_a_claim_whose_answer_is_lost_is_told_at_once_also_to_whoever_is_full(face):
-    """Else it would be owned, for a minute or for hours, by somebody who does not know."""
-    client = face.connect()
-    queue = sessions(client)
-    open_sessions(queue, 3)
-    wire = face.wire(client)
-    with queue.owner(most=1) as owner:
-        (first,) = added(owner, 1)
-        wire._faults.append(Fault(TakeOver, 1, applied=True, hangs=False, error=Interrupted()))
-        with pytest.raises(Interrupted):
-            owner.claim("chat-2")
-        assert owner.owned == 1
-        (second,) = added(owner, 1, timeout=2)
-        assert (first.key, second.key) == ("chat-0", "chat-2")
-        assert owner.next(0) is None  # and nothing that is ready
-        assert queue.stats()[1:5] == (1, 0, 0, 2)
-    assert queue.check()
-
-
-def test_what_is_just_being_ended_is_not_given_to_whoever_claims_it(face):
-    """It would own what is somebody else's a moment later, and no check would say so."""
-    queue = sessions(face.connect())
-    open_sessions(queue, 1)
-    with queue.owner("pod") as owner:
-        (work,) = added(owner, 1)
-        work._settled = "ack"  # as it is while the engine is being told
-        with pytest.raises(NotAcquired, match="held by pod"):
-            owner.claim("chat-0")
-        work._settled = ""
-        assert owner.claim("chat-0").fence == work.fence
-
-
-@together
-def test_what_was_claimed_is_told_as_lost_also_if_nobody_had_asked_for_news_before(face):
-    """Before anything new, and not a minute later."""
-    client = face.connect()
-    queue, other = sessions(client), sessions(face.connect())
-    open_sessions(queue, 1)
-    wire = face.wire(client)
-    with queue.owner("slow") as owner:
-        work = owner.claim("chat-0")
-        with other.owner("heir") as heir:
-            wire.fail(Beat)
-            (taken,) = added(heir, 1)
-            wire.heal()
-            eventually(lambda: work._lease._state == "lost", 10, "a loss")
-            event = owner.next(5)
-            assert isinstance(event, Lost)
-            assert event.work.fence == work.fence
-            taken.done()
-        assert owner.owned == 0
 
 
 def test_a_closed_client_ends_an_owner_that_has_all_it_may(face):
@@ -534,47 +362,6 @@ def test_the_same_news_comes_to_a_function(face):
 
         owner.run(handle)
     assert seen == ["Added", "Added", "Ended"]
-
-
-@pytest.mark.acceptance("A1-6")
-def test_only_what_was_new_may_be_to_blame_for_the_death_of_an_owner(timed):
-    """A stream that was owned for long has shown that it kills nobody: it comes back as often as pods die."""
-    queue = sessions(timed.connect(), max_attempts=3)
-    peer = timed.peer()
-    open_sessions(queue, 3)
-    for death in range(4):
-        token = f"pod-{death}"
-        peer.say(Join("sessions", token, "", token, 1000, keeps=True))
-        assert len(peer.say(Take("sessions", token, 9, idle=True)).deliveries) == 3
-        for _ in range(3):
-            timed.clock.advance(0.5)
-            peer.say(Beat("sessions", token, 1000))
-        with queue.owner("watching", most=1) as watching, passing(timed.clock):
-            eventually(lambda: queue.stats().in_flight == 0, what="a death that is found")
-            assert watching.owned == 0
-    assert queue.stats().ready == 3
-    assert all(seen.attempts == seen.crashes == 0 for seen in queue.peek())
-
-
-def test_a_consumer_that_was_taken_for_dead_in_parts_cannot_come_back_between_them(engine):
-    """It would go on with half of what it had, and believe that it has all."""
-    peer = engine.peer()
-    names = [f"{part}-{number}" for part in range(2) for number in range(128)]
-    for part in (names[:128], names[128:]):
-        peer.say(Publish("sessions", part[0], tuple(Draft(f"id {name}", b"x", key=name) for name in part)))
-    peer.say(Join("sessions", "doomed", "", "doomed", 100, keeps=True))
-    for _ in range(2):
-        assert len(peer.say(Take("sessions", "doomed", 128)).deliveries) == 128
-    peer.say(Reap("sessions", 100, 0, 100, 5))
-
-    def fallen():
-        return peer.say(Reap("sessions", 100, 0, 100, 5)).moved == 128
-
-    eventually(fallen, 20, "a death that is found")
-    assert type(peer.say(Beat("sessions", "doomed", 1000))).__name__ == "NotHeld"
-    assert type(peer.say(Take("sessions", "doomed", 1))).__name__ == "NotHeld"
-    assert type(peer.say(TakeOver("sessions", "doomed", names[0], 5))).__name__ == "NotHeld"
-    assert type(peer.say(Leave("sessions", "doomed"))).__name__ == "NotHeld"
 
 
 def test_owners_of_all_parts_are_one_owner(face):

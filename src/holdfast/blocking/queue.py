@@ -285,6 +285,16 @@ class Partitioned(partitions.PartitionedBase):
         part: Queue = self._part_of(key)
         return part.publish(body, key=key, **options)
 
+    def publish_many(
+        self, bodies: Iterable[Any], *, key: str | Callable[[Any], str] | None = None, **options: Any
+    ) -> list[str]:
+        """Like `Queue.publish_many`, each body into the part of its key; the ids in the order of the bodies."""
+        sent: dict[int, str] = {}
+        for part, numbered in self._sorted_out(bodies, key):
+            ids = part.publish_many([body for _, body in numbered], key=key, **options)
+            sent.update(zip((number for number, _ in numbered), ids, strict=True))
+        return [sent[number] for number in sorted(sent)]
+
     def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> KeyOwner:
         """Like `Queue.owner`, of all parts at once."""
         return KeyOwner(self.parts, name=name, most=most, events=events)

@@ -113,10 +113,11 @@ class Leave(NamedTuple):
 class Take(NamedTuple):
     """Give me up to `most` messages, first from the first of these lanes; with `wait`, ring me if there are none now.
 
-    Messages whose delay is over become ready first. `idle` says that the consumer has nothing: it is given a suspect,
-    alone, if there is one. `known` are the entries that it has: if given, whatever is with it by the engine's account
-    and not among them comes first, because the answer that brought it was lost; and it is told which of them are not
-    with it. With `share`, no more than its share of what is ready, if all consumers had the same.
+    Messages whose delay is over become ready first. `idle` says that the consumer has nothing that is new, and how
+    many suspects it dares to take: it is given those alone, if there are any. `known` are the entries that it has: if
+    given, whatever is with it by the engine's account and not among them comes first, because the answer that brought
+    it was lost; and it is told which of them are not with it. With `share`, no more than its share of what is ready,
+    if all consumers had the same.
 
     `Taken`, or `NotHeld` if the consumer is not known any more. Sent again it may take more: whoever lost an answer
     says what is `known`.
@@ -126,7 +127,7 @@ class Take(NamedTuple):
     token: str
     most: int
     wait: bool = False
-    idle: bool = False
+    idle: int = 0
     known: tuple[str, ...] | None = None
     lanes: tuple[str, ...] = ("",)
     share: bool = False
@@ -282,9 +283,10 @@ class Elsewhere(NamedTuple):
 
 
 class KeysHeld(NamedTuple):
-    """The keys."""
+    """The first of the keys, and how many messages it has in all."""
 
     keys: tuple[str, ...]
+    held: int
 
 
 class Concluded(NamedTuple):

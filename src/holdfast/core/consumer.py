@@ -105,9 +105,9 @@ class ConsumerBase:
         until_ns = self._queue._client.clock.now_ns() + OWED_NS
         self._owed.update((outcome.entry, until_ns) for outcome in outcomes)
 
-    def _idle(self, now_ns: int) -> bool:  # noqa: ARG002
-        """Whether a suspect may come: it would be the only one to blame."""
-        return not self._with
+    def _idle(self, now_ns: int) -> int:  # noqa: ARG002
+        """How many suspects may come: one, if it would be the only one to blame."""
+        return int(not self._with)
 
     def _lanes(self) -> tuple[str, ...]:
         """All of them, the most urgent first; but of seven times another one comes first in three."""

@@ -38,7 +38,6 @@ MOST = 1000
 MOST_MAX = 100_000
 # How much news is kept for a slow reader; what it owns is never dropped.
 NEWS_MAX = 1000
-KEYS_MAX = 10_000
 LISTEN, CONFIGURE = "listen", "configure"
 STOPPED, CLOSED = "stopped", "closed"
 _RETRY_NS = 800 * NS_PER_MS
@@ -181,6 +180,8 @@ async def news(owner: OwnerBase, patience_ns: int | None) -> News | None:
     until_ns = NEVER_NS if patience_ns is None else clock.now_ns() + patience_ns
     if patience_ns == 0:  # no ring is waited for
         _rung(owner._posts)
+    while owner._news and _is_parents(owner._news[0]):
+        owner._news.popleft()
     while not owner._news:
         if owner._over:
             return None
@@ -189,18 +190,27 @@ async def news(owner: OwnerBase, patience_ns: int | None) -> News | None:
         if owner._stopped:
             owner._end(STOPPED)
             break
-        try:
-            await _look(owner)
-        except Closed:
-            owner._end(CLOSED)
-        except Unavailable as error:
-            owner._end(str(error), error)
+        await _look_or_end(owner)
         if owner._news or owner._stopped:
             continue
         if clock.now_ns() >= until_ns:
             return None
         await _sleep(owner, until_ns)
     return owner._news.popleft()
+
+
+async def _look_or_end(owner: OwnerBase) -> None:
+    try:
+        await _look(owner)
+    except Closed:
+        owner._end(CLOSED)
+    except Unavailable as error:
+        owner._end(str(error), error)
+
+
+def _is_parents(event: News) -> bool:
+    """In a child: this is the parent's, who tells of it."""
+    return isinstance(event, Added) and event.work._lease._why[0] == "forked"
 
 
 async def _look(owner: OwnerBase) -> None:
@@ -229,7 +239,7 @@ async def _fill(owner: OwnerBase, post: Post) -> None:
     """Take what there is, up to what it may have."""
     clock = owner._client.clock
     now_ns = clock.now_ns()
-    if post._drains and not post._idle(now_ns):
+    if post._drains and not post._is_calm():
         post._token, post._again_ns = "", max(post._calm_ns(), now_ns + post._trial_ns() // 8)
         return
     room = max(0, owner._most - owner.owned)
@@ -240,6 +250,7 @@ async def _fill(owner: OwnerBase, post: Post) -> None:
     post._rung = True  # until the answer is here
     got = await consuming.take(post, room, wait=room > 0)
     post._rung = False
+    post._has_taken(got.messages)
     for work in got.messages:
         _tell_owned(work)
         owner._news.append(Added(work))
@@ -256,15 +267,15 @@ def _tell_owned(work: MessageBase) -> None:
 async def _note_end(owner: OwnerBase, queue: str, token: str) -> None:
     """Somebody's time has ended: tell what it had, if that is still with it."""
     try:
-        answer = await owner._client.ask(ListKeys(queue, token, KEYS_MAX))
+        answer = await owner._client.ask(ListKeys(queue, token, NEWS_MAX))
     except Unavailable as error:
         owner._client.tell("unavailable", queue, detail=str(error))
         return
     assert isinstance(answer, KeysHeld)
-    owner._client.tell("end heard", queue, detail=f"of a consumer with {len(answer.keys)} keys")
-    room = max(0, NEWS_MAX - len(owner._news))
+    owner._client.tell("end heard", queue, detail=f"of a consumer with {answer.held} keys")
+    room = max(0, NEWS_MAX - sum(isinstance(each, Expired) for each in owner._news))
     owner._news.extend(map(Expired, answer.keys[:room]))
-    owner._drop(max(0, len(answer.keys) - room))
+    owner._drop(max(0, answer.held - room))
 
 
 async def _sleep(owner: OwnerBase, until_ns: int) -> None:

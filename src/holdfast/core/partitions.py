@@ -15,10 +15,11 @@ from zlib import crc32
 
 from holdfast.core import queue
 from holdfast.core.queue import QueueStats, Soundness, _whole
+from holdfast.errors import InvalidConfig
 from holdfast.names import between_braces, checked_name, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from holdfast.core.queue import QueueBase
 
@@ -57,6 +58,18 @@ class PartitionedBase:
         if key is None:
             return random.choice(self._parts)  # noqa: S311 - to spread them
         return self._parts[part_of(key, len(self._parts))]
+
+    def _sorted_out(
+        self, bodies: Iterable[Any], key: str | Callable[[Any], str] | None
+    ) -> Iterable[tuple[Any, list[tuple[int, Any]]]]:
+        """The parts into which these go, each with its bodies and their places among all."""
+        if isinstance(bodies, str | bytes | dict):
+            raise InvalidConfig("bodies", bodies, "it must be a list of bodies, not one")
+        sorted_out: dict[Any, list[tuple[int, Any]]] = {}
+        for number, body in enumerate(bodies):
+            part = self._part_of(key(body) if callable(key) else key)
+            sorted_out.setdefault(part, []).append((number, body))
+        return sorted_out.items()
 
 
 def _part(whole: QueueBase, name: str) -> QueueBase:

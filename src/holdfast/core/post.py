@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NS, NS_PER_MS
+from holdfast.commands.queues import AT_ONCE
 from holdfast.core.consumer import ConsumerBase
 from holdfast.core.lease import HELD as LIVING
 from holdfast.core.works import mourned
 from holdfast.rules.depot import TRIALS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from holdfast.core.incarnation import Incarnation
     from holdfast.core.message import MessageBase
@@ -40,14 +41,23 @@ class Post(ConsumerBase):
         self._rung = True  # it is to ask
         self._full = False  # it did not ask, as there was no room
         self._drains = False  # it is asked to come back idle, for a suspect
+        self._dares = 1  # how many suspects it takes at once: each time that it has lived through some, twice as many
 
-    def _idle(self, now_ns: int) -> bool:  # noqa: ARG002
+    def _idle(self, now_ns: int) -> int:  # noqa: ARG002
+        return self._dares if self._is_calm() else 0
+
+    def _is_calm(self) -> bool:
         """Nothing that it has is new: if it died now, only a suspect that it is given would be to blame.
 
         What is new is reckoned from when the engine has heard of us last: see `Member.trial_us`.
         """
         lease = self._lease
         return self._calm_ns() <= (lease._heard_ns if lease is not None else 0)
+
+    def _has_taken(self, works: Sequence[MessageBase]) -> None:
+        """If those are suspects, and it lives, it takes more the next time: a fleet that died has many of them."""
+        if works and works[0].suspect:
+            self._dares = min(2 * len(works), AT_ONCE)
 
     def _calm_ns(self) -> int:
         """When it may be asked again for a suspect, if it is heard of after that."""
@@ -61,7 +71,7 @@ class Post(ConsumerBase):
         lease = self._lease
         if self._rung or now_ns >= self._again_ns or lease is None or lease._state is not LIVING:
             return True
-        return (self._full and room > 0) or (self._drains and self._idle(now_ns)) or self._is_unsure(now_ns)
+        return (self._full and room > 0) or (self._drains and self._is_calm()) or self._is_unsure(now_ns)
 
     def _bereft(self, message: MessageBase) -> None:
         message._told_of_loss = True
@@ -74,7 +84,7 @@ class Post(ConsumerBase):
         """
         lease, seen = self._lease, self._seen
         if lease is not seen or (seen is not None and seen._state is not LIVING):
-            self._seen = None
+            self._seen, self._dares = None, 1
             for work in tuple(self._with.values()):
                 if work._lease._state is not LIVING and not work._settled:
                     self._forget(work)

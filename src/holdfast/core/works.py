@@ -5,7 +5,8 @@ What is said of a work counts only while it is ours: the engine compares, in the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NS
 from holdfast.core import message
@@ -22,25 +23,29 @@ if TYPE_CHECKING:
     from holdfast.core.post import Post
 
 
-class Added(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Added:
     """This work is ours now."""
 
     work: Any
 
 
-class Lost(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Lost:
     """This work is not ours any more: stop. Whatever is still said of it is refused."""
 
     work: Any
 
 
-class Expired(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Expired:
     """Somebody else's time has ended who had this key. Nothing needs to be done: `claim` it, or let it come."""
 
     key: str
 
 
-class Ended(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Ended:
     """There is nothing more to come, for this reason; the error, if it was one."""
 
     reason: str

@@ -167,10 +167,11 @@ def _mourned(depot: Depot, attempts_max: int, member: Member, entry: Entry, mome
     """The message after its consumer's death; none if that made it a dead letter.
 
     It is to blame only if nothing else was there, or nothing else that was new; and never if it was not new itself.
+    Whoever keeps what it takes may have dared to take several suspects: then nobody knows which of them it was.
     """
     if entry.taken_us < member.trial_us:
         return failed(entry.message, member, DIED_WITH_IT, attempts=0)._replace(crashes=0)
-    if member.fallen != LONE and entry.lane != SUSPECTS:
+    if member.fallen != LONE and (member.keeps or entry.lane != SUSPECTS):
         return failed(entry.message, member, DIED_WITH_IT, attempts=0, crashes=1)
     message = failed(entry.message, member, DIED_WITH_IT)
     if message.attempts < attempts_max:
@@ -243,7 +244,8 @@ def _bereft(depot: Depot, command: TakeOver, holder: Member | None, first: First
 def list_keys(depot: Depot, command: ListKeys, moment: Moment) -> Dealt:  # noqa: ARG001 - as all rules
     """For whoever has heard that a consumer has ended."""
     held = depot.held(command.token, command.limit)
-    return Dealt(KeysHeld(tuple(each.message.key for each in held if each.message.key)), [])
+    keys = tuple(each.message.key for each in held if each.message.key)
+    return Dealt(KeysHeld(keys, depot.load(command.token)[0]), [])
 
 
 def _ms(span_us: int) -> int:

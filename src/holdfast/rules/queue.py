@@ -176,11 +176,11 @@ def _compared(depot: Depot, command: Take) -> tuple[list[Entry], tuple[str, ...]
 
 
 def _found(depot: Depot, command: Take, moment: Moment) -> list[Entry]:
-    """What is ready. A suspect comes alone, and only to whoever has nothing else."""
+    """What is ready. Suspects come alone, and only to whoever has nothing else that is new."""
     fence, most = next_fence(depot, moment, 0), command.most
     found: list[Entry] = []
     if command.idle and most:
-        found = depot.take(SUSPECTS, 1, command.token, fence, moment.now_us)
+        found = depot.take(SUSPECTS, min(command.idle, most), command.token, fence, moment.now_us)
     if found:
         depot.called, most = "", 0
     elif command.share:

@@ -256,6 +256,13 @@ WITNESSES = {
         *join(0, "a1", "a2"), *join(0, "b2"), *(send(0, many=50, call=f"{n}") for n in range(6)), take(0, "a1", 128),
         take(0, "a2", 1), reap(0), *looks(3500, "b2"), reap(0), reap(0), reap(0),
     ],
+    "an owner dares to take several suspects": [
+        *join(0, "a1", ttl_ms=200, keeps=True), send(0, many=4, call="1"), take(0, "a1", 4), *looks(3500, "c1"),
+        *join(0, "a2", ttl_ms=200, keeps=True), take(0, "a2", 4), *looks(3500, "c1"),
+        *join(0, "b1", ttl_ms=200, keeps=True), take(0, "b1", 9, idle=3), *looks(3500, "c1"),
+        *join(0, "b2", ttl_ms=200, keeps=True), take(0, "b2", 9, idle=1), *looks(3500, "c1"),
+        *join(0, "c1"), take(0, "c1", 2, idle=9), take(0, "c1", 9, idle=1),
+    ],
     "a share counts what one has": [
         *join(0, "a1", "b1", "c1"), send(0, many=12, call="1"),
         take(0, "a1", 9, share=True), take(0, "a1", 9, share=True), take(0, "b1", 9, share=True),

@@ -122,7 +122,8 @@ MUTATIONS = [
              "      if kind == 'retry'"),
     Mutation("a released message loses an attempt", "    elseif kind == 'release' then\n",
              "    elseif kind == 'release' then\n      failed(message, '', '', 1, 0)\n"),
-    Mutation("neighbours are blamed", "local blamed = new and (who[FALLEN] == LONE or lane_of(message) == SUSPECTS)",
+    Mutation("neighbours are blamed", "local blamed = new and (who[FALLEN] == LONE or lane_of(message) == SUSPECTS "
+             "and not who[KEEPS])",
              "local blamed = new"),
     Mutation("no grace", "int(now - grace)", "int(now)"),
     Mutation("no amnesty", "local amnesty = looked > 0 and", "local amnesty = false and"),
@@ -172,6 +173,8 @@ MUTATIONS = [
              "new = new + 1"),
     Mutation("a trial ends with the last word", "return who[ENDS] - ttl - math.floor(ttl / TRIALS)",
              "return who[ENDS] - ttl"),
+    Mutation("an owner's suspects are all blamed", "SUSPECTS and not who[KEEPS])", "SUSPECTS)"),
+    Mutation("whoever is idle gets every suspect", "math.min(tonumber(ARGV[6]), most)", "most"),
     Mutation("the greedy have no share", "elseif ARGV[7] == '1' then", "elseif false then"),
     Mutation("a share is rounded down", "math.ceil(ready / crew)", "math.floor(ready / crew)"),
     Mutation("whoever is fast has most", "math.min(math.ceil(ready / crew), fair)", "math.ceil(ready / crew)"),

@@ -106,7 +106,7 @@ def _flag(value: bool) -> str:
 
 def _take(ask: Take) -> tuple[Word, ...]:
     known = () if ask.known is None else ("known", *ask.known)
-    flags = (_flag(ask.wait), _flag(ask.idle), _flag(ask.share))
+    flags = (_flag(ask.wait), str(int(ask.idle)), _flag(ask.share))
     return (ask.token, str(ask.most), *flags, str(len(ask.lanes)), *ask.lanes, *known)
 
 
@@ -235,7 +235,7 @@ ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "crowded": lambda reply: Crowded(reply[1]),
     "taken": _taken,
     "elsewhere": lambda reply: Elsewhere(reply[1], reply[2], int(reply[3])),
-    "keys held": lambda reply: KeysHeld(tuple(reply[1:])),
+    "keys held": lambda reply: KeysHeld(tuple(reply[2:]), reply[1]),
     "concluded": lambda reply: Concluded(tuple(reply[1:])),
     "reaped": lambda reply: Reaped(reply[1] == 1, reply[2] == 1, *reply[3:]),
     "dead letters": lambda reply: DeadLetters(tuple(map(_letter, reply[2:])), reply[1]),

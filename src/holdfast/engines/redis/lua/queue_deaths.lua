@@ -28,7 +28,7 @@ end
 -- The message after the death of its consumer; false if that made it a dead letter.
 local function mourned(message, who, taken, attempts_max)
   local new = tonumber(taken) >= trial_of(who)
-  local blamed = new and (who[FALLEN] == LONE or lane_of(message) == SUSPECTS)
+  local blamed = new and (who[FALLEN] == LONE or lane_of(message) == SUSPECTS and not who[KEEPS])
   failed(message, who[LABEL], 'its consumer died', blamed and 1 or 0, blamed and 0 or 1)
   if not new then message.crashes = 0 end
   if not blamed or message.attempts < attempts_max then return message end

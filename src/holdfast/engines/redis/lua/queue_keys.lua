@@ -4,15 +4,16 @@
 -- ARGV[3]  token
 -- ARGV[4]  limit  of the messages that are looked at
 --
--- Returns  {'keys held', key…}
+-- Returns  {'keys held', held, key…}
 --
 -- Same law as rules/consumers.py: list_keys.
 
 --@include queue_depot.lua
 --@include queue_letters.lua
-local answer, entries = { 'keys held' }, {}
+local theirs = base .. ':h:' .. ARGV[3]
+local answer, entries = { 'keys held', redis.call('ZCARD', theirs) }, {}
 if ARGV[4] == '0' then return answer end
-for _, entry in ipairs(redis.call('ZRANGE', base .. ':h:' .. ARGV[3], 0, ARGV[4] - 1)) do
+for _, entry in ipairs(redis.call('ZRANGE', theirs, 0, ARGV[4] - 1)) do
   if #entry > DIGITS then entries[#entries + 1] = entry end
 end
 for _, text in ipairs(texts_of(entries)) do answer[#answer + 1] = text and key_of(text) or nil end

@@ -4,7 +4,7 @@
 -- ARGV[3]  token
 -- ARGV[4]  most
 -- ARGV[5]  wait    1 to be rung if there is nothing
--- ARGV[6]  idle    1 if the consumer has nothing
+-- ARGV[6]  idle    how many suspects it may be given, as it has nothing new
 -- ARGV[7]  share   1 to take no more than its share of what is ready
 -- ARGV[8]  lanes   how many; they follow, and then, if it says what it has: the word `known` and the entries
 --
@@ -59,9 +59,10 @@ end
 
 local sources = {}  -- from which lanes, and how many from each
 if not forgotten then
-  if ARGV[6] == '1' and most > 0 and (sizes[SUSPECTS] or 0) > 0 then
-    found = redis.call('LRANGE', suspects, 0, 0)
-    suspect, most, sources[1] = true, 0, { SUSPECTS, 1 }
+  local few = math.min(tonumber(ARGV[6]), most)
+  if few > 0 and (sizes[SUSPECTS] or 0) > 0 then
+    found = redis.call('LRANGE', suspects, 0, few - 1)
+    suspect, most, sources[1] = true, 0, { SUSPECTS, #found }
   elseif ARGV[7] == '1' then
     -- An equal part of what is ready, and not more than would be an equal part of everything; but always one.
     local crew, all = redis.call('HLEN', base .. ':who'), redis.call('HLEN', base .. ':m')

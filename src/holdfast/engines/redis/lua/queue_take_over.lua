@@ -17,6 +17,15 @@ local token, key, LATE_US = ARGV[3], ARGV[4], 1000000
 if not living(token) then return { 'unknown consumer' } end
 local entry, holder = string.match(redis.call('HGET', base .. ':first', key) or '', '^(%S+) ?(.*)$')
 local text = entry and redis.call('HGET', base .. ':m', entry)
+if entry and not text then  -- somebody has deleted it: whoever stands behind it comes first now
+  local ready = follow(key)
+  check()
+  make_way()
+  store()
+  ring(ready)
+  save()
+  wake()
+end
 if not text then return { 'elsewhere', '', '', '0' } end
 
 local next_ms = due_ms()

@@ -1,0 +1,31 @@
+"""What the laws of owners do again and again."""
+
+from holdfast import Added, NotAcquired
+
+TTL_S = 1.0
+
+
+def sessions(client, **options):
+    return client.queue("sessions", **{"ttl": TTL_S, "grace": 0.2, **options})
+
+
+def open_sessions(queue, count):
+    for number in range(count):
+        queue.publish({"user": number}, key=f"chat-{number}")
+
+
+def added(owner, count, timeout=20):
+    """The next so many works; nothing else comes."""
+    works = []
+    while len(works) < count:
+        event = owner.next(timeout)
+        assert isinstance(event, Added), event
+        works.append(event.work)
+    return works
+
+
+def claimed(owner, key):
+    try:
+        return owner.claim(key)
+    except NotAcquired:
+        return None
