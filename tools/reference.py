@@ -13,6 +13,8 @@ import argparse
 import inspect
 import re
 import sys
+from dataclasses import MISSING, is_dataclass
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,11 +62,11 @@ def rendered() -> str:
     names = [*FIRST, *(name for name in holdfast.__all__ if name not in FIRST)]
     things = {name: getattr(holdfast, name) for name in names}
     classes = {name: thing for name, thing in things.items() if inspect.isclass(thing)}
-    used = {name: thing for name, thing in classes.items() if not issubclass(thing, tuple | BaseException)}
-    data = {name: thing for name, thing in classes.items() if issubclass(thing, tuple)}
+    data = {name: thing for name, thing in classes.items() if issubclass(thing, tuple) or is_dataclass(thing)}
+    used = {name: thing for name, thing in classes.items() if name not in data and not issubclass(thing, BaseException)}
     parts = [INTRO, f"## connect\n\n```\n{signature('connect', holdfast.connect)}\n```\n\n{said(holdfast.connect)}\n"]
     parts += [f"## {name}\n\n{said(thing)}\n\n" + "\n".join(of_class(thing)) for name, thing in used.items()]
-    parts.append("## What is answered\n\nNamed tuples: fields can be read by name, and none can be changed.\n")
+    parts.append("## What is answered\n\nFields can be read by name, and none can be changed.\n")
     parts += [f"### {name}\n\n{said(thing)}\n\n" + "\n".join(fields(thing)) for name, thing in data.items()]
     return "\n".join(part.rstrip() + "\n" for part in parts)
 
@@ -102,10 +104,13 @@ def attributes(kind: type) -> list[str]:
 
 
 def fields(kind: type) -> Iterator[str]:
-    """The fields of a named tuple."""
-    for name in getattr(kind, "_fields", ()):
+    """The fields of a named tuple, or of a data class."""
+    defaults = getattr(kind, "_field_defaults", {})
+    if is_dataclass(kind):
+        defaults = {field.name: field.default for field in dataclass_fields(kind) if field.default is not MISSING}
+    for name in getattr(kind, "_fields", None) or kind.__annotations__:
         ours = kind.__annotations__.get(name, "")
-        default = getattr(kind, "_field_defaults", {}).get(name, inspect.Parameter.empty)
+        default = defaults.get(name, inspect.Parameter.empty)
         yield f"- `{name}: {annotation(ours)}{'' if default is inspect.Parameter.empty else f' = {default!r}'}`"
     for name, thing in members(kind):
         if inspect.isfunction(thing) and not hasattr(tuple, name) and thing.__module__ == kind.__module__:
