@@ -83,8 +83,8 @@ SECTIONS = {
     "hand_over": Section(
         "Where the time of a hand-over goes",
         "The same sixteen processes: a token on a list; our scripts behind the same pop, on a bare socket; then ever"
-        " more of the library. Each process has slept for fifteen sections while others had its core, so that little of"
-        " its code is at hand: a step takes several times as long as the same step of a pair.",
+        " more of the library. Each process has slept for fifteen sections while others had its core: a step takes"
+        " several times as long as the same step of a pair.",
         ("gap_p50_us", "gap_p99_us", "of_ideal", "client_cpu_us", "server_cpu_us", "sent", "commands"),
     ),
     "lone": Section(
