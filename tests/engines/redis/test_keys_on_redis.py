@@ -246,6 +246,21 @@ def test_the_life_of_a_consumer_that_is_heard_is_a_key_that_ends_with_it(server,
     peer.say(Leave("q", "silent"))
 
 
+def test_whoever_claims_a_key_whose_first_was_deleted_lets_it_go_on(server, peer):
+    """What stands behind would wait for ever for a message that nobody has."""
+    peer.say(Join("q", "t1", "", "t1", LONG_MS))
+    peer.say(keyed("1", "k", "k"))
+    (entry,) = server.command("LRANGE", f"{KEY}:s:", 0, -1)
+    server.command("HDEL", f"{KEY}:m", entry)
+    server.command("DEL", f"{KEY}:s:")
+
+    assert peer.say(TakeOver("q", "t1", "k", 3)) == Elsewhere("")
+    (delivery,) = peer.say(Take("q", "t1", 9)).deliveries
+    assert delivery.message.id == "1-1"
+    assert peer.say(ended("t1", delivery.entry)).lost == ()
+    assert peer.say(Audit("q")).faults == ()
+
+
 def test_a_keyed_message_of_which_the_text_is_gone_or_foreign_stops_nobody(server, peer):
     """Somebody was here with a careless hand: who reads goes on, and `check` tells what is wrong."""
     peer.say(Join("q", "t1", "", "me", LONG_MS))
