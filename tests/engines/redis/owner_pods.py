@@ -41,7 +41,7 @@ class Pod:
 
     def told(self, kind):
         """What it was told of this kind: works, or keys of others."""
-        return [event[0] for event in self.news if isinstance(event, kind)]
+        return [getattr(event, "work", None) or event.key for event in self.news if isinstance(event, kind)]
 
     @property
     def works(self):

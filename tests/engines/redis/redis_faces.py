@@ -86,7 +86,7 @@ class Awaited:
         if type(thing) is dict:
             return {key: self._plain(each) for key, each in thing.items()}
         if isinstance(thing, holdfast.Added | holdfast.Lost):
-            return thing._replace(work=self._plain(thing.work))
+            return type(thing)(self._plain(thing.work))
         return Awaited(self._loop, thing) if isinstance(thing, SHAPES) else thing
 
     def __enter__(self):

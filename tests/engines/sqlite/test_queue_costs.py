@@ -13,7 +13,6 @@ from holdfast.commands.queues import (
     Conclude,
     Draft,
     Join,
-    ListKeys,
     Outcome,
     Publish,
     Reap,
@@ -84,7 +83,6 @@ class Counted:
         tell("take over what is ready", TakeOver(NAME, "asker", "a new key", 3))
         self.now_us += TTL_MS * 1000
         tell("take over what was held", TakeOver(NAME, "asker", "key 1", 3))
-        tell("keys", ListKeys(NAME, "holder", 5))
         tell("figures", Gauge(NAME))
         tell("peek", Peek(NAME, BEHIND, 5))
         self.now_us += 1000
