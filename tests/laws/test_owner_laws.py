@@ -205,6 +205,7 @@ def test_works_may_end_while_it_is_asked_whether_any_is_new():
             post._with = {}
 
 
+@together
 def test_a_hundred_keys_cost_as_many_heartbeats_as_one(face):
     """One lease vouches for all of them."""
     client = face.connect()
