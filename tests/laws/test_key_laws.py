@@ -185,8 +185,10 @@ def test_a_key_goes_to_one_part_and_the_parts_are_queues_like_any_other(face):
     stats = whole.stats()
     assert (stats.ready, stats.behind) == (6, 15)
     assert len({part.name for part in whole.parts}) == 4
+    assert len(set(whole.publish_many(range(30), key=lambda number: f"k{number % 5}"))) == 30
+    assert whole.stats().behind == 45
     part = whole.part("k3")
     with part.consumer(prefetch=9) as consumer:
         messages = [message for message in taken(consumer) if message.key == "k3"]
         assert [message.body for message in messages] == [3]
-    assert whole.check().messages == 21
+    assert whole.check().messages == 51

@@ -1,5 +1,6 @@
 """Owners: one holder per key, for hours; told of what they lose, and cheap however much they own."""
 
+import os
 import sys
 import threading
 import time
@@ -311,6 +312,39 @@ def test_an_engine_that_is_away_is_waited_for_once_at_the_end_and_not_in_each_pa
     eventually(lambda: whole.stats().ready == 8, 20, "everything given back")
     assert whole.stats().consumers == 0
     assert whole.check()
+
+
+def test_what_an_owner_is_told_is_equal_only_to_the_same_news(face):
+    """Of one work: that it came, and that it was lost, are not the same."""
+    queue = sessions(face.connect())
+    open_sessions(queue, 1)
+    with queue.owner() as owner:
+        (work,) = added(owner, 1)
+        assert Added(work) == Added(work)
+        assert Added(work) != Lost(work)
+
+
+def test_a_forked_child_is_told_of_nothing_that_its_parent_took(tmp_path):
+    """Two processes would begin the same work; and the parent's goes on."""
+    with holdfast.connect(f"sqlite://{tmp_path}/x.db") as client:
+        queue = sessions(client, ttl=30)
+        open_sessions(queue, 2)
+        with queue.owner() as owner:
+            (first,) = added(owner, 1)
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    news = [owner.next(0) for _ in range(3)]
+                    code = 2 if any(isinstance(event, Added) for event in news) else 0
+                finally:
+                    os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            first.check()
+            (second,) = added(owner, 1)
+            for work in (first, second):
+                work.done()
+    assert {first.key, second.key} == {"chat-0", "chat-1"}
 
 
 @pytest.mark.acceptance("A1-19")
