@@ -156,7 +156,8 @@ def given(thing: property) -> str:
 
 def annotation(written: object) -> str:
     """As it stands in the code, without what only tools need."""
-    text = written if isinstance(written, str) else getattr(written, "__name__", str(written))
+    text = getattr(written, "__forward_arg__", written)  # as a named tuple keeps what was written
+    text = text if isinstance(text, str) else getattr(text, "__name__", str(text))
     return text.replace("| Unset ", "").replace("Unset | ", "").replace("_client.", "")
 
 
