@@ -156,8 +156,8 @@ def given(thing: property) -> str:
 
 def annotation(written: object) -> str:
     """As it stands in the code, without what only tools need."""
-    text = getattr(written, "__forward_arg__", written)  # as a named tuple keeps what was written
-    text = text if isinstance(text, str) else getattr(text, "__name__", str(text))
+    bare = getattr(written, "__forward_arg__", written)  # so a named tuple keeps what was written
+    text = bare if isinstance(bare, str) else getattr(bare, "__name__", str(bare))
     return text.replace("| Unset ", "").replace("Unset | ", "").replace("_client.", "")
 
 

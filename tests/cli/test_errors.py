@@ -175,6 +175,8 @@ def test_bad_usage_is_refused_before_anything_is_started(local):
         ("run", "x", "--max-hold=-1", "--", "true"): "--max-hold",
         ("run", "x", "--once", "0", "--", "true"): "it must be between",
         ("run", "x", "--once", "soon", "--", "true"): "--once",
+        ("queue", "publish", "x", "{}", "--delay", "1m"): "'1m'",
+        ("ls", "--limit", "0"): "'0'",
         ("pool", "cool", "x", "a", "soon"): "SECONDS",
         ("limit", "show", "often", "ann"): "rate",
         ("directory", "show", "x", ""): "not empty",
@@ -286,7 +288,7 @@ def test_every_exit_code_is_documented_and_distinct():
 
 
 def test_the_console_script_is_the_same_tool(local):
-    """What pip installs as `holdfast` and `python -m holdfast.cli` do the same."""
+    """What pip installs as `holdfast` and `python -m holdfast` do the same."""
     script = Path(sys.executable).with_name("holdfast")
     if not script.exists():
         pytest.skip("the project is not installed here")

@@ -368,7 +368,7 @@ def _lacks_dashes(arguments: list[str]) -> bool:
 
 def _misused(error: Any, arguments: list[str], *, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
-    what = error.format_message().rstrip(".")
+    what = error.format_message().rstrip(".") + failing.as_written(error)
     if _lacks_dashes(arguments) and _DASHES not in what:
         what += f"; {_DASHES}"
     more = f"; see `{context.command_path} --help`" if context else ""
