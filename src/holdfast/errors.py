@@ -175,6 +175,7 @@ class BudgetExceeded(HoldfastError):
         self.remaining = remaining
         self.limit = limit
         self.retry_after = retry_after
+        self.retryable = amount <= limit  # what is more than all of it never fits
 
     def __str__(self) -> str:
         left = f"{self.remaining} of {self.limit} left"

@@ -172,6 +172,8 @@ def test_bad_usage_is_refused_before_anything_is_started(local):
         ("run", "x"): "Missing argument '-- CMD'",
         ("run", "x", "sh", "-c", "true"): "put -- before the program",
         ("run", "x", "rsync", "--timeout", "10", "here", "there"): "put -- before the program",
+        ("run", "--", "nice", "true"): "put -- before the program, and the name before it",
+        ("run", "x", "nice", "--", "true"): "put -- before the program, and the name before it",
         ("run", "x", "--max-hold=-1", "--", "true"): "--max-hold",
         ("run", "x", "--once", "0", "--", "true"): "it must be between",
         ("run", "x", "--once", "soon", "--", "true"): "--once",
