@@ -17,7 +17,7 @@ from terminals import Terminal
 import holdfast
 from holdfast.cli import codes
 from holdfast.cli.app import app
-from holdfast.testing.servers import Server, available
+from holdfast.testing.servers import Server, available, missing
 
 ROOT = Path(__file__).resolve().parents[2]
 KIND = "valkey" if "valkey" in available() else next(iter(available()), None)
@@ -76,7 +76,7 @@ def told(done):
 def test_an_engine_in_trouble_is_told_alike_by_every_command(tmp_path):
     """No server, a wrong password, a missing right: three causes, two codes, each with its advice."""
     if KIND is None:
-        pytest.skip("neither Redis nor Valkey is here")
+        pytest.skip(missing())
     with Server(KIND, password="right") as server, Tool(Served(server), tmp_path) as tool:
         server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~hf1:*", "+ping", "+client|setname", "+select")
         where = f"127.0.0.1:{server.port}"
@@ -293,7 +293,7 @@ def test_the_console_script_is_the_same_tool(local):
     """What pip installs as `holdfast` and `python -m holdfast` do the same."""
     script = Path(sys.executable).with_name("holdfast")
     if not script.exists():
-        pytest.skip("the project is not installed here")
+        pytest.skip("there is no `holdfast` beside this Python: install the project with pip")
 
     both = [subprocess.run([*start, "show", "x", "--json"], env=local.environ, capture_output=True, check=True)
             for start in ([str(script)], HOLDFAST)]  # fmt: skip

@@ -23,6 +23,8 @@ SUSPECTS = "!"
 ACK, RETRY, RELEASE, DEAD, TOUCH = "ack", "retry", "release", "dead", "touch"
 # Where a message may be.
 READY, DELAYED, HELD, BEHIND, DIED = "ready", "delayed", "held", "behind", "dead"
+# Why most dead letters are dead.
+SPENT = "attempts used up"
 
 
 class Draft(NamedTuple):
