@@ -95,12 +95,12 @@ class RedisEngine:
 
     def facts(self, sight: Sight, replies: list[Any], asked_ns: int, came_ns: int) -> Facts:
         """What the answers to `facts.QUESTIONS` say, with all that this client has seen of that node."""
-        sight.greeted(replies[0], asked_ns, came_ns)
-        sight.listed(Info(replies[0]).replicas())
+        run_id = sight.greeted(replies[0], asked_ns, came_ns)
+        sight.listed(run_id, Info(replies[0]).replicas())
         topology = self.topology
         return read(
             replies,
-            known=len(sight.known),
+            known=len(sight.known(run_id)),
             sentinels=topology.follows and topology.only is not None,
             jumped_s=sight.jumped_s,
             fence_memory_s=self._memory_ms / 1000,
