@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SENTINEL_PORT, _SERVER_PORT = 26379, 6379
 _SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
+# A sentinel has no use for them; and the servers' password is not for it to know.
+_SERVERS_ALONE = ("db", "namespace", "username", "password")
 
 
 def namespace_of(settings: Settings) -> str:
@@ -56,7 +58,7 @@ def topology_of(settings: Settings) -> Topology:
             # The path itself is not told: it may be the end of a password with a slash in it.
             raise InvalidConfig("url", settings.url, "the path must be the name of a service: ...//host,host/service")
         server = _one(settings, base, user + at, places[0], ours)
-        theirs = {name: text for name, text in ours.items() if name not in ("db", "namespace")}
+        theirs = {name: text for name, text in ours.items() if name not in _SERVERS_ALONE}
         sentinel = _one(settings, base, _sentinels_user(settings), places[0], theirs)
         return Service(Primary(settings.url, path, [sentinel.at(*place) for place in places], server))
 
