@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SENTINEL_PORT, _SERVER_PORT = 26379, 6379
+_CLUSTERS = (redis.RedisCluster, redis.asyncio.RedisCluster)
 _SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
 # A sentinel has no use for them; and the servers' password is not for it to know.
 _SERVERS_ALONE = ("db", "namespace", "username", "password")
@@ -140,7 +141,8 @@ def _of_cluster(client: Any, manager: Any) -> Topology:
 def _refuse_unless_plain(name: str, kwargs: dict[str, Any]) -> None:
     ours = getattr(kwargs.get("redis_connect_func"), "__self__", None)
     # A cluster client has a greeting of its own, which says that it may read; nobody else's can be copied.
-    if kwargs.get("redis_connect_func") is not None and not isinstance(ours, redis.RedisCluster):
+    copyable = isinstance(ours, _CLUSTERS) and getattr(ours, "user_on_connect_func", None) is None
+    if kwargs.get("redis_connect_func") is not None and not copyable:
         raise InvalidConfig("client", name, "its redis_connect_func cannot be copied: give a URL")
 
 
