@@ -6,7 +6,7 @@ import json
 import pytest
 
 from holdfast import InvalidConfig
-from holdfast.engines.redis.facts import Facts
+from holdfast.engines.redis.facts import MOSTLY, Facts
 from holdfast.engines.redis.promised import promised, promised_by_all
 from holdfast.engines.sqlite.promised import promised as promised_by_file
 from holdfast.rules.promise import LEVELS, SCOPES, WORDS, difference, missing, required
@@ -17,7 +17,7 @@ DOMAIN = {
     "replicas": (0, 1, None),
     "known": (0, 2),
     "aof": (True, False, None),
-    "appendfsync": ("always", "everysec", None),
+    "appendfsync": ("always", MOSTLY, "everysec", None),
     "maxmemory": (0, 1_000_000, None),
     "maxmemory_policy": ("noeviction", "volatile-ttl", None),
     "min_replicas": (0, 1, None),
@@ -93,7 +93,8 @@ def test_what_is_to_change_does_change_it():
         ("connect to the primary", {"role": "primary"}),
         ("maxmemory-policy noeviction", {"maxmemory_policy": "noeviction"}),
         ("appendonly yes", {"aof": True}),
-        ("appendfsync always", {"appendfsync": "always"}),
+        ("appendfsync always", {"appendfsync": MOSTLY}),
+        ("no-appendfsync-on-rewrite no", {"appendfsync": "always"}),
     ]
 
     for advice, change in steps:

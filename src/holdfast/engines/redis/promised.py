@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.engines.redis.facts import MOSTLY
 from holdfast.rules.promise import CLIENTS, EFFICIENCY, LEVELS, RESTART, Limit, Promise, weaker
 
 if TYPE_CHECKING:
@@ -134,10 +135,18 @@ TABLE = (
         (_RESTARTED,),
     ),
     Rule(
-        lambda facts: bool(facts.aof) and facts.appendfsync != "always",
+        lambda facts: bool(facts.aof) and facts.appendfsync not in ("always", MOSTLY),
         CLIENTS,
         "its append-only file is not flushed with every grant (appendfsync {fsync}): a power cut forgets the last ones",
         "set appendfsync always",
+        (_RESTARTED,),
+    ),
+    Rule(
+        lambda facts: bool(facts.aof) and facts.appendfsync == MOSTLY,
+        CLIENTS,
+        "its append-only file is not flushed while the server writes it anew or saves a snapshot"
+        " (no-appendfsync-on-rewrite yes): a power cut then forgets the last grants",
+        "set no-appendfsync-on-rewrite no",
         (_RESTARTED,),
     ),
     Rule(

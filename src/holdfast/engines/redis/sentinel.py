@@ -76,7 +76,9 @@ class Primary:
         """
         told: Views = {}
         trouble: list[str] = []
-        for sentinel in tuple(self._sentinels):
+        with self._guard:  # others put one last meanwhile
+            sentinels = self._sentinels.copy()
+        for sentinel in sentinels:
             try:
                 who = told.setdefault(self._told_by(sentinel, limit_s), [])
             except Unavailable as error:
