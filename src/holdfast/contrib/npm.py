@@ -132,13 +132,16 @@ class Repo:
         self._make_modules()
         self._manifest()  # one that cannot be read is told before anything is done
         runs = Runs(self._npm, self._npm_timeout)
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            try:
-                return list(pool.map(lambda each: self._install(each[0], each[1], allowed, runs), wanted))
-            except BaseException:
-                runs.end()
-                pool.shutdown(wait=False, cancel_futures=True)  # who waits for another worker is not waited for
-                raise
+        pool = ThreadPoolExecutor(_AT_ONCE)
+        try:
+            done = list(pool.map(lambda each: self._install(each[0], each[1], allowed, runs), wanted))
+        except BaseException:
+            runs.end()
+            raise
+        finally:
+            # Whoever is interrupted does not wait for a thread that waits for another worker: its client's end ends it.
+            pool.shutdown(wait=False, cancel_futures=True)
+        return done
 
     def _make_modules(self) -> None:
         try:
