@@ -324,7 +324,7 @@ def test_an_npm_that_hangs_is_ended_and_told(env, repo, registry):
     """With the seconds and the place."""
     registry.slow_s = 5.0
     with pytest.raises(BuildFailed) as failure:
-        npm.Repo(None, repo, npm_timeout=1.0)._fill(repo, npm.Spec("alpha", "1.0.0"), pass_fds=())
+        npm.Repo(None, repo)._fill(repo, npm.Spec("alpha", "1.0.0"), npm.Runs("npm", 1.0), pass_fds=())
 
     assert "longer than 1 s" in str(failure.value)
     assert str(repo) in str(failure.value)
