@@ -210,7 +210,7 @@ async def _look_or_end(owner: OwnerBase) -> None:
 
 def _is_parents(event: News) -> bool:
     """In a child: this is the parent's, who tells of it."""
-    return isinstance(event, Added) and event.work._lease._why[0] == "forked"
+    return isinstance(event, Added) and event.work._lease._is_forked()
 
 
 async def _look(owner: OwnerBase) -> None:
