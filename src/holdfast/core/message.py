@@ -39,6 +39,7 @@ class MessageBase:
         self._entry = entry
         self._settled = ""
         self._told_of_loss = False  # a worker has told its handler
+        self._doubted_ns = 0  # of which doubt it was
         self._gone = False  # the engine has said that it is not with its consumer
         self.id = kept.id
         self.body = body
@@ -182,7 +183,7 @@ async def settle(message: MessageBase, outcome: Outcome) -> None:
 def _refuse_if_not_ours(message: MessageBase) -> None:
     if message._settled:
         raise NotOwner(message.queue, f"message {message.id} has been settled before: {message._settled}")
-    if message._lease._why[0] == "forked":  # the parent has it: the engine cannot tell us apart
+    if message._lease._is_forked():
         raise message._lease._loss()
 
 
