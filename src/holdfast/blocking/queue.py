@@ -52,6 +52,7 @@ class Message(message.MessageBase):
         run(message.touch(self))
 
     def __enter__(self) -> Message:
+        message.refuse_if_not_ours(self)
         return self
 
     def __exit__(
