@@ -72,6 +72,17 @@ def test_what_was_not_seen_counts_as_what_is_worse(table):
             assert blind.fences_grow == all(each.fences_grow for each in seen), facts
 
 
+def test_what_was_not_seen_is_not_said_as_a_fact(table):
+    """A reason is either true whatever the answer would have been, or says itself that there was none."""
+    for facts, blind in table.items():
+        unseen = [fact for fact in NOT_SEEN if getattr(facts, fact) is None]
+        if len(unseen) == 1:
+            answers = [value for value in DOMAIN[unseen[0]] if value is not None]
+            sure = set.intersection(*(set(table[facts._replace(**{unseen[0]: each})].reasons) for each in answers))
+
+            assert [reason for reason in blind.reasons if reason not in sure and "not seen" not in reason] == [], facts
+
+
 def test_whoever_is_promised_less_is_told_why_and_what_to_do(table):
     """A level without its reason cannot be changed by anybody."""
     for facts, promise in table.items():

@@ -62,6 +62,16 @@ def test_a_password_among_the_options_is_the_servers_alone():
         assert not {"username", "password"} & sentinel._kwargs.keys()
 
 
+@pytest.mark.parametrize("where", ["redis://h1", "redis+cluster://h1", "redis+sentinel://h1/main"])
+def test_an_option_is_decoded_once(where):
+    """A password may look as if it were encoded; some versions of redis-py take it so."""
+    read = topology(f"{where}?username=a%2541&password=100%2525")
+    node = read.only or read.nodes()[0]
+    kwargs = getattr(node, "_server", node)._kwargs
+
+    assert (kwargs["username"], kwargs["password"]) == ("a%41", "100%25")
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -86,6 +96,15 @@ def test_a_password_among_the_options_is_the_servers_alone():
         "redis+sentinel://h1/main?db=one",
         "redis+sentinel://h1/main?colour=green",
         "redis+ring://h1,h2",
+        "redis://h1/1?db=2",
+        "redis://h1?host=h2",
+        "redis://h1?path=/tmp/s.sock",
+        "redis://h1?credential_provider=mine",
+        "redis://h1?socket_keepalive_options=1",
+        "redis://h1?ssl_ca_certs=/ca.crt",
+        "redis+sentinel://h1/main?ssl_ca_certs=/ca.crt",
+        "rediss://h1?ssl_colour=green",
+        "rediss+cluster://h1?ssl_cert_reqs=perhaps",
         "unix+cluster:///tmp/s.sock",
     ],
 )
@@ -137,9 +156,21 @@ def test_a_service_that_no_sentinel_knows_is_told(sentinels):
     """A misspelt service is no trouble that passes."""
     with (
         holdfast.connect(sentinels.url.replace("/main", "/mian")) as client,
-        pytest.raises(Unavailable, match="knows no service 'mian'"),
+        pytest.raises(Unavailable, match="knows no service 'mian'") as trouble,
     ):
         client.lock("x").acquire(timeout=5)
+    assert (trouble.value.reason, trouble.value.retryable) == ("failed", False)
+
+
+def test_a_password_that_no_sentinel_takes_is_told(sentinels):
+    """As that of a server is: somebody has to act, and nobody should try again and again."""
+    with (
+        holdfast.connect(f"{sentinels.url}?sentinel_username=nobody&sentinel_password={SECRET}") as client,
+        pytest.raises(Unavailable, match=r"WRONGPASS|invalid username-password") as trouble,
+    ):
+        client.lock("x").acquire(timeout=5)
+    assert (trouble.value.reason, trouble.value.retryable) == ("no permission", False)
+    assert SECRET not in str(trouble.value)
 
 
 def test_one_server_of_a_cluster_says_how_to_connect(cluster):

@@ -1,5 +1,9 @@
 """A URL outlives the servers that it names: one that has left the cluster answers still, and is not of it any more."""
 
+import socket
+import time
+from contextlib import ExitStack
+
 import pytest
 
 import holdfast
@@ -75,6 +79,22 @@ def test_a_server_that_has_a_cluster_of_its_own_by_now_is_not_followed(left):
             assert trouble.value.reason == "not settled"
         finally:
             gone.command("CLUSTER", "RESET", "HARD")
+
+
+def test_however_many_servers_are_silent_the_caller_is_told_in_time():
+    """A large cluster that is cut off: each would be waited for in its turn, and everybody else for the end of that."""
+    with ExitStack() as closing:
+        silent = [closing.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(16)]
+        hosts = ",".join(f"127.0.0.1:{each.getsockname()[1]}" for each in silent)
+        began = time.monotonic()
+        with (
+            holdfast.connect(f"redis+cluster://{hosts}?socket_timeout=0.5") as client,
+            pytest.raises(Unavailable) as trouble,
+        ):
+            client.lock("x").acquire(timeout=0)
+
+    assert trouble.value.reason == "unreachable"
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("face", ["blocking", "asyncio"])

@@ -128,8 +128,11 @@ class Cluster:
                 self._looked_s = monotonic()
 
     def _view(self, limit_s: float) -> View:
-        refusal, trouble, strange = None, "", None
+        """However many are silent, all of it takes little longer than one exchange may: others wait for it."""
+        refusal, trouble, strange, until_s = None, "", None, monotonic() + self.wire_s
         for node in self._askable():
+            if monotonic() >= until_s:
+                break
             try:
                 view = self._seen_by(node, limit_s)
             except Unavailable as error:
