@@ -179,13 +179,13 @@ class Peer:
         answer = self._form.apply(command)
         return answer if isinstance(answer, tuple) else run(answer)
 
-    def audit(self, name):
-        """All of a queue, in as many steps as the engine likes."""
+    def audit(self, name, most=500):
+        """All of a queue; where the engine does that in pages, in pages of so many."""
 
         async def ask(command):
             return self.say(command)
 
-        return run(audited(ask, name))
+        return run(audited(ask, name, most=most))
 
     def close(self):
         run(self._form.close())

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
-from holdfast.commands.queue_views import Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled, Sighted
+from holdfast.commands.queue_views import MESSAGES, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled, Sighted
 from holdfast.commands.queues import AT_ONCE, BEHIND, DELAYED, HELD, READY, Crowded, Draft, Publish, Published, Reap
 from holdfast.core.asking import ask_again, ask_confirmed
 from holdfast.core.bodies import Codec, checked_codec, encoded, packed_headers, shown_body, unpacked_headers
@@ -311,7 +311,7 @@ async def audited(
             return answer
         assert isinstance(answer, Sighted)
         if told is not None:
-            told(len(answer.words))
+            told(len(answer.words) // (2 if question.part == MESSAGES else 1))
         try:
             question = walk.send(answer)
         except StopIteration as end:
