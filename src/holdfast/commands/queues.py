@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.commands.queue_views import Audit, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled
+from holdfast.commands.queue_views import Audit, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled, Sighted
 
 AT_ONCE = 128
 # The lane of messages in whose company consumers have died; they are taken one at a time, by whoever has nothing else.
@@ -364,5 +364,6 @@ QueueAnswer = (
     | Gauged
     | Rolled
     | Peeked
+    | Sighted
     | Audited
 )
