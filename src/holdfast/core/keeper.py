@@ -16,7 +16,7 @@ from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import Command, Giving, Marked, NotHeld, TakeBack, Undo
 from holdfast.commands.queues import Conclude, Leave, Reaped
 from holdfast.core.aftermath import Aftermath
-from holdfast.core.duties import Chore, Sparing, tell_end
+from holdfast.core.duties import Chore, Sparing, is_undo, tell_end
 from holdfast.core.lease import ASKING, HELD, LOST, LeaseBase
 from holdfast.core.outlook import Outlook
 from holdfast.core.run import run
@@ -139,9 +139,10 @@ class Keeper:
         leases = [ref() for ref in self.kept.copy().values()]
         return [lease for lease in leases if lease is not None]
 
-    def idle(self) -> bool:
-        """Nothing is asked for, held or owed."""
-        return not self._given and not self._chores and not self.standing()
+    def idle(self, *, but_undos: bool = False) -> bool:
+        """Nothing is asked for, held or owed; or nothing but undos, which the ttl does as well."""
+        owed = [each for each in (*self._given, *self._chores) if not but_undos or not is_undo(each.command)]
+        return not owed and not self.standing()
 
     def on_idle(self, call: object) -> None:
         self._on_idle = call  # type: ignore[assignment]
@@ -290,7 +291,7 @@ class Keeper:
         """The ttl undoes a lease; a place in a queue stands for as long as the client's mark does."""
         if self._stopping or error.reason in GONE:
             return False
-        if isinstance(chore.command, Undo | TakeBack) and self._vigils.waits_for(chore.command.name):
+        if is_undo(chore.command) and self._vigils.waits_for(chore.command.name):
             chore.until_ns = max(chore.until_ns, chore.due_ns + trust.MARK_MS * NS_PER_MS)
         return chore.due_ns < chore.until_ns
 
