@@ -35,6 +35,7 @@ _CONFIRM_NS = 500 * NS_PER_MS
 # Every exchange has at least so long, however late it is for another lease.
 _TURN_NS = 50 * NS_PER_MS
 _AT_ONCE = 1000
+_TOO_SOON = "before its time: the engine has forgotten it, or its clock has jumped"
 _JOIN_S = 1.0
 _LINGER_NS = 10 * NS
 # While it lingers it looks once a second, so that a short lease need not wake it: it comes by before anything is due.
@@ -315,7 +316,8 @@ class Keeper:
             if isinstance(answer, NotHeld):
                 if answer.reason == "expired":
                     self._aftermath.forgotten(lease._about, lease._fence, lease._deadline_ns + lease._rest_ns)
-                lease._lose(answer.reason, answer.detail)
+                too_soon = answer.reason == "expired" and sent_ns < lease._deadline_ns
+                lease._lose(answer.reason, answer.detail or (_TOO_SOON if too_soon else ""))
             elif isinstance(answer, Unavailable):
                 self._not_renewed(lease, answer)
             elif lease._state is HELD:
