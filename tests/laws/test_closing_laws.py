@@ -148,18 +148,19 @@ def test_closing_one_client_leaves_the_leases_of_another(face):
 def test_nothing_is_left_of_a_closed_client(face):
     """No thread, no open file, no place in a queue: the same as before it came."""
     threads, files = threads_of_holdfast(), descriptors()
-    client, other = face.connect(), face.connect()
-    with client.lock("x", ttl=0.3) as lease:
-        waiting = face.start(lambda: other.lock("x", ttl=0.3).acquire())
+    events = []
+    client, other = face.connect(observer=events.append), face.connect()
+    with client.lock("x", ttl=1.5):
+        waiting = face.start(lambda: other.lock("x", ttl=1.5).acquire())
         until_queued(client, "x", 1)
-        lease.lost.wait(0.15)
+        eventually(lambda: "renewed" in [event.kind for event in events], 10, "a renewal")
     waiting.result().release()
 
     assert client.close() == ()
     assert other.close() == ()
 
     assert threads_of_holdfast() <= threads
-    assert descriptors() == files
+    assert descriptors() <= files  # one that another test has left may be closed at any time
 
 
 def test_leaving_the_block_of_a_client_closes_it(face):
