@@ -41,6 +41,13 @@ def namespace_of(settings: Settings) -> str:
     return namespace
 
 
+def place_of(settings: Settings, topology: Topology) -> str:
+    """The address as it was given, by which places are told apart. A client object has none: its server's, then."""
+    db, path = topology.any_node().db, settings.source is None and "db" not in settings.options
+    address = settings.url if settings.source is None else topology.url
+    return address if path or not db else f"{address}?db={db}"
+
+
 def topology_of(settings: Settings) -> Topology:
     """What the URL or the client object leads to."""
     if settings.source is not None:
