@@ -139,7 +139,7 @@ def test_an_install_that_fails_is_told_and_the_next_worker_installs(install, reg
     result = one(failed)
     assert failed.code == 1
     assert "beta_1.0.0 was not built: npm install failed" in result["error"]
-    assert "2 attempts" in result["error"]
+    assert "(attempt 2)" in result["error"]
     assert len(runs()) == 2
     assert not (repo / "node_modules" / "beta_1.0.0").exists()
     assert list((repo / "node_modules" / ".holdfast-staging").iterdir()) == []
@@ -324,7 +324,7 @@ def test_an_npm_that_hangs_is_ended_and_told(env, repo, registry):
     """With the seconds and the place."""
     registry.slow_s = 5.0
     with pytest.raises(BuildFailed) as failure:
-        npm.Repo(None, repo, npm_timeout=1.0)._fill(repo, npm.Spec("alpha", "1.0.0"), pass_fds=())
+        npm.Repo(None, repo)._fill(repo, npm.Spec("alpha", "1.0.0"), npm.Runs("npm", 1.0), pass_fds=())
 
     assert "longer than 1 s" in str(failure.value)
     assert str(repo) in str(failure.value)

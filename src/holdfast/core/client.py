@@ -61,9 +61,11 @@ class Client:
         self._label, self._info = label, info
         self.owner = this_process(label, info)
         self.packed = self.owner.packed()
+        self.url = settings.url
         self.observer = observer
         self.engine: Engine = open_engine(settings)
-        self.url = settings.url if settings.source is None else self.engine.place()
+        if settings.source is not None:
+            self.url = self.engine.place().partition(" ")[0]  # a client object has no URL: where it leads to is told
         self.clock = self.engine.clock
         self.form: Form = self.engine.blocking() if face == "blocking" else self.engine.asyncio()
         self.aftermath = Aftermath(self.engine)

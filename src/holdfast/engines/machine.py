@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -59,9 +61,18 @@ def boot_id() -> str:
     return subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
 
 
-def as_open_as(folder: str | os.PathLike[str]) -> int:
-    """The mode of a file that whoever may read or write the folder may read or write, whatever the umask is."""
-    return os.stat(folder).st_mode & 0o666 | 0o600
+def open_up(what: int | str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:
+    """Have whoever may read or write the folder read or write this, whatever umask and group its maker has.
+
+    A folder inside of it hands its group on, and is not writable for everybody.
+    """
+    above, own = os.stat(folder), os.stat(what)
+    is_folder, is_shared = stat.S_ISDIR(own.st_mode), bool(above.st_mode & stat.S_IWGRP)
+    if is_shared and own.st_gid != above.st_gid:
+        with contextlib.suppress(PermissionError):  # its maker is not of that group
+            os.chown(what, -1, above.st_gid)
+    mode = above.st_mode & 0o2775 | 0o700 if is_folder else above.st_mode & 0o666 | 0o600
+    os.chmod(what, mode | stat.S_ISGID if is_folder and is_shared else mode)
 
 
 _REASONS = {

@@ -26,7 +26,7 @@ def time_of(server):
 @pytest.fixture
 def clock(tmp_path):
     if not wallclock.available():
-        pytest.skip("no C compiler on this machine, so the clock of a server cannot be set")
+        pytest.skip(wallclock.missing())
     return Shifted(tmp_path, "server")
 
 

@@ -25,9 +25,9 @@ FACES = ["blocking", "asyncio"] if ALL else ["blocking"]
 def no_tls():
     """Why TLS cannot be tried here; empty if it can."""
     if shutil.which("openssl") is None:
-        return "there is no openssl program to make certificates with"
+        return "there is no openssl program to make certificates with: install openssl"
     if "redis" not in available():
-        return "there is no redis-server on the PATH, and the wheels are built without TLS"
+        return "put a redis-server on the PATH that is built with TLS: those of the wheels are not"
     return ""
 
 
@@ -39,8 +39,8 @@ def secured(request, tmp_path_factory):
     shown = certificates(tmp_path_factory.mktemp("certificates"), mutual=True)
     try:
         Server("redis", tls=shown).start().close()
-    except RuntimeError:
-        pytest.skip("the redis-server on the PATH is built without TLS")
+    except RuntimeError as refused:
+        pytest.skip(f"put a redis-server on the PATH that is built with TLS: {refused}")
     with GROUPS[request.param]("redis", tls=shown) as group:
         yield group
 

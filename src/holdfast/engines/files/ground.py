@@ -43,10 +43,12 @@ class Ground:
         if self.kind.startswith(_REFUSED):
             raise InvalidConfig("url", f"file://{root}", f"the filesystem there is {self.kind}, which was not tested")
         try:
-            shared = os.stat(root).st_mode & stat.S_IWGRP
+            above = os.stat(root)
         except OSError as error:
             raise unavailable(error) from error
         # As the directory itself: where its group may write, the group shares the leases.
+        shared = above.st_mode & stat.S_IWGRP
+        self._group = above.st_gid if shared else -1
         self.folder_mode = 0o2770 if shared else 0o700
         self.file_mode = 0o660 if shared else 0o600
         self.leases = self.clients = -1
@@ -88,6 +90,9 @@ class Ground:
         except FileExistsError:
             return os.open(path, DIRECTORY, dir_fd=parent)
         descriptor = os.open(path, DIRECTORY, dir_fd=parent)
+        if self._group >= 0 and os.fstat(descriptor).st_gid != self._group:
+            with contextlib.suppress(PermissionError):  # its maker is not of that group
+                os.fchown(descriptor, -1, self._group)
         os.fchmod(descriptor, self.folder_mode)  # whatever the umask took away
         return descriptor
 

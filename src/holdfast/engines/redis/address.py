@@ -42,10 +42,9 @@ def namespace_of(settings: Settings) -> str:
 
 
 def place_of(settings: Settings, topology: Topology) -> str:
-    """The address as it was given, by which places are told apart. A client object has none: its server's, then."""
-    db, path = topology.any_node().db, settings.source is None and "db" not in settings.options
-    address = settings.url if settings.source is None else topology.url
-    return address if path or not db else f"{address}?db={db}"
+    """The address by which places are told apart: with the database, also where no path tells it."""
+    db, unsaid = topology.any_node().db, settings.source is not None and topology.follows
+    return f"{topology.url}?db={db}" if db and (unsaid or "db" in settings.options) else topology.url
 
 
 def topology_of(settings: Settings) -> Topology:

@@ -257,8 +257,14 @@ def client_dialler(client: Any) -> Dialler:
     if not copyable or kwargs.get("redis_connect_func") is not None:
         name = f"{type(client).__module__}.{type(client).__name__}"
         raise InvalidConfig("client", name, f"its connections ({kind}) cannot be copied: give a URL")
-    where = kwargs.get("path") or f"{kwargs.get('host', 'localhost')}:{kwargs.get('port', 6379)}"
-    return Dialler(f"redis://{where}", copied(kwargs), tls=kind in tls, path=kind in path)
+    # As a URL would have it: it tells people, and whoever guards a directory, which server this is.
+    database = kwargs.get("db") or 0
+    if kind in path:
+        url = f"unix://{kwargs.get('path')}" + (f"?db={database}" if database else "")
+    else:
+        where = f"{kwargs.get('host', 'localhost')}:{kwargs.get('port', 6379)}"
+        url = f"{'rediss' if kind in tls else 'redis'}://{where}" + (f"/{database}" if database else "")
+    return Dialler(url, copied(kwargs), tls=kind in tls, path=kind in path)
 
 
 def copied(kwargs: dict[str, Any]) -> dict[str, Any]:

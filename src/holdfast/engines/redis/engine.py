@@ -39,9 +39,9 @@ class RedisEngine:
     replicates = True
     carries = EVERYTHING
 
-    def __init__(self, topology: Topology, memory_us: int, namespace: str = "", address: str = "") -> None:
+    def __init__(self, topology: Topology, memory_us: int, namespace: str = "", place: str = "") -> None:
         self.topology = topology
-        self._place = f"{address} {namespace}".rstrip()
+        self._place = f"{place} {namespace}".rstrip()
         self.wire_s = topology.wire_s
         self._memory_ms = memory_us // 1000
         self._prefix = prefix_of(namespace)
