@@ -8,7 +8,7 @@ from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.sentinel import Sentinel
 
 import holdfast
-from holdfast import InvalidConfig, Unavailable, config
+from holdfast import DomainMismatch, InvalidConfig, Unavailable, config
 from holdfast.engines.redis.address import topology_of
 from holdfast.engines.redis.cluster import Cluster
 from holdfast.engines.redis.sentinel import Service
@@ -319,6 +319,26 @@ def test_a_namespace_may_be_an_argument(slow):
         slow.connect("memory://", namespace="one")
     for lease in (held, other):
         lease.release()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (redis.Redis(port=1), redis.Redis(port=2)),
+        (redis.Redis(port=1), redis.asyncio.Redis(port=1, db=2)),
+        ("redis://h1", "redis://h1?db=2"),
+        ("redis://h1", "redis://h1?namespace=tenant"),
+        ("redis+sentinel://h1/main", "redis+sentinel://h1/main?db=2"),
+        (Sentinel([("h1", 1)]).master_for("main"), Sentinel([("h1", 1)]).master_for("main", db=2)),
+    ],
+    ids=["servers", "databases of clients", "databases", "tenants", "databases of a service", "of its clients"],
+)
+def test_a_directory_that_is_guarded_elsewhere_is_refused(one, other, tmp_path):
+    """Another server or another database is another lock: two who do not exclude each other must not share it."""
+    with holdfast.connect(one) as client, holdfast.connect(other) as stranger:
+        assert client.domain(tmp_path).id == client.domain(tmp_path).id
+        with pytest.raises(DomainMismatch):
+            stranger.domain(tmp_path)
 
 
 def refused_layout(place, server):

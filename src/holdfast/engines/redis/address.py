@@ -41,6 +41,12 @@ def namespace_of(settings: Settings) -> str:
     return namespace
 
 
+def place_of(settings: Settings, topology: Topology) -> str:
+    """The address by which places are told apart: with the database, also where no path tells it."""
+    db, unsaid = topology.any_node().db, settings.source is not None and topology.follows
+    return f"{topology.url}?db={db}" if db and (unsaid or "db" in settings.options) else topology.url
+
+
 def topology_of(settings: Settings) -> Topology:
     """What the URL or the client object leads to."""
     if settings.source is not None:

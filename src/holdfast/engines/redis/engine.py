@@ -39,9 +39,9 @@ class RedisEngine:
     replicates = True
     carries = EVERYTHING
 
-    def __init__(self, topology: Topology, memory_us: int, namespace: str = "") -> None:
+    def __init__(self, topology: Topology, memory_us: int, namespace: str = "", place: str = "") -> None:
         self.topology = topology
-        self._place = f"{topology.url} {namespace}".rstrip()
+        self._place = f"{place} {namespace}".rstrip()
         self.wire_s = topology.wire_s
         self._memory_ms = memory_us // 1000
         self._prefix = prefix_of(namespace)
@@ -57,6 +57,7 @@ class RedisEngine:
         self.witness = Witness(follows=self.topology.follows)
         self.packer = Packer(self._prefix, new_token(), self._memory_ms, slots=self.topology.only is None)
         self._ear_lock = threading.Lock()
+        self._roll = threading.Lock()  # of forms and of who listens for ends; whoever has it calls nobody
         self._closed = False
         self.met = False  # whether the place is known to be kept as we keep it
 
@@ -89,13 +90,15 @@ class RedisEngine:
 
     def _moved(self) -> None:
         """Other servers answer now, or answer for other names."""
-        for form in tuple(self._forms):
+        with self._roll:
+            forms, listeners = tuple(self._forms), tuple(self._expiries)
+        for form in forms:
             form.moved()
         ear = self._ear
         if ear is not None:
             ear.again()
-        for expiries in tuple(self._expiries):
-            expiries.again()
+        for listener in listeners:
+            listener.again()
         only = self.topology.only
         if only is not None:
             self.witness.of(only).another()
@@ -123,14 +126,16 @@ class RedisEngine:
     def form(self, *, owns: bool) -> RedisBlocking:
         """A form for threads; one that `owns` the engine closes it with itself."""
         form = RedisBlocking(self, owns=owns)
-        self._forms.add(form)
+        with self._roll:
+            self._forms.add(form)
         return form
 
     def asyncio(self) -> Form:
         from holdfast.engines.redis.loop import RedisAsyncio  # noqa: PLC0415 - only for those who use it
 
         form = RedisAsyncio(self)
-        self._forms.add(form)
+        with self._roll:
+            self._forms.add(form)
         return form
 
     @property
@@ -171,7 +176,8 @@ class RedisEngine:
         opened = Expiries(self.topology, self._prefix, names, configure=configure, on_end=on_end, tell=tell)
         with self._ear_lock:
             if not self._closed:
-                self._expiries.add(opened)
+                with self._roll:
+                    self._expiries.add(opened)
                 return opened
         opened.close()
         raise Closed
@@ -222,8 +228,10 @@ class RedisEngine:
         with self._ear_lock:
             ears, self._ear, self._watch = (self._ear, self._watch), None, None
             self._closed = True
+        with self._roll:
+            listeners = tuple(self._expiries)
         for ear in ears:
             if ear is not None:
                 ear.close()
-        for expiries in tuple(self._expiries):
-            expiries.close()
+        for listener in listeners:
+            listener.close()
