@@ -17,7 +17,7 @@ from terminals import Terminal
 import holdfast
 from holdfast.cli import codes
 from holdfast.cli.app import app
-from holdfast.testing.servers import Server, available
+from holdfast.testing.servers import Server, available, missing
 
 ROOT = Path(__file__).resolve().parents[2]
 KIND = "valkey" if "valkey" in available() else next(iter(available()), None)
@@ -76,7 +76,7 @@ def told(done):
 def test_an_engine_in_trouble_is_told_alike_by_every_command(tmp_path):
     """No server, a wrong password, a missing right: three causes, two codes, each with its advice."""
     if KIND is None:
-        pytest.skip("neither Redis nor Valkey is here")
+        pytest.skip(missing())
     with Server(KIND, password="right") as server, Tool(Served(server), tmp_path) as tool:
         server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~hf1:*", "+ping", "+client|setname", "+select")
         where = f"127.0.0.1:{server.port}"
@@ -179,9 +179,13 @@ def test_bad_usage_is_refused_before_anything_is_started(local):
         ("run", "x"): "Missing argument '-- CMD'",
         ("run", "x", "sh", "-c", "true"): "put -- before the program",
         ("run", "x", "rsync", "--timeout", "10", "here", "there"): "put -- before the program",
+        ("run", "--", "nice", "true"): "put -- before the program, and the name before it",
+        ("run", "x", "nice", "--", "true"): "put -- before the program, and the name before it",
         ("run", "x", "--max-hold=-1", "--", "true"): "--max-hold",
         ("run", "x", "--once", "0", "--", "true"): "it must be between",
         ("run", "x", "--once", "soon", "--", "true"): "--once",
+        ("queue", "publish", "x", "{}", "--delay", "1m"): "'1m'",
+        ("ls", "--limit", "0"): "'0'",
         ("pool", "cool", "x", "a", "soon"): "SECONDS",
         ("limit", "show", "often", "ann"): "rate",
         ("directory", "show", "x", ""): "not empty",
@@ -293,10 +297,10 @@ def test_every_exit_code_is_documented_and_distinct():
 
 
 def test_the_console_script_is_the_same_tool(local):
-    """What pip installs as `holdfast` and `python -m holdfast.cli` do the same."""
+    """What pip installs as `holdfast` and `python -m holdfast` do the same."""
     script = Path(sys.executable).with_name("holdfast")
     if not script.exists():
-        pytest.skip("the project is not installed here")
+        pytest.skip("there is no `holdfast` beside this Python: install the project with pip")
 
     both = [subprocess.run([*start, "show", "x", "--json"], env=local.environ, capture_output=True, check=True)
             for start in ([str(script)], HOLDFAST)]  # fmt: skip

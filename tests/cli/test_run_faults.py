@@ -17,6 +17,7 @@ from cli_tool import BEATING, HOLDFAST, alive, eventually, everywhere, together
 from holdfast.cli import run as run_package
 from holdfast.testing import PausePoints
 from holdfast.testing.proxy import Proxy
+from holdfast.testing.servers import missing
 
 TTL_S = 2
 NS = 1_000_000_000
@@ -249,7 +250,7 @@ def test_nobody_who_reads_is_no_reason_to_lose_the_lease(tools):
     """Standard error may be a pipe that is full: what there is to say about a short outage must not stop renewals."""
     tool = tools[-1]
     if tool.place.kind == "sqlite":
-        pytest.skip("neither Redis nor Valkey is here")
+        pytest.skip(missing())
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
     with suppress(BlockingIOError):

@@ -263,6 +263,7 @@ ERRORS = [
     ReplyLost("redis", "reply lost"),
     NotAcquired("x", owner="ann", fence=7, waited=0.5, remaining=1.5),
     NotAcquired("x", reason="undone"),
+    NotAcquired("x", reason="owned", owner="ann", fence=7, queue="jobs"),
     LeaseLost("x", 7, "broken", detail="by hand", result={"a": 1}),
     errors.PayloadMismatch("webhooks/42"),
     errors.RateLimited("logins/ann", 0.25, 0, 10),

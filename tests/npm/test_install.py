@@ -130,7 +130,7 @@ def test_an_install_that_fails_is_told_and_the_next_worker_installs(install, reg
     result = one(failed)
     assert failed.code == 1
     assert "beta_1.0.0 was not built: npm install failed" in result["error"]
-    assert "2 attempts" in result["error"]
+    assert "(attempt 2)" in result["error"]
     assert len(runs()) == 2
     assert not (repo / "node_modules" / "beta_1.0.0").exists()
     assert list((repo / "node_modules" / ".holdfast-staging").iterdir()) == []

@@ -11,6 +11,7 @@ from holdfast.commands.queues import (
     DIED,
     HELD,
     RETRY,
+    SPENT,
     Beat,
     Elsewhere,
     Join,
@@ -22,7 +23,6 @@ from holdfast.commands.queues import (
 )
 from holdfast.rules.depot import TRIALS
 from holdfast.rules.pool import Call
-from holdfast.rules.queue import SPENT
 
 
 def over(table, token, key="k", *, attempts_max=3, dead_max=0, gone=()):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.commands.queue_views import Audit, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled
+from holdfast.commands.queue_views import Audit, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled, Sighted
 
 AT_ONCE = 128
 # The lane of messages in whose company consumers have died; they are taken one at a time, by whoever has nothing else.
@@ -23,6 +23,8 @@ SUSPECTS = "!"
 ACK, RETRY, RELEASE, DEAD, TOUCH = "ack", "retry", "release", "dead", "touch"
 # Where a message may be.
 READY, DELAYED, HELD, BEHIND, DIED = "ready", "delayed", "held", "behind", "dead"
+# Why most dead letters are dead.
+SPENT = "attempts used up"
 
 
 class Draft(NamedTuple):
@@ -362,5 +364,6 @@ QueueAnswer = (
     | Gauged
     | Rolled
     | Peeked
+    | Sighted
     | Audited
 )

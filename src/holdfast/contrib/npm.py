@@ -246,7 +246,7 @@ class Repo:
             shutil.rmtree(prefix, ignore_errors=True)
             if not self._goes_on(done, attempt, f"install {spec.alias}"):
                 break
-        raise BuildFailed(spec.alias, "npm install", f"{said(done)} (after {attempt + 1} attempts)")
+        raise BuildFailed(spec.alias, "npm install", f"{said(done)} (attempt {attempt + 1})")
 
     def _prefix(self, place: Path, attempt: int) -> Path:
         """Where one run of npm works, with the settings of the repository: its registries, and who we are to them."""

@@ -64,6 +64,8 @@ class Client:
         self.url = settings.url
         self.observer = observer
         self.engine: Engine = open_engine(settings)
+        if settings.source is not None:
+            self.url = self.engine.place().partition(" ")[0]  # a client object has no URL: where it leads to is told
         self.clock = self.engine.clock
         self.form: Form = self.engine.blocking() if face == "blocking" else self.engine.asyncio()
         self.aftermath = Aftermath(self.engine)

@@ -181,9 +181,14 @@ async def _live(consumer: ConsumerBase) -> Incarnation:
 
 
 def _drop_unread(consumer: ConsumerBase) -> None:
-    """What a lost incarnation had unread is somebody else's; what is being worked on hears of it by its own lease."""
+    """What a lost incarnation had unread is somebody else's; what is being worked on hears of it by its own lease.
+
+    In a forked child all of it is the parent's.
+    """
     while consumer._buffer:
         consumer._forget(consumer._buffer.popleft())
+    if consumer._lease is not None and consumer._lease._is_forked():
+        consumer._with.clear()
 
 
 async def leave(consumer: ConsumerBase, *, patient: bool = True) -> None:
@@ -197,8 +202,8 @@ async def leave(consumer: ConsumerBase, *, patient: bool = True) -> None:
     here = [each for entry, each in owned if each._lease is lease and entry not in done]
     held = [each for each in here if not each._settled]
     consumer._with.clear()
-    if lease is None:
-        return
+    if lease is None or lease._is_forked():
+        return  # what a parent has is not for its child to give back
     lease._client.keeper.no_longer_waiting(lease)
     lease._client.form.forget(lease.token)
     try:

@@ -15,6 +15,7 @@ from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.commands.queues import AT_ONCE
 from holdfast.core import consumer as consuming
 from holdfast.core.consumer import ConsumerBase
+from holdfast.core.hands import Hands
 from holdfast.core.message import MessageBase, conclude, told
 from holdfast.core.outcomes import Dead, Release, Retry, readable
 from holdfast.core.queue import _whole
@@ -68,8 +69,8 @@ class WorkerBase:
         self._stops = 0
         self._called_ns = 0  # since when it is asked to come back idle
         self._interrupted = False  # what was being said may have been heard or not
-        self._warned: tuple[Incarnation, int] | None = None  # of which lease, and since when it was in doubt
         self._bell: Bell | None = None  # of the present run
+        self._hands = Hands()  # the same, where handlers run in threads
 
     @property
     def name(self) -> str:
@@ -146,6 +147,8 @@ async def work(worker: WorkerBase, *, until_idle: bool) -> None:
             await _wind_down(worker)
         finally:
             worker._bell, worker._stops, worker._interrupted = None, 0, False
+            worker._hands.let_go(wait=not worker._running and not worker._one_thread)
+            worker._hands = Hands()
             worker._running.clear()  # of what runs on, in threads that nobody can end, somebody else takes care now
 
 
@@ -214,12 +217,11 @@ def _begin(worker: WorkerBase) -> None:
 
 def _warn(worker: WorkerBase) -> None:
     """Tell the handlers of a lease that is lost or in doubt, once for each time that it is."""
-    lost = [each for each in worker._running.values() if each._is_lost() and _doubt(each) != worker._warned]
+    lost = [each for each in worker._running.values() if each._is_lost() and each._doubted_ns != each._lease._doubt_ns]
     if not lost:
         return
-    worker._warned = _doubt(lost[0])
     for each in lost:
-        each._told_of_loss = True
+        each._told_of_loss, each._doubted_ns = True, each._lease._doubt_ns
     if worker._on_loss == "cancel":
         worker._interrupt(lost)
     elif callable(worker._on_loss):
@@ -228,10 +230,6 @@ def _warn(worker: WorkerBase) -> None:
                 worker._on_loss(each)
             except Exception:
                 log.exception("on_loss of %r failed", each)
-
-
-def _doubt(message: MessageBase) -> tuple[Incarnation, int]:
-    return message._lease, message._lease._doubt_ns
 
 
 async def _settle(worker: WorkerBase) -> None:

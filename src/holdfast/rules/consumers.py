@@ -18,6 +18,7 @@ from holdfast.commands.queues import (
     DELAYED,
     DIED,
     HELD,
+    SPENT,
     SUSPECTS,
     Beat,
     DeadLetter,
@@ -35,7 +36,6 @@ from holdfast.commands.queues import (
 from holdfast.rules.depot import CROWD, LONE, Depot, Entry, First, Member, lane_of
 from holdfast.rules.pool import Dealt
 from holdfast.rules.queue import (
-    SPENT,
     UNKNOWN_CONSUMER,
     delivered,
     due_ms,

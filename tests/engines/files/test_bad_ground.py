@@ -23,7 +23,7 @@ from holdfast.testing import eventually
 def public():
     """A directory to which every user of this machine finds the way."""
     if os.getuid() != 0:
-        pytest.skip("only root can become another user")
+        pytest.skip("only root can become another user: run it as root")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         (Path(folder) / "shared").mkdir()
@@ -53,7 +53,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_made(start, tmp_path):
     folder.mkdir()
     worker = start("serve_on_small_disk", directory=str(folder), kib=256)
     if worker.read_line() == "no mount":
-        pytest.skip("this user may not mount a disk")
+        pytest.skip("only root can mount a disk: run it as root")
 
     def ask(do, **order):
         worker.tell(json.dumps({"do": do, **order}))
@@ -362,7 +362,7 @@ def test_two_ways_to_one_directory_are_one_place(start, connect, shared, tmp_pat
     other.mkdir()
     worker = start("serve_on_second_mount", shared=str(shared), other=str(other))
     if worker.read_line() == "no mount":
-        pytest.skip("this user may not mount a directory")
+        pytest.skip("only root can mount a directory: run it as root")
     with client.lock("x"):
         worker.tell('{"do": "acquire", "timeout": 0}')
         assert "NotAcquired" in worker.read_line()

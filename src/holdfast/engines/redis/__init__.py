@@ -25,4 +25,4 @@ def open_engine(settings: Settings) -> RedisEngine:
     from holdfast.engines.redis.address import namespace_of, topology_of  # noqa: PLC0415
     from holdfast.engines.redis.engine import RedisEngine  # noqa: PLC0415
 
-    return RedisEngine(topology_of(settings), settings.fence_memory_us, namespace_of(settings), settings.url)
+    return RedisEngine(topology_of(settings), settings.fence_memory_us, namespace_of(settings))

@@ -10,11 +10,13 @@ from holdfast.clock import SYSTEM, Clock
 from holdfast.engines import EVERYTHING
 from holdfast.engines.board import Board
 from holdfast.engines.redis.blocking import RedisBlocking
+from holdfast.engines.redis.dial import refused
 from holdfast.engines.redis.ear import Ear
 from holdfast.engines.redis.facts import Info, read
 from holdfast.engines.redis.scripts import LAYOUT, Packer, prefix_of
+from holdfast.engines.redis.turns import astray
 from holdfast.engines.redis.witness import Witness
-from holdfast.errors import Closed, Unavailable
+from holdfast.errors import SETTLING, Closed, Unavailable
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
@@ -37,9 +39,9 @@ class RedisEngine:
     replicates = True
     carries = EVERYTHING
 
-    def __init__(self, topology: Topology, memory_us: int, namespace: str = "", address: str = "") -> None:
+    def __init__(self, topology: Topology, memory_us: int, namespace: str = "") -> None:
         self.topology = topology
-        self._place = f"{address} {namespace}".rstrip()
+        self._place = f"{topology.url} {namespace}".rstrip()
         self.wire_s = topology.wire_s
         self._memory_ms = memory_us // 1000
         self._prefix = prefix_of(namespace)
@@ -65,6 +67,12 @@ class RedisEngine:
 
     def meet(self, layout: Any) -> None:
         """What stands under the layout's key: nothing, unless a later version has taken the place over."""
+        if isinstance(layout, Exception):  # what could not be read may be anything
+            error = refused(self.topology.url, layout)
+            if self.topology.follows and astray(str(layout)):
+                raise Unavailable("redis", SETTLING, error.detail)
+            if error.reason != "other topology":  # one server of a cluster: each name is told where it belongs
+                raise error
         if isinstance(layout, str) and layout != str(LAYOUT):
             detail = f"{self.topology.url} is kept in layout {layout!r}, this version knows {LAYOUT}"
             raise Unavailable("redis", "other layout", detail)
@@ -95,12 +103,12 @@ class RedisEngine:
 
     def facts(self, sight: Sight, replies: list[Any], asked_ns: int, came_ns: int) -> Facts:
         """What the answers to `facts.QUESTIONS` say, with all that this client has seen of that node."""
-        sight.greeted(replies[0], asked_ns, came_ns)
-        sight.listed(Info(replies[0]).replicas())
+        run_id = sight.greeted(replies[0], asked_ns, came_ns)
+        sight.listed(run_id, Info(replies[0]).replicas())
         topology = self.topology
         return read(
             replies,
-            known=len(sight.known),
+            known=len(sight.known(run_id)),
             sentinels=topology.follows and topology.only is not None,
             jumped_s=sight.jumped_s,
             fence_memory_s=self._memory_ms / 1000,
