@@ -133,8 +133,8 @@ def hands(concurrency: int, prefetch: int) -> tuple[int, int]:
 async def work(worker: WorkerBase, *, until_idle: bool) -> None:
     """Work until stopped; with `until_idle`, until there is nothing to do."""
     await consuming.enter(worker._consumer)
-    worker._bell = worker._consumer._queue._client.form.bell()
     try:
+        worker._bell = worker._consumer._queue._client.form.bell()
         while not worker._stops and await _turn(worker, wait=not until_idle):
             pass
     except Closed:
@@ -277,9 +277,9 @@ async def _said(
 
 async def _wind_down(worker: WorkerBase) -> None:
     """Give back, let finish, leave."""
-    client = worker._consumer._queue._client
-    until_ns = NEVER_NS if worker._grace_ns is None else client.clock.now_ns() + worker._grace_ns
     try:
+        client = worker._consumer._queue._client
+        until_ns = NEVER_NS if worker._grace_ns is None else client.clock.now_ns() + worker._grace_ns
         while worker._waiting:
             worker._ended.append((worker._waiting.popleft(), Release()))
         await _settle(worker)
