@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
-from holdfast.commands.queues import AT_ONCE
+from holdfast.commands.queues import AT_ONCE, FEW_AT_ONCE
 from holdfast.core import consumer as consuming
 from holdfast.core.consumer import ConsumerBase
 from holdfast.core.hands import Hands
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 CONCURRENCY_MAX = 5_000
 GRACE_S = 30.0
 _LOOK_NS = NS
+# What one with a key counts for: somebody may stand behind it.
+_WEIGHT = AT_ONCE // FEW_AT_ONCE
 _CANCEL_NS = 5 * NS
 _RETRY_NS = 200 * NS_PER_MS
 # Whoever is asked to come back idle takes nothing for so long, and tries again so much later.
@@ -237,9 +239,10 @@ async def _settle(worker: WorkerBase) -> None:
     consumer = worker._consumer
     while worker._ended:
         first: list[tuple[MessageBase, BaseException | None]] = []
-        lease = worker._ended[0][0]._lease
-        while worker._ended and len(first) < AT_ONCE and worker._ended[0][0]._lease is lease:
+        lease, room = worker._ended[0][0]._lease, AT_ONCE
+        while worker._ended and room > 0 and worker._ended[0][0]._lease is lease:
             first.append(worker._ended.popleft())
+            room -= _WEIGHT if first[-1][0]._kept.key else 1
         for message, _ in first:
             worker._running.pop(message._entry, None)
         said = [(message, error) for message, error in first if not message._settled]
