@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
-from holdfast.commands.queues import AT_ONCE, Reaped
+from holdfast.commands.queues import AT_ONCE, FEW_AT_ONCE, Reaped
 from holdfast.core import consumer as consuming
 from holdfast.core.asking import ask_again
 from holdfast.core.consumer import ConsumerBase
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 CONCURRENCY_MAX = 5_000
 GRACE_S = 30.0
 _LOOK_NS = NS
+# What one with a key counts for: somebody may stand behind it.
+_WEIGHT = AT_ONCE // FEW_AT_ONCE
 _CANCEL_NS = 5 * NS
 _RETRY_NS = 200 * NS_PER_MS
 # Whoever is asked to come back idle takes nothing for so long, and tries again so much later.
@@ -136,8 +138,8 @@ def hands(concurrency: int, prefetch: int) -> tuple[int, int]:
 async def work(worker: WorkerBase, *, until_idle: bool) -> None:
     """Work until stopped; with `until_idle`, until there is nothing to do."""
     await consuming.enter(worker._consumer)
-    worker._bell = worker._consumer._queue._client.form.bell()
     try:
+        worker._bell = worker._consumer._queue._client.form.bell()
         while not worker._stops and await _turn(worker, wait=not until_idle):
             pass
     except Closed:
@@ -259,9 +261,10 @@ async def _settle(worker: WorkerBase) -> None:
     consumer = worker._consumer
     while worker._ended:
         first: list[tuple[MessageBase, BaseException | None]] = []
-        lease = worker._ended[0][0]._lease
-        while worker._ended and len(first) < AT_ONCE and worker._ended[0][0]._lease is lease:
+        lease, room = worker._ended[0][0]._lease, AT_ONCE
+        while worker._ended and room > 0 and worker._ended[0][0]._lease is lease:
             first.append(worker._ended.popleft())
+            room -= _WEIGHT if first[-1][0]._kept.key else 1
         for message, _ in first:
             worker._running.pop(message._entry, None)
         said = [(message, error) for message, error in first if not message._settled]
@@ -299,9 +302,9 @@ async def _said(
 
 async def _wind_down(worker: WorkerBase) -> None:
     """Give back, let finish, leave."""
-    client = worker._consumer._queue._client
-    until_ns = NEVER_NS if worker._grace_ns is None else client.clock.now_ns() + worker._grace_ns
     try:
+        client = worker._consumer._queue._client
+        until_ns = NEVER_NS if worker._grace_ns is None else client.clock.now_ns() + worker._grace_ns
         while worker._waiting:
             worker._ended.append((worker._waiting.popleft(), Release()))
         await _settle(worker)
