@@ -98,6 +98,10 @@ class Cluster:
         place = (host or here[0], port)
         return self._known.setdefault(place, self._at(place))
 
+    @property
+    def whole(self) -> bool:
+        return None not in self._slots
+
     def nodes(self) -> tuple[Node, ...]:
         """The owners of slots; before they are known, those that the user named."""
         owners = dict.fromkeys(node for node in self._slots if node is not None)
