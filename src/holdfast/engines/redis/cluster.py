@@ -35,7 +35,7 @@ _LOOK_EVERY_S = 0.1
 # For so long a server that did not answer is asked after all others.
 _DOUBT_S = 5.0
 # What needs somebody to act.
-_REFUSALS = ("no permission", "failed")
+_REFUSALS = ("no permission", "other topology", "failed")
 _VIEW = packed("CLUSTER", "SLOTS")
 _STATE = packed("CLUSTER", "INFO")
 
