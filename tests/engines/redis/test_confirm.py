@@ -6,6 +6,7 @@ import pytest
 
 from holdfast import InvalidConfig, LeaseLost, Unavailable
 from holdfast.testing import eventually
+from holdfast.testing.proxy import named
 
 QUICKLY = ("--repl-diskless-sync-delay", "0")
 
@@ -149,6 +150,22 @@ def test_a_primary_that_becomes_a_replica_meanwhile_confirms_nothing(trio, place
     assert (trouble.reason, trouble.retryable) == ("not confirmed", True)
     slow.thaw()
     primary.command("REPLICAOF", "NO", "ONE")
+
+
+def test_a_confirmation_whose_reply_was_lost_is_asked_for_again(trio, place_on):
+    """As any command is, with the same token: a connection that is cut is no reason to withdraw a grant."""
+    primary, *_ = trio
+    place = place_on(primary)
+    proxy = place.proxy()
+    client = place.connect(proxy.url)
+    client.lock("x", confirm="replicas").acquire(timeout=5).release()
+    proxy.drop_reply(when=named("WAIT"))
+
+    lease = client.lock("x", confirm="replicas").acquire(timeout=5)
+
+    assert len(proxy.dropped) == 1
+    assert client.show("x").fence == lease.fence
+    lease.release()
 
 
 MANY = {

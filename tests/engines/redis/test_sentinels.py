@@ -8,6 +8,7 @@ from redis_faces import Place
 
 from holdfast import Unavailable, config
 from holdfast.engines import open_engine
+from holdfast.engines.redis.address import topology_of
 from holdfast.testing import eventually
 from holdfast.testing.sentinels import Sentinels
 from holdfast.testing.servers import Server, available
@@ -51,6 +52,26 @@ def test_a_change_of_servers_is_told_also_while_somebody_comes():
     engine.close()
 
     assert trouble == []
+
+
+def test_no_sentinel_is_missing_while_another_thread_puts_it_last():
+    """Two who dial and one who listens: each always finds all of them."""
+    primary, over, seen = topology_of(config.settings("redis+sentinel://h1/main")).only, threading.Event(), set()
+    (sentinel,) = primary._sentinels
+
+    def put_last():
+        while not over.is_set():
+            primary._last(sentinel)
+
+    putting = threading.Thread(target=put_last)
+    putting.start()
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        seen.add(len(primary._sentinels))
+    over.set()
+    putting.join()
+
+    assert seen == {1}
 
 
 def through(sentinels, *which):

@@ -81,6 +81,28 @@ def test_a_server_that_has_a_cluster_of_its_own_by_now_is_not_followed(left):
             gone.command("CLUSTER", "RESET", "HARD")
 
 
+def test_servers_that_do_not_tell_their_address_are_found_where_one_was_asked(place_in):
+    """Behind a translated network they know only their ports, and redirections name no host."""
+    settings = ("--cluster-preferred-endpoint-type", "unknown-endpoint")
+    if not {"valkey", "redis"} & available().keys():
+        pytest.skip("no server here that can keep its address to itself")
+    with Cluster("valkey" if "valkey" in available() else "redis", replicas=0, arguments=settings) as cluster:
+        assert cluster.servers[0].command("CLUSTER", "SLOTS")[0][2][0] is None
+        place = place_in(cluster)
+        client = place.connect(through(cluster.servers[0]))
+        name = "moved"
+        client.lock(name).acquire(timeout=5).release()
+        owner = cluster.owner_of(name)
+        cluster.move_slot(slot_of(name), next(server for server in cluster.masters() if server is not owner))
+
+        client.lock(name).acquire(timeout=5).release()
+
+        client.refresh_topology()
+        ports = {f"redis://127.0.0.1:{server.port}" for server in cluster.servers}
+        assert set(client._client.engine.topology.servers()) == ports
+        place.close()
+
+
 def test_however_many_servers_are_silent_the_caller_is_told_in_time():
     """A large cluster that is cut off: each would be waited for in its turn, and everybody else for the end of that."""
     with ExitStack() as closing:

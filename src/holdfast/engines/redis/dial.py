@@ -164,7 +164,10 @@ class Dialler:
             names = ", ".join(sorted(name for name in unknown if kwargs[name]))
             raise Unavailable("redis", "failed", f"{self.url}: {kind.__module__}.{kind.__name__} knows no {names}")
         fitting = {name: value for name, value in kwargs.items() if name not in unknown}
-        return kind(**fitting, retry=retry, **_OWN)
+        try:
+            return kind(**fitting, retry=retry, **_OWN)
+        except Exception as error:  # it reads files, and there may be no descriptor left for one
+            raise self.trouble(error) from None
 
     def _refuse_replica(self, role: Any) -> None:
         if role[0] not in (b"master", "master"):

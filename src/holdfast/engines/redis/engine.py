@@ -18,6 +18,7 @@ from holdfast.engines.redis.turns import astray
 from holdfast.engines.redis.witness import Witness
 from holdfast.errors import SETTLING, Closed, Unavailable
 from holdfast.names import new_token
+from holdfast.observer import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -149,7 +150,11 @@ class RedisEngine:
             if self._ear is not None or self._closed:
                 return False
             board = self.board
-            self._ear = Ear(self.topology.any_node, self.packer.channel, heard=board.ring, missed=board.ring_all)
+            try:
+                self._ear = Ear(self.topology.any_node, self.packer.channel, heard=board.ring, missed=board.ring_all)
+            except OSError as error:  # there is no descriptor left: whoever waits next tries again
+                log.warning("holdfast: wake-ups are late: %s", error)
+                return False
         # Whoever queued while nobody listened yet may have missed a ring: it asks once more, as this one will.
         self.board.ring_all(but=token)
         return True
@@ -210,7 +215,10 @@ class RedisEngine:
         """Have the servers tell of their changes, where they do."""
         with self._ear_lock:
             if self._watch is None and not self._closed:
-                self._watch = self.topology.watch()
+                try:
+                    self._watch = self.topology.watch()
+                except OSError as error:
+                    log.warning("holdfast: changes of the servers are noticed late: %s", error)
 
     def forked(self) -> None:
         ears, self._ear, self._watch = (self._ear, self._watch), None, None

@@ -77,9 +77,7 @@ class Primary:
         """
         told: Views = {}
         trouble: list[Unavailable] = []
-        with self._guard:  # others put one last meanwhile
-            sentinels = self._sentinels.copy()
-        for sentinel in sentinels:
+        for sentinel in self._sentinels:
             try:
                 who = told.setdefault(self._told_by(sentinel, limit_s), [])
             except Unavailable as error:
@@ -114,9 +112,8 @@ class Primary:
         return str(reply[0]), int(reply[1])
 
     def _last(self, sentinel: Dialler) -> None:
-        with self._guard:
-            self._sentinels.remove(sentinel)
-            self._sentinels.append(sentinel)
+        with self._guard:  # a list of its own each time: others look at it meanwhile, and none may be missing
+            self._sentinels = [*(each for each in self._sentinels if each is not sentinel), sentinel]
 
     def _is(self, address: tuple[str, int]) -> None:
         before, self._address = self._address, address
