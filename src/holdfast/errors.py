@@ -293,6 +293,10 @@ class QueueFull(HoldfastError):
         self.sent = sent
         self.retryable = not sent
 
+    def after(self, sent: tuple[str, ...]) -> QueueFull:
+        """The same, of a call that has sent these before."""
+        return QueueFull(self.name, self.size, self.bound, sent)
+
     def __str__(self) -> str:
         before = f"; {len(self.sent)} messages were sent before" if self.sent else ""
         return f"queue {self.name!r} is full: {self.size} of {self.bound} messages{before}"

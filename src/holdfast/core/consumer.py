@@ -14,6 +14,7 @@ from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import NotHeld
 from holdfast.commands.queues import AT_ONCE, DEAD, RELEASE, Outcome, Take, Taken
 from holdfast.core import lifecycle
+from holdfast.core.bodies import unpacked_headers
 from holdfast.core.client import OPEN
 from holdfast.core.incarnation import Incarnation
 from holdfast.core.keeper import WIRE_NS
@@ -384,6 +385,7 @@ async def _read(consumer: ConsumerBase, lease: Incarnation, deliveries: tuple[De
             continue  # it came by another way just now
         try:
             body = queue._codec.decode(delivery.message.body)
+            unpacked_headers(delivery.message.headers)
             found.append(consumer._Message(consumer, lease, delivery, body))
         except Exception as error:
             bad.append(Outcome(delivery.entry, DEAD, 0, UNREADABLE, readable(error)))

@@ -10,7 +10,7 @@ from holdfast.clock import NS
 from holdfast.commands.queue_views import Gauge, Gauged
 from holdfast.commands.queues import AT_ONCE, FEW_AT_ONCE, DeadLetters, GetDead, ListDead, Moved, Purge, Redrive
 from holdfast.core.asking import ask_again
-from holdfast.core.bodies import shown_body, unpacked_headers
+from holdfast.core.bodies import shown_body, shown_headers
 from holdfast.core.queue import LIMIT_MAX, _whole
 from holdfast.errors import InvalidConfig, NotFound
 from holdfast.names import is_unicode, new_token
@@ -178,7 +178,7 @@ def _shown(queue: QueueBase, letter: Kept) -> DeadLetter:
     return DeadLetter(
         kept.id,
         shown_body(queue._codec, kept),
-        unpacked_headers(kept.headers),
+        shown_headers(kept.headers),
         letter.reason,
         kept.why,
         kept.attempts,
