@@ -4,7 +4,7 @@
 -- ARGV[3]  part   what to look at: see below
 -- ARGV[4]  which  the consumer whose messages these are, or the lane
 -- ARGV[5]  at     where to go on, 0 to begin; of a lane, how far from its end
--- ARGV[6]  most   about how many to look at
+-- ARGV[6]  most   about how many to look at; one with a key counts for several, as it costs as much
 -- ARGV[7…] suspects  for each: entry, and where it was seen; of a letter, its id and `dead`
 --
 -- Returns  {'sighted', at, {word…}, {kind, word, entry, …}}: where to go on, and 0 at the end; what was seen; and what is
@@ -46,7 +46,7 @@ end
 
 local function text_at(entry)
   local text = redis.call('HGET', base .. ':m', entry)
-  bytes = bytes + (text and #text or 0)
+  looked, bytes = looked + 1, bytes + (text and #text or 0)
   return text
 end
 
@@ -146,7 +146,8 @@ elseif part == 'ready' then
   local entries = redis.call('LRANGE', line, -(at + most - 1), -at)
   for i = #entries, 1, -1 do
     comes_first(entries[i])
-    if bytes >= BYTES and #words >= LEAST then break end
+    looked = looked + 1
+    if (looked >= most or bytes >= BYTES) and #words >= LEAST then break end
   end
   at = int(redis.call('LLEN', line))
 elseif part == 'notes' then
