@@ -11,6 +11,8 @@ import sys
 import time
 
 import holdfast
+from holdfast.testing import eventually
+from holdfast.testing.resp import ServerError
 from holdfast.testing.servers import Server, available
 
 PART = 10_000
@@ -32,6 +34,7 @@ def main(messages: int, keys: int) -> None:
         except holdfast.HoldfastError as error:
             told = repr(error)
         seconds = time.monotonic() - began
+        eventually(lambda: _answers(server), 120, "an end of the last step")
         memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
         stops = {event[0].decode(): event[3] for event in server.command("LATENCY", "LATEST")}
         steps = next(
@@ -46,6 +49,13 @@ def main(messages: int, keys: int) -> None:
             end="",
         )
         print(f"{memory:.0f} MB here")
+
+
+def _answers(server: Server) -> bool:
+    try:
+        return bool(server.command("PING"))
+    except ServerError:  # it is busy
+        return False
 
 
 def _processor(server: Server) -> float:
