@@ -145,6 +145,13 @@ PLANTS = {
         lambda do: (do.lead("k1"), do("HDEL", ":first", "k")),
         [SEVERAL, NOTED],
     ),
+    "an entry that hides its key": (
+        lambda do: (
+            do("HSET", ":m", STRAY, do("HGET", ":m", do.of["l0"]).replace(b"l0", b"zz")),
+            do("RPUSH", ":s:low", STRAY),
+        ),
+        [SEVERAL],
+    ),
     "none is noted": (lambda do: do("HDEL", ":first", "k"), [NOTED]),
     "noted with somebody else": (lambda do: do("HSET", ":first", "k", f"{do.of['k0']} idle"), [NOTED]),
     "another one is noted": (lambda do: do("HSET", ":first", "k", do.of["l0"]), [NOTED]),
@@ -232,7 +239,7 @@ def test_no_step_is_long_however_many_messages_there_are(one_server, peer, loop)
         for name, count in re.findall(r"cmdstat_(hscan|zscan|hexists|lrange|llen):calls=(\d+)", "\n".join(calls))
     }
     assert found.faults == ()
-    assert found.messages >= MANY
+    assert found.messages >= MANY - len(served)
     assert len(pages) > 2 * MANY / (PAGE + 100)
     assert max(len(page.words) for page in pages) <= 2 * (PAGE + 100)
     assert sum(inside.values()) < len(pages) * (PAGE + 100)

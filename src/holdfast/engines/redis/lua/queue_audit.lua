@@ -63,6 +63,7 @@ local function noted(key)
   if entry and key_at(entry) == key and not is_behind(entry) then return entry, holder end
 end
 
+-- The id; and the key, if it has one.
 local function id_of(entry, text)
   local first, last, why, past = string.match(text, '^%d+ %d+ %d+ (%d+) (%d+) (%d+)\n()')
   local id, headers, key, lane, from
@@ -70,8 +71,12 @@ local function id_of(entry, text)
     id, headers, key, lane, from = string.match(text, '^(%d+) (%d+) (%d+) (%d+)\n()', past + first + last + why)
   end
   if not from or #text < from - 1 + id + headers + key + lane then return 'foreign-' .. entry end
-  return string.sub(text, from, from + id - 1)
+  local past_id = from + id + headers
+  return string.sub(text, from, from + id - 1), key ~= '0' and string.sub(text, past_id, past_id + key - 1) or nil
 end
+
+-- It stands somewhere as the first of its key; another one is noted, or none.
+local function unnoted(key, entry) fault(noted(key) and 'several' or 'unnoted', key, entry) end
 
 -- One that is ready, delayed or held: there is a message, and if that has a key, it is noted as the first of it.
 local function comes_first(entry)
@@ -86,12 +91,8 @@ local function comes_first(entry)
   if not key then return end
   local note = redis.call('HGET', base .. ':first', key)
   if note == (part == 'held' and entry .. ' ' .. which or entry) then return end
-  local first = noted(key)
-  if first == entry then
-    fault('misnoted', key)  -- with somebody else
-  else
-    fault(first and 'several' or 'unnoted', key, entry)
-  end
+  if noted(key) ~= entry then return unnoted(key, entry) end
+  fault('misnoted', key)  -- with somebody else
 end
 
 local led = {}  -- key -> whether somebody comes first
@@ -126,9 +127,12 @@ end
 
 if part == 'messages' then
   hash(':m', function(entry, text)
+    local id, key = id_of(entry, text)
     say(entry)
-    say(id_of(entry, text))
+    say(id)
     bytes = bytes + #text
+    -- An entry that does not say that it has a key is not looked at for one elsewhere.
+    if key and #entry <= DIGITS and not is_behind(entry) and noted(key) ~= entry then unnoted(key, entry) end
   end)
 elseif part == 'consumers' then
   hash(':who', say)
