@@ -243,7 +243,7 @@ class Queue(queue.QueueBase):
         return run(queue.peek(self, place, limit))
 
     def check(self) -> Soundness:
-        """Whether every message is in exactly one place. It looks at all of them."""
+        """Whether every message is in exactly one place. It looks at all of them, in steps that stop nobody."""
         return run(queue.check(self))
 
 
