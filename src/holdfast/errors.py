@@ -16,9 +16,7 @@ SETTLING = "not settled"
 PASSING = frozenset(("unreachable", "reply lost", "stalled", "loading", "busy", "read-only", SETTLING))
 
 # Reasons that no patience changes: a password, a right, a place that is not what it should be. Somebody has to act.
-LASTING = frozenset(
-    ("no permission", "forbidden", "other layout", "newer", "other topology", "corrupt", "replaced", "failed")
-)
+LASTING = frozenset(("no permission", "other layout", "newer", "other topology", "corrupt", "replaced", "failed"))
 
 # Reasons that mean: what granted the lease is no longer there, and others may hold elsewhere by now.
 GONE = frozenset(("replaced",))
@@ -183,6 +181,7 @@ class BudgetExceeded(HoldfastError):
         self.remaining = remaining
         self.limit = limit
         self.retry_after = retry_after
+        self.retryable = amount <= limit  # what is more than all of it never fits
 
     def __str__(self) -> str:
         left = f"{self.remaining} of {self.limit} left"

@@ -173,6 +173,8 @@ def test_stopping_is_told_once_and_leaves_nothing(face):
         owner.stop()
         assert waiting.result() == Ended("stopped")
         assert list(owner) == []
+        with pytest.raises(RuntimeError, match="after it was stopped"):
+            owner.claim("chat-0")
     assert owner.next(0) is None
     assert queue.consumers() == []
     assert queue.stats().ready == 2

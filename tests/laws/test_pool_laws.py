@@ -60,6 +60,8 @@ def test_borrowers_get_different_items_each_under_its_own_fence(face):
     assert told.value.retryable
     for item in items:
         item.release()
+    with pytest.raises(LeaseLost, match="released"), items[0]:
+        pytest.fail("entered with what was given back")
 
 
 @pytest.mark.acceptance("A3-4")

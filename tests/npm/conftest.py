@@ -82,7 +82,7 @@ class Job:
     """`holdfast install` in a process of its own."""
 
     def __init__(self, arguments, env):
-        command = (sys.executable, "-m", "holdfast.cli", "install", *arguments)
+        command = (sys.executable, "-m", "holdfast", "install", *arguments)
         self.process = subprocess.Popen(
             command,
             env={**os.environ, **env},

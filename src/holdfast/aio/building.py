@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.aio.lease import Lease
 from holdfast.aio.lock import POLICIES, Lock
+from holdfast.aio.settling import settled
 from holdfast.core.lock import is_coroutine_function
 from holdfast.errors import InvalidConfig
 
@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 async def aside(call: Callable[[], T]) -> T:
-    """On another thread, so that the loop goes on."""
-    return await asyncio.to_thread(call)
+    """On another thread, so that the loop goes on; nothing is cleared away while it works."""
+    return await settled(call)
 
 
 async def build_once(

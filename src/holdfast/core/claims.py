@@ -32,13 +32,15 @@ async def claim(owner: OwnerBase, key: str) -> Any:
     """Take over a key that nobody can vouch for, now; `NotAcquired` if somebody does."""
     post = owner._posts[part_of(key, len(owner._posts))]
     if owner._bell is None or owner._over:
-        raise RuntimeError(f"owner {owner.name!r} takes keys inside its `with` block only")
+        where = "no keys after it was stopped" if owner._bell is not None else "keys inside its `with` block only"
+        raise RuntimeError(f"owner {owner.name!r} takes {where}")
     for work in tuple(post._with.values()):
         if isinstance(work, WorkBase) and work.key == key and not work._is_lost():
             return _given(post, work)
     name, lease = post._queue.name, post._lease
     if lease is None or lease._state is not LIVING:
         raise LeaseLost(name, None, "expired", detail="this owner was taken for dead, and has not come back yet")
+    lease._owned = True
     try:
         answer = await _taken_over(owner, post, lease, key)
         for each in await consuming._read(post, lease, answer.deliveries):

@@ -215,8 +215,7 @@ async def _look_or_end(owner: OwnerBase) -> None:
 
 def _is_parents(event: Added) -> bool:
     """In a child: this is the parent's, who tells of it."""
-    why: str = event.work._lease._why[0]
-    return why == "forked"
+    return bool(event.work._lease._is_forked())
 
 
 async def _look(owner: OwnerBase) -> None:

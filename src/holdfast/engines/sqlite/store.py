@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import pauses
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renewed, Tend, Undo
+from holdfast.commands.queue_views import Audit
 from holdfast.engines.board import Board
 from holdfast.engines.ear import Ear, Hearing, ring_session
 from holdfast.engines.sqlite import dealing, lifeline, pool, queue_tables, rows, shelves, survey, tallies
@@ -84,6 +85,8 @@ class SqliteStore:
         if len(commands) > _AT_ONCE:
             parts = (commands[start : start + _AT_ONCE] for start in range(0, len(commands), _AT_ONCE))
             return [answer for part in parts for answer in self.answer_all(part, until_ns)]
+        if len(commands) == 1 and isinstance(commands[0], Audit):
+            return [self.database.behind_gate(self._audit, until_ns, commands[0])]
         answers, rung = self.database.behind_gate(self._answer, until_ns, commands)
         for holder in rung:
             self._ring(holder)
@@ -183,6 +186,11 @@ class SqliteStore:
         if type(answer) is Busy or type(command) is Tend:
             self._mark(link, now_us)
         return answer
+
+    def _audit(self, link: sqlite3.Cursor, command: Audit) -> Reply:
+        if self._closed:
+            raise Closed  # as above
+        return dealing.audited(link, command, self.database.gate.leave)
 
     def _remember(self, name: str, row: rows.Row) -> None:
         """What is held here, and what nobody else has anything to do with."""
