@@ -16,9 +16,7 @@ SETTLING = "not settled"
 PASSING = frozenset(("unreachable", "reply lost", "stalled", "loading", "busy", "read-only", SETTLING))
 
 # Reasons that no patience changes: a password, a right, a place that is not what it should be. Somebody has to act.
-LASTING = frozenset(
-    ("no permission", "forbidden", "other layout", "newer", "other topology", "corrupt", "replaced", "failed")
-)
+LASTING = frozenset(("no permission", "other layout", "newer", "other topology", "corrupt", "replaced", "failed"))
 
 # Reasons that mean: what granted the lease is no longer there, and others may hold elsewhere by now.
 GONE = frozenset(("replaced",))
@@ -294,6 +292,10 @@ class QueueFull(HoldfastError):
         self.bound = bound
         self.sent = sent
         self.retryable = not sent
+
+    def after(self, sent: tuple[str, ...]) -> QueueFull:
+        """The same, of a call that has sent these before."""
+        return QueueFull(self.name, self.size, self.bound, sent)
 
     def __str__(self) -> str:
         before = f"; {len(self.sent)} messages were sent before" if self.sent else ""

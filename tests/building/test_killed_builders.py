@@ -54,7 +54,7 @@ def test_a_builder_killed_at_any_step_leaves_the_old_or_the_new(start, connect, 
         assert len(list(store.glob("k/[0-9]*"))) == 1
 
 
-@pytest.mark.timeout(900 if STEP > 1 else 7200)
+@pytest.mark.timeout(900)
 @pytest.mark.acceptance("A2-5", "A2-6")
 @pytest.mark.parametrize("found", ["nothing", "something bad"])
 @pytest.mark.parametrize("movable", [True, False], ids=["moved", "pointed"])

@@ -124,24 +124,31 @@ def somebody_else():
             os.seteuid(0)
 
 
-def test_a_file_of_somebody_else_is_a_matter_of_rights(local):
+def test_a_file_of_somebody_else_is_a_matter_of_rights(local, tmp_path):
     """Its own code, and advice that helps: there is no primary to connect to. A system user without a home is told so.
 
     Cron starts such users, and nobody has chosen a place for them.
     """
-    for command in ("ls", "doctor"):
-        assert local.inside(command).code == 0  # and everything is imported: nobody may not even read that
+    with holdfast.connect(f"file://{tmp_path}") as client:
+        client.lock("x").acquire().release()
+    for command in (["ls"], ["doctor"], ["ls", "--url", f"file://{tmp_path}"]):
+        assert local.inside(*command).code == 0  # and everything is imported: nobody may not even read that
     with tempfile.TemporaryDirectory() as barred:  # not in a folder of pytest's, where nobody may look
         (Path(barred) / "x.db").touch(0o444)
+        (Path(barred) / ".holdfast").mkdir(0o700)
         Path(barred).chmod(0o555)
         with somebody_else():
             named = local.inside("ls", "--url", f"sqlite://{barred}/x.db")
             doctor = local.inside("doctor", "--url", f"sqlite://{barred}/x.db")
+            folder = local.inside("ls", "--url", f"file://{barred}")
             homeless = local.inside("ls", "--json", env={"HOLDFAST_URL": "", "HOME": f"{barred}/home"})
         Path(barred).chmod(0o755)
 
     assert (named.code, homeless.code, doctor.code) == (codes.NO_PERMISSION, codes.NO_PERMISSION, codes.CRITICAL)
     assert "(no permission)" in told(named)
+    assert folder.code == codes.NO_PERMISSION
+    assert f"{barred}/.holdfast" in told(folder)
+    assert "name another directory" in told(folder)
     for text in (named.err, homeless.err, doctor.out):
         assert b"HOLDFAST_URL" in text
         assert b"primary" not in text

@@ -170,7 +170,7 @@ def test_a_check_tells_what_is_wrong_by_its_exit_code(local):
 def test_a_check_shows_people_how_far_it_is(tool, busy):
     """Of many messages it takes a while; whoever reads it by a program is shown nothing of that."""
     with Terminal(*HOLDFAST, "queue", "check", "jobs", env=tool.environ) as terminal:
-        terminal.until(r"looking .* 100%")
+        terminal.until(r"looking .*100%")
         terminal.until("5 messages, each in exactly one place")
         assert terminal.rest() == 0
     assert tool.inside("queue", "check", "jobs").err == b""

@@ -15,6 +15,8 @@ import pytest
 from cli_tool import BEATING, HOLDFAST, alive, eventually, everywhere, together
 
 from holdfast.cli import run as run_package
+from holdfast.cli.run.guard import Guard
+from holdfast.cli.run.watcher import now_ns
 from holdfast.testing import PausePoints
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers import missing
@@ -244,6 +246,22 @@ guard.Guard.start = start
 
     assert run.code == 79
     assert run.err.count(b"no more processes; the program is ended") == 1
+
+
+def test_what_the_watcher_did_is_known_however_soon_the_program_has_died():
+    """A parent that comes late finds it dead; without the watcher's word it would be told as an end of its own."""
+    program = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    guard = Guard(program.pid, NS, 0, NS, None)
+    try:
+        guard.start(now_ns() + 2 * NS)  # so that it is told to end a second after this
+        os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+    finally:
+        guard.end()
+        program.kill()
+        program.wait()
+
+    assert program.returncode == -signal.SIGTERM
+    assert guard.acted()
 
 
 def test_nobody_who_reads_is_no_reason_to_lose_the_lease(tools):

@@ -8,7 +8,7 @@ import pytest
 from law_faces import passing, together
 
 from holdfast import Closed, Dead, InvalidConfig, LeaseLost, Unavailable
-from holdfast.commands.queues import Beat, Conclude, Leave, Publish, Purge, Redrive
+from holdfast.commands.queues import Beat, Conclude, Leave, Publish, Purge, Redrive, Take
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -60,6 +60,25 @@ def test_a_worker_that_stops_in_an_outage_gives_nothing_back_that_is_done(face):
 
     assert sorted(seen.body for seen in other.peek()) == [4, 5, 6, 7]
     assert other.stats().counts.get("lost", 0) == 0
+
+
+def test_a_message_that_comes_as_its_worker_is_stopped_is_given_back_unused(face):
+    """T26: its question was on its way, and the answer brings something. Nobody begins with it; the next one has it."""
+    client, other = face.connect(), face.connect().queue("jobs")
+    other.publish_many(range(3))
+    there, go = face.wire(client).hold(Take)
+    begun = []
+    worker = client.queue("jobs").worker(begun.append, concurrency=2)
+    running = face.start(worker.run)
+    assert there.wait(20)
+    worker.stop()
+    go.set()
+    running.result()
+
+    assert begun == []
+    assert other.stats().counts == {"published": 3, "released": 2, "taken": 2}
+    assert [seen.attempts for seen in other.peek()] == [0] * 3
+    assert other.consumers() == []
 
 
 def test_what_was_taken_ahead_is_not_handed_out_in_doubt(timed):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast import pauses
 from holdfast.contrib import npm
 from holdfast.testing import eventually
 
@@ -119,6 +120,23 @@ def test_a_registry_that_is_down_is_told_while_it_is_tried_again(install, regist
     for what in ("look up alpha@latest", "install beta_1.0.0"):
         assert f"attempt 1 to {what} failed" in job.said
         assert f"attempt 2 to {what} failed" in job.said
+
+
+def test_a_worker_that_slept_while_it_wrote_the_manifest_takes_nobody_else_out_of_it(env, repo):
+    """It wakes after its lease has gone to another, and writes what it read before: then it writes once more."""
+    with holdfast.connect(f"file://{repo}") as client, holdfast.connect(f"file://{repo}") as other:
+
+        def overtaken():
+            pauses.disarm("npm.before-manifest")
+            client.break_lease(f"manifest/{client.domain(repo / 'node_modules').id}", "it sleeps")
+            told.extend(npm.Repo(other, repo).install(["beta@1.0.0"]))
+
+        told = []
+        pauses.arm("npm.before-manifest", overtaken)
+        (late,) = npm.Repo(client, repo).install(["alpha@1.0.0"])
+
+    assert (late.error, told[0].error) == ("", "")
+    assert set(json.loads((repo / "package.json").read_text())["dependencies"]) == {"alpha_1.0.0", "beta_1.0.0"}
 
 
 @pytest.mark.parametrize("fault", ["gone", "no program", "speaks in tongues"])

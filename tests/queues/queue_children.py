@@ -90,3 +90,10 @@ def stall(url, journal, kind, seconds, queue):
 
     with open(journal, "ab", buffering=0) as file:
         asyncio.run(work())
+
+
+def redrive(url, journal, rate):
+    """Send all dead letters again, so many in a second, until somebody ends it."""
+    with holdfast.connect(url) as hf:
+        ready()
+        jobs(hf).dlq.redrive(rate=rate)

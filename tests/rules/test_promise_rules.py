@@ -211,6 +211,23 @@ def test_a_replica_that_falls_away_from_any_server_is_a_change():
     assert difference(before, now) == "changed: replicas 1 -> 1 / 0"
 
 
+def test_nobody_is_told_to_have_replicas_confirm_where_there_are_none():
+    """Every grant would be refused; and a server that must have a replica to write, and has none, stops."""
+    for facts in every():
+        if facts.replicas == 0 and facts.known == 0:
+            for where in (facts, facts._replace(sentinels=True)):
+                assert "replicas" not in "".join(promised(where).changes), where
+
+
+def test_one_server_of_a_cluster_is_not_the_cluster():
+    """It promises what it does, but refuses most names: whoever looks before the first lock hears of that."""
+    lone = promised(SOUND._replace(grouped=False))
+
+    assert "connect to redis+cluster://" in lone.changes
+    assert "connect to redis+cluster://" not in promised(SOUND).changes
+    assert "connect to redis+cluster://" not in promised(SOUND._replace(cluster=False, grouped=False)).changes
+
+
 def test_sentinels_may_put_another_server_in_its_place():
     """Also one that this client has never seen: whether replicas are linked just now does not matter."""
     alone = SOUND._replace(replicas=0, known=0, cluster=False)

@@ -299,11 +299,7 @@ class Partitioned(partitions.PartitionedBase):
         self, bodies: Iterable[Any], *, key: str | Callable[[Any], str] | None = None, **options: Any
     ) -> list[str]:
         """Like `blocking.Partitioned.publish_many`, awaited."""
-        sent: dict[int, str] = {}
-        for part, numbered in self._sorted_out(bodies, key):
-            ids = await part.publish_many([body for _, body in numbered], key=key, **options)
-            sent.update(zip((number for number, _ in numbered), ids, strict=True))
-        return [sent[number] for number in sorted(sent)]
+        return await partitions.publish_many(self, bodies, key, **options)
 
     def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> KeyOwner:
         """Like `blocking.Partitioned.owner`, awaited."""

@@ -243,7 +243,7 @@ class Queue(queue.QueueBase):
         return run(queue.peek(self, place, limit))
 
     def check(self) -> Soundness:
-        """Whether every message is in exactly one place. It looks at all of them."""
+        """Whether every message is in exactly one place. It looks at all of them, in steps that stop nobody."""
         return run(queue.check(self))
 
 
@@ -268,12 +268,11 @@ class Partitioned(partitions.PartitionedBase):
     def publish_many(
         self, bodies: Iterable[Any], *, key: str | Callable[[Any], str] | None = None, **options: Any
     ) -> list[str]:
-        """Like `Queue.publish_many`, each body into the part of its key; the ids in the order of the bodies."""
-        sent: dict[int, str] = {}
-        for part, numbered in self._sorted_out(bodies, key):
-            ids = part.publish_many([body for _, body in numbered], key=key, **options)
-            sent.update(zip((number for number, _ in numbered), ids, strict=True))
-        return [sent[number] for number in sorted(sent)]
+        """Like `Queue.publish_many`, each body into the part of its key; the ids in the order of the bodies.
+
+        What the error says was sent may be any of them: it was sent a part of the queue at a time.
+        """
+        return run(partitions.publish_many(self, bodies, key, **options))
 
     def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> KeyOwner:
         """Like `Queue.owner`, of all parts at once."""

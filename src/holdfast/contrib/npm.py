@@ -21,11 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast import pauses
 from holdfast.contrib.npm_runs import Runs, said
 from holdfast.core.lock import TTL_S
-from holdfast.core.site import Built, Site
+from holdfast.core.site import RECORD, Built, Site
 from holdfast.engines.machine import open_up, trouble
-from holdfast.errors import BuildFailed, HoldfastError, InvalidConfig, InvalidName, NotAcquired
+from holdfast.errors import BuildFailed, HoldfastError, InvalidConfig, InvalidName, LeaseLost, NotAcquired
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
@@ -285,12 +286,30 @@ class Repo:
             self._rewrite(spec.alias, source)
             return
         name = f"{_LISTING}{self._client.domain(self.modules).id}"
-        with self._client.lock(name, ttl=_MANIFEST_TTL_S, timeout=self._timeout) as lease:
-            self._rewrite(spec.alias, source, lease.check)
+        for last in (False, True):
+            try:
+                with self._client.lock(name, ttl=_MANIFEST_TTL_S, timeout=self._timeout) as lease:
+                    self._rewrite(spec.alias, source, lease.check)
+                    return
+            except LeaseLost:
+                if last:
+                    raise
+                # We slept, and may have overwritten what others listed meanwhile: what is there is listed again.
+
+    def _published(self) -> dict[str, str]:
+        """Every alias that is there and complete, with where it comes from."""
+        found = {}
+        for record in (*self.modules.glob(f"*_*/{RECORD}"), *self.modules.glob(f"@*/*_*/{RECORD}")):
+            alias = str(record.parent.relative_to(self.modules))
+            name, _, version = alias.rpartition("_")
+            if _EXACT.fullmatch(version):
+                found[alias] = f"npm:{name}@{version}"
+        return found
 
     def _rewrite(self, alias: str, source: str, check: Callable[[], None] = lambda: None) -> None:
         manifest = self._manifest()
-        manifest["dependencies"] = dict(sorted({**manifest["dependencies"], alias: source}.items()))
+        named = {**self._published(), **manifest["dependencies"], alias: source}
+        manifest["dependencies"] = dict(sorted(named.items()))
         draft = self.directory / f".{MANIFEST}.{new_token()}"
         try:
             with draft.open("x", encoding="utf-8") as file:
@@ -299,6 +318,7 @@ class Repo:
                 open_up(file.fileno(), self.directory)
                 os.fsync(file.fileno())
             check()
+            pauses.point("npm.before-manifest")
             draft.replace(self.directory / MANIFEST)
         finally:
             draft.unlink(missing_ok=True)

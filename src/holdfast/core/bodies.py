@@ -86,7 +86,16 @@ def packed_headers(headers: dict[str, str] | None) -> str:
 
 
 def unpacked_headers(packed: str) -> dict[str, str]:
+    """What was sent. `ValueError` or `TypeError` if somebody else has written it, and it is none."""
     return dict(json.loads(packed)) if packed else {}
+
+
+def shown_headers(packed: str) -> dict[str, str]:
+    """The headers for people; their text, under a name that says so, where it cannot be read."""
+    try:
+        return unpacked_headers(packed)
+    except (ValueError, TypeError):
+        return {"unreadable": packed}
 
 
 def checked_codec(codec: str | Codec) -> Codec:

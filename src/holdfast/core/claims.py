@@ -40,6 +40,7 @@ async def claim(owner: OwnerBase, key: str) -> Any:
     name, lease = post._queue.name, post._lease
     if lease is None or lease._state is not LIVING:
         raise LeaseLost(name, None, "expired", detail="this owner was taken for dead, and has not come back yet")
+    lease._owned = True
     try:
         answer = await _taken_over(owner, post, lease, key)
         for each in await consuming._read(post, lease, answer.deliveries):

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from holdfast.core import queue
-from holdfast.core.queue import QueueStats, Soundness, _whole
-from holdfast.errors import InvalidConfig
+from holdfast.core.queue import NORMAL, QueueStats, Soundness, _whole
+from holdfast.errors import QueueFull, Unavailable
 from holdfast.names import between_braces, checked_name, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from holdfast.clock import Seconds
+    from holdfast.commands.queues import Draft
     from holdfast.core.queue import QueueBase
 
 PARTS_MAX = 256
@@ -59,23 +61,42 @@ class PartitionedBase:
             return random.choice(self._parts)  # noqa: S311 - to spread them
         return self._parts[part_of(key, len(self._parts))]
 
-    def _sorted_out(
-        self, bodies: Iterable[Any], key: str | Callable[[Any], str] | None
-    ) -> Iterable[tuple[Any, list[tuple[int, Any]]]]:
-        """The parts into which these go, each with its bodies and their places among all."""
-        if isinstance(bodies, str | bytes | dict):
-            raise InvalidConfig("bodies", bodies, "it must be a list of bodies, not one")
-        sorted_out: dict[Any, list[tuple[int, Any]]] = {}
-        for number, body in enumerate(bodies):
-            part = self._part_of(key(body) if callable(key) else key)
-            sorted_out.setdefault(part, []).append((number, body))
-        return sorted_out.items()
-
 
 def _part(whole: QueueBase, name: str) -> QueueBase:
     part = copy.copy(whole)
     part.name = checked_name(name)
     return part
+
+
+async def publish_many(
+    whole: PartitionedBase,
+    bodies: Iterable[Any],
+    key: str | Callable[[Any], str] | None,
+    delay: Seconds = 0,
+    headers: dict[str, str] | None = None,
+    timeout: Seconds | None = 0,
+    priority: str = NORMAL,
+) -> list[str]:
+    """Send each into the part of its key; the ids in the order of the bodies.
+
+    All are checked before the first is sent. The error tells what was sent before it, into whichever part.
+    """
+    terms = queue.checked_terms(delay, headers, key, priority)
+    until_ns = queue._until_ns(whole._parts[0], timeout)
+    drafts: dict[int, dict[int, Draft]] = {}  # by part, and by the place among all
+    for number, body in enumerate(queue.many_bodies(bodies)):
+        draft = whole._parts[0]._draft(body, terms)
+        part = part_of(draft.key, len(whole._parts)) if draft.key else random.randrange(len(whole._parts))  # noqa: S311
+        drafts.setdefault(part, {})[number] = draft
+    sent: dict[int, str] = {}
+    for part, numbered in drafts.items():
+        try:
+            ids = await queue.send_all(whole._parts[part], [*numbered.values()], until_ns)
+        except (QueueFull, Unavailable) as error:
+            sent.update(zip(numbered, error.sent, strict=False))
+            raise error.after(tuple(sent[number] for number in sorted(sent))) from error
+        sent.update(zip(numbered, ids, strict=True))
+    return [sent[number] for number in sorted(sent)]
 
 
 async def stats(parts: Sequence[QueueBase], name: str) -> QueueStats:

@@ -15,7 +15,7 @@ from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
 from holdfast.commands.queue_views import MESSAGES, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled, Sighted
 from holdfast.commands.queues import AT_ONCE, BEHIND, DELAYED, HELD, READY, Crowded, Draft, Publish, Published, Reap
 from holdfast.core.asking import ask_again, ask_confirmed
-from holdfast.core.bodies import Codec, checked_codec, encoded, packed_headers, shown_body, unpacked_headers
+from holdfast.core.bodies import Codec, checked_codec, encoded, packed_headers, shown_body, shown_headers
 from holdfast.core.lease import jittered
 from holdfast.core.lock import confirmed_by
 from holdfast.core.outcomes import Backoff, checked_backoff
@@ -178,11 +178,21 @@ async def publish(queue: QueueBase, body: Any, terms: Terms, dedup_key: str | No
 
 async def publish_many(queue: QueueBase, bodies: Iterable[Any], terms: Terms, timeout: Seconds | None) -> list[str]:
     """Send many messages, a part at a time; their ids. The error tells what was sent before it."""
+    drafts = [queue._draft(body, terms) for body in many_bodies(bodies)]
+    return await send_all(queue, drafts, _until_ns(queue, timeout))
+
+
+def many_bodies(bodies: Iterable[Any]) -> Iterable[Any]:
+    """The same, unless it is one body that only looks like many."""
     if isinstance(bodies, str | bytes | dict):
         raise InvalidConfig("bodies", bodies, "it must be a list of bodies, not one")
-    drafts = [queue._draft(body, terms) for body in bodies]
+    return bodies
+
+
+async def send_all(queue: QueueBase, drafts: list[Draft], until_ns: int) -> list[str]:
+    """The ids of these, sent a part at a time."""
     sent: list[str] = []
-    until_ns, most = _until_ns(queue, timeout), min(AT_ONCE, queue._bound or AT_ONCE)
+    most = min(AT_ONCE, queue._bound or AT_ONCE)
     while len(sent) < len(drafts):
         first, part, size = len(sent), 0, 0
         for draft in drafts[first : first + most]:
@@ -278,7 +288,7 @@ async def peek(queue: QueueBase, place: str, limit: int) -> list[Seen]:
         Seen(
             each.message.id,
             shown_body(queue._codec, each.message),
-            unpacked_headers(each.message.headers),
+            shown_headers(each.message.headers),
             each.message.attempts,
             each.message.crashes,
             each.message.sent_us / 1_000_000,

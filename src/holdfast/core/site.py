@@ -16,12 +16,13 @@ import os
 import shutil
 import stat
 import time
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast import pauses
-from holdfast.engines.machine import open_up, trouble
+from holdfast.engines.machine import open_up, patiently, trouble
 from holdfast.errors import InvalidName
 from holdfast.names import is_unicode, new_token
 
@@ -123,16 +124,7 @@ class Site:
     def stage(self, fence: int) -> Plot:
         """A private place to build in; what builders before us left of this key is cleared away."""
         try:
-            self._make(self._staging)
-            for left in self._staging.iterdir():
-                if left.name.startswith(self._mark) and _number(left.name) < fence and not _is_worked_in(left):
-                    _remove(left)
-            path = self._private(fence)
-            if not self._movable:
-                self._make(self.path)
-                self._clear_pointed(fence)
-                path = self.path / f"{fence:016d}"
-            path.mkdir()
+            path = patiently(partial(self._place, fence))
             open_up(path, self.directory)  # it becomes what others read
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             with contextlib.suppress(OSError):  # not every filesystem can; then the fence alone tells what is left over
@@ -141,6 +133,19 @@ class Site:
             raise trouble("directory", error) from error
         pauses.point("build.staged")
         return Plot(path, lock)
+
+    def _place(self, fence: int) -> Path:
+        self._make(self._staging)
+        for left in self._staging.iterdir():
+            if left.name.startswith(self._mark) and _number(left.name) < fence and not _is_worked_in(left):
+                _remove(left)
+        path = self._private(fence)
+        if not self._movable:
+            self._make(self.path)
+            self._clear_pointed(fence)
+            path = self.path / f"{fence:016d}"
+        path.mkdir()
+        return path
 
     def _private(self, fence: int) -> Path:
         """A name that the next builder of this key knows as left over."""
@@ -167,7 +172,7 @@ class Site:
         _sync(place)
         pauses.point("build.before-publish")
         self._make(self.path.parent)
-        if self._renamed(place):
+        if patiently(partial(self._renamed, place)):
             return self._built(self.path, record)
         theirs = self.find_afresh()
         if theirs is not None and theirs != bad:
@@ -214,7 +219,9 @@ class Site:
         finally:
             draft.unlink()
         found = self._find_pointed()
-        return self._built(place, record) if found is None or found.path == place else found
+        if found is None:
+            raise OSError(errno.ENOENT, "it was cleared away: its builder slept, and another came", str(place))
+        return self._built(place, record) if found.path == place else found
 
     def _write(self, path: Path, record: dict[str, Any]) -> None:
         """Readable for whoever reads the directory: who could not read it would build again."""

@@ -9,9 +9,17 @@ import re
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+_TRIES, _NAP_S = 25, 0.02
 
 # The kernel writes blanks, line breaks and backslashes of a mount point as octal numbers, and all else as it is.
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -75,12 +83,21 @@ def open_up(what: int | str | os.PathLike[str], folder: str | os.PathLike[str]) 
     os.chmod(what, mode | stat.S_ISGID if is_folder and is_shared else mode)
 
 
+def patiently(make: Callable[[], T]) -> T:
+    """Do it; where it is forbidden, again for a moment: who made a folder just now is about to open it to others."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(PermissionError):
+            return make()
+        time.sleep(_NAP_S)
+    return make()
+
+
 _REASONS = {
     errno.ENOSPC: "full",
     errno.EDQUOT: "full",
     errno.EROFS: "read-only",
-    errno.EACCES: "forbidden",
-    errno.EPERM: "forbidden",
+    errno.EACCES: "no permission",
+    errno.EPERM: "no permission",
     errno.EMFILE: "out of descriptors",
     errno.ENFILE: "out of descriptors",
 }
@@ -91,5 +108,5 @@ def trouble(what: str, error: OSError) -> Unavailable:
     """What the system says, in our words: which path, and what is wrong with it."""
     where = f"{error.filename!s}: " if error.filename else ""
     reason = _REASONS.get(error.errno or 0, "unreachable")
-    uid = f" (as user {os.getuid()})" if reason == "forbidden" else ""
+    uid = f" (as user {os.geteuid()})" if reason == "no permission" else ""
     return Unavailable(what, reason, f"{where}{error.strerror}{uid}")

@@ -39,7 +39,7 @@ def test_a_read_only_directory_is_said_at_once_and_nothing_is_made(start, public
     worker.tell('{"do": "acquire", "timeout": 0}')
     told = worker.read_line()
 
-    assert "forbidden" in told
+    assert "no permission" in told
     assert str(shared) in told
     assert "65534" in told
     assert list(shared.iterdir()) == []
@@ -69,6 +69,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_made(start, tmp_path):
 
     assert (refused["error"], refused["reason"]) == ("Unavailable", "full")
     assert (again["error"], again["reason"]) == ("Unavailable", "full")
+    assert f"{folder}/.holdfast" in refused["detail"]
     assert [path for path in files if "/x/" not in path and "ballast" not in path] == before
     assert "fence" in ask("acquire", name="new", timeout=5)
 
@@ -131,6 +132,21 @@ def test_nothing_is_followed_where_our_directory_should_be(connect, shared, tmp_
         client.lock("x").acquire(timeout=0)
 
     assert not elsewhere.exists() or list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("trap", ["link", "pipe"])
+def test_an_id_that_was_planted_is_not_followed(connect, shared, tmp_path, trap):
+    """What it points to would be written where all may read it."""
+    (tmp_path / "secret").write_text("secret")
+    client = connect()
+    client.lock("x").acquire(timeout=0).release()
+    planted = shared / ".holdfast" / "id"
+    planted.symlink_to(tmp_path / "secret") if trap == "link" else os.mkfifo(planted)
+
+    with pytest.raises(Unavailable, match=str(shared / ".holdfast")):
+        client.domain(shared)
+
+    assert "secret" not in "".join(path.read_text() for path in shared.glob(".holdfast-domain*"))
 
 
 @pytest.mark.parametrize("trap", ["garbage", "empty", "directory", "pipe", "link", "huge"])

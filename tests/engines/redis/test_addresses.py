@@ -341,6 +341,21 @@ def test_a_directory_that_is_guarded_elsewhere_is_refused(one, other, tmp_path):
             stranger.domain(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("url", "hint"),
+    [
+        ("redis+cluster://127.0.0.1:{}", "it is no cluster: connect to redis://"),
+        ("redis+sentinel://127.0.0.1:{}/main", "it is no sentinel: connect to redis://"),
+    ],
+)
+def test_a_server_of_another_kind_is_told_with_what_to_do(server, url, hint):
+    """What it says itself means nothing to whoever has only mistaken the address."""
+    with holdfast.connect(url.format(server.port)) as client, pytest.raises(Unavailable) as refusal:
+        client.lock("x", timeout=0).acquire()
+    assert (refusal.value.reason, refusal.value.retryable) == ("other topology", False)
+    assert hint in str(refusal.value)
+
+
 def refused_layout(place, server):
     """How a client meets a place that somebody else has taken over."""
     server.command("SET", "hf1:layout", "2")

@@ -5,7 +5,6 @@ import redis
 from redis.sentinel import Sentinel
 
 import holdfast
-from holdfast import DomainMismatch
 
 CASES = {
     "redis://127.0.0.1:7001": lambda: redis.Redis(host="127.0.0.1", port=7001),
@@ -24,16 +23,3 @@ def test_a_client_object_is_told_by_where_it_leads_to(url):
     assert hf.url == url
     assert hf._client.engine.place() == f"{url} tenant"
     hf.close()
-
-
-@pytest.mark.acceptance("C-2", "A0-29")
-def test_a_directory_tells_the_servers_of_two_client_objects_apart(server, tmp_path):
-    """Two servers are two guards, however they are named; and one server is one, by its URL or by a client object."""
-    host, port = "127.0.0.1", server.port
-    with redis.Redis(host=host, port=port) as here, redis.Redis(host=host, port=port, db=1) as elsewhere:
-        with holdfast.connect(here) as ours:
-            ours.domain(tmp_path)
-        with holdfast.connect(elsewhere) as theirs, pytest.raises(DomainMismatch, match=f"{host}:{port}"):
-            theirs.domain(tmp_path)
-        with holdfast.connect(f"redis://{host}:{port}") as same:
-            assert same.domain(tmp_path)

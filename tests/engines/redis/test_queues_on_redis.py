@@ -251,15 +251,19 @@ def test_foreign_messages_are_read_and_buried_by_whoever_cannot_read_them(place)
     queue.publish("ours")
     place.server.command("HSET", f"{KEY}:m", "17", b"\xff\xfe what is this")
     place.server.command("HSET", f"{KEY}:m", "18", b"1700 0 0 0 0 0\n999999 0 0 0\nshort")
-    place.server.command("LPUSH", f"{KEY}:s:", "17", "18", "19")
+    place.server.command("HSET", f"{KEY}:m", "20", b'1700 0 0 0 0 0\n1 4 0 0\na{no}"body"')
+    place.server.command("HSET", f"{KEY}:m", "21", b'1700 0 0 0 0 0\n1 3 0 0\nb[1]"body"')
+    place.server.command("LPUSH", f"{KEY}:s:", "17", "18", "19", "20", "21")
 
+    assert {seen.headers.get("unreadable") for seen in queue.peek()} == {None, "{no}", "[1]"}
     with queue.consumer(prefetch=9) as consumer:
         [message] = consumer.receive(9, timeout=10)
         assert message.body == "ours"
         message.ack()
 
     letters = queue.dlq.list()
-    assert {letter.id for letter in letters} == {"foreign-17", "foreign-18"}
+    assert {letter.id for letter in letters} == {"foreign-17", "foreign-18", "a", "b"}
+    assert {letter.headers.get("unreadable") for letter in letters} == {None, "{no}", "[1]"}
     assert {letter.reason for letter in letters} == {"unreadable"}
     assert queue.check()
     queue.dlq.purge()

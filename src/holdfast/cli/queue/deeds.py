@@ -57,15 +57,9 @@ def list_queues(url: str | None, prefix: str, *, limit: int, as_json: bool) -> i
     if as_json:
         output.print_json({"queues": [_figures(each) for each in found], "more": more})
         return codes.OK
-    console = output.console()
-    if found:
-        columns = ("queue", *(place.replace("_", " ") for place in _PLACES), "oldest")
-        rows = [(each.name, *(getattr(each, place) for place in _PLACES), _age(each.oldest)) for each in found]
-        console.print(output.table(columns, rows, right=columns[1:]))
-    else:
-        console.print("there are no queues" + (f" that begin with {plain(prefix)!r}" if prefix else ""))
-    if more:
-        sys.stderr.write(f"holdfast: there are more than {limit} queues: give a prefix, or a larger --limit\n")
+    columns = ("queue", *(place.replace("_", " ") for place in _PLACES), "oldest")
+    rows = [(each.name, *(getattr(each, place) for place in _PLACES), _age(each.oldest)) for each in found]
+    output.listing("queues", columns, rows, prefix, limit if more else 0)
     return codes.OK
 
 

@@ -35,7 +35,7 @@ _LOOK_EVERY_S = 0.1
 # For so long a server that did not answer is asked after all others.
 _DOUBT_S = 5.0
 # What needs somebody to act.
-_REFUSALS = ("no permission", "failed")
+_REFUSALS = ("no permission", "other topology", "failed")
 _VIEW = packed("CLUSTER", "SLOTS")
 _STATE = packed("CLUSTER", "INFO")
 
@@ -97,6 +97,10 @@ class Cluster:
         here = getattr(asked, "place", self._seeds[0].place)
         place = (host or here[0], port)
         return self._known.setdefault(place, self._at(place))
+
+    @property
+    def whole(self) -> bool:
+        return None not in self._slots
 
     def nodes(self) -> tuple[Node, ...]:
         """The owners of slots; before they are known, those that the user named."""

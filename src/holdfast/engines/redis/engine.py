@@ -114,6 +114,7 @@ class RedisEngine:
             replies,
             known=len(sight.known(run_id)),
             sentinels=topology.follows and topology.only is not None,
+            grouped=topology.only is None,
             jumped_s=sight.jumped_s,
             fence_memory_s=self._memory_ms / 1000,
         )

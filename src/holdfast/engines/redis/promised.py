@@ -61,8 +61,8 @@ def _may_evict(facts: Facts) -> bool:
     return facts.maxmemory != 0 and facts.maxmemory_policy != "noeviction"
 
 
-def _may_fail_over(facts: Facts) -> bool:
-    return bool(facts.replicas) or facts.known > 0 or bool(facts.cluster) or facts.sentinels
+def _has_replicas(facts: Facts) -> bool:
+    return bool(facts.replicas) or facts.known > 0
 
 
 _ASK = "let the user ask: ACL SETUSER ... +info"
@@ -116,6 +116,12 @@ TABLE = (
         fences_grow=False,
     ),
     Rule(
+        lambda facts: facts.cluster is True and not facts.grouped,
+        LEVELS[-1],
+        "this is one server of a cluster: a name that belongs to another one is refused here",
+        "connect to redis+cluster://",
+    ),
+    Rule(
         lambda facts: facts.cluster is None,
         CLIENTS,
         "whether it is part of a cluster, where another server may take its place, was not seen",
@@ -124,7 +130,14 @@ TABLE = (
         fences_grow=False,
     ),
     Rule(
-        lambda facts: facts.replicas is None or _may_fail_over(facts),
+        lambda facts: facts.replicas == 0 and not _has_replicas(facts) and (facts.sentinels or facts.cluster is True),
+        CLIENTS,
+        "a replica, once it has one, may take its place (0 linked, 0 known): fences then come from another clock",
+        limits=(_FAILED_OVER, _LATE_CLOCK),
+        fences_grow=False,
+    ),
+    Rule(
+        lambda facts: facts.replicas is None or _has_replicas(facts),
         CLIENTS,
         "a replica may take its place ({linked} linked, {facts.known} known): a failover may forget the last grants,"
         " and fences then come from another clock",
@@ -133,7 +146,7 @@ TABLE = (
         fences_grow=False,
     ),
     Rule(
-        lambda facts: _may_fail_over(facts) and not facts.min_replicas,
+        lambda facts: _has_replicas(facts) and not facts.min_replicas,
         CLIENTS,
         "a primary that is cut off from its replicas may go on granting (min-replicas-to-write {least})",
         "set min-replicas-to-write 1: a primary that is cut off then stops within min-replicas-max-lag",
@@ -197,7 +210,7 @@ def promised(facts: Facts) -> Promise:
     }
     limits = [limit for rule in rules for limit in rule.limits] + [_FORWARD, _BACK]
     kept = facts._replace(jumped_s=round(facts.jumped_s, 1))._asdict()
-    del kept["unseen"]
+    del kept["unseen"], kept["grouped"]
     return Promise(
         engine="redis",
         scope="hosts",

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engines.redis.aside import aside
+from holdfast.engines.redis.dial import refused
 from holdfast.engines.redis.ear import Ear
 from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.scripts import packed
@@ -105,8 +106,9 @@ class Primary:
         finally:
             link.close()
         if not isinstance(reply, list) or len(reply) != 2:
-            why = reply if isinstance(reply, Exception) else f"it knows no service {self._service!r}"
-            raise Unavailable("redis", "failed", f"{sentinel.url}: {why}")
+            if isinstance(reply, Exception):
+                raise refused(sentinel.url, reply)
+            raise Unavailable("redis", "failed", f"{sentinel.url}: it knows no service {self._service!r}")
         return str(reply[0]), int(reply[1])
 
     def _last(self, sentinel: Dialler) -> None:

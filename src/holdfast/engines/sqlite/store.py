@@ -18,14 +18,13 @@ from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renewed, Tend, Undo
 from holdfast.commands.queue_views import Audit
 from holdfast.engines.board import Board
-from holdfast.engines.ear import Ear, ring_session
+from holdfast.engines.ear import Ear, Hearing, ring_session
 from holdfast.engines.sqlite import dealing, lifeline, pool, queue_tables, rows, shelves, survey, tallies
 from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.line import Damaged
 from holdfast.engines.sqlite.place import filesystem
 from holdfast.engines.sqlite.promised import promised
 from holdfast.errors import Closed, Unavailable
-from holdfast.observer import log
 from holdfast.rules import RULES, Moment
 from holdfast.rules.once import compound
 from holdfast.rules.record import NO_TOMBS, NOBODY
@@ -78,9 +77,7 @@ class SqliteStore:
         self._ahead: dict[str, set[int]] = {}
         self._known: dict[str, rows.Row] = {}
         self._pids: dict[str, int] = {}  # of other sessions, each of which has one for good
-        self._ear: Ear | None = None
-        self._ear_lock = threading.Lock()
-        self._deaf = False
+        self._hearing = Hearing()
 
     def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
         if not self._me:
@@ -296,24 +293,7 @@ class SqliteStore:
 
     def listen(self, token: str) -> bool:
         ahead = self._ahead.pop(token, ())
-        with self._ear_lock:
-            if self._ear is not None:
-                ended = [self._ear.watch(pid) for pid in ahead]  # each is watched, whatever the others say
-                return any(ended)
-            if self._deaf:
-                return False
-            ear = Ear(self._pipe(self._session), self.board)
-            try:
-                ear.open()
-                self._ear = ear
-            except OSError as error:
-                ear.close()
-                self._deaf = True
-                log.warning("no pipe for wake-ups beside %s, so waiting is slower here: %s", self.database.path, error)
-            except BaseException:
-                ear.close()
-                raise
-            return True
+        return self._hearing.listen(ahead, lambda: Ear(self._pipe(self._session), self.board))
 
     def promise(self) -> Promise:
         return promised(filesystem(self.database.path.parent))
@@ -343,17 +323,11 @@ class SqliteStore:
         self._known = {}
         self._pids = {}
         self._session_lock = threading.Lock()
-        self._ear_lock = threading.Lock()
-        if self._ear is not None:
-            self._ear.forked()
-            self._ear = None
+        self._hearing.forked()
 
     def close(self) -> None:
         """End the session if it holds nothing; a lease that stands keeps it, so that the lease lapses by its ttl."""
-        with self._ear_lock:
-            ear, self._ear = self._ear, None
-        if ear is not None:
-            ear.close()
+        self._hearing.close()
         self._closed = True
         session = self._session
         if not session:

@@ -4,7 +4,7 @@
 -- ARGV[3]  part   what to look at: see below
 -- ARGV[4]  which  the consumer whose messages these are, or the lane
 -- ARGV[5]  at     where to go on, 0 to begin; of a lane, how far from its end
--- ARGV[6]  most   about how many to look at
+-- ARGV[6]  most   about how many to look at; one with a key counts for several, as it costs as much
 -- ARGV[7…] suspects  for each: entry, and where it was seen; of a letter, its id and `dead`
 --
 -- Returns  {'sighted', at, {word…}, {kind, word, entry, …}}: where to go on, and 0 at the end; what was seen; and what is
@@ -46,7 +46,7 @@ end
 
 local function text_at(entry)
   local text = redis.call('HGET', base .. ':m', entry)
-  bytes = bytes + (text and #text or 0)
+  looked, bytes = looked + 1, bytes + (text and #text or 0)
   return text
 end
 
@@ -63,6 +63,7 @@ local function noted(key)
   if entry and key_at(entry) == key and not is_behind(entry) then return entry, holder end
 end
 
+-- The id; and the key, if it has one.
 local function id_of(entry, text)
   local first, last, why, past = string.match(text, '^%d+ %d+ %d+ (%d+) (%d+) (%d+)\n()')
   local id, headers, key, lane, from
@@ -70,8 +71,12 @@ local function id_of(entry, text)
     id, headers, key, lane, from = string.match(text, '^(%d+) (%d+) (%d+) (%d+)\n()', past + first + last + why)
   end
   if not from or #text < from - 1 + id + headers + key + lane then return 'foreign-' .. entry end
-  return string.sub(text, from, from + id - 1)
+  local past_id = from + id + headers
+  return string.sub(text, from, from + id - 1), key ~= '0' and string.sub(text, past_id, past_id + key - 1) or nil
 end
+
+-- It stands somewhere as the first of its key; another one is noted, or none.
+local function unnoted(key, entry) fault(noted(key) and 'several' or 'unnoted', key, entry) end
 
 -- One that is ready, delayed or held: there is a message, and if that has a key, it is noted as the first of it.
 local function comes_first(entry)
@@ -86,12 +91,8 @@ local function comes_first(entry)
   if not key then return end
   local note = redis.call('HGET', base .. ':first', key)
   if note == (part == 'held' and entry .. ' ' .. which or entry) then return end
-  local first = noted(key)
-  if first == entry then
-    fault('misnoted', key)  -- with somebody else
-  else
-    fault(first and 'several' or 'unnoted', key, entry)
-  end
+  if noted(key) ~= entry then return unnoted(key, entry) end
+  fault('misnoted', key)  -- with somebody else
 end
 
 local led = {}  -- key -> whether somebody comes first
@@ -126,9 +127,12 @@ end
 
 if part == 'messages' then
   hash(':m', function(entry, text)
+    local id, key = id_of(entry, text)
     say(entry)
-    say(id_of(entry, text))
+    say(id)
     bytes = bytes + #text
+    -- An entry that does not say that it has a key is not looked at for one elsewhere.
+    if key and #entry <= DIGITS and not is_behind(entry) and noted(key) ~= entry then unnoted(key, entry) end
   end)
 elseif part == 'consumers' then
   hash(':who', say)
@@ -146,7 +150,8 @@ elseif part == 'ready' then
   local entries = redis.call('LRANGE', line, -(at + most - 1), -at)
   for i = #entries, 1, -1 do
     comes_first(entries[i])
-    if bytes >= BYTES and #words >= LEAST then break end
+    looked = looked + 1
+    if (looked >= most or bytes >= BYTES) and #words >= LEAST then break end
   end
   at = int(redis.call('LLEN', line))
 elseif part == 'notes' then

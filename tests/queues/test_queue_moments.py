@@ -1,0 +1,143 @@
+"""What happens at the worst moment: a signal with the message, a death in the middle, all at once, a sleeper reaped."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+
+import pytest
+from queue_children import TTL_S, jobs
+
+from holdfast import Dead
+from holdfast.commands.queues import Draft, Join, Publish, Reap, Take
+from holdfast.core.run import run
+from holdfast.engines.redis.scripts import ENTRIES
+from holdfast.testing import eventually
+from holdfast.testing.proxy import Proxy, script
+
+WAIT_S = 60
+# `make trials` has as many as people mean when they say many.
+MANY = 10_000 if os.environ.get("HOLDFAST_FLEETS") == "large" else 1_200
+
+pytestmark = pytest.mark.timeout(600 if MANY > 2_000 else 120)
+
+
+def effects(journal):
+    """How often each message was done."""
+    return Counter(words[1] for words in journal("done"))
+
+
+def bury(queue, count):
+    """So many dead letters; their ids."""
+    ids = queue.publish_many(range(count))
+
+    def handle(_message):
+        raise Dead("no use")
+
+    queue.worker(handle, concurrency=64).run_until_idle()
+    return set(ids)
+
+
+def test_a_redrive_that_is_killed_leaves_each_letter_in_one_place(client, start, journal):
+    """T22: with somebody at work on what comes back. The rest is redriven by the next, and each is done once."""
+    queue = jobs(client)
+    letters = bury(queue, MANY)
+    start("work", concurrency=16, prefetch=16).wait_ready(WAIT_S)
+    redriving = start("redrive", rate=MANY / 2)
+    eventually(lambda: len(effects(journal)) > MANY // 10, WAIT_S, "some that are done")
+    redriving.kill()
+    eventually(lambda: sum(queue.stats()[1:5]) == 0, WAIT_S, "an end of what was sent again")
+
+    left = {letter.id for letter in queue.dlq.list(limit=MANY)}
+    done = effects(journal)
+    assert left
+    assert left | done.keys() == letters
+    assert left.isdisjoint(done)
+    assert queue.check()
+    assert queue.dlq.redrive() == len(left)
+    eventually(lambda: len(effects(journal)) == MANY, WAIT_S, "all of them")
+    assert set(effects(journal).values()) == {1}
+
+
+def test_a_signal_to_end_that_comes_with_a_message_loses_neither(client, start, journal):
+    """T26: they wait, and are woken by both at once. What was given is done or given back, and no attempt is used."""
+    queue = jobs(client)
+    workers = [start("work", concurrency=1, prefetch=0) for _ in range(3)]
+    eventually(lambda: queue.stats().waiting == len(workers), WAIT_S, "three that wait")
+    for number, worker in enumerate(workers):
+        if number % 2:
+            worker.terminate()
+        queue.publish_many(range(2))
+        worker.terminate()
+    for worker in workers:
+        assert worker.wait(WAIT_S) == 0
+
+    now = queue.stats()
+    assert (now.in_flight, now.consumers, now.delayed, now.dead) == (0, 0, 0, 0)
+    assert now.ready + now.counts.get("acked", 0) == 2 * len(workers)
+    assert len(effects(journal)) == now.counts.get("acked", 0)
+    assert {seen.attempts for seen in queue.peek(limit=100)} <= {0}
+    assert queue.check()
+
+
+def test_many_that_are_due_at_the_same_moment_come_once_each_and_none_too_early(client):
+    """T28: by the engine's clock, a part at a time; nobody has to ring for them."""
+    queue, delay, done = jobs(client), 1.0, []
+    began = time.monotonic()
+    ids = queue.publish_many(range(MANY), delay=delay)
+    with queue.consumer(prefetch=128) as one, queue.consumer(prefetch=128) as other:
+        while len(done) < MANY:
+            assert time.monotonic() - began < WAIT_S + MANY / 200
+            for consumer in (one, other):
+                for message in consumer.receive(128, timeout=0.5):
+                    done.append((time.monotonic(), message.id))
+                    message.ack()
+
+    assert sorted(id_ for _, id_ in done) == sorted(ids)
+    assert min(at for at, _ in done) >= began + delay
+    assert queue.stats().counts["acked"] == MANY
+
+
+def test_a_worker_frozen_in_its_sleep_keeps_no_message_and_comes_back(client, start, journal):
+    """T38: it is rung in vain. Others have the message, and when it wakes it is a new consumer that gets the next."""
+    queue = jobs(client)
+    sleeper = start("work", label="sleeper")
+    eventually(lambda: queue.stats().waiting == 1, WAIT_S, "one that waits")
+    sleeper.freeze()
+    queue.publish("at once")
+    with queue.consumer("awake") as awake:
+        (message,) = awake.receive(timeout=WAIT_S)
+        message.ack()
+        eventually(lambda: [each.label for each in queue.consumers()] == ["awake"], WAIT_S, "the end of the sleeper")
+        queue.publish("later")
+        (message,) = awake.receive(timeout=WAIT_S)
+        message.ack()
+    sleeper.thaw()
+    eventually(lambda: [each.label for each in queue.consumers()] == ["sleeper"], WAIT_S, "its coming back")
+    queue.publish("last")
+    eventually(lambda: [words[2] for words in journal("done")] == ["last"], WAIT_S, "the last one")
+    eventually(lambda: queue.stats().counts["acked"] == 3, WAIT_S, "its word")
+    assert queue.check()
+
+
+@pytest.mark.parametrize("url", ["redis"], indirect=True)
+@pytest.mark.parametrize("how", ["swallow", "drop_reply"])
+def test_whoever_looks_for_the_dead_and_dies_of_it_moves_all_or_nothing(client, server, url, start, how):
+    """T2: before its step or after it; there is no between. What the first dead one had is ready once."""
+    queue, form = jobs(client), client._client.form
+    run(form.apply_all([Publish("jobs", "call", tuple(Draft(f"{number}", b"1") for number in range(40)))]))
+    run(form.apply_all([Join("jobs", "dead", "", "dead", 1), Take("jobs", "dead", 40)]))
+    with Proxy("127.0.0.1", server.port) as proxy:
+        getattr(proxy, how)(when=script(ENTRIES[Reap].sha))
+        looker = start("work", url=f"{proxy.url}?{url.partition('?')[2]}", seconds=30, concurrency=1, prefetch=0)
+        eventually(lambda: proxy.count(script(ENTRIES[Reap].sha)), WAIT_S, "a look")
+        looker.kill()
+    with queue.consumer(prefetch=100) as heir:
+        found = []
+        while len(found) < 40:
+            messages = heir.receive(100, timeout=10 * TTL_S)
+            assert messages, f"{len(found)} were found"
+            found += messages
+        assert sorted(int(message.id) for message in found) == list(range(40))
+        assert queue.check()
