@@ -107,9 +107,17 @@ def cut_off(primary, replica):
     eventually(lambda: b"connected_slaves:1" in primary.command("INFO", "replication"), 10)
 
 
-def confirming(primary):
-    """Whether somebody waits for replicas just now."""
-    return b"cmd=wait" in primary.command("CLIENT", "LIST")
+def confirming(place, client, **settings):
+    """Somebody who waits for replicas just now; begun again, if that was over before it was seen."""
+    asking = []
+
+    def seen():
+        if not asking or asking[-1].done():
+            asking.append(place.start(lambda: client.lock("x", confirm="replicas", **settings).acquire(timeout=5)))
+        return b"cmd=wait" in place.server.command("CLIENT", "LIST")
+
+    eventually(seen, 20, "a server that waits for its replicas")
+    return asking[-1]
 
 
 @pytest.mark.parametrize("face", ["blocking"])
@@ -121,8 +129,7 @@ def test_a_failover_that_is_told_meanwhile_makes_no_replica_unknown(trio, place_
     client.lock("x", confirm="replicas").acquire(timeout=5).release()
     engine = client._client.engine
     cut_off(primary, promoted)
-    asking = place.start(lambda: client.lock("x", confirm="replicas").acquire(timeout=5))
-    eventually(lambda: confirming(primary), 5)
+    asking = confirming(place, client)
 
     engine.witness.of(engine.topology.only).another()  # as when a sentinel tells of another primary
 
@@ -140,8 +147,7 @@ def test_a_primary_that_becomes_a_replica_meanwhile_confirms_nothing(trio, place
     client = place.connect()
     client.lock("x", confirm="replicas").acquire(timeout=5).release()
     slow.freeze()
-    asking = place.start(lambda: client.lock("x", ttl=3, confirm="replicas").acquire(timeout=5))
-    eventually(lambda: confirming(primary), 5)
+    asking = confirming(place, client, ttl=3)
 
     primary.command("REPLICAOF", "127.0.0.1", str(promoted.port))
 

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from redis_faces import Place
 
 from holdfast import Unavailable, aio
 from holdfast.testing import eventually
@@ -192,6 +193,21 @@ def test_who_observes_a_leader_observes_through_an_outage(sync):
     with client.leader("x", candidate="new") as term:
         assert seen.result().candidate == "new"
         assert term.fence == client.show("x").fence
+
+
+def test_whoever_has_little_patience_does_not_wait_for_a_connection(face, loop):
+    """Somebody listens and says nothing: it costs the caller its patience, not the time that a connection may take."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = Place(None, face, loop)
+        client = place.connect(f"redis://127.0.0.1:{silent.getsockname()[1]}?socket_connect_timeout=30")
+        began = time.monotonic()
+        with pytest.raises(Unavailable) as trouble:
+            client.lock("x").acquire(timeout=0.3)
+        told = time.monotonic() - began
+        place.close()
+
+    assert trouble.value.reason == "unreachable"
+    assert told < 5
 
 
 WITHOUT_DESCRIPTORS = """

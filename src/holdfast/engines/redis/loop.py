@@ -40,14 +40,23 @@ class Shared(Lane):
         self.stream: Stream | None = None
         self._opening: asyncio.Task[Stream] | None = None
 
-    async def open(self) -> Stream:
-        """Open it. A caller that is cancelled meanwhile does not take it from the others."""
+    async def open(self, limit_s: float) -> Stream:
+        """Open it. A caller that leaves meanwhile does not take it from the others.
+
+        Whoever has less time than an exchange may take does not wait for longer; to open it may take as long as it was
+        given for that.
+        """
         if self.left:
             raise Unavailable("redis", SETTLING, f"{self.node.url} has just been left")
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._greeted())
             self._opening.add_done_callback(self._opened)
-        return await asyncio.shield(self._opening)
+        opening = self._opening
+        done, _ = await asyncio.wait((opening,), timeout=limit_s if limit_s < self.node.wire_s else None)
+        if not done:
+            late = ReplyLost("redis", "reply lost", f"{self.node.url}: no connection within {limit_s:.3f} s")
+            raise self.sight.unanswered(late)
+        return opening.result()
 
     async def _greeted(self) -> Stream:
         """A connection that has told which run of which server it leads to."""
@@ -104,7 +113,7 @@ class RedisAsyncio(Watched[Shared], LoopForm):
                 lane = self._lane or self._lane_of(command.name)
                 stream = lane.stream
                 if stream is None or stream.closed:
-                    stream = await lane.open()
+                    stream = await lane.open(limit_s)
                 reply = await stream.ask(engine.packer.pack(command), limit_s)
                 if type(reply) is hiredis.ReplyError:
                     reply = await self._once_more(lane, stream, command, reply, limit_s)
@@ -133,7 +142,7 @@ class RedisAsyncio(Watched[Shared], LoopForm):
         self.refuse_elsewhere()
         stream = lane.stream
         if stream is None or stream.closed:
-            stream = await lane.open()
+            stream = await lane.open(limit_s)
         return await stream.ask_all(commands, count, limit_s)
 
     async def _aside(self, call: Callable[[], T]) -> T:
