@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+TOOL := $(VENV)/.tool
 READY := $(VENV)/.ready
 DRAWS := $(VENV)/.draws
 
@@ -18,7 +19,7 @@ HUNT ?= 0
 
 .PHONY: demo test check format bench chaos matrix trials nfs docs clean
 
-demo: $(READY)  ## several workers, one lock: one is killed, one is frozen and refused
+demo: $(TOOL)  ## several workers, one lock: one is killed, one is frozen and refused
 	$(BIN)/python -m holdfast.demo $(ARGS)
 
 test: check  ## everything that must hold
@@ -61,8 +62,12 @@ docs: $(READY)  ## make the generated pages again
 clean:
 	rm -rf $(VENV) .venv-bench .venv-redis-* .mypy_cache .ruff_cache .pytest_cache
 
-$(READY): pyproject.toml
+$(TOOL): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cli]'
+	touch $(TOOL)
+
+$(READY): $(TOOL)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $(READY)
 

@@ -206,7 +206,7 @@ def test_random_kills_of_builders_show_nothing_half_to_a_reader(start, connect, 
     assert private(store) == []
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user: run it as root")
 def test_users_of_one_group_build_for_each_other_whatever_their_umask_is(holdfast_workers):
     """What one has built the other finds, and may build beside it."""
     with tempfile.TemporaryDirectory() as folder:

@@ -167,6 +167,15 @@ def test_a_check_tells_what_is_wrong_by_its_exit_code(local):
     assert (told.code, json.loads(told.out)["faults"]) == (1, ["1 ready, and the queue counts 2"])
 
 
+def test_a_check_shows_people_how_far_it_is(tool, busy):
+    """Of many messages it takes a while; whoever reads it by a program is shown nothing of that."""
+    with Terminal(*HOLDFAST, "queue", "check", "jobs", env=tool.environ) as terminal:
+        terminal.until(r"looking .*100%")
+        terminal.until("5 messages, each in exactly one place")
+        assert terminal.rest() == 0
+    assert tool.inside("queue", "check", "jobs").err == b""
+
+
 def test_dead_letters_are_listed_and_shown(tool):
     """With the reason, by whom, and since when; a body that is no JSON is given as its bytes."""
     client = tool.client()

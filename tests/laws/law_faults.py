@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 
 from holdfast.clock import NS
+from holdfast.core.queue import audited
 from holdfast.core.run import run
 from holdfast.errors import ReplyLost, Unavailable
 from holdfast.testing import eventually
@@ -155,7 +156,7 @@ class Wire:
     def _send(self, by, commands):
         now = self.client.clock.now_ns() / NS
         self.sent += [Sent(now, by, command) for command in commands]
-        for kind, there, go in tuple(self._gates):
+        for kind, there, go in self._gates.copy():
             if any(isinstance(command, kind) for command in commands) and not there.is_set():
                 there.set()
                 go.wait(10)
@@ -177,6 +178,14 @@ class Peer:
     def say(self, command):
         answer = self._form.apply(command)
         return answer if isinstance(answer, tuple) else run(answer)
+
+    def audit(self, name, most=500):
+        """All of a queue; where the engine does that in pages, in pages of so many."""
+
+        async def ask(command):
+            return self.say(command)
+
+        return run(audited(ask, name, most=most))
 
     def close(self):
         run(self._form.close())

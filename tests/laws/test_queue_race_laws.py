@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from holdfast.commands.queue_views import Audit, Gauge
+from holdfast.commands.queue_views import Gauge
 from holdfast.commands.queues import ACK, AT_ONCE, Conclude, Draft, Join, Leave, Outcome, Publish, Reap, Take
 
 pytestmark = pytest.mark.carried("queues")
@@ -60,7 +60,7 @@ def test_a_word_and_two_looks_at_the_same_instant_have_one_outcome(engine):
         moved, lost = sum(look.moved for look in looks), said.lost == (entry,)
         now = owner.say(Gauge(name))
         assert (moved, now.ready, dict(now.counts).get("acked", 0)) == ((1, 1, 0) if lost else (0, 0, 1))
-        assert (now.held, now.dead, owner.say(Audit(name)).faults) == (0, 0, ())
+        assert (now.held, now.dead, owner.audit(name).faults) == (0, 0, ())
         outcomes["again" if lost else "done"] += 1
         owner.say(Join(name, "end", "", "end", 60_000))
         rest = owner.say(Take(name, "end", 1)).deliveries

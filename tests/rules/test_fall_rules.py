@@ -12,6 +12,7 @@ from holdfast.commands.queues import (
     FEW_AT_ONCE,
     HELD,
     RETRY,
+    SPENT,
     Beat,
     Elsewhere,
     Join,
@@ -23,7 +24,6 @@ from holdfast.commands.queues import (
 )
 from holdfast.rules.depot import TRIALS
 from holdfast.rules.pool import Call
-from holdfast.rules.queue import SPENT
 
 
 def over(table, token, key="k", *, attempts_max=3, dead_max=0, gone=()):

@@ -10,6 +10,7 @@ from holdfast.commands.queues import (
     FEW_AT_ONCE,
     RELEASE,
     RETRY,
+    SPENT,
     TOUCH,
     Beat,
     Crowded,
@@ -23,7 +24,7 @@ from holdfast.commands.queues import (
     Take,
 )
 from holdfast.rules.pool import Call
-from holdfast.rules.queue import CALL_US, SAID_MS, SPENT
+from holdfast.rules.queue import CALL_US, SAID_MS
 
 
 def test_messages_come_in_the_order_in_which_they_were_sent():

@@ -53,6 +53,7 @@ class Message(message.MessageBase):
         await message.touch(self)
 
     async def __aenter__(self) -> Message:
+        message.refuse_if_not_ours(self)
         return self
 
     async def __aexit__(

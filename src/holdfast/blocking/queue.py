@@ -52,6 +52,7 @@ class Message(message.MessageBase):
         run(message.touch(self))
 
     def __enter__(self) -> Message:
+        message.refuse_if_not_ours(self)
         return self
 
     def __exit__(
@@ -242,7 +243,7 @@ class Queue(queue.QueueBase):
         return run(queue.peek(self, place, limit))
 
     def check(self) -> Soundness:
-        """Whether every message is in exactly one place. It looks at all of them."""
+        """Whether every message is in exactly one place. It looks at all of them, in steps that stop nobody."""
         return run(queue.check(self))
 
 

@@ -80,7 +80,8 @@ def doctor(url: str | None, *, as_json: bool) -> int:
             output.print_json({"url": settings(url).url, **found, "code": codes.CRITICAL})
         else:
             output.console().print(f"cannot be used: {error}", markup=False, soft_wrap=True)
-            output.console().print(f"advice: {codes.hint_for(error)}", markup=False, soft_wrap=True)
+            advice = codes.hint_for(error) or "docs/errors.md and docs/redis.md tell what this means"
+            output.console().print(f"advice: {advice}", markup=False, soft_wrap=True)
         return codes.CRITICAL
     if as_json:
         output.print_json(report.as_json())

@@ -47,6 +47,16 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Se
     return grid
 
 
+def listing(what: str, columns: Sequence[str], rows: Sequence[Sequence[object]], prefix: str, more_than: int) -> None:
+    """A table of all that begin so, figures to the right; or that there are none. `more_than` is 0 if these are all."""
+    if rows:
+        console().print(table(columns, rows, right=columns[1:]))
+    else:
+        console().print(f"there are no {what}" + (f" that begin with {plain(prefix)!r}" if prefix else ""))
+    if more_than:
+        sys.stderr.write(f"holdfast: there are more than {more_than} {what}: give a prefix, or a larger --limit\n")
+
+
 def fitted(
     columns: Sequence[str], rows: Sequence[Sequence[object]], shrink: Sequence[tuple[str, int]], width: int
 ) -> list[list[str]]:

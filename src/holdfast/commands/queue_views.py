@@ -36,10 +36,33 @@ class Peek(NamedTuple):
     lane: str = ""
 
 
+# The parts of a queue that an audit looks at, one after the other; places have the words of `commands/queues.py`.
+MESSAGES, CONSUMERS, LANES, NOTES, LINES, LETTERS, DEATHS = (
+    "messages",
+    "consumers",
+    "lanes",
+    "notes",
+    "lines",
+    "letters",
+    "deaths",
+)
+AGAIN = "again"
+
+
 class Audit(NamedTuple):
-    """Is every message in exactly one place? Looks at everything; for people and tests."""
+    """Is every message in exactly one place?
+
+    An engine that can look at all of them at one instant, and stop nobody else by it, answers `Audited` and cares for
+    nothing but the name. Any other answers one page, `Sighted`: of a part, or of the places of `which` consumer or
+    lane, from `at` on, with about so many of it at `most`. `again` is a second look at suspects, at one instant.
+    """
 
     name: str
+    part: str = MESSAGES
+    which: str = ""
+    at: str = "0"
+    most: int = 500
+    suspects: tuple[str, ...] = ()
 
 
 # Answers.
@@ -96,6 +119,14 @@ class Peeked(NamedTuple):
     """Messages that were looked at."""
 
     glimpses: tuple[Glimpse, ...]
+
+
+class Sighted(NamedTuple):
+    """A page: where to go on, what was seen, and what is wrong for certain; of each fault a kind, a word, an entry."""
+
+    at: str
+    words: tuple[str, ...]
+    faults: tuple[tuple[str, str, str], ...]
 
 
 class Audited(NamedTuple):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.commands.queue_views import Audit, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled
+from holdfast.commands.queue_views import Audit, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled, Sighted
 
 AT_ONCE = 128
 # Of what is brought back from the dead, and of messages with keys that are settled: each costs twice as much, or more.
@@ -26,6 +26,8 @@ SUSPECTS = "!"
 ACK, RETRY, RELEASE, DEAD, TOUCH = "ack", "retry", "release", "dead", "touch"
 # Where a message may be.
 READY, DELAYED, HELD, BEHIND, DIED = "ready", "delayed", "held", "behind", "dead"
+# Why most dead letters are dead.
+SPENT = "attempts used up"
 
 
 class Draft(NamedTuple):
@@ -365,5 +367,6 @@ QueueAnswer = (
     | Gauged
     | Rolled
     | Peeked
+    | Sighted
     | Audited
 )

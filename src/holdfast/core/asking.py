@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from holdfast.clock import NS_PER_MS
 from holdfast.commands import Granted
 from holdfast.core import lifecycle
+from holdfast.core.confirming import confirmed
 from holdfast.core.keeper import WIRE_NS
-from holdfast.errors import Closed, ReplyLost, Unavailable
+from holdfast.errors import ReplyLost, Unavailable
 
 if TYPE_CHECKING:
     from holdfast.commands import Answer, Command
@@ -40,16 +41,7 @@ async def ask_confirmed(client: Client, command: Command) -> Answer:
 
     `Unavailable` with the reason `not confirmed` if one has not: then it may have been done all the same.
     """
-    until_ns = client.clock.now_ns() + WIRE_NS
-    while True:
-        if client.closed:
-            raise Closed
-        (answer,) = await client.form.confirm((command,), until_ns)
-        if not isinstance(answer, Unavailable):
-            return answer
-        if not isinstance(answer, ReplyLost) or client.clock.now_ns() + _RETRY_NS >= until_ns:
-            raise Unavailable(answer.engine, answer.reason, answer.detail) from answer
-        await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+    return await confirmed(client, command, client.clock.now_ns() + WIRE_NS)
 
 
 async def decision(lease: LeaseBase, began_ns: int, until_ns: int = 0) -> Answer:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import Answer, Busy, Finished, Giving, Granted, NotHeld, Refused, Released
 from holdfast.core.client import ABORTING, CLOSED, OPEN
+from holdfast.core.confirming import confirmed
 from holdfast.core.keeper import WIRE_NS
 from holdfast.core.lease import ENDED, ENDING, HELD, LOST, DoneAlready, LeaseBase, jittered
 from holdfast.errors import (
@@ -188,14 +189,8 @@ async def _confirm(lease: LeaseBase) -> None:
     """Have every known replica hear of the grant; without that it does not count, and is undone."""
     client = lease._client
     lease._sent_ns = sent_ns = client.clock.now_ns()
-    ask = lease._ask(wait=False)
     until_ns = sent_ns + min(_CONFIRM_NS, trust.spans_ns(lease._ttl_ms)[1])
-    try:
-        answer = (await client.form.confirm((ask,), until_ns))[0]
-    except Unavailable as error:
-        answer = error
-    if isinstance(answer, Unavailable):
-        raise Unavailable(answer.engine, answer.reason, answer.detail) from answer
+    answer = await confirmed(client, lease._ask(wait=False), until_ns)
     if not isinstance(answer, Granted) or answer.fence != lease.fence or lease._state is not HELD:
         raise Unavailable(client.engine.name, "not confirmed", f"lease {lease.name!r} was lost meanwhile")
     lease._trust_from(sent_ns, lease._ttl_ms)
@@ -276,9 +271,11 @@ def _not_acquired(lease: LeaseBase, answer: Answer, began_ns: int) -> HoldfastEr
         lease._state = ENDED
         client.keeper.let_go(lease)
     remaining_s = answer.remaining_ms / 1000
-    return NotAcquired(
-        lease.name, reason=answer.reason, owner=owner, fence=answer.fence, waited=waited_s, remaining=remaining_s
-    )
+    facts = {"owner": owner, "fence": answer.fence, "remaining": remaining_s}
+    refusal = NotAcquired(lease.name, reason=answer.reason, waited=waited_s, **facts)  # type: ignore[arg-type]
+    if answer.owner == client.packed:
+        refusal.add_note("this process holds it itself: whoever holds a lock enters it again only if it is reentrant")
+    return refusal
 
 
 def _holder(answer: Busy) -> str:

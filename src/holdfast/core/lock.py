@@ -188,6 +188,8 @@ def refuse_generator(work: Callable[..., Any]) -> None:
     """The body of a generator runs when it is iterated: long after the lease was released."""
     import inspect  # noqa: PLC0415 - slow to import, and only decorators need it
 
+    if not callable(work):
+        raise InvalidConfig("function", work, "it must be callable")
     if inspect.isgeneratorfunction(work) or inspect.isasyncgenfunction(work):
         rule = "a generator's body would run without the lease: take the lease inside it"
         raise InvalidConfig("function", getattr(work, "__qualname__", work), rule)

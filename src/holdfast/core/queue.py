@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
-from holdfast.commands.queue_views import Audit, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled
+from holdfast.commands.queue_views import MESSAGES, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled, Sighted
 from holdfast.commands.queues import AT_ONCE, BEHIND, DELAYED, HELD, READY, Crowded, Draft, Publish, Published, Reap
 from holdfast.core.asking import ask_again, ask_confirmed
 from holdfast.core.bodies import Codec, checked_codec, encoded, packed_headers, shown_body, shown_headers
@@ -22,11 +22,13 @@ from holdfast.core.outcomes import Backoff, checked_backoff
 from holdfast.core.terms import cool_ms
 from holdfast.errors import InvalidConfig, QueueFull, Unavailable
 from holdfast.names import Owner, checked_name, new_token
+from holdfast.rules import soundness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from holdfast.commands.queue_views import Glimpse
+    from holdfast.commands import Answer
+    from holdfast.commands.queue_views import Audit, Glimpse
     from holdfast.core.client import Client
 
 TTL_S = 30.0
@@ -302,11 +304,29 @@ IN_FLIGHT = "in_flight"
 _PLACES = {READY: READY, DELAYED: DELAYED, IN_FLIGHT: HELD, BEHIND: BEHIND}
 
 
-async def check(queue: QueueBase) -> Soundness:
-    """Whether every message is in exactly one place. It looks at all of them."""
-    answer = await ask_again(queue._client, Audit(queue.name))
-    assert isinstance(answer, Audited)
-    return Soundness(answer.messages, answer.faults)
+async def check(queue: QueueBase, told: Callable[[int], object] | None = None) -> Soundness:
+    """Whether every message is in exactly one place. It looks at all, and tells after each step at how many."""
+    return Soundness(*await audited(lambda command: ask_again(queue._client, command), queue.name, told))
+
+
+async def audited(
+    ask: Callable[[Audit], Awaitable[Answer]], name: str, told: Callable[[int], object] | None = None, most: int = 500
+) -> Audited:
+    """An engine that does not look at all messages at once is asked page by page: others are served in between."""
+    walk = soundness.walk(name, most)
+    question = next(walk)
+    while True:
+        answer = await ask(question)
+        if isinstance(answer, Audited):
+            return answer
+        assert isinstance(answer, Sighted)
+        if told is not None:
+            told(len(answer.words) // (2 if question.part == MESSAGES else 1))
+        try:
+            question = walk.send(answer)
+        except StopIteration as end:
+            found: Audited = end.value
+            return found
 
 
 def _whole(setting: str, value: int, least: int, most: int = 2**31 - 1) -> int:

@@ -12,13 +12,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
-from holdfast.commands.queues import AT_ONCE, FEW_AT_ONCE
+from holdfast.commands.queues import AT_ONCE, FEW_AT_ONCE, Reaped
 from holdfast.core import consumer as consuming
+from holdfast.core.asking import ask_again
 from holdfast.core.consumer import ConsumerBase
 from holdfast.core.hands import Hands
 from holdfast.core.message import MessageBase, conclude, told
 from holdfast.core.outcomes import Dead, Release, Retry, readable
 from holdfast.core.queue import _whole
+from holdfast.core.vigils import found_by_look
 from holdfast.errors import Closed, InvalidConfig, Unavailable
 from holdfast.observer import log
 
@@ -69,6 +71,7 @@ class WorkerBase:
         self._running: dict[str, MessageBase] = {}
         self._ended: deque[tuple[MessageBase, BaseException | None]] = deque()  # any thread may add to it
         self._stops = 0
+        self._looked = False  # for the dead, since it was given something
         self._called_ns = 0  # since when it is asked to come back idle
         self._interrupted = False  # what was being said may have been heard or not
         self._bell: Bell | None = None  # of the present run
@@ -148,7 +151,7 @@ async def work(worker: WorkerBase, *, until_idle: bool) -> None:
         try:
             await _wind_down(worker)
         finally:
-            worker._bell, worker._stops, worker._interrupted = None, 0, False
+            worker._bell, worker._stops, worker._interrupted, worker._looked = None, 0, False, False
             worker._hands.let_go(wait=not worker._running and not worker._one_thread)
             worker._hands = Hands()
             worker._running.clear()  # of what runs on, in threads that nobody can end, somebody else takes care now
@@ -169,6 +172,8 @@ async def _turn(worker: WorkerBase, *, wait: bool) -> bool:
     got = await consuming.take(consumer, room, wait=wait and not worker._ended)
     worker._called_ns = (worker._called_ns or consumer._queue._client.clock.now_ns()) if got.drain else 0
     worker._waiting.extend(got.messages)
+    if got.messages:
+        worker._looked = False
     if got.messages or worker._ended or worker._stops:
         return True
     if wait or not got.answered:
@@ -176,7 +181,24 @@ async def _turn(worker: WorkerBase, *, wait: bool) -> bool:
     elif worker._running:
         await _rest(worker)
     else:
+        return await _look(worker)
+    return True
+
+
+async def _look(worker: WorkerBase) -> bool:
+    """Whoever is about to go because nothing is ready looks for the dead, and asks once more: what they had may be."""
+    worker._looked, looked = True, worker._looked
+    if looked:
         return False
+    queue = worker._consumer._queue
+    try:
+        answer = await ask_again(queue._client, queue._reaping())
+    except Unavailable as error:
+        queue._client.tell("unavailable", queue.name, detail=str(error))
+        return True
+    assert isinstance(answer, Reaped)
+    if answer.moved or answer.died:
+        queue._client.tell("reaped", queue.name, detail=found_by_look(answer))
     return True
 
 

@@ -12,7 +12,11 @@ import selectors
 import threading
 from typing import TYPE_CHECKING
 
+from holdfast.observer import log
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from holdfast.engines.board import Board
 
 _MODE = 0o600
@@ -36,7 +40,7 @@ class Ear:
     """The thread that hears the rings of one session, and the end of the processes that its waiters wait for."""
 
     def __init__(self, path: str, board: Board, mode: int = _MODE) -> None:
-        self._path = path
+        self.path = path
         self._mode = mode
         self._board = board
         self._guard = threading.Lock()
@@ -49,10 +53,10 @@ class Ear:
     def open(self) -> None:
         """Begin to hear. Whatever goes wrong half-way, `close` clears away."""
         with contextlib.suppress(FileExistsError):
-            os.mkfifo(self._path, self._mode)
-            os.chmod(self._path, self._mode)  # whatever the umask took away
+            os.mkfifo(self.path, self._mode)
+            os.chmod(self.path, self._mode)  # whatever the umask took away
         # Read and write, so that the pipe never ends when its last writer goes.
-        self._pipe = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._pipe = os.open(self.path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         self._stop, self._stopper = os.pipe()
         self._selector.register(self._pipe, selectors.EVENT_READ)
         self._selector.register(self._stop, selectors.EVENT_READ)
@@ -104,7 +108,7 @@ class Ear:
             self._thread.join()
         self._close_all()
         with contextlib.suppress(OSError):
-            os.unlink(self._path)
+            os.unlink(self.path)
 
     def forked(self) -> None:
         """In a child: the thread is not here, and the pipe belongs to the parent's session."""
@@ -121,6 +125,50 @@ class Ear:
         """Clear away the pipe of a dead session."""
         with contextlib.suppress(OSError):
             os.unlink(path)
+
+
+class Hearing:
+    """The ear of one client, if it has one: opened for the first of its waiters, and never where that has failed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ear: Ear | None = None
+        self.deaf = False
+
+    def listen(self, ahead: Iterable[int], new: Callable[[], Ear]) -> bool:
+        """Hear for a waiter behind these processes; true if it has to ask again, as something may have happened."""
+        with self._lock:
+            if self._ear is not None:
+                ended = [self._ear.watch(pid) for pid in ahead]  # each is watched, whatever the others say
+                return any(ended)
+            if self.deaf:
+                return False
+            ear = new()
+            try:
+                ear.open()
+                self._ear = ear
+            except OSError as error:
+                ear.close()
+                self.deaf = True
+                log.warning("no pipe for wake-ups at %s, so waiting is slower here: %s", ear.path, error)
+            except BaseException:
+                ear.close()
+                raise
+            return True
+
+    def forked(self) -> None:
+        """In a child: nobody listens yet."""
+        self._lock = threading.Lock()
+        ear, self._ear = self._ear, None
+        if ear is not None:
+            ear.forked()
+
+    def close(self) -> None:
+        """Hear no more."""
+        with self._lock:
+            ear, self._ear = self._ear, None
+        if ear is not None:
+            ear.close()
 
 
 def _close(descriptor: int) -> None:

@@ -19,6 +19,7 @@ from holdfast.commands.queues import (
     DIED,
     FEW_AT_ONCE,
     HELD,
+    SPENT,
     SUSPECTS,
     Beat,
     DeadLetter,
@@ -36,7 +37,6 @@ from holdfast.commands.queues import (
 from holdfast.rules.depot import CROWD, LONE, Depot, Entry, First, Member, lane_of
 from holdfast.rules.pool import Dealt
 from holdfast.rules.queue import (
-    SPENT,
     UNKNOWN_CONSUMER,
     delivered,
     due_ms,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from holdfast.testing.servers import Certificates, Server
 
-SETTLED_S = 30.0
+SETTLED_S = 60.0
 
 T = TypeVar("T")
 

@@ -12,8 +12,9 @@ import tempfile
 import time
 
 import holdfast
+import holdfast.blocking  # so that no child that is forked for a death has to
 from holdfast.clock import SystemClock
-from holdfast.engines.files import ground, register, sessions, store, survey
+from holdfast.engines.files import forms, ground, register, sessions, store, survey
 from holdfast.errors import HoldfastError
 from holdfast.testing import in_child, killed_at_every_line, read_line, ready, tell
 
@@ -133,10 +134,15 @@ def serve_on_second_mount(shared, other):
 
 
 def lock_killed_at_every_line(url, step):
-    """Take a lease and give it back, killed one line later each time; tell what whoever comes next finds."""
-    modules = (ground, register, sessions, store)
+    """Take a lease and give it back, killed one line later each time; tell what whoever comes next finds.
+
+    What each of the dead left is cleared away before the next one: a draft more to be listed is a few lines more to
+    be run, and the place of the next death would go no further.
+    """
+    modules = (ground, register, sessions, store, forms)
     for line in killed_at_every_line(lambda: _taken(url, ttl=300), *modules, step=step):
         in_child(lambda line=line: tell(json.dumps({"line": line, **_taken(url, ttl=300)})))
+        in_child(lambda: _sweep(url, times=3))
     in_child(lambda: _swept(url))
     tell(json.dumps({"done": True}))
 
@@ -148,13 +154,23 @@ def _taken(url, ttl):
             return {"fence": lease.fence, "seconds": time.monotonic() - began}
 
 
-def _swept(url):
-    """What is left after an hour in which somebody used the directory now and then."""
+def _sweep(url, times):
+    """As if an hour had gone by since whatever was left."""
     survey._HOUR_US = -1
     with holdfast.connect(url, fence_memory=1) as client:
         engine = client._client.engine.store
         client.lock("x").acquire(timeout=0).release()
-        time.sleep(1.05)
+        for _ in range(times):
+            survey.sweep(engine.ground, engine._dates, engine._session.wall_us())
+
+
+def _swept(url):
+    """What is left after an hour in which somebody used the directory now and then."""
+    _sweep(url, times=0)
+    time.sleep(1.05)
+    with holdfast.connect(url, fence_memory=1) as client:
+        client.show("x")
+        engine = client._client.engine.store
         for _ in range(200):
             survey.sweep(engine.ground, engine._dates, engine._session.wall_us())
         home = engine.ground.home

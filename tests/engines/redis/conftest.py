@@ -2,6 +2,7 @@
 
 import os
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from hearing import Listener
@@ -11,17 +12,19 @@ from redis_faces import Loop, Place
 from holdfast.engines.redis.scripts import ENTRIES, SCRIPTS, TALLIES
 from holdfast.testing.clusters import Cluster
 from holdfast.testing.sentinels import Sentinels
-from holdfast.testing.servers import Server, available
+from holdfast.testing.servers import Server, available, missing
 
 # `make matrix` names them all.
 WANTED = os.environ.get("HOLDFAST_SERVERS", "valkey").split(",")
 KINDS = [kind for kind in WANTED if kind in available()] or sorted(available(), reverse=True)
 
 FACES = ["blocking", "asyncio"]
-GROUPS = {"sentinel": Sentinels, "cluster": Cluster}
+# A busy machine keeps a living server silent for more than the half second that is the default: a failover that no test
+# has asked for may lose what was not replicated yet.
+GROUPS = {"sentinel": partial(Sentinels, down_ms=1500), "cluster": Cluster}
 ALL_GROUPS = os.environ.get("HOLDFAST_GROUPS") == "all"
 GROUP_KINDS = KINDS if ALL_GROUPS else KINDS[:1]
-NOTHING = pytest.mark.skip("neither Redis nor Valkey is here")
+NOTHING = pytest.mark.skip(missing())
 NO_KIND, NO_GROUP = [pytest.param("none", marks=NOTHING)], [pytest.param(("none", "none"), marks=NOTHING)]
 
 
@@ -89,7 +92,7 @@ def server(request, _servers):
 def one_server(_servers):
     """A server of the first kind: for what does not depend on the server, and takes its time."""
     if not KINDS:
-        pytest.skip("neither Redis nor Valkey is here")
+        pytest.skip(missing())
     yield from _lent(_servers, KINDS[0])
 
 
@@ -152,17 +155,13 @@ def group(request, _groups):
     yield from _lent_group(_groups, *request.param)
 
 
-@pytest.fixture(
-    params=GROUP_KINDS or [pytest.param("none", marks=pytest.mark.skip("neither Redis nor Valkey is here"))]
-)
+@pytest.fixture(params=GROUP_KINDS or [pytest.param("none", marks=pytest.mark.skip(missing()))])
 def cluster(request, _groups):
     """A cluster alone."""
     yield from _lent_group(_groups, "cluster", request.param)
 
 
-@pytest.fixture(
-    params=GROUP_KINDS or [pytest.param("none", marks=pytest.mark.skip("neither Redis nor Valkey is here"))]
-)
+@pytest.fixture(params=GROUP_KINDS or [pytest.param("none", marks=pytest.mark.skip(missing()))])
 def sentinels(request, _groups):
     """A primary with sentinels alone."""
     yield from _lent_group(_groups, "sentinel", request.param)

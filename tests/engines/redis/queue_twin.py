@@ -1,7 +1,7 @@
 """The scripts of queues beside their rules, under a clock that a test moves: see script_twin.py.
 
 After each step a stranger looks at the queue on both sides: figures, consumers, what is where, who has which keys, dead
-letters, and the audit. Entries have other names on each side; the twin knows which are the same.
+letters, and now and then the audit. Entries have other names on each side; the twin knows which are the same.
 """
 
 import hashlib
@@ -31,6 +31,8 @@ from holdfast.commands.queues import (
     Taken,
     TakeOver,
 )
+from holdfast.core.queue import audited
+from holdfast.core.run import run
 from holdfast.engines.redis.dial import dialler
 from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.replies import answered
@@ -44,11 +46,11 @@ MEMORY_MS = 60_000
 CLIENTS = ("a", "b", "c")
 STRANGER = "stranger"
 MANY = 9
+AUDIT_EVERY = 8
 # What a stranger looks at after each step.
 LOOKS = (
     Gauge(NAME),
     Roll(NAME, 200),
-    Audit(NAME),
     ListDead(NAME, "", 200),
     Peek(NAME, "ready", 200),
     Peek(NAME, "ready", 200, "high"),
@@ -181,9 +183,11 @@ class QueueTwin:
         self._ask(packed("FLUSHALL"))
         self.now_us, self.depot, self.sent = START_US, Depot(), 0
         self._theirs, self._had, self._ids, self._calls = {}, {}, [], {}
-        for step in program:
+        for number, step in enumerate(program, 1):
             self._advance(step.after_us)
             self._both(step.token[0], self._command(step))
+            if number % AUDIT_EVERY == 0 or number == len(program):  # it takes many steps
+                self._audited(f"after {step}")
 
     def _ask(self, *commands):
         replies = self._link.exchange(b"".join(commands), len(commands), 5.0)
@@ -263,6 +267,17 @@ class QueueTwin:
             rule, script = self._by_rule(STRANGER, look)[0], answered(type(look), seen)
             if rule != script:
                 raise Difference(f"{look} after {command} by {client}:\n  rule   {rule}\n  script {script}")
+
+    def _audited(self, when):
+        """Nothing moves meanwhile: whoever looks page by page sees what whoever sees all at once does."""
+
+        async def ask(page):
+            return answered(Audit, self._ask(self._sent(STRANGER, page)))
+
+        rule = self._by_rule(STRANGER, Audit(NAME))[0]
+        script = run(audited(ask, NAME, most=2 if self.sent % 2 else 500))
+        if rule != script:
+            raise Difference(f"audit {when}:\n  rule   {rule}\n  script {script}")
 
     def _by_rule(self, client, command):
         return QUEUE_RULES[type(command)](self.depot, command, Moment(self.now_us, self.now_us, client))

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 import holdfast
 from holdfast import aio, config
 from holdfast.commands import Acquire
+from holdfast.core.queue import audited
 from holdfast.core.run import run
 from holdfast.engines import open_engine
 from holdfast.engines.redis.scripts import SCRIPTS
@@ -142,6 +143,14 @@ class Peer:
     def say(self, command):
         answer = self._form.apply(command)
         return answer if isinstance(answer, tuple) else run(answer)
+
+    def audit(self, name, most=500):
+        """All of a queue, in pages of so many."""
+
+        async def ask(command):
+            return self.say(command)
+
+        return run(audited(ask, name, most=most))
 
     def close(self):
         run(self._form.close())

@@ -253,7 +253,7 @@ def test_the_address_of_a_cluster_that_is_none_is_refused(one_server, configure,
     with pytest.raises(Unavailable) as trouble:
         listen(f"redis+cluster://127.0.0.1:{one_server.port}", configure=configure)
 
-    assert (trouble.value.reason, trouble.value.retryable) == ("failed", False)
+    assert (trouble.value.reason, trouble.value.retryable) == ("other topology", False)
     assert "cluster support disabled" in str(trouble.value)
     assert letters(one_server) == ""
 

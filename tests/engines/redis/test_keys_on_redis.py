@@ -5,7 +5,7 @@ from redis_faces import Place
 
 from holdfast import Unavailable
 from holdfast.commands import Granted, Released
-from holdfast.commands.queue_views import Audit, Gauge
+from holdfast.commands.queue_views import Gauge
 from holdfast.commands.queues import (
     ACK,
     AT_ONCE,
@@ -167,7 +167,7 @@ def test_a_full_server_lets_messages_with_keys_end_and_change_hands(server, new_
         eventually(lambda: peer.say(REAP).consumers == 1, 10, "the end of the dead one")
         assert peer.say(Beat("q", "t1", LONG_MS)) is not UNKNOWN_CONSUMER
         assert peer.say(Leave("q", "t1")) == Released()
-        assert peer.say(Audit("q")).faults == ()
+        assert peer.audit("q").faults == ()
     finally:
         server.command("CONFIG", "SET", "maxmemory", "0")
     assert peer.say(Gauge("q")).behind == 3
@@ -191,7 +191,7 @@ def test_what_was_sent_with_keys_and_done_leaves_no_memory_behind(server, peer):
         peer.say(Leave("q", "t1"))
         assert parts(server) == ({"", ":dead", ":died"} if letters else {""})
         if letters:
-            assert peer.say(Audit("q")).faults == ()
+            assert peer.audit("q").faults == ()
             server.command("DEL", f"{KEY}:dead", f"{KEY}:died")
     assert 0 < server.command("PTTL", KEY) <= 62_000
 
@@ -258,7 +258,7 @@ def test_whoever_claims_a_key_whose_first_was_deleted_lets_it_go_on(server, peer
     (delivery,) = peer.say(Take("q", "t1", 9)).deliveries
     assert delivery.message.id == "1-1"
     assert peer.say(ended("t1", delivery.entry)).lost == ()
-    assert peer.say(Audit("q")).faults == ()
+    assert peer.audit("q").faults == ()
 
 
 def test_a_keyed_message_of_which_the_text_is_gone_or_foreign_stops_nobody(server, peer):
@@ -271,7 +271,7 @@ def test_a_keyed_message_of_which_the_text_is_gone_or_foreign_stops_nobody(serve
     server.command("HSET", f"{KEY}:m", second, "what is this?")
     server.command("HDEL", f"{KEY}:m", third)
 
-    assert peer.say(Audit("q")).faults == (
+    assert peer.audit("q").faults == (
         "2 places have no message",
         "2 keys have another message noted as the one that comes first",
         "1 messages behind others are not in line",
@@ -298,12 +298,12 @@ def test_a_keyed_message_of_which_the_text_is_gone_or_foreign_stops_nobody(serve
 def test_a_broken_order_of_keys_is_told_by_the_audit(one_server, one_peer, careless, fault):
     """An audit that cannot find anything proves nothing."""
     one_peer.say(keyed("1", "a", "a", "b"))
-    assert one_peer.say(Audit("q")) == (3, ())
+    assert one_peer.audit("q") == (3, ())
 
     command, part, *fields = careless
     one_server.command(command, KEY + part, *fields)
 
-    assert fault in one_peer.say(Audit("q")).faults
+    assert fault in one_peer.audit("q").faults
 
 
 def test_two_messages_that_come_first_are_told_by_the_audit(one_server, one_peer):
@@ -312,7 +312,7 @@ def test_two_messages_that_come_first_are_told_by_the_audit(one_server, one_peer
     one_server.command("DEL", f"{KEY}:first")
     one_peer.say(keyed("2", "a"))
 
-    assert "1 keys have more than one message that comes first" in one_peer.say(Audit("q")).faults
+    assert "1 keys have more than one message that comes first" in one_peer.audit("q").faults
 
 
 def calls(server):
@@ -365,6 +365,6 @@ def test_letters_with_keys_are_sent_again_one_after_the_other(server, peer):
         peer.say(ended("t1", *(each.entry for each in deliveries)))
 
     assert seen == [["1-2"], ["1-0"], ["1-1"]]
-    assert peer.say(Audit("q")).faults == ()
+    assert peer.audit("q").faults == ()
     peer.say(Leave("q", "t1"))
     assert parts(server) == {""}

@@ -32,8 +32,8 @@ FOR_POOLS = ("+hkeys", "+hgetall", "+hexists", "+hincrby", "+hlen", "+persist", 
 FOR_DIRECTORIES = ("+zrangebylex", "+hgetall", "+llen", "+lrange", "+ltrim")
 # What queues need beyond that.
 FOR_QUEUES = (
-    "+exists", "+hgetall", "+hkeys", "+hlen", "+lindex", "+llen", "+lrange", "+lrem", "+ltrim", "+zmscore",
-    "+zpopmin", "+zrangebylex",
+    "+exists", "+hexists", "+hlen", "+hscan", "+lindex", "+llen", "+lrange", "+lrem", "+ltrim", "+zmscore",
+    "+zpopmin", "+zrangebylex", "+zscan",
 )  # fmt: skip
 # What the promise and `confirm` need beyond that.
 TO_SEE, TO_CONFIRM = "+config|get", "+wait"
@@ -288,7 +288,7 @@ def test_without_info_a_restart_is_told_at_the_next_renewal(user):
         lease.release()
     promise = client.promise()
     assert promise.level == "efficiency only"
-    assert len(promise.unseen) == 3
+    assert len(promise.unseen) == 4
 
 
 @ONE_FACE

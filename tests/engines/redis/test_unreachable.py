@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -190,3 +192,43 @@ def test_who_observes_a_leader_observes_through_an_outage(sync):
     with client.leader("x", candidate="new") as term:
         assert seen.result().candidate == "new"
         assert term.fence == client.show("x").fence
+
+
+WITHOUT_DESCRIPTORS = """
+import os, resource, sys
+import holdfast
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))
+for left in (0, 1, 2, 3):
+    for name in ("free", "held"):
+        with holdfast.connect(sys.argv[1]) as client:
+            taken = []
+            try:
+                while True:
+                    taken.append(os.open(os.devnull, os.O_RDONLY))
+            except OSError:
+                pass
+            for _ in range(left):
+                os.close(taken.pop())
+            try:
+                client.lock(name, ttl=1).acquire(timeout=0.7).release()
+                outcome = "granted"
+            except Exception as error:
+                outcome = type(error).__name__
+            for each in taken:
+                os.close(each)
+        print(left, name, outcome)
+"""
+
+
+def test_a_process_without_descriptors_is_told_in_our_words(one_server, place_in):
+    """Nothing could be dialled, or nothing heard: that is an engine out of reach, or a waiter that is late."""
+    place = place_in(one_server)
+    held = place.connect().lock("held", ttl=60).acquire()
+    child = [sys.executable, "-c", WITHOUT_DESCRIPTORS, one_server.url]
+    told = subprocess.run(child, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    held.release()
+    place.close()
+
+    assert told[:4] == ["0 free Unavailable", "0 held Unavailable", "1 free Unavailable", "1 held Unavailable"]
+    assert told[4:] == ["2 free granted", "2 held NotAcquired", "3 free granted", "3 held NotAcquired"]

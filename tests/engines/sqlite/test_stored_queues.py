@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import LeaseLost, Unavailable
-from holdfast.engines.sqlite import database, place, queues
+from holdfast.engines.sqlite import audits, database, place, queues
 from holdfast.testing import eventually, ready, tell
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "stream_workers.py"
@@ -191,6 +191,26 @@ def test_a_check_finds_figures_that_are_wrong_and_messages_with_nobody(connect, 
     assert any("is in 2 places" in fault for fault in faults)
     assert "1 messages are with nobody" in faults
     assert "2 ready, and the queue counts 3" in faults
+
+
+def test_a_check_is_of_one_instant_and_other_processes_go_on_meanwhile(connect, path, monkeypatch):
+    """It may take seconds, and nobody else of this file must wait so long."""
+    queue = connect().queue("jobs")
+    queue.publish_many(range(3))
+    look = audits.audit
+    send = "import holdfast, sys; holdfast.connect(sys.argv[1]).queue('jobs').publish('meanwhile')"
+
+    def at_length(link, *details):
+        counted = link.execute("SELECT count(*) FROM queue_message").fetchone()
+        subprocess.run([sys.executable, "-c", send, f"sqlite://{path}"], check=True, timeout=60)
+        assert link.execute("SELECT count(*) FROM queue_message").fetchone() == counted
+        return look(link, *details)
+
+    monkeypatch.setattr(queues, "audit", at_length)
+    assert queue.check() == (3, ())
+    monkeypatch.undo()
+    assert queue.check() == (4, ())
+    assert connect().queue("another").check() == (0, ())
 
 
 def test_a_queue_that_is_over_is_forgotten(connect, path):

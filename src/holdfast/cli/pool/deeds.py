@@ -35,15 +35,9 @@ def list_pools(url: str | None, prefix: str, *, limit: int, as_json: bool) -> in
     if as_json:
         output.print_json({"pools": [_figures(stats) for stats in found], "more": more})
         return codes.OK
-    console = output.console()
-    if found:
-        columns = ("pool", "size", "lent", "cooling", "free", "waiting")
-        rows = [(stats.name, *stats[1:6]) for stats in found]
-        console.print(output.table(columns, rows, right=columns[1:]))
-    else:
-        console.print("there are no pools" + (f" that begin with {plain(prefix)!r}" if prefix else ""))
-    if more:
-        sys.stderr.write(f"holdfast: there are more than {limit} pools: give a prefix, or a larger --limit\n")
+    columns = ("pool", "size", "lent", "cooling", "free", "waiting")
+    rows = [(stats.name, *stats[1:6]) for stats in found]
+    output.listing("pools", columns, rows, prefix, limit if more else 0)
     return codes.OK
 
 

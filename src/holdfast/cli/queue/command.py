@@ -118,7 +118,7 @@ def publish(
 def check(name: Queue, url: Url = None, as_json: Json = False) -> Job:
     """Whether every message is in exactly one place: exit code 0 if it is, 1 if not.
 
-    It looks at every message, in one step.
+    It looks at every message, in small steps: others are served meanwhile.
 
     \b
     Example:

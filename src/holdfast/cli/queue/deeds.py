@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from holdfast.cli import codes, looking, output
 from holdfast.cli.plain import plain
@@ -16,7 +19,8 @@ from holdfast.errors import InvalidConfig
 from holdfast.names import checked_name
 
 if TYPE_CHECKING:
-    from holdfast.core.queue import ConsumerStanding, QueueStats, Seen
+    from holdfast.blocking import Queue
+    from holdfast.core.queue import ConsumerStanding, QueueStats, Seen, Soundness
 
 _AT_ONCE = 500  # queues that are looked at in one exchange
 _PLACES = ("ready", "suspects", "delayed", "in_flight", "behind", "dead", "consumers", "waiting")
@@ -53,15 +57,9 @@ def list_queues(url: str | None, prefix: str, *, limit: int, as_json: bool) -> i
     if as_json:
         output.print_json({"queues": [_figures(each) for each in found], "more": more})
         return codes.OK
-    console = output.console()
-    if found:
-        columns = ("queue", *(place.replace("_", " ") for place in _PLACES), "oldest")
-        rows = [(each.name, *(getattr(each, place) for place in _PLACES), _age(each.oldest)) for each in found]
-        console.print(output.table(columns, rows, right=columns[1:]))
-    else:
-        console.print("there are no queues" + (f" that begin with {plain(prefix)!r}" if prefix else ""))
-    if more:
-        sys.stderr.write(f"holdfast: there are more than {limit} queues: give a prefix, or a larger --limit\n")
+    columns = ("queue", *(place.replace("_", " ") for place in _PLACES), "oldest")
+    rows = [(each.name, *(getattr(each, place) for place in _PLACES), _age(each.oldest)) for each in found]
+    output.listing("queues", columns, rows, prefix, limit if more else 0)
     return codes.OK
 
 
@@ -157,7 +155,7 @@ def publish(url: str | None, name: str, letter: Letter, *, as_json: bool) -> int
 
 def check(url: str | None, name: str, *, as_json: bool) -> int:
     with looking.connect(url) as hf:
-        found = hf.queue(name).check()
+        found = _checked(hf.queue(name), as_json=as_json)
     if as_json:
         output.print_json({"queue": name, "sound": bool(found), "messages": found.messages, "faults": found.faults})
     else:
@@ -167,6 +165,20 @@ def check(url: str | None, name: str, *, as_json: bool) -> int:
         if found:
             console.print(f"{found.messages} messages, each in exactly one place")
     return codes.OK if found else codes.ATTENTION
+
+
+def _checked(queue: Queue, *, as_json: bool) -> Soundness:
+    """Each message is looked at itself, and where it is; on a terminal, whoever waits sees how far that is."""
+    if as_json or not sys.stderr.isatty():
+        return queue.check()
+    now = queue.stats()
+    total = 2 * (now.ready + now.suspects + now.delayed + now.in_flight + now.behind) + now.dead
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=output.console(sys.stderr)) as progress:
+        bar = progress.add_task("looking", total=total)
+        found = run(core_queue.check(queue, partial(progress.advance, bar)))
+        progress.update(bar, completed=total)
+    return found
 
 
 def _body(line: str, at: int, letter: Letter) -> Any:

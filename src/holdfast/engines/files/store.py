@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING
 from holdfast.clock import NS_PER_MS, NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Break, Busy, Mark, NotHeld, Release, Released, Renew, Undo
 from holdfast.engines.board import Board
-from holdfast.engines.ear import Ear, ring_session
+from holdfast.engines.ear import Ear, Hearing, ring_session
 from holdfast.engines.files import paper, survey
 from holdfast.engines.files.dates import Date, Dates
 from holdfast.engines.files.folders import folder_of
-from holdfast.engines.files.ground import NAME, unavailable
+from holdfast.engines.files.ground import NAME
 from holdfast.engines.files.promised import promised
 from holdfast.engines.files.register import Register, Turn
 from holdfast.engines.files.sessions import Seen, Session, look
 from holdfast.engines.machine import boot_id
 from holdfast.engines.survey import Names
 from holdfast.errors import Closed, ReplyLost, Unavailable
-from holdfast.observer import log
 from holdfast.rules import RULES, Moment
 from holdfast.rules.trust import MARK_MS
 
@@ -77,9 +76,7 @@ class FileStore:
         self._count = 0
         self._ahead: dict[str, set[int]] = {}
         self._looks: dict[str, int] = {}
-        self._ear: Ear | None = None
-        self._ear_lock = threading.Lock()
-        self._deaf = False
+        self._hearing = Hearing()
 
     def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
         stall_ns = SYSTEM.now_ns() + _STALL_NS
@@ -98,7 +95,7 @@ class FileStore:
         except Unavailable as error:
             return error
         except OSError as error:
-            return unavailable(error)
+            return self.ground.unavailable(error)
 
     def _ask(self, session: Session, command: Command, bound_ns: int) -> Answer:
         """Read, decide, turn: until the turn is ours, or nothing has to be turned."""
@@ -186,7 +183,7 @@ class FileStore:
 
     def look_again_ns(self, token: str, until_ns: int) -> int:
         """When a waiter looks by itself, where nobody of another machine could ring: soon at first, then less often."""
-        if not (self.ground.network or self._deaf):
+        if not (self.ground.network or self._hearing.deaf):
             return until_ns
         nap_ns = self._looks.get(token, _LOOK_FIRST_NS)
         self._looks[token] = min(_LOOK_LAST_NS, nap_ns * 3 // 2)
@@ -204,7 +201,7 @@ class FileStore:
                 try:
                     session = Session(self.ground, self._dates)
                 except OSError as error:
-                    raise unavailable(error) from error
+                    raise self.ground.unavailable(error) from error
                 _here[session.client] = self
                 self._session = session
             return self._session
@@ -220,25 +217,10 @@ class FileStore:
         return f"{self.ground.home}/clients/{client}.wake"
 
     def listen(self, token: str) -> bool:
-        ahead = self._ahead.pop(token, ())
-        with self._ear_lock:
-            if self._ear is not None:
-                ended = [self._ear.watch(pid) for pid in ahead]  # each is watched, whatever the others say
-                return any(ended)
-            if self._deaf or self._session is None:
-                return False
-            ear = Ear(self._pipe(self._session.client), self.board, self.ground.file_mode)
-            try:
-                ear.open()
-                self._ear = ear
-            except OSError as error:
-                ear.close()
-                self._deaf = True
-                log.warning("no pipe for wake-ups in %s, so waiting is slower here: %s", self.ground.home, error)
-            except BaseException:
-                ear.close()
-                raise
-            return True
+        session, ahead = self._session, self._ahead.pop(token, ())
+        if session is None:
+            return False
+        return self._hearing.listen(ahead, lambda: Ear(self._pipe(session.client), self.board, self.ground.file_mode))
 
     def promise(self) -> Promise:
         return promised(self.ground.kind, network=self.ground.network)
@@ -263,20 +245,14 @@ class FileStore:
         """The session stayed with the parent; the child begins its own with its first command."""
         self.board = Board()
         self._session_lock = threading.RLock()
-        self._ear_lock = threading.Lock()
         self._ahead, self._looks = {}, {}
         session, self._session = self._session, None
         if session is not None:
             session.forked()
-        if self._ear is not None:
-            self._ear.forked()
-            self._ear = None
+        self._hearing.forked()
 
     def close(self) -> None:
-        with self._ear_lock:
-            ear, self._ear = self._ear, None
-        if ear is not None:
-            ear.close()
+        self._hearing.close()
         with self._session_lock:
             self._closed = True
             if self._session is not None:

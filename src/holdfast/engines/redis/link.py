@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from holdfast.errors import ReplyLost
+from holdfast.errors import ReplyLost, Unavailable
 
 if TYPE_CHECKING:
     from holdfast.engines.redis.topology import Node
@@ -33,7 +33,9 @@ def reader() -> hiredis.Reader:
 
 
 class Link:
-    """A connection of one thread at a time."""
+    """A connection of one thread at a time. `run_id`: the run of the server that it leads to, once that was told."""
+
+    run_id = ""
 
     def __init__(self, node: Node, limit_s: float | None = None) -> None:
         self._url = node.url
@@ -42,7 +44,11 @@ class Link:
         # link that is free is empty, so a second object, which knows no timeout, just writes. It has a descriptor of
         # its own: two owners of one would close it twice, and by the second time it may be another file's.
         tls = isinstance(self._socket, ssl.SSLSocket)
-        self._out = self._socket if tls else socket.socket(fileno=os.dup(self._socket.fileno()))
+        try:
+            self._out = self._socket if tls else socket.socket(fileno=os.dup(self._socket.fileno()))
+        except OSError as error:  # there is no descriptor left
+            self._socket.close()
+            raise Unavailable("redis", "unreachable", f"{self._url}: {error}") from error
         self._reader = reader()
         self._limit_s = 0.0
         self.used_s = monotonic()

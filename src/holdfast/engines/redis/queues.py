@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from holdfast.commands import Answer, Released, Renewed
 from holdfast.commands.queue_views import (
     Audit,
-    Audited,
     ConsumerSeen,
     Gauge,
     Gauged,
@@ -23,6 +22,7 @@ from holdfast.commands.queue_views import (
     Peeked,
     Roll,
     Rolled,
+    Sighted,
 )
 from holdfast.commands.queues import (
     ACK,
@@ -122,6 +122,11 @@ def _conclude(ask: Conclude) -> tuple[Word, ...]:
     return (ask.token, str(ask.dead_max), *(word for outcome in ask.outcomes for word in _outcome(outcome)))
 
 
+def _audit(ask: Audit) -> tuple[Word, ...]:
+    """Somebody else may have written any bytes there: what was read goes back unharmed."""
+    return (ask.part, _raw(ask.which), ask.at, str(ask.most), *map(_raw, ask.suspects))
+
+
 def _numbers(*numbers: int) -> tuple[Word, ...]:
     return tuple(map(str, numbers))
 
@@ -143,7 +148,7 @@ ARGUMENTS: dict[type, Callable[[Any], tuple[Word, ...]]] = {
     Gauge: lambda _ask: (),
     Roll: lambda ask: (str(ask.limit),),
     Peek: lambda ask: (ask.place, str(ask.limit), ask.lane),
-    Audit: lambda _ask: (),
+    Audit: _audit,
 }
 
 # Replies.
@@ -227,6 +232,12 @@ def _peeked(reply: list[Any]) -> Peeked:
     return Peeked(tuple(glimpses))
 
 
+def _sighted(reply: list[Any]) -> Sighted:
+    _, at, words, told = reply
+    faults = tuple((told[first], told[first + 1], told[first + 2]) for first in range(0, len(told), 3))
+    return Sighted(at, tuple(words), faults)
+
+
 # What the plain answer to a command says.
 YES: dict[type, Answer] = {Beat: Renewed(), Leave: Released()}
 ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
@@ -243,5 +254,5 @@ ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "gauged": _gauged,
     "rolled": _rolled,
     "peeked": _peeked,
-    "audited": lambda reply: Audited(reply[1], tuple(reply[2:])),
+    "sighted": _sighted,
 }

@@ -17,11 +17,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engines.redis.aside import aside
+from holdfast.engines.redis.dial import refused
 from holdfast.engines.redis.ear import Ear
 from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.scripts import packed
 from holdfast.engines.redis.topology import OneServer, nobody
-from holdfast.errors import SETTLING, Unavailable
+from holdfast.errors import LASTING, SETTLING, Unavailable
 
 if TYPE_CHECKING:
     import asyncio
@@ -75,19 +76,22 @@ class Primary:
         One that does not answer is asked last the next time. `Unavailable` if nobody answers.
         """
         told: Views = {}
-        trouble: list[str] = []
-        for sentinel in tuple(self._sentinels):
+        trouble: list[Unavailable] = []
+        for sentinel in self._sentinels:
             try:
                 who = told.setdefault(self._told_by(sentinel, limit_s), [])
             except Unavailable as error:
-                trouble.append(error.detail)
+                trouble.append(error)
                 self._last(sentinel)
                 continue
             who.append(sentinel.url)
             if len(who) == most:
                 break
         if not told:
-            raise Unavailable("redis", "unreachable", f"no sentinel of {self.url} answers: {'; '.join(trouble)}")
+            # What all of them refuse is no trouble that passes.
+            reason = trouble[0].reason if all(error.reason in LASTING for error in trouble) else "unreachable"
+            detail = "; ".join(error.detail for error in trouble)
+            raise Unavailable("redis", reason, f"no sentinel of {self.url} answers: {detail}")
         return told
 
     def _disagreement(self, told: Views) -> str:
@@ -102,14 +106,14 @@ class Primary:
         finally:
             link.close()
         if not isinstance(reply, list) or len(reply) != 2:
-            why = reply if isinstance(reply, Exception) else f"it knows no service {self._service!r}"
-            raise Unavailable("redis", "failed", f"{sentinel.url}: {why}")
+            if isinstance(reply, Exception):
+                raise refused(sentinel.url, reply)
+            raise Unavailable("redis", "failed", f"{sentinel.url}: it knows no service {self._service!r}")
         return str(reply[0]), int(reply[1])
 
     def _last(self, sentinel: Dialler) -> None:
-        with self._guard:
-            self._sentinels.remove(sentinel)
-            self._sentinels.append(sentinel)
+        with self._guard:  # a list of its own each time: others look at it meanwhile, and none may be missing
+            self._sentinels = [*(each for each in self._sentinels if each is not sentinel), sentinel]
 
     def _is(self, address: tuple[str, int]) -> None:
         before, self._address = self._address, address

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.commands.queue_views import Audited
+from holdfast.engines.sqlite import rows
 from holdfast.engines.sqlite.pool import StoredPool
 from holdfast.engines.sqlite.queues import StoredQueue
 from holdfast.rules.letters import QUEUE_RULES
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable
 
+    from holdfast.commands.queue_views import Audit
+    from holdfast.engines import Reply
     from holdfast.rules.pool import Dealt
     from holdfast.rules.record import Moment
 
@@ -57,3 +61,19 @@ def _of_queue(
     dealt = QUEUE_RULES[type(command)](depot, command, moment._replace(gone=gone))
     depot.save(moment.wall_us, memory_us)
     return dealt
+
+
+def audited(link: sqlite3.Cursor, command: Audit, open_gate: Callable[[], None]) -> Reply:
+    """It may take long, and changes nothing: so it looks at one instant of the file, while the gate is open for others.
+
+    The instant is that of the first question. Whoever has the connection ends the transaction.
+    """
+    link.execute("BEGIN")
+    if link.execute("SELECT 1 FROM queue WHERE name = ?", (command.name,)).fetchone() is None:
+        return Audited(0, ())
+    open_gate()
+    try:
+        messages, faults = StoredQueue(link, command.name).audit()
+    except (ValueError, TypeError, LookupError, OverflowError) as error:
+        return rows.unreadable(command.name, error)
+    return Audited(messages, tuple(faults))

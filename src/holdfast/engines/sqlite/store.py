@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 from holdfast import pauses
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renewed, Tend, Undo
+from holdfast.commands.queue_views import Audit
 from holdfast.engines.board import Board
-from holdfast.engines.ear import Ear, ring_session
+from holdfast.engines.ear import Ear, Hearing, ring_session
 from holdfast.engines.sqlite import dealing, lifeline, pool, queue_tables, rows, shelves, survey, tallies
 from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.line import Damaged
 from holdfast.engines.sqlite.place import filesystem
 from holdfast.engines.sqlite.promised import promised
 from holdfast.errors import Closed, Unavailable
-from holdfast.observer import log
 from holdfast.rules import RULES, Moment
 from holdfast.rules.once import compound
 from holdfast.rules.record import NO_TOMBS, NOBODY
@@ -77,9 +77,7 @@ class SqliteStore:
         self._ahead: dict[str, set[int]] = {}
         self._known: dict[str, rows.Row] = {}
         self._pids: dict[str, int] = {}  # of other sessions, each of which has one for good
-        self._ear: Ear | None = None
-        self._ear_lock = threading.Lock()
-        self._deaf = False
+        self._hearing = Hearing()
 
     def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
         if not self._me:
@@ -87,6 +85,8 @@ class SqliteStore:
         if len(commands) > _AT_ONCE:
             parts = (commands[start : start + _AT_ONCE] for start in range(0, len(commands), _AT_ONCE))
             return [answer for part in parts for answer in self.answer_all(part, until_ns)]
+        if len(commands) == 1 and isinstance(commands[0], Audit):
+            return [self.database.behind_gate(self._audit, until_ns, commands[0])]
         answers, rung = self.database.behind_gate(self._answer, until_ns, commands)
         for holder in rung:
             self._ring(holder)
@@ -186,6 +186,11 @@ class SqliteStore:
         if type(answer) is Busy or type(command) is Tend:
             self._mark(link, now_us)
         return answer
+
+    def _audit(self, link: sqlite3.Cursor, command: Audit) -> Reply:
+        if self._closed:
+            raise Closed  # as above
+        return dealing.audited(link, command, self.database.gate.leave)
 
     def _remember(self, name: str, row: rows.Row) -> None:
         """What is held here, and what nobody else has anything to do with."""
@@ -288,24 +293,7 @@ class SqliteStore:
 
     def listen(self, token: str) -> bool:
         ahead = self._ahead.pop(token, ())
-        with self._ear_lock:
-            if self._ear is not None:
-                ended = [self._ear.watch(pid) for pid in ahead]  # each is watched, whatever the others say
-                return any(ended)
-            if self._deaf:
-                return False
-            ear = Ear(self._pipe(self._session), self.board)
-            try:
-                ear.open()
-                self._ear = ear
-            except OSError as error:
-                ear.close()
-                self._deaf = True
-                log.warning("no pipe for wake-ups beside %s, so waiting is slower here: %s", self.database.path, error)
-            except BaseException:
-                ear.close()
-                raise
-            return True
+        return self._hearing.listen(ahead, lambda: Ear(self._pipe(self._session), self.board))
 
     def promise(self) -> Promise:
         return promised(filesystem(self.database.path.parent))
@@ -335,17 +323,11 @@ class SqliteStore:
         self._known = {}
         self._pids = {}
         self._session_lock = threading.Lock()
-        self._ear_lock = threading.Lock()
-        if self._ear is not None:
-            self._ear.forked()
-            self._ear = None
+        self._hearing.forked()
 
     def close(self) -> None:
         """End the session if it holds nothing; a lease that stands keeps it, so that the lease lapses by its ttl."""
-        with self._ear_lock:
-            ear, self._ear = self._ear, None
-        if ear is not None:
-            ear.close()
+        self._hearing.close()
         self._closed = True
         session = self._session
         if not session:

@@ -1,0 +1,100 @@
+"""A queue in motion, one step at a time: whatever may be done to it, by chance, between any two pages of a check."""
+
+from holdfast.commands.queues import (
+    ACK,
+    DEAD,
+    RELEASE,
+    RETRY,
+    Beat,
+    Conclude,
+    Draft,
+    Join,
+    Leave,
+    ListDead,
+    Outcome,
+    Publish,
+    Purge,
+    Reap,
+    Redrive,
+    Take,
+    TakeOver,
+)
+
+LONG_MS = 60_000
+KEYS = ("a", "b", "c", "d")
+BUSY = ("", "high")
+
+
+class Traffic:
+    """Senders and consumers that live in the lanes `BUSY`; whatever is in another lane is left alone."""
+
+    def __init__(self, peer, by, name="q"):
+        self.peer, self.by, self.name, self.calls, self.fresh = peer, by, name, 0, 0
+        self.held = {}  # by consumer
+        self.join()
+        self.join()
+
+    def step(self):
+        """One thing that somebody does."""
+        self.by.choice(
+            (self.publish, self.publish, self.take, self.take, self.conclude, self.conclude, self.take_over,
+             self.take_over, self.leave, self.join, self.die, self.letters)
+        )()  # fmt: skip
+
+    def publish(self):
+        self.calls += 1
+        drafts = []
+        for number in range(self.by.choice((1, 2, 9))):
+            key = self.by.choice(("", "", *KEYS))
+            wait_ms = 0 if key else self.by.choice((0, 0, 0, 1, 30))
+            drafts.append(
+                Draft(f"{self.calls}/{number}", b"body", delay_ms=wait_ms, key=key, lane=self.by.choice(BUSY))
+            )
+        self.peer.say(Publish(self.name, f"call {self.calls}", tuple(drafts)))
+
+    def join(self, ttl_ms=LONG_MS):
+        self.fresh += 1
+        self.held[f"t{self.fresh}"] = []
+        self.peer.say(Join(self.name, f"t{self.fresh}", "", "somebody", ttl_ms))
+
+    def take(self):
+        token = self.by.choice(list(self.held))
+        taken = self.peer.say(Take(self.name, token, self.by.choice((1, 3, 9)), lanes=BUSY, idle=1))
+        self.held[token] += [each.entry for each in taken.deliveries]
+
+    def conclude(self):
+        token = self.by.choice(list(self.held))
+        entries, self.held[token] = self.held[token][:4], self.held[token][4:]
+        kinds = (ACK, ACK, RETRY, RELEASE, DEAD)
+        said = tuple(
+            Outcome(entry, self.by.choice(kinds), delay_ms=self.by.choice((0, 0, 1)), reason="r") for entry in entries
+        )
+        if said:
+            self.peer.say(Conclude(self.name, token, said))
+
+    def take_over(self):
+        token = self.by.choice(list(self.held))
+        answer = self.peer.say(TakeOver(self.name, token, self.by.choice(KEYS), 9))
+        self.held[token] += [each.entry for each in getattr(answer, "deliveries", ())]
+
+    def leave(self):
+        if len(self.held) > 2:
+            token = self.by.choice(list(self.held))
+            self.peer.say(Leave(self.name, token))
+            del self.held[token]
+
+    def die(self):
+        """Somebody's time is over, and somebody else looks."""
+        token = self.by.choice(list(self.held))
+        self.peer.say(Beat(self.name, token, 1))
+        self.peer.say(Reap(self.name, 1, 0, 1, 9, 0))
+        self.held[token] = []
+        self.join()
+        if len(self.held) > 2:
+            del self.held[token]
+
+    def letters(self):
+        dead = self.peer.say(ListDead(self.name, "", 6)).letters
+        ids = tuple(each.message.id for each in dead if "/" in each.message.id)
+        if ids:
+            self.peer.say(self.by.choice((Redrive, Purge))(self.name, ids))

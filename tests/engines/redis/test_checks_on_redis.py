@@ -1,0 +1,278 @@
+"""A check of a queue on a real server: page by page, true while the queue moves, and nobody waits for it."""
+
+import random
+import re
+import threading
+
+import pytest
+from queue_traffic import LONG_MS, Traffic
+from redis_faces import Place
+
+from holdfast.commands.queues import ACK, BEHIND, DEAD, READY, Conclude, Draft, Join, Outcome, Publish, Take, TakeOver
+from holdfast.core.queue import audited
+from holdfast.core.run import run
+from holdfast.testing import eventually
+
+KEY = "hf1:{q}:mq"
+PAGE = 500
+
+
+@pytest.fixture
+def peer(one_server, loop):
+    """Somebody who speaks in plain commands."""
+    place = Place(one_server, "blocking", loop)
+    yield place.peer()
+    place.close()
+    one_server.command("FLUSHALL")
+
+
+def looked(peer, between, most):
+    """A check, with something done before each of its pages."""
+
+    async def ask(page):
+        between(page)
+        return peer.say(page)
+
+    return run(audited(ask, "q", most=most))
+
+
+@pytest.mark.parametrize("most", [2, 7])
+def test_a_queue_in_motion_is_never_told_to_be_unsound(peer, most):
+    """Whatever happens between any two pages: sent, taken, done, tried again, taken over, left, dead, sent again."""
+    by = random.Random(most)
+    traffic = Traffic(peer, by)
+    for _ in range(120):
+        traffic.step()
+    pages = 0
+
+    def move(_):
+        nonlocal pages
+        pages += 1
+        for _ in range(by.choice((0, 1, 1, 3))):
+            traffic.step()
+
+    for _ in range(12):
+        assert looked(peer, move, most).faults == ()
+    assert pages > 300
+
+
+@pytest.mark.parametrize("robbed", [1, 2, 3, 5])
+def test_nothing_is_passed_over_in_a_lane_out_of_which_others_take(peer, robbed):
+    """Whoever takes over takes from anywhere: what is behind moves up, past whoever reads from the end."""
+    keys = [f"key {n}" for n in range(120)]
+    peer.say(Join("q", "robber", "", "robber", LONG_MS))
+    peer.say(Publish("q", "1", tuple(Draft(key, b"x", key=key) for key in keys)))
+
+    def rob(page):
+        for _ in range(robbed if page.part == READY and page.at != "1" and len(keys) > robbed else 0):
+            assert peer.say(TakeOver("q", "robber", keys.pop(), 3)).deliveries
+
+    assert looked(peer, rob, 5).faults == ()
+    assert len(keys) < 90
+
+
+def quiet(peer):
+    """Messages in lanes that nobody takes from, a consumer that does nothing with what it has, and a letter."""
+    drafts = [Draft(f"m{n}", b"x", lane="low") for n in range(6)]
+    drafts += [Draft(f"{key}{n}", b"x", key=key, lane="low") for n in range(3) for key in ("k", "l")]
+    drafts += [Draft("other", b"x", lane="other"), Draft("held", b"x", lane="own"), Draft("dies", b"x", lane="own")]
+    peer.say(Publish("q", "quiet", (*drafts, Draft("late", b"x", delay_ms=LONG_MS))))
+    for token in ("idle", "lazy"):
+        peer.say(Join("q", token, "", token, LONG_MS))
+    dies = peer.say(Take("q", "idle", 2, lanes=("own",))).deliveries[1]
+    peer.say(Conclude("q", "idle", (Outcome(dies.entry, DEAD, reason="r"),)))
+
+
+class Hand:
+    """A careless one, in the keys of a queue; and the entries of `quiet` by their ids."""
+
+    def __init__(self, server):
+        self._command = server.command
+        self.of = {}
+        for entry, text in zip(*[iter(server.command("HGETALL", f"{KEY}:m"))] * 2, strict=True):
+            head, _, tail = text.partition(b"\n")[2].partition(b"\n")
+            self.of[tail[: int(head.split()[0])].decode()] = entry.decode()
+
+    def __call__(self, command, part, *words):
+        return self._command(command, f"{KEY}{part}", *words)
+
+    def lead(self, id_):
+        """Who stood behind is ready as well."""
+        self("ZREM", ":behind", self.of[id_])
+        self("ZREM", ":lines", f"1:{id_[0]}{self.of[id_]}")
+        self("RPUSH", ":s:low", self.of[id_])
+
+
+DOUBLE = "message m2 is in 2 places"
+UNLED = "1 keys have no message that comes first"
+NOTED = "1 keys have another message noted as the one that comes first"
+SEVERAL = "1 keys have more than one message that comes first"
+UNLINED = "1 messages behind others are not in line"
+STRAY = "8000000000000000"
+PLANTS = {
+    "in no place": (lambda do: do("LREM", ":s:low", 1, do.of["m2"]), ["1 messages are in no place"]),
+    "with a consumer that is not there": (lambda do: do("HDEL", ":who", "idle"), ["1 messages are in no place"]),
+    "a lane is gone": (
+        lambda do: do("DEL", ":s:low"),
+        ["8 messages are in no place", UNLED.replace("1", "2"), NOTED.replace("1", "2")],
+    ),
+    "ready and no message": (lambda do: do("HDEL", ":m", do.of["m2"]), ["1 places have no message"]),
+    "held and no message": (lambda do: do("HDEL", ":m", do.of["held"]), ["1 places have no message"]),
+    "delayed and no message": (lambda do: do("HDEL", ":m", do.of["late"]), ["1 places have no message"]),
+    "ready and delayed": (lambda do: do("ZADD", ":due", "8e15", do.of["m2"]), [DOUBLE]),
+    "ready and held": (lambda do: do("ZADD", ":h:idle", 5, do.of["m2"]), [DOUBLE]),
+    "held by two": (lambda do: do("ZADD", ":h:lazy", 5, do.of["held"]), [DOUBLE.replace("m2", "held")]),
+    "in two lanes": (lambda do: do("RPUSH", ":s:other", do.of["m2"]), [DOUBLE]),
+    "under two entries": (
+        lambda do: (do("HSET", ":m", STRAY, do("HGET", ":m", do.of["m2"])), do("RPUSH", ":s:low", STRAY)),
+        [DOUBLE],
+    ),
+    "ready and dead": (
+        lambda do: (
+            do("HSET", ":dead", "m2", do("HGET", ":dead", "dies")),
+            do("ZADD", ":died", 0, do("ZRANGE", ":died", 0, 0)[0].replace(b"dies", b"m2")),
+        ),
+        [DOUBLE],
+    ),
+    "twice in a lane, far away": (
+        lambda do: do("RPUSH", ":s:low", do.of["m0"]),
+        ["1 ready messages are out of order"],
+        [DOUBLE.replace("m2", "m0")],
+    ),
+    "twice in a lane": (lambda do: do("RPUSH", ":s:low", do.of["l0"]), [DOUBLE.replace("m2", "l0")]),
+    "two come first": (lambda do: do.lead("k1"), [SEVERAL]),
+    "two come first, and none is noted": (
+        lambda do: (do.lead("k1"), do("HDEL", ":first", "k")),
+        [SEVERAL, NOTED],
+    ),
+    "an entry that hides its key": (
+        lambda do: (
+            do("HSET", ":m", STRAY, do("HGET", ":m", do.of["l0"]).replace(b"l0", b"zz")),
+            do("RPUSH", ":s:low", STRAY),
+        ),
+        [SEVERAL],
+    ),
+    "none is noted": (lambda do: do("HDEL", ":first", "k"), [NOTED]),
+    "noted with somebody else": (lambda do: do("HSET", ":first", "k", f"{do.of['k0']} idle"), [NOTED]),
+    "another one is noted": (lambda do: do("HSET", ":first", "k", do.of["l0"]), [NOTED]),
+    "a key that nobody has": (lambda do: do("HSET", ":first", "z", do.of["m2"]), [NOTED]),
+    "none comes first": (
+        lambda do: (do("LREM", ":s:low", 1, do.of["k0"]), do("HDEL", ":m", do.of["k0"])),
+        [UNLED, NOTED],
+    ),
+    "not in line": (lambda do: do("ZREM", ":lines", f"1:k{do.of['k1']}"), [UNLINED]),
+    "twice in line": (lambda do: do("ZADD", ":lines", 0, f"1:z{do.of['k1']}"), [UNLINED]),
+    "nobody in line": (lambda do: do("ZADD", ":lines", 0, "what?"), [UNLINED]),
+    "a letter without a place": (
+        lambda do: do("ZREM", ":died", do("ZRANGE", ":died", 0, 0)[0]),
+        ["1 dead letters are not in order"],
+    ),
+    "a place without a letter": (lambda do: do("HDEL", ":dead", "dies"), ["1 places have no message"]),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_fault_that_stands_is_found_while_the_queue_moves(one_server, peer, plant):
+    """In pages of any size, and nothing else is told; what one page shows is told in better words."""
+    spoil, faults, *in_one_page = PLANTS[plant]
+    by = random.Random(plant)
+    traffic = Traffic(peer, by)
+    quiet(peer)
+    hand = Hand(one_server)
+    for _ in range(30):
+        traffic.step()
+    assert peer.audit("q").faults == ()
+    spoil(hand)
+
+    for most in (2, 5):
+        assert list(looked(peer, lambda _: traffic.step(), most).faults) == faults, most
+    assert list(looked(peer, lambda _: traffic.step(), PAGE).faults) == (in_one_page or [faults])[0]
+
+
+MANY = 200_000
+FILL = """
+local time = redis.call('TIME')
+local base = time[1] * 1000000 + time[2] - 1000000 * 60
+for i = 1, tonumber(ARGV[1]) do
+  local entry = string.format('%.0f', base + i)
+  redis.call('HSET', KEYS[1] .. ':m', entry, '1 0 0 0 0 0\\n' .. #entry .. ' 0 0 0\\n' .. entry .. 'x')
+  redis.call('RPUSH', KEYS[1] .. ':s:', entry)
+end
+"""
+
+
+def test_no_step_is_long_however_many_messages_there_are(one_server, peer, loop):
+    """A worried look at a large queue must not be what stops it: others are served between any two steps."""
+    one_server.command("EVAL", FILL, 1, KEY, MANY)
+    other = Place(one_server, "blocking", loop)
+    busy, over, served = other.peer(), threading.Event(), []
+    busy.say(Join("q", "t", "", "t", LONG_MS))
+
+    def work():
+        while not over.is_set():
+            busy.say(Publish("q", f"{len(served)}", (Draft(f"m{len(served)}", b"x"),)))
+            taken = busy.say(Take("q", "t", 1)).deliveries
+            busy.say(Conclude("q", "t", tuple(Outcome(each.entry, ACK) for each in taken)))
+            served.append(1)
+
+    pages = []
+
+    async def ask(page):
+        pages.append(peer.say(page))
+        return pages[-1]
+
+    running = other.start(work)
+    try:
+        eventually(lambda: served, 20, "somebody at work")
+        before = len(served)
+        one_server.command("CONFIG", "RESETSTAT")
+        found = run(audited(ask, "q"))
+        meanwhile = len(served) - before
+    finally:
+        over.set()
+        running.result()
+        other.close()
+
+    calls = one_server.command("INFO", "commandstats").decode().split("\r\n")
+    inside = {
+        name: int(count)
+        for name, count in re.findall(r"cmdstat_(hscan|zscan|hexists|lrange|llen):calls=(\d+)", "\n".join(calls))
+    }
+    assert found.faults == ()
+    assert found.messages >= MANY - len(served)
+    assert len(pages) > 2 * MANY / (PAGE + 100)
+    assert max(len(page.words) for page in pages) <= 2 * (PAGE + 100)
+    assert sum(inside.values()) < len(pages) * (PAGE + 100)
+    assert meanwhile > 50
+
+
+def test_large_messages_make_short_pages(one_server, peer):
+    """A page is bounded in bytes as well: a server that copies gigabytes serves nobody."""
+    body = b"x" * 30_000
+    for n in range(0, 400, 20):
+        peer.say(Publish("q", f"{n}", tuple(Draft(f"{m}", body, key=f"k{m % 200}") for m in range(n, n + 20))))
+    pages = []
+
+    async def ask(page):
+        pages.append((page.part, peer.say(page)))
+        return pages[-1][1]
+
+    assert run(audited(ask, "q")) == (400, ())
+    for part, words in (("messages", 2), (READY, 1), (BEHIND, 1)):
+        assert max(len(page.words) for each, page in pages if each == part) <= 40 * words
+
+
+def test_whatever_bytes_somebody_has_written_there_a_check_reads_them(one_server, peer):
+    """Entries, ids, keys and consumers that are no text are looked for as they are."""
+    peer.say(Publish("q", "1", (Draft("ours", b"x", key="k"),)))
+    one_server.command("HSET", f"{KEY}:m", b"\xff\xfe", b"\xff what?", b"\xfd", b"nowhere")
+    one_server.command("RPUSH", f"{KEY}:s:", b"\xff\xfe")
+    one_server.command("HSET", f"{KEY}:first", b"\xfa", b"\xfb \xfc")
+    one_server.command("ZADD", f"{KEY}:behind", 1, b"\xff\xfe")
+
+    assert peer.audit("q", 2).faults == (
+        "message foreign-\udcff\udcfe is in 2 places",
+        "1 messages are in no place",
+        NOTED,
+        UNLINED,
+    )

@@ -1,0 +1,86 @@
+"""What pages of a queue say together: told by pages that no server has to make."""
+
+from holdfast.commands.queue_views import AGAIN, CONSUMERS, LANES, MESSAGES, Sighted
+from holdfast.commands.queues import HELD, READY
+from holdfast.rules.soundness import walk
+
+NUMBERS = [f"{1_700_000_000_000_000 + n}" for n in range(9)]
+NOTHING = Sighted("0", (), ())
+
+
+def stored(*entries):
+    return Sighted("0", tuple(word for entry in entries for word in (entry, f"id {entry}")), ())
+
+
+def played(pages, most=3):
+    """A walk to its end, with these pages for its questions by part and place; else there is nothing."""
+    asked, walking = [], walk("q", most)
+    question = next(walking)
+    try:
+        while True:
+            asked.append(question)
+            found = pages.get((question.part, question.at), pages.get(question.part, NOTHING))
+            question = walking.send(found(question) if callable(found) else found)
+    except StopIteration as end:
+        return end.value, asked
+
+
+def still_there(question):
+    return Sighted("0", tuple(word for entry in question.suspects[::2] for word in (entry, "", "")), ())
+
+
+def test_an_empty_queue_is_sound():
+    """Nothing is wrong with nothing."""
+    assert played({})[0] == (0, ())
+
+
+def test_whoever_is_stored_and_seen_nowhere_is_lost_only_if_it_is_still_stored():
+    """Most that are not seen are done meanwhile."""
+    pages = {MESSAGES: stored(*NUMBERS[:3])}
+    gone = Sighted("0", ("",) * 9, ())
+
+    assert played({**pages, AGAIN: still_there})[0].faults == ("3 messages are in no place",)
+    assert played({**pages, AGAIN: gone})[0].faults == ()
+
+
+def test_those_who_were_seen_nowhere_are_looked_for_a_second_time():
+    """Another server that has taken over may have put back what was taken: it is in its lane again."""
+    entry, looks = NUMBERS[0], []
+
+    def lane(_):
+        looks.append(1)
+        return Sighted("1", (entry,), ()) if len(looks) > 1 else Sighted("0", (), ())
+
+    pages = {MESSAGES: stored(entry), LANES: Sighted("0", ("",), ()), READY: lane, AGAIN: still_there}
+    assert played(pages)[0] == (1, ())
+    assert len(looks) == 2
+
+
+def test_suspects_come_in_parts_and_an_answer_may_be_about_fewer():
+    """Large messages make a short answer: the rest is asked for again."""
+    entries = [f"{1_700_000_000_000_000 + n}" for n in range(250)]
+
+    def some(question):
+        assert len(question.suspects) <= 200
+        return Sighted("0", still_there(question).words[: 3 * 40], ())
+
+    told, asked = played({MESSAGES: stored(*entries), AGAIN: some})
+    assert told.faults == ("250 messages are in no place",)
+    assert sum(question.part == AGAIN for question in asked) == 14
+
+
+def test_a_lane_that_has_shrunk_from_its_end_is_read_again():
+    """What was not read yet has moved up to where was read before: an empty page is no end."""
+    newest, newer, oldest = NUMBERS[2], NUMBERS[1], NUMBERS[0]
+    ends = iter([Sighted("3", (newest, newer), ()), Sighted("1", (oldest,), ())])
+    pages = {
+        MESSAGES: stored(oldest, newer, newest),
+        LANES: Sighted("0", ("",), ()),
+        (READY, "1"): lambda _: next(ends),
+        (READY, "2"): Sighted("1", (), ()),
+        CONSUMERS: Sighted("0", ("t",), ()),
+        HELD: Sighted("0", (newer, newest), ()),
+        AGAIN: Sighted("0", ("",) * 9, ()),
+    }
+    _, asked = played(pages, most=2)
+    assert [question.at for question in asked if question.part == READY] == ["1", "2", "1"]
