@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+TOOL := $(VENV)/.tool
 READY := $(VENV)/.ready
 DRAWS := $(VENV)/.draws
 
@@ -18,7 +19,7 @@ HUNT ?= 0
 
 .PHONY: demo test check format bench chaos matrix trials nfs docs clean
 
-demo: $(READY)  ## several workers, one lock: one is killed, one is frozen and refused
+demo: $(TOOL)  ## several workers, one lock: one is killed, one is frozen and refused
 	$(BIN)/python -m holdfast.demo $(ARGS)
 
 test: check  ## everything that must hold
@@ -48,7 +49,7 @@ trials: $(READY)  ## a minute of lending; twenty trials of npm packages; a death
 	HOLDFAST_LENDING_S=60 $(BIN)/python -m pytest tests/engines/redis/test_pools.py -k independent_count $(ARGS)
 	HOLDFAST_TRIALS=20 $(BIN)/python -m pytest tests/npm -k trial $(ARGS)
 	HOLDFAST_LINES=1 $(BIN)/python -m pytest tests/building tests/engines/files -k any_line $(ARGS)
-	HOLDFAST_FLEETS=large $(BIN)/python -m pytest tests/engines/redis/test_queue_fleets.py -s $(ARGS)
+	HOLDFAST_FLEETS=large $(BIN)/python -m pytest tests/engines/redis/test_queue_fleets.py tests/engines/redis/test_queue_steps.py -s $(ARGS)
 	HOLDFAST_ROUNDS=10000 $(BIN)/python -m pytest tests/laws/test_queue_race_laws.py -k same_instant $(ARGS)
 
 nfs: $(READY)  ## shared directories on real NFS, v3 and v4.2: three kernels of its own, from Debian's packages
@@ -61,8 +62,12 @@ docs: $(READY)  ## make the generated pages again
 clean:
 	rm -rf $(VENV) .venv-bench .venv-redis-* .mypy_cache .ruff_cache .pytest_cache
 
-$(READY): pyproject.toml
+$(TOOL): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cli]'
+	touch $(TOOL)
+
+$(READY): $(TOOL)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $(READY)
 

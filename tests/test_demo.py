@@ -19,7 +19,7 @@ from holdfast.testing import Event, eventually
 
 LONGEST_S = 30
 DEMO = [sys.executable, "-m", "holdfast.demo"]
-TOOL = [sys.executable, "-m", "holdfast.cli", "demo"]
+TOOL = [sys.executable, "-m", "holdfast", "demo"]
 CHECKERS = {"claimed_overlaps", "fences_grow", "guarded_writes_never_go_down", "lost_updates",
             "observers_see_fences_grow", "leftovers"}  # fmt: skip
 

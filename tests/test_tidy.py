@@ -21,6 +21,7 @@ IMPORT_RUNS = 7
 
 VAGUE_NAMES = {"common", "helper", "helpers", "manager", "managers", "util", "utils"}
 NOT_IMPORTED_BY_HOLDFAST = ("asyncio", "hiredis", "lancedb", "redis", "rich", "sqlite3", "typer")
+NOT_BEFORE_A_QUEUE = {f"holdfast.core.{each}" for each in ("consumer", "dlq", "owner", "partitions", "worker")}
 DECISION_HEADINGS = ("Context", "Decision", "Consequences", "What would change our mind")
 LUA_HEADER_WORDS = ("KEYS", "ARGV", "Returns")
 LOCK_FILES = re.compile(
@@ -266,6 +267,21 @@ def test_importing_holdfast_brings_no_client_library(tmp_path):
 
     assert "holdfast" in brought
     assert brought & set(NOT_IMPORTED_BY_HOLDFAST) == set()
+
+
+@pytest.mark.parametrize("face", ["holdfast.blocking", "holdfast.aio"])
+def test_a_face_brings_neither_queues_nor_builders_before_they_are_used(face, tmp_path):
+    """Most programs have a lock, and no queue: what is dear is loaded by whoever makes one."""
+    program = (
+        f"import sys, {face} as face; before = {{*sys.modules}}; assert 'Queue' in dir(face); face.Queue; "
+        "print(*before); print(*({*sys.modules} - before))"
+    )
+
+    before, after = fresh_python("-c", program, cwd=tmp_path).stdout.splitlines()
+
+    assert {f"{face}.client", "holdfast.core.lifecycle"} <= set(before.split())
+    assert NOT_BEFORE_A_QUEUE | {f"{face}.queue", f"{face}.owner"} <= set(after.split())
+    assert set(before.split()) & {*NOT_BEFORE_A_QUEUE, "holdfast.core.building", "holdfast.core.site"} == set()
 
 
 def test_importing_holdfast_takes_under_thirty_ms(tmp_path):

@@ -156,7 +156,8 @@ def given(thing: property) -> str:
 
 def annotation(written: object) -> str:
     """As it stands in the code, without what only tools need."""
-    text = written if isinstance(written, str) else getattr(written, "__name__", str(written))
+    bare = getattr(written, "__forward_arg__", written)  # so a named tuple keeps what was written
+    text = bare if isinstance(bare, str) else getattr(bare, "__name__", str(bare))
     return text.replace("| Unset ", "").replace("Unset | ", "").replace("_client.", "")
 
 

@@ -6,6 +6,8 @@ that a program which only may need a lock does not pay for one.
 
 from __future__ import annotations
 
+from holdfast.later import later
+
 TYPE_CHECKING = False  # as typing's, which would have to be imported
 if TYPE_CHECKING:
     from holdfast.blocking import (
@@ -232,19 +234,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    from importlib import import_module  # noqa: PLC0415 - only when a name is used
+_load, __dir__ = later(__name__, _HOMES)
 
+
+def __getattr__(name: str) -> object:
     if name == "__version__":
-        from importlib.metadata import version  # noqa: PLC0415
+        from importlib.metadata import version  # noqa: PLC0415 - only when it is asked for
 
         return version("holdfast")
-    for home, names in _HOMES.items():
-        if name in names:
-            value = globals()[name] = getattr(import_module(home), name)
-            return value
-    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return _load(name)

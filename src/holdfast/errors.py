@@ -1,7 +1,7 @@
 """Every error of the library, and what the caller should do about each.
 
 Data first: an error is built from the facts, its sentence is derived from them, and it survives pickling because
-`args` holds exactly what the constructor takes. `retryable` says whether the same call may simply be made again:
+`args` holds what the constructor has to be given. `retryable` says whether the same call may simply be made again:
 it is true only where nothing was started, and where another try may end otherwise.
 """
 
@@ -16,9 +16,7 @@ SETTLING = "not settled"
 PASSING = frozenset(("unreachable", "reply lost", "stalled", "loading", "busy", "read-only", SETTLING))
 
 # Reasons that no patience changes: a password, a right, a place that is not what it should be. Somebody has to act.
-LASTING = frozenset(
-    ("no permission", "forbidden", "other layout", "newer", "other topology", "corrupt", "replaced", "failed")
-)
+LASTING = frozenset(("no permission", "other layout", "newer", "other topology", "corrupt", "replaced", "failed"))
 
 # Reasons that mean: what granted the lease is no longer there, and others may hold elsewhere by now.
 GONE = frozenset(("replaced",))
@@ -32,6 +30,15 @@ _WHEN_MANY = {
     "share used up": "the first that comes back is busy{}",
     "busy": "those inside have it{}",
     "engine replaced": "somebody may trust what it has forgotten{}",
+}
+
+
+# Why an owner did not get the key that it has claimed.
+_UNCLAIMED = {
+    "owned": "it is held by {owner} under fence {fence}",
+    "ours": "this owner has it already, under fence {fence}: look at its `works`",
+    "delayed": "it comes back when its delay is over",
+    "dead": "the death of who held it was its last attempt, and it is a dead letter now",
 }
 
 
@@ -77,7 +84,7 @@ class ReplyLost(Unavailable):
 
 
 class NotAcquired(HoldfastError, TimeoutError):
-    """Somebody else held the lease until the caller's patience ended."""
+    """Somebody else held the lease until the caller's patience ended; or a key of the `queue`, when it was claimed."""
 
     retryable = True
 
@@ -90,6 +97,7 @@ class NotAcquired(HoldfastError, TimeoutError):
         fence: int | None = None,
         waited: float = 0.0,
         remaining: float | None = None,
+        queue: str = "",
     ) -> None:
         super().__init__(name)
         self.name = name
@@ -98,11 +106,12 @@ class NotAcquired(HoldfastError, TimeoutError):
         self.fence = fence
         self.waited = waited
         self.remaining = remaining
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args, dict(self.__dict__))
+        self.queue = queue
 
     def __str__(self) -> str:
+        if self.queue:
+            why = _UNCLAIMED.get(self.reason, self.reason).format(owner=self.owner, fence=self.fence)
+            return f"key {self.name!r} of queue {self.queue!r} was not claimed: {why}"
         left = "" if self.remaining is None else f" for another {self.remaining:.3f} s unless renewed"
         if self.owner:
             more = f", held by {self.owner} under fence {self.fence}{left}"
@@ -127,9 +136,6 @@ class LeaseLost(HoldfastError):
         self.detail = detail
         self.result = result
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args, dict(self.__dict__))
-
     def __str__(self) -> str:
         detail = f": {self.detail}" if self.detail else ""
         during = f"; the work itself failed with {self.__cause__!r}" if self.__cause__ is not None else ""
@@ -152,8 +158,8 @@ class RateLimited(HoldfastError, TimeoutError):
         self.limit = limit
         self.trouble = trouble
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args, dict(self.__dict__))
+    def __reduce__(self) -> tuple[Any, ...]:  # a TimeoutError takes several arguments for a number and a text
+        return type(self), (self.name, self.retry_after, self.remaining, self.limit), self.__dict__
 
     def __str__(self) -> str:
         if self.trouble:
@@ -175,6 +181,7 @@ class BudgetExceeded(HoldfastError):
         self.remaining = remaining
         self.limit = limit
         self.retry_after = retry_after
+        self.retryable = amount <= limit  # what is more than all of it never fits
 
     def __str__(self) -> str:
         left = f"{self.remaining} of {self.limit} left"
@@ -386,11 +393,3 @@ def shown(value: object, limit: int = 80) -> str:
     """A value as it may stand in a message: whole if short, its beginning if long."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
-
-
-def _rebuild(kind: type[HoldfastError], args: tuple[Any, ...], facts: dict[str, Any]) -> HoldfastError:
-    """Undo pickling for errors whose constructor takes keywords."""
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(facts)
-    return error

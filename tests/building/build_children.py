@@ -12,7 +12,10 @@ from functools import partial
 from pathlib import Path
 
 import holdfast
+import holdfast.blocking  # so that no child that is forked for a death has to
 from holdfast.core import building, domain, site
+from holdfast.engines import machine
+from holdfast.engines.files import forms
 from holdfast.errors import HoldfastError
 from holdfast.testing import in_child, killed_at_every_line, ready, tell
 
@@ -56,6 +59,23 @@ def build_as(url, store, uid, gid, umask):
             tell(json.dumps({"fresh": built.fresh}))
 
 
+def build_beside(url, store, tried, uid, gid):
+    """Build as another user, in a place that somebody else is just making."""
+    with tempfile.TemporaryDirectory() as folder, holdfast.connect(f"file://{folder}") as client:
+        client.build_once(folder, "k", lambda staging: (staging / "x").write_text("x"))  # all is imported
+    machine._TRIES = 500  # the test's hand may be slower than a maker's
+    Path(tried).touch()
+    os.setgroups([])
+    os.setgid(gid)
+    os.setuid(uid)
+    with holdfast.connect(url) as client:
+        try:
+            built = client.build_once(store, "k", lambda staging: (staging / "x").write_text("x"))
+            tell(json.dumps({"fresh": built.fresh}))
+        except HoldfastError as error:
+            tell(json.dumps({"error": str(error)}))
+
+
 def build_killed_at_every_line(url, movable, bad, step):
     """Tell, for each line at which a builder can die, what it left to be seen and what the next one makes of it."""
     place = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a disk in memory: each build waits for the disk
@@ -64,7 +84,7 @@ def build_killed_at_every_line(url, movable, bad, step):
         if bad:
             in_child(lambda: _built(url, store, movable, half))
         work = partial(_built, url, store, movable, whole)
-        for line in killed_at_every_line(work, building, domain, site, step=step):
+        for line in killed_at_every_line(work, building, domain, site, forms, step=step):
             in_child(lambda line=line: tell(json.dumps({"line": line, **_left(url, store, movable)})))
             for each in store.glob("k*"):
                 shutil.rmtree(each)

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.testing import PausePoints
-from holdfast.testing.servers import Server, available
+from holdfast.testing.servers import Server, available, missing
 
 CHILDREN = Path(__file__).with_name("build_children.py")
 
@@ -16,7 +16,7 @@ CHILDREN = Path(__file__).with_name("build_children.py")
 @pytest.fixture(scope="session")
 def server():
     if "valkey" not in available():
-        pytest.skip("no valkey server on this machine")
+        pytest.skip(missing("valkey"))
     with Server("valkey") as server:
         yield server
 

@@ -54,7 +54,7 @@ def test_a_builder_killed_at_any_step_leaves_the_old_or_the_new(start, connect, 
         assert len(list(store.glob("k/[0-9]*"))) == 1
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(900 if STEP > 1 else 7200)
 @pytest.mark.acceptance("A2-5", "A2-6")
 @pytest.mark.parametrize("found", ["nothing", "something bad"])
 @pytest.mark.parametrize("movable", [True, False], ids=["moved", "pointed"])
@@ -206,7 +206,7 @@ def test_random_kills_of_builders_show_nothing_half_to_a_reader(start, connect, 
     assert private(store) == []
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user: run it as root")
 def test_users_of_one_group_build_for_each_other_whatever_their_umask_is(holdfast_workers):
     """What one has built the other finds, and may build beside it."""
     with tempfile.TemporaryDirectory() as folder:

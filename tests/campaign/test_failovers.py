@@ -59,7 +59,7 @@ def test_no_failover_explains_a_fence_that_was_given_twice(kind):
 def test_every_promise_is_kept_while_servers_are_replaced(round_, tmp_path):
     """A short round on real servers; the workers go on afterwards."""
     if not servers.available():
-        pytest.skip("neither Redis nor Valkey is here")
+        pytest.skip(servers.missing())
 
     played, verdict = play(round_, tmp_path)
 

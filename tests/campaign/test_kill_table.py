@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.commands import Release
 from holdfast.core import lifecycle
-from holdfast.testing import servers
+from holdfast.testing import servers, wallclock
 from holdfast.testing.campaign.bank import bank
 from holdfast.testing.campaign.judge import PROMISES
 from holdfast.testing.campaign.mutants import MUTATIONS
@@ -38,10 +38,10 @@ def acquittals(tmp_path_factory):
 def test_a_broken_client_is_caught_by_its_checker(kills, name):
     """Or the campaign's silence about the right client would mean nothing."""
     if name not in HERE:
-        pytest.skip("no server on this machine")
+        pytest.skip(servers.missing())
     kill = kills[name]
     if kill.not_run:
-        pytest.skip(f"not run: {kill.not_run}")
+        pytest.skip(f"not run: {wallclock.missing() or kill.not_run}")
 
     assert kill.killed, f"{name} was not caught by {BANK[name].caught_by}, but by {kill.caught_by or 'nobody'}"
     assert kill.shown, "a violation shows the part of the history that proves it"

@@ -20,7 +20,7 @@ from holdfast.cli import app
 from holdfast.testing.servers import Server
 
 HERE = Path(__file__).parent
-HOLDFAST = [sys.executable, "-m", "holdfast.cli"]
+HOLDFAST = [sys.executable, "-m", "holdfast"]
 BEATING = [sys.executable, "-I", "-S", str(HERE / "beating.py")]
 LONGEST_S = 60
 

@@ -12,7 +12,7 @@ from cli_tool import Served, Tool
 
 import holdfast
 from holdfast.testing.clusters import Cluster
-from holdfast.testing.servers import Server, available
+from holdfast.testing.servers import Server, available, missing
 
 KIND = "valkey" if "valkey" in available() else next(iter(available()), None)
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +23,7 @@ NEEDED = ["~hf1:*", "resetchannels", "&hf1:wake:*", "+@all", "-@admin"]
 def served(tmp_path):
     """A server of this test alone, to be put out of order."""
     if KIND is None:
-        pytest.skip("neither Redis nor Valkey is here")
+        pytest.skip(missing())
     with Server(KIND) as server, Tool(Served(server), tmp_path) as tool:
         yield tool
 
@@ -93,7 +93,7 @@ def test_a_server_that_evicts_or_cannot_be_written_to_is_told(served):
 def test_every_server_of_a_cluster_is_told_by_its_address(tmp_path):
     """Three servers have three clocks and three settings: none of them hides another."""
     if "valkey" not in available():
-        pytest.skip("no Valkey is here")
+        pytest.skip(missing("valkey"))
     with Cluster("valkey") as cluster, Tool(SimpleNamespace(url=cluster.url), tmp_path) as tool:
         told, (code, text) = tool.json("doctor"), people(tool)
         addresses = {f"redis://127.0.0.1:{server.port}" for server in cluster.masters()}

@@ -17,7 +17,7 @@ from terminals import Terminal
 import holdfast
 from holdfast.cli import codes
 from holdfast.cli.app import app
-from holdfast.testing.servers import Server, available
+from holdfast.testing.servers import Server, available, missing
 
 ROOT = Path(__file__).resolve().parents[2]
 KIND = "valkey" if "valkey" in available() else next(iter(available()), None)
@@ -76,7 +76,7 @@ def told(done):
 def test_an_engine_in_trouble_is_told_alike_by_every_command(tmp_path):
     """No server, a wrong password, a missing right: three causes, two codes, each with its advice."""
     if KIND is None:
-        pytest.skip("neither Redis nor Valkey is here")
+        pytest.skip(missing())
     with Server(KIND, password="right") as server, Tool(Served(server), tmp_path) as tool:
         server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~hf1:*", "+ping", "+client|setname", "+select")
         where = f"127.0.0.1:{server.port}"
@@ -124,24 +124,31 @@ def somebody_else():
             os.seteuid(0)
 
 
-def test_a_file_of_somebody_else_is_a_matter_of_rights(local):
+def test_a_file_of_somebody_else_is_a_matter_of_rights(local, tmp_path):
     """Its own code, and advice that helps: there is no primary to connect to. A system user without a home is told so.
 
     Cron starts such users, and nobody has chosen a place for them.
     """
-    for command in ("ls", "doctor"):
-        assert local.inside(command).code == 0  # and everything is imported: nobody may not even read that
+    with holdfast.connect(f"file://{tmp_path}") as client:
+        client.lock("x").acquire().release()
+    for command in (["ls"], ["doctor"], ["ls", "--url", f"file://{tmp_path}"]):
+        assert local.inside(*command).code == 0  # and everything is imported: nobody may not even read that
     with tempfile.TemporaryDirectory() as barred:  # not in a folder of pytest's, where nobody may look
         (Path(barred) / "x.db").touch(0o444)
+        (Path(barred) / ".holdfast").mkdir(0o700)
         Path(barred).chmod(0o555)
         with somebody_else():
             named = local.inside("ls", "--url", f"sqlite://{barred}/x.db")
             doctor = local.inside("doctor", "--url", f"sqlite://{barred}/x.db")
+            folder = local.inside("ls", "--url", f"file://{barred}")
             homeless = local.inside("ls", "--json", env={"HOLDFAST_URL": "", "HOME": f"{barred}/home"})
         Path(barred).chmod(0o755)
 
     assert (named.code, homeless.code, doctor.code) == (codes.NO_PERMISSION, codes.NO_PERMISSION, codes.CRITICAL)
     assert "(no permission)" in told(named)
+    assert folder.code == codes.NO_PERMISSION
+    assert f"{barred}/.holdfast" in told(folder)
+    assert "name another directory" in told(folder)
     for text in (named.err, homeless.err, doctor.out):
         assert b"HOLDFAST_URL" in text
         assert b"primary" not in text
@@ -172,9 +179,13 @@ def test_bad_usage_is_refused_before_anything_is_started(local):
         ("run", "x"): "Missing argument '-- CMD'",
         ("run", "x", "sh", "-c", "true"): "put -- before the program",
         ("run", "x", "rsync", "--timeout", "10", "here", "there"): "put -- before the program",
+        ("run", "--", "nice", "true"): "put -- before the program, and the name before it",
+        ("run", "x", "nice", "--", "true"): "put -- before the program, and the name before it",
         ("run", "x", "--max-hold=-1", "--", "true"): "--max-hold",
         ("run", "x", "--once", "0", "--", "true"): "it must be between",
         ("run", "x", "--once", "soon", "--", "true"): "--once",
+        ("queue", "publish", "x", "{}", "--delay", "1m"): "'1m'",
+        ("ls", "--limit", "0"): "'0'",
         ("pool", "cool", "x", "a", "soon"): "SECONDS",
         ("limit", "show", "often", "ann"): "rate",
         ("directory", "show", "x", ""): "not empty",
@@ -286,10 +297,10 @@ def test_every_exit_code_is_documented_and_distinct():
 
 
 def test_the_console_script_is_the_same_tool(local):
-    """What pip installs as `holdfast` and `python -m holdfast.cli` do the same."""
+    """What pip installs as `holdfast` and `python -m holdfast` do the same."""
     script = Path(sys.executable).with_name("holdfast")
     if not script.exists():
-        pytest.skip("the project is not installed here")
+        pytest.skip("there is no `holdfast` beside this Python: install the project with pip")
 
     both = [subprocess.run([*start, "show", "x", "--json"], env=local.environ, capture_output=True, check=True)
             for start in ([str(script)], HOLDFAST)]  # fmt: skip

@@ -15,8 +15,11 @@ import pytest
 from cli_tool import BEATING, HOLDFAST, alive, eventually, everywhere, together
 
 from holdfast.cli import run as run_package
+from holdfast.cli.run.guard import Guard
+from holdfast.cli.run.watcher import now_ns
 from holdfast.testing import PausePoints
 from holdfast.testing.proxy import Proxy
+from holdfast.testing.servers import missing
 
 TTL_S = 2
 NS = 1_000_000_000
@@ -245,11 +248,27 @@ guard.Guard.start = start
     assert run.err.count(b"no more processes; the program is ended") == 1
 
 
+def test_what_the_watcher_did_is_known_however_soon_the_program_has_died():
+    """A parent that comes late finds it dead; without the watcher's word it would be told as an end of its own."""
+    program = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    guard = Guard(program.pid, NS, 0, NS, None)
+    try:
+        guard.start(now_ns() + 2 * NS)  # so that it is told to end a second after this
+        os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+    finally:
+        guard.end()
+        program.kill()
+        program.wait()
+
+    assert program.returncode == -signal.SIGTERM
+    assert guard.acted()
+
+
 def test_nobody_who_reads_is_no_reason_to_lose_the_lease(tools):
     """Standard error may be a pipe that is full: what there is to say about a short outage must not stop renewals."""
     tool = tools[-1]
     if tool.place.kind == "sqlite":
-        pytest.skip("neither Redis nor Valkey is here")
+        pytest.skip(missing())
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
     with suppress(BlockingIOError):

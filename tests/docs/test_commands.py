@@ -40,7 +40,7 @@ def typed(script, folder, longest_s=LONGEST_RUN_S):
     """What a shell shows for the script, in a home of its own; nothing that it started outlives it."""
     tool = folder / "bin" / "holdfast"
     tool.parent.mkdir()
-    tool.write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast.cli "$@"\n')
+    tool.write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast "$@"\n')
     tool.chmod(0o755)
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "XDG_"))}
     own = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.testing.servers import Server, available
+from holdfast.testing.servers import Server, available, missing
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "relayer_channels.py"
 
@@ -38,7 +38,7 @@ EFFECTS = {
 def server():
     kind = "valkey" if "valkey" in available() else next(iter(available()), None)
     if kind is None:
-        pytest.skip("neither Redis nor Valkey is here")
+        pytest.skip(missing())
     with Server(kind) as server:
         yield server
 

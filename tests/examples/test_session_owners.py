@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.servers import Server, available
+from holdfast.testing.servers import Server, available, missing
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "session_owners.py"
 SOUND = r"sessions 36, done 36, handed back \d+, killed 1, lost by a zombie (\d+), refused \1, faults 0"
@@ -24,7 +24,7 @@ def test_the_pods_of_the_example_own_sessions_one_at_a_time(place, tmp_path):
     if place == "sqlite":
         told = play(f"sqlite://{tmp_path}/sessions.db", "--sessions", "30")
     elif "valkey" not in available():
-        pytest.skip("no valkey server on this machine")
+        pytest.skip(missing("valkey"))
     else:
         with Server("valkey") as server:
             told = play(server.url, "--sessions", "30")

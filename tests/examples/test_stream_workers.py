@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.servers import Server, available
+from holdfast.testing.servers import Server, available, missing
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "stream_workers.py"
 
@@ -28,7 +28,7 @@ def test_the_workers_of_the_example_lose_nothing():
 def test_the_workers_of_the_example_are_killed_and_lose_nothing():
     """Processes on a real server, two of which are killed."""
     if "valkey" not in available():
-        pytest.skip("no valkey server on this machine")
+        pytest.skip(missing("valkey"))
     with Server("valkey") as server:
         told = play(server.url, "--kills", "2")
 

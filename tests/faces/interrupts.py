@@ -25,11 +25,13 @@ class Interrupt(KeyboardInterrupt):
 class InterruptAt:
     """Raise `Interrupt` in this thread at the n-th line of the library that is run in the block.
 
-    `skip` are functions whose first line is left out. `where` tells afterwards which line it was, or that none was.
+    `skip` are functions whose first line is left out; `among` the directories of the library whose lines count. `where`
+    tells afterwards which line it was, or that none was.
     """
 
-    def __init__(self, number):
+    def __init__(self, number, among=("",)):
         self.skip = frozenset()
+        self._among = tuple(SOURCE + each for each in among)
         self._left = number
         self._before = {}
         self.where = None
@@ -44,7 +46,7 @@ class InterruptAt:
 
     def _trace(self, frame, event, _arg):
         code = frame.f_code
-        if not code.co_filename.startswith(SOURCE) or self.where or being_deleted(frame):
+        if not code.co_filename.startswith(self._among) or self.where or being_deleted(frame):
             return None
         if event == "line":
             before, self._before[frame] = self._before.get(frame), frame.f_lineno

@@ -12,7 +12,9 @@ import pytest
 
 import holdfast
 
-lock_tests = pytest.importorskip("test.lock_tests", reason="this Python was installed without its own tests")
+lock_tests = pytest.importorskip(
+    "test.lock_tests", reason="this Python was installed without its own tests: install its package of them"
+)
 
 NOT_FOR_LEASES = {
     "test_repr": "the form of a repr is a matter of taste",

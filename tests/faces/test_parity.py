@@ -78,7 +78,8 @@ NOTHING_TO_AWAIT = {
 
 def public(face):
     """The public names that the face itself defines."""
-    return {name for name, thing in vars(face).items() if not name.startswith("_") and home(thing) == face.__name__}
+    named = {name: getattr(face, name) for name in dir(face) if not name.startswith("_")}
+    return {name for name, thing in named.items() if home(thing) == face.__name__}
 
 
 def home(thing):

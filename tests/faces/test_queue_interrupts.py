@@ -1,10 +1,16 @@
 """An interrupted worker or consumer leaves nothing behind: what it had is given back, and no attempt is used."""
 
+import contextlib
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from interrupts import SOURCE, Interrupt, InterruptAt
+
+import holdfast
+from holdfast.testing import eventually
 
 PROGRAM = """
 import sys, threading
@@ -49,3 +55,54 @@ def test_an_interrupt_gives_back_what_was_taken(work):
 
     assert told == "5 0 0 [0, 0, 0, 0, 0] True\n"
     assert process.returncode == 0
+
+
+# Whoever is struck as it is about to call `leave`, or before the first line of that, has no end but that of its ttl.
+TOO_EARLY = frozenset({"leave"})
+ABOUT_TO_LEAVE = ("worker.py", "await _wind_down(", "await consuming.leave(")
+
+
+def in_a_block(queue):
+    with queue.consumer(prefetch=2) as consumer:
+        for message in consumer.receive(2, timeout=5):
+            with message:
+                pass
+
+
+def by_a_worker(queue):
+    queue.worker(lambda _message: None, concurrency=2).run_until_idle()
+
+
+def is_about_to_leave(where):
+    file, *calls = ABOUT_TO_LEAVE
+    if where is None or file not in where:
+        return False
+    path, _, line = where.partition(" ")[0].rpartition(":")
+    return Path(SOURCE + path).read_text().splitlines()[int(line) - 1].strip().startswith(tuple(calls))
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <coroutine object")
+@pytest.mark.filterwarnings("ignore:lease .* was dropped without a release:ResourceWarning")
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <function LeaseBase.__del__")
+@pytest.mark.parametrize("work", [in_a_block, by_a_worker])
+def test_an_interrupt_at_any_line_leaves_no_consumer_and_no_message_behind(work):
+    """Of those that take and leave: what was not said to be done is there for others."""
+    with holdfast.connect("memory://") as client, holdfast.connect("memory://") as other:
+        where, lines = ["begun"], 0
+        while any(where[-2:]):  # twice in a row it got through
+            name = f"interrupted {work.__name__} {lines}"
+            client.queue(name).publish_many(range(3))
+            interrupt = InterruptAt(lines, among=("/core/consumer.py", "/core/worker.py"))
+            interrupt.skip = TOO_EARLY
+            with contextlib.suppress(Interrupt), interrupt:
+                work(client.queue(name, ttl=60))
+            queue = other.queue(name)
+            if not is_about_to_leave(interrupt.where):
+                eventually(lambda queue=queue: queue.stats()[4:7] == (0, 0, 0), what=f"an end after {interrupt.where}")
+            now = queue.stats()
+            assert now.ready + now.in_flight + now.counts.get("acked", 0) == 3, interrupt.where
+            assert queue.check(), interrupt.where
+            where.append(interrupt.where)
+            lines += 1
+    assert lines > 100

@@ -4,13 +4,13 @@ import pytest
 from guarded import KINDS, POSTGRES, opened, prepare
 
 from holdfast.testing import postgres
-from holdfast.testing.servers import Server, available
+from holdfast.testing.servers import Server, available, missing
 
 
 @pytest.fixture(scope="session")
 def _redis():
     if not available():
-        pytest.skip("neither Redis nor Valkey is here")
+        pytest.skip(missing())
     with Server(max(available())) as server:
         yield server
 
@@ -18,7 +18,7 @@ def _redis():
 @pytest.fixture(scope="session")
 def _postgres():
     if postgres.programs() is None:
-        pytest.skip("PostgreSQL is not here")
+        pytest.skip(postgres.missing())
     with postgres.Postgres() as server:
         yield server
 

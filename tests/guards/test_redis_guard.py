@@ -181,7 +181,7 @@ def test_a_full_server_refuses_the_stamp_and_so_the_write(client, server):
 
 def test_clients_of_valkey_are_taken_as_well(server):
     """Both libraries have one origin and the same calls."""
-    valkey = pytest.importorskip("valkey")
+    valkey = pytest.importorskip("valkey", reason="the client library is not here: install the wheel valkey")
 
     async def awaited():
         async with valkey.asyncio.Valkey.from_url(server.url) as client:

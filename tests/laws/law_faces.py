@@ -31,7 +31,7 @@ from holdfast.engines.sqlite import lockfile
 from holdfast.testing import eventually
 from holdfast.testing.clusters import Cluster
 from holdfast.testing.sentinels import Sentinels
-from holdfast.testing.servers import Server, available
+from holdfast.testing.servers import Server, available, missing
 
 WAIT_S = 60
 LOST_S = 5
@@ -106,7 +106,7 @@ class Fresh:
             if kind in GROUPS:
                 return self._in_group(kind)
             if kind not in available():
-                pytest.skip(f"no {kind} server on this machine")
+                pytest.skip(missing(kind))
             if kind not in self._servers:
                 self._servers[kind] = Server(kind, arguments=("--databases", "16384")).start()
         return f"{self._servers[kind].url}/{next(self._databases)}"
@@ -114,7 +114,7 @@ class Fresh:
     def _in_group(self, label):
         group, kind = GROUPS[label]
         if kind not in available():
-            pytest.skip(f"no {kind} server on this machine")
+            pytest.skip(missing(kind))
         if label not in self._servers:
             self._servers[label] = group(kind)
             self._servers[label].start()

@@ -156,7 +156,7 @@ class Wire:
     def _send(self, by, commands):
         now = self.client.clock.now_ns() / NS
         self.sent += [Sent(now, by, command) for command in commands]
-        for kind, there, go in tuple(self._gates):
+        for kind, there, go in self._gates.copy():
             if any(isinstance(command, kind) for command in commands) and not there.is_set():
                 there.set()
                 go.wait(10)

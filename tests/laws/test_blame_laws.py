@@ -10,7 +10,7 @@ from holdfast import (
     Backoff,
 )
 from holdfast.commands.queue_views import Gauge
-from holdfast.commands.queues import Beat, Draft, Join, Leave, Publish, Reap, Take, TakeOver
+from holdfast.commands.queues import FEW_AT_ONCE, Beat, Draft, Join, Leave, Publish, Reap, Take, TakeOver
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -118,7 +118,7 @@ def test_a_consumer_that_was_taken_for_dead_in_parts_cannot_come_back_between_th
     peer.say(Reap("sessions", 100, 0, 100, 5))
 
     def fallen():
-        return peer.say(Reap("sessions", 100, 0, 100, 5)).moved == 128
+        return peer.say(Reap("sessions", 100, 0, 100, 5)).moved == FEW_AT_ONCE - 1
 
     eventually(fallen, 20, "a death that is found")
     assert type(peer.say(Beat("sessions", "doomed", 1000))).__name__ == "NotHeld"

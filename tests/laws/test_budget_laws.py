@@ -46,6 +46,10 @@ def test_what_was_really_spent_is_counted_and_the_rest_is_free(face):
         budget.reserve("ann", 4)
     assert (refusal.value.amount, refusal.value.remaining, refusal.value.limit) == (4, 3, 10)
     assert refusal.value.retry_after > 0
+    assert refusal.value.retryable
+    with pytest.raises(BudgetExceeded) as refusal:
+        budget.reserve("ann", 11)
+    assert not refusal.value.retryable, "it never fits"
     second = budget.reserve("ann", 3)  # equal passes
     first.settle(2)
     second.refund()

@@ -7,13 +7,10 @@ from law_faces import together
 from law_faults import Fault, Interrupted
 from owner_steps import added, claimed, open_sessions, sessions
 
-from holdfast import (
-    Backoff,
-    Lost,
-    NotAcquired,
-    NotFound,
-)
+import holdfast
+from holdfast import Added, Backoff, Lost, NotAcquired, NotFound
 from holdfast.commands.queues import Beat, Conclude, Join, Outcome, Take, TakeOver
+from holdfast.core import consumer as consuming
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -36,11 +33,11 @@ def test_a_key_is_claimed_by_one_and_the_others_are_told_who(face):
         work = eventually(lambda: claimed(first, "chat-0"), 20, "an end of its time")
         assert time.monotonic() - began < 20
         assert work.fence > held.fence
-        assert first.claim("chat-0").fence == work.fence
-        with pytest.raises(NotAcquired, match="held by a under fence"):
+        assert first.works["chat-0"].fence == work.fence
+        with pytest.raises(NotAcquired, match=r"key 'chat-0' of queue 'sessions' .* held by a under fence"):
             second.claim("chat-0")
         assert peer.say(Conclude("sessions", "doomed", (Outcome(held.entry, "ack"),))).lost == (held.entry,)
-        with pytest.raises(NotFound, match="no message of key 'chat-9'"):
+        with pytest.raises(NotFound, match="no message of key 'chat-9': none was sent, or it is done"):
             second.claim("chat-9")
         work.done()
     assert queue.check()
@@ -84,10 +81,56 @@ def test_what_was_taken_and_is_claimed_before_it_is_told_comes_once(face):
         (first,) = added(owner, 1)
         assert owner.owned == 3
         assert owner.claim("chat-1").info == {"user": 1}
-        assert owner.claim("chat-0").fence == first.fence
         (last,) = added(owner, 1)
         assert last.key == "chat-2"
         assert owner.next(0) is None
+        for key in ("chat-0", "chat-1", "chat-2"):
+            with pytest.raises(NotAcquired, match="this owner has it already, under fence") as refusal:
+                owner.claim(key)
+            assert (refusal.value.reason, refusal.value.fence) == ("ours", owner.works[key].fence)
+        assert owner.works["chat-0"].fence == first.fence
+
+
+def test_a_claim_that_meets_the_reader_in_the_middle_of_its_taking_is_given_the_work_alone(monkeypatch):
+    """It is in the books, and not yet among the news: whoever looks there finds nothing to take away."""
+    claimed, take = [], consuming.take
+    with holdfast.connect("memory://meeting") as client:
+        queue = sessions(client)
+        open_sessions(queue, 2)
+        with queue.owner() as owner:
+
+            async def met(post, *args, **options):
+                got = await take(post, *args, **options)
+                if not claimed:
+                    claimed.append(owner.claim("chat-0"))
+                return got
+
+            monkeypatch.setattr(consuming, "take", met)
+            assert [work.key for work in added(owner, 1)] == ["chat-1"]
+            assert [work.key for work in claimed] == ["chat-0"]
+            assert owner.next(0) is None
+
+
+@together
+def test_each_key_is_given_once_to_whoever_reads_or_to_whoever_claims(face):
+    """Two parts of a program that each begin what they are given never begin the same."""
+    keys = [f"chat-{number}" for number in range(40)]
+    queue = sessions(face.connect(), ttl=30)
+    with queue.owner() as owner:
+        told, claims = [], []
+        reader = face.start(lambda: owner.run(told.append))
+        for key in keys:
+            queue.publish("x", key=key)
+            claims.append(claimed(owner, key))
+
+        def given():
+            read = [event.work for event in tuple(told) if isinstance(event, Added)]
+            return [work.key for work in (*read, *claims) if work is not None]
+
+        eventually(lambda: len(given()) >= len(keys), 20, "all of them, given")
+        owner.stop()
+        reader.result()
+    assert sorted(given()) == sorted(keys)
 
 
 def test_a_claim_whose_answer_is_lost_is_told_at_once_also_to_whoever_is_full(face):
@@ -112,14 +155,33 @@ def test_a_claim_whose_answer_is_lost_is_told_at_once_also_to_whoever_is_full(fa
 def test_what_is_just_being_ended_is_not_given_to_whoever_claims_it(face):
     """It would own what is somebody else's a moment later, and no check would say so."""
     queue = sessions(face.connect())
-    open_sessions(queue, 1)
-    with queue.owner("pod") as owner:
-        (work,) = added(owner, 1)
+    open_sessions(queue, 2)
+    with queue.owner() as owner:
+        added(owner, 1)
+        work = owner.works["chat-1"]  # nobody was given it yet
         work._settled = "ack"  # as it is while the engine is being told
-        with pytest.raises(NotAcquired, match="held by pod"):
-            owner.claim("chat-0")
+        with pytest.raises(NotAcquired, match="this owner has it already"):
+            owner.claim("chat-1")
         work._settled = ""
-        assert owner.claim("chat-0").fence == work.fence
+        assert owner.claim("chat-1").fence == work.fence
+
+
+def test_a_refused_claim_says_why_in_words_about_the_key(face):
+    """Whoever reads it in a log knows what to wait for; a lease, and for how long, is none of its matter."""
+    queue = sessions(face.connect(), backoff=NOW)
+    with queue.owner("pod") as owner:
+        queue.publish("x", key="chat-0")
+        (work,) = added(owner, 1)
+        work.release(delay=60)
+        with pytest.raises(NotAcquired) as refusal:
+            owner.claim("chat-0")
+        facts = (refusal.value.name, refusal.value.queue, refusal.value.reason)
+        assert facts == ("chat-0", "sessions", "delayed")
+        said = "key 'chat-0' of queue 'sessions' was not claimed: it comes back when its delay is over"
+        assert str(refusal.value) == said
+        without = queue.publish("y")
+        with pytest.raises(NotFound, match="what is sent without a key has only an id, and cannot be claimed"):
+            owner.claim(without)
 
 
 @together

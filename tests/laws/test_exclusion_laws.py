@@ -5,7 +5,7 @@ import time
 import pytest
 from law_faces import queue_of, together
 
-from holdfast import Fenced, NotAcquired
+from holdfast import Fenced, LeaseLost, NotAcquired
 from holdfast.commands import Acquire
 from holdfast.testing import GuardedFile, assert_holds, eventually
 
@@ -105,6 +105,39 @@ def test_an_older_holder_cannot_write_past_its_successor(face, tmp_path):
 
 
 @pytest.mark.acceptance("A0-4", "C-8")
+@together
+def test_a_block_is_never_entered_with_a_lease_that_is_over(face):
+    """A lease that was kept as an object, and given back or lost since, protects nothing: somebody else may hold it."""
+    client, ran = face.connect(), []
+    ended, lost = client.lock("x").acquire(), client.lock("y", ttl=3).acquire()
+    with ended:
+        ended.check()
+    client.break_lease("y", reason="test")
+    with client.lock("x"):
+        for lease in (ended, ended):
+            with pytest.raises(LeaseLost) as refusal, lease:
+                ran.append("never")
+            assert (refusal.value.name, refusal.value.reason) == ("x", "released")
+    assert lost.lost.wait(20)
+    with pytest.raises(LeaseLost) as refusal, lost:
+        ran.append("never")
+    assert refusal.value.reason == "broken"
+    assert ran == []
+
+
+@together
+def test_whoever_meets_a_lease_of_its_own_is_told_so(face):
+    """A program that waits for itself would wait for ever: the refusal says what it has met."""
+    client, other = face.connect(label="one"), face.connect(label="another")
+    with client.lock("x"):
+        with pytest.raises(NotAcquired) as refusal, client.lock("x", timeout=0):
+            pass
+        assert "reentrant" in "".join(refusal.value.__notes__)
+        with pytest.raises(NotAcquired) as refusal, other.lock("x", timeout=0):
+            pass
+        assert not hasattr(refusal.value, "__notes__")
+
+
 @together
 def test_whoever_waits_in_vain_is_told_in_time_and_leaves_no_trace(face):
     """The refusal says who holds; the work never ran and the queue is as it was."""

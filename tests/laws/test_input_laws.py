@@ -263,6 +263,7 @@ ERRORS = [
     ReplyLost("redis", "reply lost"),
     NotAcquired("x", owner="ann", fence=7, waited=0.5, remaining=1.5),
     NotAcquired("x", reason="undone"),
+    NotAcquired("x", reason="owned", owner="ann", fence=7, queue="jobs"),
     LeaseLost("x", 7, "broken", detail="by hand", result={"a": 1}),
     errors.PayloadMismatch("webhooks/42"),
     errors.RateLimited("logins/ann", 0.25, 0, 10),
@@ -310,7 +311,7 @@ def test_only_what_started_nothing_is_retryable():
     assert len(kinds) >= 10
 
 
-LASTING = ["no permission", "forbidden", "other layout", "newer", "other topology", "corrupt", "replaced", "failed"]
+LASTING = ["no permission", "other layout", "newer", "other topology", "corrupt", "replaced", "failed"]
 
 
 @pytest.mark.parametrize("kind", [Unavailable, ReplyLost])

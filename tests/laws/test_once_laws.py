@@ -60,6 +60,8 @@ def test_a_block_is_false_when_the_work_has_been_done(face):
     """`first` is the lease of whoever is first; the others have nothing to hold and nothing to give back."""
     once = face.connect().once("payments")
 
+    with pytest.raises(RuntimeError, match="inside of its block"):
+        bool(once.first("42"))
     with once.first("42") as first:
         assert first
         assert first.fence > 0
@@ -380,6 +382,8 @@ def test_senseless_settings_are_refused_before_anything_is_sent(face):
     with pytest.raises(InvalidConfig) as refusal:
         once.first("42", payload=object())
     assert refusal.value.setting == "payload"
+    with pytest.raises(InvalidConfig, match="callable"):
+        once.call("42", 5)
     with pytest.raises(InvalidConfig):
         once.first("42", timeout=-1)
     assert wire.commands() == []

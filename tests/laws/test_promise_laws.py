@@ -12,6 +12,7 @@ from law_faces import PLACES, SERVERS, WANTED
 from holdfast import Closed, InvalidConfig, Limit, Promise, PromiseNotKept
 from holdfast.engines import ENGINES
 from holdfast.engines.redis.promised import TABLE
+from holdfast.testing.servers import missing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -166,6 +167,6 @@ def test_every_engine_keeps_the_laws():
 def test_the_laws_were_tried_on_every_server_that_was_asked_for(kind):
     """What could not be tried is said by name, once, instead of being left out in silence."""
     if kind not in SERVERS:
-        pytest.skip(f"no {kind} server on this machine")
+        pytest.skip(missing(kind))
 
     assert any(place.label == kind for place in PLACES)

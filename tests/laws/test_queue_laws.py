@@ -8,6 +8,7 @@ from holdfast import (
     Backoff,
     Dead,
     InvalidConfig,
+    LeaseLost,
     NotFound,
     NotOwner,
     QueueFull,
@@ -226,7 +227,10 @@ def test_a_settled_message_cannot_be_settled_again(face):
             with pytest.raises(NotOwner, match="settled before: ack"):
                 again()
         assert message.settled
-        message.check()
+        with pytest.raises(LeaseLost, match="settled: ack"):
+            message.check()
+        with pytest.raises(NotOwner, match="settled before: ack"), message:
+            pytest.fail("entered with what is settled")
     assert queue.stats().counts["acked"] == 1
 
 

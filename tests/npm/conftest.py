@@ -13,7 +13,7 @@ import pytest
 from registry import Registry
 
 from holdfast.testing import PausePoints
-from holdfast.testing.servers import Server, available
+from holdfast.testing.servers import Server, available, missing
 
 NPM = shutil.which("npm")
 
@@ -28,7 +28,7 @@ def registry():
 @pytest.fixture(scope="session")
 def server():
     if "valkey" not in available():
-        pytest.skip("no valkey server on this machine")
+        pytest.skip(missing("valkey"))
     with Server("valkey") as server:
         yield server
 
@@ -45,7 +45,7 @@ def repo(tmp_path):
 def env(tmp_path, registry, monkeypatch):
     """npm on the path is a small script that notes the run and becomes npm."""
     if NPM is None:
-        pytest.skip("no npm on this machine")
+        pytest.skip("there is no npm on the PATH: install Node.js")
     tools = tmp_path / "tools"
     tools.mkdir()
     shim = tools / "npm"
@@ -82,7 +82,7 @@ class Job:
     """`holdfast install` in a process of its own."""
 
     def __init__(self, arguments, env):
-        command = (sys.executable, "-m", "holdfast.cli", "install", *arguments)
+        command = (sys.executable, "-m", "holdfast", "install", *arguments)
         self.process = subprocess.Popen(
             command,
             env={**os.environ, **env},

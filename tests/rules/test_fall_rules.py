@@ -9,8 +9,10 @@ from holdfast.commands.queues import (
     AT_ONCE,
     DELAYED,
     DIED,
+    FEW_AT_ONCE,
     HELD,
     RETRY,
+    SPENT,
     Beat,
     Elsewhere,
     Join,
@@ -22,7 +24,6 @@ from holdfast.commands.queues import (
 )
 from holdfast.rules.depot import TRIALS
 from holdfast.rules.pool import Call
-from holdfast.rules.queue import SPENT
 
 
 def over(table, token, key="k", *, attempts_max=3, dead_max=0, gone=()):
@@ -53,14 +54,15 @@ def test_a_consumer_that_was_taken_for_dead_in_parts_does_not_come_back_between_
     """Some of what it had is with others by now: it is told so, whatever it says, and the rest follows."""
     table = Table()
     table.join("a1", "b1")
-    for at in range(AT_ONCE + 2):
+    some = FEW_AT_ONCE - 1  # and the consumer itself
+    for at in range(some + 2):
         table.publish(str(at), key=f"k{at}")
-    entries = [each.entry for each in table.take("b1", 2 * AT_ONCE).deliveries]
-    assert [each.moved for each in table.lives(TTL_MS + INTERVAL_MS, "a1") if each.moved] == [AT_ONCE]
+    entries = [each.entry for each in table.take("b1", 2 * some).deliveries]
+    assert [each.moved for each in table.lives(TTL_MS + INTERVAL_MS, "a1") if each.moved] == [some]
 
     all_is_refused(table, "b1")
     assert table.conclude("b1", *(Outcome(entry, ACK) for entry in entries[-2:])).lost == tuple(entries[-2:])
-    assert table.ask("a", ListKeys("q", "b1", 9)).keys == (f"k{AT_ONCE}", f"k{AT_ONCE + 1}")
+    assert table.ask("a", ListKeys("q", "b1", 9)).keys == (f"k{some}", f"k{some + 1}")
     assert (table.sound().held, table.sound().consumers) == (2, 2)
     assert (table.reap(after_ms=INTERVAL_MS).moved, table.sound().consumers) == (2, 1)
     assert isinstance(table.ask("b", Beat("q", "b1", TTL_MS)), NotHeld)

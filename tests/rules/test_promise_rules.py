@@ -6,7 +6,7 @@ import json
 import pytest
 
 from holdfast import InvalidConfig
-from holdfast.engines.redis.facts import Facts
+from holdfast.engines.redis.facts import MOSTLY, Facts
 from holdfast.engines.redis.promised import promised, promised_by_all
 from holdfast.engines.sqlite.promised import promised as promised_by_file
 from holdfast.rules.promise import LEVELS, SCOPES, WORDS, difference, missing, required
@@ -17,7 +17,7 @@ DOMAIN = {
     "replicas": (0, 1, None),
     "known": (0, 2),
     "aof": (True, False, None),
-    "appendfsync": ("always", "everysec", None),
+    "appendfsync": ("always", MOSTLY, "everysec", None),
     "maxmemory": (0, 1_000_000, None),
     "maxmemory_policy": ("noeviction", "volatile-ttl", None),
     "min_replicas": (0, 1, None),
@@ -72,6 +72,17 @@ def test_what_was_not_seen_counts_as_what_is_worse(table):
             assert blind.fences_grow == all(each.fences_grow for each in seen), facts
 
 
+def test_what_was_not_seen_is_not_said_as_a_fact(table):
+    """A reason is either true whatever the answer would have been, or says itself that there was none."""
+    for facts, blind in table.items():
+        unseen = [fact for fact in NOT_SEEN if getattr(facts, fact) is None]
+        if len(unseen) == 1:
+            answers = [value for value in DOMAIN[unseen[0]] if value is not None]
+            sure = set.intersection(*(set(table[facts._replace(**{unseen[0]: each})].reasons) for each in answers))
+
+            assert [reason for reason in blind.reasons if reason not in sure and "not seen" not in reason] == [], facts
+
+
 def test_whoever_is_promised_less_is_told_why_and_what_to_do(table):
     """A level without its reason cannot be changed by anybody."""
     for facts, promise in table.items():
@@ -93,7 +104,8 @@ def test_what_is_to_change_does_change_it():
         ("connect to the primary", {"role": "primary"}),
         ("maxmemory-policy noeviction", {"maxmemory_policy": "noeviction"}),
         ("appendonly yes", {"aof": True}),
-        ("appendfsync always", {"appendfsync": "always"}),
+        ("appendfsync always", {"appendfsync": MOSTLY}),
+        ("no-appendfsync-on-rewrite no", {"appendfsync": "always"}),
     ]
 
     for advice, change in steps:
@@ -197,6 +209,23 @@ def test_a_replica_that_falls_away_from_any_server_is_a_change():
     now = promised_by_all([("redis://a", SOUND), ("redis://b", SOUND._replace(replicas=0))])
 
     assert difference(before, now) == "changed: replicas 1 -> 1 / 0"
+
+
+def test_nobody_is_told_to_have_replicas_confirm_where_there_are_none():
+    """Every grant would be refused; and a server that must have a replica to write, and has none, stops."""
+    for facts in every():
+        if facts.replicas == 0 and facts.known == 0:
+            for where in (facts, facts._replace(sentinels=True)):
+                assert "replicas" not in "".join(promised(where).changes), where
+
+
+def test_one_server_of_a_cluster_is_not_the_cluster():
+    """It promises what it does, but refuses most names: whoever looks before the first lock hears of that."""
+    lone = promised(SOUND._replace(grouped=False))
+
+    assert "connect to redis+cluster://" in lone.changes
+    assert "connect to redis+cluster://" not in promised(SOUND).changes
+    assert "connect to redis+cluster://" not in promised(SOUND._replace(cluster=False, grouped=False)).changes
 
 
 def test_sentinels_may_put_another_server_in_its_place():

@@ -11,10 +11,10 @@ import pytest
 from holdfast.testing import eventually
 from holdfast.testing.clusters import Cluster, slot_of
 from holdfast.testing.sentinels import Sentinels
-from holdfast.testing.servers import available
+from holdfast.testing.servers import available, missing
 
 KIND = next(iter(available()), None)
-pytestmark = pytest.mark.skipif(KIND is None, reason="neither Redis nor Valkey is here")
+pytestmark = pytest.mark.skipif(KIND is None, reason=missing())
 
 
 def alive(pid):

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from holdfast.testing import networks
-from holdfast.testing.servers import available
+from holdfast.testing.servers import available, missing
 
 KIND = next(iter(available()), None)
 
@@ -44,7 +44,7 @@ STORY = """
 """
 
 
-@pytest.mark.skipif(KIND is None, reason="neither Redis nor Valkey is here")
+@pytest.mark.skipif(KIND is None, reason=missing())
 def test_whoever_is_cut_off_hears_nothing_and_everybody_else_hears_all(tmp_path):
     """A cut is silence, not a refusal; the story itself reaches everybody, and nothing of it is left outside."""
     if networks.missing():
@@ -65,4 +65,4 @@ def test_a_machine_without_the_means_says_what_is_missing(monkeypatch):
     """A test that is skipped says why."""
     monkeypatch.setenv("PATH", "")
 
-    assert networks.missing() == "there is no program 'unshare'"
+    assert networks.missing() == "there is no program 'unshare': install util-linux and iproute2"

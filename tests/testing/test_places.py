@@ -17,8 +17,8 @@ from holdfast.testing.faults import Faults
 from holdfast.testing.places import SERVER, not_here, open_place
 from holdfast.testing.wallclock import WallClock
 
-needs_server = pytest.mark.skipif("valkey" not in servers.available(), reason="no Valkey server on this machine")
-needs_compiler = pytest.mark.skipif(not wallclock.available(), reason="no C compiler on this machine")
+needs_server = pytest.mark.skipif("valkey" not in servers.available(), reason=servers.missing("valkey"))
+needs_compiler = pytest.mark.skipif(not wallclock.available(), reason=wallclock.missing())
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def test_what_a_failed_test_left_behind_is_gone_before_the_next(pytester):
     result.assert_outcomes(passed=1, xfailed=1)
 
 
-@pytest.mark.skipif("valkey" not in servers.available(), reason="no Valkey server on this machine")
+@pytest.mark.skipif("valkey" not in servers.available(), reason=servers.missing("valkey"))
 def test_a_test_that_asks_for_an_engine_runs_on_each_or_on_those_it_names(pytester):
     """A fresh place for every test, gone with its server afterwards."""
     pytester.makepyfile(ENGINES)

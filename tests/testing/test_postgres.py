@@ -28,7 +28,7 @@ def answers(port):
     return True
 
 
-@pytest.mark.skipif(NOT_HERE, reason="PostgreSQL is not here")
+@pytest.mark.skipif(NOT_HERE, reason=postgres.missing())
 def test_a_database_server_ends_with_its_block_and_leaves_nothing():
     """Neither the program nor its directory."""
     with postgres.Postgres() as server:
@@ -39,7 +39,7 @@ def test_a_database_server_ends_with_its_block_and_leaves_nothing():
     assert not folder.exists()
 
 
-@pytest.mark.skipif(NOT_HERE, reason="PostgreSQL is not here")
+@pytest.mark.skipif(NOT_HERE, reason=postgres.missing())
 def test_a_database_server_ends_with_the_process_that_was_killed(holdfast_workers):
     """Nobody is left to end it, so something else must."""
     worker = holdfast_workers.start(f"{__file__}:start_and_wait")
@@ -54,7 +54,10 @@ def test_a_database_server_ends_with_the_process_that_was_killed(holdfast_worker
         shutil.rmtree(folder)
 
 
-@pytest.mark.skipif(NOT_HERE or os.geteuid() != 0, reason="only root has to run it as somebody else")
+@pytest.mark.skipif(
+    NOT_HERE or os.geteuid() != 0,
+    reason=postgres.missing() or "only root has to run it as somebody else: run it as root",
+)
 def test_programs_that_nobody_can_reach_are_copied(tmp_path, monkeypatch):
     """As in the home of root, where virtual environments may be."""
     programs = postgres.programs()

@@ -11,9 +11,9 @@ import pytest
 from holdfast.testing import eventually
 from holdfast.testing.proxy import Proxy, named, script
 from holdfast.testing.resp import Messages, pack
-from holdfast.testing.servers import Server, available
+from holdfast.testing.servers import Server, available, missing
 
-pytestmark = pytest.mark.skipif(not available(), reason="neither Redis nor Valkey is here")
+pytestmark = pytest.mark.skipif(not available(), reason=missing())
 
 
 @pytest.fixture(scope="module")

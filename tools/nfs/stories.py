@@ -262,7 +262,7 @@ def _one_install(lab: Lab, version: str, trial: int, env: dict[str, str]) -> Non
     lab.files.run("mkdir", f"{at}/repo", f"{at}/runs")
     for host in lab.clients:  # both remember that there is nothing
         host.run("sh", "-c", f"ls {folder}/repo/node_modules/alpha_1.0.0 {folder}/repo/package.json; true")
-    command = (sys.executable, "-m", "holdfast.cli", "install", "--json", "--repo-dir", f"{folder}/repo", *PACKAGES)
+    command = (sys.executable, "-m", "holdfast", "install", "--json", "--repo-dir", f"{folder}/repo", *PACKAGES)
     noted = {**env, "RUNS": f"{folder}/runs"}
     jobs = [host.start(*command, env=noted, cwd=str(ROOT)) for host in lab.clients for _ in range(3)]
     for job in jobs:

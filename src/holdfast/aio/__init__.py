@@ -5,6 +5,8 @@ Leases are kept by a thread, so that a blocked event loop loses none. Besides th
 `LeaseLost` once the task has settled.
 """
 
+from typing import TYPE_CHECKING
+
 from holdfast.aio.budget import Budget, Reservation
 from holdfast.aio.client import Holdfast, connect
 from holdfast.aio.directory import Claimed, Directory
@@ -13,11 +15,14 @@ from holdfast.aio.lease import Lease, Signal
 from holdfast.aio.limit import Limiter
 from holdfast.aio.lock import Lock
 from holdfast.aio.once import First, Once
-from holdfast.aio.owner import KeyOwner, Work
 from holdfast.aio.pool import Item, Pool
-from holdfast.aio.queue import Consumer, Dlq, Message, Partitioned, Queue, Worker
 from holdfast.aio.rwlock import Access, RWLock, Side
 from holdfast.aio.semaphore import Seat, Semaphore
+from holdfast.later import later
+
+if TYPE_CHECKING:
+    from holdfast.aio.owner import KeyOwner, Work
+    from holdfast.aio.queue import Consumer, Dlq, Message, Partitioned, Queue, Worker
 
 __all__ = [
     "Access",
@@ -50,3 +55,10 @@ __all__ = [
     "Worker",
     "connect",
 ]
+
+# A quarter of the face, and few programs have a queue: loaded by whoever makes one, or names what comes with it.
+_LATER = {
+    "holdfast.aio.owner": ("KeyOwner", "Work"),
+    "holdfast.aio.queue": ("Consumer", "Dlq", "Message", "Partitioned", "Queue", "Worker"),
+}
+__getattr__, __dir__ = later(__name__, _LATER)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.aio.lease import Lease
 from holdfast.aio.lock import POLICIES, Lock
-from holdfast.core import building
+from holdfast.aio.settling import settled
 from holdfast.core.lock import is_coroutine_function
 from holdfast.errors import InvalidConfig
 
@@ -25,8 +24,8 @@ T = TypeVar("T")
 
 
 async def aside(call: Callable[[], T]) -> T:
-    """On another thread, so that the loop goes on."""
-    return await asyncio.to_thread(call)
+    """On another thread, so that the loop goes on; nothing is cleared away while it works."""
+    return await settled(call)
 
 
 async def build_once(
@@ -41,6 +40,8 @@ async def build_once(
     movable: bool,
 ) -> Built:
     """See `Holdfast.build_once`."""
+    from holdfast.core import building  # noqa: PLC0415 - it runs programs and looks at disks: dear to load
+
     work = building.Work(client, directory, key, check, movable=movable)
     if not is_coroutine_function(build):
         raise InvalidConfig("build", build, "it must be a coroutine function of the staging place")

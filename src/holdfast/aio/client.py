@@ -15,14 +15,12 @@ from holdfast.aio.limit import Limiter
 from holdfast.aio.lock import POLICIES, Lock
 from holdfast.aio.once import Once
 from holdfast.aio.pool import Item, Pool
-from holdfast.aio.queue import Queue
 from holdfast.aio.rwlock import Access, RWLock
 from holdfast.aio.semaphore import Seat, Semaphore
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
 from holdfast.core import domain, inspection, leader, outlook
-from holdfast.core.bodies import Codec
 from holdfast.core.budget import HOLD_S, PERIOD_S
 from holdfast.core.directory import TTL_S as DIRECTORY_TTL_S
 from holdfast.core.limit import LOCAL_SHARE
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from types import TracebackType
 
+    from holdfast.aio.queue import Queue
+    from holdfast.core.bodies import Codec
     from holdfast.core.building import Staging
     from holdfast.core.domain import Domain
     from holdfast.core.inspection import Holding
@@ -238,6 +238,8 @@ class Holdfast:
         not heard of for `ttl` and `grace` is taken for dead. `bound` is how many messages there may be. With
         `confirm="replicas"` a message counts as sent once every replica has it.
         """
+        from holdfast.aio.queue import Queue  # noqa: PLC0415 - dear to load, and few programs have a queue
+
         return Queue(
             self._client,
             name,

@@ -6,10 +6,10 @@ same, so that it cannot overtake what the holder does next.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from holdfast.aio.settling import settled
 from holdfast.guards import Bearer, Guard, Stamp, files, redis, sql
 from holdfast.guards.drivers import ask_awaited
 from holdfast.rules.guard import stamp_of
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from holdfast.clock import Seconds
 
 __all__ = ["Bearer", "FileGuard", "Guard", "RedisGuard", "RowGuard", "SqlGuard", "Stamp"]
-
-T = TypeVar("T")
 
 
 class RedisGuard(redis.KeyRules):
@@ -82,31 +80,16 @@ class FileGuard:
         self.path = self._guard.path
 
     async def write(self, lease: Bearer, content: bytes | str) -> None:
-        await _settled(self._guard.write, lease, content)
+        await settled(self._guard.write, lease, content)
 
     async def delete(self, lease: Bearer) -> None:
-        await _settled(self._guard.delete, lease)
+        await settled(self._guard.delete, lease)
 
     async def admit(self, lease: Bearer) -> None:
-        await _settled(self._guard.admit, lease)
+        await settled(self._guard.admit, lease)
 
     async def newest(self) -> Stamp:
-        return await _settled(self._guard.newest)
+        return await settled(self._guard.newest)
 
     def __repr__(self) -> str:
         return repr(self._guard)
-
-
-async def _settled(function: Callable[..., T], *arguments: object) -> T:
-    """Call it in a thread; whoever is cancelled meanwhile stays until it is over."""
-    work = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
-    cancelled: asyncio.CancelledError | None = None
-    while not work.done():
-        try:
-            await asyncio.wait([work])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        work.exception()  # looked at: being cancelled is what the caller hears
-        raise cancelled
-    return work.result()

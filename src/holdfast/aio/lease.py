@@ -39,6 +39,7 @@ class Lease(LeaseBase):
         await lifecycle.release(self)
 
     async def __aenter__(self) -> Lease:
+        self.check()  # nobody enters with what is over
         return self
 
     async def __aexit__(

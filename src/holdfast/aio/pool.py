@@ -30,6 +30,7 @@ class Item(pool.ItemBase, Lease):
         await lifecycle.release(self)
 
     async def __aenter__(self) -> Item:
+        self.check()
         cancel_on_loss(self, self._terms.pool._on_loss)
         return self
 

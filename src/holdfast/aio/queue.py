@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.aio.lease import Signal
 from holdfast.aio.owner import KeyOwner
 from holdfast.clock import Seconds, timeout_ns
 from holdfast.core import consumer, dlq, message, partitions, queue, worker
-from holdfast.core.lock import awaitable, is_coroutine_function
+from holdfast.core.lock import awaitable, is_coroutine_function, refuse_generator, refuse_unfinished
 from holdfast.core.owner import MOST
 from holdfast.core.queue import NORMAL
 from holdfast.core.worker import GRACE_S
@@ -52,6 +53,7 @@ class Message(message.MessageBase):
         await message.touch(self)
 
     async def __aenter__(self) -> Message:
+        message.refuse_if_not_ours(self)
         return self
 
     async def __aexit__(
@@ -95,26 +97,17 @@ class Worker(worker.WorkerBase):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        refuse_generator(self._handler)
         self._awaits = is_coroutine_function(self._handler)
-        self._threads: ThreadPoolExecutor | None = None
         self._tasks: dict[str, asyncio.Task[BaseException | None]] = {}
 
     async def run(self) -> None:
         """Like `blocking.Worker.run`, awaited."""
-        await self._run(until_idle=False)
+        await worker.work(self, until_idle=False)
 
     async def run_until_idle(self) -> None:
         """Like `blocking.Worker.run_until_idle`, awaited."""
-        await self._run(until_idle=True)
-
-    async def _run(self, *, until_idle: bool) -> None:
-        if not self._awaits:
-            self._threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="holdfast-hand")
-        try:
-            await worker.work(self, until_idle=until_idle)
-        finally:
-            if self._threads is not None:
-                self._threads.shutdown(wait=False, cancel_futures=True)
+        await worker.work(self, until_idle=True)
 
     def _start(self, message: Any) -> None:
         task = self._tasks[message._entry] = asyncio.get_running_loop().create_task(self._handle(message))
@@ -122,28 +115,49 @@ class Worker(worker.WorkerBase):
         task.add_done_callback(lambda ended: self._over(message, ended))
 
     async def _handle(self, message: Any) -> BaseException | None:
-        if self._threads is not None:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._failure, message)
-        await awaitable(self._handler, self._handler(message))
-        return None
+        if self._awaits:
+            await awaitable(self._handler, self._handler(message))
+            return None
+        said = asyncio.get_running_loop().create_future()
+        self._hands.give(partial(self._work, message, said), len(self._running))
+        error, given = await said
+        if given is not None:  # of a lambda, or of an object that can be called: nobody could know before
+            await given
+        return error  # type: ignore[no-any-return]
 
-    def _failure(self, message: Any) -> BaseException | None:
+    def _work(self, message: Any, said: asyncio.Future[Any]) -> None:
         """In a thread. What it ends with is given and not raised: not every error can cross to a loop unharmed."""
+        error, given = None, None
+        if said.done():
+            return  # it was given back before a hand was free
         try:
-            self._handler(message)
-        except BaseException as error:  # it says what becomes of the message
-            return error
-        return None
+            result = self._handler(message)
+            if hasattr(result, "__await__"):
+                given = result
+            else:
+                refuse_unfinished(self._handler, result)
+        except BaseException as failure:  # it says what becomes of the message
+            error = failure
+        with suppress(RuntimeError):  # the loop may have been closed meanwhile
+            said.get_loop().call_soon_threadsafe(_tell, said, (error, given))
 
     def _over(self, message: Any, task: asyncio.Task[BaseException | None]) -> None:
         del self._tasks[message._entry]
-        self._done(message, asyncio.CancelledError() if task.cancelled() else task.exception() or task.result())
+        if task.cancelled():
+            return self._done(message, asyncio.CancelledError())
+        error = task.exception()
+        return self._done(message, task.result() if error is None else error)
 
     def _interrupt(self, messages: list[Any]) -> None:
         for each in messages:
             task = self._tasks.get(each._entry)
             if task is not None:
                 task.cancel()
+
+
+def _tell(said: asyncio.Future[Any], what: object) -> None:
+    if not said.done():
+        said.set_result(what)
 
 
 class Dlq(dlq.DlqBase):

@@ -1,5 +1,7 @@
 """The blocking face: for threads. `holdfast.aio` has the same names, awaited."""
 
+from typing import TYPE_CHECKING
+
 from holdfast.blocking.budget import Budget, Reservation
 from holdfast.blocking.client import Holdfast, connect
 from holdfast.blocking.directory import Claimed, Directory
@@ -8,11 +10,14 @@ from holdfast.blocking.lease import Lease, Signal
 from holdfast.blocking.limit import Limiter
 from holdfast.blocking.lock import Lock
 from holdfast.blocking.once import First, Once
-from holdfast.blocking.owner import KeyOwner, Work
 from holdfast.blocking.pool import Item, Pool
-from holdfast.blocking.queue import Consumer, Dlq, Message, Partitioned, Queue, Worker
 from holdfast.blocking.rwlock import Access, RWLock, Side
 from holdfast.blocking.semaphore import Seat, Semaphore
+from holdfast.later import later
+
+if TYPE_CHECKING:
+    from holdfast.blocking.owner import KeyOwner, Work
+    from holdfast.blocking.queue import Consumer, Dlq, Message, Partitioned, Queue, Worker
 
 __all__ = [
     "Access",
@@ -45,3 +50,10 @@ __all__ = [
     "Worker",
     "connect",
 ]
+
+# A quarter of the face, and few programs have a queue: loaded by whoever makes one, or names what comes with it.
+_LATER = {
+    "holdfast.blocking.owner": ("KeyOwner", "Work"),
+    "holdfast.blocking.queue": ("Consumer", "Dlq", "Message", "Partitioned", "Queue", "Worker"),
+}
+__getattr__, __dir__ = later(__name__, _LATER)

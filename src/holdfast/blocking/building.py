@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.blocking.lease import Lease
 from holdfast.blocking.lock import Lock
-from holdfast.core import building
 from holdfast.core.lock import is_coroutine_function
 from holdfast.core.run import run
 from holdfast.errors import InvalidConfig
@@ -41,6 +40,8 @@ def build_once(
     movable: bool,
 ) -> Built:
     """See `Holdfast.build_once`."""
+    from holdfast.core import building  # noqa: PLC0415 - it runs programs and looks at disks: dear to load
+
     work = building.Work(client, directory, key, check, movable=movable)
     if not callable(build) or is_coroutine_function(build):
         raise InvalidConfig("build", build, "it must be a plain function of the staging place")

@@ -36,6 +36,7 @@ class Lease(LeaseBase):
         run(lifecycle.release(self))
 
     def __enter__(self) -> Lease:
+        self.check()  # nobody enters with what is over
         return self
 
     def __exit__(

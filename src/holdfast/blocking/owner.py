@@ -59,7 +59,7 @@ class KeyOwner(owner.OwnerBase):
         return run(owner.news(self, timeout_ns(timeout)))
 
     def claim(self, key: str) -> Work:
-        """Own a key now, without waiting, if nobody can vouch for it; `NotAcquired` if somebody does."""
+        """Own a key now, without waiting, if nobody can vouch for it; `NotAcquired` if somebody does, or we have it."""
         work: Work = run(claims.claim(self, key))
         return work
 

@@ -34,6 +34,7 @@ class Item(pool.ItemBase, Lease):
         run(lifecycle.release(self))
 
     def __enter__(self) -> Item:
+        self.check()
         return self
 
     def __exit__(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from queue import SimpleQueue
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.blocking.lease import Signal
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
     from holdfast.core.dlq import DeadLetter
     from holdfast.core.queue import ConsumerStanding, QueueStats, Seen, Soundness
-
-_JOIN_S = 1.0
 
 
 class Message(message.MessageBase):
@@ -55,6 +52,7 @@ class Message(message.MessageBase):
         run(message.touch(self))
 
     def __enter__(self) -> Message:
+        message.refuse_if_not_ours(self)
         return self
 
     def __exit__(
@@ -97,43 +95,25 @@ class Worker(worker.WorkerBase):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         refuse_coroutine(self._handler)
-        self._todo: SimpleQueue[Message | None] = SimpleQueue()
-        self._hands: list[threading.Thread] = []
 
     def run(self) -> None:
         """Work until `stop()` is said: by another thread, a signal handler, or a handler of a message."""
-        self._run(until_idle=False)
+        run(worker.work(self, until_idle=False))
 
     def run_until_idle(self) -> None:
         """Work until nothing is ready and nothing runs; what is delayed is not waited for."""
-        self._run(until_idle=True)
-
-    def _run(self, *, until_idle: bool) -> None:
-        try:
-            run(worker.work(self, until_idle=until_idle))
-        finally:
-            hands, self._hands = self._hands, []
-            for _ in hands:
-                self._todo.put(None)
-            for hand in hands:
-                hand.join(_JOIN_S if not self._running else 0)
+        run(worker.work(self, until_idle=True))
 
     def _start(self, message: Any) -> None:
-        if len(self._hands) < len(self._running):
-            hand = threading.Thread(target=self._work, name="holdfast-hand", daemon=True)
-            self._hands.append(hand)
-            hand.start()
-        self._todo.put(message)
+        self._hands.give(partial(self._work, message), len(self._running))
 
-    def _work(self) -> None:
-        while (each := self._todo.get()) is not None:
-            error: BaseException | None = None
-            try:
-                refuse_unfinished(self._handler, self._handler(each))
-            except BaseException as failure:  # it says what becomes of the message
-                error = failure
-            self._done(each, error)
-            del each
+    def _work(self, message: Any) -> None:
+        error: BaseException | None = None
+        try:
+            refuse_unfinished(self._handler, self._handler(message))
+        except BaseException as failure:  # it says what becomes of the message
+            error = failure
+        self._done(message, error)
 
     def _interrupt(self, messages: list[Any]) -> None:
         """A thread cannot be ended from outside; its handler may look at `message.lost`."""

@@ -306,7 +306,7 @@ def install(
 # Older and newer releases of typer have these in different places.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-_DASHES = "put -- before the program: holdfast run NAME -- CMD"
+_DASHES = "put -- before the program, and the name before it: holdfast run NAME -- CMD"
 
 
 def main(arguments: list[str]) -> int:
@@ -354,22 +354,22 @@ def _called(arguments: list[str]) -> int:
     # A word that needs another one behind it shows its help, as no word at all does.
     bare = arguments in ([], *([group.name] for group in app.registered_groups))
     job = app([*arguments, "--help"] if bare else arguments, prog_name="holdfast", standalone_mode=False)
-    if callable(job) and _lacks_dashes(arguments):
+    if callable(job) and arguments[0] == "run" and job.args[0].command != _behind_dashes(arguments):
         raise typer.BadParameter(_DASHES)
     code: int = job() if callable(job) else codes.USAGE if bare else codes.OK  # or the help was shown
     sys.stdout.flush()
     return code
 
 
-def _lacks_dashes(arguments: list[str]) -> bool:
-    """A program without -- before it: what is meant for it would be taken for ours, without a word."""
-    return arguments[:1] == ["run"] and "--" not in arguments
+def _behind_dashes(arguments: list[str]) -> list[str] | None:
+    """The program. Not all of it behind --, or more than it: one word would be taken for another, and nothing said."""
+    return arguments[arguments.index("--") + 1 :] if "--" in arguments else None
 
 
 def _misused(error: Any, arguments: list[str], *, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
-    what = error.format_message().rstrip(".")
-    if _lacks_dashes(arguments) and _DASHES not in what:
+    what = error.format_message().rstrip(".") + failing.as_written(error)
+    if arguments[:1] == ["run"] and "--" not in arguments and _DASHES not in what:
         what += f"; {_DASHES}"
     more = f"; see `{context.command_path} --help`" if context else ""
     return failing.tell("usage", codes.USAGE, f"{what}{more}", as_json=as_json)

@@ -54,6 +54,12 @@ _HINTS_OF_FILES = {
     "read-only": "that disk cannot be written to: name another file by --url or HOLDFAST_URL",
     "unreachable": "name a file that this user can make, by --url or HOLDFAST_URL",
 }
+_HINTS_OF_FOLDERS = {
+    "no permission": "let this user, or a group that it is in, write there, or name another directory",
+    "read-only": "that disk cannot be written to: name another directory",
+    "unreachable": "is the volume mounted, and the path right?",
+}
+_HINTS_OF = {"sqlite": _HINTS_OF_FILES, "file": _HINTS_OF_FOLDERS, "directory": _HINTS_OF_FOLDERS}
 _HINTS = {
     "unreachable": "is it running, and is --url (or HOLDFAST_URL) right?",
     "no such file": "is --url (or HOLDFAST_URL) right?",
@@ -91,8 +97,7 @@ def code_of(error: errors.HoldfastError) -> int:
 def hint_for(error: errors.HoldfastError, command: str = "") -> str:
     """What to do next; empty where the error says it all."""
     if isinstance(error, errors.Unavailable):
-        known = _HINTS | _HINTS_OF_FILES if error.engine == "sqlite" else _HINTS
-        return known.get(error.reason, "")
+        return (_HINTS | _HINTS_OF.get(error.engine, {})).get(error.reason, "")
     if isinstance(error, errors.NotAcquired):
         return "wait longer with --timeout, or look at it with `holdfast show`"
     if isinstance(error, errors.ItemsLent):

@@ -76,3 +76,9 @@ def _facts(error: errors.HoldfastError) -> tuple[str, dict[str, Any]]:
             return "usage", {}
         case _:
             return "failed", {}
+
+
+def as_written(error: Any) -> str:
+    """The value that could not be read: newer releases of typer tell only what it should have been."""
+    refused = error.__cause__.errors() if hasattr(error.__cause__, "errors") else []
+    return f", and not {refused[0]['input']!r}" if refused else ""

@@ -34,7 +34,16 @@ def install(
         looking.refuse_lonely(url)
     client = holdfast.connect(url or f"file://{os.path.abspath(repo_dir)}") if lock else None
     try:
-        repo = Repo(client, repo_dir, ttl=ttl, timeout=timeout, retries=retries, npm_timeout=npm_timeout, say=_say)
+        repo = Repo(
+            client,
+            repo_dir,
+            ttl=ttl,
+            timeout=timeout,
+            retries=retries,
+            npm_timeout=npm_timeout,
+            say=_say,
+            warn=_say,
+        )
         done = repo.install(specs, allow=allow)
     finally:
         if client is not None:

@@ -13,7 +13,8 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar="HOLDFAST_URL",
-        help="Where the leases live: redis://host, valkey://host, unix:///path, sqlite:///path, file:///directory. "
+        help="Where the leases live: redis://host, redis+sentinel://h1,h2/service, redis+cluster://h1,h2, valkey://, "
+        "rediss://, unix:///path, sqlite:///path, file:///directory. "
         "Without it, a SQLite file of this user on this host. A password is better kept in HOLDFAST_URL.",
         show_default=False,
     ),

@@ -7,7 +7,8 @@ its *entry* is new each time that it is put into a lane, so whoever still names 
 Of the messages that share a key one comes first: it is ready, delayed or held. The others stand behind it in the order
 in which they were sent, until it is done or dead.
 
-No command names more than `AT_ONCE` messages, and none moves many more: so no step is long.
+No command names more than `AT_ONCE` messages, and none moves many more: so no step is long. Those that cost most have
+half of that.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from typing import NamedTuple
 from holdfast.commands.queue_views import Audit, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled, Sighted
 
 AT_ONCE = 128
+# Of what is brought back from the dead, and of messages with keys that are settled: each costs twice as much, or more.
+FEW_AT_ONCE = AT_ONCE // 2
 # The lane of messages in whose company consumers have died; they are taken one at a time, by whoever has nothing else.
 SUSPECTS = "!"
 # What may become of a message: see `Outcome`.
 ACK, RETRY, RELEASE, DEAD, TOUCH = "ack", "retry", "release", "dead", "touch"
 # Where a message may be.
 READY, DELAYED, HELD, BEHIND, DIED = "ready", "delayed", "held", "behind", "dead"
+# Why most dead letters are dead.
+SPENT = "attempts used up"
 
 
 class Draft(NamedTuple):

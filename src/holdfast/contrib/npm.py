@@ -14,7 +14,6 @@ import logging
 import os
 import re
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,10 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast import pauses
+from holdfast.contrib.npm_runs import Runs, said
 from holdfast.core.lock import TTL_S
-from holdfast.core.site import Built, Site
-from holdfast.engines.machine import as_open_as
-from holdfast.errors import BuildFailed, HoldfastError, InvalidConfig, InvalidName, NotAcquired
+from holdfast.core.site import RECORD, Built, Site
+from holdfast.engines.machine import open_up, trouble
+from holdfast.errors import BuildFailed, HoldfastError, InvalidConfig, InvalidName, LeaseLost, NotAcquired
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
@@ -36,16 +37,18 @@ log = logging.getLogger("holdfast")
 
 MODULES = "node_modules"
 MANIFEST = "package.json"
+SETTINGS = ".npmrc"
 NPM_S = 600.0
 _AT_ONCE = 4
 _MANIFEST_TTL_S = 10.0
 _PAUSE_S = 1.0
-_TOLD = 600
+_LISTING = "manifest/"
 _NAME = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]*")
-_EXACT = re.compile(r"\d+\.\d+\.\d+([-+].*)?")
+# What no version may have is what parts name and version in an alias: so no two of them share one.
+_EXACT = re.compile(r"\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]*)?")
 # What another try cannot help.
-_HOPELESS = ("E404", "ETARGET", "EINVALIDTAGNAME", "ENOVERSIONS", "E401", "E403")
+_HOPELESS = ("E404", "ETARGET", "EINVALIDTAGNAME", "ENOVERSIONS", "E401", "E403", "ENOSPC", "EROFS", "EACCES")
 
 Say = Callable[[str], None]
 
@@ -105,6 +108,7 @@ class Repo:
         npm_timeout: float = NPM_S,
         retries: int = 2,
         say: Say = log.info,
+        warn: Say = log.warning,
     ) -> None:
         """`client` guards it; `None` is the lock turned off: work may be done twice, and nothing is ever half."""
         self.directory = Path(os.path.abspath(directory))
@@ -116,6 +120,7 @@ class Repo:
         self._npm_timeout = npm_timeout
         self._retries = retries
         self._say = say
+        self._warn = warn
         if shutil.which(npm) is None:
             raise InvalidConfig("npm", npm, "there is no such program on the path")
 
@@ -125,22 +130,39 @@ class Repo:
         allowed = tuple(allow)
         if not self.directory.is_dir():
             raise not_there(self.directory)
-        self.modules.mkdir(exist_ok=True)
+        self._make_modules()
         self._manifest()  # one that cannot be read is told before anything is done
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(lambda each: self._install(each[0], each[1], allowed), wanted))
+        runs = Runs(self._npm, self._npm_timeout)
+        pool = ThreadPoolExecutor(_AT_ONCE)
+        try:
+            done = list(pool.map(lambda each: self._install(each[0], each[1], allowed, runs), wanted))
+        except BaseException:
+            runs.end()
+            raise
+        finally:
+            # Whoever is interrupted does not wait for a thread that waits for another worker: its client's end ends it.
+            pool.shutdown(wait=False, cancel_futures=True)
+        return done
 
-    def _install(self, text: str, spec: Spec, allowed: tuple[str, ...]) -> Installed:
+    def _make_modules(self) -> None:
+        try:
+            with contextlib.suppress(FileExistsError):
+                self.modules.mkdir()
+                open_up(self.modules, self.directory)
+        except OSError as error:
+            raise trouble("directory", error) from error
+
+    def _install(self, text: str, spec: Spec, allowed: tuple[str, ...], runs: Runs) -> Installed:
         began = time.monotonic()
         try:
             if spec.version == "local" or (allowed and not spec.name.startswith(allowed)):
                 why = "local" if spec.version == "local" else "not on the allow list"
-                log.warning("%s is skipped: %s", text, why)
+                self._warn(f"{text} is skipped: {why}")
                 return Installed(text, spec.alias, "", fresh=False, seconds=0.0, skipped=why)
-            spec = self._resolved(text, spec)
-            built = self._built(spec)
+            spec = self._resolved(text, spec, runs)
+            built = self._built(spec, runs)
             self._list(spec)
-        except HoldfastError as error:
+        except (HoldfastError, OSError) as error:
             what = self._told(error, spec)
             return Installed(text, spec.alias, "", fresh=False, seconds=time.monotonic() - began, error=what)
         seconds = time.monotonic() - began
@@ -148,36 +170,46 @@ class Repo:
             self._say(f"installed {spec.alias} in {seconds:.1f} s")
         return Installed(text, spec.alias, str(built.path), built.fresh, seconds, built.fence)
 
-    def _told(self, error: HoldfastError, spec: Spec) -> str:
-        if isinstance(error, NotAcquired):
-            place = self.modules / spec.alias
-            return f"waited {error.waited:.0f} s for {spec.alias} in {place}, which {error.owner} is installing"
-        return str(error)
+    def _told(self, error: HoldfastError | OSError, spec: Spec) -> str:
+        if isinstance(error, OSError) and not isinstance(error, HoldfastError):
+            return str(trouble("directory", error))
+        if not isinstance(error, NotAcquired):
+            return str(error)
+        place, doing = self.modules / spec.alias, "installing"
+        if error.name.startswith(_LISTING):
+            place, doing = self.directory / MANIFEST, "writing"
+        return f"waited {error.waited:.0f} s for {spec.alias} in {place}, which {error.owner} is {doing}"
 
-    def _resolved(self, text: str, spec: Spec) -> Spec:
+    def _resolved(self, text: str, spec: Spec, runs: Runs) -> Spec:
         """Tags are resolved first: what is installed is one version, for good."""
         if _EXACT.fullmatch(spec.version):
             return spec
         if not spec.version:
-            log.warning("%s has no version: the newest is meant", text)
+            self._warn(f"{text} has no version: the newest is meant")
         asked = f"{spec.name}@{spec.version or 'latest'}"
         for attempt in range(self._retries + 1):
-            done = self._run_npm(("view", asked, "version", "--json"), text, cwd=str(self.directory))
-            if done.returncode == 0 and done.stdout.strip():
-                version = json.loads(done.stdout)
-                return Spec(spec.name, version[-1] if isinstance(version, list) else str(version))
-            if self._is_hopeless(done) or attempt == self._retries:
+            done = runs.run(("view", asked, "version", "--json"), text, self.directory)
+            if done.returncode == 0:
+                return Spec(spec.name, _version(done.stdout, text, asked))
+            if not self._goes_on(done, attempt, f"look up {asked}"):
                 break
-            time.sleep(_PAUSE_S * (attempt + 1))
-        raise BuildFailed(text, "npm view", _said(done) or f"npm knows no {asked}")
+        raise BuildFailed(text, "npm view", said(done))
 
-    def _built(self, spec: Spec) -> Built:
+    def _goes_on(self, done: subprocess.CompletedProcess[str], attempt: int, what: str) -> bool:
+        """Tell that it failed; whether it is worth another try, after a pause."""
+        self._warn(f"attempt {attempt + 1} to {what} failed: {said(done)}")
+        if any(f"code {code}" in done.stderr for code in _HOPELESS) or attempt == self._retries:
+            return False
+        time.sleep(_PAUSE_S * (attempt + 1))
+        return True
+
+    def _built(self, spec: Spec, runs: Runs) -> Built:
         def build(staging: Staging) -> None:
             self._say(f"installing {spec.alias}")
-            self._fill(Path(staging), spec, pass_fds=staging.lifeline)
+            self._fill(Path(staging), spec, runs, pass_fds=staging.lifeline)
 
         if self._client is None:
-            return self._built_unlocked(spec)
+            return self._built_unlocked(spec, runs)
         found = Site(self.modules, spec.alias, movable=True).find()
         if found is not None:
             return found
@@ -187,7 +219,7 @@ class Repo:
             self._say(f"another worker is installing {spec.alias}: {busy.owner}; waiting")
         return self._client.build_once(self.modules, spec.alias, build, ttl=self._ttl, timeout=self._timeout)
 
-    def _built_unlocked(self, spec: Spec) -> Built:
+    def _built_unlocked(self, spec: Spec, runs: Runs) -> Built:
         site = Site(self.modules, spec.alias, movable=True)
         found = site.find()
         if found is not None:
@@ -196,54 +228,35 @@ class Repo:
         fence = time.time_ns() // 1000
         plot = site.stage(fence)
         try:
-            self._fill(plot.path, spec, pass_fds=(plot.lock,))
+            self._fill(plot.path, spec, runs, pass_fds=(plot.lock,))
             return site.publish(plot, fence, f"{os.uname().nodename}:{os.getpid()}")
         finally:
             site.withdraw(plot)
 
-    def _fill(self, place: Path, spec: Spec, *, pass_fds: tuple[int, ...]) -> None:
+    def _fill(self, place: Path, spec: Spec, runs: Runs, *, pass_fds: tuple[int, ...]) -> None:
         """Have npm install into a prefix inside the private place, then let the package itself be the place."""
         for attempt in range(self._retries + 1):
-            prefix = place / f".npm-{attempt}"
-            prefix.mkdir()
-            (prefix / MANIFEST).write_text('{"private": true}', encoding="utf-8")
+            prefix = self._prefix(place, attempt)
             words = ("install", "--no-audit", "--no-fund", "--no-package-lock", "--install-strategy=nested")
             source = f"{spec.alias}@npm:{spec.name}@{spec.version}"
-            done = self._run_npm((*words, "--prefix", str(prefix), source), spec.alias, str(prefix), pass_fds)
+            done = runs.run((*words, "--prefix", str(prefix), source), spec.alias, prefix, pass_fds)
             if done.returncode == 0 and (prefix / MODULES / spec.alias / MANIFEST).exists():
                 _lift(prefix, spec.alias, place)
                 return
             shutil.rmtree(prefix, ignore_errors=True)
-            log.warning("attempt %s to install %s failed: %s", attempt + 1, spec.alias, _said(done))
-            if self._is_hopeless(done) or attempt == self._retries:
+            if not self._goes_on(done, attempt, f"install {spec.alias}"):
                 break
-            time.sleep(_PAUSE_S * (attempt + 1))
-        raise BuildFailed(spec.alias, "npm install", f"{_said(done)} (after {attempt + 1} attempts)")
+        raise BuildFailed(spec.alias, "npm install", f"{said(done)} (attempt {attempt + 1})")
 
-    def _run_npm(
-        self, words: tuple[str, ...], what: str, cwd: str, pass_fds: tuple[int, ...] = ()
-    ) -> subprocess.CompletedProcess[str]:
-        with subprocess.Popen(  # noqa: S603 - the words are checked
-            (self._npm, *words),
-            cwd=cwd,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=pass_fds,
-        ) as npm:
-            try:
-                out, told = npm.communicate(timeout=self._npm_timeout)
-            except BaseException as error:
-                _end(npm.pid)
-                if not isinstance(error, subprocess.TimeoutExpired):
-                    raise
-                late = f"it took longer than {self._npm_timeout:.0f} s in {cwd}"
-                raise BuildFailed(what, f"npm {words[0]}", late) from None
-        return subprocess.CompletedProcess(npm.args, npm.returncode, out, told)
-
-    def _is_hopeless(self, done: subprocess.CompletedProcess[str]) -> bool:
-        return any(code in done.stderr for code in _HOPELESS)
+    def _prefix(self, place: Path, attempt: int) -> Path:
+        """Where one run of npm works, with the settings of the repository: its registries, and who we are to them."""
+        prefix = place / f".npm-{attempt}"
+        prefix.mkdir()
+        open_up(prefix, place)
+        (prefix / MANIFEST).write_text('{"private": true}', encoding="utf-8")
+        if (self.directory / SETTINGS).exists():
+            (prefix / SETTINGS).symlink_to(self.directory / SETTINGS)
+        return prefix
 
     # The manifest.
 
@@ -272,21 +285,40 @@ class Repo:
         if self._client is None:
             self._rewrite(spec.alias, source)
             return
-        name = f"manifest/{self._client.domain(self.modules).id}"
-        with self._client.lock(name, ttl=_MANIFEST_TTL_S, timeout=self._timeout) as lease:
-            self._rewrite(spec.alias, source, lease.check)
+        name = f"{_LISTING}{self._client.domain(self.modules).id}"
+        for last in (False, True):
+            try:
+                with self._client.lock(name, ttl=_MANIFEST_TTL_S, timeout=self._timeout) as lease:
+                    self._rewrite(spec.alias, source, lease.check)
+                    return
+            except LeaseLost:
+                if last:
+                    raise
+                # We slept, and may have overwritten what others listed meanwhile: what is there is listed again.
+
+    def _published(self) -> dict[str, str]:
+        """Every alias that is there and complete, with where it comes from."""
+        found = {}
+        for record in (*self.modules.glob(f"*_*/{RECORD}"), *self.modules.glob(f"@*/*_*/{RECORD}")):
+            alias = str(record.parent.relative_to(self.modules))
+            name, _, version = alias.rpartition("_")
+            if _EXACT.fullmatch(version):
+                found[alias] = f"npm:{name}@{version}"
+        return found
 
     def _rewrite(self, alias: str, source: str, check: Callable[[], None] = lambda: None) -> None:
         manifest = self._manifest()
-        manifest["dependencies"] = dict(sorted({**manifest["dependencies"], alias: source}.items()))
+        named = {**self._published(), **manifest["dependencies"], alias: source}
+        manifest["dependencies"] = dict(sorted(named.items()))
         draft = self.directory / f".{MANIFEST}.{new_token()}"
         try:
             with draft.open("x", encoding="utf-8") as file:
                 json.dump(manifest, file, indent=2)
                 file.flush()
-                os.fchmod(file.fileno(), as_open_as(self.directory))
+                open_up(file.fileno(), self.directory)
                 os.fsync(file.fileno())
             check()
+            pauses.point("npm.before-manifest")
             draft.replace(self.directory / MANIFEST)
         finally:
             draft.unlink(missing_ok=True)
@@ -303,27 +335,21 @@ def _lift(prefix: Path, alias: str, place: Path) -> None:
         for each in [peer] if not peer.name.startswith("@") else list(peer.iterdir()):
             target = inside / each.relative_to(prefix / MODULES)
             if each != package and any(each.iterdir()) and not target.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
+                for folder in (inside, target.parent):
+                    with contextlib.suppress(FileExistsError):
+                        folder.mkdir()
+                        open_up(folder, place)
                 each.rename(target)
     shutil.rmtree(prefix)
 
 
-def _end(pid: int) -> None:
-    """End a program with all that it started: an install script that hangs would outlive npm. Children last."""
-    with contextlib.suppress(OSError):
-        os.kill(pid, signal.SIGSTOP)  # it starts no other one meanwhile
-        children = [
-            int(child)
-            for listing in Path(f"/proc/{pid}/task").glob("*/children")
-            for child in listing.read_text(encoding="ascii").split()
-        ]
-        os.kill(pid, signal.SIGKILL)
-        for child in children:
-            _end(child)
-
-
-def _said(done: subprocess.CompletedProcess[str]) -> str:
-    """What npm said was wrong, in a line."""
-    lines = [line.removeprefix("npm error").removeprefix("npm ERR!").strip() for line in done.stderr.splitlines()]
-    text = "; ".join(line for line in lines if line and not line.startswith("A complete log"))
-    return text[:_TOLD] or f"npm ended with {done.returncode}"
+def _version(told: str, text: str, asked: str) -> str:
+    """The one version that npm names, or the last of several; it becomes part of a path, so it must be one."""
+    try:
+        named = json.loads(told or '""')
+    except ValueError:
+        named = told.strip()
+    version = named[-1] if isinstance(named, list) and named else named
+    if not isinstance(version, str) or not _EXACT.fullmatch(version):
+        raise BuildFailed(text, "npm view", f"npm knows no version of {asked}")
+    return version

@@ -144,11 +144,13 @@ async def _build(work: Work, build: Callable[[Staging], Awaitable[object]], leas
     site = work.site
     await aside(partial(domain.tidy, work.directory))
     bad: Built | None = await aside(site.find)
-    plot: Plot = await aside(partial(site.stage, lease.fence))
+    plots: list[Plot] = []  # whoever is cancelled while it is staged has one all the same
     try:
-        await build(Staging(plot, lease))
+        await aside(lambda: plots.append(site.stage(lease.fence)))
+        await build(Staging(plots[0], lease))
         lease.check()
-        built: Built = await aside(partial(site.publish, plot, lease.fence, str(lease.owner), bad))
+        built: Built = await aside(partial(site.publish, plots[0], lease.fence, str(lease.owner), bad))
     finally:
-        await aside(partial(site.withdraw, plot))
+        for plot in plots:
+            await aside(partial(site.withdraw, plot))
     return built

@@ -1,8 +1,11 @@
-"""Claims: a key that nobody can vouch for, taken now by whoever asks for it."""
+"""Claims: a key that nobody can vouch for, taken now by whoever asks for it.
+
+A work is given once: to a claim, or as news. So of two parts of a program, one that reads and one that claims, one
+begins it, however they meet.
+"""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.commands import NotHeld
@@ -12,29 +15,32 @@ from holdfast.core.asking import ask_again
 from holdfast.core.lease import HELD as LIVING
 from holdfast.core.owner import _tell_owned
 from holdfast.core.partitions import part_of
-from holdfast.core.works import Added, WorkBase
+from holdfast.core.works import WorkBase
 from holdfast.errors import LeaseLost, NotAcquired, NotFound
 
 if TYPE_CHECKING:
     from holdfast.core.incarnation import Incarnation
-    from holdfast.core.message import MessageBase
     from holdfast.core.owner import OwnerBase
     from holdfast.core.post import Post
+
+
+# Of what was not found by its key. A work without one shows its id instead, and that is no way to ask for it.
+_NONE = "none was sent, or it is done; what is sent without a key has only an id, and cannot be claimed"
 
 
 async def claim(owner: OwnerBase, key: str) -> Any:
     """Take over a key that nobody can vouch for, now; `NotAcquired` if somebody does."""
     post = owner._posts[part_of(key, len(owner._posts))]
     if owner._bell is None or owner._over:
-        raise RuntimeError(f"owner {owner.name!r} takes keys inside its `with` block only")
+        where = "no keys after it was stopped" if owner._bell is not None else "keys inside its `with` block only"
+        raise RuntimeError(f"owner {owner.name!r} takes {where}")
     for work in tuple(post._with.values()):
         if isinstance(work, WorkBase) and work.key == key and not work._is_lost():
-            if work._settled:  # somebody is just ending it: then it is ours no more
-                raise NotAcquired(key, reason="owned", owner=owner.name, fence=work.fence)
-            return _unread(owner, work)
+            return _given(post, work)
     name, lease = post._queue.name, post._lease
     if lease is None or lease._state is not LIVING:
         raise LeaseLost(name, None, "expired", detail="this owner was taken for dead, and has not come back yet")
+    lease._owned = True
     try:
         answer = await _taken_over(owner, post, lease, key)
         for each in await consuming._read(post, lease, answer.deliveries):
@@ -47,16 +53,16 @@ async def claim(owner: OwnerBase, key: str) -> Any:
         raise
     post._rung = True  # who takes something over stands in line no more: a reader that waits asks again
     owner._ring()
-    given = post._with.get(answer.deliveries[0].entry)
-    if given is None:
+    claimed = post._with.get(answer.deliveries[0].entry)
+    if not isinstance(claimed, WorkBase):
         raise NotFound(name, f"readable message of key {key!r}")
-    return _unread(owner, given)
+    return _given(post, claimed)
 
 
-def _unread(owner: OwnerBase, work: MessageBase) -> MessageBase:
-    """What is claimed does not come as something new: also if it was taken before, and nobody has heard of it yet."""
-    with suppress(ValueError):
-        owner._news.remove(Added(work))
+def _given(post: Post, work: WorkBase) -> WorkBase:
+    """What is ours, unless somebody here was given it before, or is just ending it."""
+    if work._settled or not work._give():
+        raise NotAcquired(work.key, reason="ours", owner=post.name, fence=work.fence, queue=post._queue.name)
     return work
 
 
@@ -79,7 +85,7 @@ async def _taken_over(owner: OwnerBase, post: Post, lease: Incarnation, key: str
 
 def _refusal(queue: str, key: str, answer: Elsewhere) -> NotAcquired | NotFound:
     if answer.place == HELD:
-        return NotAcquired(key, reason="owned", owner=answer.label, fence=answer.fence)
+        return NotAcquired(key, reason="owned", owner=answer.label, fence=answer.fence, queue=queue)
     if answer.place:
-        return NotAcquired(key, reason=answer.place)
-    return NotFound(queue, f"message of key {key!r}")
+        return NotAcquired(key, reason=answer.place, queue=queue)
+    return NotFound(queue, f"message of key {key!r}: {_NONE}")

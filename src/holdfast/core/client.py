@@ -64,6 +64,8 @@ class Client:
         self.url = settings.url
         self.observer = observer
         self.engine: Engine = open_engine(settings)
+        if settings.source is not None:
+            self.url = self.engine.place().partition(" ")[0]  # a client object has no URL: where it leads to is told
         self.clock = self.engine.clock
         self.form: Form = self.engine.blocking() if face == "blocking" else self.engine.asyncio()
         self.aftermath = Aftermath(self.engine)
@@ -176,7 +178,8 @@ async def close(client: Client, timeout: Seconds | None) -> tuple[str, ...]:
         if patience_ns != 0 and (held := _names(client)):
             bound = "for ever" if patience_ns is None else f"for {patience_ns / NS:g} s at most"
             log.warning("holdfast: closing waits %s until these are given back: %s", bound, ", ".join(held))
-        await _until(client, client.keeper.idle, until_ns)
+        await _until(client, lambda: client.keeper.idle(but_undos=True), until_ns)
+        await _until(client, client.keeper.idle, min(until_ns, client.clock.now_ns() + WIRE_NS))
         await _end(client)
     except BaseException:
         if first:

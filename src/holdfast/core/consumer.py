@@ -165,50 +165,59 @@ async def _live(consumer: ConsumerBase) -> Incarnation:
     lease = Incarnation(client, queue.name, queue._ttl_ms, consumer.name, queue._reaping(), **how)
     try:
         await lifecycle.acquire(lease, 0)
-        lease._owned = True
         client.keeper.look_after(lease, client.clock.now_ns())
+        if consumer._lease is not None:
+            client.keeper.no_longer_waiting(consumer._lease)
+        _drop_unread(consumer)
+        consumer._owed.clear()
+        consumer._unsaid.clear()
+        consumer._unsure, consumer._sure_ns, consumer._epoch = False, client.clock.now_ns(), client.engine.epoch
+        consumer._lease = lease
     except BaseException:
         lifecycle.undo(lease)
         raise
-    if consumer._lease is not None:
-        client.keeper.no_longer_waiting(consumer._lease)
-    _drop_unread(consumer)
-    consumer._owed.clear()
-    consumer._unsaid.clear()
-    consumer._lease, consumer._unsure, consumer._sure_ns = lease, False, client.clock.now_ns()
-    consumer._epoch = client.engine.epoch
     return lease
 
 
 def _drop_unread(consumer: ConsumerBase) -> None:
-    """What a lost incarnation had unread is somebody else's; what is being worked on hears of it by its own lease."""
+    """What a lost incarnation had unread is somebody else's; what is being worked on hears of it by its own lease.
+
+    In a forked child all of it is the parent's.
+    """
     while consumer._buffer:
         consumer._forget(consumer._buffer.popleft())
+    if consumer._lease is not None and consumer._lease._is_forked():
+        consumer._with.clear()
 
 
 async def leave(consumer: ConsumerBase, *, patient: bool = True) -> None:
-    """Give back what is here, as if it had never been taken, and end. The keeper does it for who has no patience."""
-    lease, consumer._lease = consumer._lease, None
-    consumer._stopped = consumer._entered = False
-    consumer._buffer.clear()
-    unsaid, consumer._unsaid = tuple(consumer._unsaid.values()), {}
-    done = {outcome.entry for outcome in unsaid}
-    owned = tuple(consumer._with.items())  # in one step: others end some meanwhile
-    here = [each for entry, each in owned if each._lease is lease and entry not in done]
-    held = [each for each in here if not each._settled]
-    consumer._with.clear()
-    if lease is None:
-        return
-    lease._client.keeper.no_longer_waiting(lease)
-    lease._client.form.forget(lease.token)
+    """Give back what is here, as if it had never been taken, and end. The keeper does it for who has no patience.
+
+    And for whoever is interrupted, from the first line on.
+    """
+    lease = consumer._lease
     try:
+        consumer._entered = False
+        unsaid, consumer._unsaid = tuple(consumer._unsaid.values()), {}
+        done = {outcome.entry for outcome in unsaid}
+        owned = tuple(consumer._with.items())  # in one step: others end some meanwhile
+        here = [each for entry, each in owned if each._lease is lease and entry not in done]
+        held = [each for each in here if not each._settled]
+        if lease is None or lease._is_forked():
+            return  # what a parent has is not for its child to give back
         if (patient or unsaid) and await _said_all(consumer, lease, unsaid) and patient:
             await _give_back(consumer._queue, lease, held)
             await lifecycle.release(lease)
     except LeaseLost:
         return  # it was taken for dead: there is nothing left to give back
     finally:
-        lifecycle.end(lease)
+        consumer._lease, consumer._stopped = None, False
+        consumer._buffer.clear()
+        consumer._with.clear()
+        if lease is not None:
+            lifecycle.end(lease)
+            lease._client.keeper.no_longer_waiting(lease)
+            lease._client.form.forget(lease.token)
 
 
 async def _give_back(queue: QueueBase, lease: Incarnation, held: list[MessageBase]) -> None:
@@ -323,6 +332,7 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
             details = (False, False, known, () if most else consumer._lanes(), True)
         asked = Take(queue.name, lease.token, min(most, AT_ONCE), *details)
         consumer._unsure = True  # until the answer is here
+        lease._owned = True  # before that, whoever is interrupted leaves no consumer behind
         reply = client.form.apply(asked)
         answer = reply if isinstance(reply, tuple) else await reply
     except Unavailable as error:

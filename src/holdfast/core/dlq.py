@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NS
 from holdfast.commands.queue_views import Gauge, Gauged
-from holdfast.commands.queues import AT_ONCE, DeadLetters, GetDead, ListDead, Moved, Purge, Redrive
+from holdfast.commands.queues import AT_ONCE, FEW_AT_ONCE, DeadLetters, GetDead, ListDead, Moved, Purge, Redrive
 from holdfast.core.asking import ask_again
 from holdfast.core.bodies import shown_body, unpacked_headers
 from holdfast.core.queue import LIMIT_MAX, _whole
@@ -93,7 +93,7 @@ async def redrive(
         raise InvalidConfig("rate", rate, "it must be more than zero messages per second")
     queue, client = dlq._queue, dlq._queue._client
     done, began_ns, left = 0, client.clock.now_ns(), await _how_many(dlq, ids)
-    most = AT_ONCE if rate is None else max(1, min(AT_ONCE, int(rate)))
+    most = FEW_AT_ONCE if rate is None else max(1, min(FEW_AT_ONCE, int(rate)))
     after = ""
     given = None if ids is None else list(_checked_ids(ids))
     while True:

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.engines.machine import as_open_as, trouble
+from holdfast.engines.machine import open_up, trouble
 from holdfast.errors import DomainMismatch, InvalidConfig, Unavailable
 from holdfast.names import new_token
 
@@ -73,7 +73,7 @@ def _mark(directory: Path, domain: Domain) -> Domain:
         with draft.open("x", encoding="utf-8") as file:
             json.dump({"v": _LAYOUT, **domain._asdict()}, file)
             file.flush()
-            os.fchmod(file.fileno(), as_open_as(directory))
+            open_up(file.fileno(), directory)
             os.fsync(file.fileno())
         try:
             os.link(draft, directory / MARKER)

@@ -31,9 +31,14 @@ class Chore:
         self.due_ns = 0
 
 
+def is_undo(command: Command) -> bool:
+    """Whether it takes back what nobody owns."""
+    return isinstance(command, Undo | TakeBack)
+
+
 def tell_end(observer: Observer | None, chore: Chore, answer: Reply, now_ns: int) -> None:
     """The engine has answered: it has heard of the end, or says that there was one before."""
-    if isinstance(chore.command, Undo | TakeBack):
+    if is_undo(chore.command):
         tell(observer, "undone", chore.name, chore.fence)
     elif chore.since_ns and isinstance(answer, NotHeld) and answer.reason != "released":
         tell(observer, "given up", chore.name, chore.fence, detail=f"{answer.reason} {answer.detail}".strip())

@@ -87,6 +87,10 @@ class Incarnation(LeaseBase):
     def _in_doubt(self) -> bool:
         return self._state is HELD and self._client.clock.now_ns() >= self._doubt_ns
 
+    def _is_forked(self) -> bool:
+        """Whether it is a parent's: the engine cannot tell us apart, so nothing is said under it."""
+        return self._why[0] == "forked"
+
     def _loss(self) -> LeaseLost:
         if self._in_doubt():
             return LeaseLost(self.name, self._fence, "expired", detail=self._trouble)

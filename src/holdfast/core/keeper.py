@@ -16,7 +16,7 @@ from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import Command, Giving, Marked, NotHeld, TakeBack, Undo
 from holdfast.commands.queues import Conclude, Leave, Reaped
 from holdfast.core.aftermath import Aftermath
-from holdfast.core.duties import Chore, Sparing, tell_end
+from holdfast.core.duties import Chore, Sparing, is_undo, tell_end
 from holdfast.core.lease import ASKING, HELD, LOST, LeaseBase
 from holdfast.core.outlook import Outlook
 from holdfast.core.run import run
@@ -35,6 +35,7 @@ _CONFIRM_NS = 500 * NS_PER_MS
 # Every exchange has at least so long, however late it is for another lease.
 _TURN_NS = 50 * NS_PER_MS
 _AT_ONCE = 1000
+_TOO_SOON = "before its time: the engine has forgotten it, or its clock has jumped"
 _JOIN_S = 1.0
 _LINGER_NS = 10 * NS
 # While it lingers it looks once a second, so that a short lease need not wake it: it comes by before anything is due.
@@ -139,9 +140,10 @@ class Keeper:
         leases = [ref() for ref in self.kept.copy().values()]
         return [lease for lease in leases if lease is not None]
 
-    def idle(self) -> bool:
-        """Nothing is asked for, held or owed."""
-        return not self._given and not self._chores and not self.standing()
+    def idle(self, *, but_undos: bool = False) -> bool:
+        """Nothing is asked for, held or owed; or nothing but undos, which the ttl does as well."""
+        owed = [each for each in (*self._given, *self._chores) if not but_undos or not is_undo(each.command)]
+        return not owed and not self.standing()
 
     def on_idle(self, call: object) -> None:
         self._on_idle = call  # type: ignore[assignment]
@@ -290,7 +292,7 @@ class Keeper:
         """The ttl undoes a lease; a place in a queue stands for as long as the client's mark does."""
         if self._stopping or error.reason in GONE:
             return False
-        if isinstance(chore.command, Undo | TakeBack) and self._vigils.waits_for(chore.command.name):
+        if is_undo(chore.command) and self._vigils.waits_for(chore.command.name):
             chore.until_ns = max(chore.until_ns, chore.due_ns + trust.MARK_MS * NS_PER_MS)
         return chore.due_ns < chore.until_ns
 
@@ -314,7 +316,8 @@ class Keeper:
             if isinstance(answer, NotHeld):
                 if answer.reason == "expired":
                     self._aftermath.forgotten(lease._about, lease._fence, lease._deadline_ns + lease._rest_ns)
-                lease._lose(answer.reason, answer.detail)
+                too_soon = answer.reason == "expired" and sent_ns < lease._deadline_ns
+                lease._lose(answer.reason, answer.detail or (_TOO_SOON if too_soon else ""))
             elif isinstance(answer, Unavailable):
                 self._not_renewed(lease, answer)
             elif lease._state is HELD:

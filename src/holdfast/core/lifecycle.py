@@ -276,9 +276,11 @@ def _not_acquired(lease: LeaseBase, answer: Answer, began_ns: int) -> HoldfastEr
         lease._state = ENDED
         client.keeper.let_go(lease)
     remaining_s = answer.remaining_ms / 1000
-    return NotAcquired(
-        lease.name, reason=answer.reason, owner=owner, fence=answer.fence, waited=waited_s, remaining=remaining_s
-    )
+    facts = {"owner": owner, "fence": answer.fence, "remaining": remaining_s}
+    refusal = NotAcquired(lease.name, reason=answer.reason, waited=waited_s, **facts)  # type: ignore[arg-type]
+    if answer.owner == client.packed:
+        refusal.add_note("this process holds it itself: whoever holds a lock enters it again only if it is reentrant")
+    return refusal
 
 
 def _holder(answer: Busy) -> str:

@@ -180,13 +180,16 @@ def is_coroutine_function(work: object) -> bool:
     """Whether calling it gives something to be awaited."""
     import inspect  # noqa: PLC0415 - slow to import, and few need it
 
-    return inspect.iscoroutinefunction(work)
+    called = type(work).__call__ if callable(work) else None  # of an object that can be called
+    return inspect.iscoroutinefunction(work) or inspect.iscoroutinefunction(called)
 
 
 def refuse_generator(work: Callable[..., Any]) -> None:
     """The body of a generator runs when it is iterated: long after the lease was released."""
     import inspect  # noqa: PLC0415 - slow to import, and only decorators need it
 
+    if not callable(work):
+        raise InvalidConfig("function", work, "it must be callable")
     if inspect.isgeneratorfunction(work) or inspect.isasyncgenfunction(work):
         rule = "a generator's body would run without the lease: take the lease inside it"
         raise InvalidConfig("function", getattr(work, "__qualname__", work), rule)
@@ -227,7 +230,7 @@ def awaitable(work: Callable[..., Any], given: Any) -> Any:
 
 def refuse_unfinished(work: Callable[..., Any], result: object) -> None:
     """What is still to be awaited or iterated would run without the lease."""
-    if hasattr(result, "__await__") or hasattr(result, "gi_frame"):
+    if any(hasattr(result, each) for each in ("__await__", "gi_frame", "ag_frame")):
         rule = f"it returned {type(result).__name__}, whose body would run without the lease"
         raise InvalidConfig("function", getattr(work, "__qualname__", work), rule)
 

@@ -39,6 +39,7 @@ class MessageBase:
         self._entry = entry
         self._settled = ""
         self._told_of_loss = False  # a worker has told its handler
+        self._doubted_ns = 0  # of which doubt it was
         self._gone = False  # the engine has said that it is not with its consumer
         self.id = kept.id
         self.body = body
@@ -87,11 +88,13 @@ class MessageBase:
         return bool(self._settled)
 
     def check(self) -> None:
-        """Raise `LeaseLost` if somebody else may have it by now. Local: costs no round trip."""
-        if not self._settled:
-            self._lease.check()
-            if self._gone:
-                raise _lost(self)
+        """Raise `LeaseLost` if it is settled, or if somebody else may have it by now. Local: costs no round trip."""
+        if self._settled:
+            detail = f"message {self.id} has been settled: {self._settled}"
+            raise LeaseLost(self.queue, self.fence, "released", detail=detail)
+        self._lease.check()
+        if self._gone:
+            raise _lost(self)
 
     def _is_lost(self) -> bool:
         return not self._settled and (self._gone or self._lease._is_lost())
@@ -137,7 +140,7 @@ async def dead(message: MessageBase, reason: str) -> None:
 
 async def touch(message: MessageBase) -> None:
     """Ask the engine whether it is still ours."""
-    _refuse_if_not_ours(message)
+    refuse_if_not_ours(message)
     lost = await conclude(message._consumer._queue, message._lease, (Outcome(message._entry, TOUCH),))
     if lost:
         raise _lost(message)
@@ -161,7 +164,7 @@ async def leave(message: MessageBase, error: BaseException | None) -> bool:
 
 async def settle(message: MessageBase, outcome: Outcome) -> None:
     """Say once what became of it; `LeaseLost` if it is somebody else's by now."""
-    _refuse_if_not_ours(message)
+    refuse_if_not_ours(message)
     consumer, before = message._consumer, message._settled
     message._settled = outcome.kind
     again = consumer._unsaid.pop(message._entry, None) is not None
@@ -179,10 +182,11 @@ async def settle(message: MessageBase, outcome: Outcome) -> None:
     told(consumer._queue, outcome, message)
 
 
-def _refuse_if_not_ours(message: MessageBase) -> None:
+def refuse_if_not_ours(message: MessageBase) -> None:
+    """Nothing is said of what was settled before, or is a parent's; and no block is entered with it."""
     if message._settled:
         raise NotOwner(message.queue, f"message {message.id} has been settled before: {message._settled}")
-    if message._lease._why[0] == "forked":  # the parent has it: the engine cannot tell us apart
+    if message._lease._is_forked():
         raise message._lease._loss()
 
 

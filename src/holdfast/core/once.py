@@ -61,7 +61,9 @@ class Outcome(Compound):
     _result: Any = None
 
     def __bool__(self) -> bool:
-        """Whether the work is this caller's to do; false when it has been done."""
+        """Whether the work is this caller's to do; false when it has been done. Nobody knows before its block."""
+        if self._finished is None and self._state is ASKING:  # type: ignore[attr-defined]
+            raise RuntimeError("who is first is known inside of its block: `with once.first(key) as first:`")
         return self._finished is None
 
     @property

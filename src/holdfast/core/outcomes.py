@@ -6,11 +6,10 @@ import random
 from typing import NamedTuple
 
 from holdfast.clock import Seconds, timeout_ns
-from holdfast.commands.queues import ACK, DEAD, RELEASE, RETRY, Outcome
+from holdfast.commands.queues import ACK, DEAD, RELEASE, RETRY, SPENT, Outcome
 from holdfast.core.terms import cool_ms
 from holdfast.errors import InvalidConfig
 from holdfast.names import is_unicode
-from holdfast.rules.queue import SPENT
 
 REASON_MAX = 500
 ERROR_MAX = 2000

@@ -180,23 +180,28 @@ async def news(owner: OwnerBase, patience_ns: int | None) -> News | None:
     until_ns = NEVER_NS if patience_ns is None else clock.now_ns() + patience_ns
     if patience_ns == 0:  # no ring is waited for
         _rung(owner._posts)
-    while owner._news and _is_parents(owner._news[0]):
-        owner._news.popleft()
-    while not owner._news:
-        if owner._over:
-            return None
+    while (event := _unread(owner)) is None and not owner._over:
         if owner._bell is None:
             raise RuntimeError(f"owner {owner.name!r} takes keys inside its `with` block only")
         if owner._stopped:
             owner._end(STOPPED)
-            break
+            continue
         await _look_or_end(owner)
-        if owner._news or owner._stopped:
+        if owner._news or owner._stopped or owner._over:
             continue
         if clock.now_ns() >= until_ns:
             return None
         await _sleep(owner, until_ns)
-    return owner._news.popleft()
+    return event
+
+
+def _unread(owner: OwnerBase) -> News | None:
+    """The first that is for the reader. What a claim was given is not, nor, in a child, what its parent has."""
+    while owner._news:
+        event = owner._news.popleft()
+        if not isinstance(event, Added) or (not _is_parents(event) and event.work._give()):
+            return event
+    return None
 
 
 async def _look_or_end(owner: OwnerBase) -> None:
@@ -208,9 +213,9 @@ async def _look_or_end(owner: OwnerBase) -> None:
         owner._end(str(error), error)
 
 
-def _is_parents(event: News) -> bool:
+def _is_parents(event: Added) -> bool:
     """In a child: this is the parent's, who tells of it."""
-    return isinstance(event, Added) and event.work._lease._why[0] == "forked"
+    return bool(event.work._lease._is_forked())
 
 
 async def _look(owner: OwnerBase) -> None:
@@ -249,11 +254,11 @@ async def _fill(owner: OwnerBase, post: Post) -> None:
         return
     post._rung = True  # until the answer is here
     got = await consuming.take(post, room, wait=room > 0)
+    owner._news.extend(map(Added, got.messages))  # first of all: what is ours is told, whatever interrupts the rest
     post._rung = False
     post._has_taken(got.messages)
     for work in got.messages:
         _tell_owned(work)
-        owner._news.append(Added(work))
     post._drains = got.drain
     post._token = got.asked.token if got.asked is not None else ""
     post._again_ns = clock.now_ns() if got.messages else got.again_ns

@@ -67,7 +67,7 @@ class SeatBase(ItemBase):
 
     def _refusal(self, reason: str, waited_s: float) -> HoldfastError:
         if reason == OTHER_PERMITS:
-            rule = f"semaphore {self.name!r} has another number of permits now; resize() changes it for all"
+            rule = f"{self.name!r} has another number of permits now: stats().size tells it, resize() changes it"
             return InvalidConfig("permits", self._terms.pool._permits, rule)
         return super()._refusal(reason, waited_s)
 

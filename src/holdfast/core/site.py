@@ -16,12 +16,13 @@ import os
 import shutil
 import stat
 import time
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast import pauses
-from holdfast.engines.machine import as_open_as, trouble
+from holdfast.engines.machine import open_up, patiently, trouble
 from holdfast.errors import InvalidName
 from holdfast.names import is_unicode, new_token
 
@@ -101,7 +102,7 @@ class Site:
             numbers = [entry for entry in os.listdir(self.path) if entry.startswith(_POINTER)]
             for newest in sorted(numbers, reverse=True):
                 found = self._read(self.path / newest.removeprefix(_POINTER), self.path / newest)
-                if found is not None:
+                if found is not None and found.path.is_dir():
                     return found
         return None
 
@@ -123,17 +124,8 @@ class Site:
     def stage(self, fence: int) -> Plot:
         """A private place to build in; what builders before us left of this key is cleared away."""
         try:
-            self._make(self._staging)
-            for left in self._staging.iterdir():
-                if left.name.startswith(self._mark) and _number(left.name) < fence and not _is_worked_in(left):
-                    _remove(left)
-            path = self._private(fence)
-            if not self._movable:
-                self._make(self.path)
-                self._clear_pointed(fence)
-                path = self.path / f"{fence:016d}"
-            path.mkdir()
-            path.chmod(self.directory.stat().st_mode & 0o2777 | 0o700)  # it becomes what others read
+            path = patiently(partial(self._place, fence))
+            open_up(path, self.directory)  # it becomes what others read
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             with contextlib.suppress(OSError):  # not every filesystem can; then the fence alone tells what is left over
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -141,6 +133,19 @@ class Site:
             raise trouble("directory", error) from error
         pauses.point("build.staged")
         return Plot(path, lock)
+
+    def _place(self, fence: int) -> Path:
+        self._make(self._staging)
+        for left in self._staging.iterdir():
+            if left.name.startswith(self._mark) and _number(left.name) < fence and not _is_worked_in(left):
+                _remove(left)
+        path = self._private(fence)
+        if not self._movable:
+            self._make(self.path)
+            self._clear_pointed(fence)
+            path = self.path / f"{fence:016d}"
+        path.mkdir()
+        return path
 
     def _private(self, fence: int) -> Path:
         """A name that the next builder of this key knows as left over."""
@@ -167,7 +172,7 @@ class Site:
         _sync(place)
         pauses.point("build.before-publish")
         self._make(self.path.parent)
-        if self._renamed(place):
+        if patiently(partial(self._renamed, place)):
             return self._built(self.path, record)
         theirs = self.find_afresh()
         if theirs is not None and theirs != bad:
@@ -214,35 +219,46 @@ class Site:
         finally:
             draft.unlink()
         found = self._find_pointed()
-        return self._built(place, record) if found is None or found.path == place else found
+        if found is None:
+            raise OSError(errno.ENOENT, "it was cleared away: its builder slept, and another came", str(place))
+        return self._built(place, record) if found.path == place else found
 
     def _write(self, path: Path, record: dict[str, Any]) -> None:
         """Readable for whoever reads the directory: who could not read it would build again."""
         with path.open("x", encoding="utf-8") as file:
             json.dump(record, file)
             file.flush()
-            os.fchmod(file.fileno(), as_open_as(self.directory))
+            open_up(file.fileno(), self.directory)
             os.fsync(file.fileno())
 
     def _clear_pointed(self, fence: int) -> None:
-        """Trees of lower numbers that no pointer names: their builders are gone."""
+        """Trees of lower numbers that no pointer names, and in which nobody works: their builders are gone.
+
+        One of another host may only be asleep, and point at its tree when it wakes: so that goes away in one step,
+        and then it is whole where it is pointed at, or not there.
+        """
         for entry in os.listdir(self.path):
-            if entry.isdecimal() and int(entry) < fence and not (self.path / f"{_POINTER}{entry}").exists():
-                shutil.rmtree(self.path / entry, ignore_errors=True)
+            tree = self.path / entry
+            if not (entry.isdecimal() and int(entry) < fence) or (self.path / f"{_POINTER}{entry}").exists():
+                continue
+            if not _is_worked_in(tree):
+                aside = self._private(fence)
+                pauses.point("build.before-clearing")
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(tree, aside)
+                _remove(aside)
 
     def _built(self, path: Path, record: dict[str, Any]) -> Built:
         return Built(path, self.key, record["digest"], record["fence"], record["at"], record["by"], fresh=True)
 
     def _make(self, folder: Path) -> None:
         """A folder inside the directory; a link that somebody planted is not followed."""
-        shared = self.directory.stat().st_mode & stat.S_IWGRP
         for each in [*reversed(folder.parents), folder]:
             if each == self.directory or not each.is_relative_to(self.directory):
                 continue
             with contextlib.suppress(FileExistsError):
                 each.mkdir()
-                if shared:
-                    each.chmod(0o2775)  # whatever the umask took away
+                open_up(each, self.directory)
             if not stat.S_ISDIR(each.lstat().st_mode):
                 raise OSError(errno.ENOTDIR, "it must be a directory, not a link or a file", str(each))
 
@@ -283,15 +299,16 @@ def _number(name: str) -> int:
 
 
 def digest_of(tree: Path) -> str:
-    """One figure for all that is in a tree: paths, kinds, executability and contents."""
+    """One figure for all that is in a tree: paths, kinds, executability and contents. `OSError` if not all of it."""
     figure = blake2b(digest_size=16)
-    for at, folders, files in os.walk(tree):
+    for at, folders, files in os.walk(tree, onerror=_raise):
         folders.sort()
-        for name in sorted([*files, *(each for each in folders if os.path.islink(os.path.join(at, each)))]):
+        for name in sorted([*files, *folders]):
             path = os.path.join(at, name)
             relative = os.path.relpath(path, tree)
             mode = os.lstat(path).st_mode
-            figure.update(f"{relative}\0{stat.S_IFMT(mode)}\0{mode & 0o111:o}\0".encode("utf-8", "surrogateescape"))
+            runs = 0 if stat.S_ISDIR(mode) else mode & 0o111
+            figure.update(f"{relative}\0{stat.S_IFMT(mode)}\0{runs:o}\0".encode("utf-8", "surrogateescape"))
             if stat.S_ISLNK(mode):
                 figure.update(os.fsencode(os.readlink(path)))
             elif stat.S_ISREG(mode):
@@ -299,6 +316,10 @@ def digest_of(tree: Path) -> str:
                     while piece := file.read(1 << 20):
                         figure.update(piece)
     return figure.hexdigest()
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _sync(place: Path) -> None:

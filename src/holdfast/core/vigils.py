@@ -119,8 +119,12 @@ class Vigils:
         if answer.amnesty:
             tell(observer, "amnesty", name, detail="nobody has looked for dead consumers for long: all get time")
         if answer.consumers or answer.moved or answer.died:
-            found = f"{answer.consumers} consumers, {answer.moved} messages ready again, {answer.died} dead"
-            tell(observer, "reaped", name, detail=found)
+            tell(observer, "reaped", name, detail=found_by_look(answer))
+
+
+def found_by_look(answer: Reaped) -> str:
+    """For people."""
+    return f"{answer.consumers} consumers, {answer.moved} messages ready again, {answer.died} dead"
 
 
 def undoing(mark: Command, token: str) -> Undo | TakeBack:

@@ -12,12 +12,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
-from holdfast.commands.queues import AT_ONCE
+from holdfast.commands.queues import AT_ONCE, FEW_AT_ONCE, Reaped
 from holdfast.core import consumer as consuming
+from holdfast.core.asking import ask_again
 from holdfast.core.consumer import ConsumerBase
+from holdfast.core.hands import Hands
 from holdfast.core.message import MessageBase, conclude, told
 from holdfast.core.outcomes import Dead, Release, Retry, readable
 from holdfast.core.queue import _whole
+from holdfast.core.vigils import found_by_look
 from holdfast.errors import Closed, InvalidConfig, Unavailable
 from holdfast.observer import log
 
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 CONCURRENCY_MAX = 5_000
 GRACE_S = 30.0
 _LOOK_NS = NS
+# What one with a key counts for: somebody may stand behind it.
+_WEIGHT = AT_ONCE // FEW_AT_ONCE
 _CANCEL_NS = 5 * NS
 _RETRY_NS = 200 * NS_PER_MS
 # Whoever is asked to come back idle takes nothing for so long, and tries again so much later.
@@ -66,10 +71,11 @@ class WorkerBase:
         self._running: dict[str, MessageBase] = {}
         self._ended: deque[tuple[MessageBase, BaseException | None]] = deque()  # any thread may add to it
         self._stops = 0
+        self._looked = False  # for the dead, since it was given something
         self._called_ns = 0  # since when it is asked to come back idle
         self._interrupted = False  # what was being said may have been heard or not
-        self._warned: tuple[Incarnation, int] | None = None  # of which lease, and since when it was in doubt
         self._bell: Bell | None = None  # of the present run
+        self._hands = Hands()  # the same, where handlers run in threads
 
     @property
     def name(self) -> str:
@@ -132,8 +138,8 @@ def hands(concurrency: int, prefetch: int) -> tuple[int, int]:
 async def work(worker: WorkerBase, *, until_idle: bool) -> None:
     """Work until stopped; with `until_idle`, until there is nothing to do."""
     await consuming.enter(worker._consumer)
-    worker._bell = worker._consumer._queue._client.form.bell()
     try:
+        worker._bell = worker._consumer._queue._client.form.bell()
         while not worker._stops and await _turn(worker, wait=not until_idle):
             pass
     except Closed:
@@ -145,7 +151,9 @@ async def work(worker: WorkerBase, *, until_idle: bool) -> None:
         try:
             await _wind_down(worker)
         finally:
-            worker._bell, worker._stops, worker._interrupted = None, 0, False
+            worker._bell, worker._stops, worker._interrupted, worker._looked = None, 0, False, False
+            worker._hands.let_go(wait=not worker._running and not worker._one_thread)
+            worker._hands = Hands()
             worker._running.clear()  # of what runs on, in threads that nobody can end, somebody else takes care now
 
 
@@ -163,6 +171,8 @@ async def _turn(worker: WorkerBase, *, wait: bool) -> bool:
     got = await consuming.take(consumer, room, wait=wait and not worker._ended)
     worker._called_ns = (worker._called_ns or consumer._queue._client.clock.now_ns()) if got.drain else 0
     worker._waiting.extend(got.messages)
+    if got.messages:
+        worker._looked = False
     if got.messages or worker._ended or worker._stops:
         return True
     if wait or not got.answered:
@@ -170,7 +180,24 @@ async def _turn(worker: WorkerBase, *, wait: bool) -> bool:
     elif worker._running:
         await _rest(worker)
     else:
+        return await _look(worker)
+    return True
+
+
+async def _look(worker: WorkerBase) -> bool:
+    """Whoever is about to go because nothing is ready looks for the dead, and asks once more: what they had may be."""
+    worker._looked, looked = True, worker._looked
+    if looked:
         return False
+    queue = worker._consumer._queue
+    try:
+        answer = await ask_again(queue._client, queue._reaping())
+    except Unavailable as error:
+        queue._client.tell("unavailable", queue.name, detail=str(error))
+        return True
+    assert isinstance(answer, Reaped)
+    if answer.moved or answer.died:
+        queue._client.tell("reaped", queue.name, detail=found_by_look(answer))
     return True
 
 
@@ -214,12 +241,11 @@ def _begin(worker: WorkerBase) -> None:
 
 def _warn(worker: WorkerBase) -> None:
     """Tell the handlers of a lease that is lost or in doubt, once for each time that it is."""
-    lost = [each for each in worker._running.values() if each._is_lost() and _doubt(each) != worker._warned]
+    lost = [each for each in worker._running.values() if each._is_lost() and each._doubted_ns != each._lease._doubt_ns]
     if not lost:
         return
-    worker._warned = _doubt(lost[0])
     for each in lost:
-        each._told_of_loss = True
+        each._told_of_loss, each._doubted_ns = True, each._lease._doubt_ns
     if worker._on_loss == "cancel":
         worker._interrupt(lost)
     elif callable(worker._on_loss):
@@ -230,18 +256,15 @@ def _warn(worker: WorkerBase) -> None:
                 log.exception("on_loss of %r failed", each)
 
 
-def _doubt(message: MessageBase) -> tuple[Incarnation, int]:
-    return message._lease, message._lease._doubt_ns
-
-
 async def _settle(worker: WorkerBase) -> None:
     """Tell the engine what has ended, many at a time. What cannot be told now is told later."""
     consumer = worker._consumer
     while worker._ended:
         first: list[tuple[MessageBase, BaseException | None]] = []
-        lease = worker._ended[0][0]._lease
-        while worker._ended and len(first) < AT_ONCE and worker._ended[0][0]._lease is lease:
+        lease, room = worker._ended[0][0]._lease, AT_ONCE
+        while worker._ended and room > 0 and worker._ended[0][0]._lease is lease:
             first.append(worker._ended.popleft())
+            room -= _WEIGHT if first[-1][0]._kept.key else 1
         for message, _ in first:
             worker._running.pop(message._entry, None)
         said = [(message, error) for message, error in first if not message._settled]
@@ -279,9 +302,9 @@ async def _said(
 
 async def _wind_down(worker: WorkerBase) -> None:
     """Give back, let finish, leave."""
-    client = worker._consumer._queue._client
-    until_ns = NEVER_NS if worker._grace_ns is None else client.clock.now_ns() + worker._grace_ns
     try:
+        client = worker._consumer._queue._client
+        until_ns = NEVER_NS if worker._grace_ns is None else client.clock.now_ns() + worker._grace_ns
         while worker._waiting:
             worker._ended.append((worker._waiting.popleft(), Release()))
         await _settle(worker)

@@ -5,6 +5,7 @@ What is said of a work counts only while it is ours: the engine compares, in the
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,7 @@ class WorkBase(MessageBase):
     def __init__(self, post: Post, lease: Incarnation, delivery: Delivery, body: Any) -> None:
         super().__init__(post, lease, delivery, body)
         self._got_ns = post._newest_ns = lease._client.clock.now_ns()
+        self._given = threading.Lock()  # closed, for good, by whoever gives it
 
     @property
     def key(self) -> str:
@@ -76,6 +78,10 @@ class WorkBase(MessageBase):
     def info(self) -> Any:
         """What was sent."""
         return self.body
+
+    def _give(self) -> bool:
+        """Whether it may be given: once, as news or to a claim, whichever asks first. In one step, of any thread."""
+        return self._given.acquire(blocking=False)
 
     def remaining(self) -> float:
         """For how many seconds it can be vouched for without hearing from the engine."""

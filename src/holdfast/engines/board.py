@@ -93,6 +93,6 @@ class Board:
 
     def ring_all(self, but: str = "") -> None:
         """Wake everybody (but this one), for instance because the engine closes."""
-        for token in tuple(self._bells):
+        for token in self._bells.copy():  # in one step: others hang theirs meanwhile
             if token != but:
                 self.ring(token)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
+import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+_TRIES, _NAP_S = 25, 0.02
 
 # The kernel writes blanks, line breaks and backslashes of a mount point as octal numbers, and all else as it is.
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -59,17 +69,35 @@ def boot_id() -> str:
     return subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
 
 
-def as_open_as(folder: str | os.PathLike[str]) -> int:
-    """The mode of a file that whoever may read or write the folder may read or write, whatever the umask is."""
-    return os.stat(folder).st_mode & 0o666 | 0o600
+def open_up(what: int | str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:
+    """Have whoever may read or write the folder read or write this, whatever umask and group its maker has.
+
+    A folder inside of it hands its group on, and is not writable for everybody.
+    """
+    above, own = os.stat(folder), os.stat(what)
+    is_folder, is_shared = stat.S_ISDIR(own.st_mode), bool(above.st_mode & stat.S_IWGRP)
+    if is_shared and own.st_gid != above.st_gid:
+        with contextlib.suppress(PermissionError):  # its maker is not of that group
+            os.chown(what, -1, above.st_gid)
+    mode = above.st_mode & 0o2775 | 0o700 if is_folder else above.st_mode & 0o666 | 0o600
+    os.chmod(what, mode | stat.S_ISGID if is_folder and is_shared else mode)
+
+
+def patiently(make: Callable[[], T]) -> T:
+    """Do it; where it is forbidden, again for a moment: who made a folder just now is about to open it to others."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(PermissionError):
+            return make()
+        time.sleep(_NAP_S)
+    return make()
 
 
 _REASONS = {
     errno.ENOSPC: "full",
     errno.EDQUOT: "full",
     errno.EROFS: "read-only",
-    errno.EACCES: "forbidden",
-    errno.EPERM: "forbidden",
+    errno.EACCES: "no permission",
+    errno.EPERM: "no permission",
     errno.EMFILE: "out of descriptors",
     errno.ENFILE: "out of descriptors",
 }
@@ -80,5 +108,5 @@ def trouble(what: str, error: OSError) -> Unavailable:
     """What the system says, in our words: which path, and what is wrong with it."""
     where = f"{error.filename!s}: " if error.filename else ""
     reason = _REASONS.get(error.errno or 0, "unreachable")
-    uid = f" (as user {os.getuid()})" if reason == "forbidden" else ""
+    uid = f" (as user {os.geteuid()})" if reason == "no permission" else ""
     return Unavailable(what, reason, f"{where}{error.strerror}{uid}")

@@ -17,7 +17,9 @@ from holdfast.commands.queues import (
     AT_ONCE,
     DELAYED,
     DIED,
+    FEW_AT_ONCE,
     HELD,
+    SPENT,
     SUSPECTS,
     Beat,
     DeadLetter,
@@ -35,7 +37,6 @@ from holdfast.commands.queues import (
 from holdfast.rules.depot import CROWD, LONE, Depot, Entry, First, Member, lane_of
 from holdfast.rules.pool import Dealt
 from holdfast.rules.queue import (
-    SPENT,
     UNKNOWN_CONSUMER,
     delivered,
     due_ms,
@@ -129,12 +130,16 @@ def _bring_back(
 ) -> tuple[int, int, int, int, bool]:
     """How many consumers have ended; how many of their messages are to be tried again, and how many are dead.
 
-    Then how many are ready by that, also of those that stood behind a dead one; and whether there is more to do.
+    Then how many are ready by that, also of those that stood behind a dead one; and whether there is more to do. A
+    consumer costs as much as a message, so both count.
     """
     ended = moved = died = followed = 0
-    room = AT_ONCE
-    late = depot.late(by_us, gone, AT_ONCE)
+    room = FEW_AT_ONCE
+    late = depot.late(by_us, gone, room)
     for each in late:
+        if not room:
+            return ended, moved, died, moved + followed, True
+        room -= 1
         member = _falls(depot, each)
         entries = depot.held(member.token, room + 1)
         for entry in entries[:room]:
@@ -152,7 +157,7 @@ def _bring_back(
         room -= len(entries)
         depot.drop_member(member.token)
         ended += 1
-    return ended, moved, died, moved + followed, len(late) == AT_ONCE
+    return ended, moved, died, moved + followed, len(late) == FEW_AT_ONCE
 
 
 def _falls(depot: Depot, member: Member) -> Member:

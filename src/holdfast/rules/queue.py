@@ -44,7 +44,6 @@ from holdfast.rules.record import Moment
 SAID_MS = 60_000
 # How long a consumer may take to come back idle for a suspect before another one is asked to.
 CALL_US = 30_000_000
-SPENT = "attempts used up"
 UNKNOWN_CONSUMER = NotHeld("expired", "this consumer was taken for dead, or the engine has forgotten it")
 
 

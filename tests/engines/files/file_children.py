@@ -12,8 +12,9 @@ import tempfile
 import time
 
 import holdfast
+import holdfast.blocking  # so that no child that is forked for a death has to
 from holdfast.clock import SystemClock
-from holdfast.engines.files import ground, register, sessions, store, survey
+from holdfast.engines.files import forms, ground, register, sessions, store, survey
 from holdfast.errors import HoldfastError
 from holdfast.testing import in_child, killed_at_every_line, read_line, ready, tell
 
@@ -134,7 +135,7 @@ def serve_on_second_mount(shared, other):
 
 def lock_killed_at_every_line(url, step):
     """Take a lease and give it back, killed one line later each time; tell what whoever comes next finds."""
-    modules = (ground, register, sessions, store)
+    modules = (ground, register, sessions, store, forms)
     for line in killed_at_every_line(lambda: _taken(url, ttl=300), *modules, step=step):
         in_child(lambda line=line: tell(json.dumps({"line": line, **_taken(url, ttl=300)})))
     in_child(lambda: _swept(url))

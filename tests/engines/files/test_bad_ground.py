@@ -23,7 +23,7 @@ from holdfast.testing import eventually
 def public():
     """A directory to which every user of this machine finds the way."""
     if os.getuid() != 0:
-        pytest.skip("only root can become another user")
+        pytest.skip("only root can become another user: run it as root")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         (Path(folder) / "shared").mkdir()
@@ -39,7 +39,7 @@ def test_a_read_only_directory_is_said_at_once_and_nothing_is_made(start, public
     worker.tell('{"do": "acquire", "timeout": 0}')
     told = worker.read_line()
 
-    assert "forbidden" in told
+    assert "no permission" in told
     assert str(shared) in told
     assert "65534" in told
     assert list(shared.iterdir()) == []
@@ -53,7 +53,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_made(start, tmp_path):
     folder.mkdir()
     worker = start("serve_on_small_disk", directory=str(folder), kib=256)
     if worker.read_line() == "no mount":
-        pytest.skip("this user may not mount a disk")
+        pytest.skip("only root can mount a disk: run it as root")
 
     def ask(do, **order):
         worker.tell(json.dumps({"do": do, **order}))
@@ -69,6 +69,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_made(start, tmp_path):
 
     assert (refused["error"], refused["reason"]) == ("Unavailable", "full")
     assert (again["error"], again["reason"]) == ("Unavailable", "full")
+    assert f"{folder}/.holdfast" in refused["detail"]
     assert [path for path in files if "/x/" not in path and "ballast" not in path] == before
     assert "fence" in ask("acquire", name="new", timeout=5)
 
@@ -131,6 +132,21 @@ def test_nothing_is_followed_where_our_directory_should_be(connect, shared, tmp_
         client.lock("x").acquire(timeout=0)
 
     assert not elsewhere.exists() or list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("trap", ["link", "pipe"])
+def test_an_id_that_was_planted_is_not_followed(connect, shared, tmp_path, trap):
+    """What it points to would be written where all may read it."""
+    (tmp_path / "secret").write_text("secret")
+    client = connect()
+    client.lock("x").acquire(timeout=0).release()
+    planted = shared / ".holdfast" / "id"
+    planted.symlink_to(tmp_path / "secret") if trap == "link" else os.mkfifo(planted)
+
+    with pytest.raises(Unavailable, match=str(shared / ".holdfast")):
+        client.domain(shared)
+
+    assert "secret" not in "".join(path.read_text() for path in shared.glob(".holdfast-domain*"))
 
 
 @pytest.mark.parametrize("trap", ["garbage", "empty", "directory", "pipe", "link", "huge"])
@@ -346,7 +362,7 @@ def test_two_ways_to_one_directory_are_one_place(start, connect, shared, tmp_pat
     other.mkdir()
     worker = start("serve_on_second_mount", shared=str(shared), other=str(other))
     if worker.read_line() == "no mount":
-        pytest.skip("this user may not mount a directory")
+        pytest.skip("only root can mount a directory: run it as root")
     with client.lock("x"):
         worker.tell('{"do": "acquire", "timeout": 0}')
         assert "NotAcquired" in worker.read_line()

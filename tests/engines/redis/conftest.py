@@ -11,7 +11,7 @@ from redis_faces import Loop, Place
 from holdfast.engines.redis.scripts import ENTRIES, SCRIPTS, TALLIES
 from holdfast.testing.clusters import Cluster
 from holdfast.testing.sentinels import Sentinels
-from holdfast.testing.servers import Server, available
+from holdfast.testing.servers import Server, available, missing
 
 # `make matrix` names them all.
 WANTED = os.environ.get("HOLDFAST_SERVERS", "valkey").split(",")
@@ -89,7 +89,7 @@ def server(request, _servers):
 def one_server(_servers):
     """A server of the first kind: for what does not depend on the server, and takes its time."""
     if not KINDS:
-        pytest.skip("neither Redis nor Valkey is here")
+        pytest.skip(missing())
     yield from _lent(_servers, KINDS[0])
 
 

@@ -26,11 +26,11 @@ class Listener:
             raise
 
     def kinds(self):
-        return [kind for kind, _ in tuple(self.told)]
+        return [kind for kind, _ in self.told.copy()]
 
     def said(self, kind):
         """The details of all that was told under this kind."""
-        return [detail for each, detail in tuple(self.told) if each == kind]
+        return [detail for each, detail in self.told.copy() if each == kind]
 
     def until_heard(self, *ends):
         eventually(lambda: set(ends) <= set(self.ends), WAIT_S, f"{ends} among {self.ends}; told: {self.told}")

@@ -5,6 +5,7 @@ from queue_twin import Said
 from holdfast.commands.queues import (
     ACK,
     DEAD,
+    FEW_AT_ONCE,
     RELEASE,
     RETRY,
     TOUCH,
@@ -161,7 +162,7 @@ WITNESSES = {
         reap(0), reap(500_000), reap(500_000), reap(-5_000_000), reap(1_000_000),
     ],
     "more than one look can do": [
-        *join(0, "a1", "b2"), *(send(0, many=50, call=f"{n}") for n in range(3)), take(0, "a1", 129), reap(0),
+        *join(0, "a1", "b2"), *(send(0, many=50, call=f"{n}") for n in range(3)), take(0, "a1", FEW_AT_ONCE), reap(0),
         *looks(3500, "b2"), reap(0), reap(0), reap(0),
     ],
     "letters go again": [
@@ -249,13 +250,16 @@ WITNESSES = {
     "an owner has many, and a look ends in between": [
         *join(0, "a1", keeps=True, heard=True), *join(0, "b2"), *(
             keyed(0, *(f"{n}-{m}" for m in range(50)), call=f"{n}") for n in range(3)
-        ), take(0, "a1", 128), reap(0), *looks(2000, "a1", "b2"), take(0, "a1", 1), *looks(3500, "b2"), reap(0),
-        *beats(0, "a1"), end(0, "a1"), take(0, "b2", 99), reap(0), reap(0),
+        ), take(0, "a1", FEW_AT_ONCE - 1), reap(0), *looks(2000, "a1", "b2"), take(0, "a1", 1), *looks(3500, "b2"),
+        reap(0), *beats(0, "a1"), end(0, "a1"), take(0, "b2", 99), reap(0), reap(0),
     ],
-    "two owners with more than one look can do": [
-        *join(0, "a1", "a2"), *join(0, "b2"), *(send(0, many=50, call=f"{n}") for n in range(6)), take(0, "a1", 128),
-        take(0, "a2", 1), reap(0), *looks(3500, "b2"), reap(0), reap(0), reap(0),
-    ],
+    **{
+        f"two owners with more than one look can do, the first has {many}": [
+            *join(0, "a1", "a2"), *join(0, "b2"), *(send(0, many=50, call=f"{n}") for n in range(6)),
+            take(0, "a1", many), take(0, "a2", 1), reap(0), *looks(3500, "b2"), reap(0), reap(0), reap(0),
+        ]
+        for many in (FEW_AT_ONCE - 2, FEW_AT_ONCE - 1, FEW_AT_ONCE)
+    },
     "an owner dares to take several suspects": [
         *join(0, "a1", ttl_ms=200, keeps=True), send(0, many=4, call="1"), take(0, "a1", 4), *looks(3500, "c1"),
         *join(0, "a2", ttl_ms=200, keeps=True), take(0, "a2", 4), *looks(3500, "c1"),

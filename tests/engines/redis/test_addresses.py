@@ -8,7 +8,7 @@ from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.sentinel import Sentinel
 
 import holdfast
-from holdfast import InvalidConfig, Unavailable, config
+from holdfast import DomainMismatch, InvalidConfig, Unavailable, config
 from holdfast.engines.redis.address import topology_of
 from holdfast.engines.redis.cluster import Cluster
 from holdfast.engines.redis.sentinel import Service
@@ -53,6 +53,25 @@ def test_the_hosts_and_the_service_of_sentinels_are_read(scheme):
         assert sentinel._tls == (scheme in ("rediss", "valkeys"))
 
 
+def test_a_password_among_the_options_is_the_servers_alone():
+    """As one before the hosts is: sentinels are other machines, which have no use for it."""
+    primary = topology(f"redis+sentinel://h1,h2/main?username=user&password={SECRET}").only
+
+    assert (primary._server._kwargs["username"], primary._server._kwargs["password"]) == ("user", SECRET)
+    for sentinel in primary._sentinels:
+        assert not {"username", "password"} & sentinel._kwargs.keys()
+
+
+@pytest.mark.parametrize("where", ["redis://h1", "redis+cluster://h1", "redis+sentinel://h1/main"])
+def test_an_option_is_decoded_once(where):
+    """A password may look as if it were encoded; some versions of redis-py take it so."""
+    read = topology(f"{where}?username=a%2541&password=100%2525")
+    node = read.only or read.nodes()[0]
+    kwargs = getattr(node, "_server", node)._kwargs
+
+    assert (kwargs["username"], kwargs["password"]) == ("a%41", "100%25")
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -77,6 +96,15 @@ def test_the_hosts_and_the_service_of_sentinels_are_read(scheme):
         "redis+sentinel://h1/main?db=one",
         "redis+sentinel://h1/main?colour=green",
         "redis+ring://h1,h2",
+        "redis://h1/1?db=2",
+        "redis://h1?host=h2",
+        "redis://h1?path=/tmp/s.sock",
+        "redis://h1?credential_provider=mine",
+        "redis://h1?socket_keepalive_options=1",
+        "redis://h1?ssl_ca_certs=/ca.crt",
+        "redis+sentinel://h1/main?ssl_ca_certs=/ca.crt",
+        "rediss://h1?ssl_colour=green",
+        "rediss+cluster://h1?ssl_cert_reqs=perhaps",
         "unix+cluster:///tmp/s.sock",
     ],
 )
@@ -128,9 +156,21 @@ def test_a_service_that_no_sentinel_knows_is_told(sentinels):
     """A misspelt service is no trouble that passes."""
     with (
         holdfast.connect(sentinels.url.replace("/main", "/mian")) as client,
-        pytest.raises(Unavailable, match="knows no service 'mian'"),
+        pytest.raises(Unavailable, match="knows no service 'mian'") as trouble,
     ):
         client.lock("x").acquire(timeout=5)
+    assert (trouble.value.reason, trouble.value.retryable) == ("failed", False)
+
+
+def test_a_password_that_no_sentinel_takes_is_told(sentinels):
+    """As that of a server is: somebody has to act, and nobody should try again and again."""
+    with (
+        holdfast.connect(f"{sentinels.url}?sentinel_username=nobody&sentinel_password={SECRET}") as client,
+        pytest.raises(Unavailable, match=r"WRONGPASS|invalid username-password") as trouble,
+    ):
+        client.lock("x").acquire(timeout=5)
+    assert (trouble.value.reason, trouble.value.retryable) == ("no permission", False)
+    assert SECRET not in str(trouble.value)
 
 
 def test_one_server_of_a_cluster_says_how_to_connect(cluster):
@@ -160,7 +200,7 @@ def test_a_client_of_the_primary_gives_its_settings(sentinels, face, loop, libra
     place.connect(theirs).lock("x").acquire(timeout=5).release()
     keyspace = sentinels.primary().command("INFO", "keyspace")
     place.close()
-    close(theirs)
+    assert answers(theirs)
 
     assert b"db2:keys=1" in keyspace
 
@@ -177,9 +217,28 @@ def test_a_client_of_a_cluster_gives_its_settings(cluster, face, loop, library):
     for number in range(6):
         client.lock(f"x{number}").acquire(timeout=5).release()
     place.close()
-    close(theirs)
+    assert answers(theirs)
 
     assert all(server.command("DBSIZE") > 0 for server in cluster.masters())
+
+
+def answers(client):
+    """Whether it still does, after ours was closed; then it is closed by its owner, with the sentinels it has asked."""
+    manager = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
+    everything = [client, *(manager.sentinels if manager is not None else ())]
+    if isinstance(client, redis.Redis | redis.RedisCluster):
+        answer = client.ping()
+        for each in everything:
+            each.close()
+        return answer
+
+    async def asked():
+        answer = await client.ping()
+        for each in everything:
+            await each.aclose()
+        return answer
+
+    return asyncio.run(asked())
 
 
 def close(client):
@@ -187,6 +246,26 @@ def close(client):
         client.close()
     else:
         asyncio.run(client.aclose())
+
+
+@pytest.mark.filterwarnings("ignore:.*read_from_replicas:DeprecationWarning")  # the word that all versions know
+@pytest.mark.parametrize("library", [redis.RedisCluster, redis.asyncio.RedisCluster])
+def test_a_client_of_a_cluster_that_reads_from_replicas_gives_its_settings(cluster, library):
+    """What it says to replicas is its own affair; we ask masters."""
+    theirs = library(host="127.0.0.1", port=cluster.servers[0].port, read_from_replicas=True)
+    with holdfast.connect(theirs) as client:
+        client.lock("x").acquire(timeout=5).release()
+    close(theirs)
+
+
+def test_a_client_of_a_cluster_that_greets_in_its_own_way_is_refused(cluster):
+    """What the function does, we would not do."""
+    theirs = redis.RedisCluster(
+        host="127.0.0.1", port=cluster.servers[0].port, redis_connect_func=lambda link: link.on_connect()
+    )
+    with pytest.raises(InvalidConfig, match="redis_connect_func"):
+        holdfast.connect(theirs)
+    theirs.close()
 
 
 def test_a_client_whose_addresses_are_mapped_is_refused(cluster):
@@ -242,6 +321,26 @@ def test_a_namespace_may_be_an_argument(slow):
         lease.release()
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (redis.Redis(port=1), redis.Redis(port=2)),
+        (redis.Redis(port=1), redis.asyncio.Redis(port=1, db=2)),
+        ("redis://h1", "redis://h1?db=2"),
+        ("redis://h1", "redis://h1?namespace=tenant"),
+        ("redis+sentinel://h1/main", "redis+sentinel://h1/main?db=2"),
+        (Sentinel([("h1", 1)]).master_for("main"), Sentinel([("h1", 1)]).master_for("main", db=2)),
+    ],
+    ids=["servers", "databases of clients", "databases", "tenants", "databases of a service", "of its clients"],
+)
+def test_a_directory_that_is_guarded_elsewhere_is_refused(one, other, tmp_path):
+    """Another server or another database is another lock: two who do not exclude each other must not share it."""
+    with holdfast.connect(one) as client, holdfast.connect(other) as stranger:
+        assert client.domain(tmp_path).id == client.domain(tmp_path).id
+        with pytest.raises(DomainMismatch):
+            stranger.domain(tmp_path)
+
+
 def refused_layout(place, server):
     """How a client meets a place that somebody else has taken over."""
     server.command("SET", "hf1:layout", "2")
@@ -259,6 +358,25 @@ def test_a_place_that_a_later_version_keeps_is_refused(slow):
 
     assert trouble.reason == "other layout"
     assert "layout '2'" in str(trouble)
+
+
+def test_a_layout_that_could_not_be_read_is_looked_for_again(new_server, place_on):
+    """A server that has lost its primary answers nothing: that is no word about who keeps the place."""
+    server = new_server(arguments=("--replica-serve-stale-data", "no"))
+    server.command("SET", "hf1:layout", "2")
+    server.command("REPLICAOF", "127.0.0.1", "1")
+    client = place_on(server).connect()
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x").acquire(timeout=0)
+    assert trouble.value.reason == "read-only"
+
+    server.command("REPLICAOF", "NO", "ONE")
+
+    with pytest.raises(Unavailable) as trouble:
+        client.lock("x").acquire(timeout=5)
+    assert trouble.value.reason == "other layout"
+    server.command("DEL", "hf1:layout")
+    client.lock("x").acquire(timeout=5).release()
 
 
 def test_servers_that_a_later_version_keeps_are_refused(grouped):

@@ -26,7 +26,7 @@ def time_of(server):
 @pytest.fixture
 def clock(tmp_path):
     if not wallclock.available():
-        pytest.skip("no C compiler on this machine, so the clock of a server cannot be set")
+        pytest.skip(wallclock.missing())
     return Shifted(tmp_path, "server")
 
 
@@ -37,7 +37,7 @@ def place(clock, new_server, place_on):
 
 
 def jumps(place):
-    return [event.seconds for event in tuple(place.events) if event.kind == "clock jumped"]
+    return [event.seconds for event in place.events.copy() if event.kind == "clock jumped"]
 
 
 @pytest.mark.parametrize("face", ["blocking"])

@@ -100,6 +100,57 @@ def test_a_renewal_that_is_not_confirmed_does_not_count(trio, place_on):
     slow.thaw()
 
 
+def cut_off(primary, replica):
+    """It hears nothing of its primary any more: as one that has just been promoted."""
+    replica.command("REPLICAOF", "NO", "ONE")
+    eventually(lambda: b"connected_slaves:1" in primary.command("INFO", "replication"), 10)
+
+
+def confirming(primary):
+    """Whether somebody waits for replicas just now."""
+    return b"cmd=wait" in primary.command("CLIENT", "LIST")
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+def test_a_failover_that_is_told_meanwhile_makes_no_replica_unknown(trio, place_on):
+    """The one that was promoted is missed to the end: it does not know of the grant, and grants already."""
+    primary, promoted, _ = trio
+    place = place_on(primary)
+    client = place.connect()
+    client.lock("x", confirm="replicas").acquire(timeout=5).release()
+    engine = client._client.engine
+    cut_off(primary, promoted)
+    asking = place.start(lambda: client.lock("x", confirm="replicas").acquire(timeout=5))
+    eventually(lambda: confirming(primary), 5)
+
+    engine.witness.of(engine.topology.only).another()  # as when a sentinel tells of another primary
+
+    trouble = asking.error()
+    assert isinstance(trouble, Unavailable)
+    assert "1 of 2 replicas" in str(trouble)
+    eventually(lambda: client.show("x").owner is None, 5)
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+def test_a_primary_that_becomes_a_replica_meanwhile_confirms_nothing(trio, place_on):
+    """The server ends the wait. That is a failover like any other: the same call may be made again."""
+    primary, slow, promoted = trio
+    place = place_on(primary)
+    client = place.connect()
+    client.lock("x", confirm="replicas").acquire(timeout=5).release()
+    slow.freeze()
+    asking = place.start(lambda: client.lock("x", ttl=3, confirm="replicas").acquire(timeout=5))
+    eventually(lambda: confirming(primary), 5)
+
+    primary.command("REPLICAOF", "127.0.0.1", str(promoted.port))
+
+    trouble = asking.error()
+    assert isinstance(trouble, Unavailable)
+    assert (trouble.reason, trouble.retryable) == ("not confirmed", True)
+    slow.thaw()
+    primary.command("REPLICAOF", "NO", "ONE")
+
+
 MANY = {
     "pool": lambda client, **settings: client.pool("x", confirm="replicas", on_death=0, **settings).borrow(timeout=5),
     "seats": lambda client, **settings: client.semaphore("x", 2, confirm="replicas", **settings).acquire(timeout=5),

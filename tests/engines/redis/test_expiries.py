@@ -106,7 +106,7 @@ def test_it_goes_through_a_socket_file_with_a_password(new_server, listen):
     listener.until_heard(("q", "t"))
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl program to make certificates with")
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes certificates, is to be installed")
 def test_it_goes_through_tls(untold, listen, tmp_path):
     """Many at once too: what was decrypted already is not waited for again."""
     with Proxy("127.0.0.1", untold.port, tls=certificates(tmp_path)) as proxy:

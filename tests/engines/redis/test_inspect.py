@@ -282,7 +282,7 @@ def test_another_clock_is_refused(one_server):
 @pytest.fixture(scope="module")
 def own_certificates(tmp_path_factory):
     if shutil.which("openssl") is None:
-        pytest.skip("no openssl program to make certificates with")
+        pytest.skip("there is no openssl program to make certificates with: install openssl")
     return certificates(tmp_path_factory.mktemp("certificates"))
 
 
@@ -320,11 +320,11 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(slow, own_certificates
 def test_a_server_with_tls_of_its_own_is_reached(own_certificates, new_server, place_on):
     """The same with a server that speaks TLS itself, where there is one."""
     if shutil.which("redis-server") is None:
-        pytest.skip("no redis-server on the PATH; the wheels are built without TLS")
+        pytest.skip("put a redis-server on the PATH that is built with TLS: those of the wheels are not")
     try:
         server = new_server("redis", tls=own_certificates, password="pw")
-    except RuntimeError:
-        pytest.skip("the redis-server on the PATH is built without TLS")
+    except RuntimeError as refused:
+        pytest.skip(f"put a redis-server on the PATH that is built with TLS: {refused}")
     place = place_on(server)
     client, other = place.connect(), place.connect()
     held = client.lock("x", ttl=1.0).acquire()

@@ -4,9 +4,10 @@ from contextlib import contextmanager
 
 import pytest
 
+import holdfast
 from holdfast import Unavailable
 from holdfast.testing import eventually
-from holdfast.testing.clusters import slot_of
+from holdfast.testing.clusters import Cluster, slot_of
 
 NAMES = [f"held/{number}" for number in range(12)]
 
@@ -122,6 +123,19 @@ def test_a_promise_that_is_asked_for_during_a_failover_waits_for_its_end(grouped
 
     assert (before.level, after.level) == ("survives client faults",) * 2
     assert f":{server.port}" not in after.as_dict()["facts"].get("servers", "")
+
+
+def test_a_cluster_that_lacks_a_server_promises_nothing():
+    """Nobody takes the dead one's place, and the others soon speak of it no more: a third of all names is refused."""
+    with Cluster(replicas=0) as cluster, holdfast.connect(f"{cluster.url}?socket_timeout=1") as client:
+        assert client.promise().level == "survives client faults"
+        cluster.masters()[1].kill()
+        eventually(lambda: b"cluster_state:fail" in cluster.servers[0].command("CLUSTER", "INFO"), what="its end")
+
+        for _ in range(3):
+            with pytest.raises(Unavailable) as refusal:
+                client.promise()
+            assert refusal.value.reason in ("not settled", "unreachable")
 
 
 def test_another_server_that_answers_is_told_and_takes_nothing_away(grouped):

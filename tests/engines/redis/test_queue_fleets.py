@@ -12,7 +12,19 @@ from redis_faces import Peer, Place
 
 from holdfast.commands import Renewed
 from holdfast.commands.queue_views import Gauge
-from holdfast.commands.queues import ACK, AT_ONCE, Beat, Conclude, Draft, Join, Leave, Outcome, Publish, Take
+from holdfast.commands.queues import (
+    ACK,
+    AT_ONCE,
+    FEW_AT_ONCE,
+    Beat,
+    Conclude,
+    Draft,
+    Join,
+    Leave,
+    Outcome,
+    Publish,
+    Take,
+)
 from holdfast.testing import eventually
 
 LARGE = os.environ.get("HOLDFAST_FLEETS") == "large"
@@ -92,9 +104,9 @@ def test_a_fleet_that_starts_on_what_a_dead_one_had_gets_it_in_short_steps(fleet
     assert sorted(done) == list(range(count))
     found = [int(MOVED.search(event.detail)[1]) for event in fleet.events if event.kind == "reaped"]
     assert sum(found) == count
-    assert max(found) <= AT_ONCE, "a look has moved more than a part"
-    assert len(found) <= count / AT_ONCE + DEAD, "many looks have moved little"
-    middle, late = latencies(server)
+    assert max(found) < FEW_AT_ONCE, "a look has moved more than a part"
+    assert len(found) <= count / (FEW_AT_ONCE - 1) + 2 * DEAD, "many looks have moved little"
+    middle, late = latencies(server)  # by the clock on the wall: test_queue_steps.py has what they work
     print(f"\n{count} messages of {DEAD} dead, {STARTING} that start: {len(found)} looks have moved some;", end=" ")
     print(f"a script took {middle / 1000:.2f} ms, one in a hundred more than {late / 1000:.2f} ms")
     assert middle < 2000  # what one in a hundred takes is up to whoever else uses the machine

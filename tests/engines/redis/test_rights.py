@@ -288,7 +288,7 @@ def test_without_info_a_restart_is_told_at_the_next_renewal(user):
         lease.release()
     promise = client.promise()
     assert promise.level == "efficiency only"
-    assert len(promise.unseen) == 3
+    assert len(promise.unseen) == 4
 
 
 @ONE_FACE

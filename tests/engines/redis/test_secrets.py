@@ -98,6 +98,7 @@ def test_a_client_object_does_not_tell_its_password(library):
 
     assert SECRET not in "\n".join(said)
     assert "127.0.0.1:1" in str(trouble.value)
+    assert client.url == "redis://127.0.0.1:1"
 
 
 def test_the_url_of_a_person_is_shown_without_its_options():

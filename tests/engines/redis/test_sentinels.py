@@ -1,9 +1,13 @@
 """Whom to believe: a sentinel that was cut off names a server that has been replaced, and that one agrees."""
 
+import threading
+import time
+
 import pytest
 from redis_faces import Place
 
-from holdfast import Unavailable
+from holdfast import Unavailable, config
+from holdfast.engines import open_engine
 from holdfast.testing import eventually
 from holdfast.testing.sentinels import Sentinels
 from holdfast.testing.servers import Server, available
@@ -21,6 +25,32 @@ def divided():
         liar.command("SENTINEL", "MONITOR", sentinels.service, HOST, stranger.port, 2)
         eventually(lambda: int(liar.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main")[1]) == stranger.port, 10)
         yield sentinels, stranger
+
+
+def test_a_change_of_servers_is_told_also_while_somebody_comes():
+    """It is told by the thread that listens: an error there would be the end of listening."""
+    engine, over, trouble = open_engine(config.settings("redis+sentinel://127.0.0.1:1/main")), threading.Event(), []
+
+    def come():
+        forms = []
+        while not over.is_set():
+            forms.append(engine.form(owns=False))
+            if len(forms) == 50:
+                forms.clear()
+
+    coming = threading.Thread(target=come)
+    coming.start()
+    until = time.monotonic() + 0.7
+    while time.monotonic() < until and not trouble:
+        try:
+            engine._moved()
+        except RuntimeError as error:
+            trouble.append(error)
+    over.set()
+    coming.join()
+    engine.close()
+
+    assert trouble == []
 
 
 def through(sentinels, *which):

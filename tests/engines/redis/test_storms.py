@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing import networks
-from holdfast.testing.servers import available
+from holdfast.testing.servers import available, missing
 
 HERE = Path(__file__).parent
 ALL = os.environ.get("HOLDFAST_GROUPS") == "all"
 KIND = next(iter(available()), None)
-pytestmark = pytest.mark.skipif(KIND is None, reason="neither Redis nor Valkey is here")
+pytestmark = pytest.mark.skipif(KIND is None, reason=missing())
 
 # `make matrix` has all of it; else one fault on each group, and fewer who hold and wait.
 FAULTS = ["kill", "freeze", "partition"] if ALL else ["partition"]

@@ -7,6 +7,9 @@ import os
 import shutil
 
 import pytest
+import redis
+import redis.asyncio.sentinel
+import redis.sentinel
 from redis_faces import Place
 
 from holdfast import Unavailable
@@ -22,9 +25,9 @@ FACES = ["blocking", "asyncio"] if ALL else ["blocking"]
 def no_tls():
     """Why TLS cannot be tried here; empty if it can."""
     if shutil.which("openssl") is None:
-        return "there is no openssl program to make certificates with"
+        return "there is no openssl program to make certificates with: install openssl"
     if "redis" not in available():
-        return "there is no redis-server on the PATH, and the wheels are built without TLS"
+        return "put a redis-server on the PATH that is built with TLS: those of the wheels are not"
     return ""
 
 
@@ -36,8 +39,8 @@ def secured(request, tmp_path_factory):
     shown = certificates(tmp_path_factory.mktemp("certificates"), mutual=True)
     try:
         Server("redis", tls=shown).start().close()
-    except RuntimeError:
-        pytest.skip("the redis-server on the PATH is built without TLS")
+    except RuntimeError as refused:
+        pytest.skip(f"put a redis-server on the PATH that is built with TLS: {refused}")
     with GROUPS[request.param]("redis", tls=shown) as group:
         yield group
 
@@ -78,6 +81,43 @@ def test_a_life_over_tls_goes_on_when_the_primary_is_killed(place):
     waiting.result(40).release()
     assert place.kinds("lost") == []
     assert "p%40w" not in repr(client) + client.url
+
+
+def clients_of(group):
+    """Clients of redis-py, blocking and asyncio: of the group, and of the server of the name alone."""
+    shown = group.tls
+    how = {"ssl": True, "ssl_ca_certs": str(shown.authority)}
+    how |= {"ssl_certfile": str(shown.certificate), "ssl_keyfile": str(shown.key)}
+    plain = [
+        kind(host="127.0.0.1", port=group.owner_of("x").port, **how) for kind in (redis.Redis, redis.asyncio.Redis)
+    ]
+    if "+cluster" in group.url:
+        kinds = (redis.RedisCluster, redis.asyncio.RedisCluster)
+        return [*plain, *(kind(host="127.0.0.1", port=group.servers[0].port, **how) for kind in kinds)]
+    hosts = [("127.0.0.1", sentinel.port) for sentinel in group.sentinels]
+    kinds = (redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel)
+    return [*plain, *(kind(hosts, sentinel_kwargs=how, **how).master_for(group.service) for kind in kinds)]
+
+
+@pytest.mark.parametrize("place", ["asyncio"], indirect=True)
+def test_a_client_object_of_either_library_brings_its_certificates(place):
+    """The two know different settings of TLS; what the other one has not set is no reason to refuse it."""
+    theirs = clients_of(place.server)
+    for client in theirs:
+        place.connect(client).lock("x").acquire(timeout=5).release()
+    for client in theirs[::2]:  # the others have opened nothing
+        client.close()
+
+
+@pytest.mark.parametrize("place", ["asyncio"], indirect=True)
+def test_a_setting_of_tls_that_one_library_lacks_is_not_dropped(place):
+    """Whoever asked for a check would believe that it is made."""
+    client = place.connect(f"{place.server.url}&ssl_validate_ocsp=True")
+
+    with pytest.raises(Unavailable, match="knows no ssl_validate_ocsp") as trouble:
+        client.lock("x").acquire(timeout=0)
+
+    assert not trouble.value.retryable
 
 
 @pytest.mark.parametrize("place", ["blocking"], indirect=True)

@@ -40,12 +40,11 @@ def test_each_server_has_runs_and_replicas_of_its_own():
     witness, nodes = Witness(follows=True), [Node("redis://a"), Node("redis://b")]
     for run_id, node in zip(("one", "two"), nodes, strict=True):
         greet(witness, node, run_id)
-        witness.of(node).listed(frozenset({f"replica of {run_id}"}))
+        witness.of(node).listed(run_id, frozenset({f"replica of {run_id}"}))
 
     assert witness.news() == []
-    assert [len(witness.of(node).known) for node in nodes] == [1, 1]
-    greet(witness, nodes[0], "three")
-    assert [len(witness.of(node).known) for node in nodes] == [0, 1]
+    assert [len(witness.of(node).known(run_id)) for run_id, node in zip(("one", "two"), nodes, strict=True)] == [1, 1]
+    assert witness.of(nodes[0]).known("three") == frozenset()
 
 
 def test_a_user_who_may_not_ask_is_told_nothing():

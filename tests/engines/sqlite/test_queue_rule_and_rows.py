@@ -96,6 +96,7 @@ class Both(RuleBasedStateMachine):
         super().__init__()
         self.small = pytest.MonkeyPatch()
         self.small.setattr(consumers, "AT_ONCE", 2)
+        self.small.setattr(consumers, "FEW_AT_ONCE", 3)
         self.now_us, self.gone = START_US, frozenset()
         self.warehouse, self.sent, self.calls = Warehouse(), 0, 0
         self.theirs, self.ours, self.had, self.ids = {}, {}, {}, []

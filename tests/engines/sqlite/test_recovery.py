@@ -191,7 +191,7 @@ def test_a_holder_on_a_full_disk_keeps_its_lease_until_its_deadline_and_is_told_
     disk.mkdir()
     worker = start("serve_on_small_disk", directory=disk, kib=256)
     if (line := worker.read_line()) == "no mount":
-        pytest.skip("a disk of its own can be mounted by root only")
+        pytest.skip("only root can mount a disk of its own: run it as root")
     assert line == "ready"
     from obedient import Child
 

@@ -133,11 +133,12 @@ class Guard:
         return watcher.TERMED in self.heard or watcher.KILLED in self.heard
 
     def end(self) -> None:
-        """Nothing is to be watched any more. A frozen watcher dies too."""
+        """Nothing is to be watched any more. A frozen watcher dies too; its last words are heard."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
+            self.hear()
         for descriptor in (self._deadlines, self._told):
             if descriptor >= 0:
                 os.close(descriptor)

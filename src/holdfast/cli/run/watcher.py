@@ -2,7 +2,7 @@
 
 Started as a file, by `python -I -S`, so that it is there in a moment: it imports nothing but the standard library. It
 gets each new deadline through a pipe, as nanoseconds of the boot clock. The end of the pipe means that the parent is
-dead. What it does it tells through a second pipe: R when it is ready, T and K with the signals that it sends.
+dead. What it does it tells through a second pipe: R when it is ready, T and K before the signals that it sends.
 """
 
 from __future__ import annotations
@@ -125,8 +125,9 @@ def _newest(deadlines: int, timetable: Timetable) -> bool:
 
 
 def _do(group: int, number: int, told: int) -> None:
-    send(group, number)
+    """Told first: whoever finds the program ended by this finds the word too."""
     _tell(told, KILLED if number == signal.SIGKILL else TERMED)
+    send(group, number)
 
 
 def _tell(told: int, word: bytes) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.engines.machine import as_open_as, trouble
+from holdfast.engines.machine import open_up, trouble
 from holdfast.errors import Unavailable
 from holdfast.guards import lockfiles
 from holdfast.rules.guard import Stamp, admitted
@@ -93,7 +93,7 @@ class FenceFile:
         """Whether the file that is locked is the one that others will find."""
         mine = os.fstat(descriptor)
         if not mine.st_size:
-            os.fchmod(descriptor, as_open_as(self.path.parent))
+            open_up(descriptor, self.path.parent)
         try:
             found = os.stat(self.path)
         except FileNotFoundError:

@@ -14,7 +14,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from holdfast.engines.machine import NETWORK, TELLING, filesystem, trouble
+from holdfast.engines.machine import NETWORK, TELLING, filesystem, patiently, trouble
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.names import new_token
 
@@ -30,6 +30,7 @@ FRESH = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _TRIAL, _DRAFT = ".try.", "id."
 UNFINISHED = (_TRIAL, _DRAFT)
 _REFUSED = ("cifs", "smb")
+_ID_MAX = 200
 
 
 class Ground:
@@ -43,10 +44,12 @@ class Ground:
         if self.kind.startswith(_REFUSED):
             raise InvalidConfig("url", f"file://{root}", f"the filesystem there is {self.kind}, which was not tested")
         try:
-            shared = os.stat(root).st_mode & stat.S_IWGRP
+            above = os.stat(root)
         except OSError as error:
-            raise unavailable(error) from error
+            raise trouble(NAME, error) from error
         # As the directory itself: where its group may write, the group shares the leases.
+        shared = above.st_mode & stat.S_IWGRP
+        self._group = above.st_gid if shared else -1
         self.folder_mode = 0o2770 if shared else 0o700
         self.file_mode = 0o660 if shared else 0o600
         self.leases = self.clients = -1
@@ -58,6 +61,12 @@ class Ground:
         if self.leases >= 0:
             return
         try:
+            patiently(self._open_all) if self._group >= 0 else self._open_all()
+        except OSError as error:
+            raise self.unavailable(error) from error
+
+    def _open_all(self) -> None:
+        try:
             home = self._folder(str(self.home), None)
             try:
                 self._identity = _identity(home)
@@ -67,9 +76,9 @@ class Ground:
                 self.leases = self._kept("leases", home)
             finally:
                 os.close(home)
-        except OSError as error:
+        except OSError:
             self.close()
-            raise unavailable(error) from error
+            raise
 
     def _is_tried(self, home: int) -> bool:
         """Whether somebody has tried it before: the folder of leases is made last."""
@@ -88,23 +97,50 @@ class Ground:
         except FileExistsError:
             return os.open(path, DIRECTORY, dir_fd=parent)
         descriptor = os.open(path, DIRECTORY, dir_fd=parent)
+        if self._group >= 0 and os.fstat(descriptor).st_gid != self._group:
+            with contextlib.suppress(PermissionError):  # its maker is not of that group
+                os.fchown(descriptor, -1, self._group)
         os.fchmod(descriptor, self.folder_mode)  # whatever the umask took away
         return descriptor
 
     def place(self) -> str:
         """An id of this directory, which is the same through every path and mount that leads here."""
         self.open()
-        path = self.home / "id"
         try:
-            draft = f"{self.home}/{_DRAFT}{new_token()}"
-            if not path.exists():
-                self.write_new(draft, new_token().encode(), self.leases)
-                with contextlib.suppress(FileExistsError):
-                    os.link(draft, path)
-                os.unlink(draft)
-            return path.read_text(encoding="utf-8")
+            home = os.open(self.home, DIRECTORY)
+            try:
+                found = self._read_id(home) or self._make_id(home)
+            finally:
+                os.close(home)
         except OSError as error:
-            raise unavailable(error) from error
+            raise self.unavailable(error) from error
+        if not found:
+            raise Unavailable(NAME, "corrupt", f"{self.home}/id is empty: remove it when nobody uses the directory")
+        return found
+
+    def _read_id(self, home: int) -> str:
+        try:
+            descriptor = os.open("id", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=home)
+        except FileNotFoundError:
+            return ""
+        try:
+            return os.read(descriptor, _ID_MAX).decode("ascii", "replace")
+        finally:
+            os.close(descriptor)
+
+    def _make_id(self, home: int) -> str:
+        draft = f"{_DRAFT}{new_token()}"
+        self.write_new(draft, new_token().encode(), home, lasting=True)  # markers will name it for good
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, "id", src_dir_fd=home, dst_dir_fd=home)
+        os.unlink(draft, dir_fd=home)
+        return self._read_id(home)
+
+    def unavailable(self, error: OSError) -> Unavailable:
+        """What the system says, in our words; a name inside of our directory says nothing to anybody."""
+        if not os.path.isabs(str(error.filename)):
+            error.filename = str(self.home)
+        return trouble(NAME, error)
 
     def refuse_stranger(self) -> None:
         """`Unavailable` if the path leads elsewhere by now: a volume that went away, a directory made anew."""
@@ -115,7 +151,7 @@ class Ground:
         if (seen.st_dev, seen.st_ino) != self._identity:
             raise Unavailable(NAME, "replaced", f"{self.home} is no longer the directory that was opened")
 
-    def write_new(self, name: str, body: bytes, folder: int) -> None:
+    def write_new(self, name: str, body: bytes, folder: int, *, lasting: bool = False) -> None:
         """A new file with this content and the right mode, or none at all."""
         descriptor = os.open(name, FRESH, self.file_mode, dir_fd=folder)
         try:
@@ -123,6 +159,8 @@ class Ground:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if self.file_mode & 0o060:
                 os.fchmod(descriptor, self.file_mode)
+            if lasting:
+                os.fsync(descriptor)
         except BaseException:
             os.close(descriptor)
             os.unlink(name, dir_fd=folder)
@@ -139,11 +177,6 @@ class Ground:
 def _identity(descriptor: int) -> tuple[int, int]:
     status = os.fstat(descriptor)
     return status.st_dev, status.st_ino
-
-
-def unavailable(error: OSError) -> Unavailable:
-    """What the system says, in our words."""
-    return trouble(NAME, error)
 
 
 def _try_out(ground: Ground, home: int) -> None:

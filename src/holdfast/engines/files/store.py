@@ -21,7 +21,7 @@ from holdfast.engines.ear import Ear, ring_session
 from holdfast.engines.files import paper, survey
 from holdfast.engines.files.dates import Date, Dates
 from holdfast.engines.files.folders import folder_of
-from holdfast.engines.files.ground import NAME, unavailable
+from holdfast.engines.files.ground import NAME
 from holdfast.engines.files.promised import promised
 from holdfast.engines.files.register import Register, Turn
 from holdfast.engines.files.sessions import Seen, Session, look
@@ -98,7 +98,7 @@ class FileStore:
         except Unavailable as error:
             return error
         except OSError as error:
-            return unavailable(error)
+            return self.ground.unavailable(error)
 
     def _ask(self, session: Session, command: Command, bound_ns: int) -> Answer:
         """Read, decide, turn: until the turn is ours, or nothing has to be turned."""
@@ -204,7 +204,7 @@ class FileStore:
                 try:
                     session = Session(self.ground, self._dates)
                 except OSError as error:
-                    raise unavailable(error) from error
+                    raise self.ground.unavailable(error) from error
                 _here[session.client] = self
                 self._session = session
             return self._session

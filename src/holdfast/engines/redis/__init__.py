@@ -22,7 +22,9 @@ def open_engine(settings: Settings) -> RedisEngine:
         raise InvalidConfig("clock", settings.clock, "only memory:// takes a clock that is moved by hand")
 
     # Imported here: the client library is an extra.
-    from holdfast.engines.redis.address import namespace_of, topology_of  # noqa: PLC0415
+    from holdfast.engines.redis.address import namespace_of, place_of, topology_of  # noqa: PLC0415
     from holdfast.engines.redis.engine import RedisEngine  # noqa: PLC0415
 
-    return RedisEngine(topology_of(settings), settings.fence_memory_us, namespace_of(settings), settings.url)
+    topology = topology_of(settings)
+    place = place_of(settings, topology)
+    return RedisEngine(topology, settings.fence_memory_us, namespace_of(settings), place)

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SENTINEL_PORT, _SERVER_PORT = 26379, 6379
+_CLUSTERS = (redis.RedisCluster, redis.asyncio.RedisCluster)
 _SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
+# A sentinel has no use for them; and the servers' password is not for it to know.
+_SERVERS_ALONE = ("db", "namespace", "username", "password")
 
 
 def namespace_of(settings: Settings) -> str:
@@ -36,6 +39,12 @@ def namespace_of(settings: Settings) -> str:
     if "namespace" in settings.options and not _NAMESPACE.fullmatch(namespace):
         raise InvalidConfig("option namespace", namespace, "it must be 1 to 64 of: letters, digits, '.', '_', '-'")
     return namespace
+
+
+def place_of(settings: Settings, topology: Topology) -> str:
+    """The address by which places are told apart: with the database, also where no path tells it."""
+    db, unsaid = topology.any_node().db, settings.source is not None and topology.follows
+    return f"{topology.url}?db={db}" if db and (unsaid or "db" in settings.options) else topology.url
 
 
 def topology_of(settings: Settings) -> Topology:
@@ -56,7 +65,7 @@ def topology_of(settings: Settings) -> Topology:
             # The path itself is not told: it may be the end of a password with a slash in it.
             raise InvalidConfig("url", settings.url, "the path must be the name of a service: ...//host,host/service")
         server = _one(settings, base, user + at, places[0], ours)
-        theirs = {name: text for name, text in ours.items() if name not in ("db", "namespace")}
+        theirs = {name: text for name, text in ours.items() if name not in _SERVERS_ALONE}
         sentinel = _one(settings, base, _sentinels_user(settings), places[0], theirs)
         return Service(Primary(settings.url, path, [sentinel.at(*place) for place in places], server))
 
@@ -138,7 +147,8 @@ def _of_cluster(client: Any, manager: Any) -> Topology:
 def _refuse_unless_plain(name: str, kwargs: dict[str, Any]) -> None:
     ours = getattr(kwargs.get("redis_connect_func"), "__self__", None)
     # A cluster client has a greeting of its own, which says that it may read; nobody else's can be copied.
-    if kwargs.get("redis_connect_func") is not None and not isinstance(ours, redis.RedisCluster):
+    copyable = isinstance(ours, _CLUSTERS) and getattr(ours, "user_on_connect_func", None) is None
+    if kwargs.get("redis_connect_func") is not None and not copyable:
         raise InvalidConfig("client", name, "its redis_connect_func cannot be copied: give a URL")
 
 

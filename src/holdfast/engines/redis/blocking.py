@@ -70,7 +70,7 @@ class Links(Lane):
             reply = link.exchange(GREETING, 1, limit_s)[0]
         except ReplyLost as error:
             raise self.sight.unanswered(error) from error
-        self.sight.greeted(reply, asked_ns, SYSTEM.now_ns())
+        link.run_id = self.sight.greeted(reply, asked_ns, SYSTEM.now_ns())
         return link
 
     def give_back(self, link: Link) -> None:
@@ -239,7 +239,7 @@ class RedisBlocking(Watched[Links], ThreadForm):
             self._cut_poppers()  # where they block, nobody will ring
 
     def _cut_poppers(self) -> None:
-        for link in tuple(self._popping):
+        for link in self._popping.copy():
             link.cut()
 
     def forked(self) -> None:

@@ -2,6 +2,9 @@
 
 The map is learned from any server that answers, one at a time and not too often, and corrected by every redirection.
 What is not known, or belongs to a server that did not answer, is looked for before it is asked again.
+
+A URL outlives the servers that it names. One that has left the cluster answers still, and knows nothing of it, or of
+another one: it is believed only if nobody else answers.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import threading
 from binascii import crc_hqx
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from holdfast.engines.redis.dial import refused
 from holdfast.engines.redis.link import Link
@@ -30,7 +34,7 @@ _LOOK_S = 0.5
 _LOOK_EVERY_S = 0.1
 # For so long a server that did not answer is asked after all others.
 _DOUBT_S = 5.0
-# What needs somebody to act, and would be the same from every server.
+# What needs somebody to act.
 _REFUSALS = ("no permission", "failed")
 _VIEW = packed("CLUSTER", "SLOTS")
 _STATE = packed("CLUSTER", "INFO")
@@ -48,6 +52,7 @@ class View:
         self.owners: list[str] = [""] * SLOTS
         self.places: list[tuple[str, int] | None] = [None] * SLOTS
         self.everybody: list[tuple[str, int]] = []
+        self.ids: set[str] = set()
         for first, last, *servers in reply:
             # Without a host it is the one that was asked; `?` is one that it does not know either.
             places = [(str(server[0] or host), int(server[1])) for server in servers]
@@ -55,6 +60,7 @@ class View:
             self.owners[first : last + 1] = [str(servers[0][2])] * count
             self.places[first : last + 1] = [places[0] if places[0][0] != "?" else None] * count
             self.everybody += [place for place in places if place[0] != "?"]
+            self.ids.update(str(server[2]) for server in servers)
 
 
 class Cluster:
@@ -70,8 +76,11 @@ class Cluster:
         self.on_change: Callable[[], None] = nobody
         self._seeds = seeds
         self._known: dict[tuple[str, int], Dialler] = {seed.place: seed for seed in seeds}
+        # Also of those that are not known any more, for as long as somebody has a connection there.
+        self._diallers: WeakValueDictionary[tuple[str, int], Dialler] = WeakValueDictionary(self._known)
         self._slots: list[Dialler | None] = [None] * SLOTS
-        self._doubted: dict[Node, float] = {}
+        self._ids: set[str] = set()  # of all servers in the map
+        self._doubted: WeakKeyDictionary[Node, float] = WeakKeyDictionary()
         self._looked_s = -_LOOK_EVERY_S
         self.forked()
 
@@ -86,7 +95,12 @@ class Cluster:
 
     def node_at(self, host: str, port: int, asked: Node) -> Node:
         here = getattr(asked, "place", self._seeds[0].place)
-        return self._at((host or here[0], port))
+        place = (host or here[0], port)
+        return self._known.setdefault(place, self._at(place))
+
+    @property
+    def whole(self) -> bool:
+        return None not in self._slots
 
     def nodes(self) -> tuple[Node, ...]:
         """The owners of slots; before they are known, those that the user named."""
@@ -118,15 +132,26 @@ class Cluster:
                 self._looked_s = monotonic()
 
     def _view(self, limit_s: float) -> View:
-        trouble = ""
+        """However many are silent, all of it takes little longer than one exchange may: others wait for it."""
+        refusal, trouble, strange, until_s = None, "", None, monotonic() + self.wire_s
         for node in self._askable():
+            if monotonic() >= until_s:
+                break
             try:
-                return self._seen_by(node, limit_s)
+                view = self._seen_by(node, limit_s)
             except Unavailable as error:
-                if error.reason in _REFUSALS:
-                    raise
-                trouble = error.detail
-        raise Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
+                refusal, trouble = refusal or _refusal(error), error.detail
+                continue
+            if self._is_ours(view):
+                return view
+            strange = strange if strange is not None and strange.ids else view
+        if strange is not None:
+            return strange
+        raise refusal or Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
+
+    def _is_ours(self, view: View) -> bool:
+        """Whether it is of the cluster that we know; before we know one, of any at all."""
+        return bool(view.ids & self._ids if self._ids else view.ids)
 
     def _askable(self) -> list[Dialler]:
         """All that are known, in no order; those that did not answer come last."""
@@ -151,14 +176,14 @@ class Cluster:
         before = set(self.nodes())
         known = {place: self._at(place) for place in (*view.everybody, *(seed.place for seed in self._seeds))}
         self._slots = [None if place is None else known[place] for place in view.places]
-        self._known = known
+        self._known, self._ids = known, view.ids or self._ids
         if not self.version or set(self.nodes()) != before:
             self.version += 1
             self.on_change()
 
     def _at(self, place: tuple[str, int]) -> Dialler:
-        """The dialler of a place: one and the same, while the place is known."""
-        return self._known.setdefault(place, self._seeds[0].at(*place))
+        """The dialler of a place: one and the same, while anybody uses it."""
+        return self._diallers.get(place) or self._diallers.setdefault(place, self._seeds[0].at(*place))
 
     def watch(self) -> Ear | None:
         """A server that is asked for what is not its own says so: nothing has to be watched."""
@@ -171,22 +196,31 @@ class Cluster:
 
     def _agreed(self) -> View:
         """What all that answer see. Nobody has to wait for it who only wants to look around."""
-        reports, trouble = [], ""
+        reports, refusals, trouble = [], [], ""
         for node in self._askable():
             try:
                 reports.append((node, *self._report(node)))
             except Unavailable as error:
-                if error.reason in _REFUSALS:
-                    raise
+                if _refusal(error):
+                    refusals.append((node, error))
                 trouble = error.detail  # whoever does not answer is left out
-        if not reports:
+        if not reports and not refusals:
             raise Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
-        unwell = [node.url for node, well, _ in reports if not well]
+        ours = [view for _, _, view in reports if self._is_ours(view)] or [view for _, _, view in reports]
+        named = {place for view in ours for place in view.everybody}
+        for node, refusal in refusals:
+            if not reports or node.place in named:
+                raise refusal
+        # Whoever knows nothing of the cluster, and is not named by it, has left: what it says does not matter.
+        members = [report for report in reports if report[2] in ours or report[0].place in named]
+        unwell = [node.url for node, well, _ in members if not well]
         if unwell:
             raise Unavailable("redis", SETTLING, f"{', '.join(unwell)} of {self.url}: the cluster is down")
-        view = reports[0][2]
-        if any(other.owners != view.owners for _, _, other in reports) or None in view.places:
+        view = ours[0]
+        if any(other.owners != view.owners for _, _, other in members):
             raise Unavailable("redis", SETTLING, f"the servers of {self.url} do not agree on who owns which slot")
+        if None in view.places:
+            raise Unavailable("redis", SETTLING, f"the servers of {self.url} do not know who owns some of the slots")
         return view
 
     def _report(self, node: Dialler) -> tuple[bool, View]:
@@ -200,3 +234,7 @@ class Cluster:
             if isinstance(reply, Exception):
                 raise refused(node.url, reply)
         return "cluster_state:ok" in state, View(slots, node.place[0])
+
+
+def _refusal(error: Unavailable) -> Unavailable | None:
+    return error if error.reason in _REFUSALS else None

@@ -7,7 +7,9 @@ redis-py's retries would send our commands again behind our back. A client objec
 from __future__ import annotations
 
 import asyncio
+import inspect
 import socket
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 CONNECT_S = 1.0
 WIRE_S = 2.0
 
+_TIMEOUTS = ("socket_connect_timeout", "socket_timeout")
 # What makes a connection reach the same server as the same user; all else is ours to set.
 _COPIED = frozenset(
     (
@@ -34,8 +37,9 @@ _COPIED = frozenset(
         "socket_keepalive_options", "socket_type",
     )
 )  # fmt: skip
+# What a URL may say behind its place, beside what TLS takes.
+_OPTIONS = frozenset(("db", "username", "password", "socket_keepalive", "namespace", *_TIMEOUTS))
 _OWN = {"protocol": 2, "client_name": "holdfast"}
-_TIMEOUTS = ("socket_connect_timeout", "socket_timeout")
 
 _ANSWER_REASONS = {
     "LOADING": "loading",
@@ -84,7 +88,8 @@ class Dialler:
 
     def at(self, host: str, port: int, *, primary: bool = False) -> Dialler:
         """The same user and settings, at one server of several."""
-        url = f"{'rediss' if self._tls else 'redis'}://{host}:{port}"
+        shown = f"[{host}]" if ":" in host else host
+        url = f"{'rediss' if self._tls else 'redis'}://{shown}:{port}"
         kwargs = self._given | {"host": host, "port": port}
         return Dialler(url, kwargs, tls=self._tls, path=False, member=True, primary=primary)
 
@@ -96,7 +101,7 @@ class Dialler:
         kwargs = self._kwargs
         if limit_s is not None:
             kwargs = kwargs | {name: min(float(kwargs[name]), limit_s) for name in _TIMEOUTS}
-        connection = kind(**kwargs, retry=Retry(NoBackoff(), 0), **_OWN)
+        connection = self._made(kind, kwargs, Retry(NoBackoff(), 0))
         try:
             connection.connect()
             if self._primary:
@@ -122,7 +127,7 @@ class Dialler:
             if self._tls
             else redis.asyncio.Connection
         )
-        connection = kind(**self._kwargs, retry=AsyncRetry(NoBackoff(), 0), **_OWN)
+        connection = self._made(kind, self._kwargs, AsyncRetry(NoBackoff(), 0))
         try:
             await connection.connect()
             if self._primary:
@@ -137,6 +142,19 @@ class Dialler:
             raise
         connection._writer = connection._reader = None  # noqa: SLF001
         return writer
+
+    def _made(self, kind: Any, kwargs: dict[str, Any], retry: Retry | AsyncRetry) -> Any:
+        """A connection that is not open yet.
+
+        The two halves of redis-py do not know the same settings. One that is unknown here can be left out if it is not
+        set; otherwise something would be looser than its owner thinks.
+        """
+        unknown = kwargs.keys() - _taken_by(kind)
+        if any(kwargs[name] for name in unknown):
+            names = ", ".join(sorted(name for name in unknown if kwargs[name]))
+            raise Unavailable("redis", "failed", f"{self.url}: {kind.__module__}.{kind.__name__} knows no {names}")
+        fitting = {name: value for name, value in kwargs.items() if name not in unknown}
+        return kind(**fitting, retry=retry, **_OWN)
 
     def _refuse_replica(self, role: Any) -> None:
         if role[0] not in (b"master", "master"):
@@ -173,11 +191,15 @@ def refused(url: str, error: BaseException) -> Unavailable:
     return Unavailable("redis", reason, f"{url}: {error}{hint}")
 
 
-def dialler(settings: Settings) -> Dialler:
-    """From a URL, or from a client object of redis-py."""
-    if settings.source is not None:
-        return client_dialler(settings.source)
+@lru_cache
+def _taken_by(kind: type) -> frozenset[str]:
+    """The settings that a connection of this kind takes."""
+    own = [vars(each)["__init__"] for each in kind.__mro__ if "__init__" in vars(each) and each is not object]
+    return frozenset(name for each in own for name in inspect.signature(each).parameters)
 
+
+def dialler(settings: Settings) -> Dialler:
+    """From a URL."""
     scheme, _, rest = settings.secret.partition("://")
     try:
         read: Any = redis.connection.parse_url
@@ -187,21 +209,36 @@ def dialler(settings: Settings) -> Dialler:
         rule = str(error) if str(error).startswith("Invalid value for") else UNREADABLE
         raise InvalidConfig("url", settings.url, rule) from None
     kind = kwargs.pop("connection_class", redis.Connection)
-    database = urlsplit(settings.secret).path.removeprefix("/")
-    if scheme.lower() != "unix" and database and not (database.isascii() and database.isdigit()):
+    parts = urlsplit(settings.secret)
+    before = {"username": parts.username, "password": parts.password}  # the hosts; an option does not replace it
+    for name, text in settings.options.items():
+        if isinstance(kwargs.get(name), str) and not before.get(name):
+            kwargs[name] = text  # some versions of redis-py decode it twice
+    database = "" if scheme.lower() == "unix" else parts.path.removeprefix("/")
+    if database and not (database.isascii() and database.isdigit()):
         # redis-py would quietly take database 0, and two services with one typo would not exclude each other. The path
         # itself is not told: it may be the end of a password with a slash in it.
         raise InvalidConfig("url", settings.url, "the path must be the number of a database")
-    for option in {*kwargs, *settings.options}:
-        if option not in _COPIED and option not in (*_TIMEOUTS, "namespace") and not option.startswith("ssl_"):
+    if database and int(database) != kwargs.get("db"):
+        raise InvalidConfig("url", settings.url, "its path and its option db name two databases")
+    return _of_options(settings, kind, kwargs)
+
+
+def _of_options(settings: Settings, kind: Any, kwargs: dict[str, Any]) -> Dialler:
+    """What was read from a URL, if its options can be meant."""
+    tls, path = issubclass(kind, redis.SSLConnection), issubclass(kind, redis.UnixDomainSocketConnection)
+    for option in settings.options:
+        if option not in _OPTIONS and not option.startswith("ssl_"):
             raise InvalidConfig(f"option {option}", "(not shown)", "redis knows no such option")
+        if option not in _OPTIONS and not tls:
+            raise InvalidConfig(f"option {option}", "(not shown)", "it is for TLS: rediss://")
     timeouts = {name: _timeout(settings.url, name, kwargs[name]) for name in _TIMEOUTS if name in kwargs}
-    return Dialler(
-        settings.url,
-        copied(kwargs) | timeouts,
-        tls=issubclass(kind, redis.SSLConnection),
-        path=issubclass(kind, redis.UnixDomainSocketConnection),
-    )
+    kwargs = copied(kwargs) | timeouts
+    try:
+        kind(**kwargs)  # nothing is dialled
+    except (TypeError, ValueError, redis.RedisError):
+        raise InvalidConfig("url", settings.url, "one of its ssl_ options is not known, or has no such value") from None
+    return Dialler(settings.url, kwargs, tls=tls, path=path)
 
 
 def _timeout(url: str, name: str, seconds: float) -> float:
@@ -220,8 +257,14 @@ def client_dialler(client: Any) -> Dialler:
     if not copyable or kwargs.get("redis_connect_func") is not None:
         name = f"{type(client).__module__}.{type(client).__name__}"
         raise InvalidConfig("client", name, f"its connections ({kind}) cannot be copied: give a URL")
-    where = kwargs.get("path") or f"{kwargs.get('host', 'localhost')}:{kwargs.get('port', 6379)}"
-    return Dialler(f"redis://{where}", copied(kwargs), tls=kind in tls, path=kind in path)
+    # As a URL would have it: it tells people, and whoever guards a directory, which server this is.
+    database = kwargs.get("db") or 0
+    if kind in path:
+        url = f"unix://{kwargs.get('path')}" + (f"?db={database}" if database else "")
+    else:
+        where = f"{kwargs.get('host', 'localhost')}:{kwargs.get('port', 6379)}"
+        url = f"{'rediss' if kind in tls else 'redis'}://{where}" + (f"/{database}" if database else "")
+    return Dialler(url, copied(kwargs), tls=kind in tls, path=kind in path)
 
 
 def copied(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from holdfast.clock import SYSTEM, Clock
 from holdfast.engines import EVERYTHING
 from holdfast.engines.board import Board
 from holdfast.engines.redis.blocking import RedisBlocking
+from holdfast.engines.redis.dial import refused
 from holdfast.engines.redis.ear import Ear
 from holdfast.engines.redis.facts import Info, read
 from holdfast.engines.redis.scripts import LAYOUT, Packer, prefix_of
+from holdfast.engines.redis.turns import astray
 from holdfast.engines.redis.witness import Witness
-from holdfast.errors import Closed, Unavailable
+from holdfast.errors import SETTLING, Closed, Unavailable
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
@@ -37,9 +39,9 @@ class RedisEngine:
     replicates = True
     carries = EVERYTHING
 
-    def __init__(self, topology: Topology, memory_us: int, namespace: str = "", address: str = "") -> None:
+    def __init__(self, topology: Topology, memory_us: int, namespace: str = "", place: str = "") -> None:
         self.topology = topology
-        self._place = f"{address} {namespace}".rstrip()
+        self._place = f"{place} {namespace}".rstrip()
         self.wire_s = topology.wire_s
         self._memory_ms = memory_us // 1000
         self._prefix = prefix_of(namespace)
@@ -55,6 +57,7 @@ class RedisEngine:
         self.witness = Witness(follows=self.topology.follows)
         self.packer = Packer(self._prefix, new_token(), self._memory_ms, slots=self.topology.only is None)
         self._ear_lock = threading.Lock()
+        self._roll = threading.Lock()  # of forms and of who listens for ends; whoever has it calls nobody
         self._closed = False
         self.met = False  # whether the place is known to be kept as we keep it
 
@@ -65,6 +68,12 @@ class RedisEngine:
 
     def meet(self, layout: Any) -> None:
         """What stands under the layout's key: nothing, unless a later version has taken the place over."""
+        if isinstance(layout, Exception):  # what could not be read may be anything
+            error = refused(self.topology.url, layout)
+            if self.topology.follows and astray(str(layout)):
+                raise Unavailable("redis", SETTLING, error.detail)
+            if error.reason != "other topology":  # one server of a cluster: each name is told where it belongs
+                raise error
         if isinstance(layout, str) and layout != str(LAYOUT):
             detail = f"{self.topology.url} is kept in layout {layout!r}, this version knows {LAYOUT}"
             raise Unavailable("redis", "other layout", detail)
@@ -81,13 +90,15 @@ class RedisEngine:
 
     def _moved(self) -> None:
         """Other servers answer now, or answer for other names."""
-        for form in tuple(self._forms):
+        with self._roll:
+            forms, listeners = tuple(self._forms), tuple(self._expiries)
+        for form in forms:
             form.moved()
         ear = self._ear
         if ear is not None:
             ear.again()
-        for expiries in tuple(self._expiries):
-            expiries.again()
+        for listener in listeners:
+            listener.again()
         only = self.topology.only
         if only is not None:
             self.witness.of(only).another()
@@ -95,13 +106,14 @@ class RedisEngine:
 
     def facts(self, sight: Sight, replies: list[Any], asked_ns: int, came_ns: int) -> Facts:
         """What the answers to `facts.QUESTIONS` say, with all that this client has seen of that node."""
-        sight.greeted(replies[0], asked_ns, came_ns)
-        sight.listed(Info(replies[0]).replicas())
+        run_id = sight.greeted(replies[0], asked_ns, came_ns)
+        sight.listed(run_id, Info(replies[0]).replicas())
         topology = self.topology
         return read(
             replies,
-            known=len(sight.known),
+            known=len(sight.known(run_id)),
             sentinels=topology.follows and topology.only is not None,
+            grouped=topology.only is None,
             jumped_s=sight.jumped_s,
             fence_memory_s=self._memory_ms / 1000,
         )
@@ -115,14 +127,16 @@ class RedisEngine:
     def form(self, *, owns: bool) -> RedisBlocking:
         """A form for threads; one that `owns` the engine closes it with itself."""
         form = RedisBlocking(self, owns=owns)
-        self._forms.add(form)
+        with self._roll:
+            self._forms.add(form)
         return form
 
     def asyncio(self) -> Form:
         from holdfast.engines.redis.loop import RedisAsyncio  # noqa: PLC0415 - only for those who use it
 
         form = RedisAsyncio(self)
-        self._forms.add(form)
+        with self._roll:
+            self._forms.add(form)
         return form
 
     @property
@@ -163,7 +177,8 @@ class RedisEngine:
         opened = Expiries(self.topology, self._prefix, names, configure=configure, on_end=on_end, tell=tell)
         with self._ear_lock:
             if not self._closed:
-                self._expiries.add(opened)
+                with self._roll:
+                    self._expiries.add(opened)
                 return opened
         opened.close()
         raise Closed
@@ -214,8 +229,10 @@ class RedisEngine:
         with self._ear_lock:
             ears, self._ear, self._watch = (self._ear, self._watch), None, None
             self._closed = True
+        with self._roll:
+            listeners = tuple(self._expiries)
         for ear in ears:
             if ear is not None:
                 ear.close()
-        for expiries in tuple(self._expiries):
-            expiries.close()
+        for listener in listeners:
+            listener.close()

@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 
 from holdfast.engines.redis.scripts import packed
 
-QUESTIONS = (
-    packed("INFO"),
-    packed("CONFIG", "GET", "appendfsync"),
-    packed("CONFIG", "GET", "min-replicas-to-write"),
-)
+_SETTINGS = ("appendfsync", "no-appendfsync-on-rewrite", "min-replicas-to-write")
+QUESTIONS = (packed("INFO"), *(packed("CONFIG", "GET", setting) for setting in _SETTINGS))
 GREETING = packed("INFO", "server")
 REPLICAS = packed("INFO", "replication")
+# Flushed with every grant, save while a child of the server writes a snapshot or a new append-only file.
+MOSTLY = "always, but not while it is rewritten"
 
 
 class Facts(NamedTuple):
     """One server, and what this client has seen of it. `None` is what was not seen.
 
     `replicas` are linked to it now, `known` were at some time. `sentinels` may put another server in its place.
-    `jumped_s` is by how much its clock was seen to jump.
+    `grouped`: if it is part of a cluster, it was reached through that. `jumped_s` is by how much its clock was seen to
+    jump.
     """
 
     server: str | None = None
@@ -37,6 +37,7 @@ class Facts(NamedTuple):
     min_replicas: int | None = None
     cluster: bool | None = None
     sentinels: bool = False
+    grouped: bool = True
     jumped_s: float = 0.0
     fence_memory_s: float = 60.0
     unseen: tuple[str, ...] = ()
@@ -66,8 +67,10 @@ class Info(dict[str, str]):
 
 def read(replies: list[Any], **seen: Any) -> Facts:
     """The facts in the answers to `QUESTIONS`; `seen` is what the client has found out by itself."""
-    info, fsync, least = Info(replies[0]), _setting(replies[1]), _setting(replies[2])
-    asked = zip(("INFO", "CONFIG GET appendfsync", "CONFIG GET min-replicas-to-write"), replies, strict=True)
+    info, (fsync, skipped, least) = Info(replies[0]), map(_setting, replies[1:])
+    if fsync == "always" and skipped != "no":
+        fsync = None if skipped is None else MOSTLY
+    asked = zip(("INFO", *(f"CONFIG GET {setting}" for setting in _SETTINGS)), replies, strict=True)
     aof = info.switch("aof_enabled")
     return Facts(
         server=_server(info),
@@ -79,9 +82,14 @@ def read(replies: list[Any], **seen: Any) -> Facts:
         maxmemory_policy=info.get("maxmemory_policy"),
         min_replicas=int(least) if least is not None and least.isdecimal() else None,
         cluster=info.switch("cluster_enabled"),
-        unseen=tuple(f"{question}: {reply}" for question, reply in asked if isinstance(reply, Exception)),
+        unseen=tuple(f"{question}: {reply or 'nothing'}" for question, reply in asked if not _is_told(reply)),
         **seen,
     )
+
+
+def _is_told(reply: Any) -> bool:
+    """A service that hides its settings refuses, or gives an empty list."""
+    return not isinstance(reply, Exception) and reply != []
 
 
 def _setting(reply: Any) -> str | None:

@@ -33,7 +33,9 @@ def reader() -> hiredis.Reader:
 
 
 class Link:
-    """A connection of one thread at a time."""
+    """A connection of one thread at a time. `run_id`: the run of the server that it leads to, once that was told."""
+
+    run_id = ""
 
     def __init__(self, node: Node, limit_s: float | None = None) -> None:
         self._url = node.url

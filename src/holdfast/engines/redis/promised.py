@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.engines.redis.facts import MOSTLY
 from holdfast.rules.promise import CLIENTS, EFFICIENCY, LEVELS, RESTART, Limit, Promise, weaker
 
 if TYPE_CHECKING:
@@ -60,8 +61,11 @@ def _may_evict(facts: Facts) -> bool:
     return facts.maxmemory != 0 and facts.maxmemory_policy != "noeviction"
 
 
-def _may_fail_over(facts: Facts) -> bool:
-    return facts.replicas != 0 or facts.known > 0 or facts.cluster is not False or facts.sentinels
+def _has_replicas(facts: Facts) -> bool:
+    return bool(facts.replicas) or facts.known > 0
+
+
+_ASK = "let the user ask: ACL SETUSER ... +info"
 
 
 TABLE = (
@@ -75,7 +79,7 @@ TABLE = (
         lambda facts: facts.role is None,
         EFFICIENCY,
         "whether this server is a primary was not seen",
-        "let the user ask: ACL SETUSER ... +info",
+        _ASK,
     ),
     Rule(
         lambda facts: _may_evict(facts) and facts.maxmemory_policy is not None and facts.maxmemory is not None,
@@ -88,7 +92,7 @@ TABLE = (
         lambda facts: _may_evict(facts) and (facts.maxmemory_policy is None or facts.maxmemory is None),
         EFFICIENCY,
         "whether this server deletes leases under memory pressure was not seen",
-        "let the user ask: ACL SETUSER ... +info",
+        _ASK,
         (_EVICTED,),
     ),
     Rule(
@@ -105,39 +109,82 @@ TABLE = (
         fences_grow=False,
     ),
     Rule(
-        lambda facts: facts.cluster is not False,
+        lambda facts: facts.cluster is True,
         CLIENTS,
         "a part of a cluster that is cut off grants for another node timeout",
         limits=(_FAILED_OVER, _LATE_CLOCK),
         fences_grow=False,
     ),
     Rule(
-        _may_fail_over,
+        lambda facts: facts.cluster is True and not facts.grouped,
+        LEVELS[-1],
+        "this is one server of a cluster: a name that belongs to another one is refused here",
+        "connect to redis+cluster://",
+    ),
+    Rule(
+        lambda facts: facts.cluster is None,
         CLIENTS,
-        "it has replicas ({linked} linked, {facts.known} known): a failover may forget the last grants, and fences"
-        " then come from another clock",
+        "whether it is part of a cluster, where another server may take its place, was not seen",
+        _ASK,
+        (_FAILED_OVER, _LATE_CLOCK),
+        fences_grow=False,
+    ),
+    Rule(
+        lambda facts: facts.replicas == 0 and not _has_replicas(facts) and (facts.sentinels or facts.cluster is True),
+        CLIENTS,
+        "a replica, once it has one, may take its place (0 linked, 0 known): fences then come from another clock",
+        limits=(_FAILED_OVER, _LATE_CLOCK),
+        fences_grow=False,
+    ),
+    Rule(
+        lambda facts: facts.replicas is None or _has_replicas(facts),
+        CLIENTS,
+        "a replica may take its place ({linked} linked, {facts.known} known): a failover may forget the last grants,"
+        " and fences then come from another clock",
         'have each lock confirm="replicas": its grants and renewals then survive a failover to any replica known',
         (_FAILED_OVER, _LATE_CLOCK),
         fences_grow=False,
     ),
     Rule(
-        lambda facts: _may_fail_over(facts) and not facts.min_replicas,
+        lambda facts: _has_replicas(facts) and not facts.min_replicas,
         CLIENTS,
-        "a primary that is cut off from its replicas goes on granting (min-replicas-to-write {least})",
+        "a primary that is cut off from its replicas may go on granting (min-replicas-to-write {least})",
         "set min-replicas-to-write 1: a primary that is cut off then stops within min-replicas-max-lag",
     ),
     Rule(
-        lambda facts: not facts.aof,
+        lambda facts: facts.aof is None,
+        CLIENTS,
+        "whether it keeps an append-only file was not seen",
+        _ASK,
+        (_RESTARTED,),
+    ),
+    Rule(
+        lambda facts: facts.aof is False,
         CLIENTS,
         "it keeps no append-only file, so a restart forgets its leases",
         "set appendonly yes and appendfsync always",
         (_RESTARTED,),
     ),
     Rule(
-        lambda facts: bool(facts.aof) and facts.appendfsync != "always",
+        lambda facts: bool(facts.aof) and facts.appendfsync is None,
+        CLIENTS,
+        "whether every grant is flushed to its append-only file was not seen (appendfsync not seen)",
+        "let the user ask: ACL SETUSER ... +config|get",
+        (_RESTARTED,),
+    ),
+    Rule(
+        lambda facts: bool(facts.aof) and facts.appendfsync not in ("always", MOSTLY, None),
         CLIENTS,
         "its append-only file is not flushed with every grant (appendfsync {fsync}): a power cut forgets the last ones",
         "set appendfsync always",
+        (_RESTARTED,),
+    ),
+    Rule(
+        lambda facts: bool(facts.aof) and facts.appendfsync == MOSTLY,
+        CLIENTS,
+        "its append-only file is not flushed while the server writes it anew or saves a snapshot"
+        " (no-appendfsync-on-rewrite yes): a power cut then forgets the last grants",
+        "set no-appendfsync-on-rewrite no",
         (_RESTARTED,),
     ),
     Rule(
@@ -156,14 +203,14 @@ def promised(facts: Facts) -> Promise:
         level = weaker(level, rule.most)
     words = {
         "facts": facts,
-        "linked": _or_not_seen(facts.replicas),
+        "linked": "not seen whether any are" if facts.replicas is None else facts.replicas,
         "least": _or_not_seen(facts.min_replicas),
-        "fsync": _or_not_seen(facts.appendfsync),
+        "fsync": facts.appendfsync,
         "back_s": -facts.jumped_s,
     }
     limits = [limit for rule in rules for limit in rule.limits] + [_FORWARD, _BACK]
     kept = facts._replace(jumped_s=round(facts.jumped_s, 1))._asdict()
-    del kept["unseen"]
+    del kept["unseen"], kept["grouped"]
     return Promise(
         engine="redis",
         scope="hosts",

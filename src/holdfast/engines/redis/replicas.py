@@ -2,7 +2,8 @@
 
 WAIT asks for what was written on its own connection. So the command is sent again there, which is safe, and WAIT behind
 it: a replica that has the copy has all that came before it. One that has gone stays known and is missed, because nobody
-can tell from here that it will not be the next primary.
+can tell from here that it will not be the next primary. Whose replicas they are goes by the run that the connection
+leads to: while another server takes its place, what is known of the one must not count for the other.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from holdfast.engines.redis.dial import refused
 from holdfast.engines.redis.facts import REPLICAS, Info
 from holdfast.engines.redis.routed import unknown_script
 from holdfast.engines.redis.scripts import packed
+from holdfast.engines.redis.turns import word
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -41,11 +43,11 @@ def confirmed(
     while True:
         left_s = _left_s(until_ns)
         wait_ms = max(1, round((left_s - min(_TICK_S, left_s / 2)) * 1000))
-        wanted = len(sight.known)
+        wanted = len(sight.known(link.run_id))
         sent = b"".join([packer.pack(command, whole=whole) for command in commands])
         sent += REPLICAS + packed("WAIT", str(wanted), str(wait_ms))
         *replies, info, heard = link.exchange(sent, len(commands) + 2, left_s)
-        grown = sight.listed(Info(info).replicas())
+        grown = sight.listed(link.run_id, Info(info).replicas())
         unknown = any(map(unknown_script, replies))
         if not grown and (whole or not unknown):
             break
@@ -53,11 +55,14 @@ def confirmed(
     links.give_back(link)
     url = links.node.url
     for reply in (info, heard):
-        if isinstance(reply, hiredis.ReplyError):
+        if isinstance(reply, hiredis.ReplyError) and word(str(reply)) != "UNBLOCKED":
             return replies, refused(url, reply)
-    if wanted and heard >= wanted:
+    if isinstance(heard, hiredis.ReplyError):
+        why = str(heard)  # it has become a replica itself
+    elif wanted and heard >= wanted:
         return replies, None
-    why = f"{heard} of {wanted} replicas have it" if wanted else "no replica is known"
+    else:
+        why = f"{heard} of {wanted} replicas have it" if wanted else "no replica is known"
     return replies, Unavailable("redis", "not confirmed", f"{url}: {why}")
 
 

@@ -363,8 +363,8 @@ class Routed(BaseForm, Generic[L]):
         nodes = () if topology.only is not None else topology.nodes()  # the same node is another server now
         self._lane = None
         for node in tuple(self._lanes):
-            if node not in nodes:
-                leave(self._lanes.pop(node))
+            if node not in nodes and (lane := self._lanes.pop(node, None)) is not None:  # two may tidy at once
+                leave(lane)
 
     def moved(self) -> None:
         """The same, said by any thread."""

@@ -21,7 +21,7 @@ from holdfast.engines.redis.ear import Ear
 from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.scripts import packed
 from holdfast.engines.redis.topology import OneServer, nobody
-from holdfast.errors import SETTLING, Unavailable
+from holdfast.errors import LASTING, SETTLING, Unavailable
 
 if TYPE_CHECKING:
     import asyncio
@@ -75,19 +75,24 @@ class Primary:
         One that does not answer is asked last the next time. `Unavailable` if nobody answers.
         """
         told: Views = {}
-        trouble: list[str] = []
-        for sentinel in tuple(self._sentinels):
+        trouble: list[Unavailable] = []
+        with self._guard:  # others put one last meanwhile
+            sentinels = self._sentinels.copy()
+        for sentinel in sentinels:
             try:
                 who = told.setdefault(self._told_by(sentinel, limit_s), [])
             except Unavailable as error:
-                trouble.append(error.detail)
+                trouble.append(error)
                 self._last(sentinel)
                 continue
             who.append(sentinel.url)
             if len(who) == most:
                 break
         if not told:
-            raise Unavailable("redis", "unreachable", f"no sentinel of {self.url} answers: {'; '.join(trouble)}")
+            # What all of them refuse is no trouble that passes.
+            reason = trouble[0].reason if all(error.reason in LASTING for error in trouble) else "unreachable"
+            detail = "; ".join(error.detail for error in trouble)
+            raise Unavailable("redis", reason, f"no sentinel of {self.url} answers: {detail}")
         return told
 
     def _disagreement(self, told: Views) -> str:

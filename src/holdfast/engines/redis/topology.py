@@ -45,6 +45,10 @@ class Topology(Protocol):
     version: int
     on_change: Callable[[], None]
 
+    @property
+    def whole(self) -> bool:
+        """Whether there is a node for every name."""
+
     def node_of(self, name: str) -> Node | None:
         """Who answers for the name, as far as is known."""
 
@@ -90,6 +94,7 @@ class OneServer:
     """One server that nobody replaces."""
 
     follows = False
+    whole = True
 
     def __init__(self, node: Node) -> None:
         self.url, self.wire_s = node.url, node.wire_s

@@ -97,6 +97,8 @@ class Watched(Routed[L]):
         engine, topology = self._engine, self._engine.topology
         if topology.follows:
             await self._aside(lambda: topology.refresh(max(0.01, until_s - monotonic())))
+            if not topology.whole:
+                raise Unavailable("redis", SETTLING, f"some of the slots of {topology.url} have no server")
         lanes = [self.lane_at(node) for node in topology.nodes()]
         seen = []
         for before, lane in enumerate(lanes):

@@ -61,18 +61,22 @@ class Witness:
 
 
 class Sight:
-    """One node as one client knows it. `known` are the replicas that it was seen to have."""
+    """One node as one client knows it.
+
+    Its replicas are known by the run that has them. When another server takes its place an answer of the former one may
+    still be on its way: what that one has must not be looked for at the next.
+    """
 
     def __init__(self, witness: Witness, url: str) -> None:
         self._witness = witness
         self._url = url
-        self.known: frozenset[str] = frozenset()
+        self._known: dict[str, frozenset[str]] = {}
         self._run_id = ""
         self._reading: drift.Reading | None = None
         self._jumped_s, self._jumped_ns = 0.0, 0
 
-    def greeted(self, reply: Any, asked_ns: int, came_ns: int) -> None:
-        """A connection has been opened, and this was the answer to its greeting."""
+    def greeted(self, reply: Any, asked_ns: int, came_ns: int) -> str:
+        """A connection has been opened, and this was the answer to its greeting. It leads to the run that is given."""
         info, witness = Info(reply), self._witness
         run_id, clock_us = info.get("run_id", ""), info.number("server_time_usec")
         with witness.lock:
@@ -80,12 +84,12 @@ class Sight:
                 if not witness.follows:
                     witness.epoch_ns = SYSTEM.now_ns()  # first: whoever sees the new epoch knows since when
                     witness.epoch += 1
-                self.known = frozenset()  # another server has replicas of its own
                 detail = f"{self._url}: run {self._run_id[:12]} has ended, run {run_id[:12]} answers"
                 witness.tell(News("engine replaced", None, detail))
             self._run_id = run_id or self._run_id
         if clock_us is not None:
             self.timed(clock_us, asked_ns, came_ns)
+        return run_id
 
     def unanswered(self, error: ReplyLost) -> Unavailable:
         """The greeting was lost: nothing was asked for yet, so the server could not be reached."""
@@ -94,7 +98,7 @@ class Sight:
     def another(self) -> None:
         """Another server is known to answer as this node from now on."""
         with self._witness.lock:
-            self._run_id, self.known = "", frozenset()
+            self._run_id = ""
 
     def timed(self, clock_us: int, asked_ns: int, came_ns: int) -> None:
         """Something was answered at that time of the server."""
@@ -107,12 +111,17 @@ class Sight:
                 way = "forward: leases end earlier" if jump_s > 0 else "back: leases end later"
                 self._witness.tell(News("clock jumped", jump_s, f"{self._url}: the server's clock went {way}"))
 
-    def listed(self, replicas: frozenset[str]) -> bool:
-        """These replicas are linked now; true if one of them was not known. One that is gone stays known."""
+    def listed(self, run_id: str, replicas: frozenset[str]) -> bool:
+        """These replicas are linked to that run now; true if one was not known. One that is gone stays known."""
         with self._witness.lock:
-            grown = not replicas <= self.known
-            self.known |= replicas
-            return grown
+            before = self._known.get(run_id, frozenset())
+            self._known[run_id] = before | replicas
+            return not replicas <= before
+
+    def known(self, run_id: str) -> frozenset[str]:
+        """The replicas that this run was seen to have."""
+        with self._witness.lock:
+            return self._known.get(run_id, frozenset())
 
     @property
     def jumped_s(self) -> float:

@@ -32,7 +32,7 @@
 -- behind its number, and so is longer: who has it knows that without its text.
 
 local base, me = KEYS[1] .. ':mq', ARGV[1]
-local AT_ONCE, SUSPECTS, SUSPECT_AT, PART, DIGITS = 128, '!', 2, 1000, 16
+local AT_ONCE, FEW_AT_ONCE, SUSPECTS, SUSPECT_AT, PART, DIGITS = 128, 64, '!', 2, 1000, 16
 local CLIENT, OWNER, LABEL, FENCE, TTL, SINCE, ENDS, FALLEN, KEEPS, HEARD = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

@@ -21,12 +21,17 @@ local LATE_US, BREATH_US = 1000000, 100000
 local interval, grace = ARGV[3] * 1000, ARGV[4] * 1000
 local amnesty = looked > 0 and (now < looked or now - look > math.max(2 * interval, LATE_US))
 
-local late, ended, moved, died, ready, more, room = {}, {}, 0, 0, 0, false, AT_ONCE
+local late, ended, moved, died, ready, more, room = {}, {}, 0, 0, 0, false, FEW_AT_ONCE
 if not amnesty then
-  late = redis.call('ZRANGEBYSCORE', base .. ':ends', '-inf', int(now - grace), 'LIMIT', 0, AT_ONCE)
+  late = redis.call('ZRANGEBYSCORE', base .. ':ends', '-inf', int(now - grace), 'LIMIT', 0, FEW_AT_ONCE)
 end
 local taken, crowded = {}, nil  -- token -> its entries that go; who has more than there is room for
 for _, token in ipairs(late) do
+  if room == 0 then
+    more = true
+    break
+  end
+  room = room - 1  -- a consumer costs as much as a message, so both count
   local who = member(token) or { '', '', '', 0, 0, 0, 0, false, false, false }
   falls(token, who)
   local held, entries, fences = redis.call('ZRANGE', base .. ':h:' .. token, 0, room, 'WITHSCORES'), {}, {}
@@ -49,7 +54,7 @@ for _, token in ipairs(late) do
   room = room - #entries
   ended[#ended + 1] = { token, who }
 end
-more = more or #late == AT_ONCE
+more = more or #late == FEW_AT_ONCE
 
 if #graves > 0 then redis.call('ZCARD', base .. ':died') end
 check()

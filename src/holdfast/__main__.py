@@ -1,4 +1,4 @@
-"""`python -m holdfast.cli`: the same as `holdfast`."""
+"""`python -m holdfast`: the same as `holdfast`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,47 @@
+"""Hands: the threads in which a worker's plain handlers run.
+
+They are of one run of a worker: a handler that outlives its run keeps its thread, and takes nothing of the next one.
+They are daemons, so that such a handler does not keep the process from ending: what it had was given back. The pools of
+the standard library would wait for it at the end of the interpreter, for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_JOIN_S = 1.0
+
+
+class Hands:
+    """As many threads as were ever needed at once; each does one deed after the other."""
+
+    def __init__(self) -> None:
+        self._todo: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def give(self, deed: Callable[[], object], needed: int) -> None:
+        """Have it done; so many are to be done at the same time. It must not raise."""
+        if len(self._threads) < needed:
+            thread = threading.Thread(target=self._work, name="holdfast-hand", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._todo.put(deed)
+
+    def _work(self) -> None:
+        while (deed := self._todo.get()) is not None:
+            deed()
+            del deed
+
+    def let_go(self, *, wait: bool) -> None:
+        """There is nothing more to do. If nothing is being done either, they are gone soon, and can be waited for."""
+        for _ in self._threads:
+            self._todo.put(None)
+        until_s = monotonic() + _JOIN_S
+        for thread in self._threads if wait else ():
+            thread.join(max(0.0, until_s - monotonic()))

@@ -1,0 +1,155 @@
+"""No step of a queue holds up its server for long: the largest of each kind, by the server's own processor time.
+
+Time on the wall says who else uses the machine; what a script costs is what the server's thread has worked. A script
+that is slow by its work is slow in every run, so half of them count. `make trials` has the bound.
+"""
+
+import itertools
+import os
+import statistics
+import sys
+import time
+
+import pytest
+from redis_faces import Peer
+
+from holdfast.commands.queues import (
+    ACK,
+    AT_ONCE,
+    DEAD,
+    FEW_AT_ONCE,
+    RETRY,
+    Conclude,
+    Draft,
+    Join,
+    Leave,
+    ListDead,
+    Outcome,
+    Publish,
+    Reap,
+    Redrive,
+    Take,
+)
+from holdfast.core.queue import audited
+from holdfast.core.run import run
+from holdfast.testing import eventually
+
+LARGE = os.environ.get("HOLDFAST_FLEETS") == "large"
+TIMES = 20 if LARGE else 3
+LONG_MS = 2
+NUMBERS = itertools.count()
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells the processor time of others"),
+]
+
+
+@pytest.fixture
+def steps(one_server):
+    return Steps(one_server)
+
+
+class Steps:
+    """Commands to a server that nobody else uses, and how long it has worked for each, in milliseconds."""
+
+    def __init__(self, server):
+        self.server, self.peer, self.spent = server, Peer(server.url), {}
+
+    def say(self, command):
+        return self.peer.say(command)
+
+    def timed(self, what, command):
+        before = self._worked_ns()
+        answer = self.say(command)
+        self.spent.setdefault(what, []).append((self._worked_ns() - before) / 1e6)
+        return answer
+
+    def _worked_ns(self):
+        return time.clock_gettime_ns(~self.server.pid << 3 | 2)  # the clock of another process: clock_getcpuclockid(3)
+
+    def fill(self, count, *, each=1):
+        """So many messages of so many keys, of each key so many."""
+        for first in range(0, count, AT_ONCE):
+            names = [f"{next(NUMBERS)}" for _ in range(min(AT_ONCE, count - first))]
+            for _ in range(each):
+                drafts = tuple(Draft(f"{next(NUMBERS)}", b"x" * 100, key=name) for name in names)
+                self.timed("publish", Publish("q", f"{next(NUMBERS)}", drafts))
+
+    def taken(self, token, count):
+        found = []
+        while len(found) < count:
+            what = "take" if count > 1 else "take one"
+            deliveries = self.timed(what, Take("q", token, min(AT_ONCE, count - len(found)))).deliveries
+            assert deliveries
+            found += deliveries
+        return found
+
+    def settled(self, what, found, kind, delay_ms=0):
+        """As a worker settles those with keys: half as many at once."""
+        for first in range(0, len(found), FEW_AT_ONCE):
+            part = found[first : first + FEW_AT_ONCE]
+            error = "" if kind == ACK else "some error, " * 5
+            outcomes = tuple(Outcome(each.entry, kind, delay_ms, "why" if kind == DEAD else "", error) for each in part)
+            assert self.timed(what, Conclude("q", "worker", outcomes)).lost == ()
+
+    def reaped(self, what, attempts_max):
+        """All that is with the dead, a part at a time; how many of each part there were."""
+        found = []
+        while found[-2:] != [0, 0]:
+            answer = self.timed(what, Reap("q", 1, 0, 1000, attempts_max))
+            found.append(answer.moved + answer.died + answer.consumers)
+        return found
+
+    def checked(self):
+        """All of it, page by page."""
+
+        async def ask(page):
+            return self.timed(f"check of {page.part}", page)
+
+        return run(audited(ask, "q"))
+
+    def close(self):
+        self.peer.close()
+        self.server.command("FLUSHALL")
+
+
+def test_no_step_is_long_however_much_there_is_to_do(steps):
+    """T27: what dead fleets had comes back in parts, and each part is small in messages and in consumers alike."""
+    many, parts = TIMES * FEW_AT_ONCE, []
+    steps.fill(many)
+    steps.say(Join("q", "rich", "", "rich", 1))
+    steps.taken("rich", many)
+    parts += steps.reaped("bring back what one had", 5)
+    for number in range(many):
+        steps.say(Join("q", f"poor {number}", "", "poor", 1))
+        steps.taken(f"poor {number}", 1)
+    parts += steps.reaped("bury what many had", 1)
+    letters = steps.say(ListDead("q", "", many)).letters
+    for first in range(0, many, FEW_AT_ONCE):
+        ids = tuple(letter.message.id for letter in letters[first : first + FEW_AT_ONCE])
+        assert len(steps.timed("redrive", Redrive("q", ids, True, f"{next(NUMBERS)}")).ids) == len(ids)
+
+    steps.say(Join("q", "worker", "", "worker", 600_000))
+    steps.settled("ack", steps.taken("worker", many), ACK)
+    steps.fill(many, each=2)
+    for _ in range(TIMES):
+        assert steps.checked() == (2 * many, ())
+    steps.settled("ack of those with others behind", steps.taken("worker", many), ACK)
+    steps.settled("retry", steps.taken("worker", many), RETRY, 1)
+    eventually(lambda: steps.timed("take of what is due", Take("q", "worker", AT_ONCE)).deliveries == (), 30)
+    for number in range(TIMES):
+        steps.fill(AT_ONCE)
+        steps.say(Join("q", f"guest {number}", "", "guest", 60_000))
+        steps.taken(f"guest {number}", AT_ONCE)
+        steps.timed("leave", Leave("q", f"guest {number}"))
+    steps.settled("dead", steps.taken("worker", many), DEAD)
+
+    assert max(parts) == FEW_AT_ONCE
+    middle = {what: statistics.median(spent) for what, spent in steps.spent.items()}
+    print()
+    for what, spent in steps.spent.items():
+        print(f"{what}: {middle[what]:.2f} ms, at most {max(spent):.2f} ms, of {len(spent)} times")
+    steps.close()
+    if LARGE:
+        assert max(middle.values()) < LONG_MS, middle

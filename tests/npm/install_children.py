@@ -1,0 +1,35 @@
+"""Workers that install as another user."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+
+import holdfast
+from holdfast.contrib import npm
+from holdfast.errors import HoldfastError
+from holdfast.testing import tell
+
+
+def install_as(directory, specs, uid, gid, umask, script):
+    """Become a user with a group of its own and the common one beside it; install, import, and tell of both."""
+    with tempfile.TemporaryDirectory() as folder, holdfast.connect(f"file://{folder}") as client:
+        # Whatever has to be imported may not be readable afterwards.
+        client.build_once(folder, "k", lambda staging: (staging / "x").write_text("x"))
+        with client.lock("x"):
+            client.lock("x").try_acquire()
+    os.setgroups([gid])
+    os.setgid(uid)
+    os.setuid(uid)
+    os.umask(umask)
+    try:
+        with holdfast.connect(f"file://{directory}") as client:
+            done = npm.Repo(client, directory, retries=0).install(specs)
+        told = [[each.fresh, each.error] for each in done]
+    except HoldfastError as error:
+        told = str(error)
+    command = ("node", "--input-type=module", "-e", script)
+    imported = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    tell(json.dumps({"told": told, "imported": imported.stdout or imported.stderr}))

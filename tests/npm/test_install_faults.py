@@ -1,0 +1,212 @@
+"""What goes wrong around npm: interrupted, forbidden, unreadable, unknown. Told in a line, and nothing half-made."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import pauses
+from holdfast.contrib import npm
+from holdfast.testing import eventually
+
+CHILDREN = Path(__file__).with_name("install_children.py")
+
+
+def one(job):
+    (result,) = job.result()
+    return result
+
+
+def living(pattern):
+    """Processes whose command line has this in it."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if pattern.encode() in entry.read_bytes():
+                found.append(int(entry.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_an_interrupted_install_ends_at_once_with_its_npm_and_leaves_nothing(install, registry, repo, runs):
+    """Ctrl-C is for all of it: no npm goes on behind it, none is started again, nobody waits on, the lease is free."""
+    registry.slow_s = 30.0
+    working = install("alpha@1.0.0")
+    eventually(lambda: any(path.startswith("-/") for path in registry.asked), timeout=30)
+    waiting = install("alpha@1.0.0")
+    eventually(lambda: "waiting" in os.read(waiting.process.stderr.fileno(), 4096).decode(), timeout=30)
+    began = time.monotonic()
+    for job in (waiting, working):
+        os.kill(job.pid, signal.SIGINT)  # npm itself does not hear of it
+        assert job.result(timeout=25) == ""
+        assert job.code == 130
+
+    assert time.monotonic() - began < 25
+    assert json.loads(working.said.splitlines()[-1])["outcome"] == "interrupted"
+    assert living(str(repo / "node_modules")) == []
+    assert len(runs()) == 1
+    assert list((repo / "node_modules" / ".holdfast-staging").iterdir()) == []
+    with holdfast.connect(f"file://{repo}") as client:
+        name = f"build/{client.domain(repo / 'node_modules').id}/alpha_1.0.0"
+        client.lock(name).acquire(timeout=0).release()
+
+
+def test_the_settings_of_the_repository_are_those_of_every_npm(install, registry, repo, env):
+    """A registry, or a word that lets one in, is named in the `.npmrc` there; npm runs elsewhere, and knows it."""
+    (repo / ".npmrc").write_text(f"registry={registry.url}\n")
+    nowhere = {"npm_config_registry": "", "npm_config_userconfig": str(repo / "none")}
+    results = install("alpha@latest", "beta@1.0.0", extra=nowhere).result()
+
+    assert [result["error"] for result in results] == ["", ""]
+    assert list((repo / "node_modules").rglob(".npmrc")) == []
+
+
+@pytest.mark.parametrize("fault", ["a file in the way", "not ours"])
+def test_a_directory_in_which_nothing_can_be_made_is_told_in_a_line(install, repo, runs, fault):
+    """With the path, and not as a mistake of ours."""
+    if fault == "a file in the way":
+        (repo / "node_modules").write_text("mine")
+    else:
+        (repo / "node_modules").symlink_to(repo / "nowhere")
+    job = install("alpha@1.0.0")
+    told = job.result()
+    what = job.said + (told[0]["error"] if told else "")
+
+    assert job.code in (1, 69)
+    assert "mistake" not in what
+    assert str(repo / "node_modules") in what
+    assert runs() == []
+
+
+def test_a_manifest_that_cannot_be_written_is_told_and_the_others_are_installed(env, repo, monkeypatch):
+    """The package is there; that it is not listed is an error of its own, and the next run lists it."""
+    real = Path.replace
+
+    def replace(path, target):
+        if target.name == "package.json" and not failed:
+            failed.append(path)
+            raise OSError(28, "No space left on device", str(target))
+        return real(path, target)
+
+    failed = []
+    monkeypatch.setattr(Path, "replace", replace)
+    with holdfast.connect(f"file://{repo}") as client:
+        results = npm.Repo(client, repo).install(["alpha@1.0.0", "beta@1.0.0"])
+        again = npm.Repo(client, repo).install(["alpha@1.0.0", "beta@1.0.0"])
+
+    assert sorted(bool(result.error) for result in results) == [False, True]
+    assert any("No space left" in result.error for result in results)
+    assert [result.error for result in again] == ["", ""]
+    assert set(json.loads((repo / "package.json").read_text())["dependencies"]) == {"alpha_1.0.0", "beta_1.0.0"}
+    assert list(repo.glob(".package.json.*")) == []
+
+
+def test_a_registry_that_is_down_is_told_while_it_is_tried_again(install, registry):
+    """Whoever watches sees why it takes so long."""
+    registry.close()
+    job = install("alpha@latest", "beta@1.0.0", options=("--retries", "1"))
+    results = job.result()
+
+    assert job.code == 1
+    assert all("ECONNREFUSED" in result["error"] for result in results)
+    for what in ("look up alpha@latest", "install beta_1.0.0"):
+        assert f"attempt 1 to {what} failed" in job.said
+        assert f"attempt 2 to {what} failed" in job.said
+
+
+def test_a_worker_that_slept_while_it_wrote_the_manifest_takes_nobody_else_out_of_it(env, repo):
+    """It wakes after its lease has gone to another, and writes what it read before: then it writes once more."""
+    with holdfast.connect(f"file://{repo}") as client, holdfast.connect(f"file://{repo}") as other:
+
+        def overtaken():
+            pauses.disarm("npm.before-manifest")
+            client.break_lease(f"manifest/{client.domain(repo / 'node_modules').id}", "it sleeps")
+            told.extend(npm.Repo(other, repo).install(["beta@1.0.0"]))
+
+        told = []
+        pauses.arm("npm.before-manifest", overtaken)
+        (late,) = npm.Repo(client, repo).install(["alpha@1.0.0"])
+
+    assert (late.error, told[0].error) == ("", "")
+    assert set(json.loads((repo / "package.json").read_text())["dependencies"]) == {"alpha_1.0.0", "beta_1.0.0"}
+
+
+@pytest.mark.parametrize("fault", ["gone", "no program", "speaks in tongues"])
+def test_an_npm_that_is_none_is_told(env, repo, tmp_path, fault):
+    """Gone since we looked, not to be run, or with something to say that is no text."""
+    program = tmp_path / "other-npm"
+    program.write_text(
+        "#!/nowhere/at-all\n" if fault == "no program" else "#!/bin/sh\nprintf '\\377\\376' >&2; exit 1\n"
+    )
+    program.chmod(0o755)
+    with holdfast.connect(f"file://{repo}") as client:
+        worker = npm.Repo(client, repo, npm=str(program), retries=0)
+        if fault == "gone":
+            program.unlink()
+        results = worker.install(["alpha@1.0.0", "beta@latest"])
+
+    expected = "npm install failed" if fault == "speaks in tongues" else f"{program} cannot be run"
+    assert expected in results[0].error
+    assert all(result.error for result in results)
+
+
+def test_no_two_packages_share_an_alias():
+    """What parts a name from its version in an alias is in no version: else one would be taken for the other."""
+    odd = npm.parsed("a@1.0.0-x_2.0.0")
+
+    assert odd.alias == npm.parsed("a_1.0.0-x@2.0.0").alias
+    assert not npm._EXACT.fullmatch(odd.version), "so npm is asked, and knows no such version"
+
+
+@pytest.fixture
+def shared_repo():
+    """A repo directory of two users who have one group in common, whose own groups are others."""
+    if os.getuid() != 0:
+        pytest.skip("only root can become another user")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        directory = Path(folder) / "repo"
+        directory.mkdir()
+        os.chown(directory, 0, 4242)
+        directory.chmod(0o770)  # without the bit that hands the group on
+        yield directory
+
+
+def test_users_of_one_group_install_for_each_other_whatever_their_umask_is(
+    holdfast_workers, env, shared_repo, registry
+):
+    """What one has installed the other can import, and lists its own beside it."""
+    registry.add("parent", "1.0.0", {"shared-dep": "1.0.0", "@scope/name": "1.2.3"})
+    script = "await import('parent_1.0.0'); await import('@scope/name_1.2.3'); console.log('imported')"
+    told = []
+    for uid, package in ((4001, "solo"), (4002, "alpha")):
+        home = shared_repo.parent / f"home-{uid}"
+        home.mkdir()
+        os.chown(home, uid, uid)
+        worker = holdfast_workers.start(
+            f"{CHILDREN}:install_as",
+            env={**env, "HOME": str(home), "npm_config_cache": str(home / "npm"), "PATH": os.defpath},
+            directory=str(shared_repo),
+            specs=["parent@1.0.0", f"{package}@1.0.0", "@scope/name@1.2.3"],
+            uid=uid,
+            gid=4242,
+            umask=0o077,
+            script=script,
+        )
+        told.append(json.loads(worker.read_line(60)))
+
+    fresh = [[True, ""], [True, ""], [True, ""]]
+    assert told[0] == {"told": fresh, "imported": "imported\n"}
+    assert told[1] == {"told": [[False, ""], [True, ""], [False, ""]], "imported": "imported\n"}
+    listed = json.loads((shared_repo / "package.json").read_text())["dependencies"]
+    assert set(listed) == {"@scope/name_1.2.3", "alpha_1.0.0", "parent_1.0.0", "solo_1.0.0"}
+    closed = [path for path in shared_repo.rglob("*") if path.lstat().st_gid != 4242]
+    assert closed == []
