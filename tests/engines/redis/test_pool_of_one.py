@@ -14,12 +14,13 @@ def test_a_reader_that_waits_keeps_its_lease_and_leaves_the_only_connection_to_i
     theirs, events, got = redis.Redis(connection_pool=pool), [], []
     with holdfast.connect(theirs, observer=events.append) as hf:
         queue = hf.queue("jobs", ttl=1, grace=0.2)
-        with queue.consumer() as consumer:
+        with hf.lock("kept", ttl=1) as lease, queue.consumer() as consumer:
             reader = threading.Thread(target=lambda: got.extend(consumer.receive(timeout=30)))
             reader.start()
             until = time.monotonic() + 3
             while time.monotonic() < until:
                 assert theirs.ping()
+                lease.check()
                 assert len(queue.consumers()) == 1
                 time.sleep(0.1)
             queue.publish("late")
