@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 
 from holdfast.clock import NS
+from holdfast.commands.queue_views import PAGE
 from holdfast.core.queue import audited
 from holdfast.core.run import run
 from holdfast.errors import ReplyLost, Unavailable
@@ -179,7 +180,7 @@ class Peer:
         answer = self._form.apply(command)
         return answer if isinstance(answer, tuple) else run(answer)
 
-    def audit(self, name, most=500):
+    def audit(self, name, most=PAGE):
         """All of a queue; where the engine does that in pages, in pages of so many."""
 
         async def ask(command):

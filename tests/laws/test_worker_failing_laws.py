@@ -168,6 +168,26 @@ def test_what_is_taken_ahead_is_not_begun_in_doubt(timed):
     assert begun == [0, 1, 2]
 
 
+def test_what_came_unseen_while_no_hand_was_free_is_given_to_others(timed):
+    """A late copy of its question was answered, and nobody read that. Its handler takes long, and others are idle."""
+    client, other = timed.connect(), timed.connect().queue("jobs")
+    gate = threading.Event()
+    worker = client.queue("jobs").worker(lambda _message: gate.wait(30), concurrency=1)
+    running = timed.start(worker.run)
+    other.publish("long")
+    eventually(lambda: worker.running, what="a handler at work")
+    other.publish("unseen")
+    assert len(timed.peer().say(Take("jobs", other.consumers()[0].token, 1)).deliveries) == 1
+    with passing(timed.clock), other.consumer() as heir:
+        (message,) = heir.receive(timeout=600)
+        assert (message.body, message.attempt) == ("unseen", 1)
+        message.ack()
+        assert worker.running == 1
+        gate.set()
+        worker.stop()
+        running.result()
+
+
 def test_a_suspect_does_not_stop_a_worker_whose_handler_takes_long(timed):
     """It takes nothing for a while, to come back idle; then it goes on with its free hands."""
     client, other = timed.connect(), timed.connect().queue("jobs", ttl=1, grace=0)

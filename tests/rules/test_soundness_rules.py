@@ -1,7 +1,9 @@
 """What pages of a queue say together: told by pages that no server has to make."""
 
-from holdfast.commands.queue_views import AGAIN, CONSUMERS, LANES, MESSAGES, Sighted
-from holdfast.commands.queues import HELD, READY
+from queue_table import Table
+
+from holdfast.commands.queue_views import AGAIN, CONSUMERS, LANES, MESSAGES, Audit, Sighted
+from holdfast.commands.queues import DEAD, HELD, READY, Outcome
 from holdfast.rules.soundness import walk
 
 NUMBERS = [f"{1_700_000_000_000_000 + n}" for n in range(9)]
@@ -84,3 +86,26 @@ def test_a_lane_that_has_shrunk_from_its_end_is_read_again():
     }
     _, asked = played(pages, most=2)
     assert [question.at for question in asked if question.part == READY] == ["1", "2", "1"]
+
+
+def test_whoever_sees_all_at_one_instant_tells_every_kind_of_fault():
+    """The rule that all engines are compared with: an audit that cannot find anything proves nothing."""
+
+    def told(spoil):
+        table = Table()
+        table.join("a1", "a2")
+        table.publish("one", "two", "dies")
+        table.taken("a1", 1)
+        [*_, dies] = table.take("a2", 2).deliveries
+        table.conclude("a2", Outcome(dies.entry, DEAD))
+        assert table.sound().dead == 1
+        spoil(table.depot)
+        return table.ask("a", Audit("q")).faults
+
+    def twice(depot):
+        [held] = depot.held("a1", 1)
+        depot.append("", held.message)
+
+    assert told(twice) == ("message one is in 2 places",)
+    assert told(lambda depot: depot.drop_member("a1")) == ("1 messages are with nobody",)
+    assert told(lambda depot: depot._deaths.clear()) == ("1 dead letters, 0 of them in order",)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
-from holdfast.commands.queue_views import MESSAGES, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled, Sighted
+from holdfast.commands.queue_views import MESSAGES, PAGE, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled, Sighted
 from holdfast.commands.queues import AT_ONCE, BEHIND, DELAYED, HELD, READY, Crowded, Draft, Publish, Published, Reap
 from holdfast.core.asking import ask_again, ask_confirmed
 from holdfast.core.bodies import Codec, checked_codec, encoded, packed_headers, shown_body, shown_headers
@@ -310,7 +310,7 @@ async def check(queue: QueueBase, told: Callable[[int], object] | None = None) -
 
 
 async def audited(
-    ask: Callable[[Audit], Awaitable[Answer]], name: str, told: Callable[[int], object] | None = None, most: int = 500
+    ask: Callable[[Audit], Awaitable[Answer]], name: str, told: Callable[[int], object] | None = None, most: int = PAGE
 ) -> Audited:
     """An engine that does not look at all messages at once is asked page by page: others are served in between."""
     walk = soundness.walk(name, most)

@@ -166,7 +166,8 @@ async def _turn(worker: WorkerBase, *, wait: bool) -> bool:
     room = consumer._prefetch - len(worker._running) - len(worker._waiting)
     alone = any(each.suspect for each in worker._running.values())
     if room <= 0 or alone or (worker._running and _drains(worker)):
-        await _rest(worker)
+        if not await _finds_unseen(worker):
+            await _rest(worker)
         return True
     got = await consuming.take(consumer, room, wait=wait and not worker._ended)
     worker._called_ns = (worker._called_ns or consumer._queue._client.clock.now_ns()) if got.drain else 0
@@ -199,6 +200,19 @@ async def _look(worker: WorkerBase) -> bool:
     if answer.moved or answer.died:
         queue._client.tell("reaped", queue.name, detail=found_by_look(answer))
     return True
+
+
+async def _finds_unseen(worker: WorkerBase) -> bool:
+    """Whether something is with it that it does not know, though no hand is free: others are to have it, and soon.
+
+    A question that was slower than the one that was asked in its place has taken more than there was room for.
+    """
+    consumer = worker._consumer
+    if not consumer._is_unsure(consumer._queue._client.clock.now_ns()):
+        return False
+    got = await consuming.take(consumer, 0, wait=False)
+    worker._ended.extend((message, Release()) for message in got.messages)
+    return bool(got.messages)
 
 
 def _drains(worker: WorkerBase) -> bool:

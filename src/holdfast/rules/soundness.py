@@ -31,6 +31,7 @@ from holdfast.commands.queue_views import (
     LINES,
     MESSAGES,
     NOTES,
+    PAGE,
     Audit,
     Audited,
 )
@@ -59,7 +60,7 @@ _SENTENCES = {
 }
 
 
-def walk(name: str, most: int = 500) -> Generator[Audit, Sighted, Audited]:
+def walk(name: str, most: int = PAGE) -> Generator[Audit, Sighted, Audited]:
     """Ask about every part, page by page; what is wrong comes out at the end."""
     return _Walk(name, most).all()
 

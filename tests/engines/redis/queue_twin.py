@@ -11,7 +11,7 @@ from typing import Any
 from script_twin import BETWEEN, START_US, Difference
 
 from holdfast import config
-from holdfast.commands.queue_views import Audit, Gauge, Peek, Roll
+from holdfast.commands.queue_views import PAGE, Audit, Gauge, Peek, Roll
 from holdfast.commands.queues import (
     Beat,
     Conclude,
@@ -275,7 +275,7 @@ class QueueTwin:
             return answered(Audit, self._ask(self._sent(STRANGER, page)))
 
         rule = self._by_rule(STRANGER, Audit(NAME))[0]
-        script = run(audited(ask, NAME, most=2 if self.sent % 2 else 500))
+        script = run(audited(ask, NAME, most=2 if self.sent % 2 else PAGE))
         if rule != script:
             raise Difference(f"audit {when}:\n  rule   {rule}\n  script {script}")
 

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 import holdfast
 from holdfast import aio, config
 from holdfast.commands import Acquire
+from holdfast.commands.queue_views import PAGE
 from holdfast.core.queue import audited
 from holdfast.core.run import run
 from holdfast.engines import open_engine
@@ -144,7 +145,7 @@ class Peer:
         answer = self._form.apply(command)
         return answer if isinstance(answer, tuple) else run(answer)
 
-    def audit(self, name, most=500):
+    def audit(self, name, most=PAGE):
         """All of a queue, in pages of so many."""
 
         async def ask(command):

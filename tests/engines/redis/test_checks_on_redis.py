@@ -8,13 +8,13 @@ import pytest
 from queue_traffic import LONG_MS, Traffic
 from redis_faces import Place
 
+from holdfast.commands.queue_views import PAGE
 from holdfast.commands.queues import ACK, BEHIND, DEAD, READY, Conclude, Draft, Join, Outcome, Publish, Take, TakeOver
 from holdfast.core.queue import audited
 from holdfast.core.run import run
 from holdfast.testing import eventually
 
 KEY = "hf1:{q}:mq"
-PAGE = 500
 
 
 @pytest.fixture

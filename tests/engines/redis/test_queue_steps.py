@@ -30,6 +30,8 @@ from holdfast.commands.queues import (
     Redrive,
     Take,
 )
+from holdfast.core.queue import audited
+from holdfast.core.run import run
 from holdfast.testing import eventually
 
 LARGE = os.environ.get("HOLDFAST_FLEETS") == "large"
@@ -99,6 +101,14 @@ class Steps:
             found.append(answer.moved + answer.died + answer.consumers)
         return found
 
+    def checked(self):
+        """All of it, page by page."""
+
+        async def ask(page):
+            return self.timed(f"check of {page.part}", page)
+
+        return run(audited(ask, "q"))
+
     def close(self):
         self.peer.close()
         self.server.command("FLUSHALL")
@@ -123,6 +133,8 @@ def test_no_step_is_long_however_much_there_is_to_do(steps):
     steps.say(Join("q", "worker", "", "worker", 600_000))
     steps.settled("ack", steps.taken("worker", many), ACK)
     steps.fill(many, each=2)
+    for _ in range(TIMES):
+        assert steps.checked() == (2 * many, ())
     steps.settled("ack of those with others behind", steps.taken("worker", many), ACK)
     steps.settled("retry", steps.taken("worker", many), RETRY, 1)
     eventually(lambda: steps.timed("take of what is due", Take("q", "worker", AT_ONCE)).deliveries == (), 30)

@@ -213,6 +213,30 @@ def test_a_check_is_of_one_instant_and_other_processes_go_on_meanwhile(connect, 
     assert connect().queue("another").check() == (0, ())
 
 
+def test_another_thread_of_a_process_that_checks_at_length_is_told_so(connect, monkeypatch):
+    """There is one connection in a process: whoever waits for it is told by whom it is used."""
+    client = connect()
+    queue = client.queue("jobs")
+    queue.publish("x")
+    told = []
+
+    def at_length(*_):
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        return 1, []
+
+    def ask():
+        with pytest.raises(Unavailable) as refused:
+            queue.stats()
+        told.append(refused.value)
+
+    monkeypatch.setattr(database, "STALL_S", 0.1)
+    monkeypatch.setattr(queues, "audit", at_length)
+    assert queue.check() == (1, ())
+    assert [(error.reason, "another thread of this process" in str(error)) for error in told] == [("stalled", True)]
+
+
 def test_a_queue_that_is_over_is_forgotten(connect, path):
     """Nothing of it stays, once its last call need not be remembered."""
     client = connect(fence_memory=1)

@@ -57,16 +57,12 @@ _ANSWER_REASONS = {
     "ASK": "other topology",
     "CROSSSLOT": "other topology",
 }
-# What a server says that is of another kind than the address; what it is called then, and what to do.
-_OTHER = "other topology"
-_OTHERS = (
-    ("MOVED ", _OTHER, "; for a cluster, connect to redis+cluster://"),
-    ("ASK ", _OTHER, "; for a cluster, connect to redis+cluster://"),
-    ("CROSSSLOT ", _OTHER, "; for a cluster, connect to redis+cluster://"),
-    ("cluster support disabled", _OTHER, "; it is no cluster: connect to redis://"),
-    ("unknown command 'SENTINEL'", _OTHER, "; it is no sentinel: connect to redis://"),
-    ("unknown command 'EVALSHA'", _OTHER, "; is it a sentinel? Then connect to redis+sentinel://"),
-)
+# What a server says that is of another kind than the address, and what to do.
+_OTHER_KINDS = {
+    "cluster support disabled": "it is no cluster: connect to redis://",
+    "unknown command 'SENTINEL'": "it is no sentinel: connect to redis://",
+    "unknown command 'EVALSHA'": "is it a sentinel? Then connect to redis+sentinel://",
+}
 
 
 class Dialler:
@@ -200,8 +196,11 @@ class Dialler:
 def refused(url: str, error: BaseException) -> Unavailable:
     """What an error reply means: the command was answered, and it was not applied."""
     reason = _ANSWER_REASONS.get(word(str(error)), "failed")
-    found = next(((kind, hint) for said, kind, hint in _OTHERS if said in str(error)), (reason, ""))
-    return Unavailable("redis", found[0], f"{url}: {error}{found[1]}")
+    hint = "for a cluster, connect to redis+cluster://" if reason == "other topology" else ""
+    for said, other in _OTHER_KINDS.items():
+        if said in str(error):
+            reason, hint = "other topology", other
+    return Unavailable("redis", reason, f"{url}: {str(error).rstrip()}{'; ' if hint else ''}{hint}")
 
 
 @lru_cache

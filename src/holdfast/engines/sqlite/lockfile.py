@@ -103,7 +103,9 @@ class LockFile:
 
     def _stalled(self) -> Unavailable:
         pid = self.holder(0)
-        return Unavailable("sqlite", "stalled", f"process {pid} has been inside the gate of {self.path} for too long")
+        beside = pid is None and not self.mine_now()  # the gate is open: a thread of ours reads at length
+        who = "another thread of this process" if beside else f"process {pid}"
+        return Unavailable("sqlite", "stalled", f"{who} has been inside the gate of {self.path} for too long")
 
     def enter(self, until_s: float) -> None:
         """Lock byte 0 for this process; `Unavailable` names whoever does not move. The caller has the mutex.
