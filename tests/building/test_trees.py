@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import tempfile
 import threading
@@ -93,6 +94,30 @@ def test_nothing_is_made_writable_for_everybody(connect, store):
 
     for folder in (built.path, built.path.parent):
         assert folder.stat().st_mode & stat.S_IWOTH == 0
+
+
+@pytest.mark.parametrize("how", ["copied", "linked"])
+def test_a_tree_that_was_copied_to_another_name_is_not_taken_for_it(connect, store, how):
+    """Its record says that it is complete, and what it is: not this."""
+    client = connect("memory://trees")
+    old = client.build_once(store, "tool_1", whole)
+    copy = store / "tool_2"
+    shutil.copytree(old.path, copy) if how == "copied" else copy.symlink_to(old.path)
+
+    built = client.build_once(store, "tool_2", lambda staging: (staging / "new").write_text("new"))
+
+    assert (built.fresh, built.key) == (True, "tool_2")
+    assert (copy / "new").exists()
+    assert not copy.is_symlink()
+    assert client.build_once(store, "tool_1", whole) == old._replace(fresh=False)
+
+
+def test_a_tree_is_found_from_a_directory_above_it_too(connect, store):
+    """Its key is longer from there, and it is the same tree."""
+    (store / "@scope").mkdir()
+    built = connect("memory://trees").build_once(store, "@scope/name", whole)
+
+    assert Site(store / "@scope", "name", movable=True).find().digest == built.digest
 
 
 def test_an_empty_folder_is_part_of_the_digest(tmp_path):

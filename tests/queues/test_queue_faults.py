@@ -154,16 +154,16 @@ def test_a_terminated_worker_finishes_what_it_has_begun_and_gives_back_the_rest(
 def test_a_poisoned_message_is_buried_and_its_neighbours_are_done(client, start, journal):
     """It kills whoever takes it. Two deaths in company, then each death is its own."""
     queue = jobs(client, max_attempts=2)
-    queue.publish_many(["poison", *range(12)])
-    worker = start("work", prefetch=20)
+    queue.publish_many(["poison", *range(64)])
+    worker = start("work", prefetch=80)
     deaths = 0
     deadline = time.monotonic() + WAIT_S
     with queue.consumer("bystander"):  # somebody who looks for the dead, and takes nothing
-        while queue.stats().dead == 0 or len(effects(journal)) < 12:
+        while queue.stats().dead == 0 or len(effects(journal)) < 64:
             assert time.monotonic() < deadline, queue.stats()
             if not worker.alive:
                 deaths += 1
-                worker = start("work", prefetch=20)
+                worker = start("work", prefetch=80)
             time.sleep(0.05)
 
     (letter,) = queue.dlq.list()

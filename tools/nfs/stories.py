@@ -78,12 +78,14 @@ def laws(lab: Lab, version: str) -> str:
     code, said = _pytest(lab, *tests, "-k", f"file- and not {' and not '.join(UNFIT)}", f"--basetemp={base}/all")
     count = re.findall(r"(\d+) passed", said)
     must(count, said[-600:])
+    (lab.folder / f"laws-{version}.log").write_text(said, encoding="utf-8")
     failed = re.findall(r"^FAILED (\S+)", said, re.MULTILINE)
     must(code == 0 or failed, said[-600:])
     for number, test in enumerate(failed):
         code, said = _pytest(lab, test, f"--basetemp={base}/again{number}")
         must(code == 0, f"{test}: {said[-1500:]}")
-    return f"{int(count[-1]) + len(failed)} laws hold" + (f", {len(failed)} at the second try" if failed else "")
+    again = [test.rpartition("::")[2] for test in failed]
+    return f"{int(count[-1]) + len(failed)} laws hold" + (f", at the second try: {', '.join(again)}" if failed else "")
 
 
 def _pytest(lab: Lab, *words: str) -> tuple[int, str]:

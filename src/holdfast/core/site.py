@@ -113,11 +113,19 @@ class Site:
             return None
         try:
             facts = json.loads(os.read(descriptor, 65536))
+            if facts["key"] != self.key and not self._ends_alike(facts["key"]):
+                return None  # a tree that somebody copied: it is complete, and another one
             return Built(path, facts["key"], facts["digest"], facts["fence"], facts["at"], facts["by"])
         except (OSError, ValueError, LookupError, TypeError):
             return None
         finally:
             os.close(descriptor)
+
+    def _ends_alike(self, key: str) -> bool:
+        """Whether the shorter of both keys is the end of the other: one tree, by a directory above or below."""
+        mine, its = self.key.split("/"), key.split("/")
+        shorter = min(len(mine), len(its))
+        return mine[-shorter:] == its[-shorter:]
 
     # Building.
 

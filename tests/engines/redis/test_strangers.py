@@ -133,7 +133,7 @@ def test_a_server_that_is_of_no_cluster_any_more_is_passed_over(left, face, loop
         client.refresh_topology()
         with pytest.raises(Unavailable) as trouble:
             place.connect(through(plain)).lock("x").acquire(timeout=5)
-        assert (trouble.value.reason, trouble.value.retryable) == ("failed", False)
+        assert (trouble.value.reason, trouble.value.retryable) == ("other topology", False)
         place.close()
 
 
