@@ -198,7 +198,7 @@ ONCE = _one("once", OURS, "", "holdfast")
 HELP = Contender("holdfast --help", OURS, "", "holdfast", wire="none")
 # What is timed when something is there already: the URL of the leases.
 BUILT = {"holdfast, shared directory": "file://{folder}/leases", "holdfast, SQLite": "sqlite://{folder}/built.db"}
-_HELP = "[sys.executable, '-m', 'holdfast.cli', '--help']"
+_HELP = "[sys.executable, '-m', 'holdfast', '--help']"
 # Which environment, and what is timed there.
 IMPORTS = {
     "import holdfast": ("holdfast", "import holdfast"),

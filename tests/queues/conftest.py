@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.testing import Workers
+from holdfast import HoldfastError
+from holdfast.testing import Workers, eventually
 from holdfast.testing.servers import Server, available, missing
 
 CHILDREN = Path(__file__).with_name("queue_children.py")
@@ -53,3 +54,22 @@ def journal(tmp_path):
     path = tmp_path / "journal"
     path.touch()
     return lambda word: [line.split() for line in path.read_text().splitlines() if line.startswith(f"{word} ")]
+
+
+@pytest.fixture
+def freeze(client):
+    """Freeze a process, but not while it has the file to itself: then everybody would wait for it."""
+
+    def frozen(process):
+        def others_go_on():
+            process.freeze()
+            try:
+                with client.lock("anybody there", ttl=1, timeout=0.5):
+                    return True
+            except HoldfastError:
+                process.thaw()
+                return False
+
+        eventually(others_go_on, 60, "a moment to freeze it")
+
+    return frozen

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from owner_children import TTL_S, sessions
 
-from holdfast import HoldfastError
 from holdfast.testing import eventually
 
 WAIT_S = 60
@@ -38,21 +37,6 @@ def owned(journal):
     return by
 
 
-def freeze(owner, client):
-    """Not while it has the file to itself: then everybody would wait for it."""
-
-    def others_go_on():
-        owner.freeze()
-        try:
-            with client.lock("anybody there", ttl=1, timeout=0.5):
-                return True
-        except HoldfastError:
-            owner.thaw()
-            return False
-
-    eventually(others_go_on, WAIT_S, "a moment to freeze it")
-
-
 def opened(client, count):
     queue = sessions(client)
     queue.publish_many(range(count), key=lambda number: f"chat-{number}")
@@ -60,14 +44,16 @@ def opened(client, count):
 
 
 @pytest.mark.acceptance("A1-12")
-def test_an_owner_that_was_frozen_is_told_of_all_it_lost_and_its_late_words_are_refused(client, own, owned, journal):
+def test_an_owner_that_was_frozen_is_told_of_all_it_lost_and_its_late_words_are_refused(
+    client, own, owned, freeze, journal
+):
     """Others have its keys by then, under larger fences. It comes back as a new owner, and takes what is free."""
     queue = opened(client, 5)
     zombie = own("zombie")
     eventually(lambda: len(owned(zombie)) == 5, WAIT_S, "an owner of all five")
     before = owned(zombie)
     heir = own("heir")
-    freeze(zombie, client)
+    freeze(zombie)
     eventually(lambda: len(owned(heir)) == 5, WAIT_S, "an heir")
     assert journal("lost") == []
     zombie.thaw()

@@ -75,13 +75,13 @@ def test_the_steps_of_the_original_lose_where_ours_is_one_step(server):
     assert server.command("XLEN", stream) == 1
 
 
-def test_a_frozen_worker_is_replaced_and_its_late_word_is_refused(client, start, journal):
+def test_a_frozen_worker_is_replaced_and_its_late_word_is_refused(client, start, freeze, journal):
     """It was taken for dead; when it comes back, what it had is somebody else's."""
     queue = jobs(client)
     queue.publish("x")
     holder = start("hold_one")
     holder.wait_ready(WAIT_S)
-    holder.freeze()
+    freeze(holder)
     worker = start("work")
     eventually(lambda: len(journal("done")) == 1, WAIT_S, "the work of another one")
     holder.thaw()

@@ -100,13 +100,12 @@ def test_many_that_are_due_at_the_same_moment_come_once_each_and_none_too_early(
     assert queue.stats().counts["acked"] == MANY
 
 
-@pytest.mark.parametrize("url", ["redis"], indirect=True)  # in a file it may be frozen inside of the gate
-def test_a_worker_frozen_in_its_sleep_keeps_no_message_and_comes_back(client, start, journal):
+def test_a_worker_frozen_in_its_sleep_keeps_no_message_and_comes_back(client, start, freeze, journal):
     """T38: it is rung in vain. Others have the message, and when it wakes it is a new consumer that gets the next."""
     queue = jobs(client)
     sleeper = start("work", label="sleeper")
     eventually(lambda: queue.stats().waiting == 1, WAIT_S, "one that waits")
-    sleeper.freeze()
+    freeze(sleeper)
     queue.publish("at once")
     with queue.consumer("awake") as awake:
         (message,) = awake.receive(timeout=WAIT_S)
