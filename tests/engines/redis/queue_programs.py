@@ -283,6 +283,9 @@ WITNESSES = {
         take(0, "a1", 0, known=9), take(0, "a1", 9, known=1), end(0, "a1", (1, RELEASE, 0, "")), take(0, "b1"),
         take(0, "a1", 9, known=9), take(0, "a1", 9, known=0),
     ],
+    "what is delayed still comes first of its key": [
+        *join(0, "a1"), keyed(0, "k", "k", call="1"), take(0, "a1", 9), end(0, "a1", (1, RETRY, 400, "e")),
+    ],
     "what is given again has the fence that it had": [
         *join(0, "a1"), send(0, many=2, call="1"), take(0, "a1"), take(1000, "a1"), take(500, "a1", 9, known=0),
         take(500, "a1", 1, known=0), send(0, many=2, call="2"), take(5, "a1"), take(5, "a1", 9, known=1),
