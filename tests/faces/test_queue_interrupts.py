@@ -1,9 +1,11 @@
 """An interrupted worker or consumer leaves nothing behind: what it had is given back, and no attempt is used."""
 
 import contextlib
+import gc
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -106,3 +108,5 @@ def test_an_interrupt_at_any_line_leaves_no_consumer_and_no_message_behind(work)
             where.append(interrupt.where)
             lines += 1
     assert lines > 100
+    gc.collect()
+    eventually(lambda: not [each for each in threading.enumerate() if each.name == "holdfast-hand"], what="no hands")
