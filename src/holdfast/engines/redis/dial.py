@@ -198,7 +198,7 @@ def refused(url: str, error: BaseException) -> Unavailable:
     reason = _ANSWER_REASONS.get(word(str(error)), "failed")
     hint = "for a cluster, connect to redis+cluster://" if reason == "other topology" else ""
     for said, other in _OTHER_KINDS.items():
-        if said in str(error):
+        if said in str(error).replace("`", "'"):  # as older servers quote
             reason, hint = "other topology", other
     return Unavailable("redis", reason, f"{url}: {str(error).rstrip()}{'; ' if hint else ''}{hint}")
 
