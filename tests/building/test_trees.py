@@ -129,7 +129,7 @@ def test_an_empty_folder_is_part_of_the_digest(tmp_path):
     assert digest_of(tmp_path) != before
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away: run it as root")
 @pytest.mark.parametrize("closed", ["leases/.holdfast", "store/.holdfast-staging"])
 def test_a_folder_that_its_maker_is_about_to_open_is_waited_for(holdfast_workers, group_ground, closed):
     """Users who come at the same time: one has just made the folder, and not yet opened it to the others."""

@@ -221,7 +221,9 @@ def test_a_machine_without_a_directory_of_descriptors_may_share_one(connect, mon
 
     monkeypatch.setattr(ground.os, "listdir", listdir)
 
-    connect().lock("x").acquire(timeout=0).release()
+    lease = connect().lock("x").acquire(timeout=0)
+    assert lease.fence > 0
+    lease.release()
 
 
 def test_windows_shares_are_refused(connect, monkeypatch):

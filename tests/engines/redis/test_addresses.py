@@ -253,8 +253,8 @@ def close(client):
 def test_a_client_of_a_cluster_that_reads_from_replicas_gives_its_settings(cluster, library):
     """What it says to replicas is its own affair; we ask masters."""
     theirs = library(host="127.0.0.1", port=cluster.servers[0].port, read_from_replicas=True)
-    with holdfast.connect(theirs) as client:
-        client.lock("x").acquire(timeout=5).release()
+    with holdfast.connect(theirs) as client, client.lock("x", timeout=5) as lease:
+        assert client.show("x").fence == lease.fence
     close(theirs)
 
 
