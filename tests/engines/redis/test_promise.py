@@ -1,7 +1,5 @@
 """The promise of a real server: seen live, required when a client connects, watched while leases are held."""
 
-import socket
-
 import pytest
 from redis_faces import paired
 
@@ -10,6 +8,7 @@ from holdfast.clock import NS
 from holdfast.core import outlook
 from holdfast.engines.redis.facts import read
 from holdfast.testing import eventually
+from holdfast.testing.ports import Port
 from holdfast.testing.servers import available, missing
 
 
@@ -78,10 +77,9 @@ def test_a_node_of_a_cluster_is_seen_to_be_one(new_server, place_on):
     kind = next((kind for kind in ("valkey", "redis") if kind in available()), None)
     if kind is None:
         pytest.skip(missing("valkey"))  # or a new redis: an older one takes no port for the cluster's own talk
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        bus = str(probe.getsockname()[1])
-    node = new_server(kind, arguments=("--cluster-enabled", "yes", "--cluster-port", bus))
-    promise = place_on(node).connect().promise()
+    with Port() as bus:
+        node = new_server(kind, arguments=("--cluster-enabled", "yes", "--cluster-port", str(bus.number)))
+        promise = place_on(node).connect().promise()
 
     assert promise.as_dict()["facts"]["cluster"] is True
     assert (promise.level, promise.fences_grow) == ("survives client faults", False)

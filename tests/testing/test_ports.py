@@ -1,0 +1,84 @@
+"""Ports of a test: whoever has one has it alone, whether a server listens there or not."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from contextlib import ExitStack
+
+import pytest
+
+from holdfast.testing import ports
+from holdfast.testing.clusters import Cluster
+from holdfast.testing.ports import LOOPBACK, Port
+from holdfast.testing.servers import Server, available, missing
+
+KINDS = sorted(available())
+
+
+def is_free(number):
+    with socket.socket() as probe:
+        try:
+            probe.bind((LOOPBACK, number))
+        except OSError:
+            return False
+        return True
+
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux lets a server listen on a port that is held"
+)
+
+
+def test_nobody_else_gets_a_port_that_is_held():
+    """Two processes that look at the same moment would start two servers there, and the second would not start."""
+    with Port(beside=10_000) as port:
+        assert not is_free(port.number)
+        assert not is_free(port.number + 10_000)
+
+    assert is_free(port.number)
+    assert is_free(port.number + 10_000)
+
+
+def test_a_pair_of_ports_is_had_whole_or_not_at_all(monkeypatch):
+    """A cluster talks ten thousand above; a half that is left behind would be lost for all others."""
+    with Port() as taken:
+        choices = iter([taken.number - 1000, taken.number - 1001])
+        monkeypatch.setattr(ports.secrets, "randbelow", lambda _: next(choices) - ports._LEAST)
+        with Port(beside=1000) as found:
+            assert found.number == taken.number - 1001
+            assert is_free(taken.number - 1000)
+
+
+def test_no_client_is_given_the_port_of_a_server():
+    """The kernel gives a port of its own range to whoever connects, also that of a server which is about to start."""
+    first, last = map(int, ports._RANGE.read_text().split())
+    with ExitStack() as held:
+        chosen = {held.enter_context(Port(beside=10_000)).number for _ in range(50)}
+
+    assert len(chosen) == 50
+    assert not [number for number in chosen if first <= number <= last or first <= number + 10_000 <= last]
+
+
+@pytest.mark.skipif(not KINDS, reason=missing())
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_keeps_its_port_while_it_is_down(kind):
+    """It starts again on the same port, and somebody who looks for one in between must not find it."""
+    with Server(kind) as server:
+        server.kill()
+        down = is_free(server.port)
+        server.start()
+        assert server.command("PING") == b"PONG"
+
+    assert not down
+    assert is_free(server.port)
+
+
+@pytest.mark.skipif(not KINDS, reason=missing())
+def test_a_cluster_that_was_never_started_gives_its_ports_back():
+    """What cannot start must not leave anything to others."""
+    cluster = Cluster(KINDS[0])
+    numbers = [server.port for server in cluster.servers]
+    cluster.close()
+
+    assert [number for number in numbers if not is_free(number) or not is_free(number + 10_000)] == []
