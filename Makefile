@@ -23,7 +23,7 @@ demo: $(TOOL)  ## several workers, one lock: one is killed, one is frozen and re
 	$(BIN)/python -m holdfast.demo $(ARGS)
 
 test: check  ## everything that must hold
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || $(BIN)/python tools/second_chance.py
+	$(BIN)/python -m pytest --cache-clear -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || $(BIN)/python tools/second_chance.py
 
 check: $(READY)  ## format, lint, types, imports
 	$(BIN)/ruff format --check .
