@@ -156,9 +156,10 @@ def test_a_take_with_share_leaves_others_theirs(engine):
 
 
 BAD = [
-    ({"key": ""}, InvalidName, "empty"),
-    ({"key": "a\0b"}, InvalidName, "NUL"),
-    ({"key": 7}, InvalidName, "text"),
+    ({"key": ""}, InvalidName, "a key must not be empty"),
+    ({"key": "a\0b"}, InvalidName, "a key must not contain a NUL"),
+    ({"key": 7}, InvalidName, "^7 is refused: a key must be text"),
+    ({"key": "x" * 513}, InvalidName, "a key may have at most 512"),
     ({"key": "k", "delay": 5}, InvalidConfig, "place behind"),
     ({"priority": "urgent"}, InvalidConfig, "high, normal, low"),
     ({"priority": None}, InvalidConfig, "high, normal, low"),
