@@ -57,7 +57,7 @@ def test_a_dedup_key_is_sent_once_in_whichever_part(key):
 def test_a_dedup_key_that_is_refused_is_called_so(parts):
     """It is no name and no key: who reads that would look for another argument."""
     for queue in (parts, parts.parts[0]):
-        with pytest.raises(InvalidName, match="^7 is refused: a dedup_key must be text"):
+        with pytest.raises(InvalidName, match=r"^7 is refused: a dedup_key must be text"):
             queue.publish("order", dedup_key=7)
 
 

@@ -77,7 +77,8 @@ def test_a_dead_letter_makes_way_for_the_next_of_its_key_and_comes_back_behind_a
         bad.dead("of no use")
         (good,) = taken(consumer)
         assert good.body == "good"
-        assert queue.dlq.redrive() == 1
+        assert [(letter.body, letter.key) for letter in queue.dlq.list()] == [("bad", "k")]
+        assert queue.dlq.redrive(where=lambda letter: letter.key == "k") == 1
         assert (taken(consumer), queue.stats().behind) == ([], 1)
         good.ack()
         (again,) = taken(consumer)

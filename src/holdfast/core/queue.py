@@ -9,6 +9,7 @@ lane of its own; each lane has its share, so that nothing waits for ever.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
@@ -185,9 +186,10 @@ async def publish_many(queue: QueueBase, bodies: Iterable[Any], terms: Terms, ti
 
 def many_bodies(bodies: Iterable[Any]) -> Iterable[Any]:
     """The same, unless it is one body that only looks like many."""
-    if isinstance(bodies, str | bytes | dict):
-        raise InvalidConfig("bodies", bodies, "it must be a list of bodies, not one")
-    return bodies
+    if not isinstance(bodies, str | bytes | dict):
+        with suppress(TypeError):
+            return iter(bodies)
+    raise InvalidConfig("bodies", bodies, "it must be a list of bodies, not one")
 
 
 async def send_all(queue: QueueBase, drafts: list[Draft], until_ns: int) -> list[str]:
