@@ -19,7 +19,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from holdfast.config import UNREADABLE
+from holdfast.config import NOT_SHOWN, UNREADABLE
 from holdfast.engines.redis.turns import word
 from holdfast.errors import SETTLING, InvalidConfig, Unavailable
 
@@ -241,9 +241,9 @@ def _of_options(settings: Settings, kind: Any, kwargs: dict[str, Any]) -> Dialle
     tls, path = issubclass(kind, redis.SSLConnection), issubclass(kind, redis.UnixDomainSocketConnection)
     for option in settings.options:
         if option not in _OPTIONS and not option.startswith("ssl_"):
-            raise InvalidConfig(f"option {option}", "(not shown)", "redis knows no such option")
+            raise InvalidConfig(f"option {option}", NOT_SHOWN, "redis knows no such option")
         if option not in _OPTIONS and not tls:
-            raise InvalidConfig(f"option {option}", "(not shown)", "it is for TLS: rediss://")
+            raise InvalidConfig(f"option {option}", NOT_SHOWN, "it is for TLS: rediss://")
     timeouts = {name: _timeout(settings.url, name, kwargs[name]) for name in _TIMEOUTS if name in kwargs}
     kwargs = copied(kwargs) | timeouts
     try:
