@@ -43,6 +43,7 @@ def test_a_bad_url_of_the_variable_is_called_by_its_name(monkeypatch, connected,
 
 @pytest.mark.parametrize("url", BAD)
 def test_a_bad_url_of_the_program_is_called_url_whatever_the_variable_says(monkeypatch, url):
+    """The variable is not looked at then: to name it would lead astray."""
     monkeypatch.setenv("HOLDFAST_URL", "memory://")
     with pytest.raises(InvalidConfig) as refused:
         by_blocking(url)
@@ -50,6 +51,7 @@ def test_a_bad_url_of_the_program_is_called_url_whatever_the_variable_says(monke
 
 
 def test_an_engine_of_the_variable_that_cannot_keep_it_is_called_by_that_name(monkeypatch, tmp_path):
+    """It is told later, when a queue is asked for, and is the same mistake."""
     monkeypatch.setenv("HOLDFAST_URL", f"file://{tmp_path}")
     with holdfast.connect() as client, pytest.raises(InvalidConfig, match=r"^HOLDFAST_URL=.* no queues"):
         client.queue("jobs")
