@@ -151,6 +151,14 @@ def shown_url(url: Any) -> str:
     return f"{scheme}{found}{place}"
 
 
+def url_of(scheme: str, path: str | os.PathLike[str]) -> str:
+    """The URL of a path, whatever signs are in it: `#` and `?` would end it, `%` and what is after it mean another."""
+    import re  # noqa: PLC0415 - only where somebody else chose the path
+
+    quoted = re.sub(r"[%?#\x00-\x1f]", lambda found: f"%{ord(found[0]):02X}", os.fspath(path))
+    return f"{scheme}://{quoted}"
+
+
 def _default_url(environ: Mapping[str, str]) -> str:
     state = environ.get("XDG_STATE_HOME") or ""
     try:
@@ -159,4 +167,4 @@ def _default_url(environ: Mapping[str, str]) -> str:
         base = Path()
     if not base.is_absolute():
         raise InvalidConfig("HOME", str(base), f"the state directory is unknown; set {URL_VARIABLE}")
-    return f"sqlite://{base / 'holdfast' / 'holdfast.db'}"
+    return url_of("sqlite", base / "holdfast" / "holdfast.db")
