@@ -105,6 +105,8 @@ def _read(
     except ValueError:
         # What the parser says may repeat a part of the password.
         raise InvalidConfig("url", shown_url(text), UNREADABLE) from None
+    if "#" in text:
+        raise InvalidConfig("url", shown_url(text), "a # would end it: in a path or a password it is written %23")
     if not parts.scheme:
         raise InvalidConfig("url", shown_url(text), "it must begin with a scheme, as in sqlite:///path or memory://")
     path = unquote(parts.netloc + parts.path)

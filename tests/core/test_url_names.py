@@ -57,6 +57,16 @@ def test_an_engine_of_the_variable_that_cannot_keep_it_is_called_by_that_name(mo
         client.queue("jobs")
 
 
+@pytest.mark.parametrize(
+    "url", ["sqlite:///srv/1#hunter2", "file:///srv/1#", "redis://:1#hunter2@db", "memory://#hunter2"]
+)
+def test_what_stands_behind_a_hash_is_not_dropped_in_silence(url):
+    """`team#1.db` and `team#2.db` would be one file: each team would wait for the other, and nobody would know why."""
+    with pytest.raises(InvalidConfig, match="written %23") as refused:
+        holdfast.connect(url)
+    assert "hunter2" not in f"{refused.value} {refused.value.args}"
+
+
 @pytest.mark.parametrize("url", ["sqlite:///srv/leases.db", "file:///srv", "memory://", "redis://db"])
 def test_the_value_of_an_option_that_nobody_knows_is_not_told(url):
     """It may be the password of another engine, and errors are logged."""
