@@ -227,6 +227,8 @@ async def _give_back(queue: QueueBase, lease: Incarnation, held: list[MessageBas
         part = tuple(
             Outcome(each._entry, RELEASE, keyed=bool(each._kept.key)) for each in held[first : first + AT_ONCE]
         )
+        for each in held[first : first + AT_ONCE]:
+            each._gone = True
         try:
             await conclude(queue, lease, part)
         except Unavailable:
