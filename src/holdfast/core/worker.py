@@ -142,6 +142,8 @@ def hands(concurrency: int, prefetch: int) -> tuple[int, int]:
 
 async def work(worker: WorkerBase, *, until_idle: bool) -> None:
     """Work until stopped; with `until_idle`, until there is nothing to do."""
+    if worker._bell is not None:
+        raise RuntimeError(f"worker {worker.name!r} runs already: make another one, or give it more concurrency")
     await consuming.enter(worker._consumer)
     try:
         worker._bell = worker._consumer._queue._client.form.bell()
