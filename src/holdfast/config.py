@@ -69,7 +69,7 @@ def naming(url: Any, environ: Mapping[str, str] = os.environ) -> Iterator[None]:
         yield
     except InvalidConfig as error:
         name, what = url_setting(url, environ), error.setting
-        if name == "url" or (what != "url" and not what.startswith("option ")):
+        if name == "url" or not (what == "url" or f"{what.removeprefix('option ')}=" in environ[URL_VARIABLE]):
             raise
         raise InvalidConfig(
             name if what == "url" else f"{what} of {name}", error.value, error.rule

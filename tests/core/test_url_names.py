@@ -57,6 +57,14 @@ def test_an_engine_of_the_variable_that_cannot_keep_it_is_called_by_that_name(mo
         client.queue("jobs")
 
 
+def test_a_namespace_of_the_program_is_not_taken_for_one_of_the_variable(monkeypatch, tmp_path):
+    """It is an argument, whatever the variable says."""
+    monkeypatch.setenv("HOLDFAST_URL", f"sqlite://{tmp_path}/leases.db")
+    with pytest.raises(InvalidConfig) as refused:
+        holdfast.connect(namespace="tenant")
+    assert refused.value.setting == "option namespace"
+
+
 @pytest.mark.parametrize(
     "url", ["sqlite:///srv/1#hunter2", "file:///srv/1#", "redis://:1#hunter2@db", "memory://#hunter2"]
 )

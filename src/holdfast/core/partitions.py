@@ -41,7 +41,7 @@ def part_name(whole: str, part: int, parts: int) -> str:
         attempt += 1
 
 
-def part_of(key: str, parts: int, what: str = "key") -> int:
+def part_of(key: str, parts: int, what: str = "a key") -> int:
     """In which part messages of this key are."""
     return crc32(checked_name(key, what).encode()) % parts
 

@@ -39,7 +39,7 @@ DEDUP_S = 600.0
 DEAD_MAX = 100_000
 LIMIT_MAX = 10_000
 NORMAL = "normal"
-DEDUP_KEY = "dedup_key"
+DEDUP_KEY = "a dedup_key"
 # The lane of each priority, the most urgent first.
 LANES = {"high": "high", NORMAL: "", "low": "low"}
 _AT_ONCE_BYTES = 1 << 20
@@ -144,7 +144,7 @@ class QueueBase:
 
     def _draft(self, body: Any, terms: Terms, dedup: str = "") -> Draft:
         data = encoded(self._codec, body)
-        key = checked_name(terms.key(body), "key") if callable(terms.key) else terms.key
+        key = checked_name(terms.key(body), "a key") if callable(terms.key) else terms.key
         dedup_ms = self._dedup_ms if dedup else 0
         return Draft(new_token(), data, terms.headers, terms.delay_ms, dedup, dedup_ms, key, terms.lane)
 
@@ -168,7 +168,7 @@ def checked_terms(
         raise InvalidConfig("delay", delay, rule)
     if not isinstance(priority, str) or priority not in LANES:
         raise InvalidConfig("priority", priority, f"it must be one of {', '.join(LANES)}")
-    checked = "" if key is None else key if callable(key) else checked_name(key, "key")
+    checked = "" if key is None else key if callable(key) else checked_name(key, "a key")
     return Terms(delay_ms, packed_headers(headers), checked, LANES[priority])
 
 
