@@ -218,6 +218,8 @@ def test_every_command_explains_itself_with_an_example(local):
     assert set(every_command()) == {*COMMANDS, *LONERS}
     for name in every_command():
         page = local.inside(*name.split(), "--help").out.decode()
+        words = re.search(r"Usage: [^\[]*\[OPTIONS\](.*)", page)
+        assert words[1] == words[1].upper(), "what is to be put there looks alike on every page"
         assert re.search(rf"Example:\n\s+holdfast {name}\b", page), page
         assert "--json" in page
         assert "HOLDFAST_URL" in page or name == "install"
