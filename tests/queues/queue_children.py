@@ -26,6 +26,7 @@ def work(url, journal, label="worker", seconds=0.0, concurrency=4, prefetch=4, t
 
         def handle(message):
             file.write(f"begun {message.id} {message.body} {message.fence} {message.attempt}\n".encode())
+            file.write(f"met {message.id} {time.time()} {time.monotonic()}\n".encode())
             if message.body == "poison":
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(seconds)
@@ -97,3 +98,12 @@ def redrive(url, journal, rate):
     with holdfast.connect(url) as hf:
         ready()
         jobs(hf).dlq.redrive(rate=rate)
+
+
+def send_later(url, journal, count, delay):
+    """Send messages that are not due before then; when that was, by the calendar here and by the machine's clock."""
+    with holdfast.connect(url) as hf, open(journal, "ab", buffering=0) as file:
+        file.write(f"sent {time.time()} {time.monotonic()}\n".encode())
+        jobs(hf).publish_many(range(count), delay=delay)
+        ready()
+        time.sleep(60)
