@@ -93,6 +93,25 @@ def stall(url, journal, kind, seconds, queue):
         asyncio.run(work())
 
 
+def work_with_care(url, journal):
+    """An asyncio worker whose handler is long, and writes down that it was ended; not a second time."""
+
+    async def handle(message):
+        ready()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            file.write(f"cancelled {message.fence}\n".encode())
+            raise
+
+    async def work():
+        async with await aio.connect(url) as hf:
+            await jobs(hf).worker(handle, name="careful", concurrency=1, prefetch=0, on_loss="cancel").run()
+
+    with open(journal, "ab", buffering=0) as file:
+        asyncio.run(work())
+
+
 def redrive(url, journal, rate):
     """Send all dead letters again, so many in a second, until somebody ends it."""
     with holdfast.connect(url) as hf:

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 
 import pytest
-from queue_children import jobs
+from queue_children import TTL_S, jobs
 
 from holdfast.testing import eventually
 
@@ -76,23 +76,36 @@ def test_the_steps_of_the_original_lose_where_ours_is_one_step(server):
 
 
 def test_a_frozen_worker_is_replaced_and_its_late_word_is_refused(client, start, freeze, journal):
-    """It was taken for dead; when it comes back, what it had is somebody else's."""
+    """T4: it was taken for dead; when it comes back, what it had is somebody else's, and its handler is told.
+
+    Frozen for three ttls, so that everything that could end meanwhile has ended.
+    """
     queue = jobs(client)
-    queue.publish("x")
+    queue.publish("held")
     holder = start("hold_one")
     holder.wait_ready(WAIT_S)
-    freeze(holder)
+    queue.publish("worked")
+    careful = start("work_with_care")
+    careful.wait_ready(WAIT_S)
+    for process in (holder, careful):
+        freeze(process)
+    until = time.monotonic() + 3 * TTL_S
     worker = start("work")
-    eventually(lambda: len(journal("done")) == 1, WAIT_S, "the work of another one")
-    holder.thaw()
+    eventually(lambda: len(journal("done")) == 2, WAIT_S, "the work of another one")
+    eventually(lambda: time.monotonic() > until, WAIT_S, "three ttls")
+    for process in (holder, careful):
+        process.thaw()
     os.kill(holder.pid, signal.SIGUSR1)
-    eventually(lambda: journal("lost"), WAIT_S, "a refusal")
+    eventually(lambda: journal("lost") and journal("cancelled"), WAIT_S, "a refusal, and a handler that was told")
 
     (lost,) = journal("lost")
-    (done,) = journal("done")
-    assert int(done[3]) > int(lost[1])
+    done = {words[2]: int(words[3]) for words in journal("done")}
+    assert done["held"] > int(lost[1])
+    assert done["worked"] > int(journal("cancelled")[0][1])
     assert journal("acked") == []
-    assert queue.stats().counts["lost"] == 1
+    assert [len(journal(word)) for word in ("done", "cancelled")] == [2, 1]
+    assert queue.stats().counts["lost"] >= 1
+    assert queue.stats().counts["acked"] == 2
     assert worker.alive
     assert queue.check()
 
