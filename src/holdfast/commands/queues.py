@@ -109,7 +109,11 @@ class Beat(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """This consumer ends; what it still has is ready again, and no attempt was used. `Released` or `NotHeld`."""
+    """This consumer ends; what it still has is ready again, and no attempt was used.
+
+    `Released`, or `NotHeld`. `Leaving` if it has more than `AT_ONCE`: so many are ready again, it still lives, and says
+    so again.
+    """
 
     name: str
     token: str
@@ -279,6 +283,10 @@ class Taken(NamedTuple):
     gone: tuple[str, ...] = ()
 
 
+class Leaving(NamedTuple):
+    """A part of what it has is ready again: say so again for the rest."""
+
+
 class Elsewhere(NamedTuple):
     """It is not to be had: it is `delayed`, `dead`, or `held`: by whom, and under which fence. Empty: there is none."""
 
@@ -358,6 +366,7 @@ QueueAnswer = (
     Published
     | Crowded
     | Taken
+    | Leaving
     | Elsewhere
     | KeysHeld
     | Concluded

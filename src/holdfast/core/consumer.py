@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import NotHeld
-from holdfast.commands.queues import AT_ONCE, DEAD, RELEASE, Outcome, Take, Taken
+from holdfast.commands.queues import AT_ONCE, DEAD, Outcome, Take, Taken
 from holdfast.core import lifecycle
 from holdfast.core.bodies import unpacked_headers
 from holdfast.core.client import OPEN
@@ -200,14 +200,9 @@ async def leave(consumer: ConsumerBase, *, patient: bool = True) -> None:
     try:
         consumer._entered = False
         unsaid, consumer._unsaid = tuple(consumer._unsaid.values()), {}
-        done = {outcome.entry for outcome in unsaid}
-        owned = tuple(consumer._with.items())  # in one step: others end some meanwhile
-        here = [each for entry, each in owned if each._lease is lease and entry not in done]
-        held = [each for each in here if not each._settled]
         if lease is None or lease._is_forked():
             return  # what a parent has is not for its child to give back
         if (patient or unsaid) and await _said_all(consumer, lease, unsaid) and patient:
-            await _give_back(consumer._queue, lease, held)
             await lifecycle.release(lease)
     except LeaseLost:
         return  # it was taken for dead: there is nothing left to give back
@@ -219,18 +214,6 @@ async def leave(consumer: ConsumerBase, *, patient: bool = True) -> None:
             lifecycle.end(lease)
             lease._client.keeper.no_longer_waiting(lease)
             lease._client.form.forget(lease.token)
-
-
-async def _give_back(queue: QueueBase, lease: Incarnation, held: list[MessageBase]) -> None:
-    """All but the last part: the end of a consumer is one step of the engine, and no step is to be long."""
-    for first in range(0, len(held) - AT_ONCE, AT_ONCE):
-        part = tuple(
-            Outcome(each._entry, RELEASE, keyed=bool(each._kept.key)) for each in held[first : first + AT_ONCE]
-        )
-        try:
-            await conclude(queue, lease, part)
-        except Unavailable:
-            return  # then all at once, when the engine can be told
 
 
 async def _said_all(consumer: ConsumerBase, lease: Incarnation, unsaid: tuple[Outcome, ...]) -> bool:

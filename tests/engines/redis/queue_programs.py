@@ -4,6 +4,7 @@ from queue_twin import Said
 
 from holdfast.commands.queues import (
     ACK,
+    AT_ONCE,
     DEAD,
     FEW_AT_ONCE,
     RELEASE,
@@ -141,6 +142,13 @@ WITNESSES = {
         Said(0, Leave, "a1"), Said(0, Leave, "a1"), take(0, "b1", 9), end(0, "a1", *FOUR),
         take(0, "a1"), Said(0, Beat, "a1", 200), Said(0, Leave, "b1"),
         *join(0, "a2"), take(0, "a2", wait=True, lanes=("high",)), Said(0, Leave, "a2"),
+    ],
+    "a consumer leaves with much": [
+        *join(0, "a1", "b1", "a2"), *(send(0, many=50, call=f"{n}") for n in range(8)), take(0, "a1", AT_ONCE),
+        take(0, "b1", AT_ONCE + 1), take(0, "a2", 400), take(0, "a1", wait=True), take(0, "b1", wait=True),
+        Said(0, Leave, "a1"), take(0, "b1", wait=True), Said(0, Leave, "b1"), Said(0, Beat, "b1", 200),
+        Said(0, Leave, "b1"), Said(0, Leave, "b1"), Said(0, Leave, "a2"), Said(0, Leave, "a2"), Said(0, Leave, "a2"),
+        *join(0, "a1"), take(0, "a1", 400),
     ],
     "a consumer dies alone": [
         *join(0, "a1", "b2"), send(0, call="1"), take(0, "a1"), reap(0), *looks(3500, "b2"), take(0, "b2"),
