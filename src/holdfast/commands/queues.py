@@ -126,7 +126,9 @@ class Take(NamedTuple):
     many suspects it dares to take: it is given those alone, if there are any. `known` are the entries that it has: if
     given, whatever is with it by the engine's account and not among them comes first, because the answer that brought
     it was lost; and it is told which of them are not with it. With `share`, no more than its share of what is ready,
-    if all consumers had the same.
+    if all consumers had the same. `seen` is the largest fence that it was given, if not -1: whatever is with it under a
+    larger one comes first as well. So a question that comes late, after another one was asked in its place, takes
+    nothing that nobody would hear of.
 
     `Taken`, or `NotHeld` if the consumer is not known any more. Sent again it may take more: whoever lost an answer
     says what is `known`.
@@ -140,6 +142,7 @@ class Take(NamedTuple):
     known: tuple[str, ...] | None = None
     lanes: tuple[str, ...] = ("",)
     share: bool = False
+    seen: int = -1
 
 
 class Outcome(NamedTuple):

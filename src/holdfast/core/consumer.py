@@ -72,6 +72,7 @@ class ConsumerBase:
         self._buffer: deque[MessageBase] = deque()  # those that nobody has asked for yet
         self._unsure = False  # an answer may have been lost
         self._missed = self._made_up = 0  # answers to others that may have been lost; those that were asked for since
+        self._given = 0  # the largest fence that this incarnation was given, if there is no other way than a take
         self._sure_ns = 0  # when everything here was known for the last time
         self._epoch = queue._client.engine.epoch
         self._stopped = False
@@ -172,6 +173,7 @@ async def _live(consumer: ConsumerBase) -> Incarnation:
         _drop_unread(consumer)
         consumer._owed.clear()
         consumer._unsaid.clear()
+        consumer._given = -1 if consumer._keeps else 0
         consumer._unsure, consumer._sure_ns, consumer._epoch = False, client.clock.now_ns(), client.engine.epoch
         consumer._lease = lease
     except BaseException:
@@ -314,7 +316,7 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
         else:  # nothing new: what is with it unseen; else it only stands in no line any more, and others are rung
             most = AT_ONCE if known is not None else 0
             details = (False, False, known, () if most else consumer._lanes(), True)
-        asked = Take(queue.name, lease.token, min(most, AT_ONCE), *details)
+        asked = Take(queue.name, lease.token, min(most, AT_ONCE), *details, consumer._given)
         consumer._unsure = True  # until the answer is here
         lease._owned = True  # before that, whoever is interrupted leaves no consumer behind
         reply = client.form.apply(asked)
@@ -335,6 +337,8 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
         consumer._sure_ns, consumer._epoch, consumer._made_up = now_ns, client.engine.epoch, missed
         _mourn(consumer, answer.gone)
     messages = await _read(consumer, lease, answer.deliveries)
+    if consumer._given >= 0:  # after that: whoever is interrupted in it is given them again
+        consumer._given = max([consumer._given, *(each.fence for each in answer.deliveries)])
     if answer.deliveries and not messages:
         return None
     again_ns = client.clock.now_ns() + max(_LOOK_MIN_NS, min(_LOOK_MAX_NS, queue._ttl_ms * NS_PER_MS // 6))

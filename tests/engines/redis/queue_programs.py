@@ -42,8 +42,9 @@ def keyed(after_us, *keys, call, lane=""):
     return Said(after_us, Publish, "c1", (call, 0, tuple((0, "", lane, key) for key in keys)))
 
 
-def take(after_us, token, most=1, wait=False, idle=False, known=None, lanes=("",), share=False):
-    return Said(after_us, Take, token, (most, wait, idle, known, lanes, share))
+def take(after_us, token, most=1, wait=False, idle=False, known=None, lanes=("",), share=False, seen=None):
+    """`seen`: that many of what it has, the newest, it has not."""
+    return Said(after_us, Take, token, (most, wait, idle, known, lanes, share, seen))
 
 
 def over(after_us, token, key="k", attempts=2, dead_max=0):
@@ -136,6 +137,11 @@ WITNESSES = {
     "an answer was lost": [
         *join(0, "a1"), send(0, many=4, call="1"), take(0, "a1", 2), take(0, "a1", 9, known=1),
         take(0, "a1", 9, known=2), take(0, "a1", 1, known=0), take(0, "a1", 9, known=9),
+    ],
+    "a question came late": [
+        *join(0, "a1"), send(0, many=5, call="1"), take(0, "a1", 2, seen=9), take(0, "a1", 2, seen=2),
+        take(0, "a1", 1, seen=1), take(0, "a1", 9, seen=1), take(0, "a1", 0, seen=9), take(0, "a1", 2, seen=0),
+        end(0, "a1"), take(0, "a1", 9, seen=0, wait=True), take(0, "a1", 9, seen=9, wait=True),
     ],
     "a consumer leaves": [
         *join(0, "a1", "b1"), send(0, many=3, call="1"), take(0, "a1", 2), take(0, "b1", 9), take(0, "b1", wait=True),

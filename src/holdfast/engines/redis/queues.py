@@ -106,7 +106,8 @@ def _flag(value: bool) -> str:
 
 
 def _take(ask: Take) -> tuple[Word, ...]:
-    known = () if ask.known is None else ("known", *ask.known)
+    seen = ("seen", str(ask.seen)) if ask.seen >= 0 else ()
+    known = seen if ask.known is None else ("known", *ask.known)
     flags = (_flag(ask.wait), str(int(ask.idle)), _flag(ask.share))
     return (ask.token, str(ask.most), *flags, str(len(ask.lanes)), *ask.lanes, *known)
 
