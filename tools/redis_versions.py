@@ -23,6 +23,7 @@ TESTS = (
     "engines/redis/test_failover.py",
     "engines/redis/test_inspect.py",
     "engines/redis/test_lost_replies.py",
+    "engines/redis/test_missing_rights.py",
     "engines/redis/test_secrets.py",
     "engines/redis/test_sentinels.py",
     "engines/redis/test_tls_groups.py",
