@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Answer, Busy, Finished, Giving, Granted, NotHeld, Refused, Released
+from holdfast.commands import Answer, Busy, Finished, Giving, Granted, Leaving, NotHeld, Refused, Released
 from holdfast.core.client import ABORTING, CLOSED, OPEN
 from holdfast.core.confirming import confirmed
 from holdfast.core.keeper import WIRE_NS
@@ -298,12 +298,14 @@ async def release(lease: LeaseBase, to: str = "") -> None:
         command = lease._giving_back(to)
         if state is LOST or lease._state is HELD:
             _too_late(lease, command)
-        answer: Answer | None
-        try:
-            reply = client.form.apply(command, now_ns + WIRE_NS)
-            answer = reply if isinstance(reply, tuple) else await reply
-        except Unavailable as error:
-            answer = await _release_again(lease, command, now_ns, error)
+        answer: Answer | None = Leaving()
+        while isinstance(answer, Leaving):  # a consumer that has much gives it back in steps
+            now_ns = client.clock.now_ns()
+            try:
+                reply = client.form.apply(command, now_ns + WIRE_NS)
+                answer = reply if isinstance(reply, tuple) else await reply
+            except Unavailable as error:
+                answer = await _release_again(lease, command, now_ns, error)
         _released(lease, command, answer)
     except LeaseLost:
         raise
