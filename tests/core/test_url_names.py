@@ -83,3 +83,13 @@ def test_the_value_of_an_option_that_nobody_knows_is_not_told(url):
     error = refused.value
     assert "passwort" in str(error)
     assert "hunter2" not in f"{error} {error.args} {error.value} {error.__context__}"
+
+
+@pytest.mark.parametrize(
+    "url", ["unix://", "unix:///", "unix://s.sock", "unix://run/s.sock", "unix://me:pw@run/s.sock"]
+)
+def test_a_socket_is_named_by_its_absolute_path(url):
+    """Of a relative one the first part would be dropped, and the rest looked for at the root."""
+    with pytest.raises(InvalidConfig, match="by its absolute path"):
+        holdfast.connect(url)
+    holdfast.connect("unix://me:pw@/run/s.sock").close()

@@ -60,10 +60,12 @@ _ANSWER_REASONS = {
     "CROSSSLOT": "other topology",
 }
 # What a server says that is of another kind than the address, and what to do.
+_A_SENTINEL = "is it a sentinel? Then connect to redis+sentinel://"
 _OTHER_KINDS = {
     "cluster support disabled": "it is no cluster: connect to redis://",
     "unknown command 'SENTINEL'": "it is no sentinel: connect to redis://",
-    "unknown command 'EVALSHA'": "is it a sentinel? Then connect to redis+sentinel://",
+    "unknown command 'GET'": _A_SENTINEL,  # it is what is asked first
+    "unknown command 'EVALSHA'": _A_SENTINEL,
 }
 
 
@@ -233,6 +235,11 @@ def dialler(settings: Settings) -> Dialler:
     for name, text in settings.options.items():
         if isinstance(kwargs.get(name), str) and not before.get(name):
             kwargs[name] = text  # some versions of redis-py decode it twice
+    if scheme.lower() == "unix" and (parts.hostname or not parts.path.removeprefix("/")):
+        # redis-py would quietly drop the first part of a relative path.
+        raise InvalidConfig(
+            "url", settings.url, "it must name a socket by its absolute path, as in unix:///run/redis.sock"
+        )
     database = "" if scheme.lower() == "unix" else parts.path.removeprefix("/")
     if database and not (database.isascii() and database.isdigit()):
         # redis-py would quietly take database 0, and two services with one typo would not exclude each other. The path
