@@ -8,7 +8,7 @@ from law_faces import passing, together
 
 from holdfast import Backoff, LeaseLost
 from holdfast.commands import NotHeld
-from holdfast.commands.queues import ACK, Beat, Conclude, Join, Outcome, Reap, Take
+from holdfast.commands.queues import ACK, AT_ONCE, Beat, Conclude, Join, Outcome, Reap, Take
 from holdfast.core.lease import later
 from holdfast.testing import eventually
 
@@ -253,3 +253,31 @@ def test_a_settle_that_cannot_be_told_is_told_later(face):
         wire.heal()
         eventually(lambda: queue.stats().in_flight == 0, what="a settle by the keeper")
     assert queue.stats().counts["acked"] == 1
+
+
+def test_what_is_given_back_at_the_end_of_a_block_is_lost_for_whoever_goes_on_with_it(face):
+    """Also where it is given back in several steps. What was settled is not lost: it is done."""
+    queue = face.connect().queue("jobs")
+    queue.publish_many(range(2 * AT_ONCE + 2))
+    with queue.consumer(prefetch=2 * AT_ONCE + 2) as consumer:
+        done, *left = consumer.receive(2 * AT_ONCE + 2, timeout=5)
+        done.ack()
+        assert not any(message.lost for message in left)
+    assert [message.id for message in left if not message.lost] == []
+    assert not done.lost
+    for message in (left[0], left[-1]):
+        with pytest.raises(LeaseLost):
+            message.check()
+    assert queue.stats().ready == 2 * AT_ONCE + 1
+
+
+def test_what_is_handed_back_by_an_owner_that_ends_is_lost(face):
+    """Whoever serves a session by the signal of its work stops, and does not serve it beside the next owner."""
+    queue = face.connect().queue("jobs")
+    queue.publish("x", key="chat")
+    with queue.owner() as owner:
+        work = owner.next(timeout=5).work
+        assert not work.lost
+    assert work.lost
+    with pytest.raises(LeaseLost):
+        work.check()

@@ -13,7 +13,7 @@ from holdfast.commands import Answer, Busy, Finished, Giving, Granted, Leaving, 
 from holdfast.core.client import ABORTING, CLOSED, OPEN
 from holdfast.core.confirming import confirmed
 from holdfast.core.keeper import WIRE_NS
-from holdfast.core.lease import ENDED, ENDING, HELD, LOST, DoneAlready, LeaseBase, jittered
+from holdfast.core.lease import ENDED, ENDING, HELD, LOST, DoneAlready, LeaseBase, jittered, waited_out
 from holdfast.errors import (
     GONE,
     PASSING,
@@ -226,6 +226,7 @@ async def _send(lease: LeaseBase, until_ns: int, give_up_ns: int, error: Unavail
                 told_ns = now_ns
                 client.tell("unavailable", lease._known_as, detail=str(error))
             _refuse_if_hopeless(lease, error, now_ns, give_up_ns)
+            waited_out(error)
             await client.form.bell().wait(min(give_up_ns, now_ns + jittered(pause_ns, now_ns)))
             pause_ns = min(2 * pause_ns, _RETRY_MAX_NS)
         try:
