@@ -284,6 +284,25 @@ def look(name, ttl_ms):
         return client.queue(name, ttl=ttl_ms / 1000)._reaping()
 
 
+def test_the_dead_are_found_in_time_by_a_server_whose_calendar_went_back(new_server, connect, tmp_path):
+    """By that calendar its time ends an hour from now. Nobody has said so: it ends a ttl after that was seen."""
+    if not wallclock.available():
+        pytest.skip(wallclock.missing())
+    clock = wallclock.WallClock(tmp_path, "server")
+    server = new_server(env=clock.env)
+    queue, peer = connect(server).queue("q", ttl=1, grace=0), Peer(server.url)
+    queue.publish("x")
+    peer.say(Join("q", "doomed", "", "doomed", 1000))
+    assert len(peer.say(Take("q", "doomed", 1)).deliveries) == 1
+    peer.say(Reap("q", 200, 0, 1000, 5))
+    clock.set(-3600)
+    with queue.consumer() as heir:
+        (message,) = heir.receive(timeout=30)
+        message.ack()
+    peer.close()
+    server.command("FLUSHALL")
+
+
 def test_the_same_look_finds_the_dead_where_the_calendar_is_right(replicated):
     """The control: a promoted server does not forgive everything."""
     primary, replica = replicated()
