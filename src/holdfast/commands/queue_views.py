@@ -124,11 +124,16 @@ class Peeked(NamedTuple):
 
 
 class Sighted(NamedTuple):
-    """A page: where to go on, what was seen, and what is wrong for certain; of each fault a kind, a word, an entry."""
+    """A page: where to go on, what was seen, and what is wrong for certain; of each fault a kind, a word, an entry.
+
+    `by` is who has answered, a run of a server; empty if that may not be asked. Pages of two do not go together: the
+    place where to go on means something else to another one, and a replica may have put back what was taken.
+    """
 
     at: str
     words: tuple[str, ...]
     faults: tuple[tuple[str, str, str], ...]
+    by: str = ""
 
 
 class Audited(NamedTuple):

@@ -21,7 +21,7 @@ from holdfast.core.lease import jittered
 from holdfast.core.lock import confirmed_by
 from holdfast.core.outcomes import Backoff, checked_backoff
 from holdfast.core.terms import cool_ms
-from holdfast.errors import InvalidConfig, QueueFull, Unavailable
+from holdfast.errors import SETTLING, InvalidConfig, QueueFull, Unavailable
 from holdfast.names import Owner, checked_name, new_token
 from holdfast.rules import soundness
 
@@ -44,6 +44,8 @@ DEDUP_KEY = "a dedup_key"
 LANES = {"high": "high", NORMAL: "", "low": "low"}
 _AT_ONCE_BYTES = 1 << 20
 _LOOK_MAX_MS, _LOOK_MIN_MS = 5000, 200
+# How often a check is begun before it is given up, because each time another server has answered in its course.
+_WALKS = 5
 _FULL_NS, _FULL_MAX_NS = 20 * NS_PER_MS, 500 * NS_PER_MS
 
 
@@ -315,21 +317,29 @@ async def check(queue: QueueBase, told: Callable[[int], object] | None = None) -
 async def audited(
     ask: Callable[[Audit], Awaitable[Answer]], name: str, told: Callable[[int], object] | None = None, most: int = PAGE
 ) -> Audited:
-    """An engine that does not look at all messages at once is asked page by page: others are served in between."""
-    walk = soundness.walk(name, most)
-    question = next(walk)
-    while True:
-        answer = await ask(question)
-        if isinstance(answer, Audited):
-            return answer
-        assert isinstance(answer, Sighted)
-        if told is not None:
-            told(len(answer.words) // (2 if question.part == MESSAGES else 1))
-        try:
-            question = walk.send(answer)
-        except StopIteration as end:
-            found: Audited = end.value
-            return found
+    """An engine that does not look at all messages at once is asked page by page: others are served in between.
+
+    What was seen at a server that was replaced meanwhile says nothing: then it is begun again.
+    """
+    for _ in range(_WALKS):
+        walk, by = soundness.walk(name, most), None
+        question = next(walk)
+        while True:
+            answer = await ask(question)
+            if isinstance(answer, Audited):
+                return answer
+            assert isinstance(answer, Sighted)
+            if by not in (None, answer.by):
+                break
+            by = answer.by
+            if told is not None:
+                told(len(answer.words) // (2 if question.part == MESSAGES else 1))
+            try:
+                question = walk.send(answer)
+            except StopIteration as end:
+                found: Audited = end.value
+                return found
+    raise Unavailable("engine", SETTLING, f"another server has answered before a check of {name!r} was at its end")
 
 
 def _whole(setting: str, value: int, least: int, most: int = 2**31 - 1) -> int:

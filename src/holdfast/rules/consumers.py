@@ -54,6 +54,9 @@ from holdfast.rules.record import Moment
 LATE_US = 1_000_000
 # Between two looks there is at least a breath.
 BREATH_US = 100_000
+# Of how many consumers the ends are looked at after the clock went back.
+LOOKED_AT = 1000
+NEVER_US = 2**62
 DIED_WITH_IT = "its consumer died"
 
 
@@ -109,6 +112,8 @@ def reap(depot: Depot, command: Reap, moment: Moment) -> Dealt:
     if early and not gone:
         return Dealt(Reaped(False, False, 0, 0, 0, _ms(depot.look_us - now_us)), [])
 
+    if now_us < depot.looked_us:
+        _bring_forward(depot, now_us)
     late_us = now_us - depot.look_us
     amnesty = bool(depot.looked_us) and (now_us < depot.looked_us or late_us > max(2 * interval_us, LATE_US))
     by_us = -1 if early or amnesty else now_us - grace_us
@@ -126,6 +131,13 @@ def reap(depot: Depot, command: Reap, moment: Moment) -> Dealt:
         make_room(depot, command.dead_max)
     answer = Reaped(True, amnesty, ended, moved, died, 1 if more else _ms(depot.look_us - now_us))
     return Dealt(answer, ring(depot, ready, moment))
+
+
+def _bring_forward(depot: Depot, now_us: int) -> None:
+    """The clock went back: nobody's time ends later than its ttl from now, else the dead would live until then."""
+    for each in depot.late(NEVER_US, frozenset(), LOOKED_AT):
+        if each.ends_us > now_us + each.ttl_ms * 1000:
+            depot.put_member(each._replace(ends_us=now_us + each.ttl_ms * 1000))
 
 
 def _bring_back(

@@ -1,5 +1,6 @@
 """Queues whose server dies while its replica lags, or whose replica has another calendar: what is lost, what is not."""
 
+import random
 import time
 
 import pytest
@@ -8,7 +9,10 @@ from redis_faces import Peer
 import holdfast
 from holdfast import InvalidConfig, Unavailable
 from holdfast.commands import Renewed
-from holdfast.commands.queues import Beat, Draft, Join, Leave, Publish, Reap, Take
+from holdfast.commands.queue_views import CONSUMERS, MESSAGES
+from holdfast.commands.queues import AT_ONCE, DELAYED, READY, Beat, Draft, Join, Leave, Publish, Reap, Take
+from holdfast.core.queue import audited
+from holdfast.core.run import run
 from holdfast.testing import eventually, wallclock
 
 QUICKLY = ("--repl-diskless-sync-delay", "0")
@@ -182,10 +186,121 @@ def test_a_promoted_server_with_another_calendar_takes_nobody_for_dead(replicate
     replica.command("FLUSHALL")
 
 
+def walked(before, after, turn, **settings):
+    """A check that is begun at one server and goes on at the other: `turn` does that, and says whether it is time."""
+    peers, parts = [before], []
+
+    async def ask(page):
+        parts.append(page.part)
+        if len(peers) == 1 and turn(parts):
+            peers.append(after)
+        return peers[-1].say(page)
+
+    return run(audited(ask, "q", **settings)), parts
+
+
+def test_a_check_whose_server_is_replaced_in_its_course_tells_no_fault_that_is_none(replicated):
+    """What was taken here is ready there, and taken once more: seen before and after, it would be in two places."""
+    primary, replica = replicated()
+    before, after = Peer(primary.url), Peer(replica.url)
+    before.say(Publish("q", "call", (Draft("1", b"1"),)))
+    before.say(Join("q", "t", "", "t", 60_000))
+    in_step(primary, replica)
+    cut_off(primary, replica)
+    assert len(before.say(Take("q", "t", 1)).deliveries) == 1
+
+    def turn(parts):
+        if parts[-1] == DELAYED:
+            promote(primary, replica)
+        return parts[-1] == DELAYED
+
+    taken_again = []
+    found, parts = walked(before, Taker(after, taken_again), turn)
+
+    assert found == (1, ())
+    assert parts.count(MESSAGES) == 2, "it was not begun again"
+    assert taken_again
+    before.close()
+    after.close()
+    replica.command("FLUSHALL")
+
+
+class Taker:
+    """Asks for a message once the lanes were seen: by then it has been seen in one."""
+
+    def __init__(self, peer, taken):
+        self._peer, self._taken, self._lanes = peer, taken, False
+
+    def say(self, page):
+        if self._lanes and not self._taken and page.part == CONSUMERS:
+            self._taken.extend(self._peer.say(Take("q", "t", 1)).deliveries)
+        self._lanes = self._lanes or page.part == READY
+        return self._peer.say(page)
+
+
+def test_a_check_whose_server_is_replaced_in_its_course_finds_every_fault(replicated):
+    """Where to go on in a hash is another place at another server: what is passed over there was seen by nobody."""
+    primary, replica = replicated()
+    before, after, count = Peer(primary.url), Peer(replica.url), 2000
+    for first in range(0, count, AT_ONCE):
+        drafts = tuple(Draft(f"{number}", b"1") for number in range(first, min(count, first + AT_ONCE)))
+        before.say(Publish("q", f"call {first}", drafts))
+    for _ in range(100):
+        primary.command("LPOP", "hf1:{q}:mq:s:")
+    in_step(primary, replica)
+
+    def turn(parts):
+        if len(parts) == 10:
+            promote(primary, replica)
+        return len(parts) >= 10
+
+    found, parts = walked(before, after, turn, most=50)
+
+    assert len(parts) > 20
+    assert found == (count, ("100 messages are in no place",))
+    before.close()
+    after.close()
+    replica.command("FLUSHALL")
+
+
+def test_a_check_that_never_has_one_server_for_itself_gives_up(replicated):
+    """It says that nothing is known, and not that all is well."""
+    primary, replica = replicated()
+    peers = Peer(primary.url), Peer(replica.url)
+
+    async def ask(page):
+        return random.choice(peers).say(page)
+
+    with pytest.raises(Unavailable, match="another server") as trouble:
+        run(audited(ask, "q"))
+    assert trouble.value.retryable
+    for peer in peers:
+        peer.close()
+
+
 def look(name, ttl_ms):
     """As a client of the library would look, with such a ttl."""
     with holdfast.connect("memory://") as client:
         return client.queue(name, ttl=ttl_ms / 1000)._reaping()
+
+
+def test_the_dead_are_found_in_time_by_a_server_whose_calendar_went_back(new_server, connect, tmp_path):
+    """By that calendar its time ends an hour from now. Nobody has said so: it ends a ttl after that was seen."""
+    if not wallclock.available():
+        pytest.skip(wallclock.missing())
+    clock = wallclock.WallClock(tmp_path, "server")
+    server = new_server(env=clock.env)
+    queue, peer = connect(server).queue("q", ttl=1, grace=0), Peer(server.url)
+    queue.publish("x")
+    peer.say(Join("q", "doomed", "", "doomed", 1000))
+    assert len(peer.say(Take("q", "doomed", 1)).deliveries) == 1
+    peer.say(Reap("q", 200, 0, 1000, 5))
+    clock.set(-3600)
+    with queue.consumer() as heir:
+        (message,) = heir.receive(timeout=30)
+        message.ack()
+    peer.close()
+    server.command("FLUSHALL")
 
 
 def test_the_same_look_finds_the_dead_where_the_calendar_is_right(replicated):

@@ -26,9 +26,11 @@ class Work:
     """Consumers that note what they have done, until it is over."""
 
     def __init__(self, place):
-        self.seen, self.at, self._over, self._group = [], [], threading.Event(), place.server
+        self.seen, self.at, self.verdicts, self._over, self._group = [], [], [], threading.Event(), place.server
         clients = [place.connect() for _ in range(HANDS)]
         self._running = [place.start(lambda client=client: self._consume(client)) for client in clients]
+        worried = place.connect()
+        self._running.append(place.start(lambda: self._check(worried)))
 
     def _consume(self, client):
         with client.queue("q", ttl=TTL_S).consumer(prefetch=AHEAD) as consumer:
@@ -44,6 +46,14 @@ class Work:
         times = [since, *(at for at in tuple(self.at) if at > since)]
         return max((later - earlier for earlier, later in pairwise(times)), default=0)
 
+    def _check(self, client):
+        """Whether all is well, as often as can be; whoever does not answer says nothing."""
+        while not self._over.is_set():
+            try:
+                self.verdicts.append(client.queue("q").check())
+            except Unavailable:
+                time.sleep(0.05)
+
     def until_all(self, bodies):
         eventually(lambda: set(bodies) <= set(self.seen), 60, f"all of {len(bodies)} among {len(self.seen)}")
 
@@ -53,6 +63,8 @@ class Work:
         for each in self._running:
             each.result(60)
         self._group.owner_of("q").command("FLUSHALL")
+        assert self.verdicts
+        assert all(self.verdicts), [verdict for verdict in self.verdicts if not verdict]
 
 
 def emptied(client):

@@ -235,9 +235,9 @@ def _peeked(reply: list[Any]) -> Peeked:
 
 
 def _sighted(reply: list[Any]) -> Sighted:
-    _, at, words, told = reply
+    _, at, words, told, by = reply
     faults = tuple((told[first], told[first + 1], told[first + 2]) for first in range(0, len(told), 3))
-    return Sighted(at, tuple(words), faults)
+    return Sighted(at, tuple(words), faults, by)
 
 
 # What the plain answer to a command says.

@@ -7,8 +7,9 @@
 -- ARGV[6]  most   about how many to look at; one with a key counts for several, as it costs as much
 -- ARGV[7…] suspects  for each: entry, and where it was seen; of a letter, its id and `dead`
 --
--- Returns  {'sighted', at, {word…}, {kind, word, entry, …}}: where to go on, and 0 at the end; what was seen; and what is
---          wrong for certain, because this step has seen all that it takes to know
+-- Returns  {'sighted', at, {word…}, {kind, word, entry, …}, by}: where to go on, and 0 at the end; what was seen; what is
+--          wrong for certain, because this step has seen all that it takes to know; and who answers, empty for a user
+--          who may not ask that
 --
 -- Same law as rules/letters.py: audit. rules/soundness.py asks, and says what the words mean.
 
@@ -189,4 +190,11 @@ else
     if bytes >= BYTES and i >= 7 + 2 * FEW then break end
   end
 end
-return { 'sighted', at, words, faults }
+
+-- Which run of a server, and whose data: a replica that begins again with those of another one is not the same any more.
+local by = ''
+for section, name in pairs({ server = 'run_id', replication = 'master_replid' }) do
+  local told = redis.pcall('INFO', section)
+  by = by .. (type(told) == 'string' and string.match(told, name .. ':(%w+)') or '')
+end
+return { 'sighted', at, words, faults, by }

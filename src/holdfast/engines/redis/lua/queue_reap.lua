@@ -21,6 +21,18 @@ local LATE_US, BREATH_US = 1000000, 100000
 local interval, grace = ARGV[3] * 1000, ARGV[4] * 1000
 local amnesty = looked > 0 and (now < looked or now - look > math.max(2 * interval, LATE_US))
 
+-- The clock went back: nobody's time ends later than its ttl from now, else the dead would live until then.
+local forward = {}
+if now < looked then
+  for _, token in ipairs(redis.call('ZRANGE', base .. ':ends', 0, PART - 1)) do
+    local who = member(token)
+    if who and who[ENDS] > now + who[TTL] * 1000 then
+      who[ENDS] = now + who[TTL] * 1000
+      forward[#forward + 1] = { token, who }
+    end
+  end
+end
+
 local late, ended, moved, died, ready, more, room = {}, {}, 0, 0, 0, false, FEW_AT_ONCE
 if not amnesty then
   late = redis.call('ZRANGEBYSCORE', base .. ':ends', '-inf', int(now - grace), 'LIMIT', 0, FEW_AT_ONCE)
@@ -60,6 +72,7 @@ if #graves > 0 then redis.call('ZCARD', base .. ':died') end
 check()
 make_way()
 store()
+for _, each in ipairs(forward) do put_member(each[1], each[2]) end
 for token, entries in pairs(taken) do
   if #entries > 0 then
     redis.call('ZREM', base .. ':h:' .. token, unpack(entries))
