@@ -94,7 +94,12 @@ SECTIONS = {
         ("lag_p50_ms", "lag_p99_ms", "samples", "round_trips"),
     ),
     "contended_file": Section(
-        "Contended on one host: 8 processes, a section of 1 ms", "No server.", (*_CONTENDED, "client_cpu_us")
+        "Contended on one host: 8 processes, a section of 1 ms",
+        "No server. A lock that goes back to itself has nobody to wake; ours go to whoever has waited longest, a"
+        " process that has slept for seven sections. In a shared directory most of the gap is one file written to give"
+        " the lease and one to take it, which a reader can rely on though its writer is killed; the rest is the"
+        " wake-up. Files that have no name until they are linked, and a rename in place of the link, took as long.",
+        (*_CONTENDED, "client_cpu_us"),
     ),
     "lone_file": Section(
         "A lone waiter on one host",

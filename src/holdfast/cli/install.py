@@ -9,6 +9,7 @@ from typing import Any
 
 import holdfast
 from holdfast.cli import codes, looking, output
+from holdfast.config import url_of
 from holdfast.contrib.npm import Installed, Repo, not_there
 
 CLOSE_S = 5.0
@@ -32,7 +33,7 @@ def install(
         raise not_there(Path(repo_dir))
     if url:
         looking.refuse_lonely(url)
-    client = holdfast.connect(url or f"file://{os.path.abspath(repo_dir)}") if lock else None
+    client = holdfast.connect(url or url_of("file", os.path.abspath(repo_dir))) if lock else None
     try:
         repo = Repo(
             client,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import holdfast
-from holdfast.config import settings
+from holdfast.config import settings, url_setting
 from holdfast.errors import InvalidConfig, Unavailable
 
 MISSING = "no such file"
@@ -21,9 +21,8 @@ def refuse_lonely(url: str | None) -> None:
     """`InvalidConfig` for leases that no other process sees: there is nothing to find, and nothing to change."""
     asked = settings(url)
     if asked.scheme == "memory":
-        raise InvalidConfig(
-            "url", asked.url, "its leases are of one process: name what others use, such as redis://host"
-        )
+        rule = "its leases are of one process: name what others use, such as redis://host"
+        raise InvalidConfig(url_setting(url), asked.url, rule)
 
 
 def connect_or_make(url: str | None) -> holdfast.Holdfast:
@@ -36,7 +35,8 @@ def refuse_missing(url: str | None) -> None:
     """`Unavailable` for a file that was named and is not there. The user's own place may be made by anybody."""
     refuse_lonely(url)
     asked = settings(url)
-    if asked.chosen and asked.scheme in ("sqlite", "file"):
+    # A path that is none is refused when it is opened: nobody could make it.
+    if asked.chosen and asked.scheme in ("sqlite", "file") and asked.path.startswith("/"):
         place = Path(asked.path) if asked.scheme == "sqlite" else Path(asked.path) / ".holdfast"
         try:
             place.stat()

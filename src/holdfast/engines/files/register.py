@@ -22,6 +22,8 @@ from holdfast.engines.files.ground import DIRECTORY
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.engines.files.ground import Ground
 
 _DIGITS = 16
@@ -79,8 +81,8 @@ class Register:
                     return BLANK  # there is no folder; else it or its highest sheet went while we looked: look again
         raise AssertionError("the last look tells or raises")
 
-    def write(self, base: Sheet, body: bytes) -> Turn:
-        """Turn to the next sheet."""
+    def write(self, base: Sheet, body: bytes, visible: Callable[[], None] = lambda: None) -> Turn:
+        """Turn to the next sheet. `visible` is called as soon as others may see it, before anything is tidied up."""
         if base.number == 0:
             return self._born(body)
         private, public = f".{new_token()}", _file(base.number + 1)
@@ -93,6 +95,8 @@ class Register:
         try:
             pauses.point("files.before-link")
             turn = self._link(private, public)
+            if turn is not Turn.LOST:
+                visible()
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(private, dir_fd=self._folder)

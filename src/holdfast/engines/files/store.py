@@ -12,6 +12,7 @@ import random
 import threading
 import time
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NS_PER_MS, NS_PER_US, SYSTEM
@@ -111,9 +112,8 @@ class FileStore:
                 if paper.is_same(before.record, after):
                     break
                 now = Date(self._dates.boot, moment.now_us, moment.wall_us)
-                turn = register.write(sheet, paper.written(command.name, before, after, now, self._memory_us))
-                if wake is not None and turn is not Turn.LOST:
-                    self._ring(wake)
+                body = paper.written(command.name, before, after, now, self._memory_us)
+                turn = register.write(sheet, body, partial(self._ring, wake))
                 if turn is Turn.DONE:
                     self._refuse_sleeper(session, command, began_ns, bound_ns)
                     break
@@ -149,13 +149,18 @@ class FileStore:
         holder, clients = record.holder, record.waiters.clients
         if not clients and (holder is None or holder.client == me):
             return Moment(now_us, wall_us, me)
-        others = set() if holder is None or holder.client == me else {holder.client}
-        seen = [self._look_at(client) for client in others]
-        stays = holder is not None and holder.expires_us > now_us and not any(each.gone for each in seen)
+        late_us = now_us - MARK_MS * 1000
+        seen = {} if holder is None or holder.client == me else {holder.client: self._look_at(holder.client)}
+        stays = holder is not None and holder.expires_us > now_us and not any(each.gone for each in seen.values())
         if not (stays and _leaves_all_as_it_is(command, holder)):
-            seen += [self._look_at(client) for client in clients.keys() - others - {me}]
-        gone = frozenset(each.client for each in seen if each.gone)
-        silent = frozenset(each.client for each in seen if each.marked_us < now_us - MARK_MS * 1000)
+            for client in clients:  # in the order of the line
+                if client != me and client not in seen:
+                    seen[client] = self._look_at(client)
+                alive = client == me or not (seen[client].gone or seen[client].marked_us < late_us)
+                if alive and _asks_who_is_first(command):
+                    break
+        gone = frozenset(each.client for each in seen.values() if each.gone)
+        silent = frozenset(each.client for each in seen.values() if each.marked_us < late_us)
         return Moment(now_us, wall_us, me, gone, silent)
 
     def _look_at(self, client: str) -> Seen:
@@ -206,7 +211,9 @@ class FileStore:
                 self._session = session
             return self._session
 
-    def _ring(self, holder: Holder) -> None:
+    def _ring(self, holder: Holder | None) -> None:
+        if holder is None:
+            return
         here = _here.get(holder.client)
         if here is not None:
             here.board.ring(holder.token)
@@ -279,6 +286,11 @@ def _leaves_all_as_it_is(command: Command, holder: Holder | None) -> bool:
     if type(command) is Acquire:
         return holder is not None and command.token == holder.token
     return type(command) in (Renew, Mark)
+
+
+def _asks_who_is_first(command: Command) -> bool:
+    """Whether it is all the same to this command who stands behind the first waiter that lives."""
+    return type(command) is Release and not command.to
 
 
 # A child's stores have sessions of their own; those it inherited are the parent's, to be rung through the pipe.
