@@ -22,7 +22,8 @@ DOMAIN = {
     "maxmemory_policy": ("noeviction", "volatile-ttl", None),
     "min_replicas": (0, 1, None),
     "cluster": (False, True, None),
-    "jumped_s": (-20.0, 20.0, -3600.0),
+    "jumped_s": (0.0, 20.0),
+    "jumped_back_s": (20.0, 3600.0),
 }
 NOT_SEEN = {"role", "replicas", "aof", "appendfsync", "maxmemory", "maxmemory_policy", "min_replicas", "cluster"}
 
@@ -46,7 +47,7 @@ def test_the_level_is_what_the_facts_carry_and_no_more(table):
     """Said a second time in other words: what each level needs, over every combination of facts."""
     for facts, promise in table.items():
         evicts = facts.maxmemory != 0 and facts.maxmemory_policy != "noeviction"
-        clients = facts.role == "primary" and not evicts and facts.jumped_s <= 0
+        clients = facts.role == "primary" and not evicts and facts.jumped_s == 0
         alone = facts.replicas == 0 and facts.known == 0 and facts.cluster is False
         restart = clients and alone and facts.aof is True and facts.appendfsync == "always"
 
@@ -58,7 +59,7 @@ def test_fences_are_promised_only_where_one_clock_makes_them(table):
     for facts, promise in table.items():
         alone = facts.replicas == 0 and facts.known == 0 and facts.cluster is False
 
-        assert promise.fences_grow == (alone and facts.jumped_s != -3600.0), facts
+        assert promise.fences_grow == (alone and facts.jumped_back_s != 3600.0), facts
 
 
 def test_what_was_not_seen_counts_as_what_is_worse(table):

@@ -64,6 +64,22 @@ def test_a_clock_set_forward_ends_leases_early_and_is_told(place, clock):
 
 
 @pytest.mark.parametrize("face", ["blocking"])
+def test_a_clock_that_was_set_right_again_is_told_as_one_that_jumped_both_ways(place, clock):
+    """Leases have ended early, and fences may have gone back: neither undoes the other."""
+    client = place.connect(fence_memory=1)
+    assert client.promise().fences_grow
+
+    for seconds in (+20, 0):
+        clock.shift(seconds, place.server)
+        promise = client.promise()
+        assert promise.level == "efficiency only"
+
+    assert "jump forward by" in str(promise)
+    assert "jump back by" in str(promise)
+    assert not promise.fences_grow
+
+
+@pytest.mark.parametrize("face", ["blocking"])
 def test_a_jump_has_every_lease_renewed_at_once(place, clock):
     """One renewal notices it; the others, whose end came nearer, are not left to their turn. Nothing is lost."""
     client = place.connect()

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 SLOTS = 16384
 _LOOK_S = 0.5
 _LOOK_EVERY_S = 0.1
+# Whoever has less time than this to answer is not silent.
+_FAIR_S = 0.05
 # For so long a server that did not answer is asked after all others.
 _DOUBT_S = 5.0
 # What needs somebody to act.
@@ -122,25 +124,37 @@ class Cluster:
         self._slots = [None if owner is node else owner for owner in self._slots]
 
     def refresh(self, limit_s: float) -> None:
-        seen = self._looked_s
-        with self._guard:  # one at a time; whoever waited for it has what it wanted
+        seen, until_s = self._looked_s, monotonic() + limit_s
+        # One at a time; whoever waited for it has what it wanted, or goes without when its time is over.
+        if not self._guard.acquire(timeout=max(0.0, limit_s)):
+            return
+        try:
             if self._looked_s != seen or monotonic() - self._looked_s < _LOOK_EVERY_S:
                 return
             try:
-                self._adopt(self._view(min(_LOOK_S, limit_s)))
+                self._adopt(self._view(min(until_s, monotonic() + self.wire_s)))
             finally:
                 self._looked_s = monotonic()
+        finally:
+            self._guard.release()
 
-    def _view(self, limit_s: float) -> View:
-        """However many are silent, all of it takes little longer than one exchange may: others wait for it."""
-        refusal, trouble, strange, until_s = None, "", None, monotonic() + self.wire_s
+    def _view(self, until_s: float) -> View:
+        """However many are silent, it takes hardly longer than that: other leases wait for it, on servers that live.
+
+        One that is silent has half of the time that is left, so that another has some, and is asked last the next time.
+        """
+        refusal, trouble, strange = None, "", None
         for node in self._askable():
-            if monotonic() >= until_s:
+            left_s = until_s - monotonic()
+            if trouble and left_s <= 0:
+                trouble += "; there was no time to ask all of them"
                 break
+            limit_s = max(_FAIR_S, min(_LOOK_S, left_s / 2))
             try:
                 view = self._seen_by(node, limit_s)
             except Unavailable as error:
                 refusal, trouble = refusal or _refusal(error), error.detail
+                self._doubted[node] = monotonic()
                 continue
             if self._is_ours(view):
                 return view

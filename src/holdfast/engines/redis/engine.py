@@ -109,13 +109,14 @@ class RedisEngine:
         """What the answers to `facts.QUESTIONS` say, with all that this client has seen of that node."""
         run_id = sight.greeted(replies[0], asked_ns, came_ns)
         sight.listed(run_id, Info(replies[0]).replicas())
-        topology = self.topology
+        topology, (forward_s, back_s) = self.topology, sight.jumped_s()
         return read(
             replies,
             known=len(sight.known(run_id)),
             sentinels=topology.follows and topology.only is not None,
             grouped=topology.only is None,
-            jumped_s=sight.jumped_s,
+            jumped_s=forward_s,
+            jumped_back_s=back_s,
             fence_memory_s=self._memory_ms / 1000,
         )
 

@@ -22,8 +22,8 @@ class Facts(NamedTuple):
     """One server, and what this client has seen of it. `None` is what was not seen.
 
     `replicas` are linked to it now, `known` were at some time. `sentinels` may put another server in its place.
-    `grouped`: if it is part of a cluster, it was reached through that. `jumped_s` is by how much its clock was seen to
-    jump.
+    `grouped`: if it is part of a cluster, it was reached through that. `jumped_s` and `jumped_back_s` are by how much
+    its clock was seen to jump forward, and back.
     """
 
     server: str | None = None
@@ -39,6 +39,7 @@ class Facts(NamedTuple):
     sentinels: bool = False
     grouped: bool = True
     jumped_s: float = 0.0
+    jumped_back_s: float = 0.0
     fence_memory_s: float = 60.0
     unseen: tuple[str, ...] = ()
 

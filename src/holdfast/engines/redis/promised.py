@@ -102,9 +102,9 @@ TABLE = (
         "have its clock slewed, not stepped",
     ),
     Rule(
-        lambda facts: facts.jumped_s < -facts.fence_memory_s,
+        lambda facts: facts.jumped_back_s > facts.fence_memory_s,
         LEVELS[-1],
-        "the clock of this server was seen to jump back by {back_s:.1f} s, which is more than fence_memory",
+        "the clock of this server was seen to jump back by {facts.jumped_back_s:.1f} s, more than fence_memory",
         "have its clock slewed, not stepped; or connect with a longer fence_memory",
         fences_grow=False,
     ),
@@ -212,10 +212,9 @@ def promised(facts: Facts) -> Promise:
         "linked": "not seen whether any are" if facts.replicas is None else facts.replicas,
         "least": _or_not_seen(facts.min_replicas),
         "fsync": facts.appendfsync,
-        "back_s": -facts.jumped_s,
     }
     limits = [limit for rule in rules for limit in rule.limits] + [_FORWARD, _BACK]
-    kept = facts._replace(jumped_s=round(facts.jumped_s, 1))._asdict()
+    kept = facts._replace(jumped_s=round(facts.jumped_s, 1), jumped_back_s=round(facts.jumped_back_s, 1))._asdict()
     del kept["unseen"], kept["grouped"]
     return Promise(
         engine="redis",

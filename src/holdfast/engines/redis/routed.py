@@ -194,6 +194,7 @@ class Routed(BaseForm, Generic[L]):
         """Which commands go where; the server that failed last is asked last.
 
         The time is shared, by so many as are still to be asked: a silent server must not cost the leases on the others.
+        What those have answered has to be told in time as well, so of several none has all that is left.
         """
         groups: dict[L, list[int]] = {}
         for at in which:
@@ -202,7 +203,8 @@ class Routed(BaseForm, Generic[L]):
             except Unavailable as error:
                 replies[at] = error
         lanes = sorted(groups, key=_is_failing)
-        return [(lane, groups[lane], len(lanes) - before) for before, lane in enumerate(lanes)]
+        shares = len(lanes) + (len(lanes) > 1)
+        return [(lane, groups[lane], shares - before) for before, lane in enumerate(lanes)]
 
     async def _ask_lane(
         self,

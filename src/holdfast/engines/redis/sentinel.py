@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engines.redis.aside import aside
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
     Views = dict[tuple[str, int], list[str]]
 
-# A sentinel that does not answer by then is passed over.
-_LOOK_S = 0.5
+# A sentinel that does not answer by then is passed over; it has at least the second, however little time there is.
+_LOOK_S, _FAIR_S = 0.5, 0.05
 
 
 class Primary:
@@ -55,7 +56,10 @@ class Primary:
         self._guard = threading.Lock()
 
     def dial(self, limit_s: float | None = None) -> socket.socket:
-        return self._found(limit_s).dial(limit_s)
+        if limit_s is None:
+            return self._found(None).dial()
+        until_s = monotonic() + limit_s
+        return self._found(limit_s).dial(max(_FAIR_S, until_s - monotonic()))
 
     async def dial_asyncio(self) -> asyncio.StreamWriter:
         found = await aside(partial(self._found, None))
@@ -63,7 +67,10 @@ class Primary:
 
     def _found(self, limit_s: float | None) -> Dialler:
         """What most sentinels say. Once more than half of all agree, the rest need not be asked."""
-        told = self._views(_LOOK_S if limit_s is None else min(_LOOK_S, limit_s), most=len(self._sentinels) // 2 + 1)
+        count, each_s = len(self._sentinels), _LOOK_S
+        if limit_s is not None:  # all of them together have no more time than that: other leases may wait for it
+            each_s = max(_FAIR_S, min(_LOOK_S, limit_s / count))
+        told = self._views(each_s, most=count // 2 + 1)
         address, who = max(told.items(), key=lambda view: len(view[1]))
         if 2 * len(who) <= sum(map(len, told.values())):
             raise Unavailable("redis", SETTLING, self._disagreement(told))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.engines.redis.topology import Node
 
 _JUMP_REMEMBERED_NS = 3600 * NS
+_JUMPS = 100
 
 
 class Witness:
@@ -73,7 +74,7 @@ class Sight:
         self._known: dict[str, frozenset[str]] = {}
         self._run_id = ""
         self._reading: drift.Reading | None = None
-        self._jumped_s, self._jumped_ns = 0.0, 0
+        self._jumps: list[tuple[float, int]] = []  # by how much, and when
 
     def greeted(self, reply: Any, asked_ns: int, came_ns: int) -> str:
         """A connection has been opened, and this was the answer to its greeting. It leads to the run that is given."""
@@ -107,7 +108,7 @@ class Sight:
             before, self._reading = self._reading, now
             jump_s = 0.0 if before is None else drift.jump_s(before, now)
             if jump_s:
-                self._jumped_s, self._jumped_ns = jump_s, came_ns
+                self._jumps = [*self._lately(came_ns), (jump_s, came_ns)][-_JUMPS:]
                 way = "forward: leases end earlier" if jump_s > 0 else "back: leases end later"
                 self._witness.tell(News("clock jumped", jump_s, f"{self._url}: the server's clock went {way}"))
 
@@ -123,8 +124,14 @@ class Sight:
         with self._witness.lock:
             return self._known.get(run_id, frozenset())
 
-    @property
-    def jumped_s(self) -> float:
-        """By how much the clock was seen to jump within the last hour."""
+    def jumped_s(self) -> tuple[float, float]:
+        """By how much the clock was seen to jump within the last hour, at most: forward, and back.
+
+        A clock that was set forward and then right again has ended leases early all the same.
+        """
         with self._witness.lock:
-            return self._jumped_s if SYSTEM.now_ns() - self._jumped_ns < _JUMP_REMEMBERED_NS else 0.0
+            jumps = [jump_s for jump_s, _ in self._lately(SYSTEM.now_ns())]
+        return max([0.0, *jumps]), -min([0.0, *jumps])
+
+    def _lately(self, now_ns: int) -> list[tuple[float, int]]:
+        return [jump for jump in self._jumps if now_ns - jump[1] < _JUMP_REMEMBERED_NS]
