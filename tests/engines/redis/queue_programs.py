@@ -287,6 +287,9 @@ WITNESSES = {
         take(0, "b1", 9, share=True), take(0, "a1", 9, share=True), take(0, "c1", 9, share=True),
         take(0, "a1", 9, share=True), take(0, "b1", 9, share=True),
     ],
+    "a share counts what others have": [
+        *join(0, "a1", "b1"), send(0, many=8, call="1"), take(0, "b1", 3), take(0, "a1"), take(0, "a1", 9, share=True),
+    ],
     "everybody has a share": [
         *join(0, "a1", "b1", "c1"), send(0, many=4, call="1"), send(0, (0, "", "high"), call="2"),
         take(0, "a1", 9, lanes=THREE, share=True), take(0, "b1", 9, share=True), take(0, "c1", 1, share=True),
