@@ -130,16 +130,26 @@ def test_an_empty_folder_is_part_of_the_digest(tmp_path):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away: run it as root")
-@pytest.mark.parametrize("closed", ["leases/.holdfast", "store/.holdfast-staging"])
-def test_a_folder_that_its_maker_is_about_to_open_is_waited_for(holdfast_workers, group_ground, closed):
+@pytest.mark.parametrize(
+    ("closed", "key"),
+    [
+        ("leases/.holdfast", "k"),
+        ("store/.holdfast-staging", "k"),
+        ("store", "k"),
+        ("store/a", "a/k"),
+        ("store/a", "a/b/k"),
+    ],
+)
+@pytest.mark.parametrize("mode", [0o700, 0o755], ids=["by nobody", "for reading"])
+def test_a_folder_that_its_maker_is_about_to_open_is_waited_for(holdfast_workers, group_ground, closed, key, mode):
     """Users who come at the same time: one has just made the folder, and not yet opened it to the others."""
     for name in ("leases", "store"):
         (group_ground / name).mkdir()
         os.chown(group_ground / name, 0, 4242)
         (group_ground / name).chmod(0o2770)
     folder = group_ground / closed
-    folder.mkdir()
-    folder.chmod(0o700)
+    folder.mkdir(exist_ok=True)
+    folder.chmod(mode)
     opened = threading.Thread(target=lambda: (eventually(is_tried, timeout=20), folder.chmod(0o2770)))
     tried = group_ground / "tried"
 
@@ -151,6 +161,7 @@ def test_a_folder_that_its_maker_is_about_to_open_is_waited_for(holdfast_workers
         f"{Path(__file__).with_name('build_children.py')}:build_beside",
         url=f"file://{group_ground}/leases",
         store=str(group_ground / "store"),
+        key=key,
         tried=str(tried),
         uid=4001,
         gid=4242,

@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.engines.machine import open_up, trouble
+from holdfast.engines.machine import open_up, patiently, trouble
 from holdfast.errors import DomainMismatch, InvalidConfig, Unavailable
 from holdfast.names import new_token
 
@@ -37,8 +38,9 @@ class Domain(NamedTuple):
 def read(directory: Path) -> Domain | None:
     """The marker, if there is one; `InvalidConfig` if it cannot be read, and then nothing may be assumed."""
     path = directory / MARKER
+    look = partial(os.open, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = patiently(look, directory)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -70,7 +72,7 @@ def _mark(directory: Path, domain: Domain) -> Domain:
     """Only one can: the marker is whole before it has its name, and a name that is taken stays as it is."""
     draft = directory / f"{MARKER}.{new_token()}"
     try:
-        with draft.open("x", encoding="utf-8") as file:
+        with patiently(partial(draft.open, "x", encoding="utf-8"), directory) as file:
             json.dump({"v": _LAYOUT, **domain._asdict()}, file)
             file.flush()
             open_up(file.fileno(), directory)

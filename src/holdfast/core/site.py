@@ -132,7 +132,7 @@ class Site:
     def stage(self, fence: int) -> Plot:
         """A private place to build in; what builders before us left of this key is cleared away."""
         try:
-            path = patiently(partial(self._place, fence))
+            path = patiently(partial(self._place, fence), *self._folders())
             open_up(path, self.directory)  # it becomes what others read
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             with contextlib.suppress(OSError):  # not every filesystem can; then the fence alone tells what is left over
@@ -179,8 +179,8 @@ class Site:
         self._write(place / RECORD, record)
         _sync(place)
         pauses.point("build.before-publish")
-        self._make(self.path.parent)
-        if patiently(partial(self._renamed, place)):
+        patiently(partial(self._make, self.path.parent), *self._folders())
+        if patiently(partial(self._renamed, place), *self._folders()):
             return self._built(self.path, record)
         theirs = self.find_afresh()
         if theirs is not None and theirs != bad:
@@ -269,6 +269,11 @@ class Site:
                 open_up(each, self.directory)
             if not stat.S_ISDIR(each.lstat().st_mode):
                 raise OSError(errno.ENOTDIR, "it must be a directory, not a link or a file", str(each))
+
+    def _folders(self) -> list[Path]:
+        """Those that another builder may just be making."""
+        inside = [each for each in self.path.parents if each.is_relative_to(self.directory)]
+        return [self._staging, *reversed(inside)]
 
     def withdraw(self, plot: Plot) -> None:
         """Nothing of an attempt that came to nothing stays."""
