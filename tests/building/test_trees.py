@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -127,6 +128,51 @@ def test_an_empty_folder_is_part_of_the_digest(tmp_path):
     (tmp_path / "folder").mkdir()
 
     assert digest_of(tmp_path) != before
+
+
+@pytest.mark.parametrize("movable", [True, False], ids=["moved", "pointed"])
+def test_a_disk_that_is_full_at_any_moment_leaves_nothing_behind(connect, store, monkeypatch, movable):
+    """Neither half of a marker nor half of a record; when there is room again it is built."""
+    client, sync, left = connect("memory://full"), os.fsync, 0
+
+    def full(descriptor):
+        nonlocal left
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left -= 1
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    refused = 0
+    for room in range(10):
+        left = room
+        try:
+            built = client.build_once(store, "k", whole, movable=movable)
+            break
+        except Unavailable as error:
+            refused += error.reason == "full"
+            staged = list((store / ".holdfast-staging").iterdir()) if (store / ".holdfast-staging").exists() else []
+            assert (staged, list(store.glob(".holdfast-domain.*"))) == ([], [])
+
+    assert refused >= 2, "the marker and the record"
+    assert built.fresh
+
+
+def test_a_draft_that_is_cleared_away_while_it_is_written_is_no_error(connect, store, monkeypatch):
+    """Whoever comes first clears up; over NFS the second hears of it as an error of the disk."""
+    first, second, sync, marked = connect("memory://one"), connect("memory://one"), os.fsync, []
+
+    def fsync(descriptor):
+        if not marked:
+            marked.append("soon")
+            marked.append(first.domain(store).id)
+            raise OSError(errno.EIO, "Input/output error")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    assert second.domain(store).id == marked[1]
+    assert list(store.glob(".holdfast-domain.*")) == []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away: run it as root")

@@ -77,18 +77,23 @@ def _mark(directory: Path, domain: Domain) -> Domain:
             file.flush()
             open_up(file.fileno(), directory)
             os.fsync(file.fileno())
-        try:
-            os.link(draft, directory / MARKER)
-        except (FileExistsError, FileNotFoundError):  # marked meanwhile, and then our draft may have been cleared away
-            return read(directory) or _mark(directory, domain)
-        finally:
-            draft.unlink(missing_ok=True)
+        os.link(draft, directory / MARKER)
     except OSError as error:
+        # Whoever was first clears drafts away: on a network filesystem even while this one writes to it.
+        found = read(directory)
+        if found is not None:
+            return found
         if not directory.is_dir():
             missing = f"the directory {directory} is not there; it is never made: make it, or mount it, first"
             raise Unavailable("directory", "unreachable", missing) from error
-        raise trouble("directory", error) from error
-    return domain
+        if not isinstance(error, FileExistsError | FileNotFoundError):
+            raise trouble("directory", error) from error
+    else:
+        return domain
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+    return _mark(directory, domain)  # it was marked, and the marker is gone again
 
 
 def tidy(directory: Path) -> None:

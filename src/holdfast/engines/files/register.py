@@ -176,6 +176,7 @@ class Register:
             if isinstance(error, OSError) and error.errno in (*_TAKEN, *_AWAY):
                 if error.errno in _TAKEN:
                     self._believe_in_it()
+                    self._clear_drafts()
                     return Turn.LOST
                 return Turn.UNSURE  # gone is a draft that was renamed by a first copy of the question
             raise
@@ -192,6 +193,12 @@ class Register:
             with contextlib.suppress(OSError):
                 os.mkdir(self._name, self._ground.folder_mode & 0o777, dir_fd=self._ground.leases)
                 os.rmdir(self._name, dir_fd=self._ground.leases)  # it was forgotten meanwhile
+
+    def _clear_drafts(self) -> None:
+        """What is left in a folder without a sheet is in the way of the first. Whoever is still at it asks again."""
+        with contextlib.suppress(OSError):
+            for draft in [] if self.numbers else self.drafts():
+                os.unlink(draft, dir_fd=self._folder)
 
     def forget(self) -> None:
         """Clear the sheets away, from the lowest up, and the folder. Whoever comes meanwhile keeps what he makes."""
