@@ -5,8 +5,8 @@
     python examples/agent_memory.py /srv/memory forget <id>
     python examples/agent_memory.py /srv/memory crowd 4 25     # four agents at once, 25 memories each
 
-Without more it is guarded by leases in the directory's own file. For several hosts, set LOCKING=redis and
-HOLDFAST_LANCEDB_URL=redis://… in the environment of all of them.
+It needs `pip install 'holdfast[lancedb]'`. Without more it is guarded by leases in the directory's own file. For
+several hosts, set LOCKING=redis and HOLDFAST_LANCEDB_URL=redis://… in the environment of all of them.
 """
 
 import hashlib

@@ -2,8 +2,9 @@
 
     python examples/conversations.py redis://localhost "server 1" 8001
 
-Start several of them, ask any for /conversations/42, kill the one that runs it, and ask another. A conversation is a
-counter here. Whoever is asked and does not own it passes the question on to the owner, whose address is in its claim.
+It needs `pip install 'holdfast[redis]' httpx starlette uvicorn`. Start several of them, ask any for /conversations/42,
+kill the one that runs it, and ask another. A conversation is a counter here. Whoever is asked
+and does not own it passes the question on to the owner, whose address is in its claim.
 """
 
 from __future__ import annotations

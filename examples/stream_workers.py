@@ -1,5 +1,6 @@
 """Workers that are killed at random, and messages of which none is lost.
 
+    python examples/stream_workers.py                    # processes of this host, in a file of its own
     python examples/stream_workers.py redis://localhost --messages 2000 --workers 4 --kills 20
     python examples/stream_workers.py sqlite:///tmp/jobs.db
     python examples/stream_workers.py memory://          # threads of one process, which cannot be killed
@@ -96,13 +97,13 @@ def counters(queue: holdfast.Queue, fleet: Fleet, began: float) -> str:
 
 def play(url: str, messages: int, workers: int, kills: int) -> bool:
     """Send, kill, wait, compare."""
-    with tempfile.TemporaryDirectory() as folder, holdfast.connect(url) as hf:
+    with tempfile.TemporaryDirectory() as folder, holdfast.connect(url or f"sqlite://{folder}/jobs.db") as hf:
         journal = Path(folder) / "journal"
         journal.touch()
         queue = jobs(hf)
         sent = set(queue.publish_many(range(messages)))
         began = shown = time.monotonic()
-        fleet = Fleet(url, journal, workers)
+        fleet = Fleet(url or hf.url, journal, workers)
         try:
             while not sent <= done(journal) or queue.stats().in_flight:
                 if fleet.killed < kills and len(done(journal)) > messages * (fleet.killed + 1) / (kills + 2):
@@ -131,7 +132,7 @@ def done(journal: Path) -> set[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("url", nargs="?", default=os.environ.get("HOLDFAST_URL", "memory://"))
+    parser.add_argument("url", nargs="?", default=os.environ.get("HOLDFAST_URL", ""), help="default: a file of its own")
     parser.add_argument("--messages", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--kills", type=int, default=5)

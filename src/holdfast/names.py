@@ -18,23 +18,23 @@ LABEL_MAX = 200
 INFO_MAX_BYTES = 4096
 
 
-def checked_name(value: object) -> str:
-    """The name itself, or `InvalidName` with the rule it breaks."""
+def checked_name(value: object, what: str = "a name") -> str:
+    """The name itself, or `InvalidName` with the rule it breaks. `what` it is: a key keeps the same rules."""
     if type(value) is str and value.isascii() and "\x00" not in value and 0 < len(value) <= NAME_MAX_BYTES:
         return value
     if not isinstance(value, str):
-        raise InvalidName(value, f"a name must be text, not {type(value).__name__}")
+        raise InvalidName(value, f"{what} must be text, not {type(value).__name__}")
     if not value:
-        raise InvalidName(value, "a name must not be empty")
+        raise InvalidName(value, f"{what} must not be empty")
     if "\x00" in value:
-        raise InvalidName(value, "a name must not contain a NUL character")
+        raise InvalidName(value, f"{what} must not contain a NUL character")
 
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise InvalidName(value, "a name must be valid Unicode, without lone surrogates") from None
+        raise InvalidName(value, f"{what} must be valid Unicode, without lone surrogates") from None
     if size > NAME_MAX_BYTES:
-        raise InvalidName(value, f"a name may have at most {NAME_MAX_BYTES} bytes in UTF-8, this one has {size}")
+        raise InvalidName(value, f"{what} may have at most {NAME_MAX_BYTES} bytes in UTF-8, this one has {size}")
 
     return value
 

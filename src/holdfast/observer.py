@@ -104,10 +104,11 @@ def tell(
         name = readable(name)
     level = _LEVELS.get(kind, logging.DEBUG)
     if lines and log.isEnabledFor(level):
-        facts = (("fence", fence), ("seconds", seconds))
-        known = " ".join(f"{what}={value}" for what, value in facts if value is not None)
+        words = [kind, *([repr(name)] if name else ())]
+        words += [f"fence={fence}"] if fence is not None else []
+        words += [f"seconds={seconds:.3f}"] if seconds is not None else []
         more = f" (and {lines - 1} more like it)" if lines > 1 else ""
-        log.log(level, "holdfast: %s %r %s%s%s", kind, name, known, f": {detail}" if detail else "", more)
+        log.log(level, "holdfast: %s%s%s", " ".join(words), f": {detail}" if detail else "", more)
     if observer is not None:
         try:
             observer(Event(kind, name, fence, seconds, detail))

@@ -195,6 +195,8 @@ def test_bad_usage_is_refused_before_anything_is_started(local):
         ("lock", "x"): "No such command 'lock'",
         ("ls", "--url", "http://localhost"): "the scheme must be one of",
         ("ls", "--url", "redis://user:hunter2@host:port"): "cannot be read as a URL",
+        ("ls", "--url", "sqlite://leases.db"): "by its absolute path",
+        ("ls", "--url", "file://leases"): "by its absolute path",
         ("break", "x"): "Missing option '--reason'",
     }
 
@@ -206,6 +208,8 @@ def test_bad_usage_is_refused_before_anything_is_started(local):
         assert "hunter2" not in line
     assert json.loads(local.inside("show", "", "--json").err)["code"] == codes.USAGE
     assert local("show", b"\xff").code == codes.USAGE
+    for url in ("redi://db", "memory://", "sqlite://leases.db"):
+        assert f"HOLDFAST_URL='{url}' is refused" in told(local.inside("ls", env={"HOLDFAST_URL": url}))
 
 
 def test_every_command_explains_itself_with_an_example(local):
@@ -214,6 +218,8 @@ def test_every_command_explains_itself_with_an_example(local):
     assert set(every_command()) == {*COMMANDS, *LONERS}
     for name in every_command():
         page = local.inside(*name.split(), "--help").out.decode()
+        words = re.search(r"Usage: [^\[]*\[OPTIONS\](.*)", page)
+        assert words[1] == words[1].upper(), "what is to be put there looks alike on every page"
         assert re.search(rf"Example:\n\s+holdfast {name}\b", page), page
         assert "--json" in page
         assert "HOLDFAST_URL" in page or name == "install"

@@ -23,10 +23,10 @@ def busy(tool):
         taken[0].release()
 
 
-def bury(queue, *bodies, reason="no use"):
+def bury(queue, *bodies, reason="no use", key=None):
     """Dead letters, one for each body; what else is ready stays."""
     waiting = queue.stats().ready
-    ids = [queue.publish(body) for body in bodies]
+    ids = [queue.publish(body, key=key) for body in bodies]
     with queue.consumer("press 0", prefetch=waiting + len(bodies)) as consumer:
         for message in consumer.receive(waiting + len(bodies), timeout=5):
             if message.id in ids:
@@ -179,7 +179,7 @@ def test_a_check_shows_people_how_far_it_is(tool, busy):
 def test_dead_letters_are_listed_and_shown(tool):
     """With the reason, by whom, and since when; a body that is no JSON is given as its bytes."""
     client = tool.client()
-    (one,) = bury(client.queue("jobs"), {"order": 1}, reason="no such customer")
+    (one,) = bury(client.queue("jobs"), {"order": 1}, reason="no such customer", key="order-1")
     raw = client.queue("jobs", codec="bytes")
     (other,) = bury(raw, b"\xff\x00")
     listed = tool.json("dlq", "ls", "jobs")
@@ -190,9 +190,10 @@ def test_dead_letters_are_listed_and_shown(tool):
 
     assert [each["id"] for each in listed["letters"]] == [one, other]
     assert (listed["dead"], listed["letters"][0]["reason"]) == (2, "no such customer")
-    assert people[0].split()[:3] == ["id", "died", "attempts"]
+    assert [each["key"] for each in listed["letters"]] == ["order-1", None]
+    assert people[0].split()[:3] == ["id", "key", "died"]
     assert "no such customer" in people[1]
-    for part in (one, "no such customer", "press 0", '{"order": 1}'):
+    for part in (one, "order-1", "no such customer", "press 0", '{"order": 1}'):
         assert part in shown
     assert (told["body"], told["base64"], told["attempts"]) == (None, "/wA=", 1)
     assert f"--after {listed['letters'][0]['place']}".encode() in page.err

@@ -5,7 +5,7 @@ from binascii import crc_hqx
 import pytest
 
 import holdfast
-from holdfast import InvalidConfig, QueueFull
+from holdfast import InvalidConfig, InvalidName, QueueFull
 from holdfast.core.partitions import part_name, part_of
 from holdfast.engines.redis.scripts import record_key
 
@@ -43,6 +43,37 @@ def test_the_error_tells_what_was_sent_into_all_parts(parts):
     assert refused.value.retryable is False
     assert set(refused.value.sent) == {seen.id for part in parts.parts for seen in all_of(part)} - set(first)
     assert len(refused.value.sent) == 2
+
+
+@pytest.mark.parametrize("key", [None, "order-9"])
+def test_a_dedup_key_is_sent_once_in_whichever_part(key):
+    """Each part remembers its own. What is sent anywhere would be sent once into each of them."""
+    with holdfast.connect("memory://") as client:
+        whole = client.queue(f"sent once {key}").partitioned(64)
+        assert len({whole.publish("order", key=key, dedup_key="order-9") for _ in range(9)}) == 1
+        assert whole.stats().ready == 1
+
+
+def test_a_dedup_key_that_is_refused_is_called_so(parts):
+    """It is no name and no key: who reads that would look for another argument."""
+    for queue in (parts, parts.parts[0]):
+        with pytest.raises(InvalidName, match=r"^7 is refused: a dedup_key must be text"):
+            queue.publish("order", dedup_key=7)
+
+
+@pytest.mark.parametrize("word", ["worker", "consumer", "consumers", "dlq", "peek"])
+def test_what_only_parts_have_is_said_to_be_there(parts, word):
+    """Whoever had a queue, and has it in parts now, would not know where its workers are."""
+    assert hasattr(parts.parts[0], word)
+    assert not hasattr(parts, word)
+    with pytest.raises(AttributeError, match=f"no `{word}` of the whole: each of its `parts` has one"):
+        getattr(parts, word)
+
+
+def test_what_nobody_has_is_told_as_ever(parts):
+    """A slip in a word is no question for parts."""
+    with pytest.raises(AttributeError, match="'Partitioned' object has no attribute 'workers'"):
+        parts.workers  # noqa: B018 - it is the question
 
 
 def all_of(part):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast import InvalidConfig
+from holdfast import InvalidConfig, InvalidName
 from holdfast.core.terms import checked_items, cool_ms
 
 
@@ -20,3 +20,9 @@ def test_a_refused_cooldown_says_nothing_of_waiting(seconds):
         cool_ms(seconds, setting="cool")
     assert told.value.setting == "cool"
     assert "wait" not in str(told.value)
+
+
+def test_an_item_that_is_no_text_is_called_an_item():
+    """Whoever reads of a name would look for that of the pool."""
+    with pytest.raises(InvalidName, match=r"^7 is refused: an item must be text"):
+        checked_items(["a", 7])

@@ -3,7 +3,7 @@
 import pytest
 from law_faces import bells_of, together
 
-from holdfast.commands.queues import AT_ONCE, Conclude, Join, Take
+from holdfast.commands.queues import AT_ONCE, Join, Leave, Take
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -77,9 +77,39 @@ def test_who_leaves_with_many_messages_gives_them_back_a_part_at_a_time(face):
         while consumer.in_flight < len(ids):
             consumer.receive(len(ids), timeout=5)
 
-    given = [len(command.outcomes) for command in wire.commands(Conclude)]
-    assert given == [AT_ONCE, AT_ONCE]
+    assert len(wire.commands(Leave)) == 3
     assert [seen.id for seen in queue.peek(limit=len(ids))] == ids
     assert {seen.attempts for seen in queue.peek(limit=len(ids))} == {0}
     assert queue.stats().counts == {"published": len(ids), "released": len(ids), "taken": len(ids)}
     assert queue.check()
+
+
+def test_a_question_that_comes_late_takes_nothing(face):
+    """Another one was asked in its place, and is answered. What the late one took, nobody would hear of for long."""
+    client, other = face.connect(), face.connect().queue("jobs")
+    wire, peer = face.wire(client), face.peer()
+    other.publish("first")
+    with client.queue("jobs").consumer(prefetch=2) as busy, other.consumer() as idle:
+        (first,) = busy.receive(timeout=5)
+        other.publish("second")
+
+        late = peer.say(wire.commands(Take)[-1])
+
+        assert [each.message.id for each in late.deliveries] == [first.id]
+        (second,) = idle.receive(timeout=5)
+        assert second.body == "second"
+        first.ack()
+        second.ack()
+    assert other.stats().counts == {"acked": 2, "published": 2, "taken": 2}
+
+
+def test_what_a_late_question_has_taken_is_found_by_the_next_one(face):
+    """Nothing was with the consumer that is newer, so that it could not be seen that it was late."""
+    client = face.connect()
+    queue = client.queue("jobs")
+    with queue.consumer(prefetch=2) as consumer:
+        queue.publish("unseen")
+        assert len(face.peer().say(Take("jobs", queue.consumers()[0].token, 1)).deliveries) == 1
+        (message,) = consumer.receive(timeout=0)
+        assert (message.body, message.attempt) == ("unseen", 1)
+        message.ack()

@@ -226,7 +226,7 @@ def test_connections_are_known_while_they_last(face):
 @together
 def test_changes_are_told_as_they_are_seen(face):
     """What there is; then what is claimed, moved, released and lost."""
-    watcher, ours = face.connect().directory("conversations", ttl=1), face.connect().directory("conversations", ttl=1)
+    watcher, ours = face.connect().directory("conversations", ttl=9), face.connect().directory("conversations", ttl=9)
     lease = ours.claim("42")
     peer = face.peer()
     changes = watcher.watch(interval=0.05)
@@ -242,7 +242,7 @@ def test_changes_are_told_as_they_are_seen(face):
     assert following() == ("released", "43")
     taken = ours.take("42", force=True, reason="moved")
     assert following() == ("moved", "42")
-    peer.say(Claim(Acquire("conversations\0k44", "dead", "{}", 700, wait=False), ("k",)))
+    peer.say(Claim(Acquire("conversations\0k44", "dead", "{}", 2500, wait=False), ("k",)))
     assert following() == ("claimed", "44")
     assert following() == ("lost", "44")
     taken.release()

@@ -77,7 +77,8 @@ def test_a_dead_letter_makes_way_for_the_next_of_its_key_and_comes_back_behind_a
         bad.dead("of no use")
         (good,) = taken(consumer)
         assert good.body == "good"
-        assert queue.dlq.redrive() == 1
+        assert [(letter.body, letter.key) for letter in queue.dlq.list()] == [("bad", "k")]
+        assert queue.dlq.redrive(where=lambda letter: letter.key == "k") == 1
         assert (taken(consumer), queue.stats().behind) == ([], 1)
         good.ack()
         (again,) = taken(consumer)
@@ -156,9 +157,10 @@ def test_a_take_with_share_leaves_others_theirs(engine):
 
 
 BAD = [
-    ({"key": ""}, InvalidName, "empty"),
-    ({"key": "a\0b"}, InvalidName, "NUL"),
-    ({"key": 7}, InvalidName, "text"),
+    ({"key": ""}, InvalidName, "a key must not be empty"),
+    ({"key": "a\0b"}, InvalidName, "a key must not contain a NUL"),
+    ({"key": 7}, InvalidName, "^7 is refused: a key must be text"),
+    ({"key": "x" * 513}, InvalidName, "a key may have at most 512"),
     ({"key": "k", "delay": 5}, InvalidConfig, "place behind"),
     ({"priority": "urgent"}, InvalidConfig, "high, normal, low"),
     ({"priority": None}, InvalidConfig, "high, normal, low"),

@@ -340,6 +340,7 @@ def test_bad_input_is_refused_before_anything_is_sent(face):
         lambda: queue.publish("x", headers={"a": "x" * 9000}),
         lambda: queue.publish("x", dedup_key=""),
         lambda: queue.publish_many("text"),
+        lambda: queue.publish_many(3),
         lambda: queue.consumer(prefetch=0),
         lambda: queue.consumer(name=""),
         lambda: queue.worker(None),
@@ -351,6 +352,8 @@ def test_bad_input_is_refused_before_anything_is_sent(face):
         lambda: queue.dlq.redrive(rate=0),
         lambda: queue.dlq.redrive(rate=float("inf")),
         lambda: queue.dlq.redrive(5),
+        lambda: queue.dlq.redrive(where="no customer"),
+        lambda: queue.dlq.purge(where="no customer"),
     ]
     for call in refused:
         with pytest.raises((InvalidConfig, ValueError)):

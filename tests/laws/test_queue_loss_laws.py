@@ -6,9 +6,9 @@ import time
 import pytest
 from law_faces import passing, together
 
-from holdfast import LeaseLost
+from holdfast import Backoff, LeaseLost
 from holdfast.commands import NotHeld
-from holdfast.commands.queues import ACK, Beat, Conclude, Join, Outcome, Reap, Take
+from holdfast.commands.queues import ACK, AT_ONCE, Beat, Conclude, Join, Outcome, Reap, Take
 from holdfast.core.lease import later
 from holdfast.testing import eventually
 
@@ -63,6 +63,44 @@ def test_a_slow_consumer_is_left_alone(face):
         assert not message.lost
         message.ack()
     assert ours.stats().counts.get("crashed", 0) == 0
+
+
+def test_a_message_may_be_worked_on_for_ten_ttls_and_is_given_to_nobody_else(timed):
+    """T5: while others wait for one, and look for the dead all the time."""
+    ttl = 30.0
+    ours, theirs = (timed.connect().queue("jobs", ttl=ttl, grace=0) for _ in range(2))
+    ours.publish("slow")
+    with ours.consumer("slow") as slow, theirs.consumer("other") as other:
+        (message,) = slow.receive(timeout=5)
+        waiting = timed.start(other.receive, timeout=10 * ttl)
+        for _ in range(33):
+            timed.clock.advance(ttl / 3)
+            eventually(lambda: min(each.remaining for each in ours.consumers()) > ttl / 2, what="two that are heard of")
+            message.check()
+        assert waiting.result() == []
+        message.ack()
+    assert ours.stats().counts == {"acked": 1, "published": 1, "taken": 1}
+
+
+def test_attempts_are_as_far_apart_as_the_backoff_says_also_after_a_redrive(timed):
+    """T29: twice as far each time, but for the jitter; not a moment earlier than that, and from the beginning again."""
+    backoff = Backoff(first=10, factor=2, most=30, jitter=0.1)
+    queue = timed.connect().queue("jobs", max_attempts=4, backoff=backoff)
+    queue.publish("x")
+    for time_ in range(2):
+        for attempt, span in ((1, 10), (2, 20), (3, 30), (4, None)):
+            with queue.consumer() as consumer:
+                (message,) = consumer.receive(timeout=0)
+                assert message.attempt == attempt
+                message.retry()
+                if span is not None:
+                    due = queue.stats().next_due
+                    assert 0.9 * span <= due <= 1.1 * span
+                    timed.clock.advance(due - 0.01)
+                    assert consumer.receive(timeout=0) == []
+                    timed.clock.advance(0.01)
+        assert queue.dlq.redrive() == 1, f"round {time_}"
+    assert queue.stats().counts["retried"] == 6
 
 
 @pytest.mark.acceptance("A1-14")
@@ -215,3 +253,31 @@ def test_a_settle_that_cannot_be_told_is_told_later(face):
         wire.heal()
         eventually(lambda: queue.stats().in_flight == 0, what="a settle by the keeper")
     assert queue.stats().counts["acked"] == 1
+
+
+def test_what_is_given_back_at_the_end_of_a_block_is_lost_for_whoever_goes_on_with_it(face):
+    """Also where it is given back in several steps. What was settled is not lost: it is done."""
+    queue = face.connect().queue("jobs")
+    queue.publish_many(range(2 * AT_ONCE + 2))
+    with queue.consumer(prefetch=2 * AT_ONCE + 2) as consumer:
+        done, *left = consumer.receive(2 * AT_ONCE + 2, timeout=5)
+        done.ack()
+        assert not any(message.lost for message in left)
+    assert [message.id for message in left if not message.lost] == []
+    assert not done.lost
+    for message in (left[0], left[-1]):
+        with pytest.raises(LeaseLost):
+            message.check()
+    assert queue.stats().ready == 2 * AT_ONCE + 1
+
+
+def test_what_is_handed_back_by_an_owner_that_ends_is_lost(face):
+    """Whoever serves a session by the signal of its work stops, and does not serve it beside the next owner."""
+    queue = face.connect().queue("jobs")
+    queue.publish("x", key="chat")
+    with queue.owner() as owner:
+        work = owner.next(timeout=5).work
+        assert not work.lost
+    assert work.lost
+    with pytest.raises(LeaseLost):
+        work.check()

@@ -8,7 +8,7 @@ import pytest
 from law_faces import passing, together
 
 from holdfast import Closed, Dead, InvalidConfig, LeaseLost, Unavailable
-from holdfast.commands.queues import Beat, Conclude, Leave, Publish, Purge, Redrive, Take
+from holdfast.commands.queues import AT_ONCE, Beat, Conclude, Leave, Publish, Purge, Redrive, Take
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -32,6 +32,47 @@ def test_the_end_of_a_consumer_does_not_overtake_its_words(face):
 
     assert [seen.body for seen in other.peek()] == ["not begun"]
     assert other.stats().counts == {"acked": 1, "published": 2, "released": 1, "taken": 2}
+
+
+@together
+def test_whoever_leaves_with_much_gives_it_back_in_steps(face):
+    """By itself, and by the keeper if the engine was away as the block was left. No step has more than a part."""
+    client, other, count = face.connect(), face.connect().queue("jobs"), 2 * AT_ONCE + 10
+    other.publish_many(range(count))
+    for trouble in (False, True):
+        wire = face.wire(client)
+        with client.queue("jobs").consumer(prefetch=count) as consumer:
+            while consumer.in_flight < count:
+                assert consumer.receive(count, timeout=5)
+            if trouble:
+                wire.fail()
+        if trouble:
+            assert other.stats().in_flight == count
+            wire.heal()
+        eventually(lambda: other.stats().consumers == 0, what="an end that was told after all")
+        assert sorted(seen.body for seen in other.peek(limit=count)) == list(range(count))
+        assert len(wire.commands(Leave)) >= 3
+
+    assert other.stats().counts == {"published": count, "released": 2 * count, "taken": 2 * count}
+    assert {(seen.attempts, seen.crashes) for seen in other.peek(limit=count)} == {(0, 0)}
+    assert other.check()
+
+
+@together
+def test_a_closed_client_still_gives_back_all_that_it_has(face):
+    """Its keeper ends with the last step, and not with the first one."""
+    client, other, count = face.connect(), face.connect().queue("jobs"), 2 * AT_ONCE + 10
+    other.publish_many(range(count))
+    wire = face.wire(client)
+    with client.queue("jobs").consumer(prefetch=count) as consumer:
+        while consumer.in_flight < count:
+            assert consumer.receive(count, timeout=5)
+        wire.fail(Leave)
+    wire.heal()
+    client.close(timeout=0)
+
+    assert other.stats().counts == {"published": count, "released": count, "taken": count}
+    assert other.stats().consumers == 0
 
 
 @together

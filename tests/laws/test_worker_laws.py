@@ -7,7 +7,7 @@ import pytest
 from law_faces import LOOP, together
 from law_faults import Fault, Interrupted
 
-from holdfast import Backoff, Closed, Dead, InvalidConfig, Release, Retry
+from holdfast import Backoff, Closed, Dead, InvalidConfig, LeaseLost, Release, Retry
 from holdfast.commands.queues import Conclude, Join, Take
 from holdfast.testing import eventually
 
@@ -129,6 +129,29 @@ def test_a_second_stop_does_not_wait_for_handlers(face):
     assert (queue.stats().ready, queue.stats().consumers) == (1, 0)
     gate.set()
     eventually(lambda: handler.now == 0, what="the end of the handler")
+
+
+def test_a_handler_that_outlives_its_worker_is_told_that_its_message_is_lost(face):
+    """Nobody can end its thread: so it must hear, by whatever it looks at, that others may have the message."""
+    queue = face.connect().queue("jobs")
+    queue.publish("x")
+    begun, heard = threading.Event(), []
+
+    def handle(message):
+        assert not message.lost
+        begun.set()
+        eventually(lambda: message.lost, 20, "word of the loss")
+        with pytest.raises(LeaseLost):
+            message.check()
+        heard.append(message.body)
+
+    worker = queue.worker(handle, concurrency=1, grace=0.1)
+    running = face.start(worker.run)
+    assert begun.wait(20)
+    worker.stop()
+    running.result(20)
+    assert queue.stats().ready == 1
+    eventually(lambda: heard, what="the end of the handler")
 
 
 def test_a_worker_can_run_again_after_its_end(face):

@@ -7,11 +7,13 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import time
 
 import pytest
 
 from holdfast.contrib import npm
+from holdfast.contrib.npm_runs import said
 from holdfast.errors import BuildFailed, InvalidConfig, InvalidName
 from holdfast.testing import eventually
 
@@ -291,7 +293,9 @@ def test_what_somebody_removed_by_hand_is_installed_again(install, repo, importe
 
 
 @pytest.mark.acceptance("A2-13")
-@pytest.mark.parametrize("spec", ["../x@1.0.0", "a/../../b@1", "/etc/x@1", "--global", "x@../y", "@/x@1", "", "a b@1"])
+@pytest.mark.parametrize(
+    "spec", ["../x@1.0.0", "a/../../b@1", "/etc/x@1", "--global", "x@../y", "@/x@1", "", "a b@1", 3]
+)
 def test_a_specifier_that_is_none_is_refused(spec):
     """Before anything is started."""
     with pytest.raises(InvalidName):
@@ -347,3 +351,28 @@ def test_a_directory_that_is_not_there_is_refused_and_not_made(install, tmp_path
     assert runs() == []
     with pytest.raises(InvalidConfig):
         npm.Repo(None, missing).install(["alpha@1.0.0"])
+
+
+def test_a_directory_of_odd_signs_is_that_directory(install, tmp_path):
+    """Its leases live in it: what ends a URL, or means another sign there, may well be in a path."""
+    odd = tmp_path / "re#po?50%41"
+    odd.mkdir()
+    result = one(install("solo@1.0.0", directory=odd))
+
+    assert (result["fresh"], result["error"]) == (True, "")
+    assert sorted(path.name for path in odd.iterdir()) == [".holdfast", "node_modules", "package.json"]
+
+
+def test_one_package_is_no_list_of_them(env, repo):
+    """Each of its letters would be looked for, and refused as a name that nobody has written."""
+    with pytest.raises(InvalidConfig, match="it must be a list of packages, not one"):
+        npm.Repo(None, repo).install("solo@1.0.0")
+
+
+def test_what_was_wrong_is_told_before_what_npm_warns_of():
+    """A line has room for so much: of a setting that npm does not know it is told only if nothing else is."""
+    warned = "npm warn Unknown user config\n"
+    failed = subprocess.CompletedProcess("npm", 1, "", f"{warned}npm error code E404\nnpm error 404 Not Found\n")
+
+    assert said(failed) == "code E404; 404 Not Found"
+    assert said(subprocess.CompletedProcess("npm", 1, "", warned)) == warned.strip()

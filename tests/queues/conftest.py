@@ -41,9 +41,9 @@ def start(url, tmp_path):
     """Start a process that runs a function of `queue_children`, or of another file, with a journal of its own."""
     with Workers() as workers:
 
-        def begin(function, children=CHILDREN, **arguments):
+        def begin(function, children=CHILDREN, env=None, **arguments):
             arguments = {"url": url, "journal": str(tmp_path / "journal"), **arguments}
-            return workers.start(f"{children}:{function}", **arguments)
+            return workers.start(f"{children}:{function}", env=env, **arguments)
 
         yield begin
 

@@ -26,6 +26,7 @@ def work(url, journal, label="worker", seconds=0.0, concurrency=4, prefetch=4, t
 
         def handle(message):
             file.write(f"begun {message.id} {message.body} {message.fence} {message.attempt}\n".encode())
+            file.write(f"met {message.id} {time.time()} {time.monotonic()}\n".encode())
             if message.body == "poison":
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(seconds)
@@ -92,8 +93,36 @@ def stall(url, journal, kind, seconds, queue):
         asyncio.run(work())
 
 
+def work_with_care(url, journal):
+    """An asyncio worker whose handler is long, and writes down that it was ended; not a second time."""
+
+    async def handle(message):
+        ready()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            file.write(f"cancelled {message.fence}\n".encode())
+            raise
+
+    async def work():
+        async with await aio.connect(url) as hf:
+            await jobs(hf).worker(handle, name="careful", concurrency=1, prefetch=0, on_loss="cancel").run()
+
+    with open(journal, "ab", buffering=0) as file:
+        asyncio.run(work())
+
+
 def redrive(url, journal, rate):
     """Send all dead letters again, so many in a second, until somebody ends it."""
     with holdfast.connect(url) as hf:
         ready()
         jobs(hf).dlq.redrive(rate=rate)
+
+
+def send_later(url, journal, count, delay):
+    """Send messages that are not due before then; when that was, by the calendar here and by the machine's clock."""
+    with holdfast.connect(url) as hf, open(journal, "ab", buffering=0) as file:
+        file.write(f"sent {time.time()} {time.monotonic()}\n".encode())
+        jobs(hf).publish_many(range(count), delay=delay)
+        ready()
+        time.sleep(60)

@@ -13,7 +13,7 @@ from holdfast import Dead
 from holdfast.commands.queues import Draft, Join, Publish, Reap, Take
 from holdfast.core.run import run
 from holdfast.engines.redis.scripts import ENTRIES
-from holdfast.testing import eventually
+from holdfast.testing import eventually, wallclock
 from holdfast.testing.proxy import Proxy, script
 
 WAIT_S = 60
@@ -96,8 +96,37 @@ def test_many_that_are_due_at_the_same_moment_come_once_each_and_none_too_early(
                     message.ack()
 
     assert sorted(id_ for _, id_ in done) == sorted(ids)
-    assert min(at for at, _ in done) >= began + delay
+    first, last = min(done)[0] - began, max(done)[0] - began
+    assert first >= delay
     assert queue.stats().counts["acked"] == MANY
+    print(f"\nthe first of {MANY} came {first - delay:.3f} s after its time, the last {last - delay:.3f} s")
+
+
+@pytest.mark.parametrize("url", ["redis"], indirect=True)
+def test_the_calendars_of_clients_do_not_matter(client, start, journal, tmp_path):
+    """T28: one sends and is an hour ahead, one works and is an hour behind. A delay is as long as it says.
+
+    The engine's clock counts. Where the engine is a file that is the machine's own, and there is no other.
+    """
+    if not wallclock.available():
+        pytest.skip(wallclock.missing())
+    ahead, behind = (wallclock.WallClock(tmp_path, name) for name in ("ahead", "behind"))
+    ahead.set(+3600)
+    behind.set(-3600)
+    queue, delay = jobs(client), 1.0
+    began = time.time()
+    start("work", env=behind.env, label="behind").wait_ready(WAIT_S)
+    start("send_later", env=ahead.env, count=20, delay=delay).wait_ready(WAIT_S)
+    eventually(lambda: queue.stats().counts.get("acked") == 20, WAIT_S, "all of them")
+
+    sent = [(float(said), float(at)) for _, said, at in journal("sent")]
+    met = [(float(said), float(at)) for _, _, said, at in journal("met")]
+    assert min(said for said, _ in sent) > began + 3000, "its calendar was not ahead"
+    assert max(said for said, _ in met) < began - 3000, "its calendar was not behind"
+    assert set(effects(journal).values()) == {1}
+    assert min(at for _, at in met) >= min(at for _, at in sent) + delay
+    assert queue.stats().counts == {"acked": 20, "published": 20, "taken": 20}
+    assert queue.check()
 
 
 def test_a_worker_frozen_in_its_sleep_keeps_no_message_and_comes_back(client, start, freeze, journal):

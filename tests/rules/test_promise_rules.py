@@ -235,3 +235,14 @@ def test_sentinels_may_put_another_server_in_its_place():
     assert (promised(alone).level, promised(alone).fences_grow) == ("survives restart", True)
     watched = promised(alone._replace(sentinels=True))
     assert (watched.level, watched.fences_grow) == ("survives client faults", False)
+
+
+@pytest.mark.parametrize("known", [0, 2])
+def test_whoever_has_sentinels_and_no_replica_is_told(known):
+    """All works as before, until the day on which somebody would have to take its place."""
+    facts = Facts(role="primary", replicas=0, known=known, aof=False, cluster=False, sentinels=True)
+
+    assert [text for text in promised(facts).reasons if "nobody could take its place" in text]
+    assert "start a replica of it" in promised(facts).changes
+    assert "start a replica of it" not in promised(facts._replace(replicas=1)).changes
+    assert "start a replica of it" not in promised(facts._replace(known=0, sentinels=False)).changes

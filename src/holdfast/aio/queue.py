@@ -290,10 +290,10 @@ class Partitioned(partitions.PartitionedBase):
         part: Queue = self._part_of(key)
         return part
 
-    async def publish(self, body: Any, *, key: str | None = None, **options: Any) -> str:
+    async def publish(self, body: Any, *, key: str | None = None, dedup_key: str | None = None, **options: Any) -> str:
         """Like `blocking.Partitioned.publish`, awaited."""
-        part: Queue = self._part_of(key)
-        return await part.publish(body, key=key, **options)
+        part: Queue = self._part_for(key, dedup_key)
+        return await part.publish(body, key=key, dedup_key=dedup_key, **options)
 
     async def publish_many(
         self, bodies: Iterable[Any], *, key: str | Callable[[Any], str] | None = None, **options: Any

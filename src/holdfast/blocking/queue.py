@@ -260,10 +260,13 @@ class Partitioned(partitions.PartitionedBase):
         part: Queue = self._part_of(key)
         return part
 
-    def publish(self, body: Any, *, key: str | None = None, **options: Any) -> str:
-        """Like `Queue.publish`, into the part of the key; without a key, into any."""
-        part: Queue = self._part_of(key)
-        return part.publish(body, key=key, **options)
+    def publish(self, body: Any, *, key: str | None = None, dedup_key: str | None = None, **options: Any) -> str:
+        """Like `Queue.publish`, into the part of the key; without one, into that of the `dedup_key`; else into any.
+
+        A part remembers its own `dedup_key`s: one that comes with two keys may be sent twice.
+        """
+        part: Queue = self._part_for(key, dedup_key)
+        return part.publish(body, key=key, dedup_key=dedup_key, **options)
 
     def publish_many(
         self, bodies: Iterable[Any], *, key: str | Callable[[Any], str] | None = None, **options: Any

@@ -12,6 +12,7 @@ from typing import Any
 import holdfast
 from holdfast.cli import codes, failing, looking, output
 from holdfast.cli.ending import signals_end_it
+from holdfast.config import url_of
 from holdfast.contrib.npm import Installed, Repo, not_there
 
 CLOSE_S = 5.0
@@ -37,7 +38,7 @@ def install(
         looking.refuse_lonely(url)
     options: dict[str, Any] = {"ttl": ttl, "timeout": timeout, "retries": retries, "npm_timeout": npm_timeout}
     try:
-        with signals_end_it(), _client(url or f"file://{os.path.abspath(repo_dir)}", lock=lock) as client:
+        with signals_end_it(), _client(url or url_of("file", os.path.abspath(repo_dir)), lock=lock) as client:
             done = Repo(client, repo_dir, say=_say, warn=_say, **options).install(specs, allow=allow)
     except SystemExit as ended:
         return failing.tell("interrupted", int(str(ended.code)), "interrupted", as_json=as_json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import holdfast
-from holdfast.config import settings
+from holdfast.config import settings, url_setting
 from holdfast.errors import InvalidConfig, Unavailable
 
 MISSING = "no such file"
@@ -22,9 +22,8 @@ def refuse_lonely(url: str | None) -> None:
     """`InvalidConfig` for leases that no other process sees: there is nothing to find, and nothing to change."""
     asked = settings(url)
     if asked.scheme == "memory":
-        raise InvalidConfig(
-            "url", asked.url, "its leases are of one process: name what others use, such as redis://host"
-        )
+        rule = "its leases are of one process: name what others use, such as redis://host"
+        raise InvalidConfig(url_setting(url), asked.url, rule)
 
 
 def connect_or_make(url: str | None) -> holdfast.Holdfast:
@@ -37,7 +36,8 @@ def refuse_missing(url: str | None) -> None:
     """`Unavailable` for a file that was named and is not there. The user's own place may be made by anybody."""
     refuse_lonely(url)
     asked = settings(url)
-    if not asked.chosen or asked.scheme not in ("sqlite", "file"):
+    # A path that is none is refused when it is opened: nobody could make it.
+    if not asked.chosen or asked.scheme not in ("sqlite", "file") or not asked.path.startswith("/"):
         return
     named = Path(asked.path)
     place = named if asked.scheme == "sqlite" else named / ".holdfast"

@@ -22,6 +22,6 @@ Url = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Name = Annotated[str, typer.Argument(help="The name of the lease.", metavar="NAME")]
-Prefix = Annotated[str, typer.Argument(help="Only names that begin so.", show_default=False)]
+Prefix = Annotated[str, typer.Argument(help="Only names that begin so.", metavar="PREFIX", show_default=False)]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many names.")]
 All = Annotated[bool, typer.Option("--all", help="Also names that nobody holds, remembered for their last fence.")]

@@ -54,7 +54,7 @@ from holdfast.commands.pools import (
     Tend,
     Unknown,
 )
-from holdfast.commands.queues import Leave, QueueAnswer, QueueCommand, Take, Taken
+from holdfast.commands.queues import Leave, Leaving, QueueAnswer, QueueCommand, Take, Taken
 from holdfast.commands.tallies import Balance, Decided, Forget, Hit, Reserve, Settle, Spent
 
 Tally = Hit | Forget | Reserve | Settle | Balance | Keep | Seen
@@ -154,6 +154,7 @@ __all__ = [
     "Keep",
     "Kept",
     "Leave",
+    "Leaving",
     "Lent",
     "Letters",
     "List",

@@ -109,7 +109,11 @@ class Beat(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """This consumer ends; what it still has is ready again, and no attempt was used. `Released` or `NotHeld`."""
+    """This consumer ends; what it still has is ready again, and no attempt was used.
+
+    `Released`, or `NotHeld`. `Leaving` if it has more than `AT_ONCE`: so many are ready again, it still lives, and says
+    so again.
+    """
 
     name: str
     token: str
@@ -122,7 +126,9 @@ class Take(NamedTuple):
     many suspects it dares to take: it is given those alone, if there are any. `known` are the entries that it has: if
     given, whatever is with it by the engine's account and not among them comes first, because the answer that brought
     it was lost; and it is told which of them are not with it. With `share`, no more than its share of what is ready,
-    if all consumers had the same.
+    if all consumers had the same. `seen` is the largest fence that it was given, if not -1: whatever is with it under a
+    larger one comes first as well. So a question that comes late, after another one was asked in its place, takes
+    nothing that nobody would hear of.
 
     `Taken`, or `NotHeld` if the consumer is not known any more. Sent again it may take more: whoever lost an answer
     says what is `known`.
@@ -136,6 +142,7 @@ class Take(NamedTuple):
     known: tuple[str, ...] | None = None
     lanes: tuple[str, ...] = ("",)
     share: bool = False
+    seen: int = -1
 
 
 class Outcome(NamedTuple):
@@ -279,6 +286,10 @@ class Taken(NamedTuple):
     gone: tuple[str, ...] = ()
 
 
+class Leaving(NamedTuple):
+    """A part of what it has is ready again: say so again for the rest."""
+
+
 class Elsewhere(NamedTuple):
     """It is not to be had: it is `delayed`, `dead`, or `held`: by whom, and under which fence. Empty: there is none."""
 
@@ -358,6 +369,7 @@ QueueAnswer = (
     Published
     | Crowded
     | Taken
+    | Leaving
     | Elsewhere
     | KeysHeld
     | Concluded

@@ -79,6 +79,8 @@ class Installed(NamedTuple):
 
 def parsed(text: str) -> Spec:
     """`name@version`, split at the last `@`; without a version the newest is meant, and that is said."""
+    if not isinstance(text, str):
+        raise InvalidName(text, f"a package must be text, not {type(text).__name__}")
     name, at, version = text.rpartition("@")
     if not at or not name:
         name, version = text, ""
@@ -126,6 +128,8 @@ class Repo:
 
     def install(self, specs: Sequence[str], *, allow: Iterable[str] = ()) -> list[Installed]:
         """Have all of them there; different ones at the same time. What failed says so, and stops nobody else."""
+        if isinstance(specs, str):
+            raise InvalidConfig("specs", specs, "it must be a list of packages, not one")
         wanted = [(text, parsed(text)) for text in specs]
         allowed = tuple(allow)
         if not self.directory.is_dir():

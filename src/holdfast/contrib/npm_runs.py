@@ -80,7 +80,9 @@ class Runs:
 def said(done: subprocess.CompletedProcess[str]) -> str:
     """What npm said was wrong, in a line."""
     lines = [line.removeprefix("npm error").removeprefix("npm ERR!").strip() for line in done.stderr.splitlines()]
-    text = "; ".join(line for line in lines if line and not line.startswith("A complete log"))
+    lines = [line for line in lines if line and not line.startswith("A complete log")]
+    # A warning comes first, and is seldom what was wrong.
+    text = "; ".join([line for line in lines if not line.lower().startswith("npm warn")] or lines)
     return text[:_TOLD] or f"npm ended with {done.returncode}"
 
 

@@ -11,10 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from opentelemetry import context, metrics, trace
-from opentelemetry.metrics import CallbackOptions, Observation
-from opentelemetry.trace import Status, StatusCode
-
+from holdfast.contrib.extras import brought_by
 from holdfast.contrib.figures import (
     COUNTED,
     DISOWNED,
@@ -31,6 +28,11 @@ from holdfast.contrib.figures import (
     first_part,
     reason_of,
 )
+
+with brought_by("opentelemetry"):
+    from opentelemetry import context, metrics, trace
+    from opentelemetry.metrics import CallbackOptions, Observation
+    from opentelemetry.trace import Status, StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

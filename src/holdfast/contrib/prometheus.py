@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram
-
+from holdfast.contrib.extras import brought_by
 from holdfast.contrib.figures import (
     COUNTED,
     DISOWNED,
@@ -26,6 +25,9 @@ from holdfast.contrib.figures import (
     first_part,
     reason_of,
 )
+
+with brought_by("prometheus"):
+    from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable

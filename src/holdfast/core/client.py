@@ -63,7 +63,9 @@ class Client:
         self.packed = self.owner.packed()
         self.url = settings.url
         self.observer = observer
-        self.engine: Engine = open_engine(settings)
+        self._url_setting = config.url_setting(url)
+        with config.naming(url):
+            self.engine: Engine = open_engine(settings)
         if settings.source is not None:
             self.url = self.engine.place().partition(" ")[0]  # a client object has no URL: where it leads to is told
         self.clock = self.engine.clock
@@ -108,7 +110,9 @@ class Client:
     def refuse_without(self, what: str) -> None:
         """`InvalidConfig` if the engine cannot keep that."""
         if what not in self.engine.carries:
-            raise InvalidConfig("url", self.url, f"{self.engine.name} keeps leases and no {what}: {ELSEWHERE}")
+            raise InvalidConfig(
+                self._url_setting, self.url, f"{self.engine.name} keeps leases and no {what}: {ELSEWHERE}"
+            )
 
     async def ask(self, command: Command) -> Answer:
         """One command that belongs to no lease of ours."""

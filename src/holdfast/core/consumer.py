@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import NotHeld
-from holdfast.commands.queues import AT_ONCE, DEAD, RELEASE, Outcome, Take, Taken
+from holdfast.commands.queues import AT_ONCE, DEAD, Outcome, Take, Taken
 from holdfast.core import lifecycle
 from holdfast.core.bodies import unpacked_headers
 from holdfast.core.client import OPEN
@@ -72,6 +72,7 @@ class ConsumerBase:
         self._buffer: deque[MessageBase] = deque()  # those that nobody has asked for yet
         self._unsure = False  # an answer may have been lost
         self._missed = self._made_up = 0  # answers to others that may have been lost; those that were asked for since
+        self._given = 0  # the largest fence that this incarnation was given, if there is no other way than a take
         self._sure_ns = 0  # when everything here was known for the last time
         self._epoch = queue._client.engine.epoch
         self._stopped = False
@@ -172,6 +173,7 @@ async def _live(consumer: ConsumerBase) -> Incarnation:
         _drop_unread(consumer)
         consumer._owed.clear()
         consumer._unsaid.clear()
+        consumer._given = -1 if consumer._keeps else 0
         consumer._unsure, consumer._sure_ns, consumer._epoch = False, client.clock.now_ns(), client.engine.epoch
         consumer._lease = lease
     except BaseException:
@@ -200,14 +202,9 @@ async def leave(consumer: ConsumerBase, *, patient: bool = True) -> None:
     try:
         consumer._entered = False
         unsaid, consumer._unsaid = tuple(consumer._unsaid.values()), {}
-        done = {outcome.entry for outcome in unsaid}
-        owned = tuple(consumer._with.items())  # in one step: others end some meanwhile
-        here = [each for entry, each in owned if each._lease is lease and entry not in done]
-        held = [each for each in here if not each._settled]
         if lease is None or lease._is_forked():
             return  # what a parent has is not for its child to give back
         if (patient or unsaid) and await _said_all(consumer, lease, unsaid) and patient:
-            await _give_back(consumer._queue, lease, held)
             await lifecycle.release(lease)
     except LeaseLost:
         return  # it was taken for dead: there is nothing left to give back
@@ -219,18 +216,6 @@ async def leave(consumer: ConsumerBase, *, patient: bool = True) -> None:
             lifecycle.end(lease)
             lease._client.keeper.no_longer_waiting(lease)
             lease._client.form.forget(lease.token)
-
-
-async def _give_back(queue: QueueBase, lease: Incarnation, held: list[MessageBase]) -> None:
-    """All but the last part: the end of a consumer is one step of the engine, and no step is to be long."""
-    for first in range(0, len(held) - AT_ONCE, AT_ONCE):
-        part = tuple(
-            Outcome(each._entry, RELEASE, keyed=bool(each._kept.key)) for each in held[first : first + AT_ONCE]
-        )
-        try:
-            await conclude(queue, lease, part)
-        except Unavailable:
-            return  # then all at once, when the engine can be told
 
 
 async def _said_all(consumer: ConsumerBase, lease: Incarnation, unsaid: tuple[Outcome, ...]) -> bool:
@@ -331,7 +316,7 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
         else:  # nothing new: what is with it unseen; else it only stands in no line any more, and others are rung
             most = AT_ONCE if known is not None else 0
             details = (False, False, known, () if most else consumer._lanes(), True)
-        asked = Take(queue.name, lease.token, min(most, AT_ONCE), *details)
+        asked = Take(queue.name, lease.token, min(most, AT_ONCE), *details, consumer._given)
         consumer._unsure = True  # until the answer is here
         lease._owned = True  # before that, whoever is interrupted leaves no consumer behind
         reply = client.form.apply(asked)
@@ -352,6 +337,8 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
         consumer._sure_ns, consumer._epoch, consumer._made_up = now_ns, client.engine.epoch, missed
         _mourn(consumer, answer.gone)
     messages = await _read(consumer, lease, answer.deliveries)
+    if consumer._given >= 0:  # after that: whoever is interrupted in it is given them again
+        consumer._given = max([consumer._given, *(each.fence for each in answer.deliveries)])
     if answer.deliveries and not messages:
         return None
     again_ns = client.clock.now_ns() + max(_LOOK_MIN_NS, min(_LOOK_MAX_NS, queue._ttl_ms * NS_PER_MS // 6))

@@ -137,7 +137,7 @@ class DirectoryBase:
 def checked_key(what: str, value: object) -> str:
     """A key, member or group: text, of any signs but NUL."""
     if isinstance(value, str) and value:
-        return checked_name(value)
+        return checked_name(value, f"a {what}")
     raise InvalidName(value, f"a {what} must be text, and not empty")
 
 

@@ -30,7 +30,7 @@ class DeadLetter(NamedTuple):
 
     `error` is what the last attempt said; `first` and `last` are the consumers that failed with it. `published` and
     `died` are in seconds since 1970. A body that cannot be decoded is given as its bytes. `place` is where it stands
-    in the list: `list(after=letter.place)` goes on behind it.
+    in the list: `list(after=letter.place)` goes on behind it. `key` is the one that it was sent with.
     """
 
     id: str
@@ -45,6 +45,7 @@ class DeadLetter(NamedTuple):
     published: float
     died: float
     place: str
+    key: str = ""
 
 
 class DlqBase:
@@ -91,6 +92,7 @@ async def redrive(
     """Send them again: these, or those of which `where` is true, or all; how many were."""
     if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < inf):
         raise InvalidConfig("rate", rate, "it must be more than zero messages per second")
+    _check_where(where)
     queue, client = dlq._queue, dlq._queue._client
     done, began_ns, left = 0, client.clock.now_ns(), await _how_many(dlq, ids)
     most = FEW_AT_ONCE if rate is None else max(1, min(FEW_AT_ONCE, int(rate)))
@@ -122,6 +124,7 @@ async def purge(
     """Forget them: these, or those of which `where` is true, or those that died before, or all; how many were."""
     if before is not None and (isinstance(before, bool) or not isinstance(before, int | float)):
         raise InvalidConfig("before", before, "it must be a time in seconds since 1970")
+    _check_where(where)
     queue, done, after, left = dlq._queue, 0, "", await _how_many(dlq, ids)
     given = None if ids is None else list(_checked_ids(ids))
     while True:
@@ -188,7 +191,13 @@ def _shown(queue: QueueBase, letter: Kept) -> DeadLetter:
         kept.sent_us / 1_000_000,
         letter.died_us / 1_000_000,
         place_of(letter),
+        kept.key,
     )
+
+
+def _check_where(where: object) -> None:
+    if where is not None and not callable(where):
+        raise InvalidConfig("where", where, "it must be callable with a dead letter")
 
 
 def _checked_ids(ids: Iterable[str]) -> tuple[str, ...]:

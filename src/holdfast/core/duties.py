@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import NS
 from holdfast.commands import Command, NotHeld, TakeBack, Undo
+from holdfast.commands.queues import Conclude
 from holdfast.observer import tell
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ class Chore:
         self.fence = fence
         self.since_ns = since_ns
         self.due_ns = 0
+
+
+def concluding(chores: list[Chore]) -> set[str]:
+    """The consumers of whose messages the engine is still to hear."""
+    return {chore.command.token for chore in chores if isinstance(chore.command, Conclude)}
 
 
 def is_undo(command: Command) -> bool:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import Command, Giving, Marked, NotHeld, TakeBack, Undo
-from holdfast.commands.queues import Conclude, Leave, Reaped
+from holdfast.commands.queues import Leave, Leaving, Reaped
 from holdfast.core.aftermath import Aftermath
-from holdfast.core.duties import Chore, Sparing, is_undo, tell_end
+from holdfast.core.duties import Chore, Sparing, concluding, is_undo, tell_end
 from holdfast.core.lease import ASKING, HELD, LOST, LeaseBase
 from holdfast.core.outlook import Outlook
 from holdfast.core.run import run
@@ -66,7 +66,7 @@ class Keeper:
         self._bell = self._form.bell()
         self._thread: threading.Thread | None = None
         self._ending: threading.Thread | None = None
-        self._stopping = False
+        self._stopping = self._last = False  # nothing is tried again in the last round
         self.wake_ns = NEVER_NS  # when it wakes by itself; never while it is at work
         self.heeds_ns = NEVER_NS  # whatever is due before this has to ring
         self._sparing = Sparing()
@@ -101,7 +101,7 @@ class Keeper:
 
     def owes(self, token: str) -> bool:
         """Whether the engine has still to be told what became of messages of this consumer."""
-        return token in _concluding([*self._given, *self._chores])
+        return token in concluding([*self._given, *self._chores])
 
     def _owe(self, chore: Chore) -> None:
         self._given.append(chore)
@@ -183,7 +183,8 @@ class Keeper:
                 wake_ns = self._next_ns(now_ns)
                 if wake_ns < NEVER_NS:
                     idle_since_ns = now_ns
-                if (self._stopping or now_ns - idle_since_ns >= _LINGER_NS) and self._retire(now_ns):
+                over = not self._chores if self._stopping else now_ns - idle_since_ns >= _LINGER_NS
+                if over and self._retire(now_ns):
                     break
             except Exception:
                 log.exception("the keeper met an error of its own; it goes on")
@@ -248,19 +249,20 @@ class Keeper:
 
     def _do_chores(self, now_ns: int) -> None:
         """Undos and releases that are owed, in one exchange."""
+        self._last = self._stopping
         while self._given:
             self._chores.append(self._given[0])  # at every moment it is in one of the two
             self._given.popleft()
         due: list[Chore] = []
         later: list[Chore] = []
         # What a consumer has done must not be given back as if it were not: its end waits for its words.
-        busy = _concluding(self._chores)
+        busy = concluding(self._chores)
         for chore in self._chores:
             if isinstance(chore.command, Leave) and chore.command.token in busy:
                 chore.due_ns = now_ns + _RETRY_NS
                 later.append(chore)
             else:
-                (due if chore.due_ns <= now_ns or self._stopping else later).append(chore)
+                (due if chore.due_ns <= now_ns or self._last else later).append(chore)
         if due:
             self._chores = later + self._failed(due, self._ask_all([chore.command for chore in due]))
         if not self._chores:
@@ -271,6 +273,9 @@ class Keeper:
         owed: list[Chore] = []
         told: Unavailable | None = None
         for chore, answer in zip(chores, answers, strict=True):
+            if isinstance(answer, Leaving):  # in the next round it goes on: leases are renewed in between
+                owed.append(chore)
+                continue
             if not isinstance(answer, Unavailable):
                 tell_end(self._observer, chore, answer, self._clock.now_ns())
                 continue
@@ -290,7 +295,7 @@ class Keeper:
 
     def _still_owed(self, chore: Chore, error: Unavailable) -> bool:
         """The ttl undoes a lease; a place in a queue stands for as long as the client's mark does."""
-        if self._stopping or error.reason in GONE:
+        if self._last or error.reason in GONE:
             return False
         if is_undo(chore.command) and self._vigils.waits_for(chore.command.name):
             chore.until_ns = max(chore.until_ns, chore.due_ns + trust.MARK_MS * NS_PER_MS)
@@ -380,11 +385,6 @@ class Keeper:
             until_ns = self._clock.now_ns() + max(NS, lease._ttl_ms * NS_PER_MS)
             since_ns = 0 if lease._state is LOST else lease._since_ns  # a loss has been told
             self._owe(Chore(command, until_ns, lease._known_as, lease._fence, since_ns))
-
-
-def _concluding(chores: list[Chore]) -> set[str]:
-    """The consumers of whose messages the engine is still to hear."""
-    return {chore.command.token for chore in chores if isinstance(chore.command, Conclude)}
 
 
 def _due(lease: LeaseBase, now_ns: int) -> bool:

@@ -276,6 +276,16 @@ class DoneAlready(Exception):
         self.known = known
 
 
+def waited_out(error: BaseException) -> None:
+    """Trouble that is told to nobody any more keeps no trace: that leads to the lease, which nobody could drop then.
+
+    Its causes are ours. What it came in the midst of may be the caller's, and stays as it is.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__, each = None, each.__cause__
+
+
 class SignalBase:
     """Something that happens once to a lease. True when it has; both faces add a `wait`."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Answer, Busy, Finished, Giving, Granted, NotHeld, Refused, Released
+from holdfast.commands import Answer, Busy, Finished, Giving, Granted, Leaving, NotHeld, Refused, Released
 from holdfast.core.client import ABORTING, CLOSED, OPEN
 from holdfast.core.confirming import confirmed
 from holdfast.core.keeper import WIRE_NS
-from holdfast.core.lease import ENDED, ENDING, HELD, LOST, DoneAlready, LeaseBase, jittered
+from holdfast.core.lease import ENDED, ENDING, HELD, LOST, DoneAlready, LeaseBase, jittered, waited_out
 from holdfast.errors import (
     GONE,
     PASSING,
@@ -226,6 +226,7 @@ async def _send(lease: LeaseBase, until_ns: int, give_up_ns: int, error: Unavail
                 told_ns = now_ns
                 client.tell("unavailable", lease._known_as, detail=str(error))
             _refuse_if_hopeless(lease, error, now_ns, give_up_ns)
+            waited_out(error)
             await client.form.bell().wait(min(give_up_ns, now_ns + jittered(pause_ns, now_ns)))
             pause_ns = min(2 * pause_ns, _RETRY_MAX_NS)
         try:
@@ -297,12 +298,14 @@ async def release(lease: LeaseBase, to: str = "") -> None:
         command = lease._giving_back(to)
         if state is LOST or lease._state is HELD:
             _too_late(lease, command)
-        answer: Answer | None
-        try:
-            reply = client.form.apply(command, now_ns + WIRE_NS)
-            answer = reply if isinstance(reply, tuple) else await reply
-        except Unavailable as error:
-            answer = await _release_again(lease, command, now_ns, error)
+        answer: Answer | None = Leaving()
+        while isinstance(answer, Leaving):  # a consumer that has much gives it back in steps
+            now_ns = client.clock.now_ns()
+            try:
+                reply = client.form.apply(command, now_ns + WIRE_NS)
+                answer = reply if isinstance(reply, tuple) else await reply
+            except Unavailable as error:
+                answer = await _release_again(lease, command, now_ns, error)
         _released(lease, command, answer)
     except LeaseLost:
         raise

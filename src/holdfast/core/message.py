@@ -13,7 +13,7 @@ from holdfast.clock import NS, NS_PER_MS, Seconds
 from holdfast.commands.queues import ACK, DEAD, RELEASE, TOUCH, Conclude, Concluded, Outcome
 from holdfast.core.bodies import unpacked_headers
 from holdfast.core.keeper import WIRE_NS
-from holdfast.core.lease import ENDED, HELD
+from holdfast.core.lease import ENDED, ENDING, HELD
 from holdfast.core.outcomes import Dead, Release, Retry, by_error, checked_reason, readable, retried
 from holdfast.core.terms import cool_ms
 from holdfast.errors import LASTING, LeaseLost, NotOwner, ReplyLost, Unavailable
@@ -40,7 +40,7 @@ class MessageBase:
         self._settled = ""
         self._told_of_loss = False  # a worker has told its handler
         self._doubted_ns = 0  # of which doubt it was
-        self._gone = False  # the engine has said that it is not with its consumer
+        self._gone = False  # it is not with its consumer: the engine has said so, or it was given back over our head
         self.id = kept.id
         self.body = body
         self.fence = fence
@@ -93,11 +93,13 @@ class MessageBase:
             detail = f"message {self.id} has been settled: {self._settled}"
             raise LeaseLost(self.queue, self.fence, "released", detail=detail)
         self._lease.check()
-        if self._gone:
+        if self._is_lost():
             raise _lost(self)
 
     def _is_lost(self) -> bool:
-        return not self._settled and (self._gone or self._lease._is_lost())
+        """A consumer that ends gives back what it has: whoever still works on it must hear that others may have it."""
+        given_back = self._lease._state in (ENDING, ENDED)
+        return self._gone or (not self._settled and (given_back or self._lease._is_lost()))
 
     def _is_over(self) -> bool:
         return bool(self._settled) or self._lease._state is ENDED
@@ -112,7 +114,11 @@ class MessageBase:
         return outcome._replace(keyed=True) if self._kept.key else outcome
 
     def __repr__(self) -> str:
-        return f"<message {self.id} of {self.queue!r} attempt={self.attempt} {self._settled or 'in flight'}>"
+        return f"<message {self.id} of {self.queue!r} attempt={self.attempt} {self._standing('in flight')}>"
+
+    def _standing(self, ours: str) -> str:
+        """For people."""
+        return self._settled or ("lost" if self._is_lost() else ours)
 
 
 async def ack(message: MessageBase) -> None:

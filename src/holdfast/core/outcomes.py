@@ -13,6 +13,7 @@ from holdfast.names import is_unicode
 
 REASON_MAX = 500
 ERROR_MAX = 2000
+_NO_REASON = "another attempt was asked for"
 
 
 class Retry(Exception):
@@ -99,14 +100,21 @@ def by_error(entry: str, attempt: int, most: int, backoff: Backoff, error: BaseE
         return Outcome(entry, ACK)
     if isinstance(error, Retry):
         delay_ms = backoff.delay_ms(attempt) if error.delay is None else cool_ms(error.delay, setting="delay")
-        return retried(entry, attempt, most, delay_ms, readable(error.reason or error))
+        return retried(entry, attempt, most, delay_ms, readable(error.reason or _behind(error) or _NO_REASON))
     if isinstance(error, Dead):
-        return Outcome(entry, DEAD, 0, readable(error.reason)[:REASON_MAX])
+        behind = _behind(error)
+        why = "" if behind is None else readable(behind)
+        return Outcome(entry, DEAD, 0, readable(error.reason)[:REASON_MAX], why)
     if isinstance(error, Release):
         return Outcome(entry, RELEASE, cool_ms(error.delay, setting="delay"))
     if isinstance(error, Exception):
         return retried(entry, attempt, most, backoff.delay_ms(attempt), readable(error))
     return Outcome(entry, RELEASE)
+
+
+def _behind(word: BaseException) -> BaseException | None:
+    """The error that the word was said for, as Python itself would show it."""
+    return word.__cause__ or (None if word.__suppress_context__ else word.__context__)
 
 
 def readable(error: object) -> str:

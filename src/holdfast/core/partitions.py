@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from holdfast.core import queue
-from holdfast.core.queue import NORMAL, QueueStats, Soundness, _whole
+from holdfast.core.queue import DEDUP_KEY, NORMAL, QueueStats, Soundness, _whole
 from holdfast.errors import QueueFull, Unavailable
 from holdfast.names import between_braces, checked_name, name_of
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PARTS_MAX = 256
 _SLOTS = 16384
+# What a queue has and a queue in parts has not. Who asks for it is told where it is.
+_OF_A_PART = frozenset(("consumer", "consumers", "dlq", "peek", "worker"))
 
 
 def part_name(whole: str, part: int, parts: int) -> str:
@@ -39,9 +41,9 @@ def part_name(whole: str, part: int, parts: int) -> str:
         attempt += 1
 
 
-def part_of(key: str, parts: int) -> int:
+def part_of(key: str, parts: int, what: str = "a key") -> int:
     """In which part messages of this key are."""
-    return crc32(checked_name(key).encode()) % parts
+    return crc32(checked_name(key, what).encode()) % parts
 
 
 class PartitionedBase:
@@ -53,13 +55,28 @@ class PartitionedBase:
         self._parts = tuple(_part(whole, part_name(whole.name, part, count)) for part in range(count))
 
     def __repr__(self) -> str:
-        return f"<queue {self.name!r} in {len(self._parts)} parts on {self._parts[0]._client.url}>"
+        count = len(self._parts)
+        return f"<queue {self.name!r} in {count} part{'s' if count > 1 else ''} on {self._parts[0]._client.url}>"
 
-    def _part_of(self, key: str | None) -> Any:
-        """Where messages of this key are; without one, any."""
-        if key is None:
-            return random.choice(self._parts)  # noqa: S311 - to spread them
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            why = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in _OF_A_PART:
+                why = f"a queue in parts has no `{name}` of the whole: each of its `parts` has one"
+            raise AttributeError(why, name=name, obj=self)
+
+    def _part_of(self, key: str) -> Any:
+        """Where messages of this key are."""
         return self._parts[part_of(key, len(self._parts))]
+
+    def _part_for(self, key: str | None, dedup_key: str | None) -> Any:
+        """Where a message goes: to its key. Without one, where all go that must meet to be sent once; else anywhere."""
+        if key is not None:
+            return self._part_of(key)
+        if dedup_key is not None:
+            return self._parts[part_of(dedup_key, len(self._parts), DEDUP_KEY)]
+        return random.choice(self._parts)  # noqa: S311 - to spread them
 
 
 def _part(whole: QueueBase, name: str) -> QueueBase:

@@ -298,7 +298,7 @@ async def change(
 
 async def cool(pool: PoolBase, item: str, seconds: Seconds) -> None:
     """Keep an item that nobody has from everybody for so long; 0 ends its cooldown."""
-    answer = await _say(pool._client, CoolItem(pool.name, checked_name(item), cool_ms(seconds), pool._roof))
+    answer = await _say(pool._client, CoolItem(pool.name, checked_name(item, "an item"), cool_ms(seconds), pool._roof))
     if isinstance(answer, Lent):
         raise ItemsLent(pool.name, answer.items)
     if isinstance(answer, Unknown):
@@ -321,7 +321,7 @@ async def lent(pool: PoolBase, item: str) -> ItemStanding:
     """How an item stands that somebody has; `NotFound` if nobody does."""
     figures = await stats(pool, 0)
     now = await stats(pool, min(ITEMS_MAX, figures.lent + figures.cooling))  # what is lent is listed first
-    found = next((one for one in now.items if one.name == checked_name(item)), None)
+    found = next((one for one in now.items if one.name == checked_name(item, "an item")), None)
     if found is None or found.state not in ("lent", "offered"):
         raise NotFound(pool.name, f"lent item {item!r}")
     return found

@@ -9,6 +9,7 @@ lane of its own; each lane has its share, so that nothing waits for ever.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
@@ -38,6 +39,7 @@ DEDUP_S = 600.0
 DEAD_MAX = 100_000
 LIMIT_MAX = 10_000
 NORMAL = "normal"
+DEDUP_KEY = "a dedup_key"
 # The lane of each priority, the most urgent first.
 LANES = {"high": "high", NORMAL: "", "low": "low"}
 _AT_ONCE_BYTES = 1 << 20
@@ -142,7 +144,7 @@ class QueueBase:
 
     def _draft(self, body: Any, terms: Terms, dedup: str = "") -> Draft:
         data = encoded(self._codec, body)
-        key = checked_name(terms.key(body)) if callable(terms.key) else terms.key
+        key = checked_name(terms.key(body), "a key") if callable(terms.key) else terms.key
         dedup_ms = self._dedup_ms if dedup else 0
         return Draft(new_token(), data, terms.headers, terms.delay_ms, dedup, dedup_ms, key, terms.lane)
 
@@ -166,13 +168,13 @@ def checked_terms(
         raise InvalidConfig("delay", delay, rule)
     if not isinstance(priority, str) or priority not in LANES:
         raise InvalidConfig("priority", priority, f"it must be one of {', '.join(LANES)}")
-    checked = "" if key is None else key if callable(key) else checked_name(key)
+    checked = "" if key is None else key if callable(key) else checked_name(key, "a key")
     return Terms(delay_ms, packed_headers(headers), checked, LANES[priority])
 
 
 async def publish(queue: QueueBase, body: Any, terms: Terms, dedup_key: str | None, timeout: Seconds | None) -> str:
     """Send one message; its id."""
-    draft = queue._draft(body, terms, "" if dedup_key is None else checked_name(dedup_key))
+    draft = queue._draft(body, terms, "" if dedup_key is None else checked_name(dedup_key, DEDUP_KEY))
     return (await _send(queue, (draft,), _until_ns(queue, timeout), ()))[0]
 
 
@@ -184,9 +186,10 @@ async def publish_many(queue: QueueBase, bodies: Iterable[Any], terms: Terms, ti
 
 def many_bodies(bodies: Iterable[Any]) -> Iterable[Any]:
     """The same, unless it is one body that only looks like many."""
-    if isinstance(bodies, str | bytes | dict):
-        raise InvalidConfig("bodies", bodies, "it must be a list of bodies, not one")
-    return bodies
+    if not isinstance(bodies, str | bytes | dict):
+        with suppress(TypeError):
+            return iter(bodies)
+    raise InvalidConfig("bodies", bodies, "it must be a list of bodies, not one")
 
 
 async def send_all(queue: QueueBase, drafts: list[Draft], until_ns: int) -> list[str]:

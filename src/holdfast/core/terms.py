@@ -38,7 +38,7 @@ def checked_items(items: Iterable[str]) -> tuple[str, ...]:
         raise InvalidConfig("items", len(names), f"there may be at most {ITEMS_MAX}")
     seen = set()
     for name in names:
-        checked_name(name)
+        checked_name(name, "an item")
         if name in seen:
             raise InvalidConfig("items", name, "it is there twice")
         seen.add(name)

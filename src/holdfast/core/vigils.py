@@ -124,7 +124,9 @@ class Vigils:
 
 def found_by_look(answer: Reaped) -> str:
     """For people."""
-    return f"{answer.consumers} consumers, {answer.moved} messages ready again, {answer.died} dead"
+    who = "1 consumer" if answer.consumers == 1 else f"{answer.consumers} consumers"
+    what = "1 message" if answer.moved == 1 else f"{answer.moved} messages"
+    return f"{who}, {what} ready again, {answer.died} dead"
 
 
 def undoing(mark: Command, token: str) -> Undo | TakeBack:

@@ -124,7 +124,12 @@ class WorkerBase:
 
     def _outcome(self, message: MessageBase, error: BaseException | None) -> Outcome:
         """An interruption is ours if there is a stop or a loss; else the handler has ended so by itself, and failed."""
-        if error is None or isinstance(error, Exception) or self._stops or message._told_of_loss:
+        if error is None or isinstance(error, Exception):
+            return message._outcome(error)
+        if self._stops or message._told_of_loss:
+            message._gone = (
+                True  # the thread of a plain handler goes on, whatever became of the task that waited for it
+            )
             return message._outcome(error)
         log.warning("holdfast: the handler ended itself on %r", message, exc_info=error)
         return message._outcome(Retry(reason=readable(error)))
@@ -137,6 +142,8 @@ def hands(concurrency: int, prefetch: int) -> tuple[int, int]:
 
 async def work(worker: WorkerBase, *, until_idle: bool) -> None:
     """Work until stopped; with `until_idle`, until there is nothing to do."""
+    if worker._bell is not None:
+        raise RuntimeError(f"worker {worker.name!r} runs already: make another one, or give it more concurrency")
     await consuming.enter(worker._consumer)
     try:
         worker._bell = worker._consumer._queue._client.form.bell()

@@ -88,7 +88,7 @@ class WorkBase(MessageBase):
         return 0.0 if self._gone or self._settled else self._lease.remaining()
 
     def __repr__(self) -> str:
-        return f"<work {self.key!r} of {self.queue!r} fence={self.fence} {self._settled or 'owned'}>"
+        return f"<work {self.key!r} of {self.queue!r} fence={self.fence} {self._standing('owned')}>"
 
 
 def told(work: MessageBase, kind: str, detail: str) -> None:

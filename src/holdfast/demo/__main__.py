@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import holdfast
+from holdfast.config import url_of
 from holdfast.demo.clerk import LOCK, TTL_S, counter_file
 from holdfast.demo.director import NAMES, Director, Stalled
 from holdfast.demo.summary import summarise
@@ -77,7 +78,7 @@ def _not_ended(trouble: Exception) -> int:
 def _played(asked: str | None, folder: Path, *, guarded: bool, as_json: bool) -> Summary:
     if not Path("/proc/self/stat").exists():
         raise Stalled("it looks at its processes through /proc, which only Linux has")
-    url = asked or f"sqlite://{folder.resolve()}/demo.db"
+    url = asked or url_of("sqlite", folder.resolve() / "demo.db")
     with holdfast.connect(url) as hf:
         promise, shown = hf.promise(), hf.url
         hf.show(LOCK)  # where it cannot be reached, it is told here, and not by each worker

@@ -75,7 +75,7 @@ class TableRules(StampRules):
         self.schema = _SCHEMA.format(**self._names)
 
     def _name_of(self, key: object) -> str:
-        return checked_name(key)
+        return checked_name(key, "a key")
 
 
 class RowRules(StampRules):

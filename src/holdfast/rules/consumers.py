@@ -27,6 +27,7 @@ from holdfast.commands.queues import (
     Join,
     KeysHeld,
     Leave,
+    Leaving,
     ListKeys,
     Message,
     Reap,
@@ -83,19 +84,21 @@ def beat(depot: Depot, command: Beat, moment: Moment) -> Dealt:
 
 
 def leave(depot: Depot, command: Leave, moment: Moment) -> Dealt:
-    """What it has is ready for others, as if it had never been taken."""
+    """What it has is ready for others, as if it had never been taken; a part at a time."""
     if living(depot, command.token) is None:
         return Dealt(UNKNOWN_CONSUMER, [])
 
-    given = 0
-    while entries := depot.held(command.token, AT_ONCE):
-        for each in entries:
-            depot.drop(command.token, each.entry)
-            depot.append(lane_of(each.message), each.message)
-        given += len(entries)
-    depot.drop_member(command.token)
+    entries = depot.held(command.token, AT_ONCE + 1)
+    for each in entries[:AT_ONCE]:
+        depot.drop(command.token, each.entry)
+        depot.append(lane_of(each.message), each.message)
+    given, over = min(len(entries), AT_ONCE), len(entries) <= AT_ONCE
+    if over:
+        depot.drop_member(command.token)
+    else:
+        depot.sated(command.token)
     depot.count("released", given)
-    return Dealt(Released(), ring(depot, given, moment))
+    return Dealt(Released() if over else Leaving(), ring(depot, given, moment))
 
 
 def reap(depot: Depot, command: Reap, moment: Moment) -> Dealt:

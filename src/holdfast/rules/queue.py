@@ -165,13 +165,22 @@ def _compared(depot: Depot, command: Take) -> tuple[list[Entry], tuple[str, ...]
     And what it says that it has, and has not. Whoever keeps thousands asks only for their names.
     """
     if command.known is None:
-        return [], ()
+        return _newer(depot, command), ()
     token, known, limit = command.token, set(command.known), len(command.known) + AT_ONCE
     names = depot.names(token, limit)
     some, has = len(names) == limit, set(names)
     gone = (each for each in command.known if each not in has and not (some and depot.find(token, each)))
     found = (depot.find(token, each) for each in [each for each in names if each not in known][: command.most])
     return [each for each in found if each is not None], tuple(gone)
+
+
+def _newer(depot: Depot, command: Take) -> list[Entry]:
+    """What was given to the consumer after all that it has seen, the smallest fence first."""
+    if command.seen < 0 or not any(each.fence > command.seen for each in depot.newest(command.token, 1)):
+        return []
+    entries = depot.newest(command.token, depot.load(command.token)[0])
+    newer = [each for each in entries if each.fence > command.seen]
+    return newer[::-1][: command.most]
 
 
 def _found(depot: Depot, command: Take, moment: Moment) -> list[Entry]:

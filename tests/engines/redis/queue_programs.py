@@ -4,6 +4,7 @@ from queue_twin import Said
 
 from holdfast.commands.queues import (
     ACK,
+    AT_ONCE,
     DEAD,
     FEW_AT_ONCE,
     RELEASE,
@@ -41,8 +42,9 @@ def keyed(after_us, *keys, call, lane=""):
     return Said(after_us, Publish, "c1", (call, 0, tuple((0, "", lane, key) for key in keys)))
 
 
-def take(after_us, token, most=1, wait=False, idle=False, known=None, lanes=("",), share=False):
-    return Said(after_us, Take, token, (most, wait, idle, known, lanes, share))
+def take(after_us, token, most=1, wait=False, idle=False, known=None, lanes=("",), share=False, seen=None):
+    """`seen`: that many of what it has, the newest, it has not."""
+    return Said(after_us, Take, token, (most, wait, idle, known, lanes, share, seen))
 
 
 def over(after_us, token, key="k", attempts=2, dead_max=0):
@@ -136,11 +138,23 @@ WITNESSES = {
         *join(0, "a1"), send(0, many=4, call="1"), take(0, "a1", 2), take(0, "a1", 9, known=1),
         take(0, "a1", 9, known=2), take(0, "a1", 1, known=0), take(0, "a1", 9, known=9),
     ],
+    "a question came late": [
+        *join(0, "a1"), send(0, many=5, call="1"), take(0, "a1", 2, seen=9), take(0, "a1", 2, seen=2),
+        take(0, "a1", 1, seen=1), take(0, "a1", 9, seen=1), take(0, "a1", 0, seen=9), take(0, "a1", 2, seen=0),
+        end(0, "a1"), take(0, "a1", 9, seen=0, wait=True), take(0, "a1", 9, seen=9, wait=True),
+    ],
     "a consumer leaves": [
         *join(0, "a1", "b1"), send(0, many=3, call="1"), take(0, "a1", 2), take(0, "b1", 9), take(0, "b1", wait=True),
         Said(0, Leave, "a1"), Said(0, Leave, "a1"), take(0, "b1", 9), end(0, "a1", *FOUR),
         take(0, "a1"), Said(0, Beat, "a1", 200), Said(0, Leave, "b1"),
         *join(0, "a2"), take(0, "a2", wait=True, lanes=("high",)), Said(0, Leave, "a2"),
+    ],
+    "a consumer leaves with much": [
+        *join(0, "a1", "b1", "a2"), *(send(0, many=50, call=f"{n}") for n in range(8)), take(0, "a1", AT_ONCE),
+        take(0, "b1", AT_ONCE + 1), take(0, "a2", 400), take(0, "a1", wait=True), take(0, "b1", wait=True),
+        Said(0, Leave, "a1"), take(0, "b1", wait=True), Said(0, Leave, "b1"), Said(0, Beat, "b1", 200),
+        Said(0, Leave, "b1"), Said(0, Leave, "b1"), Said(0, Leave, "a2"), Said(0, Leave, "a2"), Said(0, Leave, "a2"),
+        *join(0, "a1"), take(0, "a1", 400),
     ],
     "a consumer dies alone": [
         *join(0, "a1", "b2"), send(0, call="1"), take(0, "a1"), reap(0), *looks(3500, "b2"), take(0, "b2"),

@@ -6,6 +6,7 @@ letters, and now and then the audit. Entries have other names on each side; the 
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from script_twin import BETWEEN, START_US, Difference
@@ -123,7 +124,9 @@ MADE = {
     Join: lambda _, token, words: Join(NAME, token, f"owner of {token}", f"läbel {token}", *words),
     Beat: lambda _, token, ttl_ms: Beat(NAME, token, ttl_ms),
     Leave: lambda _, token, __: Leave(NAME, token),
-    Take: lambda twin, token, words: Take(NAME, token, *words[:3], twin.had(token, words[3]), *words[4:]),
+    Take: lambda twin, token, words: Take(
+        NAME, token, *words[:3], twin.had(token, words[3]), *words[4:6], *map(partial(twin.seen, token), words[6:])
+    ),
     Conclude: lambda twin, token, words: Conclude(NAME, token, twin.outcomes(token, words[0]), words[1]),
     Reap: lambda _, __, words: Reap(NAME, *words),
     TakeOver: lambda _, token, words: TakeOver(NAME, token, *words),
@@ -226,6 +229,11 @@ class QueueTwin:
         """The first so many that it ever had; of many, also one that nobody had."""
         had = tuple(self._had.get(token, ()))
         return None if count is None else had[:count] if count < MANY else (*had, "none")
+
+    def seen(self, token, count):
+        """The largest fence that it has seen, if it has not seen the newest so many of what it has."""
+        fences = [each.fence for each in self.depot.newest(token, 1000)]
+        return -1 if count is None else ([*fences[count:], 0])[0]
 
     def outcomes(self, token, outcomes):
         return tuple(self._outcome(token, *each) for each in outcomes)

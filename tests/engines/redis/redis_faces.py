@@ -192,6 +192,12 @@ class Place:
         self._running.append(running)
         return running
 
+    def forget(self, things):
+        """By their references alone, also where the last exchange with the loop still knows them."""
+        things.clear()
+        if self.face != "blocking":
+            self._loop.wait_for(asyncio.sleep(0))
+
     def kinds(self, *kinds):
         """The kinds of what happened, in order; only these, if some are named."""
         return [event.kind for event in self.events if not kinds or event.kind in kinds]

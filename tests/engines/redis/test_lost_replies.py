@@ -1,5 +1,6 @@
 """A reply that is lost never makes us lie: each command is sent again with its token, and means the same."""
 
+import gc
 import logging
 import time
 
@@ -359,3 +360,24 @@ def test_a_ring_that_came_before_anybody_listened_is_made_up_for(slow):
     assert time.monotonic() - released < 1.2  # the next mark would come after 1.7
     one.release()
     first.result().release()
+
+
+def test_a_lease_that_was_hard_to_get_can_be_dropped_as_any_other(place):
+    """At once, by the last who forgets it: trouble on its way must not keep it, nor take from a caller's own error."""
+    proxy, callers = place.proxy(), LookupError("of the caller")
+    client = place.connect(proxy.url)
+    client.lock("x").acquire().release()
+    for number in (1, 2):
+        proxy.drop_reply(number, when=ACQUIRES)
+    gc.disable()
+    try:
+        try:
+            raise callers
+        except LookupError:
+            leases = [client.lock("x", timeout=20).acquire()]
+        with pytest.warns(ResourceWarning, match="dropped without a release"):
+            place.forget(leases)
+    finally:
+        gc.enable()
+    assert "unavailable" in place.kinds()
+    assert callers.__traceback__ is not None

@@ -60,6 +60,7 @@ def sayings(token):
         for known in (None, None, None, 1, 9)
         for lanes in FROM
     ]
+    takes += [(Take, (most, True, False, None, ("",), False, seen)) for most in (0, 1, 9) for seen in (0, 1, 2, 9)] * 6
     outcomes = [
         (Conclude, (tuple((at, kind, delay_ms, error) for at in which), dead_max))
         for which in ((1,), (1, 1), (1, 2, 3))

@@ -13,6 +13,8 @@ import time
 import pytest
 from redis_faces import Peer
 
+from holdfast.commands import Released
+from holdfast.commands.queue_views import Gauge
 from holdfast.commands.queues import (
     ACK,
     AT_ONCE,
@@ -23,6 +25,7 @@ from holdfast.commands.queues import (
     Draft,
     Join,
     Leave,
+    Leaving,
     ListDead,
     Outcome,
     Publish,
@@ -105,6 +108,14 @@ class Steps:
             time.sleep(answer.next_ms / 1000)
         return parts
 
+    def left(self, token, count):
+        """All that this consumer has, a part at a time: how many each had, but for the last one."""
+        parts, others = [], self.say(Gauge("q")).held - count
+        while (answer := self.timed("leave with much", Leave("q", token))) == Leaving():
+            parts.append(count + others - sum(parts) - self.say(Gauge("q")).held)
+        assert answer == Released()
+        return parts
+
     def checked(self):
         """All of it, page by page."""
 
@@ -147,9 +158,12 @@ def test_no_step_is_long_however_much_there_is_to_do(steps):
         steps.say(Join("q", f"guest {number}", "", "guest", 60_000))
         steps.taken(f"guest {number}", AT_ONCE)
         steps.timed("leave", Leave("q", f"guest {number}"))
+    steps.say(Join("q", "rich guest", "", "guest", 60_000))
+    left = steps.left("rich guest", len(steps.taken("rich guest", TIMES * AT_ONCE)))
     steps.settled("dead", steps.taken("worker", many), DEAD)
 
     assert max(parts) == FEW_AT_ONCE
+    assert left == [AT_ONCE] * (TIMES - 1)
     middle = {what: statistics.median(spent) for what, spent in steps.spent.items()}
     print()
     for what, spent in steps.spent.items():

@@ -78,11 +78,32 @@ def test_a_lease_that_lapsed_while_the_server_was_away_is_not_brought_back(new_s
     lease = other.lock("x").acquire(timeout=5)
 
     assert lease.fence > held.fence
-    with pytest.raises(LeaseLost):
+    with pytest.raises(LeaseLost) as loss:
         held.release()
+    assert loss.value.reason == "expired"
+    assert "before its time" not in str(loss.value)
     other.show("x")
     lease.check()
     lease.release()
+
+
+@paired
+def test_a_lease_that_the_server_has_forgotten_is_told_to_have_ended_before_its_time(place):
+    """FLUSHALL, an eviction, a clock: the holder was not late, and whoever looks for the cause has to know that."""
+    client = place.connect()
+    forgotten, broken = (client.lock(name, ttl=2).acquire() for name in ("forgotten", "broken"))
+
+    place.server.command("DEL", "hf1:{forgotten}")
+    client.break_lease("broken", "because")
+
+    why = {}
+    for lease in (forgotten, broken):
+        assert lease.lost.wait(10)
+        with pytest.raises(LeaseLost) as loss:
+            lease.release()
+        why[lease.name] = (loss.value.reason, loss.value.detail.partition(":")[0])
+    assert why == {"forgotten": ("expired", "before its time"), "broken": ("broken", "because")}
+    assert len([event for event in place.events if event.detail.startswith("expired before its time")]) == 1
 
 
 @pytest.mark.parametrize("face", ["blocking"])

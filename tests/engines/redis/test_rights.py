@@ -5,6 +5,17 @@ import time
 
 import pytest
 import redis
+from least_rights import (
+    CHANNELS,
+    COMMANDS,
+    FOR_DIRECTORIES,
+    FOR_POOLS,
+    FOR_QUEUES,
+    KEYS,
+    TO_CONFIRM,
+    TO_SEE,
+    grant,
+)
 from redis_faces import Place, lengthy, paired
 
 from holdfast import Backoff, Dead, LeaseLost, Retry, Unavailable
@@ -13,30 +24,7 @@ from holdfast.rules.letters import QUEUE_RULES
 from holdfast.rules.pool import POOL_RULES
 from holdfast.testing import eventually
 
-# ACL SETUSER <name> on ><password> and this. `eval` is for a server that has forgotten the scripts; the commands
-# after it are what the scripts call; the last ones are said when a connection opens. (redis-py also says CLIENT SETINFO
-# and does without; Redis 7.0 does not know that word in a rule. `resetchannels` is for Redis 6.2, where a new user may
-# use all channels.)
 ONE_FACE = pytest.mark.parametrize("face", ["blocking"])
-KEYS = "~hf1:*"
-CHANNELS = ("resetchannels", "&hf1:wake:*")
-COMMANDS = (
-    "+evalsha", "+eval",
-    "+time", "+get", "+set", "+del", "+pexpire", "+zrange", "+zrangebyscore", "+zscore", "+zrank", "+zadd", "+zrem",
-    "+zcard", "+hget", "+hmget", "+hset", "+hdel", "+rpush", "+publish",
-    "+blpop", "+subscribe", "+select", "+client|setname", "+info",
-)  # fmt: skip
-# What pools, semaphores and read-write locks need beyond that.
-FOR_POOLS = ("+hkeys", "+hgetall", "+hexists", "+hincrby", "+hlen", "+persist", "+zmscore")
-# What directories need beyond that; limits, budgets and what is done once need nothing more.
-FOR_DIRECTORIES = ("+zrangebylex", "+hgetall", "+llen", "+lrange", "+ltrim")
-# What queues need beyond that.
-FOR_QUEUES = (
-    "+exists", "+hexists", "+hlen", "+hscan", "+lindex", "+llen", "+lrange", "+lrem", "+ltrim", "+zmscore",
-    "+zpopmin", "+zrangebylex", "+zscan",
-)  # fmt: skip
-# What the promise and `confirm` need beyond that.
-TO_SEE, TO_CONFIRM = "+config|get", "+wait"
 
 
 @pytest.fixture
@@ -321,12 +309,6 @@ def test_rights_taken_away_during_a_hold_end_in_a_loss(user):
     user.server.command("ACL", "SETUSER", "app", "+evalsha", "+eval")
 
 
-def grant(servers, *rights):
-    """The same user on each of these servers; rights do not travel."""
-    for server in servers:
-        server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", *rights)
-
-
 def live_on(place, clients):
     """A life as above, on servers that are replaced in its middle."""
     client, other = clients
@@ -375,3 +357,22 @@ def test_a_missing_right_in_a_cluster_is_told(clustered):
         client.lock("x").acquire(timeout=5)
 
     assert trouble.value.reason == "no permission"
+    assert "+cluster|slots" in trouble.value.detail
+
+
+@pytest.mark.parametrize("face", ["blocking"])
+@pytest.mark.parametrize("of_servers", [True, False])
+def test_a_missing_right_behind_sentinels_is_told(sentinels, face, loop, of_servers):
+    """Who lacks which: the user of the servers may not say whether it asks a primary, or that of the sentinels."""
+    place = Place(sentinels, face, loop)
+    grant(sentinels.servers, KEYS, *CHANNELS, *COMMANDS, *(() if of_servers else ("+role",)))
+    asking = () if not of_servers else ("+sentinel|get-master-addr-by-name",)
+    grant(sentinels.sentinels, "resetchannels", "&+switch-master", "+subscribe", "+client|setname", *asking)
+    url = sentinels.url.replace("://", "://app:pw@") + "?sentinel_username=app&sentinel_password=pw"
+
+    with pytest.raises(Unavailable) as trouble:
+        place.connect(url).lock("x").acquire(timeout=5)
+
+    assert trouble.value.reason == "no permission"
+    assert ("+role" if of_servers else "+sentinel|get-master-addr-by-name") in trouble.value.detail
+    place.close()

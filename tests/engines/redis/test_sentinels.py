@@ -121,3 +121,15 @@ def test_sentinels_that_are_away_do_not_count(divided, face, loop):
 
     assert stranger.command("DBSIZE") == 0
     place.close()
+
+
+def test_a_sentinel_that_is_taken_for_a_server_says_how_to_connect(sentinels, face, loop):
+    """Both have a host and a port, and only one of them keeps leases."""
+    place = Place(sentinels.sentinels[0], face, loop)
+    client = place.connect(f"redis://{HOST}:{sentinels.sentinels[0].port}")
+    try:
+        with pytest.raises(Unavailable, match=r"redis\+sentinel://") as trouble:
+            client.lock("x").acquire(timeout=0)
+    finally:
+        place.close()
+    assert (trouble.value.reason, trouble.value.retryable) == ("other topology", False)

@@ -148,6 +148,12 @@ def test_a_state_directory_that_is_no_absolute_path_is_ignored():
     )
 
 
+@pytest.mark.parametrize("home", ["/h#1", "/h?1", "/50%41", "/h\n1", "/h ä"])
+def test_a_home_of_odd_signs_is_that_home(home):
+    """What ends a URL, or means another sign in one, may well be in the path of somebody's home."""
+    assert settings(None, environ={"HOME": home}).path == f"{home}/.local/state/holdfast/holdfast.db"
+
+
 def test_nobody_else_can_read_the_files(tmp_path):
     """Owners and names may be private; and whoever can write the file can take any lease."""
     with holdfast.connect(f"sqlite://{tmp_path}/new/hf.db") as client:

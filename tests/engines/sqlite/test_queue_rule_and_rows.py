@@ -161,11 +161,14 @@ class Both(RuleBasedStateMachine):
         known=st.sampled_from([None, None, 1, 9]),
         lanes=st.sampled_from(LANES),
         share=st.booleans(),
+        unseen=st.sampled_from([None, None, 0, 1, 9]),
     )
-    def take(self, jump_us, token, most, wait, idle, known, lanes, share):
+    def take(self, jump_us, token, most, wait, idle, known, lanes, share, unseen=None):
         self.move(jump_us)
         entries = None if known is None else tuple(self.had.get(token, ())[:known])
-        self.say(token, Take(NAME, token, most, wait, idle, entries, lanes, share))
+        fences = [each.fence for each in self.warehouse.newest(token, 200)]
+        seen = -1 if unseen is None else [*fences[unseen:], 0][0]
+        self.say(token, Take(NAME, token, most, wait, idle, entries, lanes, share, seen))
 
     @rule(
         token=st.sampled_from(TOKENS),

@@ -15,14 +15,14 @@ directories = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-Key = Annotated[str, typer.Argument(help="The key: of a user, an address, a conversation.")]
-Place = Annotated[str, typer.Argument(help="The directory's name.")]
+Key = Annotated[str, typer.Argument(help="The key: of a user, an address, a conversation.", metavar="KEY")]
+Place = Annotated[str, typer.Argument(help="The directory's name.", metavar="NAME")]
 
 
 @directories.command("ls")
 def list_directory(
     name: Place,
-    prefix: Annotated[str, typer.Argument(help="Only keys that begin so.", show_default=False)] = "",
+    prefix: Annotated[str, typer.Argument(help="Only keys that begin so.", metavar="PREFIX", show_default=False)] = "",
     group: Annotated[str | None, typer.Option(help="Only keys of this group.", show_default=False)] = None,
     url: Url = None,
     as_json: Json = False,

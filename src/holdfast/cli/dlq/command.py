@@ -16,8 +16,10 @@ letters = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Queue = Annotated[str, typer.Argument(help="The name of the queue.")]
-Ids = Annotated[list[str] | None, typer.Argument(help="Ids of messages; without any, all.", show_default=False)]
+Queue = Annotated[str, typer.Argument(help="The name of the queue.", metavar="NAME")]
+Ids = Annotated[
+    list[str] | None, typer.Argument(help="Ids of messages; without any, all.", metavar="ID", show_default=False)
+]
 Reason = Annotated[
     str | None, typer.Option("--reason", help="Only those whose reason or error has this in it.", show_default=False)
 ]

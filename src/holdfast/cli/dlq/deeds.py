@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from holdfast.core.dlq import DeadLetter
 
 _AT_ONCE = 128
-_COLUMNS = ("id", "died", "attempts", "last with", "reason", "error", "body")
-_SHRINK = (("error", 12), ("body", 8), ("last with", 8), ("reason", 12))
+_COLUMNS = ("id", "key", "died", "attempts", "last with", "reason", "error", "body")
+_SHRINK = (("error", 12), ("body", 8), ("last with", 8), ("reason", 12), ("key", 8))
 
 
 class Chosen(NamedTuple):
@@ -65,6 +65,7 @@ def show(url: str | None, name: str, message: str, *, as_json: bool) -> int:
         return codes.OK
     facts: list[tuple[str, object]] = [
         ("id", letter.id),
+        ("key", letter.key or "-"),
         ("reason", letter.reason),
         ("error", letter.error or "-"),
         ("attempts", letter.attempts),
@@ -173,9 +174,9 @@ def _told(name: str, word: str, done: int, chosen: Chosen, became: str, *, as_js
 
 def _letter(each: DeadLetter) -> dict[str, Any]:
     facts = each._asdict()
-    return {"id": facts.pop("id"), **bodies.for_programs(facts.pop("body")), **facts}
+    return {"id": facts.pop("id"), **bodies.for_programs(facts.pop("body")), **facts, "key": each.key or None}
 
 
 def _row(each: DeadLetter) -> tuple[object, ...]:
     died = f"{output.span(bodies.ago(each.died))} ago"
-    return (each.id, died, each.attempts, each.last, each.reason, each.error, bodies.for_people(each.body))
+    return (each.id, each.key, died, each.attempts, each.last, each.reason, each.error, bodies.for_people(each.body))

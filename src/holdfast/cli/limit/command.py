@@ -16,8 +16,10 @@ limits = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-Rate = Annotated[str, typer.Argument(help='The rate as the program has it, such as "10/second; 100/minute".')]
-Key = Annotated[str, typer.Argument(help="The key that is counted: a user, an address.")]
+Rate = Annotated[
+    str, typer.Argument(help='The rate as the program has it, such as "10/second; 100/minute".', metavar="RATE")
+]
+Key = Annotated[str, typer.Argument(help="The key that is counted: a user, an address.", metavar="KEY")]
 LimitName = Annotated[str | None, typer.Option("--name", help="The limit's name.", show_default="the rate itself")]
 Method = Annotated[str, typer.Option(help="How it counts: window or gcra.")]
 

@@ -16,8 +16,8 @@ pools = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Pool = Annotated[str, typer.Argument(help="The name of the pool.")]
-Item = Annotated[str, typer.Argument(help="The name of the item.")]
+Pool = Annotated[str, typer.Argument(help="The name of the pool.", metavar="NAME")]
+Item = Annotated[str, typer.Argument(help="The name of the item.", metavar="ITEM")]
 Secret = Annotated[
     str | None,
     typer.Option(
@@ -59,7 +59,9 @@ def show(name: Pool, url: Url = None, limit: Limit = 1000, as_json: Json = False
 @pools.command("set")
 def set_items(
     name: Pool,
-    items: Annotated[list[str] | None, typer.Argument(help="All of its items; none ends it; - reads lines.")] = None,
+    items: Annotated[
+        list[str] | None, typer.Argument(help="All of its items; none ends it; - reads lines.", metavar="ITEM")
+    ] = None,
     url: Url = None,
     leave: Annotated[
         bool, typer.Option("--leave", help="Items that are lent go when they come back, instead of a refusal.")
@@ -87,7 +89,7 @@ def set_items(
 def cool(
     name: Pool,
     item: Item,
-    seconds: Annotated[float, typer.Argument(help="For how long from now; 0 ends its cooldown.")],
+    seconds: Annotated[float, typer.Argument(help="For how long from now; 0 ends its cooldown.", metavar="SECONDS")],
     url: Url = None,
     secret: Secret = None,
     as_json: Json = False,

@@ -16,7 +16,7 @@ queues = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Queue = Annotated[str, typer.Argument(help="The name of the queue.")]
+Queue = Annotated[str, typer.Argument(help="The name of the queue.", metavar="NAME")]
 AtMost = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")]
 
 
@@ -83,7 +83,9 @@ def peek(
 @queues.command()
 def publish(
     name: Queue,
-    body: Annotated[str, typer.Argument(help="The body, as JSON; - reads one from each line of standard input.")],
+    body: Annotated[
+        str, typer.Argument(help="The body, as JSON; - reads one from each line of standard input.", metavar="BODY")
+    ],
     url: Url = None,
     text: Annotated[bool, typer.Option("--text", help="The body is text, not JSON.")] = False,
     delay: Annotated[float, typer.Option(min=0, help="Seconds before it may be taken.")] = 0.0,

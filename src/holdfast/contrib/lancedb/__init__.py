@@ -7,9 +7,12 @@ Only `fence.py` and `gate.py` decide who may write; `line.py` has the writers of
 has every mutation once; `blocking.py` and `aio.py` are the two faces.
 """
 
-from holdfast.contrib.lancedb.blocking import GuardedStore, open_store
-from holdfast.contrib.lancedb.desk import Status
-from holdfast.contrib.lancedb.settings import MODES, URL_VARIABLE, Settings
-from holdfast.contrib.lancedb.writing import Tidied, Written
+from holdfast.contrib.extras import brought_by
+
+with brought_by("lancedb"):
+    from holdfast.contrib.lancedb.blocking import GuardedStore, open_store
+    from holdfast.contrib.lancedb.desk import Status
+    from holdfast.contrib.lancedb.settings import MODES, URL_VARIABLE, Settings
+    from holdfast.contrib.lancedb.writing import Tidied, Written
 
 __all__ = ["MODES", "URL_VARIABLE", "GuardedStore", "Settings", "Status", "Tidied", "Written", "open_store"]

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from holdfast.contrib.extras import brought_by
 from holdfast.contrib.lancedb import settings
 from holdfast.contrib.lancedb.reading import Asked, Reader
 from holdfast.contrib.lancedb.store import CLOSE_S, KEY, RETENTION, StoreBase, opened
@@ -64,7 +65,8 @@ class GuardedStore(StoreBase):
     async def table(self) -> Reader:
         """Like `blocking.GuardedStore.table`: LanceDB's asyncio table, for reads."""
         if self._table is None:
-            import lancedb  # noqa: PLC0415 - as in `Desk.table`
+            with brought_by("lancedb"):
+                import lancedb  # noqa: PLC0415 - as in `Desk.table`
 
             database = await lancedb.connect_async(str(self.directory), **self._desk.reading())
             self._table = await database.open_table(self._desk.name)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import lance
 
 from holdfast.blocking import connect
+from holdfast.contrib.extras import brought_by
 from holdfast.contrib.lancedb import writing
 from holdfast.contrib.lancedb.gate import Gate
 from holdfast.contrib.lancedb.line import Line
@@ -117,7 +118,8 @@ class Desk:
         """LanceDB's own table, for reads: it sees what other processes commit, as the settings say."""
         with self._guard:
             if self._table is None:
-                import lancedb  # noqa: PLC0415 - four times what writing needs; paid for by those who search
+                with brought_by("lancedb"):
+                    import lancedb  # noqa: PLC0415 - four times what writing needs; paid for by those who search
 
                 self._table = lancedb.connect(str(self.directory), **self.reading()).open_table(self.name)
             return self._table

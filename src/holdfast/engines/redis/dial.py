@@ -19,7 +19,9 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from holdfast.config import UNREADABLE
+from holdfast.config import NOT_SHOWN, UNREADABLE
+from holdfast.engines.redis.rights import to_grant
+from holdfast.engines.redis.scripts import PREFIX
 from holdfast.engines.redis.turns import word
 from holdfast.errors import SETTLING, InvalidConfig, Unavailable
 
@@ -58,10 +60,12 @@ _ANSWER_REASONS = {
     "CROSSSLOT": "other topology",
 }
 # What a server says that is of another kind than the address, and what to do.
+_A_SENTINEL = "is it a sentinel? Then connect to redis+sentinel://"
 _OTHER_KINDS = {
     "cluster support disabled": "it is no cluster: connect to redis://",
     "unknown command 'SENTINEL'": "it is no sentinel: connect to redis://",
-    "unknown command 'EVALSHA'": "is it a sentinel? Then connect to redis+sentinel://",
+    "unknown command 'GET'": _A_SENTINEL,  # it is what is asked first
+    "unknown command 'EVALSHA'": _A_SENTINEL,
 }
 
 
@@ -174,10 +178,10 @@ class Dialler:
         if isinstance(error, Unavailable):
             return error
         wrong = word(str(error))
-        if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError) or wrong in (
-            "WRONGPASS", "NOAUTH", "NOPERM",
-        ):  # fmt: skip
-            return Unavailable("redis", "no permission", f"{self.url} refused the credentials: {error}")
+        lacks = isinstance(error, redis.exceptions.NoPermissionError) or wrong == "NOPERM"
+        if lacks or isinstance(error, redis.AuthenticationError) or wrong in ("WRONGPASS", "NOAUTH"):
+            why = f": {error}{to_grant(str(error))}" if lacks else f" refused the credentials: {error}"
+            return Unavailable("redis", "no permission", f"{self.url}{why}")
         if wrong in _ANSWER_REASONS:
             reason = SETTLING if self._member and wrong == "LOADING" else _ANSWER_REASONS[wrong]
             return Unavailable("redis", reason, f"{self.url}: {error}")
@@ -193,14 +197,19 @@ class Dialler:
         return SETTLING if self._member else "unreachable"
 
 
-def refused(url: str, error: BaseException) -> Unavailable:
-    """What an error reply means: the command was answered, and it was not applied."""
+def refused(url: str, error: BaseException, prefix: str = PREFIX) -> Unavailable:
+    """What an error reply means: the command was answered, and it was not applied.
+
+    `prefix` is that of the keys, in case the right to them is what is missing.
+    """
     reason = _ANSWER_REASONS.get(word(str(error)), "failed")
-    hint = "for a cluster, connect to redis+cluster://" if reason == "other topology" else ""
+    hint = to_grant(str(error), prefix) if reason == "no permission" else ""
+    if reason == "other topology":
+        hint = "; for a cluster, connect to redis+cluster://"
     for said, other in _OTHER_KINDS.items():
         if said in str(error).replace("`", "'"):  # as older servers quote
-            reason, hint = "other topology", other
-    return Unavailable("redis", reason, f"{url}: {str(error).rstrip()}{'; ' if hint else ''}{hint}")
+            reason, hint = "other topology", f"; {other}"
+    return Unavailable("redis", reason, f"{url}: {str(error).rstrip()}{hint}")
 
 
 @lru_cache
@@ -226,6 +235,11 @@ def dialler(settings: Settings) -> Dialler:
     for name, text in settings.options.items():
         if isinstance(kwargs.get(name), str) and not before.get(name):
             kwargs[name] = text  # some versions of redis-py decode it twice
+    if scheme.lower() == "unix" and (parts.hostname or not parts.path.removeprefix("/")):
+        # redis-py would quietly drop the first part of a relative path.
+        raise InvalidConfig(
+            "url", settings.url, "it must name a socket by its absolute path, as in unix:///run/redis.sock"
+        )
     database = "" if scheme.lower() == "unix" else parts.path.removeprefix("/")
     if database and not (database.isascii() and database.isdigit()):
         # redis-py would quietly take database 0, and two services with one typo would not exclude each other. The path
@@ -241,9 +255,9 @@ def _of_options(settings: Settings, kind: Any, kwargs: dict[str, Any]) -> Dialle
     tls, path = issubclass(kind, redis.SSLConnection), issubclass(kind, redis.UnixDomainSocketConnection)
     for option in settings.options:
         if option not in _OPTIONS and not option.startswith("ssl_"):
-            raise InvalidConfig(f"option {option}", "(not shown)", "redis knows no such option")
+            raise InvalidConfig(f"option {option}", NOT_SHOWN, "redis knows no such option")
         if option not in _OPTIONS and not tls:
-            raise InvalidConfig(f"option {option}", "(not shown)", "it is for TLS: rediss://")
+            raise InvalidConfig(f"option {option}", NOT_SHOWN, "it is for TLS: rediss://")
     timeouts = {name: _timeout(settings.url, name, kwargs[name]) for name in _TIMEOUTS if name in kwargs}
     kwargs = copied(kwargs) | timeouts
     try:

@@ -11,6 +11,7 @@ It is never the keeper's connection, and there is one of it, however many names 
 
 from __future__ import annotations
 
+import re
 import select
 import socket
 import threading
@@ -18,6 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.engines.redis.link import Link
+from holdfast.engines.redis.rights import to_grant
 from holdfast.engines.redis.scripts import packed
 from holdfast.errors import ReplyLost, Unavailable
 from holdfast.observer import log
@@ -34,6 +36,8 @@ _QUIET_S = 5.0
 _NUDGES = 64
 _AGAIN, _DOUBT = b".", b"?"
 _PING = packed("PING")
+# Every client has a channel of its own, and a user has many clients.
+_OF_ALL = re.compile(":wake:.*")
 
 
 class Ear:
@@ -73,7 +77,9 @@ class Ear:
         reply = link.exchange(packed("SUBSCRIBE", self._channel), 1, node.wire_s)[0]
         if isinstance(reply, Exception):
             link.close()
-            raise Unavailable("redis", "no permission", f"cannot subscribe to {self._channel}: {reply}")
+            channel = _OF_ALL.sub(":wake:*", self._channel)
+            hint = to_grant(str(reply), channel=channel)
+            raise Unavailable("redis", "no permission", f"cannot subscribe to {self._channel}: {reply}{hint}")
         return link
 
     def _listen(self) -> bool:

@@ -70,7 +70,7 @@ class RedisEngine:
     def meet(self, layout: Any) -> None:
         """What stands under the layout's key: nothing, unless a later version has taken the place over."""
         if isinstance(layout, Exception):  # what could not be read may be anything
-            error = refused(self.topology.url, layout)
+            error = refused(self.topology.url, layout, self._prefix)
             if self.topology.follows and astray(str(layout)):
                 raise Unavailable("redis", SETTLING, error.detail)
             if error.reason != "other topology":  # one server of a cluster: each name is told where it belongs

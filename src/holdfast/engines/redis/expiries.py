@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.engines.redis.keyspace import LIMIT_S, Setting, channel
 from holdfast.engines.redis.link import Link
+from holdfast.engines.redis.rights import to_grant
 from holdfast.engines.redis.scripts import packed, record_key
 from holdfast.errors import LASTING, ReplyLost, Unavailable
 from holdfast.observer import log
@@ -51,7 +52,8 @@ class _Post:
         reply, *self.early = self.link.exchange(packed("SUBSCRIBE", channel(node.db)), 1, LIMIT_S)
         if isinstance(reply, Exception):
             self.link.close()
-            detail = f"{node.url}: cannot subscribe to {channel(node.db)}: {reply}; ACL SETUSER ... &{channel(node.db)}"
+            hint = to_grant(str(reply), channel=channel(node.db))
+            detail = f"{node.url}: cannot subscribe to {channel(node.db)}: {reply}{hint}"
             raise Unavailable("redis", "no permission", detail)
 
 

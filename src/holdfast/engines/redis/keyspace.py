@@ -107,8 +107,8 @@ class Setting:
         now = self.letters or ""
         wanted = f"{now}{missing(now)}" if self.letters is not None else "Ex (with the letters that it has now)"
         detail = (
-            f"{error.detail}: {SETTING} may not be read or changed, and nothing was. Let the user: ACL SETUSER ... "
-            f"+config|get +config|set; or have whoever runs the servers say CONFIG SET {SETTING} {wanted} on every "
+            f"{error.detail}. {SETTING} may not be read or changed, and nothing was: it takes +config|get "
+            f"+config|set; or have whoever runs the servers say CONFIG SET {SETTING} {wanted} on every "
             f'master, and ask for events="listen"; {_WITHOUT}'
         )
         return Unavailable(error.engine, error.reason, detail)

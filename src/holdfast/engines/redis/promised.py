@@ -137,6 +137,12 @@ TABLE = (
         fences_grow=False,
     ),
     Rule(
+        lambda facts: facts.replicas == 0 and (facts.known > 0 or facts.sentinels),
+        CLIENTS,
+        "no replica is linked: nobody could take its place",
+        "start a replica of it",
+    ),
+    Rule(
         lambda facts: facts.replicas is None or _has_replicas(facts),
         CLIENTS,
         "a replica may take its place ({linked} linked, {facts.known} known): a failover may forget the last grants,"

@@ -40,6 +40,7 @@ from holdfast.commands.queues import (
     Join,
     KeysHeld,
     Leave,
+    Leaving,
     ListDead,
     ListKeys,
     Message,
@@ -105,7 +106,8 @@ def _flag(value: bool) -> str:
 
 
 def _take(ask: Take) -> tuple[Word, ...]:
-    known = () if ask.known is None else ("known", *ask.known)
+    seen = ("seen", str(ask.seen)) if ask.seen >= 0 else ()
+    known = seen if ask.known is None else ("known", *ask.known)
     flags = (_flag(ask.wait), str(int(ask.idle)), _flag(ask.share))
     return (ask.token, str(ask.most), *flags, str(len(ask.lanes)), *ask.lanes, *known)
 
@@ -245,6 +247,7 @@ ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "published": lambda reply: Published(tuple(reply[1:])),
     "crowded": lambda reply: Crowded(reply[1]),
     "taken": _taken,
+    "leaving": lambda _reply: Leaving(),
     "elsewhere": lambda reply: Elsewhere(reply[1], reply[2], int(reply[3])),
     "keys held": lambda reply: KeysHeld(tuple(reply[2:]), reply[1]),
     "concluded": lambda reply: Concluded(tuple(reply[1:])),

@@ -56,7 +56,7 @@ def confirmed(
     url = links.node.url
     for reply in (info, heard):
         if isinstance(reply, hiredis.ReplyError) and word(str(reply)) != "UNBLOCKED":
-            return replies, refused(url, reply)
+            return replies, refused(url, reply, packer.prefix)
     if isinstance(heard, hiredis.ReplyError):
         why = str(heard)  # it has become a replica itself
     elif wanted and heard >= wanted:

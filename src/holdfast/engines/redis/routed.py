@@ -128,7 +128,7 @@ class Routed(BaseForm, Generic[L]):
 
     def _refused(self, url: str, reply: hiredis.ReplyError) -> Unavailable:
         """What an error reply means; where there are several servers, it may only have come to the wrong one."""
-        error = refused(url, reply)
+        error = refused(url, reply, self._engine.packer.prefix)
         if not self._engine.topology.follows or not astray(str(reply)):
             return error
         lost = Astray(error.engine, error.reason, f"{url}: {reply}")

@@ -3,7 +3,7 @@
 -- KEYS[1]  the name's own key
 -- ARGV[3]  token
 --
--- Returns  1 | {'unknown consumer'}
+-- Returns  1 | {'leaving'} if there is more than one step may carry | {'unknown consumer'}
 --
 -- Same law as rules/consumers.py: leave.
 
@@ -13,8 +13,8 @@ local token = ARGV[3]
 local who = living(token)
 if not who then return { 'unknown consumer' } end
 local mine = base .. ':h:' .. token
-local entries = redis.call('ZRANGE', mine, 0, -1)
-local found, given = texts_of(entries), 0
+local entries = redis.call('ZRANGE', mine, 0, AT_ONCE - 1)
+local found, given, over = texts_of(entries), 0, redis.call('ZCARD', mine) <= AT_ONCE
 for i, entry in ipairs(entries) do
   if found[i] then given = given + again(entry, found[i]) end
 end
@@ -23,11 +23,17 @@ redis.call('ZCARD', base .. ':hungry')
 check()
 make_way()
 store()
-each_part(entries, function(...) redis.call('HDEL', base .. ':m', ...) end)
-redis.call('DEL', mine)
-drop_member(token, who)
+if #entries > 0 then
+  redis.call('HDEL', base .. ':m', unpack(entries))
+  redis.call('ZREM', mine, unpack(entries))
+end
+if over then
+  drop_member(token, who)
+else
+  redis.call('ZREM', base .. ':hungry', token)
+end
 count('released', given)
 ring(given)
-save(true)
+save(over)
 wake()
-return 1
+return over and 1 or { 'leaving' }

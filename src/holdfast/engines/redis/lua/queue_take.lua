@@ -6,7 +6,8 @@
 -- ARGV[5]  wait    1 to be rung if there is nothing
 -- ARGV[6]  idle    how many suspects it may be given, as it has nothing new
 -- ARGV[7]  share   1 to take no more than its share of what is ready
--- ARGV[8]  lanes   how many; they follow, and then, if it says what it has: the word `known` and the entries
+-- ARGV[8]  lanes   how many; they follow, and then, if it says what it has: the word `known` and the entries; else, if
+--                  it says that, the word `seen` and the largest fence that it was given
 --
 -- Returns  {'taken', position or -1, next_ms, drain, {fence…}, {gone entry…}, entry, text…}: if there is one fence, the
 --          others count up from it | {'unknown consumer'}
@@ -37,7 +38,13 @@ end
 
 -- What it says it has, and has not; and what is with it, and it does not know: an answer was lost.
 local found, gone, forgotten, suspect = {}, {}, false, false
-if ARGV[past_lanes] then
+if ARGV[past_lanes] == 'seen' then
+  local newer = redis.call('ZRANGEBYSCORE', mine, '(' .. ARGV[past_lanes + 1], '+inf', 'LIMIT', 0, most)
+  for i, text in ipairs(texts_of(newer)) do
+    if text then found[#found + 1] = newer[i] end
+  end
+  forgotten = #found > 0
+elseif ARGV[past_lanes] then
   local said, known = {}, {}
   for i = past_lanes + 1, #ARGV do said[#said + 1], known[ARGV[i]] = ARGV[i], true end
   for i, has in ipairs(fences_of(said, token)) do

@@ -1,0 +1,35 @@
+"""The lines of the log: whoever reads them at night has no page beside them."""
+
+import pytest
+
+from holdfast.commands.queues import Reaped
+from holdfast.core.vigils import found_by_look
+from holdfast.observer import tell
+
+LINES = [
+    (("lost", "x", 7, 1.23456789, "expired"), "holdfast: lost 'x' fence=7 seconds=1.235: expired"),
+    (("abandoned", "x", 7), "holdfast: abandoned 'x' fence=7"),
+    (("reaped", "jobs", None, None, "1 consumer"), "holdfast: reaped 'jobs': 1 consumer"),
+    (("engine replaced", "", None, None, "a before, b now"), "holdfast: engine replaced: a before, b now"),
+    (("clock jumped", "", None, -3.0), "holdfast: clock jumped seconds=-3.000"),
+    (("unavailable", "x", None, None, "away", 3), "holdfast: unavailable 'x': away (and 2 more like it)"),
+]
+
+
+@pytest.mark.parametrize(("told", "line"), LINES)
+def test_a_line_has_what_is_known_and_no_gaps(caplog, told, line):
+    """What is of no lease shows no empty name, and nothing has nine digits behind its point."""
+    tell(None, *told)
+    assert [record.getMessage() for record in caplog.records] == [line]
+
+
+def test_one_is_one():
+    """Of what a look for the dead has found."""
+    assert (
+        found_by_look(Reaped(looked=True, amnesty=False, consumers=1, moved=1, died=0, next_ms=0))
+        == "1 consumer, 1 message ready again, 0 dead"
+    )
+    assert (
+        found_by_look(Reaped(looked=True, amnesty=False, consumers=2, moved=0, died=1, next_ms=0))
+        == "2 consumers, 0 messages ready again, 1 dead"
+    )

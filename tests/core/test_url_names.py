@@ -1,0 +1,95 @@
+"""What is refused of a URL: told with the name under which it was given, and without what may be a secret."""
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast import InvalidConfig, aio
+
+BAD = {
+    "redi://db:6379": "HOLDFAST_URL='redi://db:6379' is refused: the scheme",
+    "nonsense": "HOLDFAST_URL='nonsense' is refused: it must begin with a scheme",
+    "sqlite://leases.db": "HOLDFAST_URL='sqlite://leases.db' is refused: it must name a file",
+    "redis://db:port": "HOLDFAST_URL='redis://db:port' is refused: it cannot be read",
+    "redis://db/leases": "HOLDFAST_URL='redis://db/leases' is refused: the path",
+    "redis://db?speed=9": "option speed of HOLDFAST_URL='(not shown)' is refused",
+    "memory://?speed=9": "option speed of HOLDFAST_URL='(not shown)' is refused",
+}
+
+
+def by_blocking(*url):
+    with holdfast.connect(*url):
+        pass
+
+
+def by_asyncio(*url):
+    async def connected():
+        async with await aio.connect(*url):
+            pass
+
+    asyncio.run(connected())
+
+
+@pytest.mark.parametrize("connected", [by_blocking, by_asyncio])
+@pytest.mark.parametrize("url", BAD)
+def test_a_bad_url_of_the_variable_is_called_by_its_name(monkeypatch, connected, url):
+    """Whoever calls `connect()` has written no url anywhere, and would look for one."""
+    monkeypatch.setenv("HOLDFAST_URL", url)
+    with pytest.raises(InvalidConfig) as refused:
+        connected()
+    assert str(refused.value).startswith(BAD[url])
+
+
+@pytest.mark.parametrize("url", BAD)
+def test_a_bad_url_of_the_program_is_called_url_whatever_the_variable_says(monkeypatch, url):
+    """The variable is not looked at then: to name it would lead astray."""
+    monkeypatch.setenv("HOLDFAST_URL", "memory://")
+    with pytest.raises(InvalidConfig) as refused:
+        by_blocking(url)
+    assert refused.value.setting in ("url", "option speed")
+
+
+def test_an_engine_of_the_variable_that_cannot_keep_it_is_called_by_that_name(monkeypatch, tmp_path):
+    """It is told later, when a queue is asked for, and is the same mistake."""
+    monkeypatch.setenv("HOLDFAST_URL", f"file://{tmp_path}")
+    with holdfast.connect() as client, pytest.raises(InvalidConfig, match=r"^HOLDFAST_URL=.* no queues"):
+        client.queue("jobs")
+
+
+def test_a_namespace_of_the_program_is_not_taken_for_one_of_the_variable(monkeypatch, tmp_path):
+    """It is an argument, whatever the variable says."""
+    monkeypatch.setenv("HOLDFAST_URL", f"sqlite://{tmp_path}/leases.db")
+    with pytest.raises(InvalidConfig) as refused:
+        holdfast.connect(namespace="tenant")
+    assert refused.value.setting == "option namespace"
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:///srv/1#hunter2", "file:///srv/1#", "redis://:1#hunter2@db", "memory://#hunter2"]
+)
+def test_what_stands_behind_a_hash_is_not_dropped_in_silence(url):
+    """`team#1.db` and `team#2.db` would be one file: each team would wait for the other, and nobody would know why."""
+    with pytest.raises(InvalidConfig, match="written %23") as refused:
+        holdfast.connect(url)
+    assert "hunter2" not in f"{refused.value} {refused.value.args}"
+
+
+@pytest.mark.parametrize("url", ["sqlite:///srv/leases.db", "file:///srv", "memory://", "redis://db"])
+def test_the_value_of_an_option_that_nobody_knows_is_not_told(url):
+    """It may be the password of another engine, and errors are logged."""
+    with pytest.raises(InvalidConfig) as refused:
+        holdfast.connect(f"{url}?passwort=hunter2")
+    error = refused.value
+    assert "passwort" in str(error)
+    assert "hunter2" not in f"{error} {error.args} {error.value} {error.__context__}"
+
+
+@pytest.mark.parametrize(
+    "url", ["unix://", "unix:///", "unix://s.sock", "unix://run/s.sock", "unix://me:pw@run/s.sock"]
+)
+def test_a_socket_is_named_by_its_absolute_path(url):
+    """Of a relative one the first part would be dropped, and the rest looked for at the root."""
+    with pytest.raises(InvalidConfig, match="by its absolute path"):
+        holdfast.connect(url)
+    holdfast.connect("unix://me:pw@/run/s.sock").close()
