@@ -59,7 +59,7 @@ def build_as(url, store, uid, gid, umask):
             tell(json.dumps({"fresh": built.fresh}))
 
 
-def build_beside(url, store, tried, uid, gid):
+def build_beside(url, store, key, tried, uid, gid):
     """Build as another user, in a place that somebody else is just making."""
     with tempfile.TemporaryDirectory() as folder, holdfast.connect(f"file://{folder}") as client:
         client.build_once(folder, "k", lambda staging: (staging / "x").write_text("x"))  # all is imported
@@ -70,7 +70,7 @@ def build_beside(url, store, tried, uid, gid):
     os.setuid(uid)
     with holdfast.connect(url) as client:
         try:
-            built = client.build_once(store, "k", lambda staging: (staging / "x").write_text("x"))
+            built = client.build_once(store, key, lambda staging: (staging / "x").write_text("x"))
             tell(json.dumps({"fresh": built.fresh}))
         except HoldfastError as error:
             tell(json.dumps({"error": str(error)}))

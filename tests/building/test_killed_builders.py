@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core import site
 from holdfast.testing import eventually
 
 STEP = int(os.environ.get("HOLDFAST_LINES", "23"))
@@ -144,6 +145,35 @@ def test_a_builder_that_was_frozen_before_it_published_does_not_overwrite(start,
     assert built.fresh
     assert told["error"] == "LeaseLost"
     assert (store / "k").stat().st_ino == inode
+    assert private(store) == []
+
+
+def test_what_a_sleeper_of_another_host_publishes_while_it_is_cleared_away_is_not_half(
+    start, connect, url, store, points, monkeypatch
+):
+    """That it works there cannot be seen from here: it is taken for left over, and wakes when half of it is gone."""
+    points.arm("build.before-publish")
+    sleeper = start(url, env=points.env, ttl=0.6)
+    points.wait_reached("build.before-publish", timeout=20)
+    sleeper.freeze()
+    remove, told = site._remove, []
+
+    def half_way(path):
+        if not told:
+            (path / "second").unlink()
+            points.go("build.before-publish")
+            sleeper.thaw()
+            sleeper.wait_ready()
+            told.append(json.loads(sleeper.read_line(20)) | {"seen": (store / "k").exists()})
+        remove(path)
+
+    monkeypatch.setattr(site, "_is_worked_in", lambda _: False)
+    monkeypatch.setattr(site, "_remove", half_way)
+    built = connect(url).build_once(store, "k", whole, timeout=20)
+
+    assert (told[0]["error"], told[0]["seen"]) == ("LeaseLost", False)
+    assert built.fresh
+    assert is_whole(built.path)
     assert private(store) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -129,17 +130,72 @@ def test_an_empty_folder_is_part_of_the_digest(tmp_path):
     assert digest_of(tmp_path) != before
 
 
+@pytest.mark.parametrize("movable", [True, False], ids=["moved", "pointed"])
+def test_a_disk_that_is_full_at_any_moment_leaves_nothing_behind(connect, store, monkeypatch, movable):
+    """Neither half of a marker nor half of a record; when there is room again it is built."""
+    client, sync, left = connect("memory://full"), os.fsync, 0
+
+    def full(descriptor):
+        nonlocal left
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left -= 1
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    refused = 0
+    for room in range(10):
+        left = room
+        try:
+            built = client.build_once(store, "k", whole, movable=movable)
+            break
+        except Unavailable as error:
+            refused += error.reason == "full"
+            staged = list((store / ".holdfast-staging").iterdir()) if (store / ".holdfast-staging").exists() else []
+            assert (staged, list(store.glob(".holdfast-domain.*"))) == ([], [])
+
+    assert refused >= 2, "the marker and the record"
+    assert built.fresh
+
+
+def test_a_draft_that_is_cleared_away_while_it_is_written_is_no_error(connect, store, monkeypatch):
+    """Whoever comes first clears up; over NFS the second hears of it as an error of the disk."""
+    first, second, sync, marked = connect("memory://one"), connect("memory://one"), os.fsync, []
+
+    def fsync(descriptor):
+        if not marked:
+            marked.append("soon")
+            marked.append(first.domain(store).id)
+            raise OSError(errno.EIO, "Input/output error")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    assert second.domain(store).id == marked[1]
+    assert list(store.glob(".holdfast-domain.*")) == []
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away: run it as root")
-@pytest.mark.parametrize("closed", ["leases/.holdfast", "store/.holdfast-staging"])
-def test_a_folder_that_its_maker_is_about_to_open_is_waited_for(holdfast_workers, group_ground, closed):
+@pytest.mark.parametrize(
+    ("closed", "key"),
+    [
+        ("leases/.holdfast", "k"),
+        ("store/.holdfast-staging", "k"),
+        ("store", "k"),
+        ("store/a", "a/k"),
+        ("store/a", "a/b/k"),
+    ],
+)
+@pytest.mark.parametrize("mode", [0o700, 0o755], ids=["by nobody", "for reading"])
+def test_a_folder_that_its_maker_is_about_to_open_is_waited_for(holdfast_workers, group_ground, closed, key, mode):
     """Users who come at the same time: one has just made the folder, and not yet opened it to the others."""
     for name in ("leases", "store"):
         (group_ground / name).mkdir()
         os.chown(group_ground / name, 0, 4242)
         (group_ground / name).chmod(0o2770)
     folder = group_ground / closed
-    folder.mkdir()
-    folder.chmod(0o700)
+    folder.mkdir(exist_ok=True)
+    folder.chmod(mode)
     opened = threading.Thread(target=lambda: (eventually(is_tried, timeout=20), folder.chmod(0o2770)))
     tried = group_ground / "tried"
 
@@ -151,6 +207,7 @@ def test_a_folder_that_its_maker_is_about_to_open_is_waited_for(holdfast_workers
         f"{Path(__file__).with_name('build_children.py')}:build_beside",
         url=f"file://{group_ground}/leases",
         store=str(group_ground / "store"),
+        key=key,
         tried=str(tried),
         uid=4001,
         gid=4242,

@@ -277,15 +277,24 @@ def test_a_reader_that_has_seen_enough_is_no_error_of_ours(local):
     assert (gone.code, gone.err) == (128 + signal.SIGPIPE, b"")
 
 
-def test_whoever_looks_into_a_shared_directory_makes_nothing_there(local, tmp_path):
-    """A slip in the path is told; it is not a place where nothing is held."""
+def test_whoever_looks_into_a_shared_directory_makes_nothing_there_and_hears_what_to_do(local, tmp_path):
+    """A slip in the path is told; it is not a place where nothing is held. Nor is it a place for queues, later on."""
     folder = tmp_path / "shared"
     folder.mkdir()
 
-    done = local.inside("ls", "--url", f"file://{folder}")
+    done = [local.inside(*words, "--url", f"file://{folder}") for words in (("ls",), ("doctor",), ("watch",))]
+    away = local.inside("ls", "--url", f"file://{folder}/away")
+    others = {
+        words[0]: local.inside(*words, "--url", f"file://{folder}")
+        for words in (("queue", "ls"), ("pool", "ls"), ("dlq", "ls", "q"), ("directory", "ls", "d"))
+    }
 
-    assert done.code == 69
-    assert b"no such file" in done.err
+    assert [one.code for one in done] == [69, 2, 69]
+    assert all(b"nobody has taken a lease in this directory yet" in one.err + one.out for one in done)
+    assert all(b"holdfast run NAME" in one.err + one.out for one in done)
+    assert (away.code, b"is the volume mounted" in away.err) == (69, True)
+    assert {name: one.code for name, one in others.items()} == dict.fromkeys(others, 64)
+    assert all(b"sqlite:// has them" in one.err for one in others.values())
     assert list(folder.iterdir()) == []
 
 

@@ -36,8 +36,10 @@ def living(pattern):
     return found
 
 
-def test_an_interrupted_install_ends_at_once_with_its_npm_and_leaves_nothing(install, registry, repo, runs):
-    """Ctrl-C is for all of it: no npm goes on behind it, none is started again, nobody waits on, the lease is free."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["int", "term", "hup"])
+def test_an_interrupted_install_ends_at_once_with_its_npm_and_leaves_nothing(install, registry, repo, runs, number):
+    """Ctrl-C is for all of it, as the end of a pod is: no npm goes on behind it, none is started again, nobody waits
+    on, the lease is free."""
     registry.slow_s = 30.0
     working = install("alpha@1.0.0")
     eventually(lambda: any(path.startswith("-/") for path in registry.asked), timeout=30)
@@ -45,18 +47,45 @@ def test_an_interrupted_install_ends_at_once_with_its_npm_and_leaves_nothing(ins
     eventually(lambda: "waiting" in os.read(waiting.process.stderr.fileno(), 4096).decode(), timeout=30)
     began = time.monotonic()
     for job in (waiting, working):
-        os.kill(job.pid, signal.SIGINT)  # npm itself does not hear of it
+        os.kill(job.pid, number)  # npm itself does not hear of it
         assert job.result(timeout=25) == ""
-        assert job.code == 130
+        assert job.code == 128 + number
 
     assert time.monotonic() - began < 25
-    assert json.loads(working.said.splitlines()[-1])["outcome"] == "interrupted"
+    assert json.loads(working.said.splitlines()[-1]) | {"error": ""} == {
+        "outcome": "interrupted",
+        "code": 128 + number,
+        "error": "",
+    }
     assert living(str(repo / "node_modules")) == []
     assert len(runs()) == 1
     assert list((repo / "node_modules" / ".holdfast-staging").iterdir()) == []
     with holdfast.connect(f"file://{repo}") as client:
         name = f"build/{client.domain(repo / 'node_modules').id}/alpha_1.0.0"
         client.lock(name).acquire(timeout=0).release()
+
+
+def test_an_install_without_a_lock_that_is_ended_leaves_no_npm_and_no_staging(install, registry, repo):
+    """There is no lease to give back, and the same to be cleared up."""
+    registry.slow_s = 30.0
+    job = install("alpha@1.0.0", options=("--no-repo-lock",))
+    eventually(lambda: any(path.startswith("-/") for path in registry.asked), timeout=30)
+    os.kill(job.pid, signal.SIGTERM)
+
+    assert job.result(timeout=25) == ""
+    assert job.code == 128 + signal.SIGTERM
+    assert living(str(repo / "node_modules")) == []
+    assert list((repo / "node_modules" / ".holdfast-staging").iterdir()) == []
+
+
+def test_an_install_to_which_nobody_listens_any_more_goes_on(install, repo):
+    """What it has to say of its progress is worth less than what it does."""
+    job = install("alpha@1.0.0", "beta@1.0.0")
+    job.process.stderr.close()
+    job.process.stderr = None
+
+    assert [result["error"] for result in job.result()] == ["", ""]
+    assert job.code == 0
 
 
 def test_the_settings_of_the_repository_are_those_of_every_npm(install, registry, repo, env):

@@ -136,7 +136,8 @@ class Host:
         self.run(f"{parts}/sbin/mount.nfs", f"{server.address}:{source}", SHARED, "-o", options, env=env)
 
     def unmount(self) -> None:
-        self.run("umount", SHARED)
+        """Also where a story that broke has left somebody there."""
+        self.run("umount", "--lazy", SHARED)
 
     def kill(self) -> None:
         """The whole host at once, as if its power was cut."""

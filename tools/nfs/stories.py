@@ -22,12 +22,14 @@ TURN_TTL_S = 8.0  # the worker's
 SLACK_S = 8.0
 STEADY, TURNS, DEATHS = 3, 10, 3
 TRIALS = 5
+BIRTHS = 40
 PACKAGES = ("alpha@1.0.0", "beta@1.0.0", "gamma@1.0.0")
 LAWS = ("exclusion", "loss", "handing", "sending_twice", "closing", "leader", "building")
 # Six threads in twenty seconds, which waiters that look by themselves do not promise (`exclusion` is that law, here);
 # and a law for which SQLite would have to be on NFS, where it is refused.
 UNFIT = ("never_two_holders", "another_engine_guards")
 EXPORT = "/run/export"
+GROUP, USERS, UMASKS, USER_TURNS = 4242, (4001, 4002, 4003, 4004), ("077", "022", "002", "027"), 4
 
 
 class Broken(Exception):
@@ -50,8 +52,9 @@ def answer_of(job: Job, timeout: float) -> dict[str, Any]:
 class Client:
     """A worker on a host, which obeys."""
 
-    def __init__(self, host: Host, url: str) -> None:
-        self._job = host.start(sys.executable, str(HERE / "worker.py"), url)
+    def __init__(self, host: Host, url: str, become: str = "") -> None:
+        env = {"BECOME": become} if become else {}
+        self._job = host.start(sys.executable, str(HERE / "worker.py"), url, env=env)
 
     def tell(self, do: str, **order: Any) -> None:
         self._job.tell(json.dumps({"do": do, **order}))
@@ -211,6 +214,66 @@ def remembered_absence(lab: Lab, version: str) -> str:
     return f"{TRIALS} builds, each found by the other host"
 
 
+def births(lab: Lab, version: str) -> str:
+    """All use a new name at the same instant: whoever is not the first sees what the first has made."""
+    url = f"file://{place(lab, version, 'births')}"
+    clients = [Client(host, url) for host in lab.clients * 2]
+    longest = 0.0
+    for number in range(BIRTHS):
+        for client in clients:
+            client.tell("birth", name=f"n{number}")
+        for answer in [client.hear() for client in clients]:
+            must("fence" in answer, f"n{number} was not to be had: {answer}")
+            longest = max(longest, answer["seconds"])
+    must(longest < TURN_TTL_S + SLACK_S, f"one waited {longest:.1f} s")
+    return f"{BIRTHS} new names, each wanted by {len(clients)} at once: the longest wait was {longest:.1f} s"
+
+
+def users(lab: Lab, version: str) -> str:
+    """Users of one group, on two hosts, whose own groups and umasks are others: one lease, and one build for all."""
+    for trial in range(TRIALS):
+        folder = place(lab, version, f"users{trial}")
+        mode = "2770" if trial % 2 else "0770"  # with and without the bit that hands the group on
+        at = folder.replace(SHARED, EXPORT)
+        lab.files.run("sh", "-c", f"chgrp {GROUP} {at} && chmod {mode} {at}")
+        who = [
+            (host, f"{user}:{GROUP}:{umask}") for host, user, umask in zip(lab.clients * 2, USERS, UMASKS, strict=True)
+        ]
+        clients = [Client(host, f"file://{folder}", become) for host, become in who]
+        for client in clients:
+            client.tell("hammer", folder=folder, times=USER_TURNS)
+        told = [each for client in clients for each in _until_done(client.hear)]
+        errors = [each for each in told if "value" not in each]
+        must(not errors, f"something went wrong inside: {errors[:3]}")
+        values = sorted(each["value"] for each in told)
+        must(values == list(range(1, len(clients) * USER_TURNS + 1)), "an update was lost")
+        for client in clients:
+            client.tell("build", store=folder, key="k")
+        built = [_until_built(client) for client in clients]
+        must([each.get("fresh") for each in built].count(True) == 1, f"not built once: {built}")
+        must(all(each.get("read") == ["first", "second"] for each in built), f"not read by all: {built}")
+        _opened_late(lab, folder, clients[1])
+    turns = TRIALS * len(USERS) * USER_TURNS
+    return f"{TRIALS} directories of {len(USERS)} users of a group: {turns} turns, 0 lost; {TRIALS} builds, read by all"
+
+
+def _opened_late(lab: Lab, folder: str, user: Client) -> None:
+    """One who was forbidden to pass a folder does not believe that for long: its maker has opened it by now."""
+    lab.ann.run("sh", "-c", f"mkdir -m 0700 {folder}/late && chgrp {GROUP} {folder}/late")
+    user.tell("build", store=f"{folder}/late", key="k")
+    time.sleep(1)  # it was refused by now
+    lab.ann.run("chmod", "2770", f"{folder}/late")
+    built = _until_built(user)
+    must(built.get("fresh"), f"it was still forbidden: {built}")
+
+
+def _until_built(client: Client) -> dict[str, Any]:
+    """What came of it; who builds says so first."""
+    while "building" in (each := client.hear()):
+        pass
+    return each
+
+
 def killed_builder(lab: Lab, version: str) -> str:
     """A builder is killed half-way: the other host sees nothing of it, finishes, and clears away what was left."""
     store = place(lab, version, "killed-builder")
@@ -283,12 +346,14 @@ def _one_install(lab: Lab, version: str, trial: int, env: dict[str, str]) -> Non
 
 STORIES: tuple[Callable[[Lab, str], str], ...] = (
     exclusion,
+    births,
     killed_holder,
     dead_host,
     cut_off,
     wrong_clock,
     remembered_absence,
     killed_builder,
+    users,
     installs,
     laws,
 )

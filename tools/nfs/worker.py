@@ -6,16 +6,19 @@ and a counter that is read and written back shows every update that was lost.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import holdfast
+from holdfast.engines import machine
 
 if TYPE_CHECKING:
     from holdfast import Lease
@@ -48,6 +51,13 @@ class Orders:
         self._leases.pop(name).release()
         return {}
 
+    def birth(self, name: str) -> dict[str, Any]:
+        """See that nobody has used the name yet, which this host will remember, and use it."""
+        self._client.show(name)
+        answer = self.acquire(name, ttl=TURN_TTL_S, timeout=60)
+        self.release(name)
+        return answer
+
     def check(self, name: str) -> dict[str, Any]:
         self._leases[name].check()
         return {}
@@ -58,13 +68,15 @@ class Orders:
 
     def build(self, store: str, key: str, seconds: float = 0.0) -> dict[str, Any]:
         def build(staging: Staging) -> None:
-            (staging / "first").write_text("first")
+            _written(staging / "first")
             say(building=os.getpid())
             time.sleep(seconds)
-            (staging / "second").write_text("second")
+            _written(staging / "second")
 
         built = self._client.build_once(store, key, build, ttl=TTL_S, timeout=60)
-        return {"fresh": built.fresh, "files": sorted(os.listdir(built.path)), "fence": built.fence}
+        files = sorted(os.listdir(built.path))
+        read = [(built.path / name).read_text() for name in files if not name.startswith(".")]
+        return {"fresh": built.fresh, "files": files, "read": read, "fence": built.fence}
 
     def hammer(self, folder: str, times: int, dies: bool = False) -> dict[str, Any]:
         """Take the lease so many times, each time counting one up; at the last time, die of it if told so."""
@@ -80,6 +92,12 @@ class Orders:
         return {"done": True, "late": late}
 
 
+def _written(path: Path) -> None:
+    """A file that says its name, for the group to read: whoever builds decides that, by its umask or like this."""
+    path.write_text(path.name)
+    path.chmod(0o640)
+
+
 def _counted(folder: Path) -> dict[str, Any]:
     """Inside, alone: written in place, because an open file is what NFS keeps the same for all."""
     inside = folder / "inside"
@@ -88,6 +106,9 @@ def _counted(folder: Path) -> dict[str, Any]:
     except FileExistsError:
         return {"overlap": True}
     counter = os.open(folder / "counter", os.O_RDWR | os.O_CREAT)
+    if os.fstat(counter).st_uid == os.geteuid():  # for whoever shares the folder, whatever umask this one has
+        os.fchown(counter, -1, folder.stat().st_gid)
+        os.fchmod(counter, 0o660)
     value = int(os.pread(counter, 20, 0) or b"0") + 1
     time.sleep(_INSIDE_S)
     os.pwrite(counter, b"%d" % value, 0)
@@ -104,6 +125,21 @@ def mortals(url: str, folder: str, times: int) -> None:
     say(done=True)
 
 
+def become(user: int, group: int, umask: int) -> None:
+    """Go on as another user, in a group of its own and in this one. What it will import may be unreadable for it."""
+    with tempfile.TemporaryDirectory() as folder:
+        client = holdfast.connect(f"file://{folder}")
+        with client.lock("x", timeout=0), contextlib.suppress(holdfast.NotAcquired):
+            client.lock("x").acquire(timeout=0.05)
+        client.build_once(folder, "k", lambda staging: (staging / "first").touch())
+        client.close()
+    machine._TRIES = 250  # noqa: SLF001 - our hand is slower than a user's who made a folder and is about to open it
+    os.setgroups([group])
+    os.setgid(user)
+    os.setuid(user)
+    os.umask(umask)
+
+
 def serve(url: str) -> None:
     orders = Orders(url)
     for line in sys.stdin:
@@ -115,6 +151,8 @@ def serve(url: str) -> None:
 
 
 if __name__ == "__main__":
+    if "BECOME" in os.environ:
+        become(*(int(number, 8 if number.startswith("0") else 10) for number in os.environ["BECOME"].split(":")))
     if len(sys.argv) > 2:
         mortals(sys.argv[1], sys.argv[2], int(sys.argv[3]))
     else:

@@ -11,9 +11,10 @@ from holdfast.errors import InvalidConfig, Unavailable
 MISSING = "no such file"
 
 
-def connect(url: str | None) -> holdfast.Holdfast:
-    """Open an engine that is there."""
-    refuse_missing(url)
+def connect(url: str | None, what: str = "") -> holdfast.Holdfast:
+    """Open an engine that is there. `what` is looked at if it is no lease: a directory has none, made or not."""
+    if not what or settings(url).scheme != "file":
+        refuse_missing(url)
     return holdfast.connect(url)
 
 
@@ -36,11 +37,17 @@ def refuse_missing(url: str | None) -> None:
     refuse_lonely(url)
     asked = settings(url)
     # A path that is none is refused when it is opened: nobody could make it.
-    if asked.chosen and asked.scheme in ("sqlite", "file") and asked.path.startswith("/"):
-        place = Path(asked.path) if asked.scheme == "sqlite" else Path(asked.path) / ".holdfast"
-        try:
-            place.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            raise Unavailable(asked.scheme, MISSING, f"{place}; the first who takes a lease there makes it") from None
-        except OSError:
-            return  # whoever opens it says what is wrong with it
+    if not asked.chosen or asked.scheme not in ("sqlite", "file") or not asked.path.startswith("/"):
+        return
+    named = Path(asked.path)
+    place = named if asked.scheme == "sqlite" else named / ".holdfast"
+    told = f"{place}; the first who takes a lease there makes it"
+    if asked.scheme == "file":
+        told = f"{place}: nobody has taken a lease in this directory yet"
+    try:
+        place.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        if asked.scheme == "sqlite" or named.is_dir():  # else whoever opens it says so
+            raise Unavailable(asked.scheme, MISSING, told) from None
+    except OSError:
+        return  # whoever opens it says what is wrong with it

@@ -6,25 +6,20 @@ is when people watch.
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.cli import codes, look, looking, many, output
+from holdfast.cli.ending import signals_end_it
 from holdfast.cli.plain import plain
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import Console, RenderableType
 
     from holdfast.blocking import Holdfast
 
-_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 # Above the names: the head, an empty line, the titles. Below: how many more there are.
 _LINES_AROUND = 4
 # What many have comes below, with an empty line and titles, and takes a third of the room at most.
@@ -110,7 +105,7 @@ def watch(
 ) -> int:
     hf = looking.connect(url)
     try:
-        with _signals_end_it():
+        with signals_end_it():
             watching = Watch(hf, prefix, limit=limit, every=every)
             console = output.console()
             if as_json or not console.is_terminal:
@@ -158,24 +153,3 @@ def _draw(watching: Watch, console: Console, *, interval: float, count: int | No
 def _urgency(one: look.Seen) -> tuple[int, int, str]:
     held = one.standing.holder
     return -len(one.standing.waiters), -held.since_ms if held else 0, one.name
-
-
-@contextmanager
-def _signals_end_it() -> Iterator[None]:
-    """TERM and HUP end us as an exception does, so that the screen and the cursor are given back on the way out."""
-
-    def end(number: int, _frame: object) -> NoReturn:
-        raise SystemExit(codes.SIGNAL + number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in _ENDINGS}
-    try:
-        for number, handler in before.items():
-            if handler is not signal.SIG_IGN:
-                signal.signal(number, end)
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

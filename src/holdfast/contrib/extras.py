@@ -10,10 +10,12 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def brought_by(extra: str) -> Iterator[None]:
-    """Imports of what this extra brings."""
+def brought_by(extra: str, *modules: str) -> Iterator[None]:
+    """Imports of these modules, which the extra brings; what they miss themselves is for them to tell."""
     try:
         yield
     except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in modules:
+            raise
         why = f"{error.name} is not installed: pip install 'holdfast[{extra}]'"
         raise ModuleNotFoundError(why, name=error.name, path=error.path) from error

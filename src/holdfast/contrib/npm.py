@@ -195,17 +195,18 @@ class Repo:
             done = runs.run(("view", asked, "version", "--json"), text, self.directory)
             if done.returncode == 0:
                 return Spec(spec.name, _version(done.stdout, text, asked))
-            if not self._goes_on(done, attempt, f"look up {asked}"):
+            if not self._goes_on(done, attempt, f"look up {asked}", runs):
                 break
         raise BuildFailed(text, "npm view", said(done))
 
-    def _goes_on(self, done: subprocess.CompletedProcess[str], attempt: int, what: str) -> bool:
-        """Tell that it failed; whether it is worth another try, after a pause."""
+    def _goes_on(self, done: subprocess.CompletedProcess[str], attempt: int, what: str, runs: Runs) -> bool:
+        """Tell that it failed; whether it is worth another try, after a pause. What we ended ourselves is not."""
+        if not runs.rest(0):
+            return False
         self._warn(f"attempt {attempt + 1} to {what} failed: {said(done)}")
         if any(f"code {code}" in done.stderr for code in _HOPELESS) or attempt == self._retries:
             return False
-        time.sleep(_PAUSE_S * (attempt + 1))
-        return True
+        return runs.rest(_PAUSE_S * (attempt + 1))
 
     def _built(self, spec: Spec, runs: Runs) -> Built:
         def build(staging: Staging) -> None:
@@ -248,7 +249,7 @@ class Repo:
                 _lift(prefix, spec.alias, place)
                 return
             shutil.rmtree(prefix, ignore_errors=True)
-            if not self._goes_on(done, attempt, f"install {spec.alias}"):
+            if not self._goes_on(done, attempt, f"install {spec.alias}", runs):
                 break
         raise BuildFailed(spec.alias, "npm install", f"{said(done)} (attempt {attempt + 1})")
 

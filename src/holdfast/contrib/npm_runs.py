@@ -22,7 +22,7 @@ class Runs:
         self._most_s = most_s
         self._guard = threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()
-        self._over = False
+        self._over = threading.Event()
 
     def run(
         self, words: tuple[str, ...], what: str, cwd: Path, pass_fds: tuple[int, ...] = ()
@@ -45,7 +45,7 @@ class Runs:
         self, words: tuple[str, ...], what: str, cwd: Path, pass_fds: tuple[int, ...]
     ) -> subprocess.Popen[str]:
         with self._guard:
-            if self._over:
+            if self._over.is_set():
                 raise BuildFailed(what, f"npm {words[0]}", "it was interrupted")
             try:
                 npm = subprocess.Popen(  # noqa: S603 - the words are checked
@@ -64,10 +64,14 @@ class Runs:
             self._running.add(npm)
         return npm
 
+    def rest(self, seconds: float) -> bool:
+        """A pause before the next of them; false if there is to be none."""
+        return not self._over.wait(seconds)
+
     def end(self) -> None:
         """None of them goes on, and no other begins."""
         with self._guard:
-            self._over = True
+            self._over.set()
             for npm in self._running.copy():
                 if npm.poll() is None:
                     _end(npm.pid)

@@ -29,7 +29,7 @@ from holdfast.contrib.figures import (
     reason_of,
 )
 
-with brought_by("opentelemetry"):
+with brought_by("opentelemetry", "opentelemetry"):
     from opentelemetry import context, metrics, trace
     from opentelemetry.metrics import CallbackOptions, Observation
     from opentelemetry.trace import Status, StatusCode

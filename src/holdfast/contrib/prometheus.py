@@ -26,7 +26,7 @@ from holdfast.contrib.figures import (
     reason_of,
 )
 
-with brought_by("prometheus"):
+with brought_by("prometheus", "prometheus_client"):
     from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.engines.machine import open_up, trouble
+from holdfast.engines.machine import open_up, patiently, trouble
 from holdfast.errors import DomainMismatch, InvalidConfig, Unavailable
 from holdfast.names import new_token
 
@@ -37,8 +38,9 @@ class Domain(NamedTuple):
 def read(directory: Path) -> Domain | None:
     """The marker, if there is one; `InvalidConfig` if it cannot be read, and then nothing may be assumed."""
     path = directory / MARKER
+    look = partial(os.open, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = patiently(look, directory)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -70,23 +72,28 @@ def _mark(directory: Path, domain: Domain) -> Domain:
     """Only one can: the marker is whole before it has its name, and a name that is taken stays as it is."""
     draft = directory / f"{MARKER}.{new_token()}"
     try:
-        with draft.open("x", encoding="utf-8") as file:
+        with patiently(partial(draft.open, "x", encoding="utf-8"), directory) as file:
             json.dump({"v": _LAYOUT, **domain._asdict()}, file)
             file.flush()
             open_up(file.fileno(), directory)
             os.fsync(file.fileno())
-        try:
-            os.link(draft, directory / MARKER)
-        except (FileExistsError, FileNotFoundError):  # marked meanwhile, and then our draft may have been cleared away
-            return read(directory) or _mark(directory, domain)
-        finally:
-            draft.unlink(missing_ok=True)
+        os.link(draft, directory / MARKER)
     except OSError as error:
+        # Whoever was first clears drafts away: on a network filesystem even while this one writes to it.
+        found = read(directory)
+        if found is not None:
+            return found
         if not directory.is_dir():
             missing = f"the directory {directory} is not there; it is never made: make it, or mount it, first"
             raise Unavailable("directory", "unreachable", missing) from error
-        raise trouble("directory", error) from error
-    return domain
+        if not isinstance(error, FileExistsError | FileNotFoundError):
+            raise trouble("directory", error) from error
+    else:
+        return domain
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+    return _mark(directory, domain)  # it was marked, and the marker is gone again
 
 
 def tidy(directory: Path) -> None:

@@ -132,7 +132,7 @@ class Site:
     def stage(self, fence: int) -> Plot:
         """A private place to build in; what builders before us left of this key is cleared away."""
         try:
-            path = patiently(partial(self._place, fence))
+            path = patiently(partial(self._place, fence), *self._folders())
             open_up(path, self.directory)  # it becomes what others read
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             with contextlib.suppress(OSError):  # not every filesystem can; then the fence alone tells what is left over
@@ -146,7 +146,7 @@ class Site:
         self._make(self._staging)
         for left in self._staging.iterdir():
             if left.name.startswith(self._mark) and _number(left.name) < fence and not _is_worked_in(left):
-                _remove(left)
+                self._clear(left, fence)
         path = self._private(fence)
         if not self._movable:
             self._make(self.path)
@@ -179,8 +179,8 @@ class Site:
         self._write(place / RECORD, record)
         _sync(place)
         pauses.point("build.before-publish")
-        self._make(self.path.parent)
-        if patiently(partial(self._renamed, place)):
+        patiently(partial(self._make, self.path.parent), *self._folders())
+        if patiently(partial(self._renamed, place), *self._folders()):
             return self._built(self.path, record)
         theirs = self.find_afresh()
         if theirs is not None and theirs != bad:
@@ -220,12 +220,12 @@ class Site:
         """Trees that may not move stand where they were built; the pointer with the highest number is read."""
         _sync(place)
         draft = self._private(record["fence"])
-        self._write(draft, record)
-        pauses.point("build.before-publish")
         try:
+            self._write(draft, record)
+            pauses.point("build.before-publish")
             os.link(draft, self.path / f"{_POINTER}{place.name}")
         finally:
-            draft.unlink()
+            draft.unlink(missing_ok=True)
         found = self._find_pointed()
         if found is None:
             raise OSError(errno.ENOENT, "it was cleared away: its builder slept, and another came", str(place))
@@ -240,21 +240,25 @@ class Site:
             os.fsync(file.fileno())
 
     def _clear_pointed(self, fence: int) -> None:
-        """Trees of lower numbers that no pointer names, and in which nobody works: their builders are gone.
-
-        One of another host may only be asleep, and point at its tree when it wakes: so that goes away in one step,
-        and then it is whole where it is pointed at, or not there.
-        """
+        """Trees of lower numbers that no pointer names, and in which nobody works: their builders are gone."""
         for entry in os.listdir(self.path):
             tree = self.path / entry
             if not (entry.isdecimal() and int(entry) < fence) or (self.path / f"{_POINTER}{entry}").exists():
                 continue
             if not _is_worked_in(tree):
-                aside = self._private(fence)
-                pauses.point("build.before-clearing")
-                with contextlib.suppress(FileNotFoundError):
-                    os.rename(tree, aside)
-                _remove(aside)
+                self._clear(tree, fence)
+
+    def _clear(self, left: Path, fence: int) -> None:
+        """What a builder left goes away in one step, and is removed then.
+
+        The builder may be of another host and only asleep: what it publishes when it wakes is whole, or not there.
+        """
+        aside = self._private(fence)
+        pauses.point("build.before-clearing")
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(left, aside)
+        pauses.point("build.clearing")
+        _remove(aside)
 
     def _built(self, path: Path, record: dict[str, Any]) -> Built:
         return Built(path, self.key, record["digest"], record["fence"], record["at"], record["by"], fresh=True)
@@ -269,6 +273,11 @@ class Site:
                 open_up(each, self.directory)
             if not stat.S_ISDIR(each.lstat().st_mode):
                 raise OSError(errno.ENOTDIR, "it must be a directory, not a link or a file", str(each))
+
+    def _folders(self) -> list[Path]:
+        """Those that another builder may just be making."""
+        inside = [each for each in self.path.parents if each.is_relative_to(self.directory)]
+        return [self._staging, *reversed(inside)]
 
     def withdraw(self, plot: Plot) -> None:
         """Nothing of an attempt that came to nothing stays."""

@@ -133,11 +133,14 @@ class Hearing:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ear: Ear | None = None
+        self._closed = False
         self.deaf = False
 
     def listen(self, ahead: Iterable[int], new: Callable[[], Ear]) -> bool:
         """Hear for a waiter behind these processes; true if it has to ask again, as something may have happened."""
         with self._lock:
+            if self._closed:
+                return True  # the next question is told so
             if self._ear is not None:
                 ended = [self._ear.watch(pid) for pid in ahead]  # each is watched, whatever the others say
                 return any(ended)
@@ -164,8 +167,9 @@ class Hearing:
             ear.forked()
 
     def close(self) -> None:
-        """Hear no more."""
+        """Hear no more, also where a waiter was just about to begin."""
         with self._lock:
+            self._closed = True
             ear, self._ear = self._ear, None
         if ear is not None:
             ear.close()

@@ -83,12 +83,19 @@ def open_up(what: int | str | os.PathLike[str], folder: str | os.PathLike[str]) 
     os.chmod(what, mode | stat.S_ISGID if is_folder and is_shared else mode)
 
 
-def patiently(make: Callable[[], T]) -> T:
-    """Do it; where it is forbidden, again for a moment: who made a folder just now is about to open it to others."""
+def patiently(make: Callable[[], T], *folders: str | os.PathLike[str]) -> T:
+    """Do it; where it is forbidden, again for a moment: who made a folder just now is about to open it to others.
+
+    A network filesystem remembers for half a minute that it was forbidden to pass a folder, and asks anew when that is
+    opened: so the folders on the way are.
+    """
     for _ in range(_TRIES):
         with contextlib.suppress(PermissionError):
             return make()
         time.sleep(_NAP_S)
+        for folder in folders:
+            with contextlib.suppress(OSError):
+                os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     return make()
 
 

@@ -88,7 +88,8 @@ def beat(depot: Depot, command: Beat, moment: Moment) -> Dealt:
 
 def leave(depot: Depot, command: Leave, moment: Moment) -> Dealt:
     """What it has is ready for others, as if it had never been taken; a part at a time."""
-    if living(depot, command.token) is None:
+    member = living(depot, command.token)
+    if member is None:
         return Dealt(UNKNOWN_CONSUMER, [])
 
     entries = depot.held(command.token, AT_ONCE + 1)
@@ -98,7 +99,8 @@ def leave(depot: Depot, command: Leave, moment: Moment) -> Dealt:
     given, over = min(len(entries), AT_ONCE), len(entries) <= AT_ONCE
     if over:
         depot.drop_member(command.token)
-    else:
+    else:  # nobody renews it any more, but whoever speaks lives
+        depot.put_member(member._replace(ends_us=moment.now_us + member.ttl_ms * 1000))
         depot.sated(command.token)
     depot.count("released", given)
     return Dealt(Released() if over else Leaving(), ring(depot, given, moment))

@@ -5,6 +5,8 @@ What a real network filesystem adds is not shown here: old listings, old attribu
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
 
@@ -138,3 +140,26 @@ def test_whoever_is_dead_on_another_host_is_not_taken_for_dead_here(child, on_ho
 
     assert stranger.lock("x").try_acquire() is None
     stranger.lock("x", timeout=20).acquire().release()
+
+
+def test_a_folder_that_a_host_remembers_as_absent_is_seen_by_who_has_met_it(on_host, monkeypatch):
+    """So NFS version 3 may have it: it goes on until somebody tries to make that very folder."""
+    one, two = on_host("one"), on_host("two")
+    one.lock("x").acquire().release()
+    two.show("warm")
+    remembered, look, make = {"x"}, os.open, os.mkdir
+
+    def open_(path, *args, **options):
+        if path in remembered:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+        return look(path, *args, **options)
+
+    def mkdir(path, *args, **options):
+        remembered.discard(path)
+        return make(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", open_)
+    monkeypatch.setattr(os, "mkdir", mkdir)
+
+    with two.lock("x", timeout=0) as lease:
+        assert one.show("x").fence == lease.fence

@@ -151,6 +151,19 @@ def leases_of(shared):
     return {path.name for path in (shared / ".holdfast" / "leases").iterdir()}
 
 
+def test_a_draft_of_the_dead_does_not_keep_a_forgotten_name_from_being_used(connect, shared):
+    """Killed before its link, it leaves a draft in the folder; the sheets beside it go when nobody needs them."""
+    client = connect()
+    client.lock("x").acquire().release()
+    folder = shared / ".holdfast" / "leases" / "x"
+    (folder / ".0123456789abcdef").write_text("{}")
+    for sheet in folder.glob("[0-9]*"):
+        sheet.unlink()
+
+    with client.lock("x", timeout=0) as lease:
+        assert client.show("x").fence == lease.fence
+
+
 def test_a_name_is_remembered_for_as_long_as_its_last_user_said(connect, shared):
     """A client that wants its own names forgotten soon, such as the tool for people, clears away nobody else's."""
     long, short = connect(fence_memory=60), connect(fence_memory=1)

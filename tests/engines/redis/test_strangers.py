@@ -2,7 +2,7 @@
 
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -60,6 +60,24 @@ def test_a_server_that_has_left_takes_no_slot_with_it(left):
 
     assert seen == {tuple(sorted(f"redis://127.0.0.1:{server.port}" for server in cluster.masters()))}
     assert "engine replaced" not in [event.kind for event in events]
+
+
+def test_a_look_without_time_for_all_believes_no_stranger(left):
+    """Whoever asks in a hurry has heard of the one that left, and not of those who are still to be asked."""
+    cluster, gone, url = left
+    silent = [server for server in cluster.servers if server not in (*cluster.masters(), gone)]
+    with holdfast.connect(url) as client, ExitStack() as frozen:
+        client.lock("x").acquire(timeout=5).release()
+        topology = client._client.engine.topology
+        before = topology.servers()
+        for server in silent:
+            server.freeze()
+            frozen.callback(server.thaw)
+        for _ in range(40):
+            topology._looked_s, topology._doubted = 0.0, {}
+            with suppress(Unavailable):
+                topology.refresh(0.01)
+            assert topology.servers() == before
 
 
 def test_a_server_that_has_a_cluster_of_its_own_by_now_is_not_followed(left):

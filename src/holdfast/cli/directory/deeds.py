@@ -37,7 +37,7 @@ def _row(held: Held) -> tuple[object, ...]:
 
 
 def list_keys(url: str | None, name: str, prefix: str, group: str | None, *, as_json: bool) -> int:
-    with looking.connect(url) as hf:
+    with looking.connect(url, "directories") as hf:
         found = hf.directory(name).list(prefix, group=group)
     if as_json:
         output.print_json({"directory": name, "keys": [_facts(held) for held in found]})
@@ -49,7 +49,7 @@ def list_keys(url: str | None, name: str, prefix: str, group: str | None, *, as_
 
 
 def show(url: str | None, name: str, key: str, *, as_json: bool) -> int:
-    with looking.connect(url) as hf:
+    with looking.connect(url, "directories") as hf:
         place = hf.directory(name)
         held, members = _owned(place, key), place.members(key)
     if as_json:
@@ -63,7 +63,7 @@ def take(url: str | None, name: str, key: str, reason: str, *, yes: bool, as_jso
     """From the owner that was shown, and no other."""
     if not reason:
         raise InvalidConfig("reason", reason, "it must be text, for the owner to read")
-    with looking.connect(url) as hf:
+    with looking.connect(url, "directories") as hf:
         place = hf.directory(name)
         held = _owned(place, key)
         if not yes and not asking.agreed([*_lines(held), ("reason", reason)], "owner", "Take it?"):
@@ -81,7 +81,7 @@ def take(url: str | None, name: str, key: str, reason: str, *, yes: bool, as_jso
 def hand_off(url: str | None, name: str, key: str, to: str, within: float, *, yes: bool, as_json: bool) -> int:
     """Taken by this command for a moment, so that nobody comes between."""
     directory.checked_heir(to, within)
-    with looking.connect(url) as hf:
+    with looking.connect(url, "directories") as hf:
         place = hf.directory(name)
         held = _owned(place, key)
         if not yes and not asking.agreed([*_lines(held), ("to", to)], "owner", "Hand it off?"):

@@ -40,7 +40,7 @@ class Chosen(NamedTuple):
 
 
 def list_letters(url: str | None, name: str, *, limit: int, after: str, as_json: bool) -> int:
-    with looking.connect(url) as hf:
+    with looking.connect(url, "queues") as hf:
         queue = hf.queue(name)
         found, dead = queue.dlq.list(limit, after), queue.stats().dead
     if as_json:
@@ -58,7 +58,7 @@ def list_letters(url: str | None, name: str, *, limit: int, after: str, as_json:
 
 
 def show(url: str | None, name: str, message: str, *, as_json: bool) -> int:
-    with looking.connect(url) as hf:
+    with looking.connect(url, "queues") as hf:
         letter = hf.queue(name).dlq.get(message)
     if as_json:
         output.print_json({"queue": name, **_letter(letter)})
@@ -82,7 +82,7 @@ def show(url: str | None, name: str, message: str, *, as_json: bool) -> int:
 
 
 def redrive(url: str | None, name: str, chosen: Chosen, *, rate: float | None, reset: bool, as_json: bool) -> int:
-    with looking.connect(url) as hf:
+    with looking.connect(url, "queues") as hf:
         queue = hf.queue(name)
         most = _AT_ONCE if rate is None else max(1, min(_AT_ONCE, int(rate)))
         began, done = time.monotonic(), 0
@@ -100,7 +100,7 @@ def redrive(url: str | None, name: str, chosen: Chosen, *, rate: float | None, r
 
 
 def purge(url: str | None, name: str, chosen: Chosen, *, yes: bool, as_json: bool) -> int:
-    with looking.connect(url) as hf:
+    with looking.connect(url, "queues") as hf:
         queue = hf.queue(name)
         dead = queue.stats().dead
         if not yes and not _agreed(name, chosen, dead):

@@ -29,7 +29,7 @@ class Asked(NamedTuple):
 
 
 def show(url: str | None, asked: Asked, *, as_json: bool) -> int:
-    with looking.connect(url) as hf:
+    with looking.connect(url, "limits") as hf:
         limiter = asked.of(hf)
         seen = run(limit.counted(limiter, asked.key))
     if as_json:
@@ -48,7 +48,7 @@ def show(url: str | None, asked: Asked, *, as_json: bool) -> int:
 
 
 def reset(url: str | None, asked: Asked, *, as_json: bool) -> int:
-    with looking.connect(url) as hf:
+    with looking.connect(url, "limits") as hf:
         limiter = asked.of(hf)
         run(limit.reset(limiter, asked.key))
     if as_json:

@@ -28,7 +28,7 @@ _SHRINK = (("label", 8), ("item", 16), ("holder", 12), ("item", 8))
 
 
 def list_pools(url: str | None, prefix: str, *, limit: int, as_json: bool) -> int:
-    with looking.connect(url) as hf:
+    with looking.connect(url, "pools") as hf:
         hf._client.refuse_without("pools")  # where there can be none, "there are none" would mislead
         names, more = hf._client.engine.names(prefix, limit, POOL)
         found = [stats for name in names if (stats := hf.pool(name).stats(0)).size or stats.lent]
@@ -43,7 +43,7 @@ def list_pools(url: str | None, prefix: str, *, limit: int, as_json: bool) -> in
 
 def show(url: str | None, name: str, *, limit: int, as_json: bool) -> int:
     checked_name(name)
-    with looking.connect(url) as hf:
+    with looking.connect(url, "pools") as hf:
         stats = hf.pool(name).stats(limit)
     if not (stats.size or stats.lent or stats.cooling):
         raise NotFound(name, "items: there is no such pool")
@@ -90,7 +90,7 @@ def set_items(
 
 def cool(url: str | None, name: str, item: str, seconds: float, *, secret: str | None, as_json: bool) -> int:
     _admit(secret)
-    with looking.connect(url) as hf:
+    with looking.connect(url, "pools") as hf:
         hf.pool(name).cool(item, seconds)
     if as_json:
         output.print_json({"pool": name, "item": item, "cooling": seconds})
@@ -105,7 +105,7 @@ def break_item(
 ) -> int:
     """The lease that was shown and no other: a borrower that came since is left alone."""
     _admit(secret)
-    with looking.connect(url) as hf:
+    with looking.connect(url, "pools") as hf:
         pool = hf.pool(name)
         found = run(core_pool.lent(pool, item))
         facts = [("pool", name), *zip(_COLUMNS, _row(found), strict=True), ("reason", reason)]

@@ -48,7 +48,7 @@ class Letter(NamedTuple):
 
 
 def list_queues(url: str | None, prefix: str, *, limit: int, as_json: bool) -> int:
-    with looking.connect(url) as hf:
+    with looking.connect(url, "queues") as hf:
         client = hf._client
         client.refuse_without("queues")  # where there can be none, "there are none" would mislead
         names, more = client.engine.names(checked_name(prefix) if prefix else "", limit, QUEUES)
@@ -73,7 +73,7 @@ def _age(seconds: float | None) -> str:
 
 
 def stats(url: str | None, name: str, *, as_json: bool) -> int:
-    with looking.connect(url) as hf:
+    with looking.connect(url, "queues") as hf:
         now = hf.queue(name).stats()
     if as_json:
         output.print_json(_figures(now))
@@ -90,7 +90,7 @@ def stats(url: str | None, name: str, *, as_json: bool) -> int:
 
 
 def consumers(url: str | None, name: str, *, limit: int, as_json: bool) -> int:
-    with looking.connect(url) as hf:
+    with looking.connect(url, "queues") as hf:
         found = hf.queue(name).consumers(limit)
     if as_json:
         output.print_json({"queue": name, "consumers": [_consumer(each) for each in found]})
@@ -113,7 +113,7 @@ def consumers(url: str | None, name: str, *, limit: int, as_json: bool) -> int:
 
 
 def peek(url: str | None, name: str, place: str, *, limit: int, as_json: bool) -> int:
-    with looking.connect(url) as hf:
+    with looking.connect(url, "queues") as hf:
         queue = hf.queue(name)
         seen = queue.peek(place, limit)
         # By label: whoever knows the token of a consumer could speak for it.
@@ -154,7 +154,7 @@ def publish(url: str | None, name: str, letter: Letter, *, as_json: bool) -> int
 
 
 def check(url: str | None, name: str, *, as_json: bool) -> int:
-    with looking.connect(url) as hf:
+    with looking.connect(url, "queues") as hf:
         found = _checked(hf.queue(name), as_json=as_json)
     if as_json:
         output.print_json({"queue": name, "sound": bool(found), "messages": found.messages, "faults": found.faults})

@@ -9,7 +9,7 @@ has every mutation once; `blocking.py` and `aio.py` are the two faces.
 
 from holdfast.contrib.extras import brought_by
 
-with brought_by("lancedb"):
+with brought_by("lancedb", "lancedb", "lance", "pyarrow"):
     from holdfast.contrib.lancedb.blocking import GuardedStore, open_store
     from holdfast.contrib.lancedb.desk import Status
     from holdfast.contrib.lancedb.settings import MODES, URL_VARIABLE, Settings

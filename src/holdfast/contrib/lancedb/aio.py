@@ -65,7 +65,7 @@ class GuardedStore(StoreBase):
     async def table(self) -> Reader:
         """Like `blocking.GuardedStore.table`: LanceDB's asyncio table, for reads."""
         if self._table is None:
-            with brought_by("lancedb"):
+            with brought_by("lancedb", "lancedb", "lance", "pyarrow"):
                 import lancedb  # noqa: PLC0415 - as in `Desk.table`
 
             database = await lancedb.connect_async(str(self.directory), **self._desk.reading())

@@ -118,7 +118,7 @@ class Desk:
         """LanceDB's own table, for reads: it sees what other processes commit, as the settings say."""
         with self._guard:
             if self._table is None:
-                with brought_by("lancedb"):
+                with brought_by("lancedb", "lancedb", "lance", "pyarrow"):
                     import lancedb  # noqa: PLC0415 - four times what writing needs; paid for by those who search
 
                 self._table = lancedb.connect(str(self.directory), **self.reading()).open_table(self.name)

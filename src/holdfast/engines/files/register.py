@@ -174,11 +174,31 @@ class Register:
         except BaseException as error:
             _remove(ground.leases, draft)
             if isinstance(error, OSError) and error.errno in (*_TAKEN, *_AWAY):
-                # Gone is a draft that was renamed by a first copy of the question, whose reply was lost.
-                return Turn.LOST if error.errno in _TAKEN else Turn.UNSURE
+                if error.errno in _TAKEN:
+                    self._believe_in_it()
+                    self._clear_drafts()
+                    return Turn.LOST
+                return Turn.UNSURE  # gone is a draft that was renamed by a first copy of the question
             raise
         pauses.point("files.after-link")
         return Turn.DONE
+
+    def _believe_in_it(self) -> None:
+        """Have the folder be seen, now that it is known to be there.
+
+        Over NFS version 3 a host may remember for good that it is not: what it makes in the folder above keeps that
+        memory fresh. Whoever tries to make the very folder asks the server, and remembers no more.
+        """
+        if self._ground.network:
+            with contextlib.suppress(OSError):
+                os.mkdir(self._name, self._ground.folder_mode & 0o777, dir_fd=self._ground.leases)
+                os.rmdir(self._name, dir_fd=self._ground.leases)  # it was forgotten meanwhile
+
+    def _clear_drafts(self) -> None:
+        """What is left in a folder without a sheet is in the way of the first. Whoever is still at it asks again."""
+        with contextlib.suppress(OSError):
+            for draft in [] if self.numbers else self.drafts():
+                os.unlink(draft, dir_fd=self._folder)
 
     def forget(self) -> None:
         """Clear the sheets away, from the lowest up, and the folder. Whoever comes meanwhile keeps what he makes."""

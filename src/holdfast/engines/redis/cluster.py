@@ -159,9 +159,12 @@ class Cluster:
             if self._is_ours(view):
                 return view
             strange = strange if strange is not None and strange.ids else view
-        if strange is not None:
-            return strange
-        raise refusal or Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
+        else:  # all were asked: only then is a stranger believed, or a refusal
+            if strange is not None:
+                return strange
+            if refusal is not None:
+                raise refusal
+        raise Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
 
     def _is_ours(self, view: View) -> bool:
         """Whether it is of the cluster that we know; before we know one, of any at all."""

@@ -29,7 +29,9 @@ if #entries > 0 then
 end
 if over then
   drop_member(token, who)
-else
+else  -- nobody renews it any more, but whoever speaks lives
+  who[ENDS] = now + who[TTL] * 1000
+  put_member(token, who)
   redis.call('ZREM', base .. ':hungry', token)
 end
 count('released', given)
