@@ -73,7 +73,7 @@ class RedisEngine:
             error = refused(self.topology.url, layout, self._prefix)
             if self.topology.follows and astray(str(layout)):
                 raise Unavailable("redis", SETTLING, error.detail)
-            if not astray(str(layout)):  # else it is one server of a cluster: each name is told where it belongs
+            if error.reason != "other topology":  # one server of a cluster: each name is told where it belongs
                 raise error
         if isinstance(layout, str) and layout != str(LAYOUT):
             detail = f"{self.topology.url} is kept in layout {layout!r}, this version knows {LAYOUT}"
