@@ -127,9 +127,8 @@ class WorkerBase:
         if error is None or isinstance(error, Exception):
             return message._outcome(error)
         if self._stops or message._told_of_loss:
-            message._gone = (
-                True  # the thread of a plain handler goes on, whatever became of the task that waited for it
-            )
+            # The thread of a plain handler goes on, whatever became of the task that waited for it.
+            message._gone = True
             return message._outcome(error)
         log.warning("holdfast: the handler ended itself on %r", message, exc_info=error)
         return message._outcome(Retry(reason=readable(error)))

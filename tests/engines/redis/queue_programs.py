@@ -287,6 +287,11 @@ WITNESSES = {
         take(0, "b1", 9, share=True), take(0, "a1", 9, share=True), take(0, "c1", 9, share=True),
         take(0, "a1", 9, share=True), take(0, "b1", 9, share=True),
     ],
+    "whoever leaves in steps lives meanwhile": [
+        *join(0, "a1", ttl_ms=800), *join(0, "b1"), send(0, many=AT_ONCE + 5, call="1"), take(0, "a1", AT_ONCE),
+        take(0, "a1", AT_ONCE), reap(0), reap(500_000), Said(0, Leave, "a1"), reap(500_000), reap(300_000),
+        Said(0, Leave, "a1"),
+    ],
     "a share counts what others have": [
         *join(0, "a1", "b1"), send(0, many=8, call="1"), take(0, "b1", 3), take(0, "a1"), take(0, "a1", 9, share=True),
     ],

@@ -187,6 +187,9 @@ MUTATIONS = [
              "forget_lane(lane)"),
     Mutation("a life does not end with its consumer",
              "if who[HEARD] then redis.call('DEL', base .. ':live:' .. token) end", ""),
+    Mutation("whoever leaves in steps is not renewed",
+             "put_member(token, who)\n  redis.call('ZREM', base .. ':hungry', token)",
+             "redis.call('ZREM', base .. ':hungry', token)"),
     Mutation("whoever falls has a new life", "if who[HEARD] and not who[FALLEN] then", "if who[HEARD] then"),
 ]  # fmt: skip
 
