@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast import config
-from holdfast.commands.queues import (
+from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
     DEAD,
@@ -29,7 +29,7 @@ from holdfast.commands.queues import (
     Reap,
     Take,
 )
-from holdfast.core.run import run
+from holdfast.core.step import run
 from holdfast.engines import open_engine
 from holdfast.testing.servers import Server
 

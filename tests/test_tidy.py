@@ -21,7 +21,11 @@ IMPORT_RUNS = 7
 
 VAGUE_NAMES = {"common", "helper", "helpers", "manager", "managers", "util", "utils"}
 NOT_IMPORTED_BY_HOLDFAST = ("asyncio", "hiredis", "lancedb", "redis", "rich", "sqlite3", "typer")
-NOT_BEFORE_A_QUEUE = {f"holdfast.core.{each}" for each in ("consumer", "dlq", "owner", "partitions", "worker")}
+NOT_BEFORE_A_QUEUE = {
+    f"holdfast.core.{each}"
+    for each in ("queue.consumer", "queue.dlq", "ownership.owner", "queue.partitions", "queue.worker")
+}
+NOT_BEFORE_A_BUILD = {"holdfast.core.build.build_once", "holdfast.core.build.build_dir"}
 DECISION_HEADINGS = ("Context", "Decision", "Consequences", "What would change our mind")
 LUA_HEADER_WORDS = ("KEYS", "ARGV", "Returns")
 LOCK_FILES = re.compile(
@@ -279,9 +283,12 @@ def test_a_face_brings_neither_queues_nor_builders_before_they_are_used(face, tm
 
     before, after = fresh_python("-c", program, cwd=tmp_path).stdout.splitlines()
 
-    assert {f"{face}.client", "holdfast.core.lifecycle"} <= set(before.split())
-    assert NOT_BEFORE_A_QUEUE | {f"{face}.queue", f"{face}.owner"} <= set(after.split())
-    assert set(before.split()) & {*NOT_BEFORE_A_QUEUE, "holdfast.core.building", "holdfast.core.site"} == set()
+    assert {f"{face}.client", "holdfast.core.lease.acquire"} <= set(before.split())
+    assert NOT_BEFORE_A_QUEUE | {f"{face}.queue", f"{face}.ownership"} <= set(after.split())
+    assert (
+        set(before.split()) & {*NOT_BEFORE_A_QUEUE, "holdfast.core.build.build_once", "holdfast.core.build.build_dir"}
+        == set()
+    )
 
 
 def test_importing_holdfast_takes_under_thirty_ms(tmp_path):

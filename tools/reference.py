@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import holdfast
-from holdfast.core.lock import Unset
+from holdfast.core.lease.lock import Unset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

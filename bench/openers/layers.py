@@ -19,7 +19,7 @@ import holdfast
 from bench.openers.floor import Link, packed
 from holdfast.clock import NEVER_NS
 from holdfast.commands import Acquire, Busy, Release
-from holdfast.core.run import run
+from holdfast.core.step import run
 from holdfast.engines.redis.scripts import SCRIPTS, Packer
 from holdfast.names import new_token
 

@@ -6,7 +6,7 @@ that a program which only may need a lock does not pay for one.
 
 from __future__ import annotations
 
-from holdfast.later import later
+from holdfast._lazy import later
 
 TYPE_CHECKING = False  # as typing's, which would have to be imported
 if TYPE_CHECKING:
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
         Worker,
         connect,
     )
-    from holdfast.core.budget import Spending
-    from holdfast.core.building import Staging
-    from holdfast.core.directory import Change, Held
-    from holdfast.core.dlq import DeadLetter
-    from holdfast.core.domain import Domain
+    from holdfast.core.build.build_dir import Built
+    from holdfast.core.build.build_once import Staging
+    from holdfast.core.build.domain import Domain
     from holdfast.core.inspection import Holding
-    from holdfast.core.leader import Leading
-    from holdfast.core.limit import Decision
-    from holdfast.core.outcomes import Backoff, Dead, Release, Retry
-    from holdfast.core.pool import ItemStanding, PoolStats
-    from holdfast.core.queue import ConsumerStanding, QueueStats, Seen, Soundness
-    from holdfast.core.site import Built
-    from holdfast.core.works import Added, Ended, Expired, Lost
+    from holdfast.core.lease.leader import Leading
+    from holdfast.core.limit.budget import Spending
+    from holdfast.core.limit.limit import Decision
+    from holdfast.core.ownership.assignment import Added, Ended, Expired, Lost
+    from holdfast.core.pool.pool import ItemStanding, PoolStats
+    from holdfast.core.queue.dlq import DeadLetter
+    from holdfast.core.queue.outcomes import Backoff, Dead, Release, Retry
+    from holdfast.core.queue.queue import ConsumerStanding, QueueStats, Seen, Soundness
+    from holdfast.core.registry.registry import Change, Held
     from holdfast.engines import Limit, Promise
     from holdfast.errors import (
         BudgetExceeded,
@@ -112,19 +112,19 @@ _HOMES = {
         "Term",
         "connect",
     ),
-    "holdfast.core.budget": ("Spending",),
-    "holdfast.core.building": ("Staging",),
-    "holdfast.core.directory": ("Change", "Held"),
-    "holdfast.core.dlq": ("DeadLetter",),
-    "holdfast.core.domain": ("Domain",),
+    "holdfast.core.limit.budget": ("Spending",),
+    "holdfast.core.build.build_once": ("Staging",),
+    "holdfast.core.registry.registry": ("Change", "Held"),
+    "holdfast.core.queue.dlq": ("DeadLetter",),
+    "holdfast.core.build.domain": ("Domain",),
     "holdfast.core.inspection": ("Holding",),
-    "holdfast.core.leader": ("Leading",),
-    "holdfast.core.limit": ("Decision",),
-    "holdfast.core.outcomes": ("Backoff", "Dead", "Release", "Retry"),
-    "holdfast.core.pool": ("ItemStanding", "PoolStats"),
-    "holdfast.core.queue": ("ConsumerStanding", "QueueStats", "Seen", "Soundness"),
-    "holdfast.core.site": ("Built",),
-    "holdfast.core.works": ("Added", "Ended", "Expired", "Lost"),
+    "holdfast.core.lease.leader": ("Leading",),
+    "holdfast.core.limit.limit": ("Decision",),
+    "holdfast.core.queue.outcomes": ("Backoff", "Dead", "Release", "Retry"),
+    "holdfast.core.pool.pool": ("ItemStanding", "PoolStats"),
+    "holdfast.core.queue.queue": ("ConsumerStanding", "QueueStats", "Seen", "Soundness"),
+    "holdfast.core.build.build_dir": ("Built",),
+    "holdfast.core.ownership.assignment": ("Added", "Ended", "Expired", "Lost"),
     "holdfast.engines": ("Limit", "Promise"),
     "holdfast.errors": (
         "BudgetExceeded",

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from holdfast import aio, pauses
-from holdfast.core.site import Site
+from holdfast import aio, failpoints
+from holdfast.core.build.build_dir import Site
 
 FILES = 40
 
@@ -24,12 +24,12 @@ def parked():
     reached, go = threading.Event(), threading.Event()
 
     def park(point):
-        pauses.arm(point, lambda: (reached.set(), go.wait(20)))
+        failpoints.arm(point, lambda: (reached.set(), go.wait(20)))
         return reached, go
 
     yield park
     go.set()
-    pauses.disarm_all()
+    failpoints.disarm_all()
 
 
 @pytest.mark.parametrize("ends", ["cancelled", "loop closed"])

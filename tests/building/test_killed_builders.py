@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core import site
+from holdfast.core.build import build_dir as site
 from holdfast.testing import eventually
 
 STEP = int(os.environ.get("HOLDFAST_LINES", "23"))

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core import site
-from holdfast.core.site import Site, digest_of
+from holdfast.core.build import build_dir as site
+from holdfast.core.build.build_dir import Site, digest_of
 from holdfast.errors import Unavailable
 from holdfast.testing import eventually
 

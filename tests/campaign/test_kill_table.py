@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.commands import Release
-from holdfast.core import lifecycle
+from holdfast.core.lease import acquire as lifecycle
 from holdfast.testing import servers, wallclock
 from holdfast.testing.campaign.bank import bank
 from holdfast.testing.campaign.judge import PROMISES

@@ -16,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 import holdfast
 import holdfast.aio
 from holdfast import BudgetExceeded, Event, Fenced, LeaseLost, NotAcquired, Unavailable
-from holdfast.commands.queues import ACK, Conclude, Join, Outcome
+from holdfast.commands.queue import ACK, Conclude, Join, Outcome
 from holdfast.contrib.figures import OTHER, LeastMargin
 from holdfast.contrib.prometheus import PrometheusObserver
-from holdfast.core.run import run
+from holdfast.core.step import run
 from holdfast.observer import KINDS
 from holdfast.testing import GuardedFile, eventually
 from holdfast.testing.servers import Server, available

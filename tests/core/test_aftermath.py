@@ -1,6 +1,6 @@
 """What a client makes of what it heard before its engine was replaced, told step by step."""
 
-from holdfast.core.aftermath import Aftermath
+from holdfast.core.keeper.restart_guard import Aftermath
 
 
 class Engine:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.commands.queues import Reaped
-from holdfast.core.vigils import found_by_look
+from holdfast.commands.queue import Reaped
+from holdfast.core.keeper.heartbeats import found_by_look
 from holdfast.observer import tell
 
 LINES = [

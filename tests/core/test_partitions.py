@@ -6,7 +6,7 @@ import pytest
 
 import holdfast
 from holdfast import InvalidConfig, InvalidName, QueueFull
-from holdfast.core.partitions import part_name, part_of
+from holdfast.core.queue.partitions import part_name, part_of
 from holdfast.engines.redis.scripts import record_key
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import InvalidConfig, InvalidName
-from holdfast.core.terms import checked_items, cool_ms
+from holdfast.core.pool.options import checked_items, cool_ms
 
 
 def test_a_name_that_is_there_twice_is_found_in_a_list_of_any_length():

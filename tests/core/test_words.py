@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import Dead, Retry
-from holdfast.core.outcomes import BACKOFF, by_error
+from holdfast.core.queue.outcomes import BACKOFF, by_error
 
 
 def caught(say):

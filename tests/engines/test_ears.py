@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.core import client as core_client
-from holdfast.engines.ear import Hearing
+from holdfast.engines.fifo_listener import Hearing
 
 
 def ears():

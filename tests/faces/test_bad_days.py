@@ -8,11 +8,11 @@ import time
 import pytest
 
 import holdfast
-from holdfast import Closed, InvalidConfig, LeaseLost, Unavailable, aio, pauses
+from holdfast import Closed, InvalidConfig, LeaseLost, Unavailable, aio, failpoints
 from holdfast.blocking import Lease
 from holdfast.clock import NS
 from holdfast.commands import Acquire, Break, Renew, Undo
-from holdfast.core.run import run
+from holdfast.core.step import run
 from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.testing import eventually
 from holdfast.testing.proxy import Proxy, script
@@ -123,7 +123,7 @@ def test_an_acquire_that_outlasts_close_gets_nothing(tmp_path):
             errors.append(error)
 
     asking = [threading.Thread(target=ask, args=(name,)) for name in ("x", "y")]
-    pauses.arm("sqlite.before-commit", lambda: go.wait(3.5))
+    failpoints.arm("sqlite.before-commit", lambda: go.wait(3.5))
     try:
         for one in asking:
             one.start()
@@ -131,10 +131,10 @@ def test_an_acquire_that_outlasts_close_gets_nothing(tmp_path):
         closing = threading.Thread(target=client.close, args=(0,))
         closing.start()
         time.sleep(2.5)
-        pauses.disarm("sqlite.before-commit")
+        failpoints.disarm("sqlite.before-commit")
     finally:
         go.set()
-        pauses.disarm("sqlite.before-commit")
+        failpoints.disarm("sqlite.before-commit")
     for one in (*asking, closing):
         one.join(10)
 

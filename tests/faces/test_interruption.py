@@ -314,10 +314,10 @@ def test_a_signal_handler_may_release_a_lease_in_the_middle_of_another_command(s
         signal.setitimer(signal.ITIMER_REAL, 0)
         leases.pop().release()
 
-    from holdfast import pauses
+    from holdfast import failpoints
 
     before = signal.signal(signal.SIGALRM, release)
-    pauses.arm(
+    failpoints.arm(
         "sqlite.before-commit",
         lambda: (
             leases and threading.current_thread() is threading.main_thread() and signal.raise_signal(signal.SIGALRM)
@@ -326,7 +326,7 @@ def test_a_signal_handler_may_release_a_lease_in_the_middle_of_another_command(s
     try:
         other = client.lock("other", ttl=TTL).acquire(timeout=5)
     finally:
-        pauses.disarm_all()
+        failpoints.disarm_all()
         signal.signal(signal.SIGALRM, before)
 
     other.release()
@@ -338,7 +338,7 @@ def test_an_interrupted_wait_for_the_gate_leaves_nobody_in_its_queue(
     sqlite_url, tmp_path, holdfast_workers, monkeypatch
 ):
     """The kernel's queue cannot be left: a thread stands there, and gives the gate back if its caller has gone."""
-    monkeypatch.setattr("holdfast.engines.sqlite.lockfile._TRIES", 1)
+    monkeypatch.setattr("holdfast.engines.sqlite.process_locks._TRIES", 1)
     client = holdfast.connect(sqlite_url)
     client.lock("y").acquire().release()
     holder = holdfast_workers.start(f"{__file__}:hold_the_gate", path=f"{tmp_path}/hf.db.gate").wait_ready()

@@ -13,7 +13,7 @@ from pathlib import Path
 import lance
 from store_kit import SCHEMA, row, together
 
-from holdfast import HoldfastError, pauses
+from holdfast import HoldfastError, failpoints
 from holdfast.contrib import lancedb
 from holdfast.testing import eventually, read_line, ready, tell
 
@@ -57,14 +57,14 @@ def obey():
     while True:
         order = json.loads(read_line(None))
         section = Section(order["scratch"])
-        pauses.arm("lancedb.before-commit", section)
+        failpoints.arm("lancedb.before-commit", section)
         try:
             with lancedb.open_store(order["directory"], "memories", order["config"], schema=SCHEMA) as store:
                 told = globals()[order["task"]](store, **order["arguments"])
                 told = {"told": told, "passed": store.status().passed, "overtaken": store.status().overtaken}
         except Exception as error:
             told = {"error": f"{type(error).__name__}: {error}"}
-        pauses.disarm_all()
+        failpoints.disarm_all()
         tell(json.dumps({**told, "met": section.met, "entered": section.entered}))
 
 
@@ -108,7 +108,7 @@ def break_middle(directory, config):
     hardest = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     go, there = threading.Event(), threading.Event()
     with lancedb.open_store(directory, "memories", config, schema=SCHEMA) as store, ThreadPoolExecutor(601) as callers:
-        pauses.arm("lancedb.before-commit", lambda: (there.set(), go.wait(60)))
+        failpoints.arm("lancedb.before-commit", lambda: (there.set(), go.wait(60)))
         first = callers.submit(store.add, row("first"))
         there.wait(60)
         answers = []

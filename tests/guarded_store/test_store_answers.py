@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from store_kit import SCHEMA, row, together
 
-from holdfast import Fenced, InvalidConfig, LeaseLost, pauses
+from holdfast import Fenced, InvalidConfig, LeaseLost, failpoints
 from holdfast.testing import eventually
 
 
@@ -198,12 +198,12 @@ def test_a_refusal_after_a_first_commit_says_so(opened):
         if len(commits) == 2:
             store._desk.gate._fences.admit(store._desk.gate._fences.newest() + 5, "of a successor")
 
-    pauses.arm("lancedb.before-commit", overtake_at_the_second)
+    failpoints.arm("lancedb.before-commit", overtake_at_the_second)
     try:
         with pytest.raises((Fenced, LeaseLost)) as refused:
             store.add_columns({"extra": "1"})
     finally:
-        pauses.disarm_all()
+        failpoints.disarm_all()
 
     assert "was committed" in refused.value.__notes__[0]
     assert "extra" in store.schema.names

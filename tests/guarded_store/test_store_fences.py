@@ -8,7 +8,7 @@ import lance
 import pytest
 from store_kit import SCHEMA, row
 
-from holdfast import Fenced, LeaseLost, Unavailable, pauses
+from holdfast import Fenced, LeaseLost, Unavailable, failpoints
 from holdfast.contrib.lancedb import fence
 from holdfast.contrib.lancedb.fence import FenceFile
 from holdfast.contrib.lancedb.gate import FENCES
@@ -42,9 +42,9 @@ def fences(memory):
 @pytest.fixture
 def overtaken(fences):
     """A successor comes in the very moment between the last look at the lease and the commit."""
-    pauses.arm("lancedb.before-commit", lambda: fences.admit(NEWER, "successor"))
+    failpoints.arm("lancedb.before-commit", lambda: fences.admit(NEWER, "successor"))
     yield
-    pauses.disarm_all()
+    failpoints.disarm_all()
 
 
 @pytest.mark.acceptance("A0-10")
@@ -56,12 +56,12 @@ def test_no_mutation_commits_after_a_successor_has_come(opened, memory, fences, 
     store.index_text("text")
     store.add(row(20))
     before = lance.dataset(str(memory / "memories.lance")).version
-    pauses.arm("lancedb.before-commit", lambda: fences.admit(NEWER, "successor"))
+    failpoints.arm("lancedb.before-commit", lambda: fences.admit(NEWER, "successor"))
     try:
         with pytest.raises(Fenced) as refused:
             MUTATIONS[mutation](store)
     finally:
-        pauses.disarm_all()
+        failpoints.disarm_all()
 
     assert refused.value.newest == NEWER
     assert lance.dataset(str(memory / "memories.lance")).version == before
@@ -242,12 +242,12 @@ def test_a_lease_that_was_broken_during_the_work_is_told_with_what_was_written(d
     """The rows were committed before anybody newer came: the caller is told both, and can go on."""
     store = opened(locking(domain))
     lease_name = store._desk.gate.name
-    pauses.arm("lancedb.in-commit", lambda: store._desk._client.break_lease(lease_name, "by hand"))
+    failpoints.arm("lancedb.in-commit", lambda: store._desk._client.break_lease(lease_name, "by hand"))
     try:
         with pytest.raises(LeaseLost) as lost:
             store.add(row(1))
     finally:
-        pauses.disarm_all()
+        failpoints.disarm_all()
 
     assert lost.value.reason == "broken"
     assert lost.value.result.rows == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from store_kit import SCHEMA, row, together
 
-from holdfast import Closed, LeaseLost, NotAcquired, PartlyDone, Unavailable, connect, pauses
+from holdfast import Closed, LeaseLost, NotAcquired, PartlyDone, Unavailable, connect, failpoints
 from holdfast.contrib.lancedb import aio
 from holdfast.testing import eventually
 
@@ -22,12 +22,12 @@ def shut():
     go, there = threading.Event(), threading.Event()
 
     def shut():
-        pauses.arm("lancedb.before-commit", lambda: (there.set(), go.wait(60)))
+        failpoints.arm("lancedb.before-commit", lambda: (there.set(), go.wait(60)))
         return go, there
 
     yield shut
     go.set()
-    pauses.disarm_all()
+    failpoints.disarm_all()
 
 
 def queued(store, there, calls):
@@ -143,7 +143,7 @@ def test_a_lease_that_is_lost_under_one_write_does_not_touch_the_next(opened, lo
             store._desk._client.break_lease(store._desk.gate.name, "by hand")
             eventually(lambda: "lost" in told, 30, "its holder to know")
 
-    pauses.arm("lancedb.in-commit", break_at_the_second)
+    failpoints.arm("lancedb.in-commit", break_at_the_second)
     go.set()
 
     assert answers[0].result(60).rows == 1
@@ -160,7 +160,7 @@ def test_a_task_that_was_cancelled_in_the_line_has_written_nothing(memory, locki
     async def main():
         store = await aio.open_store(memory, "memories", locking("embedded"), schema=SCHEMA)
         go, there = threading.Event(), threading.Event()
-        pauses.arm("lancedb.before-commit", lambda: (there.set(), go.wait(60)))
+        failpoints.arm("lancedb.before-commit", lambda: (there.set(), go.wait(60)))
         begun = asyncio.create_task(store.add(row(1)))
         await asyncio.to_thread(there.wait, 30)
         queued = asyncio.create_task(store.add(row(2)))
@@ -181,7 +181,7 @@ def test_a_task_that_was_cancelled_in_the_line_has_written_nothing(memory, locki
     try:
         assert asyncio.run(main()) == ["r1"]
     finally:
-        pauses.disarm_all()
+        failpoints.disarm_all()
 
 
 def test_two_hundred_tasks_of_one_loop_share_few_leases(memory, locking):
@@ -240,11 +240,11 @@ def test_work_of_three_ttls_stays_ours(domain, opened, locking):
             assert not done.wait(1.0)
             assert other.lock(store._desk.gate.name).try_acquire() is None
 
-        pauses.arm("lancedb.before-commit", linger)
+        failpoints.arm("lancedb.before-commit", linger)
         try:
             assert store.add(row(1)).rows == 1
         finally:
-            pauses.disarm_all()
+            failpoints.disarm_all()
 
 
 def test_a_bulk_job_stops_after_failures_in_a_row(opened, locking, monkeypatch):

@@ -7,7 +7,7 @@ import threading
 import pytest
 from store_kit import SCHEMA, row
 
-from holdfast import DomainMismatch, NotPermitted, connect, pauses
+from holdfast import DomainMismatch, NotPermitted, connect, failpoints
 from holdfast.contrib.lancedb import aio
 from holdfast.contrib.lancedb import desk as desks
 from holdfast.testing import eventually
@@ -147,11 +147,11 @@ def test_rows_that_were_written_before_the_lease_was_lost_are_counted_as_written
             store._desk._client.break_lease(store._desk.gate.name, "by hand")
             eventually(lambda: "lost" in told, 30, "its holder to know")
 
-    pauses.arm("lancedb.in-commit", break_at_the_second)
+    failpoints.arm("lancedb.in-commit", break_at_the_second)
     try:
         written = store.add_many([row(n) for n in range(30)])
     finally:
-        pauses.disarm_all()
+        failpoints.disarm_all()
 
     assert "lost" in told
     assert written.rows == store.count() == 30

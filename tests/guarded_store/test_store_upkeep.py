@@ -9,7 +9,7 @@ from store_kit import row, vector
 
 from holdfast import NotAcquired, Unavailable, connect
 from holdfast.contrib.lancedb import writing
-from holdfast.core.run import run
+from holdfast.core.step import run
 from holdfast.testing import eventually
 
 

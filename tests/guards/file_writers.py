@@ -4,7 +4,7 @@ import itertools
 import os
 import time
 
-from holdfast import pauses
+from holdfast import failpoints
 from holdfast.guards import FileGuard, Stamp
 from holdfast.testing import ready, tell
 
@@ -36,5 +36,5 @@ def fork_inside(path):
         tell(str(child))
         time.sleep(100)
 
-    pauses.arm("guard.admitted", fork)
+    failpoints.arm("guard.admitted", fork)
     FileGuard(path).write(Stamp(5, "of five"), "old")

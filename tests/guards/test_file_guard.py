@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from holdfast import Fenced, InvalidConfig, Unavailable, pauses
+from holdfast import Fenced, InvalidConfig, Unavailable, failpoints
 from holdfast.aio import guards as aio_guards
 from holdfast.guards import FileGuard, Stamp
 from holdfast.testing import eventually
@@ -89,11 +89,11 @@ def test_one_who_waits_goes_on_when_the_other_is_done(path):
         inside.set()
         assert out.wait(20)
 
-    pauses.arm("guard.admitted", slow)
+    failpoints.arm("guard.admitted", slow)
     first = threading.Thread(target=FileGuard(path).write, args=(FIVE, "first"))
     first.start()
     assert inside.wait(20)
-    pauses.disarm_all()
+    failpoints.disarm_all()
     second = threading.Thread(target=FileGuard(path, timeout=None).write, args=(SIX, "second"))
     second.start()
     time.sleep(0.1)
@@ -197,14 +197,14 @@ def test_a_write_that_is_cancelled_is_over_before_anything_else_happens(path):
         with pytest.raises(asyncio.CancelledError):
             await task
         assert path.read_text() == "first"
-        pauses.disarm_all()
+        failpoints.disarm_all()
         await guard.write(FIVE, "second")
 
-    pauses.arm("guard.admitted", slow)
+    failpoints.arm("guard.admitted", slow)
     try:
         asyncio.run(story())
     finally:
-        pauses.disarm_all()
+        failpoints.disarm_all()
 
     assert path.read_text() == "second"
 
@@ -223,11 +223,11 @@ def test_a_lock_that_a_forked_child_inherited_is_free_for_others(path):
         os.close(reads)
         children.append((pid, writes))
 
-    pauses.arm("guard.admitted", fork)
+    failpoints.arm("guard.admitted", fork)
     try:
         FileGuard(path).write(FIVE, "x")
     finally:
-        pauses.disarm_all()
+        failpoints.disarm_all()
         try:
             with open(path.with_name(".report.txt.guard.lock")) as lock:
                 eventually(lambda: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB) is None, 5)

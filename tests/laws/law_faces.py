@@ -27,7 +27,7 @@ import holdfast
 from holdfast import Added, Lost, aio, config
 from holdfast.clock import SYSTEM
 from holdfast.engines import open_engine
-from holdfast.engines.sqlite import lockfile
+from holdfast.engines.sqlite import process_locks as lockfile
 from holdfast.testing import eventually
 from holdfast.testing.clusters import Cluster
 from holdfast.testing.sentinels import Sentinels

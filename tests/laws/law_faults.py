@@ -9,9 +9,9 @@ import time
 from dataclasses import dataclass
 
 from holdfast.clock import NS
-from holdfast.commands.queue_views import PAGE
-from holdfast.core.queue import audited
-from holdfast.core.run import run
+from holdfast.commands.queue_admin import PAGE
+from holdfast.core.queue.queue import audited
+from holdfast.core.step import run
 from holdfast.errors import ReplyLost, Unavailable
 from holdfast.testing import eventually
 

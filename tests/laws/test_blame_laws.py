@@ -9,8 +9,8 @@ from owner_steps import TTL_S, added, open_sessions, sessions
 from holdfast import (
     Backoff,
 )
-from holdfast.commands.queue_views import Gauge
-from holdfast.commands.queues import FEW_AT_ONCE, Beat, Draft, Join, Leave, Publish, Reap, Take, TakeOver
+from holdfast.commands.queue import FEW_AT_ONCE, Beat, Draft, Join, Leave, Publish, Reap, Take, TakeOver
+from holdfast.commands.queue_admin import Gauge
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")

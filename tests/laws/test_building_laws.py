@@ -8,7 +8,7 @@ import pytest
 from law_faces import on_loop, together
 
 from holdfast import DomainMismatch, InvalidConfig, InvalidName, LeaseLost, NotAcquired, Unavailable
-from holdfast.core import domain
+from holdfast.core.build import domain
 from holdfast.testing import eventually
 
 

@@ -9,8 +9,8 @@ from owner_steps import added, claimed, open_sessions, sessions
 
 import holdfast
 from holdfast import Added, Backoff, Lost, NotAcquired, NotFound
-from holdfast.commands.queues import Beat, Conclude, Join, Outcome, Take, TakeOver
-from holdfast.core import consumer as consuming
+from holdfast.commands.queue import Beat, Conclude, Join, Outcome, Take, TakeOver
+from holdfast.core.queue import consumer as consuming
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")

@@ -3,7 +3,7 @@
 import pytest
 from law_faces import bells_of, together
 
-from holdfast.commands.queues import AT_ONCE, Join, Leave, Take
+from holdfast.commands.queue import AT_ONCE, Join, Leave, Take
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")

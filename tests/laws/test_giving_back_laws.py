@@ -5,7 +5,7 @@ from law_faces import together
 
 from holdfast import LeaseLost, NotAcquired
 from holdfast.commands import Acquire, Claim, Quit, Release, Released
-from holdfast.core.run import run
+from holdfast.core.step import run
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried

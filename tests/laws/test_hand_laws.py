@@ -11,7 +11,7 @@ from law_faces import passing
 
 import holdfast
 from holdfast import InvalidConfig, aio
-from holdfast.commands.queues import Beat, Reap
+from holdfast.commands.queue import Beat, Reap
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")

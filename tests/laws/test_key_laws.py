@@ -8,7 +8,7 @@ import pytest
 from law_faces import together
 
 from holdfast import Backoff, InvalidConfig, InvalidName
-from holdfast.commands.queues import Draft, Join, Publish, Take
+from holdfast.commands.queue import Draft, Join, Publish, Take
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")

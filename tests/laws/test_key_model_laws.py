@@ -15,8 +15,7 @@ from law_faults import Peer
 
 from holdfast import config
 from holdfast.commands import Granted, NotHeld, Renewed
-from holdfast.commands.queue_views import Gauge, Roll
-from holdfast.commands.queues import (
+from holdfast.commands.queue import (
     ACK,
     HELD,
     RELEASE,
@@ -32,9 +31,11 @@ from holdfast.commands.queues import (
     Taken,
     TakeOver,
 )
+from holdfast.commands.queue_admin import Gauge, Roll
 from holdfast.engines import open_engine
-from holdfast.rules import consumers, queue
-from holdfast.rules.warehouse import Warehouse
+from holdfast.rules.queue import consumers
+from holdfast.rules.queue import messages as queue
+from holdfast.rules.queue.memory_state import Warehouse
 
 pytestmark = pytest.mark.carried("queues")
 

@@ -5,7 +5,7 @@ from law_faces import together
 
 from holdfast import LeaseLost, NotAcquired, NotFound, Unavailable
 from holdfast.commands import Fetch, Post
-from holdfast.core import letters
+from holdfast.core.registry import mailbox as letters
 
 pytestmark = pytest.mark.carried
 

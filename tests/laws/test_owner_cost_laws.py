@@ -7,7 +7,7 @@ from law_faces import together
 from owner_steps import TTL_S, added, open_sessions, sessions
 
 from holdfast import Added, Ended
-from holdfast.commands.queues import Beat, Conclude, Take
+from holdfast.commands.queue import Beat, Conclude, Take
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")

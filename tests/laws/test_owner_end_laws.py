@@ -10,7 +10,7 @@ from owner_steps import added, open_sessions, sessions
 
 import holdfast
 from holdfast import Added, Closed, Ended, LeaseLost, Lost
-from holdfast.commands.queues import RELEASE, Beat, Conclude, Leave, Outcome
+from holdfast.commands.queue import RELEASE, Beat, Conclude, Leave, Outcome
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")

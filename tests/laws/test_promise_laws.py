@@ -11,7 +11,7 @@ from law_faces import PLACES, SERVERS, WANTED
 
 from holdfast import Closed, InvalidConfig, Limit, Promise, PromiseNotKept
 from holdfast.engines import ENGINES
-from holdfast.engines.redis.promised import TABLE
+from holdfast.engines.redis.promise import TABLE
 from holdfast.testing.servers import missing
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from holdfast import (
     Release,
     Retry,
 )
-from holdfast.commands.queues import Beat, Conclude, Join, Leave, Publish, Take
+from holdfast.commands.queue import Beat, Conclude, Join, Leave, Publish, Take
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")

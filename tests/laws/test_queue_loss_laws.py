@@ -8,8 +8,8 @@ from law_faces import passing, together
 
 from holdfast import Backoff, LeaseLost
 from holdfast.commands import NotHeld
-from holdfast.commands.queues import ACK, AT_ONCE, Beat, Conclude, Join, Outcome, Reap, Take
-from holdfast.core.lease import later
+from holdfast.commands.queue import ACK, AT_ONCE, Beat, Conclude, Join, Outcome, Reap, Take
+from holdfast.core.lease.lease import later
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")

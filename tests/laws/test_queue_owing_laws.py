@@ -8,7 +8,7 @@ import pytest
 from law_faces import passing, together
 
 from holdfast import Closed, Dead, InvalidConfig, LeaseLost, Unavailable
-from holdfast.commands.queues import AT_ONCE, Beat, Conclude, Leave, Publish, Purge, Redrive, Take
+from holdfast.commands.queue import AT_ONCE, Beat, Conclude, Leave, Publish, Purge, Redrive, Take
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from holdfast.commands.queue_views import Gauge
-from holdfast.commands.queues import ACK, AT_ONCE, Conclude, Draft, Join, Leave, Outcome, Publish, Reap, Take
+from holdfast.commands.queue import ACK, AT_ONCE, Conclude, Draft, Join, Leave, Outcome, Publish, Reap, Take
+from holdfast.commands.queue_admin import Gauge
 
 pytestmark = pytest.mark.carried("queues")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.commands.queues import AT_ONCE, DEAD, Conclude, Draft, Join, Outcome, Publish, Take
+from holdfast.commands.queue import AT_ONCE, DEAD, Conclude, Draft, Join, Outcome, Publish, Take
 
 pytestmark = pytest.mark.carried("queues")
 

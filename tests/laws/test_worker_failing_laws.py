@@ -9,7 +9,7 @@ from law_faces import passing, together
 
 import holdfast
 from holdfast import Backoff, InvalidConfig, Release, Retry
-from holdfast.commands.queues import Beat, Join, Take
+from holdfast.commands.queue import Beat, Join, Take
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")

@@ -8,7 +8,7 @@ from law_faces import LOOP, together
 from law_faults import Fault, Interrupted
 
 from holdfast import Backoff, Closed, Dead, InvalidConfig, LeaseLost, Release, Retry
-from holdfast.commands.queues import Conclude, Join, Take
+from holdfast.commands.queue import Conclude, Join, Take
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")

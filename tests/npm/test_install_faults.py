@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import pauses
+from holdfast import failpoints
 from holdfast.contrib import npm
 from holdfast.testing import eventually
 
@@ -156,12 +156,12 @@ def test_a_worker_that_slept_while_it_wrote_the_manifest_takes_nobody_else_out_o
     with holdfast.connect(f"file://{repo}") as client, holdfast.connect(f"file://{repo}") as other:
 
         def overtaken():
-            pauses.disarm("npm.before-manifest")
+            failpoints.disarm("npm.before-manifest")
             client.break_lease(f"manifest/{client.domain(repo / 'node_modules').id}", "it sleeps")
             told.extend(npm.Repo(other, repo).install(["beta@1.0.0"]))
 
         told = []
-        pauses.arm("npm.before-manifest", overtaken)
+        failpoints.arm("npm.before-manifest", overtaken)
         (late,) = npm.Repo(client, repo).install(["alpha@1.0.0"])
 
     assert (late.error, told[0].error) == ("", "")

@@ -10,8 +10,8 @@ import pytest
 from queue_children import TTL_S, jobs
 
 from holdfast import Dead
-from holdfast.commands.queues import Draft, Join, Publish, Reap, Take
-from holdfast.core.run import run
+from holdfast.commands.queue import Draft, Join, Publish, Reap, Take
+from holdfast.core.step import run
 from holdfast.engines.redis.scripts import ENTRIES
 from holdfast.testing import eventually, wallclock
 from holdfast.testing.proxy import Proxy, script

@@ -1,8 +1,7 @@
 """A queue on a table: the law of queues in a warehouse, under time that is moved by hand."""
 
 from holdfast.commands import Granted, Renewed
-from holdfast.commands.queue_views import Audit, Gauge
-from holdfast.commands.queues import (
+from holdfast.commands.queue import (
     Beat,
     Conclude,
     Draft,
@@ -11,9 +10,10 @@ from holdfast.commands.queues import (
     Reap,
     Take,
 )
+from holdfast.commands.queue_admin import Audit, Gauge
 from holdfast.rules import Moment
-from holdfast.rules.letters import QUEUE_RULES
-from holdfast.rules.warehouse import Warehouse
+from holdfast.rules.queue.dead_letters import QUEUE_RULES
+from holdfast.rules.queue.memory_state import Warehouse
 
 START_US = 1_700_000_000_000_000
 TTL_MS, GRACE_MS, INTERVAL_MS = 3000, 200, 500

@@ -4,7 +4,7 @@ import pytest
 from queue_table import GRACE_MS, INTERVAL_MS, TTL_MS, Table
 
 from holdfast.commands import NotHeld
-from holdfast.commands.queues import (
+from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
     DELAYED,
@@ -22,8 +22,8 @@ from holdfast.commands.queues import (
     Outcome,
     TakeOver,
 )
-from holdfast.rules.depot import TRIALS
 from holdfast.rules.pool import Call
+from holdfast.rules.queue.state import TRIALS
 
 
 def over(table, token, key="k", *, attempts_max=3, dead_max=0, gone=()):

@@ -3,8 +3,7 @@
 import pytest
 from queue_table import INTERVAL_MS, TTL_MS, Table
 
-from holdfast.commands.queue_views import Audit, Peek
-from holdfast.commands.queues import (
+from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
     BEHIND,
@@ -22,8 +21,9 @@ from holdfast.commands.queues import (
     Redrive,
     Take,
 )
+from holdfast.commands.queue_admin import Audit, Peek
 from holdfast.rules.pool import Call
-from holdfast.rules.warehouse import unordered
+from holdfast.rules.queue.memory_state import unordered
 
 
 def behind(table):

@@ -3,7 +3,7 @@
 from holdfast.commands import Borrow, Busy, Change, Granted, Return, TakeBack, Tend
 from holdfast.rules import Moment
 from holdfast.rules.pool import DUE_AT_ONCE, POOL_RULES, Call
-from holdfast.rules.stock import Shelf
+from holdfast.rules.pool_state import Shelf
 
 START_US = 1_700_000_000_000_000
 

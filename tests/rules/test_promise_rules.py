@@ -6,9 +6,9 @@ import json
 import pytest
 
 from holdfast import InvalidConfig
-from holdfast.engines.redis.facts import MOSTLY, Facts
-from holdfast.engines.redis.promised import promised, promised_by_all
-from holdfast.engines.sqlite.promised import promised as promised_by_file
+from holdfast.engines.redis.promise import promised, promised_by_all
+from holdfast.engines.redis.server_info import MOSTLY, Facts
+from holdfast.engines.sqlite.promise import promised as promised_by_file
 from holdfast.rules.promise import LEVELS, SCOPES, WORDS, difference, missing, required
 
 # Everything that a rule can tell apart.

@@ -3,7 +3,7 @@
 from queue_table import INTERVAL_MS, TTL_MS, Table
 
 from holdfast.commands import NotHeld, Released
-from holdfast.commands.queues import (
+from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
     DEAD,
@@ -24,7 +24,7 @@ from holdfast.commands.queues import (
     Take,
 )
 from holdfast.rules.pool import Call
-from holdfast.rules.queue import CALL_US, SAID_MS
+from holdfast.rules.queue.messages import CALL_US, SAID_MS
 
 
 def test_messages_come_in_the_order_in_which_they_were_sent():

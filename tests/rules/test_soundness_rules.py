@@ -2,9 +2,9 @@
 
 from queue_table import Table
 
-from holdfast.commands.queue_views import AGAIN, CONSUMERS, LANES, MESSAGES, Audit, Sighted
-from holdfast.commands.queues import DEAD, HELD, READY, Outcome
-from holdfast.rules.soundness import walk
+from holdfast.commands.queue import DEAD, HELD, READY, Outcome
+from holdfast.commands.queue_admin import AGAIN, CONSUMERS, LANES, MESSAGES, Audit, Sighted
+from holdfast.rules.queue.consistency import walk
 
 NUMBERS = [f"{1_700_000_000_000_000 + n}" for n in range(9)]
 NOTHING = Sighted("0", (), ())

@@ -26,7 +26,7 @@ from holdfast.commands import (
 from holdfast.engines.sqlite import pool as stored
 from holdfast.rules import Moment
 from holdfast.rules.pool import POOL_RULES
-from holdfast.rules.stock import Shelf
+from holdfast.rules.pool_state import Shelf
 
 CLIENTS = ("1", "2", "3")
 ITEMS = ("p", "q", "r", "s")

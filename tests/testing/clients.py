@@ -15,7 +15,7 @@ import uuid
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast import pauses
+from holdfast import failpoints
 from holdfast.errors import Fenced
 from holdfast.testing import GuardedFile, Recorder, read_line, ready, tell
 
@@ -52,7 +52,7 @@ class LeaseFile:
                 record["fence"] = fence
 
         if self.fence_inside:
-            pauses.point(AFTER_GRANT)
+            failpoints.point(AFTER_GRANT)
         else:
             fence = self.next_fence_apart()
         self.token, self.fence = token, fence
@@ -102,7 +102,7 @@ class LeaseFile:
         """The mistake: the grant is over, and the number is still to be taken."""
         counter = self.path.with_name("fence")
         number = int(counter.read_text()) if counter.exists() else 0
-        pauses.point(AFTER_GRANT)
+        failpoints.point(AFTER_GRANT)
         counter.write_text(str(number + 1))
         return number + 1
 
@@ -233,7 +233,7 @@ def fail():
 def pass_point(name, mark):
     """Leave a mark after a pause point."""
     ready()
-    pauses.point(name)
+    failpoints.point(name)
     Path(mark).touch()
     tell("passed")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import pauses
+from holdfast import failpoints
 
 CLIENTS = Path(__file__).with_name("clients.py")
 
@@ -15,24 +15,24 @@ CLIENTS = Path(__file__).with_name("clients.py")
 @pytest.fixture(autouse=True)
 def _leave_nothing_armed():
     yield
-    pauses.disarm_all()
+    failpoints.disarm_all()
 
 
 def test_a_point_that_nobody_armed_is_one_look_at_a_boolean(monkeypatch):
     """Points stand in hot code, so an unarmed one must not even look for its own name."""
     monkeypatch.setattr(pauses, "_reach", lambda name: pytest.fail(f"looked for {name}"))
 
-    pauses.point("anywhere")
+    failpoints.point("anywhere")
 
 
 def test_an_armed_point_calls_back_each_time_and_only_its_own(monkeypatch):
     """A test stops exactly the step that it means."""
     calls = []
-    pauses.arm("here", lambda: calls.append("here"))
+    failpoints.arm("here", lambda: calls.append("here"))
 
-    pauses.point("there")
-    pauses.point("here")
-    pauses.point("here")
+    failpoints.point("there")
+    failpoints.point("here")
+    failpoints.point("here")
 
     assert calls == ["here", "here"]
 
@@ -40,16 +40,16 @@ def test_an_armed_point_calls_back_each_time_and_only_its_own(monkeypatch):
 def test_a_disarmed_point_is_free_again(monkeypatch):
     """The last disarm turns the switch off; an earlier one leaves the others armed."""
     calls = []
-    pauses.arm("a", lambda: calls.append("a"))
-    pauses.arm("b", lambda: calls.append("b"))
-    pauses.disarm("a")
-    pauses.disarm("never armed")
+    failpoints.arm("a", lambda: calls.append("a"))
+    failpoints.arm("b", lambda: calls.append("b"))
+    failpoints.disarm("a")
+    failpoints.disarm("never armed")
 
-    pauses.point("a")
-    pauses.point("b")
-    pauses.disarm("b")
+    failpoints.point("a")
+    failpoints.point("b")
+    failpoints.disarm("b")
     monkeypatch.setattr(pauses, "_reach", lambda name: pytest.fail(f"looked for {name}"))
-    pauses.point("b")
+    failpoints.point("b")
 
     assert calls == ["b"]
 
@@ -60,10 +60,10 @@ def test_an_error_of_the_callback_reaches_the_caller():
     def fail():
         raise ConnectionResetError
 
-    pauses.arm("here", fail)
+    failpoints.arm("here", fail)
 
     with pytest.raises(ConnectionResetError):
-        pauses.point("here")
+        failpoints.point("here")
 
 
 def test_a_child_stops_at_an_armed_point_until_it_may_go(holdfast_workers, holdfast_pauses, tmp_path):
@@ -108,7 +108,7 @@ def test_one_child_can_be_left_out(holdfast_workers, holdfast_pauses, tmp_path):
     """An empty variable turns the points off for one worker, while others stop."""
     holdfast_pauses.arm("step.two")
     worker = holdfast_workers.start(
-        f"{CLIENTS}:pass_point", env={pauses.VARIABLE: ""}, name="step.two", mark=tmp_path / "mark"
+        f"{CLIENTS}:pass_point", env={failpoints.VARIABLE: ""}, name="step.two", mark=tmp_path / "mark"
     )
 
     assert worker.wait_ready().read_line() == "passed"

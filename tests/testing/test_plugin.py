@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import pauses
+from holdfast import failpoints
 from holdfast.testing import servers
 
 pytest_plugins = ["pytester"]
@@ -19,7 +19,7 @@ TESTS = """
 import os
 from pathlib import Path
 import pytest
-from holdfast import pauses
+from holdfast import failpoints
 
 seen = {}
 
@@ -29,14 +29,14 @@ def test_that_leaves_everything_behind_and_fails(holdfast_workers, holdfast_hist
     worker.freeze()
     seen["pid"] = worker.pid
     seen["descriptor"] = holdfast_history.recorder("a")._descriptor
-    pauses.arm("here", lambda: None)
-    assert os.environ[pauses.VARIABLE] == str(holdfast_pauses.directory)
+    failpoints.arm("here", lambda: None)
+    assert os.environ[failpoints.VARIABLE] == str(holdfast_pauses.directory)
     raise ValueError
 
 def test_that_comes_after_it():
     assert not Path(f"/proc/{seen['pid']}").exists()
-    assert pauses.VARIABLE not in os.environ
-    assert not pauses._on
+    assert failpoints.VARIABLE not in os.environ
+    assert not failpoints._on
     with pytest.raises(OSError):
         os.fstat(seen["descriptor"])
 """
@@ -73,7 +73,7 @@ def test_that_comes_after_them():
 
 @pytest.fixture(autouse=True)
 def _the_same_package_everywhere(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(Path(pauses.__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(failpoints.__file__).parents[1]))
 
 
 def test_what_a_failed_test_left_behind_is_gone_before_the_next(pytester):

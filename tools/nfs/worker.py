@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import holdfast
-from holdfast.engines import machine
+from holdfast.engines import host as machine
 
 if TYPE_CHECKING:
     from holdfast import Lease
-    from holdfast.core.building import Staging
+    from holdfast.core.build.build_once import Staging
 
 TTL_S = 3.0
 # Many at once are slow there: a turn that takes longer than its ttl is told so, and shows nothing else.

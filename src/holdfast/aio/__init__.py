@@ -7,21 +7,21 @@ Leases are kept by a thread, so that a blocked event loop loses none. Besides th
 
 from typing import TYPE_CHECKING
 
+from holdfast._lazy import later
 from holdfast.aio.budget import Budget, Reservation
 from holdfast.aio.client import Holdfast, connect
-from holdfast.aio.directory import Claimed, Directory
 from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease, Signal
 from holdfast.aio.limit import Limiter
 from holdfast.aio.lock import Lock
 from holdfast.aio.once import First, Once
 from holdfast.aio.pool import Item, Pool
+from holdfast.aio.registry import Claimed, Directory
 from holdfast.aio.rwlock import Access, RWLock, Side
 from holdfast.aio.semaphore import Seat, Semaphore
-from holdfast.later import later
 
 if TYPE_CHECKING:
-    from holdfast.aio.owner import KeyOwner, Work
+    from holdfast.aio.ownership import KeyOwner, Work
     from holdfast.aio.queue import Consumer, Dlq, Message, Partitioned, Queue, Worker
 
 __all__ = [
@@ -58,7 +58,7 @@ __all__ = [
 
 # A quarter of the face, and few programs have a queue: loaded by whoever makes one, or names what comes with it.
 _LATER = {
-    "holdfast.aio.owner": ("KeyOwner", "Work"),
+    "holdfast.aio.ownership": ("KeyOwner", "Work"),
     "holdfast.aio.queue": ("Consumer", "Dlq", "Message", "Partitioned", "Queue", "Worker"),
 }
 __getattr__, __dir__ = later(__name__, _LATER)

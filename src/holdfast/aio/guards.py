@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.aio.settling import settled
+from holdfast.aio.cancellation import settled
 from holdfast.guards import Bearer, Guard, Stamp, files, redis, sql
 from holdfast.guards.drivers import ask_awaited
 from holdfast.rules.guard import stamp_of

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from holdfast.aio.lease import Lease, Signal, cancel_on_loss, settled
 from holdfast.aio.lock import Lock
 from holdfast.clock import Seconds
-from holdfast.core import leader, lifecycle
-from holdfast.core.lock import awaitable, refuse_plain
+from holdfast.core.lease import acquire as lifecycle
+from holdfast.core.lease import leader
+from holdfast.core.lease.lock import awaitable, refuse_plain
 from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from types import TracebackType
 
-    from holdfast.core.leader import Leading
+    from holdfast.core.lease.leader import Leading
 
 R = TypeVar("R")
 

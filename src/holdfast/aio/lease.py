@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.clock import Seconds
-from holdfast.core import lifecycle
-from holdfast.core.lease import LeaseBase, SignalBase
+from holdfast.core.lease import acquire as lifecycle
+from holdfast.core.lease.lease import LeaseBase, SignalBase
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.clock import Seconds
-from holdfast.core import limit
-from holdfast.core.limit import Decision, LimiterBase
+from holdfast.core.limit import limit
+from holdfast.core.limit.limit import Decision, LimiterBase
 
 
 class Limiter(LimiterBase):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, cast
 
 from holdfast.aio.lease import Lease, cancel_on_loss, settled
 from holdfast.clock import Seconds
-from holdfast.core import lifecycle
-from holdfast.core.lock import UNSET, LockBase, Unset, is_coroutine_function, refuse_generator
+from holdfast.core.lease import acquire as lifecycle
+from holdfast.core.lease.lock import UNSET, LockBase, Unset, is_coroutine_function, refuse_generator
 from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
 
 if TYPE_CHECKING:

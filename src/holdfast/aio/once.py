@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from holdfast.aio.lease import Lease
 from holdfast.clock import Seconds
-from holdfast.core import once
-from holdfast.core.lock import awaitable, is_coroutine_function, naming, refuse_generator, refuse_plain
-from holdfast.core.once import OnceBase, Outcome, digest_of
+from holdfast.core.lease.lock import awaitable, is_coroutine_function, naming, refuse_generator, refuse_plain
+from holdfast.core.once import once
+from holdfast.core.once.once import OnceBase, Outcome, digest_of
 from holdfast.errors import InvalidConfig, LeaseLost
 
 if TYPE_CHECKING:

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.aio.lease import Lease, cancel_on_loss, settled
 from holdfast.clock import Seconds
-from holdfast.core import lifecycle, pool
-from holdfast.core.lock import UNSET, Unset
+from holdfast.core.lease import acquire as lifecycle
+from holdfast.core.lease.lock import UNSET, Unset
+from holdfast.core.pool import pool
 from holdfast.errors import NotAcquired
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
-    from holdfast.core.pool import PoolStats
+    from holdfast.core.pool.pool import PoolStats
 
 
 class Item(pool.ItemBase, Lease):

@@ -8,20 +8,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.aio.lease import Signal
-from holdfast.aio.owner import KeyOwner
+from holdfast.aio.ownership import KeyOwner
 from holdfast.clock import Seconds, timeout_ns
-from holdfast.core import consumer, dlq, message, partitions, queue, worker
-from holdfast.core.lock import awaitable, is_coroutine_function, refuse_generator, refuse_unfinished
-from holdfast.core.owner import MOST
-from holdfast.core.queue import NORMAL
-from holdfast.core.worker import GRACE_S
+from holdfast.core.lease.lock import awaitable, is_coroutine_function, refuse_generator, refuse_unfinished
+from holdfast.core.ownership.owner import MOST
+from holdfast.core.queue import consumer, dlq, message, partitions, queue, worker
+from holdfast.core.queue.queue import NORMAL
+from holdfast.core.queue.worker import GRACE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
-    from holdfast.core.dlq import DeadLetter
-    from holdfast.core.queue import ConsumerStanding, QueueStats, Seen, Soundness
+    from holdfast.core.queue.dlq import DeadLetter
+    from holdfast.core.queue.queue import ConsumerStanding, QueueStats, Seen, Soundness
 
 
 class Message(message.MessageBase):

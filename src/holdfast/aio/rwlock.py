@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 from holdfast.aio.lease import Lease
 from holdfast.aio.lock import Lock
 from holdfast.commands import READ, WRITE
-from holdfast.core import pool, rwlock
-from holdfast.core.lock import UNSET, Unset
+from holdfast.core.lease.lock import UNSET, Unset
+from holdfast.core.pool import pool, rwlock
 
 if TYPE_CHECKING:
     from holdfast.clock import Seconds
     from holdfast.core.client import Client
-    from holdfast.core.pool import PoolStats
+    from holdfast.core.pool.pool import PoolStats
 
 
 class Access(rwlock.AccessBase, Lease):

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.aio.lease import Lease
 from holdfast.aio.lock import Lock
-from holdfast.core import pool, semaphore
+from holdfast.core.pool import pool, semaphore
 
 if TYPE_CHECKING:
-    from holdfast.core.pool import PoolStats
+    from holdfast.core.pool.pool import PoolStats
 
 
 class Seat(semaphore.SeatBase, Lease):

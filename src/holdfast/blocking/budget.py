@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from holdfast.core import budget
-from holdfast.core.budget import BudgetBase, ReservationBase, Spending, checked_amount
-from holdfast.core.lock import UNSET, Unset
-from holdfast.core.run import run
+from holdfast.core.lease.lock import UNSET, Unset
+from holdfast.core.limit import budget
+from holdfast.core.limit.budget import BudgetBase, ReservationBase, Spending, checked_amount
+from holdfast.core.step import run
 from holdfast.names import name_of
 
 if TYPE_CHECKING:

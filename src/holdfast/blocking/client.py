@@ -5,34 +5,37 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.blocking import building
+from holdfast.blocking import build as building
 from holdfast.blocking.budget import Budget
-from holdfast.blocking.directory import Directory
 from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease
 from holdfast.blocking.limit import Limiter
 from holdfast.blocking.lock import Lock
 from holdfast.blocking.once import Once
 from holdfast.blocking.pool import Item, Pool
+from holdfast.blocking.registry import Directory
 from holdfast.blocking.rwlock import Access, RWLock
 from holdfast.blocking.semaphore import Seat, Semaphore
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
-from holdfast.core import domain, inspection, leader, outlook
-from holdfast.core.budget import HOLD_S, PERIOD_S
-from holdfast.core.directory import TTL_S as DIRECTORY_TTL_S
-from holdfast.core.limit import LOCAL_SHARE
-from holdfast.core.lock import (
+from holdfast.core import inspection
+from holdfast.core import promise as outlook
+from holdfast.core.build import domain
+from holdfast.core.lease import leader
+from holdfast.core.lease.lock import (
     TTL_S,
 )
-from holdfast.core.once import LEASE_S, WINDOW_S
-from holdfast.core.outcomes import BACKOFF, Backoff
-from holdfast.core.pool import COOL_S
-from holdfast.core.queue import ATTEMPTS, DEAD_MAX, DEDUP_S
-from holdfast.core.queue import GRACE_S as DEATH_GRACE_S
-from holdfast.core.queue import TTL_S as QUEUE_TTL_S
-from holdfast.core.run import run
+from holdfast.core.limit.budget import HOLD_S, PERIOD_S
+from holdfast.core.limit.limit import LOCAL_SHARE
+from holdfast.core.once.once import LEASE_S, WINDOW_S
+from holdfast.core.pool.pool import COOL_S
+from holdfast.core.queue.outcomes import BACKOFF, Backoff
+from holdfast.core.queue.queue import ATTEMPTS, DEAD_MAX, DEDUP_S
+from holdfast.core.queue.queue import GRACE_S as DEATH_GRACE_S
+from holdfast.core.queue.queue import TTL_S as QUEUE_TTL_S
+from holdfast.core.registry.registry import TTL_S as DIRECTORY_TTL_S
+from holdfast.core.step import run
 from holdfast.rules.promise import required
 
 if TYPE_CHECKING:
@@ -41,11 +44,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.blocking.queue import Queue
-    from holdfast.core.bodies import Codec
-    from holdfast.core.building import Staging
-    from holdfast.core.domain import Domain
+    from holdfast.core.build.build_dir import Built
+    from holdfast.core.build.build_once import Staging
+    from holdfast.core.build.domain import Domain
     from holdfast.core.inspection import Holding
-    from holdfast.core.site import Built
+    from holdfast.core.queue.codec import Codec
     from holdfast.engines import Promise
     from holdfast.observer import Observer
 

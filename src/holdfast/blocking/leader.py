@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from holdfast.blocking.lease import Lease, Signal
 from holdfast.blocking.lock import Lock
 from holdfast.clock import Seconds
-from holdfast.core import leader, lifecycle
-from holdfast.core.lock import refuse_coroutine, refuse_unfinished
-from holdfast.core.run import run
+from holdfast.core.lease import acquire as lifecycle
+from holdfast.core.lease import leader
+from holdfast.core.lease.lock import refuse_coroutine, refuse_unfinished
+from holdfast.core.step import run
 from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
-    from holdfast.core.leader import Leading
+    from holdfast.core.lease.leader import Leading
 
 R = TypeVar("R")
 

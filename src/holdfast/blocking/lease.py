@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.clock import Seconds
-from holdfast.core import lifecycle
-from holdfast.core.lease import LeaseBase, SignalBase
-from holdfast.core.run import run
+from holdfast.core.lease import acquire as lifecycle
+from holdfast.core.lease.lease import LeaseBase, SignalBase
+from holdfast.core.step import run
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast.clock import Seconds
-from holdfast.core import limit
-from holdfast.core.limit import Decision, LimiterBase
-from holdfast.core.run import run
+from holdfast.core.limit import limit
+from holdfast.core.limit.limit import Decision, LimiterBase
+from holdfast.core.step import run
 
 
 class Limiter(LimiterBase):

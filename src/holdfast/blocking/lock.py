@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, cast
 
 from holdfast.blocking.lease import Lease
 from holdfast.clock import Seconds
-from holdfast.core import lifecycle
-from holdfast.core.lock import (
+from holdfast.core.lease import acquire as lifecycle
+from holdfast.core.lease.lock import (
     UNSET,
     LockBase,
     Unset,
@@ -17,7 +17,7 @@ from holdfast.core.lock import (
     refuse_generator,
     refuse_unfinished,
 )
-from holdfast.core.run import run
+from holdfast.core.step import run
 from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from holdfast.blocking.lease import Lease
 from holdfast.clock import Seconds
-from holdfast.core import once
-from holdfast.core.lock import naming, refuse_coroutine, refuse_unfinished
-from holdfast.core.once import OnceBase, Outcome, digest_of
-from holdfast.core.run import run
+from holdfast.core.lease.lock import naming, refuse_coroutine, refuse_unfinished
+from holdfast.core.once import once
+from holdfast.core.once.once import OnceBase, Outcome, digest_of
+from holdfast.core.step import run
 from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.blocking.lease import Lease
 from holdfast.clock import Seconds
-from holdfast.core import lifecycle, pool
-from holdfast.core.lock import UNSET, Unset
-from holdfast.core.run import run
+from holdfast.core.lease import acquire as lifecycle
+from holdfast.core.lease.lock import UNSET, Unset
+from holdfast.core.pool import pool
+from holdfast.core.step import run
 from holdfast.errors import NotAcquired
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
-    from holdfast.core.pool import PoolStats
+    from holdfast.core.pool.pool import PoolStats
 
 
 class Item(pool.ItemBase, Lease):

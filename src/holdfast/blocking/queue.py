@@ -6,21 +6,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.blocking.lease import Signal
-from holdfast.blocking.owner import KeyOwner
+from holdfast.blocking.ownership import KeyOwner
 from holdfast.clock import Seconds, timeout_ns
-from holdfast.core import consumer, dlq, message, partitions, queue, worker
-from holdfast.core.lock import refuse_coroutine, refuse_unfinished
-from holdfast.core.owner import MOST
-from holdfast.core.queue import NORMAL
-from holdfast.core.run import run
-from holdfast.core.worker import GRACE_S
+from holdfast.core.lease.lock import refuse_coroutine, refuse_unfinished
+from holdfast.core.ownership.owner import MOST
+from holdfast.core.queue import consumer, dlq, message, partitions, queue, worker
+from holdfast.core.queue.queue import NORMAL
+from holdfast.core.queue.worker import GRACE_S
+from holdfast.core.step import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
-    from holdfast.core.dlq import DeadLetter
-    from holdfast.core.queue import ConsumerStanding, QueueStats, Seen, Soundness
+    from holdfast.core.queue.dlq import DeadLetter
+    from holdfast.core.queue.queue import ConsumerStanding, QueueStats, Seen, Soundness
 
 
 class Message(message.MessageBase):

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from holdfast.blocking.lease import Lease
 from holdfast.blocking.lock import Lock
-from holdfast.core import pool, semaphore
-from holdfast.core.run import run
+from holdfast.core.pool import pool, semaphore
+from holdfast.core.step import run
 
 if TYPE_CHECKING:
-    from holdfast.core.pool import PoolStats
+    from holdfast.core.pool.pool import PoolStats
 
 
 class Seat(semaphore.SeatBase, Lease):

@@ -19,14 +19,14 @@ from holdfast import aio
 from holdfast.cli import codes, looking, output
 from holdfast.cli.plain import plain
 from holdfast.config import settings
-from holdfast.engines.survey import Fact, Finding
+from holdfast.engines.admin import Fact, Finding
 from holdfast.errors import HoldfastError, LeaseLost, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from holdfast.blocking import Holdfast
-    from holdfast.engines.survey import Examination
+    from holdfast.engines.admin import Examination
 
 _CLOSE_S = 2.0
 _LABEL = "holdfast doctor"

@@ -6,12 +6,12 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.blocking.building import aside
+from holdfast.blocking.build import aside
 from holdfast.cli import asking, codes, failing, looking, many, output
 from holdfast.cli.plain import plain
 from holdfast.commands import POOL
 from holdfast.core import inspection
-from holdfast.core.run import run
+from holdfast.core.step import run
 from holdfast.errors import InvalidConfig, NotAcquired, NotFound
 from holdfast.names import Owner, checked_name
 

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.commands import POOL, RW, SEATS, Count, Counted
-from holdfast.core.run import run
+from holdfast.core.step import run
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:

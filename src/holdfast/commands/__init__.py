@@ -10,8 +10,7 @@ and is given what it does not.) Times inside are milliseconds unless their names
 
 from __future__ import annotations
 
-from holdfast.commands.entries import Claim, Fetch, Full, Kept, Letters, List, Listing, Post, Quit
-from holdfast.commands.leases import (
+from holdfast.commands.lease import (
     Acquire,
     Break,
     Busy,
@@ -31,8 +30,9 @@ from holdfast.commands.leases import (
     Standing,
     Undo,
 )
+from holdfast.commands.limit import Balance, Decided, Forget, Hit, Reserve, Settle, Spent
 from holdfast.commands.once import Begin, Finish, Finished, Keep, Seen
-from holdfast.commands.pools import (
+from holdfast.commands.pool import (
     POOL,
     READ,
     RW,
@@ -54,8 +54,8 @@ from holdfast.commands.pools import (
     Tend,
     Unknown,
 )
-from holdfast.commands.queues import Leave, Leaving, QueueAnswer, QueueCommand, Take, Taken
-from holdfast.commands.tallies import Balance, Decided, Forget, Hit, Reserve, Settle, Spent
+from holdfast.commands.queue import Leave, Leaving, QueueAnswer, QueueCommand, Take, Taken
+from holdfast.commands.registry import Claim, Fetch, Full, Kept, Letters, List, Listing, Post, Quit
 
 Tally = Hit | Forget | Reserve | Settle | Balance | Keep | Seen
 Entry = Claim | Quit | List | Post | Fetch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.commands.leases import Acquire, Release
+from holdfast.commands.lease import Acquire, Release
 
 
 class Keep(NamedTuple):

@@ -21,17 +21,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast import pauses
+from holdfast import failpoints
 from holdfast.contrib.npm_runs import Runs, said
-from holdfast.core.lock import TTL_S
-from holdfast.core.site import RECORD, Built, Site
-from holdfast.engines.machine import open_up, trouble
+from holdfast.core.build.build_dir import RECORD, Built, Site
+from holdfast.core.lease.lock import TTL_S
+from holdfast.engines.host import open_up, trouble
 from holdfast.errors import BuildFailed, HoldfastError, InvalidConfig, InvalidName, LeaseLost, NotAcquired
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
     from holdfast.blocking import Holdfast
-    from holdfast.core.building import Staging
+    from holdfast.core.build.build_once import Staging
 
 log = logging.getLogger("holdfast")
 
@@ -323,7 +323,7 @@ class Repo:
                 open_up(file.fileno(), self.directory)
                 os.fsync(file.fileno())
             check()
-            pauses.point("npm.before-manifest")
+            failpoints.point("npm.before-manifest")
             draft.replace(self.directory / MANIFEST)
         finally:
             draft.unlink(missing_ok=True)

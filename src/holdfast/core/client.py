@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast import config
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
-from holdfast.core.aftermath import Aftermath
-from holdfast.core.keeper import WIRE_NS, Keeper
-from holdfast.core.lease import ASKING, HELD
-from holdfast.core.ledger import Ledgers
+from holdfast.core.keeper.keeper import WIRE_NS, Keeper
+from holdfast.core.keeper.restart_guard import Aftermath
+from holdfast.core.lease.lease import ASKING, HELD
+from holdfast.core.limit.local import Ledgers
 from holdfast.engines import ELSEWHERE, open_engine
 from holdfast.errors import Closed, InvalidConfig, ReplyLost, Unavailable
 from holdfast.names import readable, this_process
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Command
-    from holdfast.core.lease import LeaseBase
+    from holdfast.core.lease.lease import LeaseBase
     from holdfast.engines import Bell, Engine, Form
 
 OPEN, CLOSING, ABORTING, CLOSED = "open", "closing", "aborting", "closed"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NS_PER_MS
 from holdfast.commands import Break, NotHeld, Show, Standing
-from holdfast.core.keeper import WIRE_NS
+from holdfast.core.keeper.keeper import WIRE_NS
 from holdfast.errors import Closed, InvalidConfig, NotFound, ReplyLost, Unavailable
 from holdfast.names import Owner, checked_name, is_unicode
 

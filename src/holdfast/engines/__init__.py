@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Asking, Command
     from holdfast.config import Settings
-    from holdfast.engines.survey import Examination, Names
+    from holdfast.engines.admin import Examination, Names
     from holdfast.errors import Unavailable
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 ENGINES = {
-    "memory": "holdfast.engines.memory",
+    "memory": "holdfast.engines.memory.engine",
     "sqlite": "holdfast.engines.sqlite",
     "file": "holdfast.engines.files",
     "redis": "holdfast.engines.redis",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.engines import EVERYTHING
-from holdfast.engines.forms import Ears, ThreadForm
+from holdfast.engines.transport import Ears, ThreadForm
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Answer, Command
     from holdfast.engines import Form, Promise, Reply
-    from holdfast.engines.survey import Examination, Names
+    from holdfast.engines.admin import Examination, Names
 
 
 class Store(Ears, Protocol):
@@ -70,7 +70,7 @@ class LocalEngine:
 
     def asyncio(self) -> Form:
         # Imported here, because whoever never uses asyncio should not pay for importing it.
-        from holdfast.engines.loop import LocalAsyncio  # noqa: PLC0415
+        from holdfast.engines.transport_asyncio import LocalAsyncio  # noqa: PLC0415
 
         return LocalAsyncio(self.store)
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast import pauses
+from holdfast import failpoints
 from holdfast.clock import NEVER_NS, SYSTEM, Seconds, timeout_ns
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.guards import lockfiles
@@ -92,7 +92,7 @@ class FileGuard:
             if admitted(str(self.path), newest, stamp) != newest:
                 record = {"v": _LAYOUT, "fence": stamp.fence, "token": stamp.token}
                 self._replace(self._record, json.dumps(record).encode())
-            pauses.point("guard.admitted")
+            failpoints.point("guard.admitted")
             yield
 
     @contextmanager
@@ -134,7 +134,7 @@ class FileGuard:
             if path.exists():
                 os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             os.fsync(file.fileno())
-        pauses.point("guard.before-replace")
+        failpoints.point("guard.before-replace")
         draft.replace(path)
         self._sync_directory()
 

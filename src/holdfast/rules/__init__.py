@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.rules.counters import TALLIES
 from holdfast.rules.lease import RULES, Step, forget_at_us
-from holdfast.rules.record import Moment, Record
-from holdfast.rules.tally import TALLIES
+from holdfast.rules.lease_record import Moment, Record
 
 __all__ = ["RULES", "TALLIES", "Moment", "Record", "Step", "forget_at_us"]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from holdfast.commands import Balance, Reserve, Settle, Spent
-from holdfast.rules.record import Moment
+from holdfast.rules.lease_record import Moment
 
 # How long a settled token is known: several times as long as anybody sends again that it is to be put aside.
 SETTLED_US = 10_000_000

@@ -32,7 +32,7 @@ from holdfast.commands import (
     Standing,
     Undo,
 )
-from holdfast.rules.record import NO_TOMBS, Holder, Moment, Record, Tomb, Waiter
+from holdfast.rules.lease_record import NO_TOMBS, Holder, Moment, Record, Tomb, Waiter
 
 OFFER_MAX_US = 1_000_000
 TOMB_US = 60_000_000

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.commands import Decided, Done, Forget, Hit
 from holdfast.errors import InvalidConfig
-from holdfast.rules.record import Moment
+from holdfast.rules.lease_record import Moment
 
 # A limit up to this is kept hit by hit; beyond it, hits of a hundredth of the period share an entry.
 GRAINS = 100

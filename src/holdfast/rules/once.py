@@ -25,8 +25,8 @@ from holdfast.commands import (
     Show,
     Standing,
 )
-from holdfast.rules import directory
-from holdfast.rules.record import Moment
+from holdfast.rules import registry as directory
+from holdfast.rules.lease_record import Moment
 
 UNKNOWN = Finished("", known=False)
 

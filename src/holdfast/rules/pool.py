@@ -38,9 +38,9 @@ from holdfast.commands import (
     Unknown,
 )
 from holdfast.rules.lease import OFFER_MAX_US, TOMB_US
-from holdfast.rules.record import Moment, Tomb
+from holdfast.rules.lease_record import Moment, Tomb
+from holdfast.rules.pool_state import COOLING, FREE, LENT, OFFERED, Item, Seeker, Share, Stock
 from holdfast.rules.rwlock import entry
-from holdfast.rules.stock import COOLING, FREE, LENT, OFFERED, Item, Seeker, Share, Stock
 
 # A command brings back so many items and no more: the next one goes on, and none is long.
 DUE_AT_ONCE = 1000

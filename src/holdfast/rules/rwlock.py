@@ -7,7 +7,7 @@ writer while nobody is; and nobody enters past somebody who waits, so that no wr
 from __future__ import annotations
 
 from holdfast.commands import READ
-from holdfast.rules.stock import FREE, Item, Stock
+from holdfast.rules.pool_state import FREE, Item, Stock
 
 WRITER = "writer"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import pauses
+from holdfast import failpoints
 from holdfast.testing.history import History
 from holdfast.testing.points import PausePoints
 from holdfast.testing.processes import Workers
@@ -80,4 +80,4 @@ def holdfast_pauses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     for variable, directory in points.env.items():
         monkeypatch.setenv(variable, directory)
     yield points
-    pauses.disarm_all()
+    failpoints.disarm_all()

@@ -1,6 +1,6 @@
 """The test's side of pause points in other processes.
 
-The rule: nothing but files in one directory (see `holdfast.pauses`), so that it works whatever state the
+The rule: nothing but files in one directory (see `holdfast.failpoints`), so that it works whatever state the
 paused process is in.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast import pauses
+from holdfast import failpoints
 from holdfast.testing.waiting import eventually
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class PausePoints:
     @property
     def env(self) -> dict[str, str]:
         """What a child needs in its environment to stop at these points."""
-        return {pauses.VARIABLE: str(self.directory)}
+        return {failpoints.VARIABLE: str(self.directory)}
 
     def arm(self, name: str) -> None:
         """From now on a child that reaches the point stops there."""

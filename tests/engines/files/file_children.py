@@ -14,7 +14,12 @@ import time
 import holdfast
 import holdfast.blocking  # so that no child that is forked for a death has to
 from holdfast.clock import SystemClock
-from holdfast.engines.files import forms, ground, register, sessions, store, survey
+from holdfast.engines.files import admin as survey
+from holdfast.engines.files import engine as store
+from holdfast.engines.files import log as register
+from holdfast.engines.files import root as ground
+from holdfast.engines.files import sessions
+from holdfast.engines.files import transport as forms
 from holdfast.errors import HoldfastError
 from holdfast.testing import in_child, killed_at_every_line, read_line, ready, tell
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import pauses
-from holdfast.engines.files import ground
+from holdfast import failpoints
+from holdfast.engines.files import root as ground
 from holdfast.errors import InvalidConfig, LeaseLost, Unavailable
 from holdfast.testing import eventually
 
@@ -174,7 +174,7 @@ def test_a_sheet_that_is_not_of_our_making_is_held_for_a_while_and_then_replaced
     assert time.monotonic() - began < 5
     if trap == "link":
         return  # what cannot even be opened has to be removed by somebody
-    monkeypatch.setattr("holdfast.engines.files.store._UNREADABLE_US", 200_000)
+    monkeypatch.setattr("holdfast.engines.files.engine._UNREADABLE_US", 200_000)
     time.sleep(0.25)
 
     client.lock("x").acquire(timeout=0).release()
@@ -284,7 +284,7 @@ def test_a_disk_error_while_renewing_is_told_and_borne(connect, monkeypatch):
         return real(*where)
 
     with client.lock("x", ttl=1.5) as lease:
-        monkeypatch.setattr("holdfast.engines.files.register.os.listdir", listdir)
+        monkeypatch.setattr("holdfast.engines.files.log.os.listdir", listdir)
         eventually(lambda: not fail and "renewed" in [event.kind for event in events], timeout=5)
         lease.check()
 
@@ -306,7 +306,7 @@ def test_a_link_of_which_nobody_knows_is_asked_about_again(connect, monkeypatch,
             raise OSError(errno.EIO, "Input/output error", paths[1])
         return real(*paths, **where)
 
-    monkeypatch.setattr("holdfast.engines.files.register.os.link", link)
+    monkeypatch.setattr("holdfast.engines.files.log.os.link", link)
     lease = client.lock("x").acquire(timeout=0)
 
     assert not fail
@@ -328,7 +328,7 @@ def test_a_link_whose_lost_reply_looks_like_a_refusal_is_known_by_its_file(conne
         if paths[1].isdecimal():
             raise FileExistsError(errno.EEXIST, "File exists", paths[1])
 
-    monkeypatch.setattr("holdfast.engines.files.register.os.link", link)
+    monkeypatch.setattr("holdfast.engines.files.log.os.link", link)
     with client.lock("x", timeout=0) as lease:
         assert lease.fence > before
         assert client.lock("x").try_acquire() is None
@@ -338,8 +338,8 @@ def test_whoever_slept_between_reading_and_writing_does_not_take_what_it_got(con
     """A name may have been used and forgotten meanwhile, and then the fence would be an old one: it is given back."""
     client, other = connect(), connect()
     client.lock("x").acquire().release()
-    monkeypatch.setattr("holdfast.engines.files.store._STEP_MAX_NS", 50_000_000)
-    pauses.arm("files.after-link", lambda: (time.sleep(0.1), pauses.disarm("files.after-link")))
+    monkeypatch.setattr("holdfast.engines.files.engine._STEP_MAX_NS", 50_000_000)
+    failpoints.arm("files.after-link", lambda: (time.sleep(0.1), failpoints.disarm("files.after-link")))
 
     with pytest.raises(Unavailable) as trouble:
         client.lock("x").acquire(timeout=0)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast.engines.files.folders import folder_of
+from holdfast.engines.files.escaping import folder_of
 
 NASTY = [
     "..",

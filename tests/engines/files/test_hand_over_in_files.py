@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engines.files import store
-from holdfast.engines.files.register import Register
+from holdfast.engines.files import engine as store
+from holdfast.engines.files.log import Register
 from holdfast.testing import eventually
 
 

@@ -13,8 +13,8 @@ import time
 import pytest
 
 from holdfast.commands import Acquire, Busy, Granted, Renew, Renewed
-from holdfast.core.run import run
-from holdfast.engines.files.dates import Date, Dates
+from holdfast.core.step import run
+from holdfast.engines.files.clocks import Date, Dates
 from holdfast.testing import eventually
 
 

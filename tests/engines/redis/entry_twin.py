@@ -9,9 +9,9 @@ from tally_twin import APART, MOVE, START_US
 
 from holdfast import config
 from holdfast.commands import Break
-from holdfast.engines.memory import Domain, MemoryStore
+from holdfast.engines.memory.engine import Domain, MemoryStore
+from holdfast.engines.redis.connection_blocking import Link
 from holdfast.engines.redis.dial import dialler
-from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.scripts import ENTRIES, PREFIX, SCRIPTS, TALLIES, Packer, packed
 

@@ -8,8 +8,8 @@ import hiredis
 
 import holdfast
 from holdfast import LeaseLost, NotAcquired, config
+from holdfast.engines.redis.connection_blocking import Link
 from holdfast.engines.redis.dial import dialler
-from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.scripts import packed
 from holdfast.testing import read_line, ready, tell
 

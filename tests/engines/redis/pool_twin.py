@@ -28,13 +28,13 @@ from holdfast.commands import (
     Return,
     Tend,
 )
+from holdfast.engines.redis.connection_blocking import Link
 from holdfast.engines.redis.dial import dialler
-from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, packed, record_key
 from holdfast.rules import Moment
 from holdfast.rules.pool import POOL_RULES
-from holdfast.rules.stock import FREE, LENT, Shelf
+from holdfast.rules.pool_state import FREE, LENT, Shelf
 from holdfast.rules.trust import MARK_MS
 
 NAME = "one pool"

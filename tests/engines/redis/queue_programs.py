@@ -2,7 +2,7 @@
 
 from queue_twin import Said
 
-from holdfast.commands.queues import (
+from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
     DEAD,

@@ -1,6 +1,6 @@
 """A queue in motion, one step at a time: whatever may be done to it, by chance, between any two pages of a check."""
 
-from holdfast.commands.queues import (
+from holdfast.commands.queue import (
     ACK,
     DEAD,
     RELEASE,

@@ -12,8 +12,7 @@ from typing import Any
 from script_twin import BETWEEN, START_US, Difference
 
 from holdfast import config
-from holdfast.commands.queue_views import PAGE, Audit, Gauge, Peek, Roll
-from holdfast.commands.queues import (
+from holdfast.commands.queue import (
     Beat,
     Conclude,
     Concluded,
@@ -32,15 +31,16 @@ from holdfast.commands.queues import (
     Taken,
     TakeOver,
 )
-from holdfast.core.queue import audited
-from holdfast.core.run import run
+from holdfast.commands.queue_admin import PAGE, Audit, Gauge, Peek, Roll
+from holdfast.core.queue.queue import audited
+from holdfast.core.step import run
+from holdfast.engines.redis.connection_blocking import Link
 from holdfast.engines.redis.dial import dialler
-from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.scripts import ENTRIES, PREFIX, Packer, packed, record_key
 from holdfast.rules import Moment
-from holdfast.rules.letters import QUEUE_RULES
-from holdfast.rules.warehouse import Warehouse
+from holdfast.rules.queue.dead_letters import QUEUE_RULES
+from holdfast.rules.queue.memory_state import Warehouse
 
 NAME = "one queue"
 MEMORY_MS = 60_000

@@ -13,9 +13,9 @@ from concurrent.futures import Future
 import holdfast
 from holdfast import aio, config
 from holdfast.commands import Acquire
-from holdfast.commands.queue_views import PAGE
-from holdfast.core.queue import audited
-from holdfast.core.run import run
+from holdfast.commands.queue_admin import PAGE
+from holdfast.core.queue.queue import audited
+from holdfast.core.step import run
 from holdfast.engines import open_engine
 from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.testing import eventually

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from holdfast import config
 from holdfast.commands import Acquire, Break, Busy, Mark
+from holdfast.engines.redis.connection_blocking import Link
 from holdfast.engines.redis.dial import dialler
-from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, packed, record_key
 from holdfast.rules import RULES, Moment, Record, forget_at_us
 from holdfast.rules.lease import settle
-from holdfast.rules.record import Graves, Holder, Tomb, Waiter, Waiters
+from holdfast.rules.lease_record import Graves, Holder, Tomb, Waiter, Waiters
 from holdfast.rules.trust import MARK_MS
 
 NAME = "one name"
@@ -223,7 +223,7 @@ class Twin:
         return Seen(record, marked, ends, wakes, endless, strays)
 
     def _moment(self, record, marks, client):
-        """What the engine sees, as engines/memory.py finds it out."""
+        """What the engine sees, as engines/memory/engine.py finds it out."""
         watched = set(record.waiters.clients)
         if record.holder is not None and record.holder.offered:
             watched.add(record.holder.client)

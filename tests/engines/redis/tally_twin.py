@@ -6,13 +6,13 @@ from typing import Any
 from script_twin import BETWEEN, Difference
 
 from holdfast import config
+from holdfast.engines.redis.connection_blocking import Link
 from holdfast.engines.redis.dial import dialler
-from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.scripts import PREFIX, TALLIES, Packer, packed, record_key
 from holdfast.rules import TALLIES as RULES
 from holdfast.rules import Moment
-from holdfast.rules.tally import until_us
+from holdfast.rules.counters import until_us
 
 # Ends of keys are by the clock of the test alone: a window may be shorter than the test takes.
 APART = BETWEEN.replace(

@@ -8,10 +8,10 @@ import pytest
 from queue_traffic import LONG_MS, Traffic
 from redis_faces import Place
 
-from holdfast.commands.queue_views import PAGE
-from holdfast.commands.queues import ACK, BEHIND, DEAD, READY, Conclude, Draft, Join, Outcome, Publish, Take, TakeOver
-from holdfast.core.queue import audited
-from holdfast.core.run import run
+from holdfast.commands.queue import ACK, BEHIND, DEAD, READY, Conclude, Draft, Join, Outcome, Publish, Take, TakeOver
+from holdfast.commands.queue_admin import PAGE
+from holdfast.core.queue.queue import audited
+from holdfast.core.step import run
 from holdfast.testing import eventually
 
 KEY = "hf1:{q}:mq"

@@ -9,7 +9,7 @@ import pytest
 from hearing import SETTING, WAIT_S, end, letters, live_key, subscribed, until_subscribed
 
 from holdfast import Unavailable
-from holdfast.engines.redis.keyspace import missing
+from holdfast.engines.redis.notify_settings import missing
 from holdfast.testing import eventually
 from holdfast.testing.ports import LOOPBACK, Port
 from holdfast.testing.proxy import Proxy

@@ -11,9 +11,9 @@ from redis_faces import ACQUIRES, calls_of
 import holdfast
 from holdfast import Closed, LeaseLost, testing
 from holdfast.commands import Acquire, Busy, Granted, Release
-from holdfast.engines.redis import blocking as form
-from holdfast.engines.redis import ear
-from holdfast.engines.redis.link import Link
+from holdfast.engines.redis import listener as ear
+from holdfast.engines.redis import transport_blocking as form
+from holdfast.engines.redis.connection_blocking import Link
 from holdfast.testing import eventually
 from holdfast.testing.proxy import named
 

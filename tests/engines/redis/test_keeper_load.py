@@ -9,8 +9,8 @@ from redis_faces import ACQUIRES, calls_of, lengthy
 
 import holdfast
 from holdfast.commands import Acquire, Granted, Release, Renew, Renewed
-from holdfast.core.run import run
-from holdfast.engines.redis.routed import AT_ONCE
+from holdfast.core.step import run
+from holdfast.engines.redis.routing import AT_ONCE
 from holdfast.testing import eventually
 
 MANY = 3000

@@ -5,8 +5,7 @@ from redis_faces import Place
 
 from holdfast import Unavailable
 from holdfast.commands import Granted, Released
-from holdfast.commands.queue_views import Gauge
-from holdfast.commands.queues import (
+from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
     DEAD,
@@ -29,8 +28,9 @@ from holdfast.commands.queues import (
     Taken,
     TakeOver,
 )
+from holdfast.commands.queue_admin import Gauge
 from holdfast.engines.redis.scripts import ENTRIES
-from holdfast.rules.queue import UNKNOWN_CONSUMER
+from holdfast.rules.queue.messages import UNKNOWN_CONSUMER
 from holdfast.testing import eventually
 from holdfast.testing.proxy import script
 

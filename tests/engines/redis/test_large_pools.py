@@ -6,7 +6,7 @@ from pool_twin import NAME, PoolTwin, ask, give, have, tell
 import holdfast
 from holdfast.commands import Count, Tend
 from holdfast.rules.pool import DUE_AT_ONCE
-from holdfast.rules.stock import SHARES_MAX, Share, chosen
+from holdfast.rules.pool_state import SHARES_MAX, Share, chosen
 
 MANY = [f"item {number}" for number in range(2500)]
 

@@ -5,9 +5,9 @@ from hearing import SETTING, WAIT_S, subscribed
 
 import holdfast
 from holdfast import Added, Expired, InvalidConfig, NotAcquired
-from holdfast.commands.queues import Join, Take
-from holdfast.core import owner as owning
-from holdfast.core.run import run
+from holdfast.commands.queue import Join, Take
+from holdfast.core.ownership import owner as owning
+from holdfast.core.step import run
 from holdfast.testing import eventually
 
 TTL_S = 1.0

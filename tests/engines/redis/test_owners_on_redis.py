@@ -7,7 +7,7 @@ from owner_pods import Pod, all_owned, opened, streams
 from redis_faces import paired
 
 from holdfast import Added, LeaseLost, Lost
-from holdfast.commands.queues import Join, Leave, Take
+from holdfast.commands.queue import Join, Leave, Take
 from holdfast.testing import eventually
 
 TTL_S, GRACE_S, LOOK_S = 1.0, 0.5, 0.2

@@ -5,8 +5,8 @@ from redis_faces import paired
 
 from holdfast import InvalidConfig, PromiseNotKept, Unavailable
 from holdfast.clock import NS
-from holdfast.core import outlook
-from holdfast.engines.redis.facts import read
+from holdfast.core import promise as outlook
+from holdfast.engines.redis.server_info import read
 from holdfast.testing import eventually
 from holdfast.testing.ports import Port
 from holdfast.testing.servers import available, missing

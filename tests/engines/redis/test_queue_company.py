@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from redis_faces import Place
 
-from holdfast.commands.queues import AT_ONCE, DEAD, Conclude, Draft, Join, Leave, Outcome, Publish, Take
+from holdfast.commands.queue import AT_ONCE, DEAD, Conclude, Draft, Join, Leave, Outcome, Publish, Take
 from holdfast.testing import Workers, eventually
 
 LARGE = os.environ.get("HOLDFAST_FLEETS") == "large"

@@ -11,8 +11,7 @@ import pytest
 from redis_faces import Peer, Place
 
 from holdfast.commands import Renewed
-from holdfast.commands.queue_views import Gauge
-from holdfast.commands.queues import (
+from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
     FEW_AT_ONCE,
@@ -25,6 +24,7 @@ from holdfast.commands.queues import (
     Publish,
     Take,
 )
+from holdfast.commands.queue_admin import Gauge
 from holdfast.testing import eventually
 
 LARGE = os.environ.get("HOLDFAST_FLEETS") == "large"

@@ -9,10 +9,10 @@ from redis_faces import Peer
 import holdfast
 from holdfast import InvalidConfig, Unavailable
 from holdfast.commands import Renewed
-from holdfast.commands.queue_views import CONSUMERS, MESSAGES
-from holdfast.commands.queues import AT_ONCE, DELAYED, READY, Beat, Draft, Join, Leave, Publish, Reap, Take
-from holdfast.core.queue import audited
-from holdfast.core.run import run
+from holdfast.commands.queue import AT_ONCE, DELAYED, READY, Beat, Draft, Join, Leave, Publish, Reap, Take
+from holdfast.commands.queue_admin import CONSUMERS, MESSAGES
+from holdfast.core.queue.queue import audited
+from holdfast.core.step import run
 from holdfast.testing import eventually, wallclock
 
 QUICKLY = ("--repl-diskless-sync-delay", "0")

@@ -11,7 +11,7 @@ from queue_programs import AMNESTY_MS, GRACE_MS, INTERVAL_MS, THREE, WITNESSES, 
 from queue_twin import CLIENTS, QueueTwin, Said
 from script_twin import Difference
 
-from holdfast.commands.queues import (
+from holdfast.commands.queue import (
     ACK,
     DEAD,
     RELEASE,
@@ -30,7 +30,7 @@ from holdfast.commands.queues import (
     TakeOver,
 )
 from holdfast.engines.redis.scripts import ENTRIES
-from holdfast.rules.letters import QUEUE_RULES
+from holdfast.rules.queue.dead_letters import QUEUE_RULES
 
 TOKENS = tuple(f"{client}{number}" for client in CLIENTS for number in (1, 2))
 TTLS_MS = (200, 3000, 20_000)

@@ -14,8 +14,7 @@ import pytest
 from redis_faces import Peer
 
 from holdfast.commands import Released
-from holdfast.commands.queue_views import Gauge
-from holdfast.commands.queues import (
+from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
     DEAD,
@@ -33,8 +32,9 @@ from holdfast.commands.queues import (
     Redrive,
     Take,
 )
-from holdfast.core.queue import audited
-from holdfast.core.run import run
+from holdfast.commands.queue_admin import Gauge
+from holdfast.core.queue.queue import audited
+from holdfast.core.step import run
 from holdfast.testing import eventually
 
 LARGE = os.environ.get("HOLDFAST_FLEETS") == "large"

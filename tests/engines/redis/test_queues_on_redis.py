@@ -5,7 +5,7 @@ from redis_faces import Peer, Place, paired
 
 from holdfast import Backoff, InvalidConfig, Unavailable
 from holdfast.commands import Granted, Released
-from holdfast.commands.queues import (
+from holdfast.commands.queue import (
     AT_ONCE,
     Conclude,
     Draft,

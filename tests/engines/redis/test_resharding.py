@@ -10,7 +10,7 @@ from redis_faces import lengthy
 from holdfast import LeaseLost, Unavailable
 from holdfast.clock import NS, SYSTEM
 from holdfast.commands import Acquire, Busy, Granted, Release, Renew, Undo
-from holdfast.core.run import run
+from holdfast.core.step import run
 from holdfast.testing import assert_holds, eventually
 from holdfast.testing.clusters import slot_of
 

@@ -20,8 +20,8 @@ from redis_faces import Place, lengthy, paired
 
 from holdfast import Backoff, Dead, LeaseLost, Retry, Unavailable
 from holdfast.engines.redis.scripts import ENTRIES, SCRIPTS, TALLIES
-from holdfast.rules.letters import QUEUE_RULES
 from holdfast.rules.pool import POOL_RULES
+from holdfast.rules.queue.dead_letters import QUEUE_RULES
 from holdfast.testing import eventually
 
 ONE_FACE = pytest.mark.parametrize("face", ["blocking"])

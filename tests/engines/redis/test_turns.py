@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.engines.redis.turns import ASK, GO, LOOK, STOP, WAIT, Astray, Turn, turn
+from holdfast.engines.redis.redirects import ASK, GO, LOOK, STOP, WAIT, Astray, Turn, turn
 from holdfast.errors import SETTLING, ReplyLost, Unavailable
 
 INNER = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.engines.redis.witness import Witness
+from holdfast.engines.redis.server_identity import Witness
 
 
 class Node:

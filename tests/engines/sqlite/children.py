@@ -15,7 +15,7 @@ import threading
 import time
 
 import holdfast
-from holdfast import pauses
+from holdfast import failpoints
 from holdfast.errors import Fenced, HoldfastError, LeaseLost
 from holdfast.testing import GuardedFile, Recorder, read_line, ready, tell
 
@@ -98,7 +98,7 @@ def serve(url, **options):
 def serve_as_nobody(url):
     """The same, as a user who owns nothing, and who perhaps may not even read the interpreter's own modules."""
     holdfast.connect("memory://").close()
-    importlib.import_module("holdfast.engines.sqlite.store")
+    importlib.import_module("holdfast.engines.sqlite.engine")
     if os.getuid() == 0:
         os.setgid(65534)
         os.setuid(65534)
@@ -215,7 +215,7 @@ def hurry(url, name, seconds, inside_ms):
 
     Each transaction sleeps inside the gate for a while: so the gate decides who gets on, and not who gets a processor.
     """
-    pauses.arm("sqlite.before-commit", lambda: time.sleep(inside_ms / 1000))
+    failpoints.arm("sqlite.before-commit", lambda: time.sleep(inside_ms / 1000))
     client = holdfast.connect(url)
     lock = client.lock(name)
     lock.acquire().release()

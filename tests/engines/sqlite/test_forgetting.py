@@ -8,8 +8,8 @@ import time
 import pytest
 
 from holdfast.clock import SYSTEM
-from holdfast.engines.sqlite import rows
-from holdfast.rules.record import Holder, Record
+from holdfast.engines.sqlite import lease_rows as rows
+from holdfast.rules.lease_record import Holder, Record
 
 MANY = 10_000
 

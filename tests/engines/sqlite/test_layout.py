@@ -8,7 +8,8 @@ import sqlite3
 import pytest
 
 from holdfast.clock import SYSTEM
-from holdfast.engines.sqlite import layout, place
+from holdfast.engines.sqlite import location as place
+from holdfast.engines.sqlite import schema as layout
 from holdfast.errors import Unavailable
 
 OLDER = """

@@ -8,7 +8,8 @@ import sqlite3
 import pytest
 
 import holdfast
-from holdfast.engines.sqlite import database, layout
+from holdfast.engines.sqlite import database
+from holdfast.engines.sqlite import schema as layout
 from holdfast.errors import Unavailable
 
 # The tables of queues in layout 2. All others are as they were.

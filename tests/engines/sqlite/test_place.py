@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.config import settings
-from holdfast.engines.sqlite import place
+from holdfast.engines.sqlite import location as place
 from holdfast.errors import InvalidConfig
 
 ROOT_LINE = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw"

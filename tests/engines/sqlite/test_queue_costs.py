@@ -4,8 +4,7 @@ import sqlite3
 
 import pytest
 
-from holdfast.commands.queue_views import Gauge, Peek
-from holdfast.commands.queues import (
+from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
     BEHIND,
@@ -20,10 +19,11 @@ from holdfast.commands.queues import (
     Take,
     TakeOver,
 )
+from holdfast.commands.queue_admin import Gauge, Peek
+from holdfast.engines.sqlite.queue import StoredQueue
 from holdfast.engines.sqlite.queue_tables import SCHEMA
-from holdfast.engines.sqlite.queues import StoredQueue
 from holdfast.rules import Moment
-from holdfast.rules.letters import QUEUE_RULES
+from holdfast.rules.queue.dead_letters import QUEUE_RULES
 
 NAME, START_US, TTL_MS = "q", 1_700_000_000_000_000, 3000
 FEW, MANY = 40, 2000

@@ -12,8 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from holdfast.commands.queue_views import Audit, Gauge, Peek, Roll
-from holdfast.commands.queues import (
+from holdfast.commands.queue import (
     ACK,
     BEHIND,
     DEAD,
@@ -43,12 +42,14 @@ from holdfast.commands.queues import (
     Taken,
     TakeOver,
 )
-from holdfast.engines.sqlite import queues
+from holdfast.commands.queue_admin import Audit, Gauge, Peek, Roll
+from holdfast.engines.sqlite import queue as queues
+from holdfast.engines.sqlite.queue import StoredQueue
 from holdfast.engines.sqlite.queue_tables import SCHEMA
-from holdfast.engines.sqlite.queues import StoredQueue
-from holdfast.rules import Moment, consumers
-from holdfast.rules.letters import QUEUE_RULES
-from holdfast.rules.warehouse import Warehouse
+from holdfast.rules import Moment
+from holdfast.rules.queue import consumers
+from holdfast.rules.queue.dead_letters import QUEUE_RULES
+from holdfast.rules.queue.memory_state import Warehouse
 
 NAME = "one queue"
 MEMORY_US = 60_000_000

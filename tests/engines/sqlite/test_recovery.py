@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.engines.sqlite import place
+from holdfast.engines.sqlite import location as place
 from holdfast.errors import LeaseLost, NotAcquired, Unavailable
 from holdfast.testing import eventually
 

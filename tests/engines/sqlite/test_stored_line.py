@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.commands import Acquire, Break, Mark, Release, Renew, Show, Undo
-from holdfast.engines.sqlite import layout, rows
+from holdfast.engines.sqlite import lease_rows as rows
+from holdfast.engines.sqlite import schema as layout
 from holdfast.rules import RULES, Moment, Record
 
 TOKENS = ("a1", "a2", "a3", "b1", "b2", "c1")

@@ -7,11 +7,11 @@ import pytest
 
 import holdfast
 from holdfast import NotAcquired
-from holdfast.commands.queues import Beat, Draft, Join, Publish, Reap, Take
+from holdfast.commands.queue import Beat, Draft, Join, Publish, Reap, Take
+from holdfast.engines.sqlite.queue import StoredQueue
 from holdfast.engines.sqlite.queue_tables import SCHEMA, begin_anew
-from holdfast.engines.sqlite.queues import StoredQueue
 from holdfast.rules import Moment
-from holdfast.rules.letters import QUEUE_RULES
+from holdfast.rules.queue.dead_letters import QUEUE_RULES
 from holdfast.testing import ready, tell
 
 TTL_MS = 3000

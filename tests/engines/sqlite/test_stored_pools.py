@@ -7,7 +7,8 @@ import pytest
 
 import holdfast
 from holdfast import Unavailable
-from holdfast.engines.sqlite import database, place
+from holdfast.engines.sqlite import database
+from holdfast.engines.sqlite import location as place
 from holdfast.testing import eventually, ready, tell
 
 LATE_S = 3.0

@@ -13,7 +13,10 @@ import pytest
 
 import holdfast
 from holdfast import LeaseLost, Unavailable
-from holdfast.engines.sqlite import audits, database, place, queues
+from holdfast.engines.sqlite import database
+from holdfast.engines.sqlite import location as place
+from holdfast.engines.sqlite import queue as queues
+from holdfast.engines.sqlite import queue_check as audits
 from holdfast.testing import eventually, ready, tell
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "stream_workers.py"

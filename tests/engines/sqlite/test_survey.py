@@ -1,7 +1,7 @@
 """What people ask of a SQLite file."""
 
 import holdfast
-from holdfast.engines.sqlite import survey
+from holdfast.engines.sqlite import admin as survey
 
 
 def test_names_are_read_a_few_at_a_time(tmp_path, monkeypatch):

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import asking, codes, failing, looking, output
 from holdfast.cli.plain import plain
-from holdfast.core import directory
-from holdfast.core.run import run
+from holdfast.core.registry import registry as directory
+from holdfast.core.step import run
 from holdfast.errors import InvalidConfig, NotAcquired, NotFound
 
 if TYPE_CHECKING:
     from holdfast.blocking import Directory
-    from holdfast.core.directory import Held
+    from holdfast.core.registry.registry import Held
 
 _COLUMNS = ("key", "owner", "label", "group", "owned", "left", "fence")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from holdfast.blocking import Dlq
-    from holdfast.core.dlq import DeadLetter
+    from holdfast.core.queue.dlq import DeadLetter
 
 _AT_ONCE = 128
 _COLUMNS = ("id", "key", "died", "attempts", "last with", "reason", "error", "body")

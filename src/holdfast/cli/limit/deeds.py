@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.cli import codes, looking, output
 from holdfast.cli.plain import plain
-from holdfast.core import limit
-from holdfast.core.run import run
+from holdfast.core.limit import limit
+from holdfast.core.step import run
 from holdfast.names import name_of
 
 if TYPE_CHECKING:

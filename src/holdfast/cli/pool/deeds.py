@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli import asking, codes, failing, looking, output
 from holdfast.cli.plain import plain
 from holdfast.commands import POOL
-from holdfast.core import pool as core_pool
-from holdfast.core.run import run
+from holdfast.core.pool import pool as core_pool
+from holdfast.core.step import run
 from holdfast.errors import InvalidConfig, NotFound, NotPermitted
 from holdfast.names import checked_name
 
 if TYPE_CHECKING:
-    from holdfast.core.pool import ItemStanding, PoolStats
+    from holdfast.core.pool.pool import ItemStanding, PoolStats
 
 SECRET = "HOLDFAST_ADMIN_SECRET"  # noqa: S105 - where it is, not what it is
 _COLUMNS = ("item", "state", "holder", "label", "since", "back in", "used", "fence")

@@ -12,15 +12,15 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from holdfast.cli import codes, looking, output
 from holdfast.cli.plain import plain
 from holdfast.cli.queue import bodies
-from holdfast.commands.queue_views import QUEUES
-from holdfast.core import queue as core_queue
-from holdfast.core.run import run
+from holdfast.commands.queue_admin import QUEUES
+from holdfast.core.queue import queue as core_queue
+from holdfast.core.step import run
 from holdfast.errors import InvalidConfig
 from holdfast.names import checked_name
 
 if TYPE_CHECKING:
     from holdfast.blocking import Queue
-    from holdfast.core.queue import ConsumerStanding, QueueStats, Seen, Soundness
+    from holdfast.core.queue.queue import ConsumerStanding, QueueStats, Seen, Soundness
 
 _AT_ONCE = 500  # queues that are looked at in one exchange
 _PLACES = ("ready", "suspects", "delayed", "in_flight", "behind", "dead", "consumers", "waiting")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.blocking.once import First
 from holdfast.cli import codes, failing
 from holdfast.clock import ttl_ms
-from holdfast.core import once
+from holdfast.core.once import once
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast import pauses
+from holdfast import failpoints
 from holdfast.cli import codes, failing
 from holdfast.cli.run.guard import Guard, NoWatcher
 from holdfast.cli.run.program import Exit
@@ -85,7 +85,7 @@ class Supervisor:
 
     def run(self, variables: dict[str, str], lifeline: int | None) -> Ended:
         """Let the program go and see it through; returns when nothing of it is left and the lease is given back."""
-        pauses.point("run.granted")
+        failpoints.point("run.granted")
         plan = self._plan
         guard = Guard(self._program.pid, plan.grace_ns, plan.lead_ns, plan.orphan_ns, lifeline)
         try:

@@ -17,7 +17,7 @@ from holdfast.rules.limit import rates
 
 if TYPE_CHECKING:
     from holdfast.aio import Limiter
-    from holdfast.core.limit import Decision
+    from holdfast.core.limit.limit import Decision
 
 TRY_AGAIN_LATER = 1013
 

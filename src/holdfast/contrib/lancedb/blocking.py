@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from holdfast.contrib.lancedb import settings
 from holdfast.contrib.lancedb.reading import Asked, Reader
 from holdfast.contrib.lancedb.store import CLOSE_S, KEY, RETENTION, StoreBase, opened
-from holdfast.core.run import run
+from holdfast.core.step import run
 
 if TYPE_CHECKING:
     from types import TracebackType

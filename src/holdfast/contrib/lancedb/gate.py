@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import lance
 
-from holdfast import pauses
+from holdfast import failpoints
 from holdfast.contrib.lancedb.fence import FenceFile
-from holdfast.core import domain
+from holdfast.core.build import domain
 from holdfast.errors import DomainMismatch, HoldfastError, LeaseLost
 
 if TYPE_CHECKING:
@@ -89,12 +89,12 @@ class CommitLock:
     def __enter__(self) -> None:
         try:
             self._lease.check()
-            pauses.point("lancedb.before-commit")
+            failpoints.point("lancedb.before-commit")
             self._held.__enter__()
         except HoldfastError as error:
             self._passage.refusal = error
             raise
-        pauses.point("lancedb.in-commit")
+        failpoints.point("lancedb.in-commit")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

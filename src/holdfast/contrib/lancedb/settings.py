@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from holdfast.config import Secret, shown_url
 from holdfast.contrib.lancedb.upkeep import FOLD_AFTER, Schedule
-from holdfast.core.lock import TTL_S
+from holdfast.core.lease.lock import TTL_S
 from holdfast.engines import ENGINES
 from holdfast.errors import InvalidConfig
 

@@ -34,8 +34,8 @@ def open_engine(settings: Settings) -> LocalEngine:
         raise InvalidConfig("url", settings.url, "it must name a directory, and this is none")
 
     # Imported here: what these modules need is not on every system.
-    from holdfast.engines.files.forms import FileEngine  # noqa: PLC0415
-    from holdfast.engines.files.ground import Ground  # noqa: PLC0415
-    from holdfast.engines.files.store import FileStore  # noqa: PLC0415
+    from holdfast.engines.files.engine import FileStore  # noqa: PLC0415
+    from holdfast.engines.files.root import Ground  # noqa: PLC0415
+    from holdfast.engines.files.transport import FileEngine  # noqa: PLC0415
 
     return FileEngine(FileStore(Ground(root.resolve()), settings.fence_memory_us))

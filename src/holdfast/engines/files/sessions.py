@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
-from holdfast.engines.files.dates import Date
-from holdfast.engines.files.ground import FRESH
+from holdfast.engines.files.clocks import Date
+from holdfast.engines.files.root import FRESH
 from holdfast.errors import InvalidConfig
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
-    from holdfast.engines.files.dates import Dates
-    from holdfast.engines.files.ground import Ground
+    from holdfast.engines.files.clocks import Dates
+    from holdfast.engines.files.root import Ground
 
 _MARK_EVERY_US = 1_000_000
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -16,8 +16,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from holdfast.engines.redis.connection_blocking import Link
 from holdfast.engines.redis.dial import refused
-from holdfast.engines.redis.link import Link
 from holdfast.engines.redis.scripts import packed, tag
 from holdfast.engines.redis.topology import nobody
 from holdfast.errors import SETTLING, Unavailable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.engines.redis.dial import Dialler
-    from holdfast.engines.redis.ear import Ear
+    from holdfast.engines.redis.listener import Ear
     from holdfast.engines.redis.topology import Node
 
 SLOTS = 16384

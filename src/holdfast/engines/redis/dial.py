@@ -20,9 +20,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from holdfast.config import NOT_SHOWN, UNREADABLE
-from holdfast.engines.redis.rights import to_grant
+from holdfast.engines.redis.acl import to_grant
+from holdfast.engines.redis.redirects import word
 from holdfast.engines.redis.scripts import PREFIX
-from holdfast.engines.redis.turns import word
 from holdfast.errors import SETTLING, InvalidConfig, Unavailable
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.engines import EVERYTHING
-from holdfast.engines.board import Board
-from holdfast.engines.redis.blocking import RedisBlocking
 from holdfast.engines.redis.dial import refused
-from holdfast.engines.redis.ear import Ear
-from holdfast.engines.redis.facts import Info, read
+from holdfast.engines.redis.listener import Ear
+from holdfast.engines.redis.redirects import astray
 from holdfast.engines.redis.scripts import LAYOUT, Packer, prefix_of
-from holdfast.engines.redis.turns import astray
-from holdfast.engines.redis.witness import Witness
+from holdfast.engines.redis.server_identity import Witness
+from holdfast.engines.redis.server_info import Info, read
+from holdfast.engines.redis.transport_blocking import RedisBlocking
+from holdfast.engines.wakeups import Board
 from holdfast.errors import SETTLING, Closed, Unavailable
 from holdfast.names import new_token
 from holdfast.observer import log
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from holdfast.engines import Form
-    from holdfast.engines.redis.expiries import Expiries
-    from holdfast.engines.redis.facts import Facts
-    from holdfast.engines.redis.routed import Routed
+    from holdfast.engines.admin import Examination, Names
+    from holdfast.engines.redis.keyspace_events import Expiries
+    from holdfast.engines.redis.routing import Routed
+    from holdfast.engines.redis.server_identity import Sight
+    from holdfast.engines.redis.server_info import Facts
     from holdfast.engines.redis.topology import Node, Topology
-    from holdfast.engines.redis.witness import Sight
-    from holdfast.engines.survey import Examination, Names
 
 
 class RedisEngine:
@@ -134,7 +134,7 @@ class RedisEngine:
         return form
 
     def asyncio(self) -> Form:
-        from holdfast.engines.redis.loop import RedisAsyncio  # noqa: PLC0415 - only for those who use it
+        from holdfast.engines.redis.transport_asyncio import RedisAsyncio  # noqa: PLC0415 - only for those who use it
 
         form = RedisAsyncio(self)
         with self._roll:
@@ -175,7 +175,7 @@ class RedisEngine:
         tell: Callable[[str, str], object],
     ) -> Expiries:
         """Have the servers tell of consumers of these queues whose time has ended. It blocks until it is open."""
-        from holdfast.engines.redis.expiries import Expiries  # noqa: PLC0415 - only for those who use it
+        from holdfast.engines.redis.keyspace_events import Expiries  # noqa: PLC0415 - only for those who use it
 
         if self._closed:
             raise Closed
@@ -197,12 +197,12 @@ class RedisEngine:
         return None  # only the ttl ends a lease here
 
     def names(self, prefix: str, limit: int, roof: str = "") -> Names:
-        from holdfast.engines.redis import survey  # noqa: PLC0415 - only for people
+        from holdfast.engines.redis import admin as survey  # noqa: PLC0415 - only for people
 
         return survey.names(self._all_nodes(), self._prefix, prefix, limit, roof)
 
     def examine(self) -> Examination:
-        from holdfast.engines.redis import survey  # noqa: PLC0415 - only for people
+        from holdfast.engines.redis import admin as survey  # noqa: PLC0415 - only for people
 
         return survey.examine(self._all_nodes(), self._prefix)
 

@@ -14,18 +14,18 @@ import hiredis
 
 from holdfast.clock import NS, SYSTEM
 from holdfast.engines.redis.dial import refused
-from holdfast.engines.redis.facts import REPLICAS, Info
-from holdfast.engines.redis.routed import unknown_script
+from holdfast.engines.redis.redirects import word
+from holdfast.engines.redis.routing import unknown_script
 from holdfast.engines.redis.scripts import packed
-from holdfast.engines.redis.turns import word
+from holdfast.engines.redis.server_info import REPLICAS, Info
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.commands import Command
-    from holdfast.engines.redis.blocking import Links
     from holdfast.engines.redis.scripts import Packer
+    from holdfast.engines.redis.transport_blocking import Links
 
 # A server ends a blocking command on its own tick, ten times a second. Its answer must come before the time is over.
 _TICK_S = 0.15

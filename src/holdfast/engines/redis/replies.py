@@ -37,7 +37,8 @@ from holdfast.commands import (
     Undo,
     Unknown,
 )
-from holdfast.engines.redis import queues, tallies
+from holdfast.engines.redis import counters as tallies
+from holdfast.engines.redis import queue as queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable

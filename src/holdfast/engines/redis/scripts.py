@@ -40,7 +40,8 @@ from holdfast.commands import (
     Tend,
     Undo,
 )
-from holdfast.engines.redis import queues, tallies
+from holdfast.engines.redis import counters as tallies
+from holdfast.engines.redis import queue as queues
 from holdfast.names import between_braces
 
 if TYPE_CHECKING:
@@ -142,24 +143,24 @@ _FIXED = 2
 _CHANGE_S, _ITEMS_PER_S = 10.0, 10_000  # also on a server that is busy otherwise
 
 SCRIPTS: dict[type, Script] = {
-    Acquire: Script("acquire", 4),
-    Renew: Script("renew", 2),
-    Release: Script("release", 2),
-    Undo: Script("undo", 1),
-    Break: Script("break", 2),
-    Mark: Script("mark", 0),
-    Show: Script("show", 0),
-    Borrow: Script("borrow", 9),
-    Extend: Script("extend", 4),
-    Return: Script("return", 5),
-    TakeBack: Script("take_back", 2),
-    BreakItem: Script("break_item", 4),
-    CoolItem: Script("cool_item", 3),
-    Change: Script("change", 6),
-    Tend: Script("tend", 1),
-    Count: Script("count", 2),
-    Begin: Script("begin", 4),
-    Finish: Script("finish", 4),
+    Acquire: Script("lease/acquire", 4),
+    Renew: Script("lease/renew", 2),
+    Release: Script("lease/release", 2),
+    Undo: Script("lease/undo", 1),
+    Break: Script("lease/break", 2),
+    Mark: Script("lease/heartbeat", 0),
+    Show: Script("lease/show", 0),
+    Borrow: Script("pool/borrow", 9),
+    Extend: Script("pool/extend", 4),
+    Return: Script("pool/return", 5),
+    TakeBack: Script("pool/take_back", 2),
+    BreakItem: Script("pool/break_item", 4),
+    CoolItem: Script("pool/cool_item", 3),
+    Change: Script("pool/change", 6),
+    Tend: Script("pool/heartbeat", 1),
+    Count: Script("pool/count", 2),
+    Begin: Script("counters/begin", 4),
+    Finish: Script("counters/finish", 4),
 }
 
 
@@ -262,11 +263,11 @@ def _quit(fixed: tuple[str, ...], place: str, ask: Any) -> tuple[str, ...]:
 
 
 ENTRIES: dict[type, EntryScript | QueueScript] = {
-    Claim: EntryScript("claim", _claim),
-    Quit: EntryScript("quit", _quit),
-    List: EntryScript("list", lambda _fixed, _place, ask: (ask.shelf, ask.prefix, ask.after, str(ask.limit))),
-    Post: EntryScript("post", lambda fixed, place, ask: (*fixed, place, ask.letter, ask.text)),
-    Fetch: EntryScript("fetch", lambda _fixed, place, ask: (place, ask.token, *ask.read)),
+    Claim: EntryScript("registry/claim", _claim),
+    Quit: EntryScript("registry/quit", _quit),
+    List: EntryScript("registry/list", lambda _fixed, _place, ask: (ask.shelf, ask.prefix, ask.after, str(ask.limit))),
+    Post: EntryScript("registry/send", lambda fixed, place, ask: (*fixed, place, ask.letter, ask.text)),
+    Fetch: EntryScript("registry/fetch", lambda _fixed, place, ask: (place, ask.token, *ask.read)),
     **{kind: QueueScript(file, queues.ARGUMENTS[kind]) for kind, file in queues.FILES.items()},
 }
 TALLIES: dict[type, TallyScript] = {kind: TallyScript(file) for kind, file in tallies.FILES.items()}

@@ -18,9 +18,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engines.redis.aside import aside
+from holdfast.engines.redis.connection_blocking import Link
 from holdfast.engines.redis.dial import refused
-from holdfast.engines.redis.ear import Ear
-from holdfast.engines.redis.link import Link
+from holdfast.engines.redis.listener import Ear
 from holdfast.engines.redis.scripts import packed
 from holdfast.engines.redis.topology import OneServer, nobody
 from holdfast.errors import LASTING, SETTLING, Unavailable

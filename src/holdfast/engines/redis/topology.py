@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from holdfast.engines.redis.ear import Ear
+    from holdfast.engines.redis.listener import Ear
 
 
 class Node(Protocol):

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import NS, SYSTEM
 from holdfast.commands import Granted, Renewed
-from holdfast.commands.queues import Published
-from holdfast.engines.redis.facts import QUESTIONS
-from holdfast.engines.redis.promised import promised_by_all
-from holdfast.engines.redis.routed import AT_ONCE, PAUSE_MAX_S, PAUSE_S, UNASKED, L, Routed, turns_of, unsettled
-from holdfast.engines.redis.turns import Astray
+from holdfast.commands.queue import Published
+from holdfast.engines.redis.promise import promised_by_all
+from holdfast.engines.redis.redirects import Astray
+from holdfast.engines.redis.routing import AT_ONCE, PAUSE_MAX_S, PAUSE_S, UNASKED, L, Routed, turns_of, unsettled
+from holdfast.engines.redis.server_info import QUESTIONS
 from holdfast.errors import SETTLING, ReplyLost, Unavailable
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Command
     from holdfast.engines import News, Promise, Reply
-    from holdfast.engines.redis.blocking import Links
+    from holdfast.engines.redis.transport_blocking import Links
 
 
 # What counts only once every known replica has it.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.clock import SYSTEM
-from holdfast.engines.sqlite import place
+from holdfast.engines.sqlite import location as place
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.observer import log
 
@@ -48,7 +48,7 @@ def open_engine(settings: Settings) -> LocalEngine:
     # Imported here: what these modules need is not on every system.
     from holdfast.engines.local import LocalEngine  # noqa: PLC0415
     from holdfast.engines.sqlite.database import open_database  # noqa: PLC0415
-    from holdfast.engines.sqlite.store import SqliteStore  # noqa: PLC0415
+    from holdfast.engines.sqlite.engine import SqliteStore  # noqa: PLC0415
 
     store = SqliteStore(open_database(path), settings.fence_memory_us)
     if not settings.chosen:

@@ -17,10 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from holdfast import pauses
+from holdfast import failpoints
 from holdfast.clock import SYSTEM
-from holdfast.engines.sqlite import layout, place
-from holdfast.engines.sqlite.lockfile import STALL_S, open_lockfile
+from holdfast.engines.sqlite import location as place
+from holdfast.engines.sqlite import schema as layout
+from holdfast.engines.sqlite.process_locks import STALL_S, open_lockfile
 from holdfast.errors import InvalidConfig, Unavailable
 
 T = TypeVar("T")
@@ -182,9 +183,9 @@ def in_transaction(link: sqlite3.Cursor, work: Callable[..., T], *details: objec
     """All of it or nothing."""
     link.execute("BEGIN IMMEDIATE")
     result = work(link, *details)
-    pauses.point("sqlite.before-commit")
+    failpoints.point("sqlite.before-commit")
     link.execute("COMMIT")
-    pauses.point("sqlite.after-commit")
+    failpoints.point("sqlite.after-commit")
     return result
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from holdfast.errors import InvalidConfig, Unavailable
 
 if TYPE_CHECKING:
-    from holdfast.engines.sqlite.lockfile import LockFile
+    from holdfast.engines.sqlite.process_locks import LockFile
 
 # Far beyond any number that a session will ever have.
 _BEYOND = 1 << 40

@@ -10,8 +10,8 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.commands import POOL
-from holdfast.rules.record import Tomb, Tombs
-from holdfast.rules.stock import COOLING, FREE, OFFERED, SHARES_MAX, Item, Queue, Seeker, Share, chosen
+from holdfast.rules.lease_record import Tomb, Tombs
+from holdfast.rules.pool_state import COOLING, FREE, OFFERED, SHARES_MAX, Item, Queue, Seeker, Share, chosen
 
 if TYPE_CHECKING:
     import sqlite3

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import holdfast
 from holdfast import aio
-from holdfast.core.run import run
+from holdfast.core.step import run
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:

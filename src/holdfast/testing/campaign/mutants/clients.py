@@ -14,8 +14,11 @@ from holdfast.aio import leader as aio_leader
 from holdfast.aio import lock as aio_lock
 from holdfast.clock import NS
 from holdfast.commands import Acquire, Granted, NotHeld, Release, Renew, Renewed, Show
-from holdfast.core import client, keeper, lease, lifecycle
-from holdfast.core.run import run
+from holdfast.core import client
+from holdfast.core.keeper import keeper
+from holdfast.core.lease import acquire as lifecycle
+from holdfast.core.lease import lease
+from holdfast.core.step import run
 from holdfast.errors import Unavailable
 from holdfast.names import new_token
 from holdfast.rules import lease as law

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.commands import Release, Released, Renew, Renewed
 from holdfast.rules import RULES
 from holdfast.rules import lease as law
-from holdfast.rules.record import Holder
+from holdfast.rules.lease_record import Holder
 from holdfast.testing.campaign.mutants.clients import deaf_to_its_own_clock
 from holdfast.testing.campaign.mutants.patching import put, wrap
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.rules.lease import Step
-    from holdfast.rules.record import Moment, Record
+    from holdfast.rules.lease_record import Moment, Record
 
 
 def release_without_token_check(_folder: Path) -> None:

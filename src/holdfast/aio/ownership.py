@@ -1,0 +1,93 @@
+"""Owners: one holder per key, for hours."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast.aio.build import aside
+from holdfast.aio.lease import Signal
+from holdfast.clock import Seconds, timeout_ns
+from holdfast.core.ownership import assignment as works
+from holdfast.core.ownership import claim as claims
+from holdfast.core.ownership import consumer as post
+from holdfast.core.ownership import owner
+from holdfast.core.queue import message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from holdfast.core.ownership.assignment import News
+
+
+class Work(works.WorkBase):
+    """Like `blocking.Work`, awaited."""
+
+    @property
+    def lost(self) -> Signal:
+        """Set while somebody else may have it."""
+        return Signal(self._lease, self._is_lost, self._is_over)
+
+    async def done(self) -> None:
+        """Like `blocking.Work.done`, awaited."""
+        await works.done(self)
+
+    async def release(self, delay: Seconds = 0) -> None:
+        """Like `blocking.Work.release`, awaited."""
+        await works.release(self, delay)
+
+    async def fail(self, reason: str, delay: Seconds | None = None) -> None:
+        """Like `blocking.Work.fail`, awaited."""
+        await works.fail(self, reason, delay)
+
+    async def touch(self) -> None:
+        """Like `blocking.Work.touch`, awaited."""
+        await message.touch(self)
+
+
+class Post(post.Post):
+    """What an owner is in one queue."""
+
+    _Message = Work
+
+
+class KeyOwner(owner.OwnerBase):
+    """Like `blocking.KeyOwner`, awaited."""
+
+    _Post = Post
+
+    async def next(self, timeout: Seconds | None = None) -> News | None:
+        """Like `blocking.KeyOwner.next`, awaited."""
+        return await owner.news(self, timeout_ns(timeout))
+
+    async def claim(self, key: str) -> Work:
+        """Like `blocking.KeyOwner.claim`, awaited."""
+        work: Work = await claims.claim(self, key)
+        return work
+
+    async def run(self, handle: Callable[[News], Any]) -> None:
+        """Like `blocking.KeyOwner.run`, awaited."""
+        async for event in self:
+            said = handle(event)
+            if inspect.isawaitable(said):
+                await said
+
+    def __aiter__(self) -> KeyOwner:
+        return self
+
+    async def __anext__(self) -> News:
+        event = await self.next()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def __aenter__(self) -> KeyOwner:
+        await owner.enter(self, aside)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        await owner.leave(self, aside)
+        return False

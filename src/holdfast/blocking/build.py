@@ -1,0 +1,56 @@
+"""Building once, for threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.blocking.lease import Lease
+from holdfast.blocking.lock import Lock
+from holdfast.core.lease.lock import is_coroutine_function
+from holdfast.core.step import run
+from holdfast.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from holdfast.clock import Seconds
+    from holdfast.core.build.build_dir import Built
+    from holdfast.core.build.build_once import Staging
+    from holdfast.core.client import Client
+
+T = TypeVar("T")
+
+
+async def aside(call: Callable[[], T]) -> T:
+    """There is nobody else on this thread."""
+    return call()
+
+
+def build_once(
+    client: Client,
+    directory: str | os.PathLike[str],
+    key: str,
+    build: Callable[[Staging], object],
+    check: Callable[[Path], bool] | None,
+    ttl: Seconds,
+    timeout: Seconds | None,
+    *,
+    movable: bool,
+) -> Built:
+    """See `Holdfast.build_once`."""
+    from holdfast.core.build import build_once as building  # noqa: PLC0415 - it runs programs and looks at disks: dear to load
+
+    work = building.Work(client, directory, key, check, movable=movable)
+    if not callable(build) or is_coroutine_function(build):
+        raise InvalidConfig("build", build, "it must be a plain function of the staging place")
+
+    async def built(staging: Staging) -> None:
+        build(staging)
+
+    def lease_of(name: str) -> Lease:
+        lock = Lock(client, name, ttl=ttl, timeout=timeout, reentrant=False, on_loss="report", policies=("report",))
+        return Lease(*lock._fields())
+
+    return run(building.build_once(work, built, lease_of, aside, building.patience(timeout)))

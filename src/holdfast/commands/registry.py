@@ -1,0 +1,96 @@
+"""What is asked about the entries of a directory, and what is answered."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.commands.lease import Acquire, Release, Seat
+
+
+class Claim(NamedTuple):
+    """Give me the lease of an entry and put it on these shelves of its directory; in one step.
+
+    With a `limit`, only if so many others do not stand on the shelf `group` already; -1 is no limit. What is kept for
+    somebody is given to nobody of another `label`.
+    """
+
+    ask: Acquire
+    shelves: tuple[str, ...]
+    group: str = ""
+    limit: int = -1
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.ask.name
+
+
+class Quit(NamedTuple):
+    """Give the lease of an entry back and take it off these shelves; in one step, and only if it was mine to give.
+
+    With an `heir`, it is kept for whoever has that label, for so long.
+    """
+
+    end: Release
+    shelves: tuple[str, ...]
+    heir: str = ""
+    heir_ms: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.end.name
+
+
+class List(NamedTuple):
+    """Who holds what on this shelf of the directory: entries that begin so and come after that one, in order."""
+
+    name: str
+    shelf: str
+    prefix: str
+    after: str
+    limit: int
+
+
+class Post(NamedTuple):
+    """Put a letter into the box of whoever holds the entry; `letter` tells two copies apart from two letters."""
+
+    name: str
+    letter: str
+    text: str
+
+
+class Fetch(NamedTuple):
+    """The oldest letters in the box of this token, after those that were `read` have been taken out.
+
+    What nobody says to have read stays there: an answer that is lost loses no letter.
+    """
+
+    name: str
+    token: str
+    read: tuple[str, ...] = ()
+
+
+class Full(NamedTuple):
+    """So many others stand on that shelf: there is no room."""
+
+    others: int
+
+
+class Kept(NamedTuple):
+    """It is kept for whoever has this label, for so much longer."""
+
+    heir: str
+    remaining_ms: int
+
+
+class Letters(NamedTuple):
+    """Pairs of a letter's own token and its text, in the order in which they came."""
+
+    letters: tuple[tuple[str, str], ...]
+
+
+class Listing(NamedTuple):
+    """Entries that are held, in order, with their holders. `last`: where to go on; empty if that was all."""
+
+    entries: tuple[tuple[str, Seat], ...]
+    last: str

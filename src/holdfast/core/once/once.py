@@ -1,0 +1,217 @@
+"""Once: at most one success for a key in a window of time.
+
+While the work runs it has a lease, renewed like any other; a success turns that into a note, in one step with the
+release; a failure only releases. So a crash blocks the key for the lease's ttl, not for the window, and the sender's
+next try is processed. The note carries what the work returned, if JSON can, and a digest of the payload: the same key
+with another payload is a mistake, not a duplicate.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.clock import NEVER_NS, NS, Seconds, timeout_ns, ttl_ms
+from holdfast.commands import Begin, Busy, Finish, Finished, Forget, Granted, Keep, Seen
+from holdfast.core.lease import acquire as lifecycle
+from holdfast.core.lease.lease import ASKING, ENDED, Compound, DoneAlready
+from holdfast.core.resend import ask_again, decision
+from holdfast.errors import InvalidConfig, NotFound, PayloadMismatch
+from holdfast.names import Owner, checked_name, name_of
+from holdfast.observer import DEBUG, debugging, log
+
+if TYPE_CHECKING:
+    from holdfast.core.client import Client
+    from holdfast.core.lease.lease import LeaseBase
+
+WINDOW_S = 60.0
+LEASE_S = 30.0
+NOTE_MAX_BYTES = 65536
+# Under this key of its owner's info a lease carries the digest: none that a program would choose for its own.
+_DIGEST = "holdfast.payload"
+
+
+class OnceBase:
+    """Settings, checked before any input or output."""
+
+    def __init__(self, client: Client, name: str, *, window: Seconds, lease: Seconds) -> None:
+        client.refuse_without("notes of what was done")
+        self._client = client
+        self.name = checked_name(name)
+        self._window_ms = ttl_ms(window, setting="window")
+        self._ttl_ms = ttl_ms(lease, setting="lease")
+
+    def __repr__(self) -> str:
+        return f"<once {self.name!r} on {self._client.url}>"
+
+    def _fields(self, key: str, digest: str) -> tuple[Any, ...]:
+        """What a new lease is made of. Whoever is refused meanwhile reads the digest in the holder's info."""
+        client = self._client
+        owner = client.owner._replace(info={**client.owner.info, _DIGEST: digest}) if digest else client.owner
+        packed = owner.packed() if digest else client.packed
+        return (client, name_of(self.name, key), self._ttl_ms, owner, packed, None, False)
+
+
+class Outcome(Compound):
+    """What became of one key: whether this caller is the first, and what the work gave. Both faces make it a lease."""
+
+    _digest = ""
+    _window_ms = 0
+    _patience_ns: int | None = 0
+    _finished: dict[str, Any] | None = None
+    _result: Any = None
+
+    def __bool__(self) -> bool:
+        """Whether the work is this caller's to do; false when it has been done. Nobody knows before its block."""
+        if self._finished is None and self._state is ASKING:  # type: ignore[attr-defined]
+            raise RuntimeError("who is first is known inside of its block: `with once.first(key) as first:`")
+        return self._finished is None
+
+    @property
+    def result(self) -> Any:
+        """What the work gave. Set it inside the block to have it kept for those who come later."""
+        if self._finished is not None:
+            if "result" not in self._finished:
+                raise NotFound(self.name, "stored result: it has been done, but what it gave could not be kept")  # type: ignore[attr-defined]
+            return self._finished["result"]
+        return self._result
+
+    @result.setter
+    def result(self, value: Any) -> None:
+        self._result = value
+
+
+def prepared(first: Any, once: OnceBase, digest: str, timeout: Seconds | None) -> Any:
+    """A new first, with the settings of its once."""
+    first._begins = Begin
+    first._digest, first._window_ms, first._patience_ns = digest, once._window_ms, timeout_ns(timeout)
+    return first
+
+
+async def begin(first: Any) -> None:
+    """Take the lease, or find the note. `NotAcquired` if somebody is at it until patience ends."""
+    if first._state is not ASKING or first._sent_ns:
+        raise RuntimeError("a first is entered once: ask for another")
+    client, patience_ns = first._client, first._patience_ns
+    began_ns = client.clock.now_ns()
+    until_ns = NEVER_NS if patience_ns is None else began_ns + patience_ns
+    client.begin(first)
+    try:
+        answer = await decision(first, began_ns, until_ns)
+        if isinstance(answer, Busy):
+            _refuse_other(first, Owner.unpacked(answer.owner).info.get(_DIGEST, ""))
+        if isinstance(answer, Busy) and patience_ns != 0:
+            await _wait(first, until_ns)
+        elif isinstance(answer, Finished):
+            _found(first, answer)
+        elif not isinstance(answer, Granted):
+            raise lifecycle._not_acquired(first, answer, began_ns)
+    except BaseException:
+        undo(first)
+        raise
+    if first._finished is not None:
+        client.tell("repeated", first.name)
+        return
+    client.keeper.due(first._due_ns)
+    if isinstance(answer, Granted) and (client.observer is not None or debugging(DEBUG)):
+        # Whoever stood in line for it was told by the line.
+        client.tell("granted", first.name, first._fence, (client.clock.now_ns() - began_ns) / NS)
+
+
+async def _wait(first: Any, until_ns: int) -> None:
+    """Stand in line for the lease of the one at work; when it comes, that one has finished or failed."""
+    client = first._client
+    left_ns = None if until_ns == NEVER_NS else max(0, until_ns - client.clock.now_ns())
+    try:
+        await lifecycle.acquire(first, left_ns)
+    except DoneAlready as done:
+        _found(first, done.known)
+        return
+    known = await ask_again(client, Seen(first.name))
+    assert isinstance(known, Finished)
+    if known.known:
+        await lifecycle.release(first)
+        _found(first, known)
+
+
+def _found(first: Any, known: Finished) -> None:
+    """It has been done: there is no lease, and nothing to give back unless a copy of the question may still arrive."""
+    import json  # noqa: PLC0415 - only for what was done before
+
+    note = json.loads(known.note)
+    _refuse_other(first, note.get("payload", ""))
+    if first._resent or first._fence is not None:
+        lifecycle.undo(first)
+    first._state, first._finished = ENDED, note
+    first._client.keeper.let_go(first)
+
+
+def _refuse_other(first: Any, digest: str) -> None:
+    if digest and first._digest and digest != first._digest:
+        raise PayloadMismatch(first.name)
+
+
+async def leave(first: Any, error: BaseException | None) -> None:
+    """A success leaves a note, in the step that releases; a failure only releases."""
+    if first._finished is not None:
+        return
+    if error is None:
+        succeeded(first)
+    await lifecycle.leave(first, error)
+
+
+def succeeded(first: Any) -> None:
+    """From now on, giving the lease back leaves a note."""
+    note = Keep(first.name, _note(first), first._window_ms)
+    first._ends = lambda end: Finish(end, note)
+
+
+def _note(first: Any) -> str:
+    import json  # noqa: PLC0415 - only for those who succeed
+
+    facts = {"payload": first._digest, "fence": first._fence}
+    try:
+        note = json.dumps({**facts, "result": first._result}, separators=(",", ":"))
+        if len(note) <= NOTE_MAX_BYTES:
+            return note
+        why = f"it has more than {NOTE_MAX_BYTES} bytes as JSON"
+    except (TypeError, ValueError, RecursionError) as trouble:
+        why = str(trouble)
+    log.warning("the result of %r is not kept for those who ask again: %s", first.name, why)
+    return json.dumps(facts, separators=(",", ":"))
+
+
+def undo(first: LeaseBase) -> None:
+    """Nobody owns it: take back what may have been granted."""
+    lifecycle.undo(first)
+
+
+def ended(first: LeaseBase) -> None:
+    """However the end went: what was interrupted is finished."""
+    lifecycle.end(first)
+
+
+async def seen(once: OnceBase, key: str) -> bool:
+    """Whether it has been done."""
+    answer = await ask_again(once._client, Seen(name_of(once.name, key)))
+    assert isinstance(answer, Finished)
+    return answer.known
+
+
+async def forget(once: OnceBase, key: str) -> None:
+    """Let it be done again."""
+    await ask_again(once._client, Forget(name_of(once.name, key), "o"))
+
+
+def digest_of(payload: Any) -> str:
+    """What tells one payload from another: bytes as they are, all else as JSON with its keys in order."""
+    if payload is None:
+        return ""
+    import hashlib  # noqa: PLC0415 - only for those who have one
+    import json  # noqa: PLC0415
+
+    if not isinstance(payload, bytes | bytearray):
+        try:
+            payload = json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()
+        except (TypeError, ValueError, RecursionError):
+            raise InvalidConfig("payload", payload, "it must be bytes, or something that JSON can carry") from None
+    return hashlib.sha256(payload).hexdigest()

@@ -1,0 +1,381 @@
+"""Pools: one of many, exclusively. What a pool object knows, what an item's lease says, and what people may change.
+
+An item is a lease like any other: granted, renewed, lost and given back by the same life-cycle. What differs is in its
+words to the engine, and in its end: an item whose use ended badly cools before anybody else gets it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from holdfast.clock import NS_PER_MS, Seconds, timeout_ns, ttl_ms
+from holdfast.commands import (
+    POOL,
+    WHOLE_PPM,
+    Answer,
+    Asking,
+    Borrow,
+    BreakItem,
+    Change,
+    Changed,
+    Command,
+    CoolItem,
+    Count,
+    Counted,
+    Extend,
+    Giving,
+    Granted,
+    Lent,
+    NotHeld,
+    Release,
+    Renewed,
+    Return,
+    TakeBack,
+    Tend,
+    Undo,
+    Unknown,
+)
+from holdfast.core.keeper.keeper import WIRE_NS
+from holdfast.core.keeper.restart_guard import many_rights
+from holdfast.core.lease.lease import ENDED, ENDING, HELD, LeaseBase
+from holdfast.core.lease.lock import Unset, confirmed_by, is_coroutine_function
+from holdfast.core.pool.options import ITEMS_MAX, any_of, checked_errors, checked_items, checked_share, cool_ms
+from holdfast.errors import InvalidConfig, ItemsLent, NotFound, NotOwner, ReplyLost, Unavailable
+from holdfast.names import Owner, checked_name, is_unicode, this_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from holdfast.core.client import Client
+
+COOL_S = 6.0
+_REASON_MAX = 500
+_RETRY_NS = 50 * NS_PER_MS
+
+
+class ItemStanding(NamedTuple):
+    """One item, as people see it: free, offered, lent or cooling; who has it, since when, and how often it was used.
+
+    `since` counts from its last acquisition and is `None` before the first; `remaining` until it comes back by itself.
+    """
+
+    name: str
+    state: str
+    leaving: bool
+    fence: int
+    used: int
+    since: float | None
+    remaining: float
+    owner: Owner | None
+
+
+class PoolStats(NamedTuple):
+    """How a pool stands. What could not be listed is missing, and `trouble` says why; the figures are there anyway."""
+
+    name: str
+    size: int
+    lent: int
+    cooling: int
+    free: int
+    waiting: int
+    items: tuple[ItemStanding, ...]
+    waiters: tuple[Owner, ...]
+    trouble: str
+
+
+class PoolBase:
+    """Settings, checked before any input or output."""
+
+    _roof = POOL
+    _permits = 0
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        *,
+        ttl: Seconds,
+        timeout: Seconds | None,
+        cool: Seconds,
+        cool_on: type[BaseException] | tuple[type[BaseException], ...],
+        on_death: Seconds | None,
+        on_loss: str | Callable[[Any], object],
+        policies: tuple[str, ...],
+        confirm: str | None = None,
+    ) -> None:
+        client.refuse_without("pools")
+        self.name = checked_name(name)
+        self._client = client
+        self._ttl_ms = ttl_ms(ttl)
+        self._patience_ns = timeout_ns(timeout)
+        self._cool_ms = cool_ms(cool, setting="cool")
+        self._rest_ms = self._cool_ms if on_death is None else cool_ms(on_death, setting="on_death")
+        self._cool_on = checked_errors(cool_on)
+        if not callable(on_loss) and on_loss not in policies:
+            raise InvalidConfig("on_loss", on_loss, f"it must be {' or '.join(policies)}, or callable with the item")
+        if callable(on_loss) and is_coroutine_function(on_loss):
+            raise InvalidConfig("on_loss", on_loss, "it must be a plain function: nobody would await it")
+        self._on_loss = on_loss
+        self._confirm = confirm is not None and bool(confirmed_by(client, confirm))
+
+    def __repr__(self) -> str:
+        return f"<{self._roof} {self.name!r} on {self._client.url}>"
+
+    def _patience(self, timeout: Seconds | Unset | None) -> int | None:
+        return self._patience_ns if isinstance(timeout, Unset) else timeout_ns(timeout)
+
+    def _item_fields(self, tag: str | None, share: float, info: dict[str, Any] | None) -> tuple[Any, ...]:
+        """What the lease of an item is made of."""
+        client = self._client
+        terms = Terms(self, *checked_share(tag, share))
+        owner, packed = client.owner, client.packed
+        if info is not None:
+            more = this_process(owner.label, info).info  # checked
+            owner = this_process(owner.label, {**owner.info, **more})
+            packed = owner.packed()
+        on_loss = self._on_loss if callable(self._on_loss) else None
+        return (terms, client, self.name, self._ttl_ms, owner, packed, on_loss, self._confirm)
+
+
+class Lender(Protocol):
+    """What an item's lease asks of the pool that it came from; a semaphore has it too."""
+
+    name: str
+    _client: Client
+    _roof: str
+    _permits: int
+    _rest_ms: int
+    _cool_ms: int
+    _cool_on: tuple[type[BaseException], ...]
+    _on_loss: Any
+
+
+class Terms(NamedTuple):
+    """On what terms an item is asked for."""
+
+    pool: Lender
+    tag: str = ""
+    share_ppm: int = WHOLE_PPM
+
+
+class ItemBase(LeaseBase):
+    """The lease of an item: it has the pool's name until it is granted, and then the item's."""
+
+    _item = ""
+    _cool_ms = 0
+
+    def __init__(self, terms: Terms, *fields: Any) -> None:
+        self._terms = terms
+        self._pool = terms.pool.name
+        super().__init__(*fields)
+
+    @property
+    def pool(self) -> str:
+        """The name of the pool."""
+        return self._pool
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the borrower has said of this use, for people to read."""
+        return self._owner.info
+
+    def __repr__(self) -> str:
+        return f"<item {self._item!r} of {self._pool!r} fence={self._fence} {self._state}>"
+
+    # Its words to the engine.
+
+    def _ask(self, wait: bool) -> Asking:
+        pool, tag, share_ppm = self._terms
+        ask = (self._pool, self.token, self._packed, self._ttl_ms, wait, pool._rest_ms, tag, share_ppm)
+        return Borrow(*ask, pool._permits, pool._roof)
+
+    def _renewal(self, ttl_ms: int) -> Command:
+        return Extend(self._pool, self._item, self.token, ttl_ms, self._terms.pool._roof)
+
+    def _giving_back(self, to: str) -> Release | Return:  # noqa: ARG002 - an item goes to whoever is next
+        return Return(self._pool, self._item, self.token, self._cool_ms, self._resent, self._terms.pool._roof)
+
+    def _taking_back(self) -> Undo | TakeBack:
+        return TakeBack(self._pool, self.token, self._terms.pool._roof)
+
+    def _marking(self) -> Command:
+        return Tend(self._pool, self._terms.pool._roof)
+
+    def _late(self, command: Giving) -> Giving | None:  # noqa: ARG002
+        return None  # how a lost borrower's work ended is uncertain: the item comes back after its ttl, and rests
+
+    def _told(self, answer: Granted) -> None:
+        self._item = self.name = answer.item
+
+    @property
+    def _about(self) -> str:
+        return f"{self._pool}\x00{self._terms.pool._roof}\x00{self._item}"
+
+    @property
+    def _awaited(self) -> str:
+        return many_rights(self._pool, self._terms.pool._roof)
+
+    @property
+    def _known_as(self) -> str:
+        """The pool first: figures are counted by it, and an item's name says little alone."""
+        return self.name if self.name == self._pool else f"{self._pool}/{self.name}"
+
+    @property
+    def _place(self) -> str:
+        return self._pool
+
+    @property
+    def _rest_ns(self) -> int:
+        return self._terms.pool._rest_ms * NS_PER_MS
+
+    def _cools_on(self, error: BaseException | None) -> None:
+        """Whether the block's error says that the outcome is uncertain."""
+        pool = self._terms.pool
+        if error is not None and any_of(error, pool._cool_on):
+            self._cool_ms = max(self._cool_ms, pool._cool_ms)
+
+    def _cool_for(self, seconds: Seconds | Unset) -> None:
+        asked_ms = self._terms.pool._cool_ms if isinstance(seconds, Unset) else cool_ms(seconds)
+        if self._state in (ENDING, ENDED):
+            raise NotOwner(self.name, "it was given back before; the pool's own cool() keeps an item that nobody has")
+        self._cool_ms = asked_ms
+
+
+async def extend(item: ItemBase, ttl: Seconds) -> None:
+    """Have the lease last at least so long from now, and after each renewal; `LeaseLost` if it is no longer held."""
+    lasts_ms = ttl_ms(ttl)
+    item.check()
+    client = item._client
+    until_ns = client.clock.now_ns() + WIRE_NS
+    while True:
+        sent_ns = client.clock.now_ns()
+        try:
+            answer = await _renew(item, lasts_ms, until_ns)
+        except ReplyLost as error:
+            if client.clock.now_ns() >= until_ns:
+                raise Unavailable(error.engine, error.reason, error.detail) from error
+            await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+            continue
+        break
+    if isinstance(answer, NotHeld):
+        item._lose(answer.reason, answer.detail)
+    elif isinstance(answer, Renewed) and item._state is HELD:
+        item._ttl_ms = lasts_ms
+        item._trust_from(sent_ns, lasts_ms)
+        client.keeper.due(item._due_ns)
+    item.check()
+
+
+async def _renew(item: ItemBase, lasts_ms: int, until_ns: int) -> Answer:
+    """Renewed as the keeper would: where replicas must hear of it, they have."""
+    form, command = item._client.form, item._renewal(lasts_ms)
+    if not item._confirm:
+        reply = form.apply(command, until_ns)
+        return reply if isinstance(reply, tuple) else await reply
+    (answer,) = await form.confirm((command,), until_ns)
+    if isinstance(answer, Unavailable):
+        raise answer
+    return answer
+
+
+async def change(
+    pool: Lender, how: str, items: Iterable[str], *, leave: bool, permits: int = 0, some: bool = False
+) -> tuple[str, ...]:
+    """Add, remove or set items, all or none; the names of those that go when they come back."""
+    names = checked_items(items)
+    if some and not names:
+        raise InvalidConfig("items", names, "there must be at least one")
+    dice = int.from_bytes(os.urandom(4), "big") | 1
+    answer = await _say(pool._client, Change(pool.name, how, names, leave, dice, permits, pool._roof))
+    if isinstance(answer, Lent):
+        raise ItemsLent(pool.name, answer.items)
+    if isinstance(answer, Unknown):
+        raise NotFound(pool.name, f"item {answer.items[0]!r}")
+    assert isinstance(answer, Changed)
+    return answer.leaving
+
+
+async def cool(pool: PoolBase, item: str, seconds: Seconds) -> None:
+    """Keep an item that nobody has from everybody for so long; 0 ends its cooldown."""
+    answer = await _say(pool._client, CoolItem(pool.name, checked_name(item, "an item"), cool_ms(seconds), pool._roof))
+    if isinstance(answer, Lent):
+        raise ItemsLent(pool.name, answer.items)
+    if isinstance(answer, Unknown):
+        raise NotFound(pool.name, f"item {item!r}")
+
+
+async def break_item(pool: PoolBase, item: str, reason: str, fence: int | None = None) -> None:
+    """End the lease of an item by force, or only that of the fence. Its borrower hears why; it rests as if one died."""
+    if not isinstance(reason, str) or not 0 < len(reason) <= _REASON_MAX or not is_unicode(reason):
+        rule = f"it must be text of 1 to {_REASON_MAX} characters without lone surrogates, for the borrower to read"
+        raise InvalidConfig("reason", reason, rule)
+    if fence is None:
+        fence = (await lent(pool, item)).fence
+    answer = await _say(pool._client, BreakItem(pool.name, item, fence, reason, pool._roof))
+    if isinstance(answer, NotHeld):
+        raise NotFound(pool.name, f"lease of {item!r} with fence {fence} any more")
+
+
+async def lent(pool: PoolBase, item: str) -> ItemStanding:
+    """How an item stands that somebody has; `NotFound` if nobody does."""
+    figures = await stats(pool, 0)
+    now = await stats(pool, min(ITEMS_MAX, figures.lent + figures.cooling))  # what is lent is listed first
+    found = next((one for one in now.items if one.name == checked_name(item, "an item")), None)
+    if found is None or found.state not in ("lent", "offered"):
+        raise NotFound(pool.name, f"lent item {item!r}")
+    return found
+
+
+async def stats(pool: Lender, limit: int) -> PoolStats:
+    """How the pool stands now."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= ITEMS_MAX:
+        raise InvalidConfig("limit", limit, f"it must be a whole number from 0 to {ITEMS_MAX}")
+    answer = await _say(pool._client, Count(pool.name, limit, pool._roof))
+    assert isinstance(answer, Counted)
+    items = tuple(
+        ItemStanding(
+            seen.item,
+            seen.state,
+            seen.leaving,
+            seen.fence,
+            seen.used,
+            None if seen.since_ms < 0 else seen.since_ms / 1000,
+            seen.remaining_ms / 1000,
+            Owner.unpacked(seen.owner) if seen.owner else None,
+        )
+        for seen in answer.items
+    )
+    waiters = tuple(Owner.unpacked(seat.owner) for seat in answer.waiters)
+    figures = (answer.size, answer.lent, answer.cooling, answer.free, answer.waiting)
+    return PoolStats(pool.name, *figures, items, waiters, answer.trouble)
+
+
+async def _say(client: Client, command: Command) -> Any:
+    """A command that may be sent twice, because the second copy changes no more than the first."""
+    until_ns, sent_before = client.clock.now_ns() + WIRE_NS, False
+    while True:
+        try:
+            answer = await client.ask(command)
+        except Unavailable as error:
+            if not isinstance(error.__cause__, ReplyLost) or client.clock.now_ns() >= until_ns:
+                raise
+            sent_before = True
+            await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+            continue
+        if sent_before and isinstance(command, BreakItem) and isinstance(answer, NotHeld):
+            return None  # the first copy has done it
+        if sent_before and isinstance(command, Change):
+            return await _changed_before(client, command, answer)
+        return answer
+
+
+async def _changed_before(client: Client, command: Change, answer: Any) -> Any:
+    """What the first copy of a change would have answered: it has done what the second found done."""
+    if isinstance(answer, Lent) or (isinstance(answer, Unknown) and set(answer.items) != set(command.items)):
+        return answer
+    figures = await _say(client, Count(command.name, 0, command.roof))
+    taken = await _say(client, Count(command.name, figures.lent + figures.cooling, command.roof))
+    leaving = {seen.item for seen in taken.items if seen.leaving and seen.state in ("lent", "offered")}
+    going = leaving - set(command.items) if command.how == "set" else leaving & set(command.items)
+    return Changed(0, 0, tuple(sorted(going)))

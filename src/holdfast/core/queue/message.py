@@ -1,0 +1,249 @@
+"""Messages: what a consumer has, until it says what became of it.
+
+Who has a message is the engine's to say. A conclusion is sent under the consumer's incarnation and the message's entry;
+where that entry is somebody else's by now, nothing happens but `LeaseLost`. A lost answer is asked for again: under a
+lease that never broke, an entry that is gone then was concluded by the first copy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.clock import NS, NS_PER_MS, Seconds
+from holdfast.commands.queue import ACK, DEAD, RELEASE, TOUCH, Conclude, Concluded, Outcome
+from holdfast.core.keeper.keeper import WIRE_NS
+from holdfast.core.lease.lease import ENDED, ENDING, HELD
+from holdfast.core.pool.options import cool_ms
+from holdfast.core.queue.codec import unpacked_headers
+from holdfast.core.queue.outcomes import Dead, Release, Retry, by_error, checked_reason, readable, retried
+from holdfast.errors import LASTING, LeaseLost, NotOwner, ReplyLost, Unavailable
+
+if TYPE_CHECKING:
+    from holdfast.commands.queue import Delivery
+    from holdfast.core.queue.consumer import ConsumerBase
+    from holdfast.core.queue.queue import QueueBase
+    from holdfast.core.queue.session import Incarnation
+
+_RETRY_NS = 50 * NS_PER_MS
+# How long the keeper goes on telling the engine what has become of a message.
+OWED_NS = 60 * NS
+
+
+class MessageBase:
+    """One delivery of a message. `id` stays the same over all of them; `fence` grows from one to the next."""
+
+    def __init__(self, consumer: ConsumerBase, lease: Incarnation, delivery: Delivery, body: Any) -> None:
+        entry, fence, suspect, kept = delivery
+        self._consumer = consumer
+        self._lease = lease
+        self._entry = entry
+        self._settled = ""
+        self._told_of_loss = False  # a worker has told its handler
+        self._doubted_ns = 0  # of which doubt it was
+        self._gone = False  # it is not with its consumer: the engine has said so, or it was given back over our head
+        self.id = kept.id
+        self.body = body
+        self.fence = fence
+        self.suspect = suspect
+        self._kept = kept
+
+    @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        return self._consumer._queue.name
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What was sent beside the body."""
+        return unpacked_headers(self._kept.headers)
+
+    @property
+    def key(self) -> str:
+        """What it was sent with: messages of one key come one after the other. Empty if there is none."""
+        return self._kept.key
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is: 1 for the first."""
+        return self._kept.attempts + 1
+
+    @property
+    def max_attempts(self) -> int:
+        """How many attempts there are; if the last one fails, it becomes a dead letter."""
+        return self._consumer._queue._attempts_max
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether somebody may have worked on it before: an attempt has failed, or a consumer died."""
+        return self._kept.attempts + self._kept.crashes > 0
+
+    @property
+    def published(self) -> float:
+        """When it was sent, in seconds since 1970, by the engine's calendar."""
+        return self._kept.sent_us / 1_000_000
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has been said what became of it."""
+        return bool(self._settled)
+
+    def check(self) -> None:
+        """Raise `LeaseLost` if it is settled, or if somebody else may have it by now. Local: costs no round trip."""
+        if self._settled:
+            detail = f"message {self.id} has been settled: {self._settled}"
+            raise LeaseLost(self.queue, self.fence, "released", detail=detail)
+        self._lease.check()
+        if self._is_lost():
+            raise _lost(self)
+
+    def _is_lost(self) -> bool:
+        """A consumer that ends gives back what it has: whoever still works on it must hear that others may have it."""
+        given_back = self._lease._state in (ENDING, ENDED)
+        return self._gone or (not self._settled and (given_back or self._lease._is_lost()))
+
+    def _is_over(self) -> bool:
+        return bool(self._settled) or self._lease._state is ENDED
+
+    def _outcome(self, error: BaseException | None) -> Outcome:
+        queue = self._consumer._queue
+        settings = (self._entry, self.attempt, queue._attempts_max, queue._backoff)
+        try:
+            outcome = by_error(*settings, error)
+        except Exception as failure:  # a word that makes no sense is an error like any other
+            outcome = by_error(*settings, failure)
+        return outcome._replace(keyed=True) if self._kept.key else outcome
+
+    def __repr__(self) -> str:
+        return f"<message {self.id} of {self.queue!r} attempt={self.attempt} {self._standing('in flight')}>"
+
+    def _standing(self, ours: str) -> str:
+        """For people."""
+        return self._settled or ("lost" if self._is_lost() else ours)
+
+
+async def ack(message: MessageBase) -> None:
+    """It is done, and gone."""
+    await settle(message, Outcome(message._entry, ACK, keyed=bool(message.key)))
+
+
+async def retry(message: MessageBase, delay: Seconds | None, reason: str) -> None:
+    """This attempt has failed; the next one comes after the delay, or by the queue's backoff."""
+    queue = message._consumer._queue
+    delay_ms = queue._backoff.delay_ms(message.attempt) if delay is None else cool_ms(delay, setting="delay")
+    why = checked_reason(reason) if reason else ""
+    await settle(message, retried(message._entry, message.attempt, queue._attempts_max, delay_ms, why))
+
+
+async def release(message: MessageBase, delay: Seconds) -> None:
+    """Given back: no attempt was used."""
+    await settle(message, Outcome(message._entry, RELEASE, cool_ms(delay, setting="delay")))
+
+
+async def dead(message: MessageBase, reason: str) -> None:
+    """A dead letter."""
+    await settle(message, Outcome(message._entry, DEAD, 0, checked_reason(reason)))
+
+
+async def touch(message: MessageBase) -> None:
+    """Ask the engine whether it is still ours."""
+    refuse_if_not_ours(message)
+    lost = await conclude(message._consumer._queue, message._lease, (Outcome(message._entry, TOUCH),))
+    if lost:
+        raise _lost(message)
+
+
+async def leave(message: MessageBase, error: BaseException | None) -> bool:
+    """The end of a block: what became of the message is what became of the work. True if the error was only a word."""
+    if not message._settled:
+        word = isinstance(error, Retry | Dead | Release)
+        try:
+            await settle(message, message._outcome(error))
+        except LeaseLost as lost:
+            if error is None or word:
+                raise
+            if isinstance(error, Exception):
+                raise lost from error
+            error.add_note(str(lost))
+        return word
+    return isinstance(error, Retry | Dead | Release)
+
+
+async def settle(message: MessageBase, outcome: Outcome) -> None:
+    """Say once what became of it; `LeaseLost` if it is somebody else's by now."""
+    refuse_if_not_ours(message)
+    consumer, before = message._consumer, message._settled
+    message._settled = outcome.kind
+    again = consumer._unsaid.pop(message._entry, None) is not None
+    try:
+        lost = await conclude(consumer._queue, message._lease, (outcome,), consumer, again=again)
+    except BaseException as error:
+        message._settled = before  # nobody knows: it may be said again
+        if not isinstance(error, Exception):
+            consumer._unsaid[message._entry] = outcome
+        raise
+    consumer._forget(message)
+    message._lease._wake()  # whoever waits for its loss waits no more
+    if lost:
+        raise _lost(message)
+    told(consumer._queue, outcome, message)
+
+
+def refuse_if_not_ours(message: MessageBase) -> None:
+    """Nothing is said of what was settled before, or is a parent's; and no block is entered with it."""
+    if message._settled:
+        raise NotOwner(message.queue, f"message {message.id} has been settled before: {message._settled}")
+    if message._lease._is_forked():
+        raise message._lease._loss()
+
+
+def _lost(message: MessageBase) -> LeaseLost:
+    detail = f"message {message.id} is not with this consumer any more"
+    return LeaseLost(message.queue, message.fence, "expired", detail=detail)
+
+
+def told(queue: QueueBase, outcome: Outcome, message: MessageBase) -> None:
+    """Tell the observer what did not go well."""
+    if outcome.kind == DEAD:
+        why = f"{outcome.reason}: {outcome.error}" if outcome.error else outcome.reason
+        queue._client.tell("buried", queue.name, message.fence, detail=f"message {message.id}: {why}")
+    elif outcome.error:
+        detail = f"message {message.id}, attempt {message.attempt}: {readable(outcome.error)}"
+        queue._client.tell("failed", queue.name, message.fence, detail=detail)
+
+
+async def conclude(
+    queue: QueueBase,
+    lease: Incarnation,
+    outcomes: tuple[Outcome, ...],
+    consumer: ConsumerBase | None = None,
+    *,
+    again: bool = False,
+) -> tuple[str, ...]:
+    """Tell the engine what became of these; the entries that were not ours. `again`: it may have been told before.
+
+    On wire trouble it tries for the wire timeout; then, where a consumer is given, the keeper goes on.
+    """
+    client, epoch = queue._client, queue._client.engine.epoch
+    command = Conclude(queue.name, lease.token, outcomes, queue._dead_max)
+    began_ns, sent_before = client.clock.now_ns(), again
+    while True:
+        try:
+            reply = client.form.apply(command, began_ns + WIRE_NS)
+            answer = reply if isinstance(reply, tuple) else await reply
+        except Unavailable as error:
+            sent_before = sent_before or isinstance(error, ReplyLost)
+            if error.reason in LASTING:
+                raise
+            if client.clock.now_ns() + _RETRY_NS >= began_ns + WIRE_NS:
+                if consumer is None:
+                    raise
+                client.tell("release delayed", queue.name, lease._fence, detail=str(error))
+                client.keeper.owe(command, OWED_NS)
+                consumer._owe(outcomes)
+                return ()
+            await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+            continue
+        assert isinstance(answer, Concluded)
+        if sent_before and lease._state is HELD and not lease._is_lost() and epoch == client.engine.epoch:
+            return ()  # nobody takes from a consumer that lives: the first copy has done it
+        return answer.lost

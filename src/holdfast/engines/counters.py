@@ -1,0 +1,53 @@
+"""Tallies in this process: for the memory engine, and for a limit whose engine cannot be reached.
+
+Bounded: what has ended is forgotten, a little with every command.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any
+
+from holdfast.rules.counters import TALLIES, until_us
+
+if TYPE_CHECKING:
+    from holdfast.commands import Answer
+    from holdfast.rules import Moment
+
+_AT_ONCE = 4
+
+
+class Tallies:
+    """What is counted, by shelf and name. Whoever asks sees to it that nobody else does at the same time."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[Any, int]] = {}
+        self._ends: list[tuple[int, tuple[str, str]]] = []
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def answer(self, command: Any, moment: Moment) -> Answer:
+        key = (command.shelf, command.name)
+        before = self._known.get(key, (None, 0))[0]
+        after, answer = TALLIES[type(command)](before, command, moment)
+        if after is None:
+            self._known.pop(key, None)
+        elif after is not before:
+            ends_us = until_us(after, command)
+            if before is None:
+                heapq.heappush(self._ends, (ends_us, key))
+            self._known[key] = (after, ends_us)
+        self._forget(moment.wall_us)
+        return answer
+
+    def _forget(self, now_us: int) -> None:
+        for _ in range(_AT_ONCE):
+            if not self._ends or self._ends[0][0] > now_us:
+                return
+            _, key = heapq.heappop(self._ends)
+            ends_us = self._known.get(key, (None, 0))[1]
+            if ends_us > now_us:
+                heapq.heappush(self._ends, (ends_us, key))
+            else:
+                self._known.pop(key, None)

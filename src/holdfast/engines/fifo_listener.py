@@ -1,0 +1,180 @@
+"""Rings between processes of one host: one named pipe per session of a client.
+
+Whoever makes an offer writes the waiter's token into the pipe of its session; a thread of that session hears it and
+rings the bell. A lost ring costs time, never correctness: the keeper's mark finds an offer that was not heard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import threading
+from typing import TYPE_CHECKING
+
+from holdfast.observer import log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from holdfast.engines.wakeups import Board
+
+_MODE = 0o600
+
+
+def ring_session(path: str, token: str) -> None:
+    """Tell a session of another process that a token was offered the right."""
+    try:
+        pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return  # nobody listens: it is dead, or it has not opened its ears yet and will ask again
+    try:
+        os.write(pipe, token.encode() + b"\n")
+    except OSError:
+        return  # the pipe is full of other rings
+    finally:
+        os.close(pipe)
+
+
+class Ear:
+    """The thread that hears the rings of one session, and the end of the processes that its waiters wait for."""
+
+    def __init__(self, path: str, board: Board, mode: int = _MODE) -> None:
+        self.path = path
+        self._mode = mode
+        self._board = board
+        self._guard = threading.Lock()
+        self._watched: dict[int, int] = {}  # by pid: its descriptor
+        self._absent: set[int] = set()
+        self._pipe = self._stop = self._stopper = -1
+        self._selector = selectors.DefaultSelector()
+        self._thread = threading.Thread(target=self._hear, name="holdfast-ear", daemon=True)
+
+    def open(self) -> None:
+        """Begin to hear. Whatever goes wrong half-way, `close` clears away."""
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(self.path, self._mode)
+            os.chmod(self.path, self._mode)  # whatever the umask took away
+        # Read and write, so that the pipe never ends when its last writer goes.
+        self._pipe = os.open(self.path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._stop, self._stopper = os.pipe()
+        self._selector.register(self._pipe, selectors.EVENT_READ)
+        self._selector.register(self._stop, selectors.EVENT_READ)
+        self._thread.start()
+
+    def watch(self, pid: int) -> bool:
+        """Ring for every waiter of the session when the process ends; true if it seems to have ended before.
+
+        Only a hint, as every ring: the pid may be one of another container. So an absent one counts once.
+        """
+        if not hasattr(os, "pidfd_open"):
+            return False
+        with self._guard:
+            if pid in self._watched:
+                return False
+            try:
+                descriptor = os.pidfd_open(pid)
+            except OSError:
+                known = pid in self._absent
+                self._absent.add(pid)
+                return not known
+            self._watched[pid] = descriptor
+            self._selector.register(descriptor, selectors.EVENT_READ, pid)
+        return False
+
+    def _hear(self) -> None:
+        rest = b""
+        while True:
+            for key, _ in self._selector.select():
+                if key.fd == self._stop:
+                    return
+                if key.fd != self._pipe:
+                    self._ended(key.data)
+                    continue
+                *tokens, rest = (rest + os.read(self._pipe, 65536)).split(b"\n")
+                for token in tokens:
+                    self._board.ring(token.decode("ascii", errors="replace"))
+
+    def _ended(self, pid: int) -> None:
+        with self._guard:
+            descriptor = self._watched.pop(pid)
+            self._selector.unregister(descriptor)
+            os.close(descriptor)
+        self._board.ring_all()
+
+    def close(self) -> None:
+        _close(self._stopper)
+        if self._thread.is_alive():
+            self._thread.join()
+        self._close_all()
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+
+    def forked(self) -> None:
+        """In a child: the thread is not here, and the pipe belongs to the parent's session."""
+        _close(self._stopper)
+        self._close_all()
+
+    def _close_all(self) -> None:
+        self._selector.close()
+        for descriptor in (self._stop, self._pipe, *self._watched.values()):
+            _close(descriptor)
+
+    @staticmethod
+    def remove(path: str) -> None:
+        """Clear away the pipe of a dead session."""
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+class Hearing:
+    """The ear of one client, if it has one: opened for the first of its waiters, and never where that has failed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ear: Ear | None = None
+        self._closed = False
+        self.deaf = False
+
+    def listen(self, ahead: Iterable[int], new: Callable[[], Ear]) -> bool:
+        """Hear for a waiter behind these processes; true if it has to ask again, as something may have happened."""
+        with self._lock:
+            if self._closed:
+                return True  # the next question is told so
+            if self._ear is not None:
+                ended = [self._ear.watch(pid) for pid in ahead]  # each is watched, whatever the others say
+                return any(ended)
+            if self.deaf:
+                return False
+            ear = new()
+            try:
+                ear.open()
+                self._ear = ear
+            except OSError as error:
+                ear.close()
+                self.deaf = True
+                log.warning("no pipe for wake-ups at %s, so waiting is slower here: %s", ear.path, error)
+            except BaseException:
+                ear.close()
+                raise
+            return True
+
+    def forked(self) -> None:
+        """In a child: nobody listens yet."""
+        self._lock = threading.Lock()
+        ear, self._ear = self._ear, None
+        if ear is not None:
+            ear.forked()
+
+    def close(self) -> None:
+        """Hear no more, also where a waiter was just about to begin."""
+        with self._lock:
+            self._closed = True
+            ear, self._ear = self._ear, None
+        if ear is not None:
+            ear.close()
+
+
+def _close(descriptor: int) -> None:
+    if descriptor >= 0:
+        os.close(descriptor)

@@ -1,0 +1,123 @@
+"""The asyncio wire: one connection that all tasks of a client share.
+
+Replies come in the order of the questions. A caller that was cancelled leaves its place in that order: its reply is
+drained when it comes. One timer per connection watches the oldest question; when it is too late, nobody knows what
+became of anything that was asked, and everybody is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engines.redis.connection_blocking import MORE, reader
+from holdfast.errors import ReplyLost
+
+if TYPE_CHECKING:
+    from holdfast.engines.redis.topology import Node
+
+_READ = 65536
+
+
+class Stream(asyncio.BufferedProtocol):
+    """One shared connection."""
+
+    def __init__(self, writer: asyncio.StreamWriter, url: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._url = url
+        self._writer = writer
+        self._transport: asyncio.Transport = writer.transport  # type: ignore[assignment]
+        self._reader = reader()
+        self._buffer = bytearray(_READ)
+        self._view = memoryview(self._buffer)
+        self._asked: deque[tuple[asyncio.Future[Any], float]] = deque()  # and until when each has time
+        self._unsent: list[bytes] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self.closed = False
+        self._transport.set_protocol(self)
+
+    @classmethod
+    async def open(cls, node: Node) -> Stream:
+        return cls(await node.dial_asyncio(), node.url)
+
+    def ask(self, command: bytes, limit_s: float) -> asyncio.Future[Any]:
+        """Send one command; the future gives its reply, or `ReplyLost`."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self.closed:
+            future.set_exception(self._lost("the connection was closed"))
+            return future
+        until_s = self._loop.time() + limit_s
+        self._send(command)
+        self._asked.append((future, until_s))
+        if self._timer is None:
+            self._timer = self._loop.call_at(until_s, self._look)
+        return future
+
+    async def ask_all(self, commands: bytes, count: int, limit_s: float) -> list[Any]:
+        """Send several commands in one write; that many replies."""
+        asked = [self.ask(commands if number == 0 else b"", limit_s) for number in range(count)]
+        return list(await asyncio.gather(*asked))
+
+    def _send(self, commands: bytes) -> None:
+        if not self._asked:
+            self._transport.write(commands)
+        elif commands:
+            # Somebody waits already, so this loop is busy: what comes in the same round goes out in one write.
+            if not self._unsent:
+                self._loop.call_soon(self._flush)
+            self._unsent.append(commands)
+
+    def _flush(self) -> None:
+        commands, self._unsent = self._unsent, []
+        if not self.closed:
+            self._transport.write(b"".join(commands))
+
+    def _look(self) -> None:
+        """The oldest question decides: the timer is set again for it, or the connection is given up."""
+        self._timer = None
+        if not self._asked:
+            return
+        oldest_s = min(until_s for _, until_s in self._asked)
+        if oldest_s > self._loop.time():
+            self._timer = self._loop.call_at(oldest_s, self._look)
+        else:
+            self._fail("no answer in time")
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - one buffer serves all
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            self._reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]
+            while (reply := self._reader.gets()) is not MORE:
+                future, _ = self._asked.popleft()
+                if not future.done():
+                    future.set_result(reply)
+        except Exception as error:
+            self._fail(f"unreadable reply: {error!r}")
+
+    def eof_received(self) -> bool:
+        self._fail("the server closed the connection")
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(str(error or "the connection was closed"))
+
+    def close(self) -> None:
+        self._fail("the connection was closed")
+
+    def _fail(self, why: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._writer.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        asked, self._asked = self._asked, deque()
+        for future, _ in asked:
+            if not future.done():
+                future.set_exception(self._lost(why))
+
+    def _lost(self, why: str) -> ReplyLost:
+        return ReplyLost("redis", "reply lost", f"{self._url}: {why}")

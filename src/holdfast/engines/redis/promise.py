@@ -1,0 +1,276 @@
+"""From what was seen of a server to what may be relied on there: one table of rules.
+
+Each rule has a condition over the facts and what follows if it holds: the most that can be promised then, whether
+fences can go back, why, and what would change it. The promise is the weakest of all that apply. What was not seen
+counts as what is worse.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.engines.redis.server_info import MOSTLY
+from holdfast.rules.promise import CLIENTS, EFFICIENCY, LEVELS, RESTART, Limit, Promise, weaker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from holdfast.engines.redis.server_info import Facts
+
+_TESTS = "tests/engines/redis"
+
+_RESTARTED = Limit(
+    "a server that restarts without its data has forgotten its leases: holders are told within about a second",
+    f"{_TESTS}/test_restart.py::test_a_restart_without_data_tells_holders_and_repeats_no_fence",
+)
+_FAILED_OVER = Limit(
+    "a failover to a replica that had not heard of a grant lets a second holder in",
+    f"{_TESTS}/test_not_promised.py::test_a_failover_that_lost_the_grant_lets_a_second_holder_in",
+)
+_LATE_CLOCK = Limit(
+    "a failover to a replica whose clock is behind gives smaller fences; a guard refuses them until it has caught up",
+    f"{_TESTS}/test_clock.py::test_a_failover_to_a_clock_that_is_behind_gives_smaller_fences",
+)
+_EVICTED = Limit(
+    "a memory policy that evicts keys evicts leases",
+    f"{_TESTS}/test_not_promised.py::test_a_server_that_evicts_lets_a_second_holder_in",
+)
+_FORWARD = Limit(
+    "a server clock that is set forward ends leases early and lets a second holder in, under a larger fence; it is"
+    " noticed at the next renewal, and told",
+    "tests/testing/test_places.py::test_a_server_whose_clock_is_set_forward_lets_a_second_holder_in",
+)
+_BACK = Limit(
+    "a server clock that is set back by more than fence_memory lets forgotten names begin again with smaller fences",
+    f"{_TESTS}/test_clock.py::test_a_clock_set_back_by_more_than_the_memory_lets_fences_go_back",
+)
+
+
+class Rule(NamedTuple):
+    """If `applies`, then no more than `most` is promised, for that reason."""
+
+    applies: Callable[[Facts], bool]
+    most: str
+    reason: str
+    change: str = ""
+    limits: tuple[Limit, ...] = ()
+    fences_grow: bool = True
+
+
+def _may_evict(facts: Facts) -> bool:
+    return facts.maxmemory != 0 and facts.maxmemory_policy != "noeviction"
+
+
+def _has_replicas(facts: Facts) -> bool:
+    return bool(facts.replicas) or facts.known > 0
+
+
+_ASK = "let the user ask: ACL SETUSER ... +info"
+
+
+TABLE = (
+    Rule(
+        lambda facts: facts.role == "replica",
+        EFFICIENCY,
+        "this server is a replica: it refuses grants, or keeps them where its primary does not see them",
+        "connect to the primary",
+    ),
+    Rule(
+        lambda facts: facts.role is None,
+        EFFICIENCY,
+        "whether this server is a primary was not seen",
+        _ASK,
+    ),
+    Rule(
+        lambda facts: _may_evict(facts) and facts.maxmemory_policy is not None and facts.maxmemory is not None,
+        EFFICIENCY,
+        "under memory pressure this server deletes leases (maxmemory-policy {facts.maxmemory_policy})",
+        "set maxmemory-policy noeviction, or use a server for leases alone",
+        (_EVICTED,),
+    ),
+    Rule(
+        lambda facts: _may_evict(facts) and (facts.maxmemory_policy is None or facts.maxmemory is None),
+        EFFICIENCY,
+        "whether this server deletes leases under memory pressure was not seen",
+        _ASK,
+        (_EVICTED,),
+    ),
+    Rule(
+        lambda facts: facts.jumped_s > 0,
+        EFFICIENCY,
+        "the clock of this server was seen to jump forward by {facts.jumped_s:.1f} s: leases ended early",
+        "have its clock slewed, not stepped",
+    ),
+    Rule(
+        lambda facts: facts.jumped_back_s > facts.fence_memory_s,
+        LEVELS[-1],
+        "the clock of this server was seen to jump back by {facts.jumped_back_s:.1f} s, more than fence_memory",
+        "have its clock slewed, not stepped; or connect with a longer fence_memory",
+        fences_grow=False,
+    ),
+    Rule(
+        lambda facts: facts.cluster is True,
+        CLIENTS,
+        "a part of a cluster that is cut off grants for another node timeout",
+        limits=(_FAILED_OVER, _LATE_CLOCK),
+        fences_grow=False,
+    ),
+    Rule(
+        lambda facts: facts.cluster is True and not facts.grouped,
+        LEVELS[-1],
+        "this is one server of a cluster: a name that belongs to another one is refused here",
+        "connect to redis+cluster://",
+    ),
+    Rule(
+        lambda facts: facts.cluster is None,
+        CLIENTS,
+        "whether it is part of a cluster, where another server may take its place, was not seen",
+        _ASK,
+        (_FAILED_OVER, _LATE_CLOCK),
+        fences_grow=False,
+    ),
+    Rule(
+        lambda facts: facts.replicas == 0 and not _has_replicas(facts) and (facts.sentinels or facts.cluster is True),
+        CLIENTS,
+        "a replica, once it has one, may take its place (0 linked, 0 known): fences then come from another clock",
+        limits=(_FAILED_OVER, _LATE_CLOCK),
+        fences_grow=False,
+    ),
+    Rule(
+        lambda facts: facts.replicas == 0 and (facts.known > 0 or facts.sentinels),
+        CLIENTS,
+        "no replica is linked: nobody could take its place",
+        "start a replica of it",
+    ),
+    Rule(
+        lambda facts: facts.replicas is None or _has_replicas(facts),
+        CLIENTS,
+        "a replica may take its place ({linked} linked, {facts.known} known): a failover may forget the last grants,"
+        " and fences then come from another clock",
+        'have each lock confirm="replicas": its grants and renewals then survive a failover to any replica known',
+        (_FAILED_OVER, _LATE_CLOCK),
+        fences_grow=False,
+    ),
+    Rule(
+        lambda facts: _has_replicas(facts) and not facts.min_replicas,
+        CLIENTS,
+        "a primary that is cut off from its replicas may go on granting (min-replicas-to-write {least})",
+        "set min-replicas-to-write 1: a primary that is cut off then stops within min-replicas-max-lag",
+    ),
+    Rule(
+        lambda facts: facts.aof is None,
+        CLIENTS,
+        "whether it keeps an append-only file was not seen",
+        _ASK,
+        (_RESTARTED,),
+    ),
+    Rule(
+        lambda facts: facts.aof is False,
+        CLIENTS,
+        "it keeps no append-only file, so a restart forgets its leases",
+        "set appendonly yes and appendfsync always",
+        (_RESTARTED,),
+    ),
+    Rule(
+        lambda facts: bool(facts.aof) and facts.appendfsync is None,
+        CLIENTS,
+        "whether every grant is flushed to its append-only file was not seen (appendfsync not seen)",
+        "let the user ask: ACL SETUSER ... +config|get",
+        (_RESTARTED,),
+    ),
+    Rule(
+        lambda facts: bool(facts.aof) and facts.appendfsync not in ("always", MOSTLY, None),
+        CLIENTS,
+        "its append-only file is not flushed with every grant (appendfsync {fsync}): a power cut forgets the last ones",
+        "set appendfsync always",
+        (_RESTARTED,),
+    ),
+    Rule(
+        lambda facts: bool(facts.aof) and facts.appendfsync == MOSTLY,
+        CLIENTS,
+        "its append-only file is not flushed while the server writes it anew or saves a snapshot"
+        " (no-appendfsync-on-rewrite yes): a power cut then forgets the last grants",
+        "set no-appendfsync-on-rewrite no",
+        (_RESTARTED,),
+    ),
+    Rule(
+        lambda facts: bool(facts.aof) and facts.appendfsync == "always",
+        RESTART,
+        "every grant is on its disk before it is answered (appendfsync always)",
+    ),
+)
+
+
+def promised(facts: Facts) -> Promise:
+    """What a server with these facts may be relied on for."""
+    rules = [rule for rule in TABLE if rule.applies(facts)]
+    level = RESTART
+    for rule in rules:
+        level = weaker(level, rule.most)
+    words = {
+        "facts": facts,
+        "linked": "not seen whether any are" if facts.replicas is None else facts.replicas,
+        "least": _or_not_seen(facts.min_replicas),
+        "fsync": facts.appendfsync,
+    }
+    limits = [limit for rule in rules for limit in rule.limits] + [_FORWARD, _BACK]
+    kept = facts._replace(jumped_s=round(facts.jumped_s, 1), jumped_back_s=round(facts.jumped_back_s, 1))._asdict()
+    del kept["unseen"], kept["grouped"]
+    return Promise(
+        engine="redis",
+        scope="hosts",
+        level=level,
+        fifo=True,
+        fences_grow=all(rule.fences_grow for rule in rules),
+        reasons=(
+            "each command is one script on one server, by the server's clock",
+            *(rule.reason.format(**words) for rule in rules),
+        ),
+        limits=tuple(dict.fromkeys(limits)),
+        unseen=facts.unseen,
+        changes=tuple(dict.fromkeys(rule.change for rule in rules if rule.change)),
+        facts=tuple(kept.items()),
+    )
+
+
+def promised_by_all(seen: Sequence[tuple[str, Facts]]) -> Promise:
+    """What servers that share the names among them may be relied on for: the weakest decides, and is named."""
+    if len(seen) == 1:
+        return promised(seen[0][1])
+    each = [(url, promised(facts)) for url, facts in seen]
+    url, weakest = min(each, key=lambda one: (LEVELS.index(one[1].level), one[1].fences_grow))
+    alike = len({promise.level for _, promise in each}) == 1
+    decides = "are alike" if alike else f"are not alike: the weakest decides, and that is {url}"
+    return weakest._replace(
+        fences_grow=all(promise.fences_grow for _, promise in each),
+        reasons=(
+            f"the names are shared by {len(each)} servers, which {decides}",
+            *_merged([(url, promise.reasons) for url, promise in each]),
+        ),
+        limits=tuple(dict.fromkeys(limit for _, promise in each for limit in promise.limits)),
+        unseen=_merged([(url, promise.unseen) for url, promise in each]),
+        changes=_merged([(url, promise.changes) for url, promise in each]),
+        facts=(("servers", ", ".join(url for url, _ in each)), *_facts_of_all([dict(one.facts) for _, one in each])),
+    )
+
+
+def _merged(told: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
+    """What all say, once; what only some say, with who does."""
+    said: dict[str, list[str]] = {}
+    for url, sentences in told:
+        for sentence in sentences:
+            said.setdefault(sentence, []).append(url)
+    return tuple(
+        sentence if len(urls) == len(told) else f"{', '.join(urls)}: {sentence}" for sentence, urls in said.items()
+    )
+
+
+def _facts_of_all(facts: Sequence[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Each fact once where it is the same on all servers; else one after the other, in their order."""
+    for what in facts[0]:
+        values = [each[what] for each in facts]
+        yield what, values[0] if len(set(values)) == 1 else " / ".join(str(_or_not_seen(value)) for value in values)
+
+
+def _or_not_seen(fact: object) -> object:
+    return "not seen" if fact is None else fact

@@ -1,0 +1,261 @@
+"""The commands of queues: their scripts, their bytes, and what the replies mean.
+
+All keys of a queue stand behind `hf1:{NAME}:mq` and share its slot. A message is one text, made by its sender and
+headed by what has become of it; `lua/queue_letters.lua` tells how it is read, and this reads it in the same way. Bodies
+are bytes: replies come as texts in which bytes that are no text are escaped, and go back to bytes unharmed.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from holdfast.commands import Answer, Released, Renewed
+from holdfast.commands.queue import (
+    ACK,
+    SUSPECTS,
+    Beat,
+    Conclude,
+    Concluded,
+    Crowded,
+    DeadLetter,
+    DeadLetters,
+    Delivery,
+    Draft,
+    Elsewhere,
+    GetDead,
+    Join,
+    KeysHeld,
+    Leave,
+    Leaving,
+    ListDead,
+    ListKeys,
+    Message,
+    Moved,
+    Outcome,
+    Publish,
+    Published,
+    Purge,
+    Reap,
+    Reaped,
+    Redrive,
+    Take,
+    Taken,
+    TakeOver,
+)
+from holdfast.commands.queue_admin import (
+    Audit,
+    ConsumerSeen,
+    Gauge,
+    Gauged,
+    Glimpse,
+    Peek,
+    Peeked,
+    Roll,
+    Rolled,
+    Sighted,
+)
+from holdfast.rules.queue.messages import UNKNOWN_CONSUMER
+from holdfast.rules.queue.state import lane_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Word = str | bytes
+
+# The file of each command.
+FILES: dict[type, str] = {
+    Publish: "queue/publish",
+    Join: "queue/join",
+    Beat: "queue/heartbeat",
+    Leave: "queue/leave",
+    Take: "queue/receive",
+    Conclude: "queue/outcomes",
+    Reap: "queue/reclaim",
+    TakeOver: "queue/take_over",
+    ListKeys: "queue/keys",
+    ListDead: "queue/dead_letters",
+    GetDead: "queue/dead_letters",
+    Redrive: "queue/redrive",
+    Purge: "queue/redrive",
+    Gauge: "queue/stats",
+    Roll: "queue/consumers",
+    Peek: "queue/peek",
+    Audit: "queue/check",
+}
+
+# Commands.
+
+
+def _draft(draft: Draft) -> tuple[Word, ...]:
+    id_, headers, key, lane = (each.encode() for each in (draft.id, draft.headers, draft.key, draft.lane))
+    options = b""
+    if draft.delay_ms or draft.dedup or key or lane:
+        options = b"%d %d\n%b" % (draft.delay_ms, draft.dedup_ms, draft.dedup.encode())
+    spans = (len(id_), len(headers), len(key), len(lane))
+    return id_, options, b"%d %d %d %d\n%b%b%b%b%b" % (*spans, id_, headers, key, lane, draft.body)
+
+
+def _publish(ask: Publish) -> tuple[Word, ...]:
+    return (ask.token, str(ask.bound), *(word for draft in ask.drafts for word in _draft(draft)))
+
+
+def _flag(value: bool) -> str:
+    return "1" if value else "0"
+
+
+def _take(ask: Take) -> tuple[Word, ...]:
+    seen = ("seen", str(ask.seen)) if ask.seen >= 0 else ()
+    known = seen if ask.known is None else ("known", *ask.known)
+    flags = (_flag(ask.wait), str(int(ask.idle)), _flag(ask.share))
+    return (ask.token, str(ask.most), *flags, str(len(ask.lanes)), *ask.lanes, *known)
+
+
+def _outcome(outcome: Outcome) -> tuple[Word, ...]:
+    if outcome.kind == ACK:
+        return outcome.entry, b""
+    reason = outcome.reason.encode()
+    how = b"%b %d %d\n%b%b" % (outcome.kind.encode(), outcome.delay_ms, len(reason), reason, outcome.error.encode())
+    return outcome.entry, how
+
+
+def _conclude(ask: Conclude) -> tuple[Word, ...]:
+    return (ask.token, str(ask.dead_max), *(word for outcome in ask.outcomes for word in _outcome(outcome)))
+
+
+def _audit(ask: Audit) -> tuple[Word, ...]:
+    """Somebody else may have written any bytes there: what was read goes back unharmed."""
+    return (ask.part, _raw(ask.which), ask.at, str(ask.most), *map(_raw, ask.suspects))
+
+
+def _numbers(*numbers: int) -> tuple[Word, ...]:
+    return tuple(map(str, numbers))
+
+
+ARGUMENTS: dict[type, Callable[[Any], tuple[Word, ...]]] = {
+    Publish: _publish,
+    Join: lambda ask: (ask.token, ask.owner, ask.label, str(ask.ttl_ms), _flag(ask.keeps), _flag(ask.heard)),
+    Beat: lambda ask: (ask.token, str(ask.ttl_ms)),
+    Leave: lambda ask: (ask.token,),
+    Take: _take,
+    Conclude: _conclude,
+    Reap: lambda ask: _numbers(ask.interval_ms, ask.grace_ms, ask.amnesty_ms, ask.attempts_max, ask.dead_max),
+    TakeOver: lambda ask: (ask.token, ask.key, *_numbers(ask.attempts_max, ask.dead_max)),
+    ListKeys: lambda ask: (ask.token, str(ask.limit)),
+    ListDead: lambda ask: ("list", ask.after, str(ask.limit)),
+    GetDead: lambda ask: ("get", ask.id, "1"),
+    Redrive: lambda ask: ("reset" if ask.reset else "redrive", ask.token, *ask.ids),
+    Purge: lambda ask: ("purge", ask.token, *ask.ids),
+    Gauge: lambda _ask: (),
+    Roll: lambda ask: (str(ask.limit),),
+    Peek: lambda ask: (ask.place, str(ask.limit), ask.lane),
+    Audit: _audit,
+}
+
+# Replies.
+
+_HEAD = re.compile(rb"(\d+) (\d+) (\d+) (\d+) (\d+) (\d+)\n", re.ASCII)
+_TAIL = re.compile(rb"(\d+) (\d+) (\d+) (\d+)\n", re.ASCII)
+_LETTER = re.compile(rb"(\d+) (\d+)\n", re.ASCII)
+
+
+def _cut(raw: bytes, at: int, *lengths: int) -> Iterator[str]:
+    """Texts of these lengths, one after the other."""
+    for length in lengths:
+        yield raw[at : at + length].decode(errors="replace")
+        at += length
+
+
+def _message(entry: str, raw: bytes) -> Message:
+    """What a text says. One that is not a message's is the body of one, so that a reader never fails by it."""
+    head = _HEAD.match(raw)
+    if head is not None:
+        sent_us, attempts, crashes, *spans = map(int, head.groups())
+        begin = head.end() + sum(spans)
+        tail = _TAIL.match(raw, begin)
+        if tail is not None:
+            lengths = tuple(map(int, tail.groups()))
+            end = tail.end() + sum(lengths)
+            if end <= len(raw):
+                told = _cut(raw, head.end(), *spans)
+                return Message(*_sent(raw, tail.end(), lengths, end), sent_us, attempts, crashes, *told)
+    return Message(f"foreign-{entry}", raw, "", "", "", 0)
+
+
+def _sent(raw: bytes, begin: int, lengths: tuple[int, ...], end: int) -> tuple[str, bytes, str, str, str]:
+    id_, headers, key, lane = _cut(raw, begin, *lengths)
+    return id_, raw[end:], headers, key, lane
+
+
+def _raw(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
+
+
+def _taken(reply: list[Any]) -> Taken:
+    _, position, next_ms, drain, told, gone, *rest = reply
+    fences = count(int(told[0])) if len(told) == 1 else map(int, told)
+    deliveries = []
+    for at, fence in zip(range(0, len(rest), 2), fences, strict=False):
+        message = _message(rest[at], _raw(rest[at + 1]))
+        deliveries.append(Delivery(rest[at], fence, lane_of(message) == SUSPECTS, message))
+    return Taken(tuple(deliveries), None if position < 0 else position, next_ms, drain == 1, tuple(gone))
+
+
+def _letter(text: str) -> DeadLetter:
+    raw = _raw(text)
+    head = _LETTER.match(raw)
+    if head is None:
+        return DeadLetter("", 0, _message("", raw))
+    died_us, length = map(int, head.groups())
+    reason = raw[head.end() : head.end() + length].decode(errors="replace")
+    return DeadLetter(reason, died_us, _message("", raw[head.end() + length :]))
+
+
+def _gauged(reply: list[Any]) -> Gauged:
+    counts = sorted((reply[at], reply[at + 1]) for at in range(11, len(reply), 2))
+    figures: Any = (*reply[1:10], tuple(counts), reply[10])
+    return Gauged(*figures)
+
+
+def _rolled(reply: list[Any]) -> Rolled:
+    seen = []
+    for at in range(1, len(reply), 7):
+        token, label, owner, fence, held, since_ms, remaining_ms = reply[at : at + 7]
+        seen.append(ConsumerSeen(token, label, owner, int(fence), held, since_ms, remaining_ms))
+    return Rolled(tuple(seen))
+
+
+def _peeked(reply: list[Any]) -> Peeked:
+    glimpses = []
+    for at in range(1, len(reply), 4):
+        entry, text, token, due_ms = reply[at : at + 4]
+        glimpses.append(Glimpse(_message(entry, _raw(text)), token, due_ms))
+    return Peeked(tuple(glimpses))
+
+
+def _sighted(reply: list[Any]) -> Sighted:
+    _, at, words, told, by = reply
+    faults = tuple((told[first], told[first + 1], told[first + 2]) for first in range(0, len(told), 3))
+    return Sighted(at, tuple(words), faults, by)
+
+
+# What the plain answer to a command says.
+YES: dict[type, Answer] = {Beat: Renewed(), Leave: Released()}
+ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
+    "unknown consumer": lambda _reply: UNKNOWN_CONSUMER,
+    "published": lambda reply: Published(tuple(reply[1:])),
+    "crowded": lambda reply: Crowded(reply[1]),
+    "taken": _taken,
+    "leaving": lambda _reply: Leaving(),
+    "elsewhere": lambda reply: Elsewhere(reply[1], reply[2], int(reply[3])),
+    "keys held": lambda reply: KeysHeld(tuple(reply[2:]), reply[1]),
+    "concluded": lambda reply: Concluded(tuple(reply[1:])),
+    "reaped": lambda reply: Reaped(reply[1] == 1, reply[2] == 1, *reply[3:]),
+    "dead letters": lambda reply: DeadLetters(tuple(map(_letter, reply[2:])), reply[1]),
+    "moved": lambda reply: Moved(tuple(reply[1:])),
+    "gauged": _gauged,
+    "rolled": _rolled,
+    "peeked": _peeked,
+    "sighted": _sighted,
+}

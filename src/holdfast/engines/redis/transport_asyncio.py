@@ -1,0 +1,176 @@
+"""The asyncio form over Redis: one shared connection for all tasks, opened by whoever needs it first."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import hiredis
+
+from holdfast.clock import SYSTEM
+from holdfast.commands import ASKING, LINED_UP, Change
+from holdfast.engines.redis.aside import aside
+from holdfast.engines.redis.connection_asyncio import Stream
+from holdfast.engines.redis.replies import answered
+from holdfast.engines.redis.routing import Lane, bounded, leave, unknown_script
+from holdfast.engines.redis.scripts import more_s
+from holdfast.engines.redis.server_info import GREETING
+from holdfast.engines.redis.watched import Watched
+from holdfast.engines.transport_asyncio import LoopForm
+from holdfast.errors import SETTLING, ReplyLost, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.commands import Answer, Command
+    from holdfast.engines.redis.engine import RedisEngine
+    from holdfast.engines.redis.server_identity import Sight
+    from holdfast.engines.redis.topology import Node
+    from holdfast.engines.redis.transport_blocking import Links, RedisBlocking
+
+T = TypeVar("T")
+
+
+class Shared(Lane):
+    """The one connection of a form to one node."""
+
+    def __init__(self, node: Node, sight: Sight) -> None:
+        super().__init__(node, sight)
+        self.stream: Stream | None = None
+        self._opening: asyncio.Task[Stream] | None = None
+
+    async def open(self, limit_s: float) -> Stream:
+        """Open it. A caller that leaves meanwhile does not take it from the others.
+
+        Whoever has less time than an exchange may take does not wait for longer; to open it may take as long as it was
+        given for that.
+        """
+        if self.left:
+            raise Unavailable("redis", SETTLING, f"{self.node.url} has just been left")
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._greeted())
+            self._opening.add_done_callback(self._opened)
+        opening = self._opening
+        done, _ = await asyncio.wait((opening,), timeout=limit_s if limit_s < self.node.wire_s else None)
+        if not done:
+            late = ReplyLost("redis", "reply lost", f"{self.node.url}: no connection within {limit_s:.3f} s")
+            raise self.sight.unanswered(late)
+        return opening.result()
+
+    async def _greeted(self) -> Stream:
+        """A connection that has told which run of which server it leads to."""
+        stream, asked_ns = await Stream.open(self.node), SYSTEM.now_ns()
+        try:
+            reply = await stream.ask(GREETING, self.node.wire_s)
+        except ReplyLost as error:
+            raise self.sight.unanswered(error) from error
+        except BaseException:
+            stream.close()
+            raise
+        self.sight.greeted(reply, asked_ns, SYSTEM.now_ns())
+        return stream
+
+    def _opened(self, opening: asyncio.Task[Stream]) -> None:
+        self._opening = None
+        if not opening.cancelled() and opening.exception() is None:
+            self.stream = opening.result()
+            if self.left:
+                self.drop()
+
+    def drop(self) -> None:
+        if self.stream is not None:
+            self.stream.close()
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            # Nobody waits for it any more: whoever did was cancelled.
+            self._opening.cancel()
+            await asyncio.wait((self._opening,))
+        self.drop()
+
+
+class RedisAsyncio(Watched[Shared], LoopForm):
+    """What tasks use."""
+
+    def __init__(self, engine: RedisEngine) -> None:
+        super().__init__(engine)
+        self._apart: RedisBlocking | None = None
+
+    async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
+        """What every form does, in one frame: a task wakes up through each of them."""
+        self.refuse_elsewhere()
+        board, answer = self._engine.board, None
+        acquires = type(command) in ASKING
+        if acquires and command.wait:  # type: ignore[union-attr]
+            board.expect(command.token)  # type: ignore[union-attr]
+        try:
+            try:
+                engine = self._engine
+                limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
+                if type(command) is Change:
+                    limit_s += more_s(command)
+                lane = self._lane or self._lane_of(command.name)
+                stream = lane.stream
+                if stream is None or stream.closed:
+                    stream = await lane.open(limit_s)
+                reply = await stream.ask(engine.packer.pack(command), limit_s)
+                if type(reply) is hiredis.ReplyError:
+                    reply = await self._once_more(lane, stream, command, reply, limit_s)
+                answer = answered(type(command), reply)
+            except Unavailable as trouble:
+                answer = await self._follow_one(command, trouble, until_ns)
+            return answer
+        finally:
+            if acquires and not (type(answer) in LINED_UP and answer.position is not None):  # type: ignore[union-attr]
+                board.forget(command.token)  # type: ignore[union-attr]
+
+    async def _once_more(
+        self, lane: Shared, stream: Stream, command: Command, reply: hiredis.ReplyError, limit_s: float
+    ) -> Any:
+        """A server that only did not know the script is sent its text."""
+        if unknown_script(reply):
+            reply = await stream.ask(self._engine.packer.pack(command, whole=True), limit_s)
+        if type(reply) is hiredis.ReplyError:
+            raise self._refused(lane.node.url, reply)
+        return reply
+
+    def _new_lane(self, node: Node) -> Shared:
+        return Shared(node, self._engine.witness.of(node))
+
+    async def _tell(self, lane: Shared, commands: bytes, count: int, limit_s: float) -> list[Any]:
+        self.refuse_elsewhere()
+        stream = lane.stream
+        if stream is None or stream.closed:
+            stream = await lane.open(limit_s)
+        return await stream.ask_all(commands, count, limit_s)
+
+    async def _aside(self, call: Callable[[], T]) -> T:
+        return await aside(call)
+
+    def _links_of(self, lane: Shared) -> Links:
+        """Connections of their own: what waits would hold up all other tasks."""
+        if self._apart is None:
+            self._apart = self._engine.form(owns=False)
+        return self._apart.lane_at(lane.node)
+
+    def moved(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self.tidy)
+        except RuntimeError:
+            return  # the loop is closed, and with it all that it had open
+
+    async def listen(self, token: str) -> bool:
+        if self._engine.listening:
+            return False
+        return await aside(partial(self._engine.listen, token))
+
+    async def close(self) -> None:
+        self._lane = None
+        while self._lanes:
+            lane = self._lanes.popitem()[1]
+            leave(lane)
+            await lane.close()
+        if self._apart is not None:
+            await self._apart.close()
+        await aside(self._engine.close)

@@ -1,0 +1,386 @@
+"""Queues as rows: the depot that the law asks stays in its tables, and only what it asks for is looked up.
+
+A live message is one row, which says in which place it is: so it cannot be in two. Ready, delayed and held messages,
+the first of a key and those behind it are each found by an index of their own, consumers by the end of their time;
+figures stand in the queue's own row. So a publish, a take and a conclusion cost the same whether ten messages are there
+or a million, and whether they share ten keys or none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.commands.queue import BEHIND, DELAYED, HELD, READY, SUSPECTS, DeadLetter, Message, Reap, TakeOver
+from holdfast.commands.queue_admin import Glimpse
+from holdfast.engines.sqlite.queue_check import audit
+from holdfast.engines.sqlite.queue_tables import NEVER_US, forget_known
+from holdfast.rules.queue.state import Entry, First, Member, Totals, place_of
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
+
+
+_FIELDS = "id, body, headers, key, home, sent_us, attempts, crashes, first_by, last_by, why"
+_ENTRY = f"entry, lane, fence, taken_us, {_FIELDS}"
+_MESSAGES = "FROM queue_message WHERE queue = ? AND place ="
+_PUT = (
+    f"INSERT INTO queue_message (queue, place, lane, due_us, consumer, fence, taken_us, {_FIELDS})"  # noqa: S608 - of our own words
+    f" VALUES (?{', ?' * 17})"
+)
+_READY = f"SELECT entry, {_FIELDS} {_MESSAGES} 'ready' AND lane = ? ORDER BY entry LIMIT ?"
+_OLDEST = f"SELECT sent_us {_MESSAGES} 'ready' AND lane = ? ORDER BY entry LIMIT 1"
+_RIPE = f"SELECT entry, {_FIELDS} {_MESSAGES} 'delayed' AND due_us <= ? ORDER BY due_us, entry LIMIT ?"
+_DUE = f"SELECT due_us {_MESSAGES} 'delayed' ORDER BY due_us LIMIT 1"
+_DELAYED = f"SELECT due_us, {_FIELDS} {_MESSAGES} 'delayed' ORDER BY due_us, entry LIMIT ?"
+_HAS = f"SELECT {_ENTRY} {_MESSAGES} 'held' AND consumer = ? ORDER BY fence, entry LIMIT ?"
+_NEWEST = f"SELECT {_ENTRY} {_MESSAGES} 'held' AND consumer = ? ORDER BY fence DESC, entry DESC LIMIT ?"
+_NAMES = f"SELECT entry {_MESSAGES} 'held' AND consumer = ? ORDER BY fence, entry LIMIT ?"
+_LOAD_OF = f"SELECT count(*) {_MESSAGES} 'held' AND consumer = ?"
+_FIND = f"SELECT {_ENTRY} FROM queue_message WHERE entry = ? AND queue = ? AND consumer = ?"  # noqa: S608
+_FIRST_HELD = f"SELECT entry {_MESSAGES} 'held' ORDER BY entry LIMIT ?"
+_HELD = f"SELECT consumer, {_FIELDS} FROM queue_message WHERE entry IN ({_FIRST_HELD}) ORDER BY entry"  # noqa: S608
+_TAKE = "UPDATE queue_message SET (place, consumer, fence, taken_us) = ('held', ?, ?, ?) WHERE entry = ?"
+_DROP = "DELETE FROM queue_message WHERE entry = ?"
+# The words of the index, as they are: by them it is known to have every row that is asked for.
+_FIRST = (
+    f"SELECT place, consumer, {_ENTRY} FROM queue_message"  # noqa: S608
+    " WHERE queue = ? AND key = ? AND key <> '' AND place <> 'behind'"
+)
+_NEXT = f"SELECT entry, {_FIELDS} {_MESSAGES} 'behind' AND key = ? ORDER BY entry LIMIT 1"
+_BEHIND = f"SELECT {_FIELDS} {_MESSAGES} 'behind' ORDER BY entry LIMIT ?"
+
+_LETTER = f"SELECT reason, died_us, {_FIELDS} FROM queue_letter WHERE queue = ? AND"  # noqa: S608
+_LETTERS = f"{_LETTER} place > ? ORDER BY place LIMIT ?"
+_BURY = f"INSERT INTO queue_letter (queue, place, reason, died_us, {_FIELDS}) VALUES (?{', ?' * 14})"  # noqa: S608
+_EVICT = (
+    "DELETE FROM queue_letter WHERE rowid IN (SELECT rowid FROM queue_letter WHERE queue = ? ORDER BY place LIMIT ?)"
+)
+
+_WHO = "token, client, owner, label, fence, ttl_ms, since_us, ends_us, fallen, keeps"
+_MEMBER = f"SELECT {_WHO} FROM queue_consumer WHERE queue = ?"  # noqa: S608
+_LATE = f"{_MEMBER} AND ends_us <= ? ORDER BY ends_us, token LIMIT ?"
+_GONE = f"{_MEMBER} AND client = ? ORDER BY ends_us, token LIMIT ?"
+_SOONEST = f"{_MEMBER} ORDER BY ends_us, token LIMIT ?"
+_PUT_MEMBER = (
+    f"INSERT INTO queue_consumer (queue, {_WHO}) VALUES (?{', ?' * 10}) ON CONFLICT (queue, token) DO UPDATE"  # noqa: S608
+    " SET (ttl_ms, ends_us, fallen) = (excluded.ttl_ms, excluded.ends_us, excluded.fallen)"
+)
+_HUNGER = (
+    "UPDATE queue_consumer SET hungry ="
+    " (SELECT coalesce(max(hungry), 0) + 1 FROM queue_consumer WHERE queue = ?1 AND hungry IS NOT NULL)"
+    " WHERE queue = ?1 AND token = ?2 AND hungry IS NULL"
+)
+_AHEAD = (
+    "SELECT count(*) FROM queue_consumer WHERE queue = ?1 AND hungry IS NOT NULL"
+    " AND hungry < (SELECT hungry FROM queue_consumer WHERE queue = ?1 AND token = ?2)"
+)
+_SATED = "UPDATE queue_consumer SET hungry = NULL WHERE queue = ? AND token = ? AND hungry IS NOT NULL"
+_HUNGRIEST = "SELECT token FROM queue_consumer WHERE queue = ? AND hungry IS NOT NULL ORDER BY hungry LIMIT 1"
+
+_KNOWN = "SELECT what FROM queue_known WHERE queue = ? AND kind = ? AND key = ? AND until_us > ?"
+_FIGURES = (
+    "fence, looked_us, look_us, called, called_us, lanes,"
+    " delayed, held, behind, dead, hungry, consumers, counts, known_us"
+)
+_LOAD = f"SELECT id, {_FIGURES} FROM queue WHERE name = ?"  # noqa: S608
+_BEGIN = f"INSERT INTO queue (name, forget_us, {_FIGURES}) VALUES (?, 0{', ?' * 14})"  # noqa: S608
+_SAVE = f"UPDATE queue SET ({_FIGURES}, forget_us) = (?{', ?' * 14}) WHERE id = ?"  # noqa: S608
+
+
+class _Figures(NamedTuple):
+    """What stands in the queue's own row."""
+
+    fence: int = 0
+    looked_us: int = 0
+    look_us: int = 0
+    called: str = ""
+    called_us: int = 0
+    lanes: str = "{}"
+    delayed: int = 0
+    held: int = 0
+    behind: int = 0
+    dead: int = 0
+    hungry: int = 0
+    consumers: int = 0
+    counts: str = "{}"
+    known_us: int = 0
+
+
+class StoredQueue:
+    """One queue, for the length of one command."""
+
+    def __init__(self, link: sqlite3.Cursor, name: str) -> None:
+        self._link = link
+        found = link.execute(_LOAD, (name,)).fetchone()
+        if found is None:
+            found = (link.execute(_BEGIN, (name, *_Figures())).lastrowid, *_Figures())
+        self._id, self._before = found[0], _Figures(*found[1:])
+        was = self._before
+        self.fence, self.looked_us, self.look_us = was.fence, was.looked_us, was.look_us
+        self.called, self.called_us = was.called, was.called_us
+        self._lanes, self._counts = Counter(json.loads(was.lanes)), Counter(json.loads(was.counts))
+        self._delayed, self._held, self._behind, self._dead = was.delayed, was.held, was.behind, was.dead
+        self._hungry, self._consumers, self._known_us = was.hungry, was.consumers, was.known_us
+
+    def _all(self, ask: str, *details: object) -> list[Any]:
+        return self._link.execute(ask, (self._id, *details)).fetchall()
+
+    def _do(self, ask: str, *details: object) -> int:
+        return self._link.execute(ask, (self._id, *details)).rowcount
+
+    @property
+    def size(self) -> int:
+        return self._lanes.total() + self._delayed + self._held + self._behind
+
+    @property
+    def crew(self) -> int:
+        return self._consumers
+
+    def load(self, token: str) -> tuple[int, int]:
+        return self._all(_LOAD_OF, token)[0][0], self._held
+
+    def count(self, what: str, more: int) -> None:
+        if more:
+            self._counts[what] += more
+
+    def totals(self) -> Totals:
+        lanes = [lane for lane, ready in self._lanes.items() if ready and lane != SUSPECTS]
+        firsts = [row[0] for lane in lanes for row in self._all(_OLDEST, lane)]
+        suspects = self.waiting(SUSPECTS)
+        return Totals(
+            self._lanes.total() - suspects,
+            suspects,
+            self._delayed,
+            self._held,
+            self._dead,
+            self._hungry,
+            self._consumers,
+            min(firsts, default=0),
+            tuple(sorted(self._counts.items())),
+            self._behind,
+        )
+
+    # Consumers.
+
+    def member(self, token: str) -> Member | None:
+        return next(map(_member, self._all(f"{_MEMBER} AND token = ?", token)), None)
+
+    def put_member(self, member: Member) -> None:
+        self._consumers += self.member(member.token) is None
+        self._do(_PUT_MEMBER, *member)
+
+    def drop_member(self, token: str) -> None:
+        self.sated(token)
+        self._consumers -= self._do("DELETE FROM queue_consumer WHERE queue = ? AND token = ?", token)
+
+    def late(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[Member]:
+        found = {_member(row) for row in self._all(_LATE, by_us, limit)}
+        found.update(_member(row) for client in gone for row in self._all(_GONE, client, limit))
+        return sorted(found, key=lambda each: (each.ends_us, each.token))[:limit]
+
+    def next_end_us(self) -> int:
+        return next((_member(row).ends_us for row in self._all(_SOONEST, 1)), 0)
+
+    def watched(self) -> AbstractSet[str]:
+        return {row[0] for row in self._all("SELECT DISTINCT client FROM queue_consumer WHERE queue = ?")}
+
+    def concerned(self, command: object) -> AbstractSet[str]:
+        """The clients whose life matters for this command: a look needs all, a ring those who wait for it.
+
+        Whoever would take something over has to know whether its holder lives.
+        """
+        if isinstance(command, Reap):
+            return self.watched()
+        first = self.first_of(command.key) if isinstance(command, TakeOver) else None
+        holder = self.member(first.token) if first is not None else None
+        clients = set() if holder is None else {holder.client}
+        if self._hungry:
+            ask = "SELECT DISTINCT client FROM queue_consumer WHERE queue = ? AND hungry IS NOT NULL"
+            clients.update(row[0] for row in self._all(ask))
+        return clients
+
+    def members(self, limit: int) -> list[tuple[Member, int]]:
+        return [(member, self.load(member.token)[0]) for member in map(_member, self._all(_SOONEST, limit))]
+
+    def hunger(self, token: str) -> int:
+        self._hungry += self._link.execute(_HUNGER, (self._id, token)).rowcount
+        ahead: int = self._all(_AHEAD, token)[0][0]
+        return ahead
+
+    def sated(self, token: str) -> None:
+        if self._hungry:
+            self._hungry -= self._do(_SATED, token)
+
+    def hungriest(self) -> str | None:
+        return next((row[0] for row in self._all(_HUNGRIEST)), None) if self._hungry else None
+
+    # Messages that are ready.
+
+    def append(self, lane: str, message: Message) -> None:
+        self._do(_PUT, READY, lane, 0, "", 0, 0, *message)
+        self._lanes[lane] += 1
+
+    def take(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[Entry]:
+        if not self._lanes[lane]:
+            return []
+        rows = enumerate(self._all(_READY, lane, count), fence)
+        found = [Entry(str(row[0]), lane, Message(*row[1:]), number, now_us) for number, row in rows]
+        self._link.executemany(_TAKE, [(token, each.fence, now_us, int(each.entry)) for each in found])
+        self._lanes[lane] -= len(found)
+        self._held += len(found)
+        return found
+
+    def withdraw(self, lane: str, entry: str) -> None:
+        self._link.execute(_DROP, (int(entry),))
+        self._lanes[lane] -= 1
+
+    def waiting(self, lane: str) -> int:
+        return self._lanes[lane]
+
+    # Messages that are delayed.
+
+    def delay(self, message: Message, due_us: int) -> None:
+        self._do(_PUT, DELAYED, "", due_us, "", 0, 0, *message)
+        self._delayed += 1
+
+    def ripe(self, now_us: int, limit: int) -> list[Message]:
+        if not self._delayed:
+            return []
+        found = self._all(_RIPE, now_us, limit)
+        self._link.executemany(_DROP, [row[:1] for row in found])
+        self._delayed -= len(found)
+        return [Message(*row[1:]) for row in found]
+
+    def next_due_us(self) -> int:
+        return next((row[0] for row in self._all(_DUE)), 0) if self._delayed else 0
+
+    # Messages that are with a consumer.
+
+    def held(self, token: str, limit: int) -> list[Entry]:
+        return list(map(_entry, self._all(_HAS, token, limit)))
+
+    def newest(self, token: str, limit: int) -> list[Entry]:
+        return list(map(_entry, self._all(_NEWEST, token, limit)))
+
+    def names(self, token: str, limit: int) -> list[str]:
+        return [str(row[0]) for row in self._all(_NAMES, token, limit)]
+
+    def find(self, token: str, entry: str) -> Entry | None:
+        if not (entry.isascii() and entry.isdigit() and len(entry) < len(str(NEVER_US))):
+            return None  # not one of ours
+        row = self._link.execute(_FIND, (int(entry), self._id, token)).fetchone()
+        return None if row is None else _entry(row)
+
+    def drop(self, token: str, entry: str) -> None:  # noqa: ARG002 - an entry is with one consumer
+        self._link.execute(_DROP, (int(entry),))
+        self._held -= 1
+
+    def give(self, lane: str, message: Message, token: str, fence: int, now_us: int) -> Entry:
+        self._do(_PUT, HELD, lane, 0, token, fence, now_us, *message)
+        self._held += 1
+        return Entry(str(self._link.lastrowid), lane, message, fence, now_us)
+
+    # Messages that share a key.
+
+    def first_of(self, key: str) -> First | None:
+        return next((First(row[0], row[1], _entry(row[2:])) for row in self._all(_FIRST, key)), None)
+
+    def line_up(self, message: Message) -> None:
+        self._do(_PUT, BEHIND, "", 0, "", 0, 0, *message)
+        self._behind += 1
+
+    def next_of(self, key: str) -> Message | None:
+        row = next(iter(self._all(_NEXT, key)), None) if self._behind else None
+        if row is None:
+            return None
+        self._link.execute(_DROP, row[:1])
+        self._behind -= 1
+        return Message(*row[1:])
+
+    # Dead letters.
+
+    def bury(self, letter: DeadLetter) -> None:
+        self.exhume(letter.message.id)
+        self._do(_BURY, place_of(letter), letter.reason, letter.died_us, *letter.message)
+        self._dead += 1
+
+    def letter(self, id: str) -> DeadLetter | None:  # noqa: A002
+        return next(map(_letter, self._all(f"{_LETTER} id = ?", id)), None)
+
+    def letters(self, after: str, limit: int) -> list[DeadLetter]:
+        return list(map(_letter, self._all(_LETTERS, after, limit)))
+
+    def exhume(self, id: str) -> None:  # noqa: A002
+        self._dead -= self._do("DELETE FROM queue_letter WHERE queue = ? AND id = ?", id)
+
+    def evict(self, most: int) -> int:
+        over = max(0, self._dead - most)
+        if over:
+            self._dead -= self._do(_EVICT, over)
+        return over
+
+    # What is remembered for a while.
+
+    def known(self, dedup: str, now_us: int) -> str:
+        return next(iter(self._recalled("sent", dedup, now_us) or ()), "")
+
+    def know(self, dedup: str, id: str, until_us: int) -> None:  # noqa: A002
+        self._recall("sent", dedup, (id,), until_us)
+
+    def said(self, token: str, now_us: int) -> tuple[str, ...] | None:
+        forget_known(self._link, now_us)
+        return self._recalled("said", token, now_us)
+
+    def say(self, token: str, ids: tuple[str, ...], until_us: int) -> None:
+        self._recall("said", token, ids, until_us)
+
+    def _recalled(self, kind: str, key: str, now_us: int) -> tuple[str, ...] | None:
+        return next((tuple(json.loads(row[0])) for row in self._all(_KNOWN, kind, key, now_us)), None)
+
+    def _recall(self, kind: str, key: str, ids: Iterable[str], until_us: int) -> None:
+        self._do("INSERT OR REPLACE INTO queue_known VALUES (?, ?, ?, ?, ?)", kind, key, json.dumps([*ids]), until_us)
+        self._known_us = max(self._known_us, until_us)
+
+    # For people.
+
+    def peek(self, place: str, limit: int, lane: str, now_us: int) -> list[Glimpse]:
+        if place == DELAYED:
+            delayed = self._all(_DELAYED, limit)
+            return [Glimpse(Message(*row[1:]), "", max(0, row[0] - now_us) // 1000) for row in delayed]
+        if place == HELD:
+            return [Glimpse(Message(*row[1:]), row[0], 0) for row in self._all(_HELD, limit)]
+        if place == BEHIND:
+            return [Glimpse(Message(*row), "", 0) for row in self._all(_BEHIND, limit)]
+        return [Glimpse(Message(*row[1:]), "", 0) for row in self._all(_READY, lane, limit)]
+
+    def audit(self) -> tuple[int, list[str]]:
+        return audit(self._link, self._id, self.totals())
+
+    def save(self, wall_us: int, memory_us: int) -> None:
+        """Write the queue's own row, if it has changed. One that is over is forgotten a while after its last use."""
+        told = (self.fence, self.looked_us, self.look_us, self.called, self.called_us, _packed(self._lanes))
+        sizes = (self._delayed, self._held, self._behind, self._dead, self._hungry, self._consumers)
+        now = _Figures(*told, *sizes, _packed(self._counts), self._known_us)
+        used = self.size or self._dead or self._consumers
+        forget_us = NEVER_US if used else max(wall_us + memory_us, self._known_us)
+        self._link.execute(_SAVE, (*now, forget_us, self._id))
+
+
+def _member(row: Any) -> Member:
+    return Member._make((*row[:9], bool(row[9])))
+
+
+def _entry(row: Any) -> Entry:
+    return Entry(str(row[0]), row[1], Message(*row[4:]), *row[2:4])
+
+
+def _letter(row: Any) -> DeadLetter:
+    return DeadLetter(row[0], row[1], Message(*row[2:]))
+
+
+def _packed(numbers: Counter[str]) -> str:
+    return json.dumps({word: number for word, number in numbers.items() if number}, separators=(",", ":"))

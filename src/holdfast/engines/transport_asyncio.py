@@ -1,0 +1,113 @@
+"""The asyncio half of the forms: the bell that rings in an event loop, and the form of local stores."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.engines.transport import BaseForm
+from holdfast.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.clock import Clock
+    from holdfast.commands import Command
+    from holdfast.engines import Bell, Promise, Reply
+    from holdfast.engines.local import Store
+    from holdfast.engines.transport import Ears
+
+T = TypeVar("T")
+
+
+class LoopBell:
+    """A bell for a task: any thread may ring it, the task sleeps in its own loop."""
+
+    __slots__ = ("_clock", "_event", "_loop")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def ring(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._event.set)
+        except RuntimeError:
+            return  # the loop is closed, and its sleepers with it
+
+    async def wait(self, until_ns: int) -> None:
+        stop = self._clock.watch(self.ring)
+        try:
+            if self._clock.now_ns() >= until_ns:
+                return
+            async with asyncio.timeout(self._clock.timeout_s(until_ns)):
+                await self._event.wait()
+            self._event.clear()
+        except TimeoutError:
+            return
+        finally:
+            stop()
+
+
+class LoopForm(BaseForm):
+    """The half that tasks use: it suspends."""
+
+    def __init__(self, ears: Ears) -> None:
+        super().__init__(ears)
+        self._loop = asyncio.get_running_loop()
+
+    def refuse_elsewhere(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            rule = "a client belongs to the event loop in which it was opened: connect once in each"
+            raise InvalidConfig("loop", asyncio.get_running_loop(), rule)
+
+    def bell(self) -> Bell:
+        return LoopBell(self._ears.clock)
+
+    def deliver(self, call: Callable[[], object]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            return  # the loop is closed: there is nobody left to tell
+
+
+class LocalAsyncio(LoopForm):
+    """A local store in an event loop.
+
+    A store that may block (a file lock, a disk) answers on one worker thread, whole commands at a time. A cancelled
+    caller leaves its command running there; the core undoes it, and a tombstone refuses it if the undo was faster.
+    """
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.store = store
+        self._worker: ThreadPoolExecutor | None = None
+
+    async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
+        if self.store.quick:
+            return self.store.answer_all(commands, until_ns)
+        return await self._on_worker(partial(self.store.answer_all, commands, until_ns))
+
+    async def promise(self, until_ns: int | None = None) -> Promise:  # noqa: ARG002 - it is a look at this machine
+        return self.store.promise()
+
+    async def close(self) -> None:
+        if self.store.quick:
+            self.store.close()
+        else:
+            await self._on_worker(self.store.close)
+        if self._worker is not None:
+            self._worker.shutdown(wait=True)
+
+    def refuse_elsewhere(self) -> None:
+        if not self.store.quick:  # what answers at once waits in no loop
+            super().refuse_elsewhere()
+
+    async def _on_worker(self, call: Callable[[], T]) -> T:
+        self.refuse_elsewhere()
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, thread_name_prefix="holdfast-store")
+        return await self._loop.run_in_executor(self._worker, call)

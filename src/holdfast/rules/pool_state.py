@@ -1,0 +1,368 @@
+"""What the law of pools speaks of: items, those who seek one, and the stock that has both.
+
+A stock is asked through a few questions, and told what has changed. So an engine may look up what the law asks for, and
+a borrow costs the same whether a pool has ten items or a hundred thousand. `Shelf` is the stock that carries its items.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from hashlib import sha1
+from itertools import islice
+from typing import NamedTuple, Protocol
+
+from holdfast.commands import POOL, WHOLE_PPM
+from holdfast.rules.lease_record import NO_TOMBS, Tombs, counted
+
+FREE, OFFERED, LENT, COOLING = "free", "offered", "lent", "cooling"
+SHARES_MAX = 256
+_SPARE = 64
+
+
+class Share(NamedTuple):
+    """The part of a pool that a tag may use: so many millionths of its items, always the same ones."""
+
+    tag: str = ""
+    ppm: int = WHOLE_PPM
+
+    @property
+    def whole(self) -> bool:
+        return self.ppm >= WHOLE_PPM
+
+
+WHOLE = Share()
+
+
+class Item(NamedTuple):
+    """One item of a pool, with its present lease.
+
+    `order` is the fence of its last acquisition; before the first one it is a small number, other for each item.
+    `back_us` is when it comes back by itself: the end of its lease, offer or cooldown. `rest_ms` is how long it is to
+    cool if the lease lapses; while it cools, how long it does.
+    """
+
+    name: str
+    state: str
+    order: int
+    back_us: int = 0
+    rest_ms: int = 0
+    used: int = 0
+    since_us: int = 0
+    fence: int = 0
+    last: str = ""
+    leaving: bool = False
+    token: str = ""
+    client: str = ""
+    owner: str = ""
+    ttl_ms: int = 0
+    share: Share = WHOLE
+
+    @property
+    def taken(self) -> bool:
+        """Somebody has it, or is about to."""
+        return self.state in (LENT, OFFERED)
+
+
+class Seeker(NamedTuple):
+    """One place in the queue of a pool."""
+
+    token: str
+    client: str
+    owner: str
+    ttl_ms: int
+    since_us: int
+    rest_ms: int
+    share: Share
+
+
+class Queue(Protocol):
+    """Those who wait for an item, in the order in which they came."""
+
+    @property
+    def clients(self) -> Mapping[str, int]:
+        """Whose they are, and how many each client has."""
+
+    def find(self, token: str) -> Seeker | None:
+        """The one with this token."""
+
+    def place(self, token: str) -> int | None:
+        """How many stand before it; `None` if it does not wait."""
+
+    def heads(self) -> list[Seeker]:
+        """The first of each share, whoever came first before the others."""
+
+    def join(self, seeker: Seeker) -> None:
+        """One more, at the end."""
+
+    def leave(self, token: str) -> None:
+        """That one waits no more, if it did."""
+
+    def drop(self, fallen: AbstractSet[str]) -> None:
+        """None of these clients waits any more."""
+
+    def first(self, limit: int) -> list[Seeker]:
+        """The first so many."""
+
+    def __len__(self) -> int: ...
+
+
+class Stock(Protocol):
+    """A pool, as the law sees it."""
+
+    roof: str
+    fence: int
+    permits: int
+    tombs: Tombs
+    queue: Queue
+
+    @property
+    def size(self) -> int:
+        """How many items it has, without those that are about to leave."""
+
+    def counts(self) -> tuple[int, int, int]:
+        """How many items are taken, cooling, free."""
+
+    def watched(self) -> AbstractSet[str]:
+        """The clients whose life matters: those that wait, and those that were made an offer."""
+
+    def find(self, name: str) -> Item | None:
+        """The item of this name."""
+
+    def taken_by(self, token: str) -> Item | None:
+        """The item that this token has, or is offered."""
+
+    def offers(self, client: str) -> list[Item]:
+        """What is offered to this client."""
+
+    def freest(self, share: Share) -> Item | None:
+        """The free item of this share that was acquired longest ago."""
+
+    def due(self, now_us: int) -> Item | None:
+        """An item that has come back by itself: the earliest."""
+
+    def next_back_us(self) -> int:
+        """When the next item comes back by itself; 0 if none will."""
+
+    def last_back_us(self) -> int:
+        """When all have come back by themselves; 0 if none is away."""
+
+    def put(self, item: Item) -> None:
+        """The item is so now."""
+
+    def drop(self, name: str) -> None:
+        """The item is gone."""
+
+    def names(self) -> list[str]:
+        """The items that it has, without those that are about to leave."""
+
+    def first(self, limit: int) -> list[Item]:
+        """So many items: those that come back next, then those that are lent next."""
+
+    def regroup(self) -> None:
+        """The items are others now, so that shares are counted anew."""
+
+
+def share_size(size: int, ppm: int) -> int:
+    """How many items a share has: rounded down, at least one."""
+    return max(1, size * ppm // WHOLE_PPM)
+
+
+def chosen(names: Iterable[str], share: Share, size: int) -> list[str]:
+    """The items of a share: those whose hash with the tag is lowest. So each tag has its own, and keeps them."""
+
+    def rank(name: str) -> tuple[str, str]:
+        return sha1(f"{share.tag}\n{name}".encode()).hexdigest(), name  # noqa: S324 - as Redis has it; no secret
+
+    return sorted(names, key=rank)[: share_size(size, share.ppm)]
+
+
+class Places:
+    """A queue that carries its seekers."""
+
+    def __init__(self) -> None:
+        self._by_token: dict[str, Seeker] = {}
+        self._by_share: dict[Share, dict[str, int]] = {}
+        self._ticket = 0
+        self.clients: Mapping[str, int] = {}
+
+    def find(self, token: str) -> Seeker | None:
+        return self._by_token.get(token)
+
+    def place(self, token: str) -> int | None:
+        return list(self._by_token).index(token) if token in self._by_token else None
+
+    def heads(self) -> list[Seeker]:
+        firsts = sorted(
+            (ticket, token) for line in self._by_share.values() for token, ticket in islice(line.items(), 1)
+        )
+        return [self._by_token[token] for _, token in firsts]
+
+    def join(self, seeker: Seeker) -> None:
+        self._ticket += 1
+        self._by_token[seeker.token] = seeker
+        self._by_share.setdefault(seeker.share, {})[seeker.token] = self._ticket
+        self.clients = counted(self.clients, seeker.client, 1)
+
+    def leave(self, token: str) -> None:
+        seeker = self._by_token.pop(token, None)
+        if seeker is None:
+            return
+        line = self._by_share[seeker.share]
+        del line[token]
+        if not line:
+            del self._by_share[seeker.share]
+        self.clients = counted(self.clients, seeker.client, -1)
+
+    def drop(self, fallen: AbstractSet[str]) -> None:
+        if self.clients.keys() & fallen:
+            for token in [token for token, seeker in self._by_token.items() if seeker.client in fallen]:
+                self.leave(token)
+
+    def first(self, limit: int) -> list[Seeker]:
+        return list(islice(self._by_token.values(), limit))
+
+    def __len__(self) -> int:
+        return len(self._by_token)
+
+
+class _Order:
+    """Names by a number, lowest first. What has changed since is passed over when it comes up."""
+
+    def __init__(self, pairs: Iterable[tuple[int, str]] = ()) -> None:
+        self._heap = list(pairs)
+        heapq.heapify(self._heap)
+
+    def add(self, number: int, name: str) -> None:
+        heapq.heappush(self._heap, (number, name))
+
+    def lowest(self, current: Mapping[str, int]) -> tuple[int, str] | None:
+        while self._heap:
+            number, name = self._heap[0]
+            if current.get(name) == number:
+                return number, name
+            heapq.heappop(self._heap)
+        return None
+
+    def tidy(self, current: Mapping[str, int]) -> None:
+        """Where most of it has changed, begin anew."""
+        if len(self._heap) > 2 * len(current) + _SPARE:
+            self._heap = [(number, name) for name, number in current.items() if number >= 0]
+            heapq.heapify(self._heap)
+
+
+class Shelf:
+    """A stock that carries its items."""
+
+    def __init__(self, roof: str = POOL) -> None:
+        self.roof = roof
+        self.fence = 0
+        self.permits = 0
+        self.tombs: Tombs = NO_TOMBS
+        self.queue: Queue = Places()
+        self._items: dict[str, Item] = {}
+        self._tokens: dict[str, str] = {}
+        self._offered: dict[str, str] = {}  # token -> client
+        self._cooling = self._leaving = 0
+        self._free: dict[str, int] = {}
+        self._away: dict[str, int] = {}
+        self._by_order, self._by_back = _Order(), _Order()
+        self._shares: dict[Share, tuple[dict[str, int], _Order]] = {}  # the free ones of each
+
+    @property
+    def size(self) -> int:
+        return len(self._items) - self._leaving
+
+    def counts(self) -> tuple[int, int, int]:
+        return len(self._tokens), self._cooling, len(self._free)
+
+    def watched(self) -> AbstractSet[str]:
+        return {*self.queue.clients, *self._offered.values()}
+
+    def find(self, name: str) -> Item | None:
+        return self._items.get(name)
+
+    def taken_by(self, token: str) -> Item | None:
+        return self._items.get(self._tokens.get(token, ""))
+
+    def offers(self, client: str) -> list[Item]:
+        return [self._items[self._tokens[token]] for token, whose in self._offered.items() if whose == client]
+
+    def freest(self, share: Share) -> Item | None:
+        free, order = (self._free, self._by_order) if share.whole else self._share(share)
+        found = order.lowest(free)
+        return None if found is None else self._items[found[1]]
+
+    def due(self, now_us: int) -> Item | None:
+        found = self._by_back.lowest(self._away)
+        return self._items[found[1]] if found is not None and found[0] <= now_us else None
+
+    def next_back_us(self) -> int:
+        found = self._by_back.lowest(self._away)
+        return 0 if found is None else found[0]
+
+    def last_back_us(self) -> int:
+        return max(self._away.values(), default=0)
+
+    def put(self, item: Item) -> None:
+        self._forget(item.name)
+        self._items[item.name] = item
+        self._cooling += item.state == COOLING
+        self._leaving += item.leaving
+        if item.taken:
+            self._tokens[item.token] = item.name
+        if item.state == OFFERED:
+            self._offered[item.token] = item.client
+        if item.state != FREE:
+            self._away[item.name] = item.back_us
+            self._by_back.add(item.back_us, item.name)
+            self._by_back.tidy(self._away)
+            return
+        self._free[item.name] = item.order
+        self._by_order.add(item.order, item.name)
+        self._by_order.tidy(self._free)
+        for free, order in self._shares.values():
+            if item.name in free:
+                free[item.name] = item.order
+                order.add(item.order, item.name)
+                order.tidy(free)
+
+    def drop(self, name: str) -> None:
+        self._forget(name)
+        self._items.pop(name, None)
+
+    def _forget(self, name: str) -> None:
+        """Nothing but the item itself is known of it any more."""
+        before = self._items.get(name)
+        if before is None:
+            return
+        self._cooling -= before.state == COOLING
+        self._leaving -= before.leaving
+        self._tokens.pop(before.token, None)
+        self._offered.pop(before.token, None)
+        self._away.pop(name, None)
+        self._free.pop(name, None)
+        for free, _ in self._shares.values():
+            if name in free:
+                free[name] = -1  # of this share, and not free
+
+    def names(self) -> list[str]:
+        return [name for name, item in self._items.items() if not item.leaving]
+
+    def first(self, limit: int) -> list[Item]:
+        away = heapq.nsmallest(limit, ((back_us, name) for name, back_us in self._away.items()))
+        free = heapq.nsmallest(limit - len(away), ((order, name) for name, order in self._free.items()))
+        return [self._items[name] for _, name in (*away, *free)]
+
+    def regroup(self) -> None:
+        self._shares.clear()
+
+    def _share(self, share: Share) -> tuple[dict[str, int], _Order]:
+        if share not in self._shares:
+            if len(self._shares) >= SHARES_MAX:
+                self._shares.clear()
+            free = {name: self._free.get(name, -1) for name in chosen(self.names(), share, self.size)}
+            order = _Order((number, name) for name, number in free.items() if number >= 0)
+            self._shares[share] = free, order
+        return self._shares[share]

@@ -1,0 +1,274 @@
+"""The law of consumers: who lives, who is taken for dead, and what becomes of what the dead had.
+
+A consumer's life is a lease in its queue. Whoever has ended by the engine's clock and was not heard of for a grace is
+dead; but whoever is heard of before somebody looks has lost nothing. One look serves everybody: it is not repeated
+before it is time. A look that comes much too late proves nothing about consumers, because the engine may have been
+away: everybody gets time to be heard of first.
+
+Whoever asks for one message by its key need not wait for the grace. A consumer whose time has ended vouches for
+nothing, and knows that by its own clock: what it had is given to whoever asks, and it is dead from then on. But not
+where the engine may have been away: then all are silent, and each has the time of the amnesty.
+"""
+
+from __future__ import annotations
+
+from holdfast.commands import Granted, Released, Renewed
+from holdfast.commands.queue import (
+    AT_ONCE,
+    DELAYED,
+    DIED,
+    FEW_AT_ONCE,
+    HELD,
+    SPENT,
+    SUSPECTS,
+    Beat,
+    DeadLetter,
+    Elsewhere,
+    Join,
+    KeysHeld,
+    Leave,
+    Leaving,
+    ListKeys,
+    Message,
+    Reap,
+    Reaped,
+    Taken,
+    TakeOver,
+)
+from holdfast.rules.lease_record import Moment
+from holdfast.rules.pool import Dealt
+from holdfast.rules.queue.messages import (
+    UNKNOWN_CONSUMER,
+    delivered,
+    due_ms,
+    failed,
+    follow,
+    living,
+    make_room,
+    next_fence,
+    ring,
+)
+from holdfast.rules.queue.state import CROWD, LONE, Depot, Entry, First, Member, lane_of
+
+# A look that is so late, and two intervals, is too late to say who is dead.
+LATE_US = 1_000_000
+# Between two looks there is at least a breath.
+BREATH_US = 100_000
+# Of how many consumers the ends are looked at after the clock went back.
+LOOKED_AT = 1000
+NEVER_US = 2**62
+DIED_WITH_IT = "its consumer died"
+
+
+def join(depot: Depot, command: Join, moment: Moment) -> Dealt:
+    """One more consumer, or the same one again; but not one that was taken for dead."""
+    ends_us = moment.now_us + command.ttl_ms * 1000
+    before = depot.member(command.token)
+    if before is not None and before.fallen:  # a copy that comes late: its messages are being given to others
+        return Dealt(UNKNOWN_CONSUMER, [])
+    if before is not None:
+        depot.put_member(before._replace(ttl_ms=command.ttl_ms, ends_us=ends_us))
+        return Dealt(Granted(before.fence), [])
+
+    fence = next_fence(depot, moment)
+    who = (command.token, moment.client, command.owner, command.label, fence)
+    depot.put_member(Member(*who, command.ttl_ms, moment.now_us, ends_us, keeps=command.keeps))
+    return Dealt(Granted(fence), [])
+
+
+def beat(depot: Depot, command: Beat, moment: Moment) -> Dealt:
+    """It lives, for so long from now; also if that comes late."""
+    member = living(depot, command.token)
+    if member is None:
+        return Dealt(UNKNOWN_CONSUMER, [])
+
+    depot.put_member(member._replace(ttl_ms=command.ttl_ms, ends_us=moment.now_us + command.ttl_ms * 1000))
+    return Dealt(Renewed(), [])
+
+
+def leave(depot: Depot, command: Leave, moment: Moment) -> Dealt:
+    """What it has is ready for others, as if it had never been taken; a part at a time."""
+    member = living(depot, command.token)
+    if member is None:
+        return Dealt(UNKNOWN_CONSUMER, [])
+
+    entries = depot.held(command.token, AT_ONCE + 1)
+    for each in entries[:AT_ONCE]:
+        depot.drop(command.token, each.entry)
+        depot.append(lane_of(each.message), each.message)
+    given, over = min(len(entries), AT_ONCE), len(entries) <= AT_ONCE
+    if over:
+        depot.drop_member(command.token)
+    else:  # nobody renews it any more, but whoever speaks lives
+        depot.put_member(member._replace(ends_us=moment.now_us + member.ttl_ms * 1000))
+        depot.sated(command.token)
+    depot.count("released", given)
+    return Dealt(Released() if over else Leaving(), ring(depot, given, moment))
+
+
+def reap(depot: Depot, command: Reap, moment: Moment) -> Dealt:
+    """Look, if it is time. Whoever is proven dead is found at any time."""
+    now_us, interval_us, grace_us = moment.now_us, command.interval_ms * 1000, command.grace_ms * 1000
+    early = depot.looked_us <= now_us < depot.look_us
+    gone = moment.gone & depot.watched()
+    if early and not gone:
+        return Dealt(Reaped(False, False, 0, 0, 0, _ms(depot.look_us - now_us)), [])
+
+    if now_us < depot.looked_us:
+        _bring_forward(depot, now_us)
+    late_us = now_us - depot.look_us
+    amnesty = bool(depot.looked_us) and (now_us < depot.looked_us or late_us > max(2 * interval_us, LATE_US))
+    by_us = -1 if early or amnesty else now_us - grace_us
+    ended, moved, died, ready, more = _bring_back(depot, command, moment, by_us, gone)
+    if amnesty:
+        depot.look_us = now_us + command.amnesty_ms * 1000
+    elif not early:
+        next_us = depot.next_end_us()
+        soon_us = max(now_us + BREATH_US, next_us + grace_us) if next_us else now_us + interval_us
+        depot.look_us = now_us if more else min(now_us + interval_us, soon_us)
+    depot.looked_us = now_us
+    depot.count("crashed", moved + died)
+    depot.count("died", died)
+    if died:
+        make_room(depot, command.dead_max)
+    answer = Reaped(True, amnesty, ended, moved, died, 1 if more else _ms(depot.look_us - now_us))
+    return Dealt(answer, ring(depot, ready, moment))
+
+
+def _bring_forward(depot: Depot, now_us: int) -> None:
+    """The clock went back: nobody's time ends later than its ttl from now, else the dead would live until then."""
+    for each in depot.late(NEVER_US, frozenset(), LOOKED_AT):
+        if each.ends_us > now_us + each.ttl_ms * 1000:
+            depot.put_member(each._replace(ends_us=now_us + each.ttl_ms * 1000))
+
+
+def _bring_back(
+    depot: Depot, command: Reap, moment: Moment, by_us: int, gone: frozenset[str]
+) -> tuple[int, int, int, int, bool]:
+    """How many consumers have ended; how many of their messages are to be tried again, and how many are dead.
+
+    Then how many are ready by that, also of those that stood behind a dead one; and whether there is more to do. A
+    consumer costs as much as a message, so both count.
+    """
+    ended = moved = died = followed = 0
+    room = FEW_AT_ONCE
+    late = depot.late(by_us, gone, room)
+    for each in late:
+        if not room:
+            return ended, moved, died, moved + followed, True
+        room -= 1
+        member = _falls(depot, each)
+        entries = depot.held(member.token, room + 1)
+        for entry in entries[:room]:
+            depot.drop(member.token, entry.entry)
+            message = _mourned(depot, command.attempts_max, member, entry, moment)
+            if message is not None:
+                depot.append(lane_of(message), message)
+                moved += 1
+            else:
+                followed += follow(depot, entry.message)
+                died += 1
+        if len(entries) > room:
+            depot.put_member(member)
+            return ended, moved, died, moved + followed, True
+        room -= len(entries)
+        depot.drop_member(member.token)
+        ended += 1
+    return ended, moved, died, moved + followed, len(late) == FEW_AT_ONCE
+
+
+def _falls(depot: Depot, member: Member) -> Member:
+    """Taken for dead. What it has at this moment says who may be to blame; later, some of that is gone."""
+    if member.fallen:
+        return member
+    new = [entry for entry in depot.newest(member.token, 2) if entry.taken_us >= member.trial_us]
+    return member._replace(fallen=LONE if len(new) == 1 else CROWD)
+
+
+def _mourned(depot: Depot, attempts_max: int, member: Member, entry: Entry, moment: Moment) -> Message | None:
+    """The message after its consumer's death; none if that made it a dead letter.
+
+    It is to blame only if nothing else was there, or nothing else that was new; and never if it was not new itself.
+    Whoever keeps what it takes may have dared to take several suspects: then nobody knows which of them it was.
+    """
+    if entry.taken_us < member.trial_us:
+        return failed(entry.message, member, DIED_WITH_IT, attempts=0)._replace(crashes=0)
+    if member.fallen != LONE and (member.keeps or entry.lane != SUSPECTS):
+        return failed(entry.message, member, DIED_WITH_IT, attempts=0, crashes=1)
+    message = failed(entry.message, member, DIED_WITH_IT)
+    if message.attempts < attempts_max:
+        return message
+    depot.bury(DeadLetter(SPENT, moment.wall_us, message))
+    return None
+
+
+def take_over(depot: Depot, command: TakeOver, moment: Moment) -> Dealt:
+    """The first message of a key, for whoever asks, if nobody can vouch for it."""
+    if living(depot, command.token) is None:
+        return Dealt(UNKNOWN_CONSUMER, [])
+    first = depot.first_of(command.key)
+    if first is None or first.place == DELAYED:
+        return Dealt(Elsewhere("" if first is None else DELAYED), [])
+    if first.token == command.token:  # asked for before
+        return Dealt(Taken((delivered(first.entry),), None, due_ms(depot, moment)), [])
+
+    lane, message = first.entry.lane, first.entry.message
+    if first.place == HELD:
+        holder = depot.member(first.token)
+        if holder is not None and (_vouches(holder, moment) or _forgiven(depot, holder, moment)):
+            return Dealt(Elsewhere(HELD, holder.label, first.entry.fence), [])
+        bereft = _bereft(depot, command, holder, first, moment)
+        if bereft is None:
+            followed = follow(depot, message)
+            make_room(depot, command.dead_max)
+            return Dealt(Elsewhere(DIED), ring(depot, int(followed), moment))
+        lane, message = lane_of(bereft), bereft
+    else:
+        depot.withdraw(lane, first.entry.entry)
+    fence = next_fence(depot, moment)
+    depot.count("taken", 1)
+    given = depot.give(lane, message, command.token, fence, moment.now_us)
+    depot.sated(command.token)
+    return Dealt(Taken((delivered(given),), None, due_ms(depot, moment)), [])
+
+
+def _vouches(member: Member, moment: Moment) -> bool:
+    return not member.fallen and member.ends_us > moment.now_us and member.client not in moment.gone
+
+
+def _forgiven(depot: Depot, member: Member, moment: Moment) -> bool:
+    """Whether its silence may be that of the engine: nobody has looked for long, or all were given time for that.
+
+    The looks of consumers with such a ttl are a sixth of it apart, and an amnesty lasts for all of it.
+    """
+    if not depot.looked_us or member.fallen or member.client in moment.gone:
+        return False
+    now_us, ttl_us = moment.now_us, member.ttl_ms * 1000
+    if now_us < depot.look_us:
+        return now_us < depot.looked_us or depot.look_us - depot.looked_us >= ttl_us // 2
+    return now_us - depot.look_us > max(ttl_us // 3, LATE_US)
+
+
+def _bereft(depot: Depot, command: TakeOver, holder: Member | None, first: First, moment: Moment) -> Message | None:
+    """What its consumer, which is dead from now on, leaves behind; none if it is a dead letter."""
+    depot.count("crashed", 1)
+    if holder is None:
+        depot.drop(first.token, first.entry.entry)
+        return first.entry.message
+    fallen = _falls(depot, holder)
+    depot.drop(first.token, first.entry.entry)
+    depot.put_member(fallen)
+    message = _mourned(depot, command.attempts_max, fallen, first.entry, moment)
+    depot.count("died", int(message is None))
+    return message
+
+
+def list_keys(depot: Depot, command: ListKeys, moment: Moment) -> Dealt:  # noqa: ARG001 - as all rules
+    """For whoever has heard that a consumer has ended."""
+    held = depot.held(command.token, command.limit)
+    keys = tuple(each.message.key for each in held if each.message.key)
+    return Dealt(KeysHeld(keys, depot.load(command.token)[0]), [])
+
+
+def _ms(span_us: int) -> int:
+    return max(1, -(-span_us // 1000))

@@ -1,0 +1,325 @@
+"""A depot that carries its messages: what the memory engine has, and what the others are compared with."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter, OrderedDict, deque
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
+from itertools import chain, islice
+
+from holdfast.commands.queue import BEHIND, DELAYED, HELD, READY, SUSPECTS, DeadLetter, Message
+from holdfast.commands.queue_admin import Glimpse
+from holdfast.rules.queue.state import Entry, First, Member, Totals, place_of
+
+_SPARE = 64
+
+
+def unordered(firsts: Mapping[str, int], behind: Collection[str]) -> list[str]:
+    """What is wrong with the order of keys: how many come first of each, and those behind which somebody stands."""
+    several = sum(count > 1 for count in firsts.values())
+    leaderless = sum(key not in firsts for key in behind)
+    faults = [f"{several} keys have more than one message that comes first"] if several else []
+    return [*faults, f"{leaderless} keys have no message that comes first"] if leaderless else faults
+
+
+class _Remembered:
+    """What is known for a while, by key; what has ended goes when something new comes."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, int]] = {}
+        self._ends: list[tuple[int, str]] = []
+
+    def get(self, key: str, now_us: int) -> object:
+        what, until_us = self._known.get(key, (None, 0))
+        return what if until_us > now_us else None
+
+    def put(self, key: str, what: object, until_us: int) -> None:
+        self._known[key] = (what, until_us)
+        heapq.heappush(self._ends, (until_us, key))
+
+    def forget(self, now_us: int) -> None:
+        while self._ends and self._ends[0][0] <= now_us:
+            key = heapq.heappop(self._ends)[1]
+            if self._known.get(key, (None, now_us + 1))[1] <= now_us:
+                del self._known[key]
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+class Warehouse:
+    """A depot in this process."""
+
+    def __init__(self) -> None:
+        self.fence = 0
+        self.looked_us = self.look_us = self.called_us = 0
+        self.called = ""
+        self._number = 0
+        self._counts: Counter[str] = Counter()
+        self._members: dict[str, Member] = {}
+        self._ends: list[tuple[int, str]] = []  # what has changed since is passed over
+        self._hungry: dict[str, None] = {}
+        self._lanes: dict[str, OrderedDict[str, Message]] = {}  # by entry
+        self._delayed: list[tuple[int, int, Message]] = []
+        self._held: dict[str, dict[str, Entry]] = {}  # in the order of their fences
+        self._firsts: dict[str, First] = {}  # by key
+        self._behind: dict[str, deque[tuple[int, Message]]] = {}
+        self._followers = 0  # how many those are
+        self._dead: dict[str, DeadLetter] = {}
+        self._deaths: list[str] = []
+        self._keys, self._calls = _Remembered(), _Remembered()
+
+    @property
+    def size(self) -> int:
+        ready, held = sum(map(len, self._lanes.values())), sum(map(len, self._held.values()))
+        return ready + held + len(self._delayed) + self._followers
+
+    @property
+    def crew(self) -> int:
+        return len(self._members)
+
+    def load(self, token: str) -> tuple[int, int]:
+        return len(self._held.get(token, ())), sum(map(len, self._held.values()))
+
+    def count(self, what: str, more: int) -> None:
+        if more:
+            self._counts[what] += more
+
+    def totals(self) -> Totals:
+        suspects = self.waiting(SUSPECTS)
+        held = sum(map(len, self._held.values()))
+        firsts = [next(iter(line.values())).sent_us for lane, line in self._lanes.items() if line and lane != SUSPECTS]
+        ready = sum(map(len, self._lanes.values())) - suspects
+        return Totals(
+            ready,
+            suspects,
+            len(self._delayed),
+            held,
+            len(self._dead),
+            len(self._hungry),
+            len(self._members),
+            min(firsts, default=0),
+            tuple(sorted(self._counts.items())),
+            self._followers,
+        )
+
+    # Consumers.
+
+    def member(self, token: str) -> Member | None:
+        return self._members.get(token)
+
+    def put_member(self, member: Member) -> None:
+        self._members[member.token] = member
+        heapq.heappush(self._ends, (member.ends_us, member.token))
+        if len(self._ends) > 2 * len(self._members) + _SPARE:
+            self._ends = [(each.ends_us, token) for token, each in self._members.items()]
+            heapq.heapify(self._ends)
+
+    def drop_member(self, token: str) -> None:
+        self._members.pop(token, None)
+        self._hungry.pop(token, None)
+
+    def late(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[Member]:
+        found = [each for each in self._members.values() if each.ends_us <= by_us or each.client in gone]
+        return sorted(found, key=lambda each: (each.ends_us, each.token))[:limit]
+
+    def next_end_us(self) -> int:
+        while self._ends:
+            ends_us, token = self._ends[0]
+            member = self._members.get(token)
+            if member is not None and member.ends_us == ends_us:
+                return ends_us
+            heapq.heappop(self._ends)
+        return 0
+
+    def watched(self) -> AbstractSet[str]:
+        return {member.client for member in self._members.values()}
+
+    def members(self, limit: int) -> list[tuple[Member, int]]:
+        first = sorted(self._members.values(), key=lambda each: (each.ends_us, each.token))[:limit]
+        return [(member, len(self._held.get(member.token, ()))) for member in first]
+
+    def hunger(self, token: str) -> int:
+        self._hungry.setdefault(token)
+        return list(self._hungry).index(token)
+
+    def sated(self, token: str) -> None:
+        self._hungry.pop(token, None)
+
+    def hungriest(self) -> str | None:
+        return next(iter(self._hungry), None)
+
+    # Messages that are ready.
+
+    def append(self, lane: str, message: Message) -> None:
+        self._number += 1
+        entry = str(self._number)
+        self._lanes.setdefault(lane, OrderedDict())[entry] = message
+        self._leads(READY, "", Entry(entry, lane, message))
+
+    def _leads(self, place: str, token: str, entry: Entry) -> None:
+        if entry.message.key:
+            self._firsts[entry.message.key] = First(place, token, entry)
+
+    def take(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[Entry]:
+        line = self._lanes.get(lane, OrderedDict())
+        found = []
+        for at in range(min(count, len(line))):
+            entry, message = line.popitem(last=False)
+            found.append(Entry(entry, lane, message, fence + at, now_us))
+        if found:
+            self._held.setdefault(token, {}).update((each.entry, each) for each in found)
+            for each in found:
+                self._leads(HELD, token, each)
+        return found
+
+    def withdraw(self, lane: str, entry: str) -> None:
+        del self._lanes[lane][entry]
+
+    def waiting(self, lane: str) -> int:
+        return len(self._lanes.get(lane, ()))
+
+    # Messages that are delayed.
+
+    def delay(self, message: Message, due_us: int) -> None:
+        self._number += 1
+        heapq.heappush(self._delayed, (due_us, self._number, message))
+        self._leads(DELAYED, "", Entry(str(self._number), "", message))
+
+    def ripe(self, now_us: int, limit: int) -> list[Message]:
+        found: list[Message] = []
+        while len(found) < limit and self._delayed and self._delayed[0][0] <= now_us:
+            found.append(heapq.heappop(self._delayed)[2])
+        return found
+
+    def next_due_us(self) -> int:
+        return self._delayed[0][0] if self._delayed else 0
+
+    # Messages that are with a consumer.
+
+    def held(self, token: str, limit: int) -> list[Entry]:
+        return list(islice(self._held.get(token, {}).values(), limit))
+
+    def newest(self, token: str, limit: int) -> list[Entry]:
+        return list(islice(reversed(self._held.get(token, {}).values()), limit))
+
+    def names(self, token: str, limit: int) -> list[str]:
+        return list(islice(self._held.get(token, {}), limit))
+
+    def find(self, token: str, entry: str) -> Entry | None:
+        return self._held.get(token, {}).get(entry)
+
+    def drop(self, token: str, entry: str) -> None:
+        entries = self._held[token]
+        del entries[entry]
+        if not entries:
+            del self._held[token]
+
+    def give(self, lane: str, message: Message, token: str, fence: int, now_us: int) -> Entry:
+        self._number += 1
+        given = Entry(str(self._number), lane, message, fence, now_us)
+        self._held.setdefault(token, {})[given.entry] = given
+        self._leads(HELD, token, given)
+        return given
+
+    # Messages that share a key.
+
+    def first_of(self, key: str) -> First | None:
+        return self._firsts.get(key)
+
+    def line_up(self, message: Message) -> None:
+        self._number += 1
+        self._behind.setdefault(message.key, deque()).append((self._number, message))
+        self._followers += 1
+
+    def next_of(self, key: str) -> Message | None:
+        line = self._behind.get(key)
+        if line is None:
+            self._firsts.pop(key, None)
+            return None
+        _, following = line.popleft()
+        self._followers -= 1
+        if not line:
+            del self._behind[key]
+        return following
+
+    # Dead letters.
+
+    def bury(self, letter: DeadLetter) -> None:
+        self.exhume(letter.message.id)
+        self._dead[letter.message.id] = letter
+        insort(self._deaths, place_of(letter))
+
+    def letter(self, id: str) -> DeadLetter | None:  # noqa: A002
+        return self._dead.get(id)
+
+    def letters(self, after: str, limit: int) -> list[DeadLetter]:
+        begin = bisect_right(self._deaths, after)
+        return [self._dead[place.partition("-")[2]] for place in self._deaths[begin : begin + limit]]
+
+    def exhume(self, id: str) -> None:  # noqa: A002
+        letter = self._dead.pop(id, None)
+        if letter is not None:
+            del self._deaths[bisect_left(self._deaths, place_of(letter))]
+
+    def evict(self, most: int) -> int:
+        over = self._deaths[: max(0, len(self._deaths) - most)]
+        for place in over:
+            self.exhume(place.partition("-")[2])
+        return len(over)
+
+    # What is remembered for a while.
+
+    def known(self, dedup: str, now_us: int) -> str:
+        found = self._keys.get(dedup, now_us)
+        return found if isinstance(found, str) else ""
+
+    def know(self, dedup: str, id: str, until_us: int) -> None:  # noqa: A002
+        self._keys.put(dedup, id, until_us)
+
+    def said(self, token: str, now_us: int) -> tuple[str, ...] | None:
+        self._keys.forget(now_us)
+        self._calls.forget(now_us)
+        found = self._calls.get(token, now_us)
+        return found if isinstance(found, tuple) else None
+
+    def say(self, token: str, ids: tuple[str, ...], until_us: int) -> None:
+        self._calls.put(token, ids, until_us)
+
+    # For people.
+
+    def peek(self, place: str, limit: int, lane: str, now_us: int) -> list[Glimpse]:
+        if place == DELAYED:
+            first = heapq.nsmallest(limit, self._delayed)
+            return [Glimpse(message, "", max(0, due_us - now_us) // 1000) for due_us, _, message in first]
+        if place == HELD:
+            entries = [(int(entry), token) for token, theirs in self._held.items() for entry in theirs]
+            first_held = heapq.nsmallest(limit, entries)
+            return [Glimpse(self._held[token][str(number)].message, token, 0) for number, token in first_held]
+        if place == BEHIND:
+            behind = heapq.nsmallest(limit, chain.from_iterable(self._behind.values()))
+            return [Glimpse(message, "", 0) for _, message in behind]
+        return [Glimpse(message, "", 0) for message in islice(self._lanes.get(lane, OrderedDict()).values(), limit)]
+
+    def audit(self) -> tuple[int, list[str]]:
+        ready = [message for line in self._lanes.values() for message in line.values()]
+        held = [each.message for entries in self._held.values() for each in entries.values()]
+        first = [*ready, *held, *(message for _, _, message in self._delayed)]
+        behind = (message for line in self._behind.values() for _, message in line)
+        places = Counter(chain((message.id for message in chain(first, behind)), self._dead))
+        faults = [f"message {one} is in {count} places" for one, count in places.items() if count > 1]
+        faults += [
+            f"{len(theirs)} messages are with nobody"
+            for token, theirs in self._held.items()
+            if token not in self._members
+        ]
+        faults += unordered(Counter(message.key for message in first if message.key), self._behind)
+        if len(self._deaths) != len(self._dead):
+            faults.append(f"{len(self._dead)} dead letters, {len(self._deaths)} of them in order")
+        return sum(places.values()), faults
+
+    def over(self) -> bool:
+        """Nothing of it needs to be remembered."""
+        return not (self.size or self._dead or self._members or self._keys or self._calls)

@@ -1,0 +1,290 @@
+"""The law of queues: what is sent, who gets it, what becomes of it.
+
+A depot and a command go in, the answer comes out, and the depot has been told what changed. No clock, no input, no
+output. After each step a message is in exactly one place; whoever is rung finds something, unless somebody was faster.
+
+Messages of one key are in each other's way on purpose: the next is ready when the one before it is done or dead, and
+not while it is tried again. So nobody has two of them at once, and they come in the order in which they were sent.
+
+A publish, a take and a conclusion cost what they name and no more, however long the queue is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.commands import NotHeld
+from holdfast.commands.queue import (
+    ACK,
+    AT_ONCE,
+    DEAD,
+    RELEASE,
+    RETRY,
+    SUSPECTS,
+    TOUCH,
+    Conclude,
+    Concluded,
+    Crowded,
+    DeadLetter,
+    Delivery,
+    Draft,
+    Message,
+    Outcome,
+    Publish,
+    Published,
+    Take,
+    Taken,
+)
+from holdfast.rules.lease_record import Moment
+from holdfast.rules.pool import Call, Dealt
+from holdfast.rules.queue.state import Depot, Entry, Member, lane_of
+
+# How long a publish is known, so that a second copy of it sends nothing.
+SAID_MS = 60_000
+# How long a consumer may take to come back idle for a suspect before another one is asked to.
+CALL_US = 30_000_000
+UNKNOWN_CONSUMER = NotHeld("expired", "this consumer was taken for dead, or the engine has forgotten it")
+
+
+def next_fence(depot: Depot, moment: Moment, count: int = 1) -> int:
+    """The first of so many fences, all larger than every one before."""
+    first = max(depot.fence + 1, moment.wall_us)
+    depot.fence = first + count - 1 if count else depot.fence
+    return first
+
+
+def ring(depot: Depot, count: int, moment: Moment) -> list[Call]:
+    """So many of those who have waited longest, and live: they wait no more, and are to be rung."""
+    calls: list[Call] = []
+    while len(calls) < count and (token := depot.hungriest()) is not None:
+        depot.sated(token)
+        member = depot.member(token)
+        if member is not None and member.ends_us > moment.now_us and member.client not in moment.gone:
+            calls.append(Call(member.client, token))
+    return calls
+
+
+def publish(depot: Depot, command: Publish, moment: Moment) -> Dealt:
+    """Send all of them, or none."""
+    said = depot.said(command.token, moment.wall_us)
+    if said is not None:
+        return Dealt(Published(said), [])
+    ids, fresh = _sorted_out(depot, command, moment)
+    if command.bound and fresh and depot.size + len(fresh) > command.bound:
+        return Dealt(Crowded(depot.size), [])
+
+    ready = 0
+    for draft in fresh:
+        message = Message(draft.id, draft.body, draft.headers, draft.key, draft.lane, moment.wall_us)
+        ready += add(depot, message, draft.delay_ms, moment)
+        if draft.dedup:
+            depot.know(draft.dedup, draft.id, moment.wall_us + draft.dedup_ms * 1000)
+    depot.count("published", len(fresh))
+    depot.count("repeated", len(ids) - len(fresh))
+    depot.say(command.token, ids, moment.wall_us + SAID_MS * 1000)
+    return Dealt(Published(ids), ring(depot, ready, moment))
+
+
+def _sorted_out(depot: Depot, command: Publish, moment: Moment) -> tuple[tuple[str, ...], list[Draft]]:
+    """The id that each will have, and those that were not sent before, by this call or an earlier one."""
+    ids: list[str] = []
+    fresh: list[Draft] = []
+    seen: dict[str, str] = {}
+    for draft in command.drafts:
+        known = draft.dedup and (seen.get(draft.dedup) or depot.known(draft.dedup, moment.wall_us))
+        if not known:
+            fresh.append(draft)
+            if draft.dedup:
+                seen[draft.dedup] = draft.id
+        ids.append(known or draft.id)
+    return tuple(ids), fresh
+
+
+def add(depot: Depot, message: Message, delay_ms: int, moment: Moment) -> bool:
+    """One that was not there before: behind others of its key, delayed or ready; true if it is ready."""
+    if message.key and depot.first_of(message.key) is not None:
+        depot.line_up(message)
+        return False
+    return _put(depot, message, delay_ms, moment)
+
+
+def follow(depot: Depot, message: Message) -> bool:
+    """This one is gone for good: whoever stood behind it is ready now. True if there was one."""
+    following = depot.next_of(message.key) if message.key else None
+    if following is None:
+        return False
+    depot.append(lane_of(following), following)
+    return True
+
+
+def _put(depot: Depot, message: Message, delay_ms: int, moment: Moment) -> bool:
+    """Ready or delayed; true if it is ready."""
+    if delay_ms > 0:
+        depot.delay(message, moment.wall_us + delay_ms * 1000)
+    else:
+        depot.append(lane_of(message), message)
+    return delay_ms <= 0
+
+
+def take(depot: Depot, command: Take, moment: Moment) -> Dealt:
+    """Give what there is; ring others if more is left than was taken."""
+    member = living(depot, command.token)
+    if member is None:
+        return Dealt(UNKNOWN_CONSUMER, [])
+    if member.ends_us <= moment.now_us:  # late, but not taken for dead: whoever speaks lives
+        depot.put_member(member._replace(ends_us=moment.now_us + member.ttl_ms * 1000))
+    for message in depot.ripe(moment.wall_us, AT_ONCE):
+        depot.append(lane_of(message), message)
+
+    forgotten, gone = _compared(depot, command)
+    found = forgotten or _found(depot, command, moment)
+    position = depot.hunger(command.token) if command.wait and not found else None
+    if position is None:
+        depot.sated(command.token)
+    drain = _calls(depot, command, moment)
+    left = sum(depot.waiting(lane) for lane in command.lanes)
+    answer = Taken(tuple(map(delivered, found)), position, due_ms(depot, moment), drain, gone)
+    return Dealt(answer, ring(depot, left, moment))
+
+
+def living(depot: Depot, token: str) -> Member | None:
+    """The consumer of this incarnation, if it was not taken for dead."""
+    member = depot.member(token)
+    return None if member is None or member.fallen else member
+
+
+def delivered(entry: Entry) -> Delivery:
+    """What its consumer is told of it."""
+    return Delivery(entry.entry, entry.fence, entry.lane == SUSPECTS, entry.message)
+
+
+def _compared(depot: Depot, command: Take) -> tuple[list[Entry], tuple[str, ...]]:
+    """What is with the consumer, and it does not know: an answer was lost. At most as many as it asks for.
+
+    And what it says that it has, and has not. Whoever keeps thousands asks only for their names.
+    """
+    if command.known is None:
+        return _newer(depot, command), ()
+    token, known, limit = command.token, set(command.known), len(command.known) + AT_ONCE
+    names = depot.names(token, limit)
+    some, has = len(names) == limit, set(names)
+    gone = (each for each in command.known if each not in has and not (some and depot.find(token, each)))
+    found = (depot.find(token, each) for each in [each for each in names if each not in known][: command.most])
+    return [each for each in found if each is not None], tuple(gone)
+
+
+def _newer(depot: Depot, command: Take) -> list[Entry]:
+    """What was given to the consumer after all that it has seen, the smallest fence first."""
+    if command.seen < 0 or not any(each.fence > command.seen for each in depot.newest(command.token, 1)):
+        return []
+    entries = depot.newest(command.token, depot.load(command.token)[0])
+    newer = [each for each in entries if each.fence > command.seen]
+    return newer[::-1][: command.most]
+
+
+def _found(depot: Depot, command: Take, moment: Moment) -> list[Entry]:
+    """What is ready. Suspects come alone, and only to whoever has nothing else that is new."""
+    fence, most = next_fence(depot, moment, 0), command.most
+    found: list[Entry] = []
+    if command.idle and most:
+        found = depot.take(SUSPECTS, min(command.idle, most), command.token, fence, moment.now_us)
+    if found:
+        depot.called, most = "", 0
+    elif command.share:
+        most = min(most, _share(depot, command))
+    for lane in command.lanes:
+        if len(found) < most:
+            found += depot.take(lane, most - len(found), command.token, fence + len(found), moment.now_us)
+    depot.count("taken", len(found))
+    if found:
+        next_fence(depot, moment, len(found))
+    return found
+
+
+def _share(depot: Depot, command: Take) -> int:
+    """An equal part of what is ready, and not more than would be an equal part of everything; but always one.
+
+    Else whoever is fast would have most; and if others take no more, nothing may be left for ever.
+    """
+    mine, held = depot.load(command.token)
+    ready = sum(depot.waiting(lane) for lane in dict.fromkeys(command.lanes))
+    return max(1, min(-(-ready // depot.crew), -(-(ready + held) // depot.crew) - mine))
+
+
+def _calls(depot: Depot, command: Take, moment: Moment) -> bool:
+    """Whether this consumer is asked to come back idle: one at a time, so that the others go on."""
+    if not depot.waiting(SUSPECTS):
+        return False
+    if depot.called not in ("", command.token) and depot.called_us > moment.now_us:
+        return False
+    if depot.called != command.token or depot.called_us <= moment.now_us:
+        depot.called, depot.called_us = command.token, moment.now_us + CALL_US
+    return True
+
+
+def due_ms(depot: Depot, moment: Moment) -> int:
+    """When the next delay is over; rounded up, so that whoever asks then finds it. 0 if there is none."""
+    due_us = depot.next_due_us()
+    return max(1, -(-(due_us - moment.wall_us) // 1000)) if due_us else 0
+
+
+def conclude(depot: Depot, command: Conclude, moment: Moment) -> Dealt:
+    """Each by itself: what is with this consumer is concluded, what is not is lost to it."""
+    member = living(depot, command.token)
+    lost: list[str] = []
+    counts = dict.fromkeys(_WORDS, 0)
+    ready = 0
+    for outcome in command.outcomes:
+        entry = None if member is None else depot.find(command.token, outcome.entry)
+        if member is None or entry is None:
+            lost.append(outcome.entry)
+            continue
+        counts[outcome.kind] += 1
+        if outcome.kind != TOUCH:
+            depot.drop(command.token, outcome.entry)
+            ready += _concluded(depot, member, entry, outcome, moment)
+    for kind, word in _WORDS.items():
+        if word:
+            depot.count(word, counts[kind])
+    depot.count("lost", len(lost))
+    if counts[DEAD]:
+        make_room(depot, command.dead_max)
+    return Dealt(Concluded(tuple(lost)), ring(depot, ready, moment))
+
+
+_WORDS = {ACK: "acked", RETRY: "retried", RELEASE: "released", DEAD: "died", TOUCH: ""}
+
+
+def _concluded(depot: Depot, member: Member, entry: Entry, outcome: Outcome, moment: Moment) -> bool:
+    """True if it is ready again, or the one that stood behind it is."""
+    if outcome.kind == ACK:
+        return follow(depot, entry.message)
+    if outcome.kind == RELEASE:
+        return _put(depot, entry.message, outcome.delay_ms, moment)
+    # Its consumer has lived to tell: whatever was suspected, it kills nobody.
+    tried = failed(entry.message, member, outcome.error or outcome.reason)._replace(crashes=0)
+    if outcome.kind == RETRY:
+        return _put(depot, tried, outcome.delay_ms, moment)
+    depot.bury(DeadLetter(outcome.reason, moment.wall_us, tried))
+    return follow(depot, tried)
+
+
+def failed(message: Message, member: Member, why: str, *, attempts: int = 1, crashes: int = 0) -> Message:
+    """The message after it went wrong with this consumer."""
+    return message._replace(
+        attempts=message.attempts + attempts,
+        crashes=message.crashes + crashes,
+        first=message.first or member.label,
+        last=member.label,
+        why=why,
+    )
+
+
+def make_room(depot: Depot, most: int) -> None:
+    """No more dead letters than that; what had to go is counted. 0 is any number."""
+    if most:
+        depot.count("evicted", depot.evict(most))
+
+
+QueueRule = Callable[[Depot, Any, Moment], Dealt]

@@ -1,0 +1,248 @@
+"""What the law of queues speaks of: consumers, entries, and the depot that has all messages.
+
+A depot is asked through a few questions, and told what has changed. So an engine may look up what the law asks for, and
+a take costs the same whether ten messages are there or a million. `Warehouse` (in `warehouse.py`) carries its messages.
+
+Leases of consumers stand on the engine's clock that never jumps; delays, dates and what is remembered on its calendar,
+because they outlive a restart of the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple, Protocol
+
+from holdfast.commands.queue import SUSPECTS, DeadLetter, Message
+from holdfast.commands.queue_admin import Glimpse
+
+# A message in whose company so many consumers have died is a suspect.
+SUSPECT_AT = 2
+# How many trials there are in a ttl, of consumers that keep their messages.
+TRIALS = 3
+
+
+# What is known of a consumer that was taken for dead and still has messages: whether one of them, and only one, may be
+# to blame.
+LONE, CROWD = "lone", "crowd"
+
+
+class Member(NamedTuple):
+    """One incarnation of a consumer. If it has `fallen`, it was taken for dead: others are being given what it had."""
+
+    token: str
+    client: str
+    owner: str
+    label: str
+    fence: int
+    ttl_ms: int
+    since_us: int
+    ends_us: int
+    fallen: str = ""
+    keeps: bool = False
+
+    @property
+    def trial_us(self) -> int:
+        """What it takes after this may have to do with its death; what it has had for longer has not.
+
+        Whoever keeps messages for hours has hundreds of them, and all but the newest have shown that they kill nobody.
+        It was heard of last a ttl before its end; before that, a part of the ttl is trial enough.
+        """
+        ttl_us = self.ttl_ms * 1000
+        return self.ends_us - ttl_us - ttl_us // TRIALS if self.keeps else -1
+
+
+class Entry(NamedTuple):
+    """A message that is with a consumer: the lane that it came from, the fence that it was given, and when."""
+
+    entry: str
+    lane: str
+    message: Message
+    fence: int = 0
+    taken_us: int = 0
+
+
+class First(NamedTuple):
+    """The message of a key that comes before all others of it: where it is, and with whom."""
+
+    place: str
+    token: str
+    entry: Entry
+
+
+class Totals(NamedTuple):
+    """How many messages are where. `oldest_us` is when the first ready one was sent; 0 if there is none."""
+
+    ready: int
+    suspects: int
+    delayed: int
+    held: int
+    dead: int
+    hungry: int
+    consumers: int
+    oldest_us: int
+    counts: tuple[tuple[str, int], ...]
+    behind: int = 0
+
+
+class Depot(Protocol):
+    """A queue, as the law sees it."""
+
+    fence: int
+    looked_us: int  # when somebody looked for dead consumers last; 0 if nobody ever has
+    look_us: int  # when it is time to look again
+    called: str  # who was asked to come back idle, for a suspect
+    called_us: int  # until when nobody else is
+
+    @property
+    def size(self) -> int:
+        """How many messages it has, without dead letters."""
+
+    @property
+    def crew(self) -> int:
+        """How many consumers there are."""
+
+    def load(self, token: str) -> tuple[int, int]:
+        """How many messages are with this consumer, and with all of them."""
+
+    def count(self, what: str, more: int) -> None:
+        """So many more of that have happened."""
+
+    def totals(self) -> Totals:
+        """How it stands."""
+
+    # Consumers.
+
+    def member(self, token: str) -> Member | None:
+        """The consumer of this incarnation."""
+
+    def put_member(self, member: Member) -> None:
+        """It is so now."""
+
+    def drop_member(self, token: str) -> None:
+        """It is gone, and hungry no more. It has no messages."""
+
+    def late(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[Member]:
+        """Whose time has ended by then, and those of these clients: whoever ended first comes first."""
+
+    def next_end_us(self) -> int:
+        """When the next time of a consumer ends; 0 if there is none."""
+
+    def watched(self) -> AbstractSet[str]:
+        """The clients whose life matters."""
+
+    def members(self, limit: int) -> list[tuple[Member, int]]:
+        """So many consumers, whose time ends first first, and how many messages each has."""
+
+    def hunger(self, token: str) -> int:
+        """This consumer waits for messages, behind so many others; it keeps its place."""
+
+    def sated(self, token: str) -> None:
+        """It does not."""
+
+    def hungriest(self) -> str | None:
+        """Who has waited longest."""
+
+    # Messages that are ready.
+
+    def append(self, lane: str, message: Message) -> None:
+        """Ready, behind all others of its lane, as a new entry."""
+
+    def take(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[Entry]:
+        """The first so many of the lane, now with this consumer; their fences count up from this one."""
+
+    def withdraw(self, lane: str, entry: str) -> None:
+        """This one is nowhere now. It may take long in a long lane."""
+
+    def waiting(self, lane: str) -> int:
+        """How many are ready in this lane."""
+
+    # Messages that are delayed.
+
+    def delay(self, message: Message, due_us: int) -> None:
+        """Not ready before then."""
+
+    def ripe(self, now_us: int, limit: int) -> list[Message]:
+        """Those whose delay is over, the first first; they are nowhere now."""
+
+    def next_due_us(self) -> int:
+        """When the next delay is over; 0 if there is none."""
+
+    # Messages that are with a consumer.
+
+    def held(self, token: str, limit: int) -> list[Entry]:
+        """What is with this consumer, the smallest fence first."""
+
+    def newest(self, token: str, limit: int) -> list[Entry]:
+        """The same, the largest fence first."""
+
+    def names(self, token: str, limit: int) -> list[str]:
+        """The entries of what is with this consumer, the smallest fence first."""
+
+    def find(self, token: str, entry: str) -> Entry | None:
+        """That one, if it is with this consumer."""
+
+    def drop(self, token: str, entry: str) -> None:
+        """It is nowhere now."""
+
+    def give(self, lane: str, message: Message, token: str, fence: int, now_us: int) -> Entry:
+        """With this consumer, as a new entry, as if it had been taken from the lane."""
+
+    # Messages that share a key. The first of them is ready, delayed or held.
+
+    def first_of(self, key: str) -> First | None:
+        """Where the first one is; none if there is none of this key."""
+
+    def line_up(self, message: Message) -> None:
+        """Behind all others of its key. There are some."""
+
+    def next_of(self, key: str) -> Message | None:
+        """The first is gone for good: who stood behind it is nowhere now, and to be put somewhere."""
+
+    # Dead letters.
+
+    def bury(self, letter: DeadLetter) -> None:
+        """One more."""
+
+    def letter(self, id: str) -> DeadLetter | None:  # noqa: A002 - a message's
+        """The dead letter of this message."""
+
+    def letters(self, after: str, limit: int) -> list[DeadLetter]:
+        """Those after this place (`place_of`), in the order of it."""
+
+    def exhume(self, id: str) -> None:  # noqa: A002
+        """It is no dead letter any more."""
+
+    def evict(self, most: int) -> int:
+        """Drop the oldest, so that there are no more than so many; how many were dropped."""
+
+    # What is remembered for a while.
+
+    def known(self, dedup: str, now_us: int) -> str:
+        """The id that was sent under this key, if that still counts; else empty."""
+
+    def know(self, dedup: str, id: str, until_us: int) -> None:  # noqa: A002
+        """That id was sent under this key."""
+
+    def said(self, token: str, now_us: int) -> tuple[str, ...] | None:
+        """What this call was answered before."""
+
+    def say(self, token: str, ids: tuple[str, ...], until_us: int) -> None:
+        """This call was answered so."""
+
+    # For people.
+
+    def peek(self, place: str, limit: int, lane: str, now_us: int) -> list[Glimpse]:
+        """The first messages of a place."""
+
+    def audit(self) -> tuple[int, list[str]]:
+        """How many messages there are, dead ones too, and what is wrong with where they are."""
+
+
+def lane_of(message: Message) -> str:
+    """Where a message becomes ready."""
+    return SUSPECTS if message.crashes >= SUSPECT_AT else message.lane
+
+
+def place_of(letter: DeadLetter) -> str:
+    """Where a dead letter stands in the order of deaths, as text: who compares texts compares places."""
+    return f"{letter.died_us:020d}-{letter.message.id}"
