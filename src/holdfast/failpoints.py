@@ -5,7 +5,7 @@ stand in the middle of the code whose order matters, where a test wants a proces
 killed.
 
 Inside one process a test arms a point with a callback. Across processes it names a directory in
-`HOLDFAST_PAUSES` and puts a file `<point>.arm` there: the process that reaches the point writes its
+`HOLDFAST_FAILPOINTS` and puts a file `<point>.arm` there: the process that reaches the point writes its
 pid to `<point>.reached` and waits until `<point>.go` exists. The variable is read once, at import.
 """
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-VARIABLE = "HOLDFAST_PAUSES"
+VARIABLE = "HOLDFAST_FAILPOINTS"
 
 _POLL_SECONDS = 0.002
 

@@ -186,7 +186,7 @@ def test_a_broken_lease_ends_the_program_within_a_second_of_hearing(tool):
 def test_a_parent_that_wakes_too_late_starts_nothing(tool):
     """Frozen after the grant and before the program: the lease it had is somebody else's by then."""
     pauses = PausePoints(tool.folder / "pauses")
-    failpoints.arm("run.granted")
+    pauses.arm("run.granted")
     late = tool.beating("x", env=pauses.env)
     pauses.wait_reached("run.granted")
     late.send(signal.SIGSTOP)

@@ -81,12 +81,12 @@ def test_a_release_that_compares_tokens_passes(hire, holdfast_history):
 
 def acquire_twice_at_the_point(hire, pauses, *, fence_inside):
     """A has its grant and is stopped before it knows its number; B comes after A's ttl."""
-    failpoints.arm(POINT)
+    pauses.arm(POINT)
     a = hire("a", fence_inside=fence_inside)
     a.tell("acquire 0.1")
     pauses.wait_reached(POINT)
     freeze_past(a, 0.1)
-    failpoints.disarm(POINT)
+    pauses.disarm(POINT)
     b = hire("b", fence_inside=fence_inside)
     assert ask(b, "acquire 30") == "granted"
     pauses.go(POINT)

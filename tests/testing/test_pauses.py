@@ -20,7 +20,7 @@ def _leave_nothing_armed():
 
 def test_a_point_that_nobody_armed_is_one_look_at_a_boolean(monkeypatch):
     """Points stand in hot code, so an unarmed one must not even look for its own name."""
-    monkeypatch.setattr(pauses, "_reach", lambda name: pytest.fail(f"looked for {name}"))
+    monkeypatch.setattr(failpoints, "_reach", lambda name: pytest.fail(f"looked for {name}"))
 
     failpoints.point("anywhere")
 
@@ -48,7 +48,7 @@ def test_a_disarmed_point_is_free_again(monkeypatch):
     failpoints.point("a")
     failpoints.point("b")
     failpoints.disarm("b")
-    monkeypatch.setattr(pauses, "_reach", lambda name: pytest.fail(f"looked for {name}"))
+    monkeypatch.setattr(failpoints, "_reach", lambda name: pytest.fail(f"looked for {name}"))
     failpoints.point("b")
 
     assert calls == ["b"]
