@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-Take = Callable[[], Callable[[], None]]
+Receive = Callable[[], Callable[[], None]]
 _ROUNDS, _CLAIM_MS, _TTL_MS = 30, 3_000, 30_000
 
 
@@ -110,7 +110,7 @@ def two_phase_way(url: str, items: list[str]):
     way.server.close()
 
 
-WAYS: dict[str, Callable[[str, list[str]], AbstractContextManager[Take]]] = {
+WAYS: dict[str, Callable[[str, list[str]], AbstractContextManager[Receive]]] = {
     "floor": floor_way,
     "holdfast": holdfast_way,
     "two-phase": two_phase_way,

@@ -44,7 +44,7 @@ FLOCK = _one("flock(2)", FLOOR, "floor:flock", "holdfast", wire=FILE)
 SCRIPTS = _one("our scripts on a bare socket", FLOOR, "layers:scripts", "holdfast")
 SCRIPTS_POLLED = _one("the same, the socket has a timeout", FLOOR, "layers:polled", "holdfast")
 SCRIPTS_FRESH = _one("the same, a new token each time", FLOOR, "layers:fresh", "holdfast")
-FORM = _one("holdfast's form: links, retries, answers", OURS, "layers:form", "holdfast")
+FORM = _one("holdfast's form: links, retries, answers", OURS, "layers:transport", "holdfast")
 HANDED = _one("the same pop, our scripts on a bare socket", FLOOR, "layers:handed", "holdfast")
 HANDED_FORM = _one("holdfast's form: links, retries, answers", OURS, "layers:handed_form", "holdfast")
 

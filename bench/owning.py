@@ -53,9 +53,9 @@ def holdfast_way(url: str, name: str, ttl: float, fill: int, batch: int) -> None
             say("ready")
             queue.publish_many(range(fill), key="stream-{}".format)
             for event in owner:
-                if isinstance(event, holdfast.Added):
+                if isinstance(event, holdfast.Assigned):
                     added(event.work.key)
-                elif isinstance(event, holdfast.Lost):
+                elif isinstance(event, holdfast.AssignmentLost):
                     lost(event.work.key)
 
 

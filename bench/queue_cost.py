@@ -20,14 +20,14 @@ from holdfast.commands.queue import (
     AT_ONCE,
     DEAD,
     RETRY,
-    Conclude,
-    Draft,
     Join,
     Leave,
+    NewMessage,
     Outcome,
     Publish,
-    Reap,
-    Take,
+    Receive,
+    ReclaimExpired,
+    RecordOutcomes,
 )
 from holdfast.core.step import run
 from holdfast.engines import open_engine
@@ -113,28 +113,30 @@ class Ours:
     """Commands as the library sends them."""
 
     def __init__(self, server: Server) -> None:
-        self._form = open_engine(config.settings(server.url)).blocking()
+        self._transport = open_engine(config.settings(server.url)).blocking()
         self.say(Join("q", "t", "", "me", 3_600_000))
         self._taken: list[list[str]] = []
 
     def say(self, command: Any) -> Any:
-        answer = self._form.apply(command)
+        answer = self._transport.apply(command)
         return answer if isinstance(answer, tuple) else run(answer)
 
     def publish(self, first: int, count: int) -> None:
         self.say(
-            Publish("q", f"{first}", tuple(Draft(f"{number:026d}", BODY) for number in range(first, first + count)))
+            Publish(
+                "q", f"{first}", tuple(NewMessage(f"{number:026d}", BODY) for number in range(first, first + count))
+            )
         )
 
     def take(self, count: int) -> None:
-        self._taken.append([each.entry for each in self.say(Take("q", "t", count)).deliveries])
+        self._taken.append([each.entry for each in self.say(Receive("q", "t", count)).deliveries])
 
     def conclude(self) -> None:
         entries = self._taken.pop(0)
-        self.say(Conclude("q", "t", tuple(Outcome(entry, ACK) for entry in entries)))
+        self.say(RecordOutcomes("q", "t", tuple(Outcome(entry, ACK) for entry in entries)))
 
     def close(self) -> None:
-        run(self._form.close())
+        run(self._transport.close())
 
 
 class OnStream:
@@ -192,13 +194,13 @@ def looks(server: Server, held: int, consumers: int) -> tuple[float, float]:
         ours.say(Join("q", f"c{number}", "", "me", 3_600_000))
     for first in range(0, held, AT_ONCE):
         ours.publish(first, AT_ONCE)
-        ours.say(Take("q", f"c{first // AT_ONCE % consumers}", AT_ONCE))
+        ours.say(Receive("q", f"c{first // AT_ONCE % consumers}", AT_ONCE))
     each, early = [], []
     for _ in range(50):
         time.sleep(0.003)
-        each.append(meter.step_us(lambda: ours.say(Reap("q", 1, 0, 1, 5))))
-        ours.say(Reap("q", 60_000, 0, 1, 5))
-        early.append(meter.step_us(lambda: ours.say(Reap("q", 60_000, 0, 1, 5))))
+        each.append(meter.step_us(lambda: ours.say(ReclaimExpired("q", 1, 0, 1, 5))))
+        ours.say(ReclaimExpired("q", 60_000, 0, 1, 5))
+        early.append(meter.step_us(lambda: ours.say(ReclaimExpired("q", 60_000, 0, 1, 5))))
         server.command("DEL", "hf1:{q}:mq")  # so that it is time to look again
     ours.close()
     return statistics.median(each), statistics.median(early)
@@ -219,7 +221,7 @@ def _steps(server: Server) -> dict[str, int]:
         for first in range(0, count, AT_ONCE):
             part = min(AT_ONCE, count - first)
             ours.publish(time.monotonic_ns(), part)
-            entries += [each.entry for each in ours.say(Take("q", token, part)).deliveries]
+            entries += [each.entry for each in ours.say(Receive("q", token, part)).deliveries]
         return entries
 
     taken("t", 1)
@@ -227,8 +229,8 @@ def _steps(server: Server) -> dict[str, int]:
     found[f"take {AT_ONCE}"] = meter.step_us(lambda: ours.take(AT_ONCE))
     for kind in (ACK, RETRY, DEAD):
         outcomes = tuple(Outcome(entry, kind, 0, "reason", "an error") for entry in taken("t", AT_ONCE))
-        ours.say(Conclude("q", "t", outcomes[:1]))
-        command = Conclude("q", "t", outcomes[1:])
+        ours.say(RecordOutcomes("q", "t", outcomes[:1]))
+        command = RecordOutcomes("q", "t", outcomes[1:])
         found[f"conclude {AT_ONCE} by {kind}"] = meter.step_us(lambda command=command: ours.say(command))
     for number, count in enumerate((1, AT_ONCE, 1000)):
         ours.say(Join("q", f"leaves {number}", "", "me", 3_600_000))
@@ -239,8 +241,8 @@ def _steps(server: Server) -> dict[str, int]:
         taken(token, 500)
     server.command("DEL", "hf1:{q}:mq")
     time.sleep(0.2)
-    ours.say(Reap("q", 1000, 0, 1000, 5))
-    found[f"a look that moves {AT_ONCE}"] = meter.step_us(lambda: ours.say(Reap("q", 1000, 0, 1000, 5)))
+    ours.say(ReclaimExpired("q", 1000, 0, 1000, 5))
+    found[f"a look that moves {AT_ONCE}"] = meter.step_us(lambda: ours.say(ReclaimExpired("q", 1000, 0, 1000, 5)))
     ours.close()
     return found
 

@@ -2,7 +2,7 @@
 
 `scripts` sends what was packed beforehand through a bare socket: nothing but the scripts differs from the floor.
 `polled` gives that socket a timeout, for which Python asks the kernel before every read. `fresh` draws a token and
-packs the commands each time. `form` goes through the library's own form: links that are taken and given back, replies
+packs the commands each time. `transport` goes through the library's own form: links that are taken and given back, replies
 that become answers. What is above that is the whole lock.
 
 `handed` and `handed_form` are the same for a lock that is handed over: who finds it taken blocks on its bell, with the
@@ -83,10 +83,10 @@ def fresh(url: str, ttl: float):
 
 
 @contextmanager
-def form(url: str, ttl: float):
+def transport(url: str, ttl: float):
     with holdfast.connect(url) as hf:
         client = hf._client  # noqa: SLF001 - what is below the lock has no public name
-        apply, packed_owner = client.form.apply, client.packed
+        apply, packed_owner = client.transport.apply, client.packed
         hf.lock("bench-first").acquire().release()
 
         def take(name: str):
@@ -135,19 +135,19 @@ def handed(url: str, ttl: float):
 def handed_form(url: str, ttl: float):
     with holdfast.connect(url) as hf:
         client = hf._client  # noqa: SLF001 - as above
-        form = client.form
+        transport = client.transport
 
         async def taken(name: str, token: str) -> None:
             asked = Acquire(name, token, client.packed, round(ttl * 1000), True)
             answer: Any = None
             while answer is None or isinstance(answer, Busy):
-                answer = await form.wait(asked, NEVER_NS) if answer else form.apply(asked, None)
+                answer = await transport.wait(asked, NEVER_NS) if answer else transport.apply(asked, None)
                 if answer is not None and not isinstance(answer, tuple):
                     answer = await answer
 
         def take(name: str):
             token = new_token()
             run(taken(name, token))
-            return lambda: form.apply(Release(name, token), None)
+            return lambda: transport.apply(Release(name, token), None)
 
         yield take

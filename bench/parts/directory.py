@@ -36,7 +36,7 @@ def _owned(arena: Arena, url: str, count: int, seconds: float) -> dict[str, Any]
     arena.server.command("FLUSHALL", "SYNC")
     told: list[str] = []
     with holdfast.connect(url, observer=lambda event: told.append(event.kind)) as hf:
-        keys = hf.directory("bench", ttl=15)
+        keys = hf.registry("bench", ttl=15)
         began = clock()
         leases = [keys.claim(f"{number:06}") for number in range(count)]
         claimed_s = clock() - began
@@ -65,13 +65,13 @@ def _listed(arena: Arena, url: str) -> dict[str, Any]:
     """The same list, first alone on the server and then beside many keys of other programs and another directory."""
     arena.server.command("FLUSHALL", "SYNC")
     with holdfast.connect(url) as hf:
-        keys = hf.directory("bench", ttl=600)
+        keys = hf.registry("bench", ttl=600)
         leases = [keys.claim(f"{number:03}") for number in range(_LISTED)]
         alone = _look(keys)
         for first in range(0, _FOREIGN, _AT_ONCE):
             pairs = [word for number in range(first, first + _AT_ONCE) for word in (f"foreign:{number}", "1")]
             arena.server.command("MSET", *pairs)
-        others = [hf.directory("others", ttl=600).claim(str(number)) for number in range(_AT_ONCE)]
+        others = [hf.registry("others", ttl=600).claim(str(number)) for number in range(_AT_ONCE)]
         before = arena.meter.read()
         beside = _look(keys)
         spent = arena.meter.spent(before, arena.meter.read(), _LOOKS)
@@ -80,7 +80,7 @@ def _listed(arena: Arena, url: str) -> dict[str, Any]:
     return {"alone_us": alone, "beside_us": beside, "slower": beside / alone, **spent}
 
 
-def _look(keys: holdfast.Directory) -> float:
+def _look(keys: holdfast.Registry) -> float:
     taken = []
     for _ in range(_LOOKS):
         began = clock()

@@ -45,8 +45,8 @@ class Clock(Protocol):
     def timeout_s(self, until_ns: int) -> float | None:
         """How long a real sleep until `until_ns` may last; `None` where only a ring ends it."""
 
-    def watch(self, ring: Callable[[], None]) -> Callable[[], None]:
-        """Have `ring` called whenever time jumps; the answer ends that."""
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Have `wake` called whenever time jumps; the answer ends that."""
 
 
 class SystemClock:
@@ -61,7 +61,7 @@ class SystemClock:
     def timeout_s(self, until_ns: int) -> float | None:
         return max(0, until_ns - self.now_ns()) / NS
 
-    def watch(self, ring: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 - it never jumps
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 - it never jumps
         return _nothing
 
 

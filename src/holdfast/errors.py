@@ -93,7 +93,7 @@ class NotAcquired(HoldfastError, TimeoutError):
         name: str,
         *,
         reason: str = "busy",
-        owner: str = "",
+        holder: str = "",
         fence: int | None = None,
         waited: float = 0.0,
         remaining: float | None = None,
@@ -102,7 +102,7 @@ class NotAcquired(HoldfastError, TimeoutError):
         super().__init__(name)
         self.name = name
         self.reason = reason
-        self.owner = owner
+        self.holder = holder
         self.fence = fence
         self.waited = waited
         self.remaining = remaining
@@ -110,11 +110,11 @@ class NotAcquired(HoldfastError, TimeoutError):
 
     def __str__(self) -> str:
         if self.queue:
-            why = _UNCLAIMED.get(self.reason, self.reason).format(owner=self.owner, fence=self.fence)
+            why = _UNCLAIMED.get(self.reason, self.reason).format(holder=self.holder, fence=self.fence)
             return f"key {self.name!r} of queue {self.queue!r} was not claimed: {why}"
         left = "" if self.remaining is None else f" for another {self.remaining:.3f} s unless renewed"
-        if self.owner:
-            more = f", held by {self.owner} under fence {self.fence}{left}"
+        if self.holder:
+            more = f", held by {self.holder} under fence {self.fence}{left}"
         elif self.reason in _WHEN_MANY and (self.remaining or self.reason == EMPTY_POOL):
             more = f"; {_WHEN_MANY[self.reason].format(left)}"
         else:

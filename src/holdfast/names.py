@@ -81,7 +81,7 @@ def new_token() -> str:
     return os.urandom(16).hex()
 
 
-class Owner(NamedTuple):
+class Holder(NamedTuple):
     """A readable identity: which process on which machine, since when, and what it says of itself."""
 
     host: str
@@ -102,7 +102,7 @@ class Owner(NamedTuple):
         return json.dumps(self._asdict(), separators=(",", ":"), ensure_ascii=False)
 
     @classmethod
-    def unpacked(cls, text: str) -> Owner:
+    def unpacked(cls, text: str) -> Holder:
         """Read a packed owner; whatever another version wrote is shown, never trusted."""
         import json  # noqa: PLC0415 - only for people
 
@@ -114,12 +114,12 @@ class Owner(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def owner_shown(packed: str) -> str:
+def holder_shown(packed: str) -> str:
     """A packed owner for people. Kept, because whoever contends meets the same few others again and again."""
-    return str(Owner.unpacked(packed))
+    return str(Holder.unpacked(packed))
 
 
-def this_process(label: str = "", info: dict[str, Any] | None = None) -> Owner:
+def this_process(label: str = "", info: dict[str, Any] | None = None) -> Holder:
     """The owner that this process is. Without a label it has that of its pod, if it is in one."""
     if label == "":
         label = (os.environ.get("POD_NAME") or os.environ.get("POD_IP") or "")[:LABEL_MAX]
@@ -137,7 +137,7 @@ def this_process(label: str = "", info: dict[str, Any] | None = None) -> Owner:
         raise InvalidConfig("info", info, f"it must be a dictionary of at most {INFO_MAX_BYTES} bytes as JSON")
 
     pid = os.getpid()
-    return Owner(_host(), pid, _process_start(pid), label, dict(info or {}))
+    return Holder(_host(), pid, _process_start(pid), label, dict(info or {}))
 
 
 @cache

@@ -12,7 +12,7 @@ from holdfast import LeaseLost
 @pytest.fixture
 def owned(tool):
     """A server that owns two keys, and a client that has joined one of them."""
-    directory = tool.client(label="server 7").directory("conversations", ttl=5)
+    directory = tool.client(label="server 7").registry("conversations", ttl=5)
     leases = [directory.claim("42", {"address": "10.0.0.1"}, group="ann"), directory.claim("a b:c")]
     joined = directory.join("42", "socket 1")
     yield leases
@@ -75,7 +75,7 @@ def test_a_key_is_taken_with_a_reason_and_its_owner_reads_it(tool, owned):
     with pytest.raises(LeaseLost) as loss:
         owned[0].release()
     assert loss.value.detail == "stuck, see ticket 12"
-    with tool.client().directory("conversations").claim("42") as lease:
+    with tool.client().registry("conversations").claim("42") as lease:
         assert lease.fence > owned[0].fence
     assert tool.inside("directory", "take", "conversations", "42", "--reason", "x").code == 66
     assert tool.inside("directory", "take", "conversations", "42", "--reason", "").code == 64
@@ -90,8 +90,8 @@ def test_a_key_is_handed_to_another_server_by_its_label(tool, owned):
     with pytest.raises(LeaseLost) as loss:
         owned[0].release()
     assert loss.value.detail == "handed off to server 8"
-    assert not tool.client(label="server 9").directory("conversations").claim("42")
-    with tool.client(label="server 8").directory("conversations").claim("42") as lease:
+    assert not tool.client(label="server 9").registry("conversations").claim("42")
+    with tool.client(label="server 8").registry("conversations").claim("42") as lease:
         assert lease.fence > owned[0].fence
     assert tool.inside("directory", "hand-off", "conversations", "44", "--to", "x").code == 66
     assert tool.inside("directory", "hand-off", "conversations", "a b:c", "--to", "").code == 64
@@ -100,7 +100,7 @@ def test_a_key_is_handed_to_another_server_by_its_label(tool, owned):
 @pytest.mark.parametrize("words", [("take", "--reason", "stuck"), ("hand-off", "--to", "server 8")], ids=lambda w: w[0])
 def test_what_forces_asks_first_and_takes_no_for_an_answer(local, words):
     """As `break`: whoever is asked sees whom they would take it from; without a terminal it must be said."""
-    lease = local.client(label="server 7").directory("conversations", ttl=5).claim("42")
+    lease = local.client(label="server 7").registry("conversations", ttl=5).claim("42")
     deed, *how = words
 
     unasked = local("directory", deed, "conversations", "42", *how)
@@ -113,13 +113,13 @@ def test_what_forces_asks_first_and_takes_no_for_an_answer(local, words):
 
     assert unasked.code == 64
     assert unasked.err.startswith(b"holdfast: --yes is needed without a terminal")
-    assert local.client().directory("conversations").owner("42").fence == lease.fence
+    assert local.client().registry("conversations").owner("42").fence == lease.fence
     lease.release()
 
 
 def test_an_owner_that_came_since_is_left_alone(local):
     """Whoever is asked agrees to one owner, not to the next one."""
-    directory = local.client(label="server 7").directory("conversations", ttl=5)
+    directory = local.client(label="server 7").registry("conversations", ttl=5)
     shown = directory.claim("42")
     words = ("directory", "take", "conversations", "42", "--reason", "stuck")
     with Terminal(*HOLDFAST, *words, env=local.environ) as terminal:

@@ -62,11 +62,11 @@ def test_one_name_is_shown_with_everybody_who_waits(tool, queue):
     told = tool.json("show", "orders/42")
     free = tool.json("show", "orders/1")
 
-    for part in (queue.owner.host, f"process {queue.owner.pid}", "worker 7", "ago", "unless it is renewed", "ticket"):
+    for part in (queue.holder.host, f"process {queue.holder.pid}", "worker 7", "ago", "unless it is renewed", "ticket"):
         assert part in people
     assert people.index("first") < people.index("second")
     assert str(queue.fence) in people
-    assert told["holder"]["pid"] == queue.owner.pid
+    assert told["holder"]["pid"] == queue.holder.pid
     assert queue.token not in json.dumps(told), "whoever has the token could end the lease"
     assert (free["held"], free["holder"], free["waiters"]) == (False, None, [])
     assert free["fence"] > 0
@@ -301,7 +301,7 @@ def test_whoever_looks_into_a_shared_directory_makes_nothing_there_and_hears_wha
 def test_keys_of_directories_are_no_names_of_leases(tool):
     """They are shown by `directory ls`, under their own names, and nowhere in a form that is ours alone."""
     client = tool.client()
-    with client.directory("conv", ttl=5).claim("k42"), client.lock("conv"), client.lock("conv/1"):
+    with client.registry("conv", ttl=5).claim("k42"), client.lock("conv"), client.lock("conv/1"):
         told = tool.json("ls", "--all")
         people = tool.inside("ls", "conv").out.decode()
 

@@ -20,14 +20,14 @@ def test_the_program_runs_under_the_lease_and_its_code_is_ours(tool):
     command = "sleep 0.2; echo out; echo err >&2; exit 3"
     run = tool.start("run", "x", "--label", "me", "--", "sh", "-c", command)
     other = tool.client()
-    eventually(lambda: other.show("x").owner is not None, what="a holder")
-    assert other.show("x").owner.label == "me"
-    assert other.show("x").owner.pid == run.pid
+    eventually(lambda: other.show("x").holder is not None, what="a holder")
+    assert other.show("x").holder.label == "me"
+    assert other.show("x").holder.pid == run.pid
 
     run.end()
 
     assert (run.code, run.out, run.err) == (3, b"out\n", b"err\n")
-    assert other.show("x").owner is None
+    assert other.show("x").holder is None
 
 
 @together
@@ -80,7 +80,7 @@ def test_signals_are_forwarded_and_the_programs_end_by_one_is_told(local):
         run.send(number)
         assert run.end().code == 128 + number
         assert not alive(program)
-        assert local.client().show(f"x/{number}").owner is None
+        assert local.client().show(f"x/{number}").holder is None
 
     everywhere(forward, numbers)
 
@@ -163,7 +163,7 @@ def test_a_program_that_is_not_there_is_told_before_anybody_waits(local):
     assert (absent.code, denied.code, senseless.code) == (127, 126, 126)
     assert os.strerror(errno.ENOENT) in absent.err.decode()
     assert os.strerror(errno.ENOEXEC) in senseless.err.decode()
-    assert local.client().show("x").owner is None
+    assert local.client().show("x").holder is None
 
 
 @together
@@ -243,7 +243,7 @@ def test_a_reader_that_has_seen_enough_ends_the_program(tool):
 
     assert pipe.stdout == b"y\n141\n"
     assert pipe.stderr == b""
-    assert tool.client().show("x").owner is None
+    assert tool.client().show("x").holder is None
 
 
 @together

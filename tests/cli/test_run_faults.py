@@ -219,7 +219,7 @@ def test_a_program_that_cannot_be_watched_any_more_is_ended(local):
     moments = [float(moment) for moment in begun.read_text().split()]
     assert len(moments) == 5
     assert moments[4] - moments[3] > 0.7, "they were started one after the other without a pause"
-    assert local.client().show("x").owner is None
+    assert local.client().show("x").holder is None
 
 
 def test_a_machine_without_room_for_another_watcher_is_told(local):
@@ -374,4 +374,4 @@ def test_faults_at_random_never_let_two_programs_run(tool):
     everywhere(rival, [random.randrange(10**6) for _ in range(4)])  # the seed is told if it fails
 
     assert tool.assert_never_two() >= 2
-    eventually(lambda: tool.client().show("x").owner is None, what="a free name")
+    eventually(lambda: tool.client().show("x").holder is None, what="a free name")

@@ -69,7 +69,7 @@ def test_a_lease_that_was_broken_leaves_no_note(tool):
     """Somebody else may have been at work beside it."""
     run = tool.start("run", "nightly", *WINDOW, "--ttl", "2", "--", "sleep", "60")
     client = tool.client()
-    eventually(lambda: client.show("nightly").owner, what="a holder")
+    eventually(lambda: client.show("nightly").holder, what="a holder")
     client.break_lease("nightly", "for the test")
 
     assert run.end().code == 79

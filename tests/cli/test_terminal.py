@@ -40,7 +40,7 @@ def test_a_program_in_a_terminal_reads_keys_and_is_interrupted_by_them(local):
         terminal.until("ready")
         terminal.type("\x03")
         assert terminal.rest() == 130
-    assert local.client().show("x").owner is None
+    assert local.client().show("x").holder is None
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def test_a_pager_beside_the_program_has_the_keys(local):
         shell.type(f"cat | {holdfast} run x --ttl 20 -- cat\n")
         shell.until(r"run x .*\n")
         # A key that comes while the shell changes the terminal's mode is lost, with us or without.
-        owner = eventually(lambda: client.show("x").owner, what="a holder")
+        owner = eventually(lambda: client.show("x").holder, what="a holder")
         eventually(lambda: child_called(owner.pid, "cat"), what="a program that has begun")
         shell.type("hello\n")
         shell.until(r"(?s)hello.*hello")  # the key's echo, which may come before the prompt, and the program's answer
@@ -98,7 +98,7 @@ def test_a_pager_beside_the_program_has_the_keys(local):
         shell.until(r"\$ ")
         shell.type("exit\n")
         assert shell.rest() == 0
-    assert local.client().show("x").owner is None
+    assert local.client().show("x").holder is None
 
 
 def child_called(pid, comm):
@@ -121,7 +121,7 @@ def test_ctrl_z_in_a_pipeline_stops_the_program_too(local, streams):
     holder = local.client()
     with at_a_shell(local) as shell:
         shell.type(f"yes | {' '.join(HOLDFAST)} run x --ttl 30 -- cat {streams} | cat > /dev/null\n")
-        owner = eventually(lambda: holder.show("x").owner, what="a holder")
+        owner = eventually(lambda: holder.show("x").holder, what="a holder")
         program = eventually(lambda: child_called(owner.pid, "cat"), what="a program that has begun")
         for _ in range(3):
             shell.type("\x1a")
@@ -134,7 +134,7 @@ def test_ctrl_z_in_a_pipeline_stops_the_program_too(local, streams):
             # of `yes | cat | cat` misses as many of them as one with us.
             eventually(lambda: state_of(owner.pid) in "RS" and state_of(program) in "RS", what="a job that is awake")
         shell.type("\x03")
-        eventually(lambda: holder.show("x").owner is None, what="a free name")
+        eventually(lambda: holder.show("x").holder is None, what="a free name")
 
 
 def test_a_stop_that_comes_by_hand_stops_the_program_and_not_the_renewals(local):
@@ -255,7 +255,7 @@ def test_in_a_narrow_terminal_the_figures_stay(local):
     titles, line = re.sub(r"\x1b\[[0-9;]*m", "", terminal.shown).splitlines()
 
     assert titles.split() == ["name", "holder", "label", "held", "left", "fence", "waiting"]
-    assert re.match(rf"a-tenant\S*…\S*the-end +{lease.owner.host[:4]}\S*:{lease.owner.pid} ", line)
+    assert re.match(rf"a-tenant\S*…\S*the-end +{lease.holder.host[:4]}\S*:{lease.holder.pid} ", line)
     assert line.split()[-1] == str(lease.fence)
     assert len(line) <= 80
 

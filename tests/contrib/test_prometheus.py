@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import holdfast
 import holdfast.aio
 from holdfast import BudgetExceeded, Event, Fenced, LeaseLost, NotAcquired, Unavailable
-from holdfast.commands.queue import ACK, Conclude, Join, Outcome
+from holdfast.commands.queue import ACK, Join, Outcome, RecordOutcomes
 from holdfast.contrib.figures import OTHER, LeastMargin
 from holdfast.contrib.prometheus import PrometheusObserver
 from holdfast.core.step import run
@@ -148,8 +148,8 @@ def test_what_is_no_lock_is_counted_under_its_own_name(scraped, url):
             assert scraped.value("holdfast_held", family="channels") == 2
             with pytest.raises(NotAcquired):
                 pool.borrow()
-        with hf.directory("conversations").claim("42"):
-            assert not hf.directory("conversations").claim("42")
+        with hf.registry("conversations").claim("42"):
+            assert not hf.registry("conversations").claim("42")
         for _ in range(3):
             hf.once("payments").call("order-42", lambda: 1)
             hf.limit("1/hour", name="logins").hit("ann")
@@ -336,7 +336,7 @@ def test_what_becomes_of_messages_is_counted(scraped, url):
             assert scraped.value("holdfast_messages_failed_total", family="mails") == 1
             assert scraped.value("holdfast_messages_buried_total", family="mails") == 1
             assert scraped.value("holdfast_reapings_total", family="mails") == 0
-            run(hf._client.form.apply_all([Join("mails/out", "doomed", "", "doomed", 1)]))
+            run(hf._client.transport.apply_all([Join("mails/out", "doomed", "", "doomed", 1)]))
             eventually(lambda: scraped.value("holdfast_reapings_total", family="mails") == 1, 20)
 
 
@@ -358,7 +358,11 @@ def test_what_becomes_of_keys_is_counted(scraped, url):
             works[0].done()
             works[1].release(delay=60)
             assert (owned(), ended("disowned")) == (2, 2)
-            run(hf._client.form.apply_all([Conclude("chats/open", works[2].token, (Outcome(works[2]._entry, ACK),))]))
+            run(
+                hf._client.transport.apply_all(
+                    [RecordOutcomes("chats/open", works[2].token, (Outcome(works[2]._entry, ACK),))]
+                )
+            )
             with pytest.raises(LeaseLost):
                 works[2].done()
             assert (owned(), ended("lost")) == (1, 1)

@@ -6,10 +6,10 @@ from holdfast.core.keeper.restart_guard import Aftermath
 class Engine:
     """As much of an engine as counts here: how often it was replaced, and when that was noticed last."""
 
-    epoch = epoch_ns = 0
+    restarts = restarted_ns = 0
 
     def replaced(self, now_ns):
-        self.epoch_ns, self.epoch = now_ns, self.epoch + 1
+        self.restarted_ns, self.restarts = now_ns, self.restarts + 1
 
 
 def heard(aftermath, mark, *, sent, until, now):

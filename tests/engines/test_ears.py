@@ -9,10 +9,10 @@ import pytest
 
 import holdfast
 from holdfast.core import client as core_client
-from holdfast.engines.fifo_listener import Hearing
+from holdfast.engines.fifo_listener import LazyFifoListener
 
 
-def ears():
+def listeners():
     return [thread for thread in threading.enumerate() if thread.name == "holdfast-ear"]
 
 
@@ -20,7 +20,7 @@ def ears():
 def test_a_waiter_that_begins_to_listen_after_its_client_has_closed_leaves_no_ear(engine, tmp_path, monkeypatch):
     """Closing waits for those who ask, not for ever: a slow disk may outlast it, and nobody would close that ear."""
     url = f"file://{tmp_path}" if engine == "file" else f"sqlite:///{tmp_path}/locks.db"
-    listen, ended = Hearing.listen, []
+    listen, ended = LazyFifoListener.listen, []
 
     def late(hearing, ahead, new):
         closing = threading.Thread(target=client.close, args=(0,))
@@ -30,15 +30,15 @@ def test_a_waiter_that_begins_to_listen_after_its_client_has_closed_leaves_no_ea
         return listen(hearing, ahead, new)
 
     with holdfast.connect(url) as other, other.lock("x"):
-        before = ears(), len(os.listdir("/dev/fd"))
+        before = listeners(), len(os.listdir("/dev/fd"))
         client = holdfast.connect(url)
         monkeypatch.setattr(core_client, "WIRE_NS", 50_000_000)
-        monkeypatch.setattr(Hearing, "listen", late)
+        monkeypatch.setattr(LazyFifoListener, "listen", late)
         with pytest.raises(holdfast.Closed):
             client.lock("x").acquire(timeout=10)
         monkeypatch.undo()
 
         assert ended == [True]
-        assert ears() == before[0]
+        assert listeners() == before[0]
         assert list(tmp_path.rglob("*wake*")) == []
         assert len(os.listdir("/dev/fd")) <= before[1]

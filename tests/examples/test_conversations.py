@@ -71,6 +71,6 @@ def test_a_conversation_runs_on_one_server_and_is_served_by_all(servers):
     started[second].send_signal(signal.SIGTERM)
     started[second].wait(30)
     with holdfast.connect(redis.url) as hf:
-        assert hf.directory("conversations").list() == [], "it gave everything back"
+        assert hf.registry("conversations").list() == [], "it gave everything back"
     (last,) = [n for n in others if n != second]
     assert ask(ports[last], "42")["fence"] > again[0]["fence"]

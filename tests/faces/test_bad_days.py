@@ -28,8 +28,8 @@ def unowned(client, name, ttl=0.2):
 
 def refuse(client, kind, *, hangs=False):
     """Have the keeper's exchanges with such commands fail, at once or when they must; the answer ends that."""
-    form = client._client.keeper._form
-    apply_all, clock = form.apply_all, client._client.clock
+    transport = client._client.keeper._transport
+    apply_all, clock = transport.apply_all, client._client.clock
 
     async def failing(commands, until_ns=None):
         if any(isinstance(command, kind) for command in commands):
@@ -38,8 +38,8 @@ def refuse(client, kind, *, hangs=False):
             raise Unavailable("test", "unreachable", "refused")
         return await apply_all(commands, until_ns)
 
-    form.apply_all = failing
-    return lambda: setattr(form, "apply_all", apply_all)
+    transport.apply_all = failing
+    return lambda: setattr(transport, "apply_all", apply_all)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_an_undo_is_owed_for_as_long_as_its_client_marks_the_name(client, reques
     waiting = threading.Thread(target=lambda: client.lock("x").acquire().release())
     waiting.start()
     ghost = unowned(client, "x")
-    run(client._client.form.apply(Acquire("x", ghost.token, ghost._packed, 200, wait=True)))
+    run(client._client.transport.apply(Acquire("x", ghost.token, ghost._packed, 200, wait=True)))
     eventually(lambda: len(client.show("x").waiters) == 2)
     heal = refuse(client, Undo)
     client._client.keeper.undo(ghost)
@@ -246,7 +246,7 @@ def test_a_block_may_be_left_by_another_thread(client):
 
     lock.__exit__(None, None, None)
 
-    assert client.show("x").owner is None
+    assert client.show("x").holder is None
 
 
 def test_waiting_for_a_loss_again_and_again_leaves_nothing(client):
@@ -255,7 +255,7 @@ def test_waiting_for_a_loss_again_and_again_leaves_nothing(client):
         for _ in range(50):
             assert not lease.lost.wait(0)
 
-        assert lease._bells == ()
+        assert lease._wakers == ()
 
 
 def test_a_loss_that_the_work_has_told_is_told_once(client):

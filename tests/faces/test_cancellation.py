@@ -20,7 +20,7 @@ AT_ONCE = 2.0
 def left_behind(client):
     """What is still owed, waited for or listened to on behalf of nobody."""
     inner = client._client
-    return not inner.keeper.idle(), inner.keeper._vigils._kept, inner.form._ears.board._bells
+    return not inner.keeper.idle(), inner.keeper._vigils._kept, inner.transport._listener.waiter_registry._wakers
 
 
 async def until(condition):
@@ -35,7 +35,7 @@ async def settled(client, other, name, where):
         async with asyncio.timeout(AT_ONCE + 1):
             await until(lambda: not any(left_behind(client)) and not any(left_behind(other)))
             seen = await other.show(name)
-            assert (seen.owner, seen.waiters) == (None, ()), f"after a cancellation {where}: {seen}"
+            assert (seen.holder, seen.waiters) == (None, ()), f"after a cancellation {where}: {seen}"
             lease = await other.lock(name).acquire(timeout=AT_ONCE)
             await lease.release()
     except (TimeoutError, holdfast.HoldfastError) as error:

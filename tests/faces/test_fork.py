@@ -242,7 +242,7 @@ def test_parent_and_child_hand_a_lease_to_each_other(sqlite_url):
             return [released, time.monotonic()]
 
         child = Forked(hold)
-        eventually(lambda: client.show("x").owner is not None)
+        eventually(lambda: client.show("x").holder is not None)
         mine = client.lock("x").acquire(timeout=5)
         got = time.monotonic()
         time.sleep(0.1)

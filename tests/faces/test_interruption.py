@@ -60,10 +60,10 @@ def settled(client, prober):
         try:
             eventually(keeper.idle, AT_ONCE)
             seen = client.show(name)
-            assert (seen.owner, seen.waiters) == (None, ())
+            assert (seen.holder, seen.waiters) == (None, ())
             assert prober.seconds_to_get(name, AT_ONCE) < AT_ONCE
             assert keeper._vigils._kept == {}
-            assert client._client.form._ears.board._bells == {}
+            assert client._client.transport._listener.waiter_registry._wakers == {}
             client.lock(name).acquire(timeout=AT_ONCE).release()
         except (AssertionError, TimeoutError, holdfast.HoldfastError) as error:
             raise AssertionError(f"after an interrupt at {where}: {error!r}") from error
@@ -330,7 +330,7 @@ def test_a_signal_handler_may_release_a_lease_in_the_middle_of_another_command(s
         signal.signal(signal.SIGALRM, before)
 
     other.release()
-    eventually(lambda: client.show("mine").owner is None, 5)
+    eventually(lambda: client.show("mine").holder is None, 5)
     assert client.close(timeout=5) == ()
 
 

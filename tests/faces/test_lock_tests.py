@@ -61,7 +61,7 @@ class LeaseLock:
         lease.release()
 
     def locked(self):
-        return _client.show(self._lock.name).owner is not None
+        return _client.show(self._lock.name).holder is not None
 
     def __enter__(self):
         return self.acquire()

@@ -24,7 +24,7 @@ import pytest
 from law_faults import Peer, Wire
 
 import holdfast
-from holdfast import Added, Lost, aio, config
+from holdfast import Assigned, AssignmentLost, aio, config
 from holdfast.clock import SYSTEM
 from holdfast.engines import open_engine
 from holdfast.engines.sqlite import process_locks as lockfile
@@ -42,20 +42,20 @@ SHAPES = (
     aio.Leader,
     aio.Pool,
     aio.RWLock,
-    aio.Signal,
-    aio.Limiter,
+    aio.LossEvent,
+    aio.RateLimiter,
     aio.Budget,
     aio.Reservation,
     aio.Once,
-    aio.Directory,
+    aio.Registry,
     aio.Queue,
-    aio.Dlq,
+    aio.DeadLetterQueue,
     aio.Consumer,
     aio.Worker,
     aio.Message,
-    aio.KeyOwner,
-    aio.Partitioned,
-    aio.Work,
+    aio.Owner,
+    aio.PartitionedQueue,
+    aio.Assignment,
 )
 
 
@@ -198,7 +198,7 @@ LOOP = Loop()
 
 
 def plain(thing):
-    if isinstance(thing, Added | Lost):
+    if isinstance(thing, Assigned | AssignmentLost):
         return type(thing)(plain(thing.work))
     if type(thing) is dict:
         return {key: plain(each) for key, each in thing.items()}
@@ -411,7 +411,7 @@ def until_idle(wire, quiet=0.05):
 def bells_of(client):
     """The bells that hang for the waiters of a client, where an engine has such."""
     store = getattr(client._client.engine, "store", None)
-    return {} if store is None else store.board._bells
+    return {} if store is None else store.waiter_registry._wakers
 
 
 def threads_of_holdfast():

@@ -52,16 +52,16 @@ def lost_reply():
 class Line:
     """One form of the client, with the faults of the wire."""
 
-    def __init__(self, wire, form, by):
-        self._wire, self._form, self._by = wire, form, by
+    def __init__(self, wire, transport, by):
+        self._wire, self._transport, self._by = wire, transport, by
 
     def __getattr__(self, name):
-        return getattr(self._form, name)
+        return getattr(self._transport, name)
 
     async def apply(self, command, until_ns=None):
         fault = self._wire._send(self._by, (command,))
         if fault is None or fault.applied:
-            answer = self._form.apply(command, until_ns)
+            answer = self._transport.apply(command, until_ns)
             answer = answer if isinstance(answer, tuple) else await answer
         if fault is not None:
             self._fail(fault, until_ns)
@@ -70,23 +70,27 @@ class Line:
     async def apply_all(self, commands, until_ns=None):
         fault = self._wire._send(self._by, commands)
         if fault is None or fault.applied:
-            answers = await self._form.apply_all(commands, until_ns)
+            answers = await self._transport.apply_all(commands, until_ns)
         if fault is not None:
             self._fail(fault, until_ns)
         return answers
 
     async def wait(self, ask, until_ns):
         if self._wire.deaf:
-            await self._form.bell().wait(until_ns)
+            await self._transport.waker().wait(until_ns)
             return None
-        answer = await self._form.wait(ask, until_ns)
+        answer = await self._transport.wait(ask, until_ns)
         if self._wire.interrupted:
             self._wire.interrupted = False
             raise Interrupted
         return answer
 
-    async def hear(self, token, until_ns):
-        await (self._form.bell().wait(until_ns) if self._wire.deaf else self._form.hear(token, until_ns))
+    async def wait_for_wakeup(self, token, until_ns):
+        await (
+            self._transport.waker().wait(until_ns)
+            if self._wire.deaf
+            else self._transport.wait_for_wakeup(token, until_ns)
+        )
 
     def _fail(self, fault, until_ns):
         if fault.hangs and until_ns is not None:
@@ -107,9 +111,9 @@ class Wire:
         self._faults = []
         self._guard = threading.Lock()
         self._gates = []
-        self._whole = client.form, client.keeper._form
-        client.form = Line(self, client.form, "caller")
-        client.keeper._form = Line(self, client.keeper._form, "keeper")
+        self._whole = client.transport, client.keeper._transport
+        client.transport = Line(self, client.transport, "caller")
+        client.keeper._transport = Line(self, client.keeper._transport, "keeper")
 
     def fail(self, kind=object, times=ALWAYS, *, error=None, hangs=False):
         """The next exchanges with such a command do not reach the engine."""
@@ -140,7 +144,7 @@ class Wire:
     def interrupt(self):
         """Have the next waiter that is woken meet an exception instead, and wake it."""
         self.interrupted = True
-        self.client.form.stir()
+        self.client.transport.wake_all()
 
     def commands(self, kind=object, by=None):
         """What was sent, in order."""
@@ -174,10 +178,10 @@ class Peer:
 
     def __init__(self, engine):
         self.engine = engine
-        self._form = engine.blocking()
+        self._transport = engine.blocking()
 
     def say(self, command):
-        answer = self._form.apply(command)
+        answer = self._transport.apply(command)
         return answer if isinstance(answer, tuple) else run(answer)
 
     def audit(self, name, most=PAGE):
@@ -189,4 +193,4 @@ class Peer:
         return run(audited(ask, name, most=most))
 
     def close(self):
-        run(self._form.close())
+        run(self._transport.close())

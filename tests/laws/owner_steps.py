@@ -1,6 +1,6 @@
 """What the laws of owners do again and again."""
 
-from holdfast import Added, NotAcquired
+from holdfast import Assigned, NotAcquired
 
 TTL_S = 1.0
 
@@ -19,7 +19,7 @@ def added(owner, count, timeout=20):
     works = []
     while len(works) < count:
         event = owner.next(timeout)
-        assert isinstance(event, Added), event
+        assert isinstance(event, Assigned), event
         works.append(event.work)
     return works
 

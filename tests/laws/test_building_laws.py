@@ -293,7 +293,7 @@ def test_patience_for_a_build_ends_as_for_a_lock(face, store):
         other.build_once(store, "k", builder(face, writing(runs)), timeout=0)
     go.append(True)
 
-    assert "slow" in refusal.value.owner
+    assert "slow" in refusal.value.holder
     assert building.result().fresh
     assert runs == []
 

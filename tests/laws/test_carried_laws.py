@@ -11,7 +11,7 @@ WANTED = {
     "limit": lambda hf: hf.limit("1/second"),
     "budget": lambda hf: hf.budget("x", limit=1),
     "once": lambda hf: hf.once("x"),
-    "directory": lambda hf: hf.directory("x"),
+    "directory": lambda hf: hf.registry("x"),
     "queue": lambda hf: hf.queue("x"),
 }
 

@@ -8,8 +8,8 @@ from law_faults import Fault, Interrupted
 from owner_steps import added, claimed, open_sessions, sessions
 
 import holdfast
-from holdfast import Added, Backoff, Lost, NotAcquired, NotFound
-from holdfast.commands.queue import Beat, Conclude, Join, Outcome, Take, TakeOver
+from holdfast import Assigned, AssignmentLost, Backoff, NotAcquired, NotFound
+from holdfast.commands.queue import ConsumerHeartbeat, Join, Outcome, Receive, RecordOutcomes, TakeOver
 from holdfast.core.queue import consumer as consuming
 from holdfast.testing import eventually
 
@@ -25,7 +25,7 @@ def test_a_key_is_claimed_by_one_and_the_others_are_told_who(face):
     peer = face.peer()
     open_sessions(queue, 1)
     peer.say(Join("sessions", "doomed", "", "doomed", 1000, keeps=True))
-    (held,) = peer.say(Take("sessions", "doomed", 1)).deliveries
+    (held,) = peer.say(Receive("sessions", "doomed", 1)).deliveries
     with queue.owner("a") as first, other.owner("b") as second:
         with pytest.raises(NotAcquired, match="held by doomed"):
             first.claim("chat-0")
@@ -36,7 +36,7 @@ def test_a_key_is_claimed_by_one_and_the_others_are_told_who(face):
         assert first.works["chat-0"].fence == work.fence
         with pytest.raises(NotAcquired, match=r"key 'chat-0' of queue 'sessions' .* held by a under fence"):
             second.claim("chat-0")
-        assert peer.say(Conclude("sessions", "doomed", (Outcome(held.entry, "ack"),))).lost == (held.entry,)
+        assert peer.say(RecordOutcomes("sessions", "doomed", (Outcome(held.entry, "ack"),))).lost == (held.entry,)
         with pytest.raises(NotFound, match="no message of key 'chat-9': none was sent, or it is done"):
             second.claim("chat-9")
         work.done()
@@ -61,7 +61,7 @@ def test_whoever_claims_while_it_waits_is_rung_all_the_same(face):
     peer = face.peer()
     open_sessions(queue, 1)
     peer.say(Join("sessions", "doomed", "", "doomed", 1000, keeps=True))
-    peer.say(Take("sessions", "doomed", 1))
+    peer.say(Receive("sessions", "doomed", 1))
     with queue.owner() as owner:
         waiting = face.start(lambda: owner.next(20))
         eventually(lambda: queue.stats().waiting == 1, 5, "an owner that waits")
@@ -124,7 +124,7 @@ def test_each_key_is_given_once_to_whoever_reads_or_to_whoever_claims(face):
             claims.append(claimed(owner, key))
 
         def given():
-            read = [event.work for event in tuple(told) if isinstance(event, Added)]
+            read = [event.work for event in tuple(told) if isinstance(event, Assigned)]
             return [work.key for work in (*read, *claims) if work is not None]
 
         eventually(lambda: len(given()) >= len(keys), 20, "all of them, given")
@@ -194,12 +194,12 @@ def test_what_was_claimed_is_told_as_lost_also_if_nobody_had_asked_for_news_befo
     with queue.owner("slow") as owner:
         work = owner.claim("chat-0")
         with other.owner("heir") as heir:
-            wire.fail(Beat)
+            wire.fail(ConsumerHeartbeat)
             (taken,) = added(heir, 1)
             wire.heal()
             eventually(lambda: work._lease._state == "lost", 10, "a loss")
             event = owner.next(5)
-            assert isinstance(event, Lost)
+            assert isinstance(event, AssignmentLost)
             assert event.work.fence == work.fence
             taken.done()
         assert owner.owned == 0

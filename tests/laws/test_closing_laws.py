@@ -33,7 +33,7 @@ def test_close_during_a_hold_returns_after_the_release(face):
 
     assert left == ()
     assert left_at < closed_at < left_at + 1
-    assert other.show("x").owner is None
+    assert other.show("x").holder is None
     for use in (
         client.lock("x").acquire,
         client.lock("x").try_acquire,
@@ -71,7 +71,7 @@ def test_close_during_an_acquire_waits_for_its_end(face):
     working.result()
     assert closing.result() == ()
     assert ran == [False]
-    assert holder.show("x").owner is None
+    assert holder.show("x").holder is None
 
 
 @pytest.mark.acceptance("G-10")

@@ -3,7 +3,7 @@
 import pytest
 from law_faces import bells_of, together
 
-from holdfast.commands.queue import AT_ONCE, Join, Leave, Take
+from holdfast.commands.queue import AT_ONCE, Join, Leave, Receive
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -22,7 +22,7 @@ def test_a_message_comes_at_least_once_and_help_against_the_second_time_is_at_ha
     queue.publish("pay")
     peer = face.peer()
     peer.say(Join("jobs", "doomed", "", "doomed", 1000))
-    (first,) = peer.say(Take("jobs", "doomed", 1)).deliveries
+    (first,) = peer.say(Receive("jobs", "doomed", 1)).deliveries
     payments.call(first.message.id, lambda: paid.append("by the first"))  # and it dies before it says so
 
     with queue.consumer() as consumer:
@@ -93,7 +93,7 @@ def test_a_question_that_comes_late_takes_nothing(face):
         (first,) = busy.receive(timeout=5)
         other.publish("second")
 
-        late = peer.say(wire.commands(Take)[-1])
+        late = peer.say(wire.commands(Receive)[-1])
 
         assert [each.message.id for each in late.deliveries] == [first.id]
         (second,) = idle.receive(timeout=5)
@@ -109,7 +109,7 @@ def test_what_a_late_question_has_taken_is_found_by_the_next_one(face):
     queue = client.queue("jobs")
     with queue.consumer(prefetch=2) as consumer:
         queue.publish("unseen")
-        assert len(face.peer().say(Take("jobs", queue.consumers()[0].token, 1)).deliveries) == 1
+        assert len(face.peer().say(Receive("jobs", queue.consumers()[0].token, 1)).deliveries) == 1
         (message,) = consumer.receive(timeout=0)
         assert (message.body, message.attempt) == ("unseen", 1)
         message.ack()

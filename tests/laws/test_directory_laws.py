@@ -23,9 +23,9 @@ def keys(found):
 def test_whoever_is_first_owns_the_key_and_the_others_learn_who_does(face):
     """The loser neither waits nor fails: it is told the owner, and can attach to it."""
     ours, theirs = face.connect(label="server 1"), face.connect(label="server 2")
-    lease = ours.directory("conversations").claim("42", {"address": "10.0.0.1"})
+    lease = ours.registry("conversations").claim("42", {"address": "10.0.0.1"})
 
-    held = theirs.directory("conversations").claim("42")
+    held = theirs.registry("conversations").claim("42")
 
     assert lease
     assert not held
@@ -35,15 +35,15 @@ def test_whoever_is_first_owns_the_key_and_the_others_learn_who_does(face):
         "server 1",
         {"address": "10.0.0.1"},
     )
-    assert held.owner.pid == lease.owner.pid
+    assert held.owner.pid == lease.holder.pid
     assert 0 <= held.seconds < 60
     assert 0 < held.remaining <= 15
-    assert theirs.directory("conversations").owner("42").fence == lease.fence
-    assert theirs.directory("conversations").owner("43") is None
-    assert theirs.directory("others").owner("42") is None
+    assert theirs.registry("conversations").owner("42").fence == lease.fence
+    assert theirs.registry("conversations").owner("43") is None
+    assert theirs.registry("others").owner("42") is None
     lease.release()
-    assert theirs.directory("conversations").owner("42") is None
-    again = theirs.directory("conversations").claim("42")
+    assert theirs.registry("conversations").owner("42") is None
+    again = theirs.registry("conversations").claim("42")
     assert again.fence > lease.fence
     again.release()
 
@@ -51,7 +51,7 @@ def test_whoever_is_first_owns_the_key_and_the_others_learn_who_does(face):
 @pytest.mark.acceptance("A4-11")
 def test_keys_of_any_signs_are_kept_apart(face):
     """Nothing is split at a colon, and no key meets the inner parts of another."""
-    directory = face.connect().directory("conversations")
+    directory = face.connect().registry("conversations")
     leases = {key: directory.claim(key) for key in KEYS}
 
     assert all(leases.values())
@@ -68,7 +68,7 @@ def test_keys_of_any_signs_are_kept_apart(face):
 def test_what_is_owned_is_listed_by_prefix_group_and_owner(face):
     """In the order of keys, and only what is owned now."""
     ours, theirs = face.connect(label="server 1"), face.connect(label="server 2")
-    one, other = ours.directory("conversations"), theirs.directory("conversations")
+    one, other = ours.registry("conversations"), theirs.registry("conversations")
     leases = [one.claim(f"a/{n}", group="ann") for n in range(3)] + [other.claim("b/1", group="bob"), other.claim("c")]
 
     assert keys(other.list()) == ["a/0", "a/1", "a/2", "b/1", "c"]
@@ -77,8 +77,8 @@ def test_what_is_owned_is_listed_by_prefix_group_and_owner(face):
     assert keys(one.list(group="bob")) == ["b/1"]
     assert one.list(group="bob")[0].group == "bob"
     assert one.list(group="carl") == one.list("d") == []
-    assert keys(one.list(owner=leases[0].owner)) == ["a/0", "a/1", "a/2", "b/1", "c"], "both are this process"
-    assert face.connect().directory("others").list() == []
+    assert keys(one.list(owner=leases[0].holder)) == ["a/0", "a/1", "a/2", "b/1", "c"], "both are this process"
+    assert face.connect().registry("others").list() == []
     leases[1].release()
     assert keys(one.list("a/")) == keys(one.list(group="ann")) == ["a/0", "a/2"]
     for lease in leases:
@@ -87,7 +87,7 @@ def test_what_is_owned_is_listed_by_prefix_group_and_owner(face):
 
 def test_a_long_list_is_told_in_parts(face):
     """Pages are put together again, without gaps and without doubles."""
-    directory = face.connect().directory("conversations")
+    directory = face.connect().registry("conversations")
     leases = [directory.claim(f"{n:04}") for n in range(1100)]
 
     assert keys(directory.list()) == [f"{n:04}" for n in range(1100)]
@@ -97,7 +97,7 @@ def test_a_long_list_is_told_in_parts(face):
 
 def test_a_group_never_owns_more_than_its_limit(face):
     """Counted and claimed in one step: of many who start at once, so many run."""
-    directories = [face.connect().directory("conversations") for _ in range(3)]
+    directories = [face.connect().registry("conversations") for _ in range(3)]
     numbers = itertools.count()
 
     def start(directory):
@@ -122,7 +122,7 @@ def test_a_group_never_owns_more_than_its_limit(face):
 
 def test_a_lapsed_claim_is_in_nobodys_way(face):
     """Whoever died is not listed, does not count for its group, and its key can be claimed."""
-    directory = face.connect().directory("conversations", ttl=5)
+    directory = face.connect().registry("conversations", ttl=5)
     peer = face.peer()
     shelves = ("k", "g:ann")
     peer.say(Claim(Acquire("conversations\0k42", "dead", "{}", 400, wait=False), shelves, "g:ann", 1))
@@ -139,7 +139,7 @@ def test_a_lapsed_claim_is_in_nobodys_way(face):
 
 def test_another_claim_of_a_key_is_not_counted_for_the_group_of_the_last(face):
     """What stands on a shelf counts only for whoever put it there."""
-    directory = face.connect().directory("conversations")
+    directory = face.connect().registry("conversations")
     peer = face.peer()
     peer.say(Claim(Acquire("conversations\0k42", "dead", "{}", 300, wait=False), ("k", "g:ann"), "g:ann", 1))
     eventually(lambda: directory.owner("42") is None, 10, "the end of the dead one's claim")
@@ -156,7 +156,7 @@ def test_another_claim_of_a_key_is_not_counted_for_the_group_of_the_last(face):
 @pytest.mark.acceptance("A4-6")
 def test_a_start_that_fails_gives_the_key_back_at_once(face):
     """Peers do not attach to something that never began."""
-    directory = face.connect().directory("conversations")
+    directory = face.connect().registry("conversations")
 
     with pytest.raises(ZeroDivisionError), directory.claim("42"):
         1 / 0  # noqa: B018
@@ -168,7 +168,7 @@ def test_a_start_that_fails_gives_the_key_back_at_once(face):
 @pytest.mark.acceptance("A4-5")
 def test_only_the_owner_can_give_a_key_back(face):
     """A late release of somebody who was replaced changes nothing."""
-    ours, theirs = face.connect().directory("conversations"), face.connect().directory("conversations")
+    ours, theirs = face.connect().registry("conversations"), face.connect().registry("conversations")
     lost = ours.claim("42", group="ann")
     lease = theirs.take("42", force=True, reason="server 1 is gone")
 
@@ -185,8 +185,8 @@ def test_only_the_owner_can_give_a_key_back(face):
 def test_a_key_is_taken_by_force_and_the_old_owner_is_told(face):
     """The fence grows; without force it is only told who owns it."""
     told = []
-    ours = face.connect(observer=told.append).directory("conversations", ttl=1)
-    theirs = face.connect(label="server 2").directory("conversations", ttl=1)
+    ours = face.connect(observer=told.append).registry("conversations", ttl=1)
+    theirs = face.connect(label="server 2").registry("conversations", ttl=1)
     lost = ours.claim("42")
 
     assert not theirs.take("42")
@@ -203,7 +203,7 @@ def test_a_key_is_taken_by_force_and_the_old_owner_is_told(face):
 
 def test_connections_are_known_while_they_last(face):
     """Members own nothing; a key that nobody has joined may be closed by its owner."""
-    ours, theirs = face.connect().directory("conversations"), face.connect().directory("conversations")
+    ours, theirs = face.connect().registry("conversations"), face.connect().registry("conversations")
     leases = [ours.claim(key) for key in ("42", "43")]
     joined = [theirs.join("42", f"socket {n}") for n in range(2)]
 
@@ -226,7 +226,7 @@ def test_connections_are_known_while_they_last(face):
 @together
 def test_changes_are_told_as_they_are_seen(face):
     """What there is; then what is claimed, moved, released and lost."""
-    watcher, ours = face.connect().directory("conversations", ttl=9), face.connect().directory("conversations", ttl=9)
+    watcher, ours = face.connect().registry("conversations", ttl=9), face.connect().registry("conversations", ttl=9)
     lease = ours.claim("42")
     peer = face.peer()
     changes = watcher.watch(interval=0.05)
@@ -256,7 +256,7 @@ def test_changes_are_told_as_they_are_seen(face):
 def test_a_claim_is_renewed_with_all_others_in_one_batch(timed):
     """However many keys a process owns, a tick is one exchange for each hundred of them."""
     client = timed.connect()
-    directory = client.directory("conversations", ttl=15)
+    directory = client.registry("conversations", ttl=15)
     leases = [directory.claim(str(n)) for n in range(50)]
     wire = timed.wire(client)
 
@@ -273,7 +273,7 @@ def test_a_claim_is_renewed_with_all_others_in_one_batch(timed):
 def test_lost_answers_of_claims_change_nothing(face, reached):
     """Both commands carry the token: said twice, they mean the same."""
     client = face.connect()
-    directory = client.directory("conversations")
+    directory = client.registry("conversations")
     wire = face.wire(client)
 
     wire.lose_reply(Claim, times=1, reached=reached)
@@ -290,7 +290,7 @@ def test_a_claim_is_one_round_trip_and_so_is_its_end(face):
     client = face.connect()
     wire = face.wire(client)
 
-    client.directory("conversations").claim("42", group="ann", limit=3).release()
+    client.registry("conversations").claim("42", group="ann", limit=3).release()
 
     assert [type(command) for command in wire.commands()] == [Claim, Quit]
 
@@ -298,7 +298,7 @@ def test_a_claim_is_one_round_trip_and_so_is_its_end(face):
 def test_senseless_keys_groups_and_settings_are_refused_before_anything_is_sent(face):
     """Names, keys, members, infos and limits."""
     client = face.connect()
-    directory = client.directory("conversations")
+    directory = client.registry("conversations")
     wire = face.wire(client)
 
     for bad in ("", 7, None, b"42", "n" * 513, "nul\x00", "lone \ud800"):
@@ -308,7 +308,7 @@ def test_senseless_keys_groups_and_settings_are_refused_before_anything_is_sent(
         with pytest.raises(InvalidName):
             directory.join("42", bad)
         with pytest.raises(InvalidName):
-            client.directory(bad)
+            client.registry(bad)
         if bad is not None:
             with pytest.raises(InvalidName):
                 directory.claim("42", group=bad)
@@ -321,7 +321,7 @@ def test_senseless_keys_groups_and_settings_are_refused_before_anything_is_sent(
             directory.claim("42", **options)
         assert refusal.value.setting == "limit"
     with pytest.raises(InvalidConfig):
-        client.directory("conversations", ttl=0)
+        client.registry("conversations", ttl=0)
     with pytest.raises(InvalidConfig):
         next(directory.watch(interval=0))
     assert wire.commands() == []
@@ -334,11 +334,11 @@ def test_senseless_keys_groups_and_settings_are_refused_before_anything_is_sent(
 def test_a_list_costs_what_it_finds(face):
     """One look for all; other directories and other names are not looked at."""
     client = face.connect()
-    others = [client.directory(f"others {n}").claim("42") for n in range(20)]
-    lease = client.directory("conversations").claim("42")
+    others = [client.registry(f"others {n}").claim("42") for n in range(20)]
+    lease = client.registry("conversations").claim("42")
     wire = face.wire(client)
 
-    assert keys(client.directory("conversations").list()) == ["42"]
+    assert keys(client.registry("conversations").list()) == ["42"]
     assert len(wire.commands(List)) == len(wire.commands()) == 1
     for each in (*others, lease):
         each.release()
@@ -347,11 +347,11 @@ def test_a_list_costs_what_it_finds(face):
 def test_a_closed_client_gives_back_what_its_blocks_end(face):
     """Owners that end well leave nothing behind: the next one has the key at once."""
     client = face.connect()
-    with client.directory("conversations").claim("42"):
+    with client.registry("conversations").claim("42"):
         pass
     client.close()
 
-    directory = face.connect().directory("conversations")
+    directory = face.connect().registry("conversations")
     began = time.monotonic()
     lease = directory.claim("42")
     assert lease
@@ -362,7 +362,7 @@ def test_a_closed_client_gives_back_what_its_blocks_end(face):
 def test_senseless_messages_and_heirs_are_refused_before_anything_is_sent(face):
     """Text, of a bounded length."""
     client = face.connect()
-    directory = client.directory("conversations")
+    directory = client.registry("conversations")
     lease = directory.claim("42")
     wire = face.wire(client)
 

@@ -53,7 +53,7 @@ def test_there_are_never_two_holders_and_no_update_is_lost(face, holdfast_histor
                 recorder.record("released", "counter", **facts)
 
     running = [
-        face.start(increment, client, f"{number}-{client._client.owner.label}")
+        face.start(increment, client, f"{number}-{client._client.holder.label}")
         for client in clients
         for number in range(2)
     ]
@@ -155,13 +155,13 @@ def test_whoever_waits_in_vain_is_told_in_time_and_leaves_no_trace(face):
     told = refusal.value
     assert ran == []
     assert (told.name, told.reason, told.fence) == ("x", "busy", lease.fence)
-    assert told.owner == str(lease.owner)
-    assert "holder" in told.owner
+    assert told.holder == str(lease.holder)
+    assert "holder" in told.holder
     assert 0.3 <= told.waited <= took
     assert 0 < told.remaining <= 20
     assert told.retryable
     assert isinstance(told, TimeoutError)
-    assert told.owner in str(told)
+    assert told.holder in str(told)
 
 
 @pytest.mark.acceptance("C-8")
@@ -219,11 +219,11 @@ def test_people_see_who_holds_since_when_and_who_waits(face):
         eventually(lambda: queue_of(holder, "x") == ["bob"])
         seen = other.show("x")
 
-        assert (seen.name, seen.fence, seen.owner) == ("x", lease.fence, lease.owner)
-        assert (seen.owner.label, seen.owner.info) == ("ann", {"job": 7})
+        assert (seen.name, seen.fence, seen.holder) == ("x", lease.fence, lease.holder)
+        assert (seen.holder.label, seen.holder.info) == ("ann", {"job": 7})
         assert 0 <= seen.seconds < 5
         assert 10 < seen.remaining <= 20
     waiting.result().release()
     nobody = other.show("x")
-    assert (nobody.owner, nobody.waiters, nobody.remaining) == (None, (), 0.0)
+    assert (nobody.holder, nobody.waiters, nobody.remaining) == (None, (), 0.0)
     assert nobody.fence > lease.fence

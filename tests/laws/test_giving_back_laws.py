@@ -15,7 +15,7 @@ pytestmark = pytest.mark.carried
 @pytest.mark.acceptance("A4-21")
 def test_a_key_that_is_handed_off_is_kept_for_its_heir(face):
     """Nobody else can claim it meanwhile, and the fence grows; if the heir does not come, it is anybody's."""
-    first, second, third = (face.connect(label=f"server {n}").directory("conversations") for n in (1, 2, 3))
+    first, second, third = (face.connect(label=f"server {n}").registry("conversations") for n in (1, 2, 3))
     lease = first.claim("42")
 
     lease.hand_off("server 2", within=30)
@@ -38,18 +38,18 @@ def test_a_key_that_is_handed_off_is_kept_for_its_heir(face):
 
 def test_a_block_is_never_entered_by_whoever_does_not_own_the_key(face):
     """A claim may be used as a block without a look at it: then the other is told as an error, with the owner in it."""
-    ours, theirs = (face.connect(label=f"server {n}").directory("conversations") for n in (1, 2))
+    ours, theirs = (face.connect(label=f"server {n}").registry("conversations") for n in (1, 2))
     lease = ours.claim("42")
 
     with pytest.raises(NotAcquired) as refusal, theirs.claim("42"):
         raise AssertionError("entered")
     assert (refusal.value.name, refusal.value.fence) == ("42", lease.fence)
-    assert refusal.value.owner == str(lease.owner)
+    assert refusal.value.holder == str(lease.holder)
     assert not theirs.claim("42").kept
     lease.hand_off("server 3", within=60)
     with pytest.raises(NotAcquired) as refusal, theirs.claim("42"):
         raise AssertionError("entered")
-    assert (refusal.value.owner, refusal.value.reason) == ("server 3", "kept for another")
+    assert (refusal.value.holder, refusal.value.reason) == ("server 3", "kept for another")
     held = theirs.claim("42")
     assert (held.kept, str(held.owner)) == (True, "server 3")
     with pytest.raises(NotAcquired):
@@ -63,7 +63,7 @@ async def _entered(held):
 
 def test_an_heir_that_has_come_and_gone_keeps_nothing(face):
     """It was kept until the heir came. What the heir gives back is anybody's."""
-    first, second, third = (face.connect(label=f"server {n}").directory("conversations") for n in (1, 2, 3))
+    first, second, third = (face.connect(label=f"server {n}").registry("conversations") for n in (1, 2, 3))
     first.claim("42").hand_off("server 2", within=3000)
     assert not third.claim("42")
 
@@ -76,7 +76,7 @@ def test_an_heir_that_has_come_and_gone_keeps_nothing(face):
 
 def test_a_second_copy_of_a_hand_off_keeps_it_for_nobody(face):
     """The first copy has done it; what happened since is not the second one's to change."""
-    second, third = (face.connect(label=f"server {n}").directory("conversations") for n in (2, 3))
+    second, third = (face.connect(label=f"server {n}").registry("conversations") for n in (2, 3))
     peer, name, shelves = face.peer(), "conversations\0k42", ("k",)
     end = Quit(Release(name, "t"), shelves, "server 2", 3_000_000)
     peer.say(Claim(Acquire(name, "t", "{}", 60_000, wait=False), shelves))
@@ -95,7 +95,7 @@ def test_a_second_copy_of_a_hand_off_keeps_it_for_nobody(face):
 
 def test_a_key_that_is_taken_counts_for_its_group(face):
     """Else a limit could be passed by force."""
-    ours, theirs = face.connect().directory("conversations"), face.connect().directory("conversations")
+    ours, theirs = face.connect().registry("conversations"), face.connect().registry("conversations")
     lost = ours.claim("42", group="ann", limit=1)
 
     lease = theirs.take("42", force=True, group="ann", limit=1)
@@ -109,8 +109,8 @@ def test_a_key_that_is_taken_counts_for_its_group(face):
 def test_a_server_that_stops_gives_back_all_that_it_owns(face):
     """At once, and nothing else; what it had lost before is told by its key."""
     client = face.connect()
-    ours, others = (each.directory("conversations", ttl=3000) for each in (client, face.connect()))
-    elsewhere = [client.directory("conversations 2").claim("42"), client.lock("conversations").acquire(timeout=5)]
+    ours, others = (each.registry("conversations", ttl=3000) for each in (client, face.connect()))
+    elsewhere = [client.registry("conversations 2").claim("42"), client.lock("conversations").acquire(timeout=5)]
     leases = [ours.claim(key) for key in ("42", "43", "a:b")]
     joined = ours.join("other", "socket 1")
     theirs = others.claim("other")

@@ -11,7 +11,7 @@ from law_faces import passing
 
 import holdfast
 from holdfast import InvalidConfig, aio
-from holdfast.commands.queue import Beat, Reap
+from holdfast.commands.queue import ConsumerHeartbeat, ReclaimExpired
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -185,11 +185,11 @@ def test_handlers_of_two_leases_are_told_once_each(timed):
     with passing(timed.clock):
         other.queue("jobs").publish("second")
         eventually(lambda: begun == ["first", "second"], what="the second at work")
-        wire.fail(Beat)
-        wire.fail(Reap)
+        wire.fail(ConsumerHeartbeat)
+        wire.fail(ReclaimExpired)
         eventually(lambda: told == ["first", "second"], what="its handler told, too")
-        turns = len(wire.commands(Beat))
-        wire.until_sent(Beat, turns + 20)
+        turns = len(wire.commands(ConsumerHeartbeat))
+        wire.until_sent(ConsumerHeartbeat, turns + 20)
     wire.heal()
     gate.set()
     worker.stop()

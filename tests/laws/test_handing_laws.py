@@ -16,7 +16,7 @@ def test_a_lease_may_be_released_by_another_thread_or_task(face):
 
     face.start(lease.release).result()
 
-    assert client.show("x").owner is None
+    assert client.show("x").holder is None
     assert not lease.lost
     with pytest.raises(LeaseLost) as over:
         lease.check()
@@ -29,7 +29,7 @@ def test_a_lease_may_be_a_block_of_its_own(face):
     with client.lock("x").acquire() as lease:
         assert client.show("x").fence == lease.fence
 
-    assert client.show("x").owner is None
+    assert client.show("x").holder is None
 
 
 def test_a_lock_is_not_reentrant_unless_asked(face):
@@ -40,9 +40,9 @@ def test_a_lock_is_not_reentrant_unless_asked(face):
         assert lock.try_acquire() is None
         with pytest.raises(NotAcquired), lock:
             pass
-        assert client.show("x").owner is not None
+        assert client.show("x").holder is not None
 
-    assert client.show("x").owner is None
+    assert client.show("x").holder is None
 
 
 def test_a_reentrant_lock_counts_and_the_engine_sees_one_lease(face):
@@ -61,7 +61,7 @@ def test_a_reentrant_lock_counts_and_the_engine_sees_one_lease(face):
         outer.check()
 
     assert len(wire.commands(Acquire)) == len(wire.commands(Release)) == 1
-    assert client.show("x").owner is None
+    assert client.show("x").holder is None
 
 
 def test_a_reentrant_lock_lets_no_other_thread_or_task_in(face):
@@ -101,7 +101,7 @@ def test_a_decorated_function_takes_its_name_from_its_arguments(face):
     held = []
 
     def report(day, kind="daily", *, number=1):
-        held.append([name for name in names if client.show(name).owner is not None])
+        held.append([name for name in names if client.show(name).holder is not None])
         return (day, kind, number)
 
     names = ["report/mon/daily/1", "report/tue/daily/1", "report/tue/weekly/7"]
@@ -163,7 +163,7 @@ def test_a_reentrant_decorator_may_call_itself(face):
 
     assert depth == [3, 2, 1, 0]
     assert len(wire.commands(Acquire)) == 1
-    eventually(lambda: client.show("tree/oak").owner is None)
+    eventually(lambda: client.show("tree/oak").holder is None)
 
 
 @pytest.mark.parametrize("template", ["report/{hour}", "report/{0}", "report/{}", "report/{day", "report/day}"])

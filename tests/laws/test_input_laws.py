@@ -251,8 +251,8 @@ def test_the_limits_themselves_are_allowed(face):
     """What the rule says may be used to the full."""
     client = face.connect(label="l" * 200, info={"k": "v" * 4000}, fence_memory=1)
     with client.lock("n" * 512, ttl=0.2, timeout=366 * 24 * 3600) as lease:
-        assert lease.owner.label == "l" * 200
-        assert client.show("n" * 512).owner.info == {"k": "v" * 4000}
+        assert lease.holder.label == "l" * 200
+        assert client.show("n" * 512).holder.info == {"k": "v" * 4000}
     with client.lock("é" * 256, ttl=31 * 24 * 3600) as lease:
         lease.check()
 
@@ -261,9 +261,9 @@ ERRORS = [
     Unavailable("sqlite", "full", "no space"),
     Unavailable("redis", "no permission"),
     ReplyLost("redis", "reply lost"),
-    NotAcquired("x", owner="ann", fence=7, waited=0.5, remaining=1.5),
+    NotAcquired("x", holder="ann", fence=7, waited=0.5, remaining=1.5),
     NotAcquired("x", reason="undone"),
-    NotAcquired("x", reason="owned", owner="ann", fence=7, queue="jobs"),
+    NotAcquired("x", reason="owned", holder="ann", fence=7, queue="jobs"),
     LeaseLost("x", 7, "broken", detail="by hand", result={"a": 1}),
     errors.PayloadMismatch("webhooks/42"),
     errors.RateLimited("logins/ann", 0.25, 0, 10),

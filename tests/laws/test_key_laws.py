@@ -8,7 +8,7 @@ import pytest
 from law_faces import together
 
 from holdfast import Backoff, InvalidConfig, InvalidName
-from holdfast.commands.queue import Draft, Join, Publish, Take
+from holdfast.commands.queue import Join, NewMessage, Publish, Receive
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -146,10 +146,10 @@ def test_a_take_with_share_leaves_others_theirs(engine):
     peer = engine.peer()
     for token in ("a", "b", "c"):
         peer.say(Join("jobs", token, "", token, 60_000))
-    peer.say(Publish("jobs", "call", tuple(Draft(f"id{number}", b"x") for number in range(30))))
+    peer.say(Publish("jobs", "call", tuple(NewMessage(f"id{number}", b"x") for number in range(30))))
 
     def takes(token):
-        return len(peer.say(Take("jobs", token, 100, share=True)).deliveries)
+        return len(peer.say(Receive("jobs", token, 100, share=True)).deliveries)
 
     assert [takes(token) for token in "aaabc"] == [10, 1, 1, 6, 4]
     assert takes("b") == 3

@@ -19,23 +19,23 @@ from holdfast.commands.queue import (
     ACK,
     HELD,
     RELEASE,
-    Beat,
-    Conclude,
-    Draft,
-    Elsewhere,
+    ConsumerHeartbeat,
     Join,
+    NewMessage,
+    NotTakenOver,
     Outcome,
     Publish,
-    Reap,
-    Take,
-    Taken,
+    Receive,
+    Received,
+    ReclaimExpired,
+    RecordOutcomes,
     TakeOver,
 )
-from holdfast.commands.queue_admin import Gauge, Roll
+from holdfast.commands.queue_admin import GetStats, ListConsumers
 from holdfast.engines import open_engine
 from holdfast.rules.queue import consumers
 from holdfast.rules.queue import messages as queue
-from holdfast.rules.queue.memory_state import Warehouse
+from holdfast.rules.queue.memory_state import MemoryQueueState
 
 pytestmark = pytest.mark.carried("queues")
 
@@ -74,7 +74,7 @@ class Keys(RuleBasedStateMachine):
 
     @rule(keys=st.lists(st.sampled_from((*KEYS, "")), min_size=1, max_size=4))
     def publish(self, keys):
-        drafts = tuple(Draft(f"m{next(self.number)}", b"body", key=key) for key in keys)
+        drafts = tuple(NewMessage(f"m{next(self.number)}", b"body", key=key) for key in keys)
         assert self.say("0", Publish(self.name, drafts[0].id, drafts)).ids == tuple(each.id for each in drafts)
         for each in drafts:
             self.lines.setdefault(each.key or each.id, []).append(each.id)
@@ -90,7 +90,7 @@ class Keys(RuleBasedStateMachine):
     @rule(which=WHICH, most=st.integers(1, 4))
     def take(self, which, most):
         token = self.one_of(which, self.has)
-        answer = self.say(token, Take(self.name, token, most, idle=True))
+        answer = self.say(token, Receive(self.name, token, most, idle=True))
         if token in self.dead:
             assert isinstance(answer, NotHeld)
             return
@@ -102,7 +102,7 @@ class Keys(RuleBasedStateMachine):
             self.given(token, each)
 
     def wake(self, token):
-        assert self.say(token, Beat(self.name, token, LONG_MS)) == Renewed()
+        assert self.say(token, ConsumerHeartbeat(self.name, token, LONG_MS)) == Renewed()
         self.late.discard(token)
         self.sure.add(token)
 
@@ -123,7 +123,7 @@ class Keys(RuleBasedStateMachine):
         token = self.one_of(which, self.has)
         for one in [key] if key in self.has[token] else [*self.has[token]][:1]:
             entry = self.has[token].pop(one).entry
-            answer = self.say(token, Conclude(self.name, token, (Outcome(entry, kind, keyed=one in KEYS),)))
+            answer = self.say(token, RecordOutcomes(self.name, token, (Outcome(entry, kind, keyed=one in KEYS),)))
             assert answer.lost == ((entry,) if token in self.dead else ())
             if token not in self.dead:
                 del self.holders[one]
@@ -136,7 +136,7 @@ class Keys(RuleBasedStateMachine):
         self.lapse(self.one_of(which, self.sure))
 
     def lapse(self, token):
-        assert self.say(token, Beat(self.name, token, 1)) == Renewed()
+        assert self.say(token, ConsumerHeartbeat(self.name, token, 1)) == Renewed()
         time.sleep(OVER_S)
         self.sure.discard(token)
         self.late.add(token)
@@ -156,12 +156,12 @@ class Keys(RuleBasedStateMachine):
     @rule()
     def crash(self):
         """Somebody looks: all whose time is over are dead, and what they had is anybody's."""
-        while not (looked := self.say("0", Reap(self.name, 1, 0, 1, OFTEN))).looked or looked.amnesty:
+        while not (looked := self.say("0", ReclaimExpired(self.name, 1, 0, 1, OFTEN))).looked or looked.amnesty:
             time.sleep(looked.next_ms / 1000)
         self.dead |= self.late
         self.late.clear()
         self.holders = {key: token for key, token in self.holders.items() if token in self.sure}
-        assert {each.token for each in self.say("0", Roll(self.name, 100)).consumers} == self.sure
+        assert {each.token for each in self.say("0", ListConsumers(self.name, 100)).consumers} == self.sure
 
     @rule(which=WHICH, key=st.sampled_from(KEYS))
     def take_over(self, which, key):
@@ -171,13 +171,13 @@ class Keys(RuleBasedStateMachine):
         if token not in self.sure:
             assert isinstance(answer, NotHeld)
         elif not self.lines.get(key):
-            assert answer == Elsewhere("")
+            assert answer == NotTakenOver("")
         elif holder == token:
             assert answer.deliveries == (self.has[token][key],)
         elif holder in self.sure:
-            assert answer == Elsewhere(HELD, holder, self.fences[key])
+            assert answer == NotTakenOver(HELD, holder, self.fences[key])
         else:
-            assert isinstance(answer, Taken)
+            assert isinstance(answer, Received)
             (delivery,) = answer.deliveries
             self.given(token, delivery)
             if holder in self.late:
@@ -201,7 +201,7 @@ class Keys(RuleBasedStateMachine):
             self.take(self.place_of(heir), 4)
             while self.has[heir]:
                 self.end(self.place_of(heir), "", ACK)
-        left = self.say("0", Gauge(self.name))
+        left = self.say("0", GetStats(self.name))
         assert (*left[:5], left.behind) == (0,) * 6
 
     def place_of(self, token):
@@ -229,12 +229,12 @@ def the_dead_speak(monkeypatch):
 
 
 MISTAKES = {
-    "all of a key are ready": lambda patch: patch.setattr(Warehouse, "first_of", lambda *_: None),
-    "what is taken over stays where it is": lambda patch: patch.setattr(Warehouse, "withdraw", lambda *_: None),
+    "all of a key are ready": lambda patch: patch.setattr(MemoryQueueState, "first_of", lambda *_: None),
+    "what is taken over stays where it is": lambda patch: patch.setattr(MemoryQueueState, "withdraw", lambda *_: None),
     "a fence is old": lambda patch: patch.setattr(consumers, "next_fence", lambda *_: 5),
     "who lives is robbed": lambda patch: robbed(patch, False),
     "who is late is not robbed": lambda patch: robbed(patch, True),
-    "the dead take it along": lambda patch: patch.setattr(Warehouse, "held", lambda *_: []),
+    "the dead take it along": lambda patch: patch.setattr(MemoryQueueState, "held", lambda *_: []),
     "the next is never ready": never_next,
     "the dead speak": the_dead_speak,
 }

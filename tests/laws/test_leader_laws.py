@@ -25,7 +25,7 @@ class Election:
         self.running[name] = self.face.start(self.candidates[name].run, self.lead)
 
     def lead(self, term):
-        name = term.owner.label
+        name = term.holder.label
         self.story.append(("leads", name, term.fence))
         term.over.wait()
         time.sleep(self.settling)
@@ -55,7 +55,7 @@ def test_one_leads_and_the_others_follow_in_order(face):
 
     for name in ("ann", "bob", "cid"):
         now = election.leads(name)
-        assert now.owner.label == name
+        assert now.holder.label == name
         assert now.seconds >= 0
         election.candidates[name].resign()
         assert election.running[name].result() == f"{name} is done"
@@ -229,6 +229,6 @@ def test_a_candidate_without_a_name_is_called_after_its_process(face):
     labelled, plain = face.connect(label="worker 7"), face.connect()
 
     assert labelled.leader("x").candidate == "worker 7"
-    assert str(plain._client.owner.pid) in plain.leader("x").candidate
+    assert str(plain._client.holder.pid) in plain.leader("x").candidate
     with plain.leader("x") as term:
-        assert plain.leader("x").current().candidate == term.owner.label == plain.leader("x").candidate
+        assert plain.leader("x").current().candidate == term.holder.label == plain.leader("x").candidate

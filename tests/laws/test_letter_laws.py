@@ -14,7 +14,7 @@ pytestmark = pytest.mark.carried
 @pytest.mark.acceptance("A4-9")
 def test_messages_reach_the_owner_in_order_and_an_unknown_key_is_told(face):
     """Whoever has the connection need not be whoever runs the conversation; nothing vanishes in silence."""
-    ours, theirs = face.connect().directory("conversations"), face.connect().directory("conversations")
+    ours, theirs = face.connect().registry("conversations"), face.connect().registry("conversations")
     lease, other = ours.claim("42"), ours.claim("43")
 
     assert lease.receive(timeout=0) is None
@@ -38,9 +38,9 @@ def test_messages_reach_the_owner_in_order_and_an_unknown_key_is_told(face):
 def test_a_message_whose_answer_was_lost_is_read_once(face):
     """It is sent again, and the owner knows both copies for one."""
     client = face.connect()
-    directory = client.directory("conversations")
+    directory = client.registry("conversations")
     wire = face.wire(client)
-    lease = face.connect().directory("conversations").claim("42")
+    lease = face.connect().registry("conversations").claim("42")
 
     wire.lose_reply(Post, times=2)
     directory.send("42", "once")
@@ -58,7 +58,7 @@ def test_a_message_whose_answer_was_lost_is_read_once(face):
 
 def test_the_next_owner_does_not_read_the_letters_of_the_last(face):
     """They were for another; and whoever lost the key is told instead of left waiting."""
-    ours, theirs = face.connect().directory("conversations"), face.connect().directory("conversations")
+    ours, theirs = face.connect().registry("conversations"), face.connect().registry("conversations")
     lost = ours.claim("42")
     ours.send("42", "for the first")
     lease = theirs.take("42", force=True, reason="moved")
@@ -77,9 +77,9 @@ def test_the_next_owner_does_not_read_the_letters_of_the_last(face):
 def test_an_answer_that_was_lost_loses_no_message(face, reached):
     """What was accepted is read: a letter leaves its box when its owner says that it has it, not before."""
     client = face.connect()
-    lease = client.directory("conversations").claim("42")
+    lease = client.registry("conversations").claim("42")
     wire = face.wire(client)
-    others = face.connect().directory("conversations")
+    others = face.connect().registry("conversations")
 
     for text in ("first", "second"):
         others.send("42", text)
@@ -95,8 +95,8 @@ def test_an_answer_that_was_lost_loses_no_message(face, reached):
 
 def test_a_box_holds_so_many_messages_and_gives_them_in_parts(face):
     """One more is refused and told; what is read makes room."""
-    lease = face.connect().directory("conversations").claim("42")
-    others, peer = face.connect().directory("conversations"), face.peer()
+    lease = face.connect().registry("conversations").claim("42")
+    others, peer = face.connect().registry("conversations"), face.peer()
 
     for number in range(1000):
         peer.say(Post("conversations\0k42", f"letter {number}", str(number)))
@@ -114,8 +114,8 @@ def test_whoever_waits_for_a_message_is_rung(face, monkeypatch):
     """It need not look to find it. Here it would look once an hour."""
     monkeypatch.setattr(letters, "_LOOK_NS", 3600 * 10**9)
     client = face.connect()
-    lease = client.directory("conversations").claim("42")
-    others, wire = face.connect().directory("conversations"), face.wire(client)
+    lease = client.registry("conversations").claim("42")
+    others, wire = face.connect().registry("conversations"), face.wire(client)
 
     for text in ("the first ring", "another"):
         before = len(wire.commands(Fetch))
@@ -130,8 +130,8 @@ def test_whoever_waits_for_a_message_is_rung(face, monkeypatch):
 def test_a_message_whose_ring_was_lost_is_found_by_looking(face):
     """Rings make things faster, nothing else."""
     client = face.connect()
-    lease = client.directory("conversations").claim("42")
-    others, wire = face.connect().directory("conversations"), face.wire(client)
+    lease = client.registry("conversations").claim("42")
+    others, wire = face.connect().registry("conversations"), face.wire(client)
     wire.deaf = True
 
     waiting = face.start(lease.receive, timeout=30)
@@ -145,8 +145,8 @@ def test_a_message_whose_ring_was_lost_is_found_by_looking(face):
 def test_whoever_waits_for_a_message_waits_out_an_engine_in_trouble(face):
     """As long as the key is its own. Without patience it is told at once."""
     client = face.connect()
-    lease = client.directory("conversations").claim("42")
-    others, wire = face.connect().directory("conversations"), face.wire(client)
+    lease = client.registry("conversations").claim("42")
+    others, wire = face.connect().registry("conversations"), face.wire(client)
     wire.fail(Fetch)
 
     with pytest.raises(Unavailable):
@@ -162,7 +162,7 @@ def test_whoever_waits_for_a_message_waits_out_an_engine_in_trouble(face):
 
 def test_an_owner_that_lost_its_key_reads_no_more(face):
     """Also not what has arrived before: the next owner may be at work."""
-    ours, theirs = face.connect().directory("conversations"), face.connect().directory("conversations")
+    ours, theirs = face.connect().registry("conversations"), face.connect().registry("conversations")
     lost = ours.claim("42")
     for text in ("first", "second"):
         theirs.send("42", text)

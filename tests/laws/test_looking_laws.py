@@ -19,7 +19,7 @@ def test_every_name_that_is_held_is_listed_with_its_holder(face):
     assert held["orders/1"] == client.show("orders/1")._replace(
         seconds=held["orders/1"].seconds, remaining=held["orders/1"].remaining
     )
-    assert (held["orders/1"].owner.label, held["orders/1"].fence) == ("worker 7", leases[0].fence)
+    assert (held["orders/1"].holder.label, held["orders/1"].fence) == ("worker 7", leases[0].fence)
     assert len(held["orders/2"].waiters) == 1
     assert {one.name for one in client.held()} == {"orders/1", "orders/2", "reports"}
     assert len(client.held(limit=2)) == 2

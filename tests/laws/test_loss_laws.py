@@ -65,7 +65,7 @@ def test_the_error_of_the_work_passes_unchanged_and_frees_the_lease(face):
 
     assert raised.value is unhappy
     assert raised.value.__cause__ is None
-    assert client.show("x").owner is None
+    assert client.show("x").holder is None
 
 
 @pytest.mark.acceptance("C-3", "G-2")
@@ -107,7 +107,7 @@ def test_decorated_work_runs_once_and_gives_its_result(face):
     runs = []
 
     def work(outcome):
-        runs.append(client.show("x").owner is not None)
+        runs.append(client.show("x").holder is not None)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -118,7 +118,7 @@ def test_decorated_work_runs_once_and_gives_its_result(face):
     with pytest.raises(Unhappy):
         decorated(Unhappy())
     assert runs == [True, True]
-    assert client.show("x").owner is None
+    assert client.show("x").holder is None
 
 
 @together
@@ -184,7 +184,7 @@ def test_an_interruption_passes_unchanged_with_a_note_of_the_loss(face, interrup
     with pytest.raises(interruption) as raised, holder.lock("x", ttl=30):
         raise interruption
     assert not hasattr(raised.value, "__notes__")
-    assert holder.show("x").owner is None
+    assert holder.show("x").holder is None
 
 
 def test_waiting_for_a_loss_ends_with_the_lease(face):
@@ -214,7 +214,7 @@ def test_a_lost_lease_is_never_acquired_again_by_itself(face):
     assert lease.lost.wait(5)
     time.sleep(0.5)
 
-    assert holder.show("x").owner is None
+    assert holder.show("x").holder is None
     assert (lease.lost.is_set(), lease.lost.reason, lease.remaining()) == (True, "broken", 0)
 
 

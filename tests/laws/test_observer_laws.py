@@ -113,7 +113,7 @@ def test_an_observer_that_raises_harms_nothing(face, caplog):
         lease.check()
         assert client.lock("x").try_acquire() is None
 
-    assert other.show("x").owner is None
+    assert other.show("x").holder is None
     assert "the observer failed on granted" in caplog.text
 
 

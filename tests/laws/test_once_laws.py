@@ -101,7 +101,7 @@ def test_whoever_comes_while_it_is_done_is_told_or_waits(face):
     assert work.began.wait(20)
     with pytest.raises(NotAcquired) as refusal:
         theirs.call("42", Work())
-    assert "worker 7" in refusal.value.owner
+    assert "worker 7" in refusal.value.holder
     assert not theirs.seen("42")
     waiting = [face.start(theirs.call, "42", work, timeout=30) for _ in range(3)]
     with pytest.raises(NotAcquired):

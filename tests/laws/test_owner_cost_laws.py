@@ -6,8 +6,8 @@ import pytest
 from law_faces import together
 from owner_steps import TTL_S, added, open_sessions, sessions
 
-from holdfast import Added, Ended
-from holdfast.commands.queue import Beat, Conclude, Take
+from holdfast import Assigned, OwnerStopped
+from holdfast.commands.queue import ConsumerHeartbeat, Receive, RecordOutcomes
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -24,10 +24,10 @@ def test_a_hundred_keys_cost_as_many_heartbeats_as_one(face):
         for count in (1, 99):
             queue.publish_many(range(count), key=lambda number, c=count: f"{c}/{number}")
             added(owner, count)
-            before, began = len(wire.commands(Beat)), time.monotonic()
+            before, began = len(wire.commands(ConsumerHeartbeat)), time.monotonic()
             while time.monotonic() - began < 2 * TTL_S:
                 assert owner.next(TTL_S / 4) is None
-            counts.append(len(wire.commands(Beat)) - before)
+            counts.append(len(wire.commands(ConsumerHeartbeat)) - before)
         assert owner.owned == 100
         assert 2 <= counts[1] <= counts[0] + 3
 
@@ -46,9 +46,9 @@ def test_what_happens_in_one_part_costs_nothing_in_the_others(face):
         for work in works:
             work.done()
         open_sessions(whole, 1)
-        assert isinstance(waiting.result(), Added)
-        assert len(wire.commands(Conclude)) == 6
-        assert len(wire.commands(Take)) <= 4
+        assert isinstance(waiting.result(), Assigned)
+        assert len(wire.commands(RecordOutcomes)) == 6
+        assert len(wire.commands(Receive)) <= 4
 
 
 def test_whoever_has_all_it_may_passes_the_ring_on(face):
@@ -70,4 +70,4 @@ def test_whoever_has_all_it_may_passes_the_ring_on(face):
         assert heir.result().work.key == two
         assert time.monotonic() - began < 3
         first.stop()
-        assert more.result() == Ended("stopped")
+        assert more.result() == OwnerStopped("stopped")

@@ -9,8 +9,8 @@ from law_faults import Fault, Interrupted
 from owner_steps import added, open_sessions, sessions
 
 import holdfast
-from holdfast import Added, Closed, Ended, LeaseLost, Lost
-from holdfast.commands.queue import RELEASE, Beat, Conclude, Leave, Outcome
+from holdfast import Assigned, AssignmentLost, Closed, LeaseLost, OwnerStopped
+from holdfast.commands.queue import RELEASE, ConsumerHeartbeat, Leave, Outcome, RecordOutcomes
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -26,11 +26,11 @@ def test_an_owner_that_was_taken_for_dead_is_told_of_all_that_it_lost(face):
         open_sessions(queue, 3)
         works = added(owner, 3)
         with other.owner("heir") as heir:
-            wire.fail(Beat)
+            wire.fail(ConsumerHeartbeat)
             taken = {work.key: work for work in added(heir, 3)}
             wire.heal()
             lost = [owner.next(20) for _ in range(3)]
-            assert all(isinstance(event, Lost) for event in lost)
+            assert all(isinstance(event, AssignmentLost) for event in lost)
             assert {event.work.key for event in lost} == {work.key for work in works}
             for work in works:
                 assert work.lost
@@ -56,10 +56,10 @@ def test_what_the_engine_has_forgotten_is_lost_though_its_owner_lives(face):
         open_sessions(queue, 2)
         first, second = added(owner, 2)
         token, entry = first._lease.token, first._entry
-        assert peer.say(Conclude("sessions", token, (Outcome(entry, RELEASE, 60_000),))).lost == ()
+        assert peer.say(RecordOutcomes("sessions", token, (Outcome(entry, RELEASE, 60_000),))).lost == ()
         owner._posts[0]._unsure = True
         event = owner.next(20)
-        assert isinstance(event, Lost)
+        assert isinstance(event, AssignmentLost)
         assert event.work.key == first.key
         with pytest.raises(LeaseLost):
             first.check()
@@ -75,7 +75,7 @@ def test_an_interruption_while_something_is_buried_leaves_nothing_unseen(face):
     open_sessions(queue, 2)
     wire = face.wire(client)
     with queue.owner() as owner:
-        wire._faults.append(Fault(Conclude, 1, applied=False, hangs=False, error=Interrupted()))
+        wire._faults.append(Fault(RecordOutcomes, 1, applied=False, hangs=False, error=Interrupted()))
         with pytest.raises(Interrupted):
             owner.next(5)
         assert sorted(work.key for work in added(owner, 2)) == ["chat-0", "chat-1"]
@@ -96,7 +96,7 @@ def test_a_closed_client_ends_an_owner_that_has_all_it_may(face):
         time.sleep(0.2)
         closing = face.start(lambda: client.close(timeout=10))
         began = time.monotonic()
-        assert waiting.result() == Ended("closed")
+        assert waiting.result() == OwnerStopped("closed")
         assert time.monotonic() - began < 5
     closing.result()
 
@@ -146,7 +146,7 @@ def test_a_forked_child_is_told_of_nothing_that_its_parent_took(tmp_path):
                 code = 1
                 try:
                     news = [owner.next(0) for _ in range(3)]
-                    code = 2 if any(isinstance(event, Added) for event in news) else 0
+                    code = 2 if any(isinstance(event, Assigned) for event in news) else 0
                 finally:
                     os._exit(code)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -170,7 +170,7 @@ def test_stopping_is_told_once_and_leaves_nothing(face):
         waiting = face.start(lambda: owner.next(20))
         owner.stop()
         owner.stop()
-        assert waiting.result() == Ended("stopped")
+        assert waiting.result() == OwnerStopped("stopped")
         assert list(owner) == []
         with pytest.raises(RuntimeError, match="after it was stopped"):
             owner.claim("chat-0")
@@ -189,7 +189,7 @@ def test_a_closed_client_ends_its_owner(face):
         waiting = face.start(lambda: owner.next(20))
         eventually(lambda: queue.stats().waiting == 1, 5, "an owner that waits")
         closing = face.start(lambda: client.close(timeout=5))
-        assert waiting.result() == Ended("closed")
+        assert waiting.result() == OwnerStopped("closed")
         with pytest.raises((Closed, RuntimeError)):
             owner.claim("x")
     closing.result()

@@ -7,7 +7,7 @@ import pytest
 from owner_steps import TTL_S, added, open_sessions, sessions
 
 import holdfast
-from holdfast import Added, Backoff, InvalidConfig, InvalidName, Lost, NotOwner
+from holdfast import Assigned, AssignmentLost, Backoff, InvalidConfig, InvalidName, NotOwner
 
 pytestmark = pytest.mark.carried("queues")
 
@@ -125,8 +125,8 @@ def test_what_an_owner_is_told_is_equal_only_to_the_same_news(face):
     open_sessions(queue, 1)
     with queue.owner() as owner:
         (work,) = added(owner, 1)
-        assert Added(work) == Added(work)
-        assert Added(work) != Lost(work)
+        assert Assigned(work) == Assigned(work)
+        assert Assigned(work) != AssignmentLost(work)
 
 
 def test_the_same_news_comes_to_a_function(face):
@@ -142,7 +142,7 @@ def test_the_same_news_comes_to_a_function(face):
                 owner.stop()
 
         owner.run(handle)
-    assert seen == ["Added", "Added", "Ended"]
+    assert seen == ["Assigned", "Assigned", "OwnerStopped"]
 
 
 def test_owners_of_all_parts_are_one_owner(face):

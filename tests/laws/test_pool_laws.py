@@ -9,7 +9,7 @@ import pytest
 from law_faces import LOST_S, together, until_idle
 
 from holdfast import InvalidConfig, InvalidName, ItemsLent, LeaseLost, NotAcquired, NotFound, NotOwner, Unavailable
-from holdfast.commands import Borrow, BreakItem, Change, Extend, NotHeld, Released, Return, TakeBack
+from holdfast.commands import Borrow, BreakItem, Change, Extend, NotHeld, Released, Return, UndoBorrow
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried
@@ -37,9 +37,9 @@ def until_waiting(pool, count):
     eventually(lambda: pool.stats().waiting == count, what=f"{count} waiters")
 
 
-def borrowed_from(peer, name="pool", *, token="peer", ttl_ms=300, rest_ms=0, wait=False):
+def borrowed_from(peer, name="pool", *, token="peer", ttl_ms=300, cooldown_ms=0, wait=False):
     """A borrower that never renews: it dies by never speaking again."""
-    return peer.say(Borrow(name, token, "", ttl_ms, wait, rest_ms))
+    return peer.say(Borrow(name, token, "", ttl_ms, wait, cooldown_ms))
 
 
 @pytest.mark.large
@@ -235,7 +235,7 @@ def test_a_foreign_token_changes_nothing(face):
     item = pool.borrow()
     before = pool.stats().items[0]._replace(since=0, remaining=0)
     foreign = [Extend("pool", "only", "x", 200), Return("pool", "only", "x"), Return("pool", "only", "x", 1000)]
-    foreign += [BreakItem("pool", "only", item.fence - 1, "no"), TakeBack("pool", "x")]
+    foreign += [BreakItem("pool", "only", item.fence - 1, "no"), UndoBorrow("pool", "x")]
     answers = [peer.say(command) for command in foreign]
 
     assert [type(answer) for answer in answers[:4]] == [NotHeld] * 4
@@ -264,7 +264,7 @@ def test_a_late_return_does_not_touch_the_next_borrower(face):
 def test_a_dead_borrowers_item_comes_back_after_its_ttl_and_its_rest_and_not_before(face):
     """How its work ended is uncertain: never at once, on any engine."""
     pool, peer = pool_of(face, "only"), face.peer()
-    borrowed_from(peer, ttl_ms=700, rest_ms=600)
+    borrowed_from(peer, ttl_ms=700, cooldown_ms=600)
     began = time.monotonic()
     peer.close()
     with pool.borrow(timeout=30):
@@ -612,11 +612,11 @@ def test_the_figures_of_a_pool_add_up(face):
 
     assert (stats.size, stats.lent, stats.cooling, stats.free, stats.waiting) == (4, 1, 1, 2, 0)
     seen = {item.name: item for item in stats.items}
-    assert seen[lent.name].owner.label == "worker 7"
-    assert seen[lent.name].owner.info == lent.info == {"job": 12}
+    assert seen[lent.name].holder.label == "worker 7"
+    assert seen[lent.name].holder.info == lent.info == {"job": 12}
     assert (seen[lent.name].used, seen[lent.name].since >= 0) == (1, True)
     assert 20 < seen[cooled.name].remaining <= 30
-    assert seen[cooled.name].owner is None
+    assert seen[cooled.name].holder is None
     assert {item.since for item in stats.items if item.state == "free"} == {None}
     assert {item.state for item in pool.stats(limit=2).items} == {"lent", "cooling"}
     assert pool.stats(limit=0).items == ()

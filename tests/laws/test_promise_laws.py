@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from law_faces import PLACES, SERVERS, WANTED
 
-from holdfast import Closed, InvalidConfig, Limit, Promise, PromiseNotKept
+from holdfast import Caveat, Closed, InvalidConfig, Promise, PromiseNotKept
 from holdfast.engines import ENGINES
 from holdfast.engines.redis.promise import TABLE
 from holdfast.testing.servers import missing
@@ -42,7 +42,7 @@ def test_an_engine_says_what_may_be_relied_on(face):
     for word in (promise.engine, promise.scope, promise.level, "first in, first out", fences):
         assert word in str(promise)
     for limit in promise.limits:
-        assert isinstance(limit, Limit)
+        assert isinstance(limit, Caveat)
         assert limit.sentence in str(promise)
 
 

@@ -6,16 +6,16 @@ import pytest
 
 from holdfast import (
     Backoff,
-    Dead,
     InvalidConfig,
     LeaseLost,
     NotFound,
     NotOwner,
     QueueFull,
+    Reject,
     Release,
     Retry,
 )
-from holdfast.commands.queue import Beat, Conclude, Join, Leave, Publish, Take
+from holdfast.commands.queue import ConsumerHeartbeat, Join, Leave, Publish, Receive, RecordOutcomes
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -77,7 +77,7 @@ def test_a_consumer_that_waits_is_woken_by_a_message(face):
     queue.publish("now")
 
     assert running.result() == "now"
-    assert len(wire.commands(Take)) <= 2
+    assert len(wire.commands(Receive)) <= 2
 
 
 def test_messages_are_shared_and_none_is_given_twice(face):
@@ -133,7 +133,7 @@ def test_each_outcome_does_what_it_says(face):
         (None, "gone"),
         (Retry(0), "ready 2"),
         (Release(), "ready 1"),
-        (Dead("useless"), "dead useless"),
+        (Reject("useless"), "dead useless"),
         (ValueError("broken"), "ready 2"),
     ],
     ids=["nothing", "retry", "release", "dead", "error"],
@@ -396,7 +396,7 @@ def test_a_take_whose_answer_was_lost_loses_nothing(face):
     queue.publish_many(range(3))
     with queue.consumer(prefetch=2) as consumer:
         wire = face.wire(client)
-        wire.lose_reply(Take, 1)
+        wire.lose_reply(Receive, 1)
         got = consumer.receive(2, timeout=20)
         assert [(each.body, each.attempt) for each in got] == [(0, 1), (1, 1)]
         for each in got:
@@ -412,9 +412,9 @@ def test_a_conclusion_whose_answer_was_lost_is_said_again_and_counts_once(face):
     with queue.consumer(prefetch=2) as consumer:
         done, failed = consumer.receive(2, timeout=5)
         wire = face.wire(client)
-        wire.lose_reply(Conclude, 1)
+        wire.lose_reply(RecordOutcomes, 1)
         done.ack()
-        wire.lose_reply(Conclude, 1)
+        wire.lose_reply(RecordOutcomes, 1)
         failed.retry(0)
         assert [each.attempt for each in consumer.receive(2, timeout=5)] == [2]
     assert queue.stats().counts["acked"] == 1
@@ -431,8 +431,8 @@ def test_one_beat_keeps_any_number_of_messages(timed):
         for _ in range(12):
             timed.clock.advance(5)
             time.sleep(0.02)
-        eventually(lambda: len(wire.commands(Beat)) >= 4, what="beats")
-        assert len(wire.commands(Beat)) <= 12
+        eventually(lambda: len(wire.commands(ConsumerHeartbeat)) >= 4, what="beats")
+        assert len(wire.commands(ConsumerHeartbeat)) <= 12
         messages[-1].check()
         assert not messages[-1].lost
     assert wire.commands((Join,)) == []

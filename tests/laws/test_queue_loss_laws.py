@@ -8,7 +8,16 @@ from law_faces import passing, together
 
 from holdfast import Backoff, LeaseLost
 from holdfast.commands import NotHeld
-from holdfast.commands.queue import ACK, AT_ONCE, Beat, Conclude, Join, Outcome, Reap, Take
+from holdfast.commands.queue import (
+    ACK,
+    AT_ONCE,
+    ConsumerHeartbeat,
+    Join,
+    Outcome,
+    Receive,
+    ReclaimExpired,
+    RecordOutcomes,
+)
 from holdfast.core.lease.lease import later
 from holdfast.testing import eventually
 
@@ -27,7 +36,7 @@ class Doomed:
     def __init__(self, face, count, token="doomed", ttl_s=TTL_S):
         self.peer, self.token = face.peer(), token
         self.peer.say(Join("jobs", token, "", token, int(ttl_s * 1000)))
-        self.entries = [each.entry for each in self.peer.say(Take("jobs", token, count)).deliveries]
+        self.entries = [each.entry for each in self.peer.say(Receive("jobs", token, count)).deliveries]
 
 
 @pytest.mark.acceptance("A1-3", "A1-4")
@@ -43,8 +52,8 @@ def test_a_dead_consumer_is_replaced_within_its_ttl_and_a_moment(face):
         passed = time.monotonic() - began
         assert (message.body, message.attempt, message.redelivered) == ("x", 2, True)
         assert TTL_S * 0.9 <= passed < TTL_S + 10
-        assert doomed.peer.say(Conclude("jobs", "doomed", (Outcome(doomed.entries[0], ACK),))).lost != ()
-        assert isinstance(doomed.peer.say(Beat("jobs", "doomed", 1000)), NotHeld)
+        assert doomed.peer.say(RecordOutcomes("jobs", "doomed", (Outcome(doomed.entries[0], ACK),))).lost != ()
+        assert isinstance(doomed.peer.say(ConsumerHeartbeat("jobs", "doomed", 1000)), NotHeld)
         message.ack()
     assert queue.stats().counts["crashed"] == 1
     assert queue.check()
@@ -151,7 +160,7 @@ def test_a_consumer_that_was_taken_for_dead_is_told_and_comes_back(face):
     with queue.consumer() as consumer, other.consumer() as heir:
         (message,) = consumer.receive(timeout=5)
         before = queue.consumers()
-        wire.fail(Beat)
+        wire.fail(ConsumerHeartbeat)
         assert message.lost.wait(20)
         with pytest.raises(LeaseLost):
             message.check()
@@ -176,7 +185,7 @@ def test_whoever_could_not_be_heard_of_and_was_not_replaced_has_lost_nothing(tim
     wire = timed.wire(client)
     with queue.consumer(prefetch=2) as consumer:
         one, two = consumer.receive(2, timeout=5)
-        eventually(lambda: wire.commands(Reap), what="a first look")
+        eventually(lambda: wire.commands(ReclaimExpired), what="a first look")
         wire.fail()
         timed.clock.advance(5 * TTL_S)
         assert one.lost
@@ -213,7 +222,7 @@ def test_looks_are_paced_for_all(timed):
     with passing(timed.clock):
         eventually(lambda: timed.clock.now_ns() - began > 60e9, timeout=30, what="a minute")
     seconds = (timed.clock.now_ns() - began) / 1e9
-    looks = sum(len(wire.commands(Reap)) for wire in wires)
+    looks = sum(len(wire.commands(ReclaimExpired)) for wire in wires)
     for consumer in consumers:
         consumer.__exit__(None, None, None)
     assert looks <= 3 * (seconds / 5 + 2)
@@ -227,9 +236,9 @@ def test_a_consumer_goes_on_through_an_outage(face):
     queue = queue_of(client)
     wire = face.wire(client)
     with queue.consumer() as consumer:
-        wire.fail(Take)
+        wire.fail(Receive)
         running = face.start(consumer.receive, timeout=30)
-        eventually(lambda: len(wire.commands(Take)) >= 2, what="another try")
+        eventually(lambda: len(wire.commands(Receive)) >= 2, what="another try")
         face.connect().queue("jobs").publish("x")
         wire.heal()
         (message,) = running.result(30)
@@ -246,7 +255,7 @@ def test_a_settle_that_cannot_be_told_is_told_later(face):
     wire = face.wire(client)
     with queue.consumer() as consumer:
         (message,) = consumer.receive(timeout=5)
-        wire.fail(Conclude)
+        wire.fail(RecordOutcomes)
         with message:
             pass
         assert message.settled

@@ -7,8 +7,8 @@ import threading
 import pytest
 from law_faces import passing, together
 
-from holdfast import Closed, Dead, InvalidConfig, LeaseLost, Unavailable
-from holdfast.commands.queue import AT_ONCE, Beat, Conclude, Leave, Publish, Purge, Redrive, Take
+from holdfast import Closed, InvalidConfig, LeaseLost, Reject, Unavailable
+from holdfast.commands.queue import AT_ONCE, ConsumerHeartbeat, Leave, Publish, Purge, Receive, RecordOutcomes, Redrive
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -23,7 +23,7 @@ def test_the_end_of_a_consumer_does_not_overtake_its_words(face):
     wire = face.wire(client)
     with queue.consumer(prefetch=2) as consumer:
         done, _ = consumer.receive(2, timeout=5)
-        wire.fail(Conclude)
+        wire.fail(RecordOutcomes)
         done.ack()
         assert other.stats().in_flight == 2
     assert wire.commands(Leave) == []
@@ -107,7 +107,7 @@ def test_a_message_that_comes_as_its_worker_is_stopped_is_given_back_unused(face
     """T26: its question was on its way, and the answer brings something. Nobody begins with it; the next one has it."""
     client, other = face.connect(), face.connect().queue("jobs")
     other.publish_many(range(3))
-    there, go = face.wire(client).hold(Take)
+    there, go = face.wire(client).hold(Receive)
     begun = []
     worker = client.queue("jobs").worker(begun.append, concurrency=2)
     running = face.start(worker.run)
@@ -130,7 +130,7 @@ def test_what_was_taken_ahead_is_not_handed_out_in_doubt(timed):
     wire = timed.wire(client)
     with queue.consumer(prefetch=3) as consumer:
         (first,) = consumer.receive(timeout=5)
-        wire.fail(Beat)
+        wire.fail(ConsumerHeartbeat)
         timed.clock.advance(100)
         assert consumer.receive(timeout=0) == []
         wire.heal()
@@ -138,7 +138,7 @@ def test_what_was_taken_ahead_is_not_handed_out_in_doubt(timed):
         (second,) = consumer.receive(timeout=0)
         assert second.body == 1
 
-        wire.fail(Beat)
+        wire.fail(ConsumerHeartbeat)
         with passing(timed.clock), heir.consumer(prefetch=3) as other:
             taken = other.receive(3, timeout=600)
             assert [each.body for each in taken] == [0, 1, 2]
@@ -284,7 +284,7 @@ def test_all_dead_letters_are_those_of_the_beginning(face):
     buried(queue, 12)
 
     def handle(_message):
-        raise Dead("still no use")
+        raise Reject("still no use")
 
     worker = queue.worker(handle)
     running = face.start(worker.run)

@@ -7,8 +7,19 @@ import time
 
 import pytest
 
-from holdfast.commands.queue import ACK, AT_ONCE, Conclude, Draft, Join, Leave, Outcome, Publish, Reap, Take
-from holdfast.commands.queue_admin import Gauge
+from holdfast.commands.queue import (
+    ACK,
+    AT_ONCE,
+    Join,
+    Leave,
+    NewMessage,
+    Outcome,
+    Publish,
+    Receive,
+    ReclaimExpired,
+    RecordOutcomes,
+)
+from holdfast.commands.queue_admin import GetStats
 
 pytestmark = pytest.mark.carried("queues")
 
@@ -48,23 +59,23 @@ def test_a_word_and_two_looks_at_the_same_instant_have_one_outcome(engine):
     for number in range(ROUNDS):
         name = f"race/{number}"
         owner.say(Join(name, "owner", "", "owner", 1))
-        owner.say(Publish(name, "call", (Draft("message", b"1"),)))
-        ((entry, *_),) = owner.say(Take(name, "owner", 1)).deliveries
+        owner.say(Publish(name, "call", (NewMessage("message", b"1"),)))
+        ((entry, *_),) = owner.say(Receive(name, "owner", 1)).deliveries
         time.sleep(0.002)  # its ttl is over: whoever speaks first is right
 
         said, *looks = runner.race(
-            lambda name=name, entry=entry: owner.say(Conclude(name, "owner", (Outcome(entry, ACK),))),
-            *(lambda name=name, peer=peer: peer.say(Reap(name, 1000, 0, 1000, 5)) for peer in lookers),
+            lambda name=name, entry=entry: owner.say(RecordOutcomes(name, "owner", (Outcome(entry, ACK),))),
+            *(lambda name=name, peer=peer: peer.say(ReclaimExpired(name, 1000, 0, 1000, 5)) for peer in lookers),
         )
 
         moved, lost = sum(look.moved for look in looks), said.lost == (entry,)
-        now = owner.say(Gauge(name))
+        now = owner.say(GetStats(name))
         assert (moved, now.ready, dict(now.counts).get("acked", 0)) == ((1, 1, 0) if lost else (0, 0, 1))
         assert (now.held, now.dead, owner.audit(name).faults) == (0, 0, ())
         outcomes["again" if lost else "done"] += 1
         owner.say(Join(name, "end", "", "end", 60_000))
-        rest = owner.say(Take(name, "end", 1)).deliveries
-        owner.say(Conclude(name, "end", tuple(Outcome(each.entry, ACK) for each in rest)))
+        rest = owner.say(Receive(name, "end", 1)).deliveries
+        owner.say(RecordOutcomes(name, "end", tuple(Outcome(each.entry, ACK) for each in rest)))
         owner.say(Leave(name, "end"))
 
     assert min(outcomes.values()) > 0, f"only one of them ever came first: {outcomes}"
@@ -79,22 +90,22 @@ def test_looks_without_pause_find_nothing_between_a_message_and_its_end(engine):
 
     def look():
         while not over.is_set():
-            looked.append(looker.say(Reap("jobs", 1, 0, 1, 5)))
+            looked.append(looker.say(ReclaimExpired("jobs", 1, 0, 1, 5)))
 
     looking = engine.start(look)
     for call in range(4):
-        owner.say(Publish("jobs", f"{call}", tuple(Draft(f"{call}/{number}", b"1") for number in range(AT_ONCE))))
-        taken = owner.say(Take("jobs", "owner", AT_ONCE)).deliveries
+        owner.say(Publish("jobs", f"{call}", tuple(NewMessage(f"{call}/{number}", b"1") for number in range(AT_ONCE))))
+        taken = owner.say(Receive("jobs", "owner", AT_ONCE)).deliveries
         for each in taken[::8]:
-            assert owner.say(Conclude("jobs", "owner", (Outcome(each.entry, ACK),))).lost == ()
+            assert owner.say(RecordOutcomes("jobs", "owner", (Outcome(each.entry, ACK),))).lost == ()
         rest = tuple(Outcome(each.entry, ACK) for each in taken if each not in taken[::8])
-        assert owner.say(Conclude("jobs", "owner", rest)).lost == ()
+        assert owner.say(RecordOutcomes("jobs", "owner", rest)).lost == ()
     over.set()
     looking.result()
     owner.say(Leave("jobs", "owner"))
 
     assert len(looked) > 10
     assert sum(look.moved + look.died + look.consumers for look in looked) == 0
-    now = owner.say(Gauge("jobs"))
+    now = owner.say(GetStats("jobs"))
     assert (now.ready, now.held, now.consumers) == (0, 0, 0)
     assert dict(now.counts) == {"acked": 4 * AT_ONCE, "published": 4 * AT_ONCE, "taken": 4 * AT_ONCE}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.commands.queue import AT_ONCE, DEAD, Conclude, Draft, Join, Outcome, Publish, Take
+from holdfast.commands.queue import AT_ONCE, DEAD, Join, NewMessage, Outcome, Publish, Receive, RecordOutcomes
 
 pytestmark = pytest.mark.carried("queues")
 
@@ -10,9 +10,9 @@ pytestmark = pytest.mark.carried("queues")
 def bury(peer, call, count):
     """So many letters more, by whoever is alone with the queue."""
     peer.say(Join("jobs", "digger", "", "digger", 60_000))
-    peer.say(Publish("jobs", call, tuple(Draft(f"{call} {number}", b"1") for number in range(count))))
-    taken = peer.say(Take("jobs", "digger", count)).deliveries
-    peer.say(Conclude("jobs", "digger", tuple(Outcome(each.entry, DEAD, reason="no use") for each in taken)))
+    peer.say(Publish("jobs", call, tuple(NewMessage(f"{call} {number}", b"1") for number in range(count))))
+    taken = peer.say(Receive("jobs", "digger", count)).deliveries
+    peer.say(RecordOutcomes("jobs", "digger", tuple(Outcome(each.entry, DEAD, reason="no use") for each in taken)))
 
 
 @pytest.mark.parametrize("deed", ["redrive", "purge"])

@@ -7,7 +7,7 @@ import pytest
 from law_faces import together
 
 from holdfast import InvalidConfig, LeaseLost, NotAcquired
-from holdfast.commands import READ, RW, Borrow, Extend
+from holdfast.commands import READ, RWLOCK, Borrow, Extend
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried
@@ -116,7 +116,7 @@ def test_readers_and_writers_never_meet(face):
 def test_a_dead_reader_keeps_a_writer_out_for_its_ttl_and_no_longer(face):
     """A lease like any other."""
     rw, peer = face.connect().rwlock("index"), face.peer()
-    peer.say(Borrow("index", "dead", "", 600, False, tag=READ, share_ppm=1, roof=RW))
+    peer.say(Borrow("index", "dead", "", 600, False, tag=READ, share_ppm=1, kind=RWLOCK))
     began = time.monotonic()
     with rw.write():
         assert time.monotonic() - began >= 0.5

@@ -6,7 +6,7 @@ import pytest
 from law_faces import together
 
 from holdfast import InvalidConfig, LeaseLost, NotAcquired
-from holdfast.commands import SEATS, Borrow, Extend
+from holdfast.commands import SEMAPHORE, Borrow, Extend
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried
@@ -61,7 +61,7 @@ def test_a_semaphore_is_entered_like_a_lock(face):
 def test_a_seat_of_the_dead_comes_back_after_its_ttl(face):
     """One permit less for ever is what leases are there to prevent."""
     gpu, peer = face.connect().semaphore("gpu", 1), face.peer()
-    peer.say(Borrow("gpu", "dead", "", 600, False, permits=1, roof=SEATS))
+    peer.say(Borrow("gpu", "dead", "", 600, False, permits=1, kind=SEMAPHORE))
     began = time.monotonic()
     with gpu:
         assert time.monotonic() - began >= 0.5

@@ -177,7 +177,7 @@ def test_an_acquire_whose_answer_was_lost_knows_its_own_token(face, timeout, rea
 
     first, second = wire.commands(Acquire)
     assert first.token == second.token == lease.token
-    assert other.show("x").owner is None
+    assert other.show("x").holder is None
     assert other.show("x").fence == lease.fence
 
 
@@ -211,7 +211,7 @@ def test_answers_that_never_come_end_in_unavailable_and_leave_nothing(face):
 
     assert time.monotonic() - began < 3.5
     assert trouble.value.retryable
-    eventually(lambda: other.show("x").owner is None)
+    eventually(lambda: other.show("x").holder is None)
     assert wire.commands(Undo, by="keeper") != []
     with other.lock("x", timeout=0):
         pass
@@ -228,7 +228,7 @@ def test_a_release_whose_answer_was_lost_is_a_release(face):
     with client.lock("x"):
         pass
 
-    assert other.show("x").owner is None
+    assert other.show("x").holder is None
     assert len(wire.commands(Release)) == 2
     assert [event.kind for event in events] == ["granted", "release delayed", "released"]
 
@@ -291,7 +291,7 @@ def test_a_release_of_a_long_held_lease_is_finished_for_as_long_as_the_engine_ho
     assert other.lock("x").try_acquire() is None
     wire.heal()
     with passing(timed.clock):
-        eventually(lambda: other.show("x").owner is None, what="the release")
+        eventually(lambda: other.show("x").holder is None, what="the release")
 
 
 def test_a_release_that_was_broken_meanwhile_is_no_release(face):
@@ -333,7 +333,7 @@ def test_an_acquire_that_is_interrupted_leaves_nothing_behind(face):
     assert isinstance(waiting.error(), Interrupted)
     until_queued(holder, "x", 0)
     lease.release()
-    eventually(lambda: holder.show("x").owner is None)
+    eventually(lambda: holder.show("x").holder is None)
     eventually(lambda: bells_of(other) == {})
 
 
@@ -341,7 +341,7 @@ def test_an_answer_that_proves_nothing_any_more_is_asked_for_again(timed):
     """A grant that arrives after its trusted deadline is not handed to the caller, nor told as a loss."""
     events = []
     client = timed.connect(observer=events.append)
-    apply = client._client.form.apply
+    apply = client._client.transport.apply
     late = [20, 0]
     a_while = partial(time.sleep, 0.05)
 
@@ -353,7 +353,7 @@ def test_an_answer_that_proves_nothing_any_more_is_asked_for_again(timed):
         return answer
 
     with client.lock("other", ttl=100):
-        client._client.form.apply = slowly
+        client._client.transport.apply = slowly
         with client.lock("x", ttl=10, timeout=60) as lease:
             assert lease.remaining() == 9.5
             timed.clock.advance(3.4)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast import Backoff, Dead, Release
+from holdfast import Backoff, Reject, Release
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -19,7 +19,7 @@ def test_a_sound_queue_is_told_to_be_sound_while_everybody_is_at_work(face):
         if kind == 1 and message.attempt == 1:
             raise ValueError("once more")
         if kind == 2:
-            raise Dead("of no use")
+            raise Reject("of no use")
         if kind == 3 and message.body not in given_back:
             given_back.add(message.body)
             raise Release(0.01)

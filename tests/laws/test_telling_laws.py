@@ -143,8 +143,8 @@ def test_a_key_that_somebody_owns_is_told_as_refused(face):
     """Nobody waits for a key; how often it was asked for in vain is seen all the same."""
     events = []
     ours, theirs = face.connect(), face.connect(observer=events.append)
-    with ours.directory("conversations").claim("42"):
-        assert isinstance(theirs.directory("conversations").claim("42"), Held)
+    with ours.registry("conversations").claim("42"):
+        assert isinstance(theirs.registry("conversations").claim("42"), Held)
 
     (refused,) = events
     assert (refused.kind, refused.name) == ("refused", "conversations/42")

@@ -195,7 +195,7 @@ def test_a_lost_lease_stays_lost_when_the_engine_is_back(face):
 
     assert lease.lost
     assert lease.remaining() == 0
-    assert holder.show("x").owner is None
+    assert holder.show("x").holder is None
     with pytest.raises(LeaseLost):
         lease.release()
 
@@ -249,8 +249,8 @@ def test_trust_ends_by_the_margin_before_the_lease_does(timed):
 def test_trust_is_counted_from_before_the_command_was_sent(timed):
     """Nobody knows when the engine granted, only that it was not before it was asked: a slow answer is paid for."""
     client = timed.connect()
-    form, keeper_form = client._client.form, client._client.keeper._form
-    apply, apply_all = form.apply, keeper_form.apply_all
+    transport, keeper_transport = client._client.transport, client._client.keeper._transport
+    apply, apply_all = transport.apply, keeper_transport.apply_all
     renewed = threading.Event()
 
     async def slow_apply(command, until_ns=None):
@@ -264,14 +264,14 @@ def test_trust_is_counted_from_before_the_command_was_sent(timed):
         renewed.set()
         return answers
 
-    form.apply, keeper_form.apply_all = slow_apply, slow_apply_all
+    transport.apply, keeper_transport.apply_all = slow_apply, slow_apply_all
     with client.lock("x", ttl=30) as lease:
         assert lease.remaining() == 28.5 - 4
-        keeper_form.apply_all = slow_apply_all
+        keeper_transport.apply_all = slow_apply_all
         timed.clock.advance(7)
         assert renewed.wait(5)
         assert eventually(lambda: lease.remaining() == 28.5 - 3)
-        keeper_form.apply_all = apply_all
+        keeper_transport.apply_all = apply_all
 
 
 @pytest.mark.acceptance("A0-13")

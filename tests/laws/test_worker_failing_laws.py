@@ -9,7 +9,7 @@ from law_faces import passing, together
 
 import holdfast
 from holdfast import Backoff, InvalidConfig, Release, Retry
-from holdfast.commands.queue import Beat, Join, Take
+from holdfast.commands.queue import ConsumerHeartbeat, Join, Receive
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -153,7 +153,7 @@ def test_what_is_taken_ahead_is_not_begun_in_doubt(timed):
     worker = queue.worker(handle, concurrency=1, prefetch=2)
     running = timed.start(worker.run)
     eventually(lambda: begun == [0] and queue.stats().in_flight == 3, what="one at work and two ahead")
-    wire.fail(Beat)
+    wire.fail(ConsumerHeartbeat)
     timed.clock.advance(5)
     gates[0].set()
     eventually(lambda: queue.stats().counts.get("acked") == 1, what="the first one's end")
@@ -177,7 +177,7 @@ def test_what_came_unseen_while_no_hand_was_free_is_given_to_others(timed):
     other.publish("long")
     eventually(lambda: worker.running, what="a handler at work")
     other.publish("unseen")
-    assert len(timed.peer().say(Take("jobs", other.consumers()[0].token, 1)).deliveries) == 1
+    assert len(timed.peer().say(Receive("jobs", other.consumers()[0].token, 1)).deliveries) == 1
     with passing(timed.clock), other.consumer() as heir:
         (message,) = heir.receive(timeout=600)
         assert (message.body, message.attempt) == ("unseen", 1)
@@ -203,18 +203,18 @@ def test_a_suspect_does_not_stop_a_worker_whose_handler_takes_long(timed):
     worker = queue.worker(handle, concurrency=4)
     running = timed.start(worker.run)
     eventually(lambda: worker.running, what="the one that takes long")
-    wire.fail(Take)
+    wire.fail(Receive)
     peer = timed.peer()
     with passing(timed.clock):
         other.publish_many(["a", "b"])
         for doomed in ("first", "second"):
             peer.say(Join("jobs", doomed, "", "", 200))
-            assert len(peer.say(Take("jobs", doomed, 2)).deliveries) == 2
+            assert len(peer.say(Receive("jobs", doomed, 2)).deliveries) == 2
             eventually(lambda: other.stats().in_flight == 1, what="a death that is found")
         assert other.stats().suspects == 2
-        before = len(wire.commands(Take))
+        before = len(wire.commands(Receive))
         wire.heal()
-        wire.until_sent(Take, before + 1)  # it is asked to come back idle
+        wire.until_sent(Receive, before + 1)  # it is asked to come back idle
         other.publish("short")
         eventually(lambda: done == ["short"], 20, "the short one's end")
         long.set()

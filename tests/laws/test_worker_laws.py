@@ -7,8 +7,8 @@ import pytest
 from law_faces import LOOP, together
 from law_faults import Fault, Interrupted
 
-from holdfast import Backoff, Closed, Dead, InvalidConfig, LeaseLost, Release, Retry
-from holdfast.commands.queue import Conclude, Join, Take
+from holdfast import Backoff, Closed, InvalidConfig, LeaseLost, Reject, Release, Retry
+from holdfast.commands.queue import Join, Receive, RecordOutcomes
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -63,8 +63,8 @@ def test_many_messages_are_told_in_few_commands(face):
     wire = face.wire(client)
     queue.worker(Handler(), concurrency=50).run_until_idle()
 
-    assert len(wire.commands(Take)) <= 60
-    assert len(wire.commands(Conclude)) <= 200
+    assert len(wire.commands(Receive)) <= 60
+    assert len(wire.commands(RecordOutcomes)) <= 200
     assert queue.stats().counts["acked"] == 200
 
 
@@ -76,7 +76,7 @@ def test_the_error_of_a_handler_is_the_outcome_of_its_message(face):
         fails={
             "twice": [ValueError("once")],
             "never": [ValueError("a"), Retry(0, "b")],
-            "useless": [Dead("of no use")],
+            "useless": [Reject("of no use")],
             "later": [Release(0.1)],
         }
     )
@@ -211,7 +211,7 @@ def test_work_that_is_done_is_not_given_back_when_its_word_is_interrupted(face, 
     queue = client.queue("jobs")
     queue.publish("x")
     wire = face.wire(client)
-    wire._faults.append(Fault(Conclude, 1, applied=heard, hangs=False, error=Interrupted()))
+    wire._faults.append(Fault(RecordOutcomes, 1, applied=heard, hangs=False, error=Interrupted()))
     with pytest.raises(Interrupted):
         queue.worker(Handler()).run_until_idle()
 
@@ -226,7 +226,7 @@ def test_a_block_that_was_interrupted_at_its_end_says_again_that_it_is_done(face
     queue = client.queue("jobs")
     queue.publish("x")
     wire = face.wire(client)
-    wire.fail(Conclude, 1, error=Interrupted())
+    wire.fail(RecordOutcomes, 1, error=Interrupted())
     with pytest.raises(Interrupted), queue.consumer() as consumer:
         (message,) = consumer.receive(timeout=5)
         with message:
@@ -259,7 +259,7 @@ def test_a_poisoned_message_is_found_and_its_neighbours_live(face):
         peer = face.peer()
         peer.say(Join("jobs", f"dead{time_}", "", f"dead{time_}", 500))
         with queue.consumer("watching"):
-            assert len(peer.say(Take("jobs", f"dead{time_}", 10)).deliveries) == 6
+            assert len(peer.say(Receive("jobs", f"dead{time_}", 10)).deliveries) == 6
             eventually(lambda: queue.stats().in_flight == 0, timeout=20, what="a death that is found")
     assert queue.stats().suspects == 6
     seen = []
@@ -270,7 +270,7 @@ def test_a_poisoned_message_is_found_and_its_neighbours_live(face):
         time.sleep(0.02)
         seen.append((message.body, message.suspect, message.attempt, worker.running))
         if message.body == "poison":
-            raise Dead("it was this one")
+            raise Reject("it was this one")
 
     worker = queue.worker(alone, concurrency=8)
     worker.run_until_idle()

@@ -52,12 +52,12 @@ def own(url, journal, pod, most=1000):
             line = (word, work.key, work.fence, os.getpid(), owner.name, *more)
             file.write((" ".join(map(str, line)) + "\n").encode())
 
-        while not isinstance(event := owner.next(0.05), holdfast.Ended):
-            if isinstance(event, holdfast.Added):
+        while not isinstance(event := owner.next(0.05), holdfast.OwnerStopped):
+            if isinstance(event, holdfast.Assigned):
                 note("added", event.work, ledger.write(event.work), event.work.attempt)
                 if event.work.key == "poison":
                     os.kill(os.getpid(), signal.SIGKILL)
-            elif isinstance(event, holdfast.Lost):
+            elif isinstance(event, holdfast.AssignmentLost):
                 note("lost", event.work, said(event.work.done), ledger.write(event.work))
             while asked:
                 asked.pop()

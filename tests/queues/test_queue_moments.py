@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 from queue_children import TTL_S, jobs
 
-from holdfast import Dead
-from holdfast.commands.queue import Draft, Join, Publish, Reap, Take
+from holdfast import Reject
+from holdfast.commands.queue import Join, NewMessage, Publish, Receive, ReclaimExpired
 from holdfast.core.step import run
 from holdfast.engines.redis.scripts import ENTRIES
 from holdfast.testing import eventually, wallclock
@@ -33,7 +33,7 @@ def bury(queue, count):
     ids = queue.publish_many(range(count))
 
     def handle(_message):
-        raise Dead("no use")
+        raise Reject("no use")
 
     queue.worker(handle, concurrency=64).run_until_idle()
     return set(ids)
@@ -155,13 +155,13 @@ def test_a_worker_frozen_in_its_sleep_keeps_no_message_and_comes_back(client, st
 @pytest.mark.parametrize("how", ["swallow", "drop_reply"])
 def test_whoever_looks_for_the_dead_and_dies_of_it_moves_all_or_nothing(client, server, url, start, how):
     """T2: before its step or after it; there is no between. What the first dead one had is ready once."""
-    queue, form = jobs(client), client._client.form
-    run(form.apply_all([Publish("jobs", "call", tuple(Draft(f"{number}", b"1") for number in range(40)))]))
-    run(form.apply_all([Join("jobs", "dead", "", "dead", 1), Take("jobs", "dead", 40)]))
+    queue, transport = jobs(client), client._client.transport
+    run(transport.apply_all([Publish("jobs", "call", tuple(NewMessage(f"{number}", b"1") for number in range(40)))]))
+    run(transport.apply_all([Join("jobs", "dead", "", "dead", 1), Receive("jobs", "dead", 40)]))
     with Proxy("127.0.0.1", server.port) as proxy:
-        getattr(proxy, how)(when=script(ENTRIES[Reap].sha))
+        getattr(proxy, how)(when=script(ENTRIES[ReclaimExpired].sha))
         looker = start("work", url=f"{proxy.url}?{url.partition('?')[2]}", seconds=30, concurrency=1, prefetch=0)
-        eventually(lambda: proxy.count(script(ENTRIES[Reap].sha)), WAIT_S, "a look")
+        eventually(lambda: proxy.count(script(ENTRIES[ReclaimExpired].sha)), WAIT_S, "a look")
         looker.kill()
     with queue.consumer(prefetch=100) as heir:
         found = []

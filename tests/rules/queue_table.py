@@ -2,18 +2,18 @@
 
 from holdfast.commands import Granted, Renewed
 from holdfast.commands.queue import (
-    Beat,
-    Conclude,
-    Draft,
+    ConsumerHeartbeat,
     Join,
+    NewMessage,
     Publish,
-    Reap,
-    Take,
+    Receive,
+    ReclaimExpired,
+    RecordOutcomes,
 )
-from holdfast.commands.queue_admin import Audit, Gauge
+from holdfast.commands.queue_admin import CheckConsistency, GetStats
 from holdfast.rules import Moment
 from holdfast.rules.queue.dead_letters import QUEUE_RULES
-from holdfast.rules.queue.memory_state import Warehouse
+from holdfast.rules.queue.memory_state import MemoryQueueState
 
 START_US = 1_700_000_000_000_000
 TTL_MS, GRACE_MS, INTERVAL_MS = 3000, 200, 500
@@ -23,7 +23,7 @@ class Table:
     """A queue, and what is said to it. A consumer's token begins with the name of its client."""
 
     def __init__(self):
-        self.depot, self.now_us, self.sent = Warehouse(), START_US, 0
+        self.depot, self.now_us, self.sent = MemoryQueueState(), START_US, 0
 
     def say(self, client, command, after_ms=0, gone=()):
         self.now_us += after_ms * 1000
@@ -39,35 +39,35 @@ class Table:
 
     def publish(self, *bodies, bound=0, **options):
         self.sent += 1
-        drafts = tuple(Draft(body, body.encode(), **options) for body in bodies)
+        drafts = tuple(NewMessage(body, body.encode(), **options) for body in bodies)
         return self.say("p", Publish("q", f"call{self.sent}", drafts, bound))
 
     def take(self, token, count=10, **options):
-        return self.ask(token[0], Take("q", token, count, **options))
+        return self.ask(token[0], Receive("q", token, count, **options))
 
     def taken(self, token, count=10, **options):
         return [each.message.id for each in self.take(token, count, **options).deliveries]
 
     def concluding(self, token, *outcomes, dead_max=0):
-        return Conclude("q", token, outcomes, dead_max)
+        return RecordOutcomes("q", token, outcomes, dead_max)
 
     def conclude(self, token, *outcomes, dead_max=0):
         return self.ask(token[0], self.concluding(token, *outcomes, dead_max=dead_max))
 
     def reap(self, *, attempts_max=3, after_ms=0, gone=(), dead_max=0):
-        command = Reap("q", INTERVAL_MS, GRACE_MS, TTL_MS, attempts_max, dead_max)
+        command = ReclaimExpired("q", INTERVAL_MS, GRACE_MS, TTL_MS, attempts_max, dead_max)
         return self.ask("a", command, after_ms=after_ms, gone=gone)
 
     def pass_until(self, ms, *alive):
         """Let time pass with looks at every interval, while these consumers are heard of."""
         for _ in range(ms // INTERVAL_MS):
             for token in alive:
-                assert self.ask(token[0], Beat("q", token, TTL_MS), after_ms=0) == Renewed()
+                assert self.ask(token[0], ConsumerHeartbeat("q", token, TTL_MS), after_ms=0) == Renewed()
             yield self.reap(after_ms=INTERVAL_MS)
 
     def lives(self, ms, *alive):
         return list(self.pass_until(ms, *alive))
 
     def sound(self):
-        assert self.ask("a", Audit("q")).faults == ()
-        return self.ask("a", Gauge("q"))
+        assert self.ask("a", CheckConsistency("q")).faults == ()
+        return self.ask("a", GetStats("q"))

@@ -13,12 +13,12 @@ from holdfast.commands.queue import (
     HELD,
     RETRY,
     SPENT,
-    Beat,
-    Elsewhere,
+    ConsumerHeartbeat,
     Join,
     Leave,
-    ListDead,
+    ListDeadLetters,
     ListKeys,
+    NotTakenOver,
     Outcome,
     TakeOver,
 )
@@ -39,7 +39,7 @@ def all_is_refused(table, token):
     client = token[0]
     words = (
         Join("q", token, "", token, TTL_MS),
-        Beat("q", token, TTL_MS),
+        ConsumerHeartbeat("q", token, TTL_MS),
         Leave("q", token),
         TakeOver("q", token, "k", 3),
     )
@@ -65,7 +65,7 @@ def test_a_consumer_that_was_taken_for_dead_in_parts_does_not_come_back_between_
     assert table.ask("a", ListKeys("q", "b1", 9)).keys == (f"k{some}", f"k{some + 1}")
     assert (table.sound().held, table.sound().consumers) == (2, 2)
     assert (table.reap(after_ms=INTERVAL_MS).moved, table.sound().consumers) == (2, 1)
-    assert isinstance(table.ask("b", Beat("q", "b1", TTL_MS)), NotHeld)
+    assert isinstance(table.ask("b", ConsumerHeartbeat("q", "b1", TTL_MS)), NotHeld)
 
 
 def test_what_is_known_of_a_fall_is_known_when_the_rest_comes():
@@ -154,7 +154,7 @@ def test_new_is_what_was_taken_a_trial_before_the_last_sign_of_life(early_us, at
     table.publish("1", key="1")
     table.take("b1")
     table.now_us += TTL_MS * 1000 // TRIALS + early_us
-    table.ask("b", Beat("q", "b1", TTL_MS))
+    table.ask("b", ConsumerHeartbeat("q", "b1", TTL_MS))
     table.now_us += (TTL_MS + GRACE_MS) * 1000
     table.reap()
     table.join("a1")
@@ -199,7 +199,7 @@ def test_what_a_living_consumer_has_is_not_given():
     had = one(table.take("b1"))
     table.now_us += TTL_MS * 1000 - 1
 
-    assert over(table, "a1") == Elsewhere(HELD, "b1", had.fence)
+    assert over(table, "a1") == NotTakenOver(HELD, "b1", had.fence)
     assert table.sound().consumers == 2
 
 
@@ -229,7 +229,7 @@ def test_whose_process_is_gone_loses_what_is_asked_for_at_once():
     table.publish("1", key="k")
     had = one(table.take("b1"))
 
-    assert over(table, "a1", gone={"c"}) == Elsewhere(HELD, "b1", had.fence)
+    assert over(table, "a1", gone={"c"}) == NotTakenOver(HELD, "b1", had.fence)
     assert one(over(table, "a1", gone={"b"})).message.id == "1"
     assert table.reap(gone={"b"}).consumers == 1
     assert table.sound().held == 1
@@ -247,10 +247,10 @@ def test_after_an_outage_nobody_is_taken_for_dead_because_somebody_asks():
     table.reap()
     table.now_us += 5 * TTL_MS * 1000
 
-    assert over(table, "a1") == Elsewhere(HELD, "b1", had.fence)
+    assert over(table, "a1") == NotTakenOver(HELD, "b1", had.fence)
     assert table.reap().amnesty
     table.now_us += TTL_MS * 1000 - 1
-    assert over(table, "a1") == Elsewhere(HELD, "b1", had.fence)
+    assert over(table, "a1") == NotTakenOver(HELD, "b1", had.fence)
     assert one(over(table, "c1", gone={"b"})).message.id == "1"
     all_is_refused(table, "b1")
 
@@ -290,7 +290,7 @@ def test_of_two_who_ask_one_is_given_and_the_other_is_told_by_whom():
     table.join("a1", "b1")
     given = one(over(table, "a1"))
 
-    assert over(table, "b1") == Elsewhere(HELD, "a1", given.fence)
+    assert over(table, "b1") == NotTakenOver(HELD, "a1", given.fence)
 
 
 def test_what_is_delayed_unknown_or_behind_is_not_given():
@@ -300,8 +300,8 @@ def test_what_is_delayed_unknown_or_behind_is_not_given():
     table.publish("1", "2", key="k")
     table.conclude("b1", Outcome(one(table.take("b1")).entry, RETRY, delay_ms=500, keyed=True))
 
-    assert over(table, "a1") == Elsewhere(DELAYED)
-    assert over(table, "a1", "nothing") == Elsewhere("")
+    assert over(table, "a1") == NotTakenOver(DELAYED)
+    assert over(table, "a1", "nothing") == NotTakenOver("")
     assert isinstance(over(table, "nobody"), NotHeld)
     table.now_us += 500_000
     table.taken("b1", 0)
@@ -319,8 +319,8 @@ def test_a_take_over_of_the_last_attempt_is_a_dead_letter_and_the_next_is_ready(
     table.take("c1", wait=True)
     dealt = table.say("a", TakeOver("q", "a1", "k", 1, 1))
 
-    assert dealt == (Elsewhere(DIED), [Call("c", "c1")])
-    (letter,) = table.ask("a", ListDead("q", "", 10)).letters
+    assert dealt == (NotTakenOver(DIED), [Call("c", "c1")])
+    (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).letters
     assert (letter.reason, letter.message.id, letter.message.attempts) == (SPENT, "1", 1)
     assert table.taken("c1") == ["2"]
     assert table.sound().dead == 1
@@ -336,9 +336,9 @@ def test_a_take_over_obeys_the_cap_of_dead_letters():
         table.take(f"b{name}")
         table.now_us += TTL_MS * 1000
         table.join("a1")
-        assert over(table, "a1", name, attempts_max=1, dead_max=1) == Elsewhere(DIED)
+        assert over(table, "a1", name, attempts_max=1, dead_max=1) == NotTakenOver(DIED)
 
-    assert [each.message.id for each in table.ask("a", ListDead("q", "", 10)).letters] == ["y"]
+    assert [each.message.id for each in table.ask("a", ListDeadLetters("q", "", 10)).letters] == ["y"]
     assert dict(table.sound().counts)["evicted"] == 1
 
 

@@ -11,17 +11,17 @@ from holdfast.commands.queue import (
     RELEASE,
     RETRY,
     TOUCH,
-    Crowded,
-    Draft,
     Leave,
-    ListDead,
+    ListDeadLetters,
     ListKeys,
+    NewMessage,
     Outcome,
     Publish,
+    PublishRefused,
+    Receive,
     Redrive,
-    Take,
 )
-from holdfast.commands.queue_admin import Audit, Peek
+from holdfast.commands.queue_admin import CheckConsistency, Peek
 from holdfast.rules.pool import Call
 from holdfast.rules.queue.memory_state import unordered
 
@@ -121,15 +121,15 @@ def test_who_stands_behind_counts_in_a_bounded_queue_and_rings_nobody():
     table.take("a1", 0, wait=True)
 
     assert table.publish("2", key="k", bound=2).wakes == []
-    assert table.publish("3", key="k", bound=2).answer == Crowded(2)
-    assert table.publish("4", bound=2).answer == Crowded(2)
+    assert table.publish("3", key="k", bound=2).answer == PublishRefused(2)
+    assert table.publish("4", bound=2).answer == PublishRefused(2)
 
 
 def test_messages_of_one_call_stand_behind_each_other():
     """Also if others of the call have another key or none; a copy of the call changes nothing."""
     table = Table()
     table.join("a1")
-    drafts = tuple(Draft(name, b"", key=key) for name, key in (("1", "k"), ("2", ""), ("3", "k"), ("4", "l")))
+    drafts = tuple(NewMessage(name, b"", key=key) for name, key in (("1", "k"), ("2", ""), ("3", "k"), ("4", "l")))
     for _ in range(2):
         table.ask("p", Publish("q", "call", drafts))
 
@@ -154,7 +154,7 @@ def test_a_letter_that_is_sent_again_stands_behind_all_others_of_its_key():
     assert order == ["1", "2", "bad"]
     table.ask("a", Redrive("q", ("bad",)))
     assert table.taken("a1") == ["bad"]
-    assert table.ask("a", ListDead("q", "", 10)).letters == ()
+    assert table.ask("a", ListDeadLetters("q", "", 10)).letters == ()
 
 
 def test_the_fences_of_a_key_only_grow():
@@ -179,10 +179,10 @@ def test_an_audit_finds_two_that_come_first_and_lines_without_a_first():
     table.publish("3")
     ready = table.depot._lanes[""]
     ready["1000"] = ready["1"]._replace(id="4")
-    assert table.ask("a", Audit("q")).faults == ("1 keys have more than one message that comes first",)
+    assert table.ask("a", CheckConsistency("q")).faults == ("1 keys have more than one message that comes first",)
     ready.pop("1000")
     ready.pop("1")
-    assert table.ask("a", Audit("q")).faults == ("1 keys have no message that comes first",)
+    assert table.ask("a", CheckConsistency("q")).faults == ("1 keys have no message that comes first",)
     assert unordered({"k": 1}, ["k"]) == []
 
 
@@ -194,7 +194,7 @@ def test_a_fair_share_leaves_something_for_everybody():
     table.publish(*(str(at) for at in range(7)))
     table.publish("low", lane="low")
 
-    dealt = table.say("a", Take("q", "a1", 10, share=True, lanes=("", "low", "")))
+    dealt = table.say("a", Receive("q", "a1", 10, share=True, lanes=("", "low", "")))
     assert [each.message.id for each in dealt.answer.deliveries] == ["0", "1", "2"]  # 8 for 3
     assert table.taken("b1", share=True) == ["3", "4"]  # 4 of its lane for 3
     assert table.taken("c1", 1, share=True) == ["5"]

@@ -1,9 +1,9 @@
 """The law of pools, where no engine can show it by itself."""
 
-from holdfast.commands import Borrow, Busy, Change, Granted, Return, TakeBack, Tend
+from holdfast.commands import Borrow, Busy, Change, Granted, PoolHeartbeat, Return, UndoBorrow
 from holdfast.rules import Moment
 from holdfast.rules.pool import DUE_AT_ONCE, POOL_RULES, Call
-from holdfast.rules.pool_state import Shelf
+from holdfast.rules.pool_state import MemoryPoolState
 
 START_US = 1_700_000_000_000_000
 
@@ -12,7 +12,7 @@ class Table:
     """A pool, and what is said to it."""
 
     def __init__(self, *items):
-        self.shelf, self.now_us = Shelf(), START_US
+        self.shelf, self.now_us = MemoryPoolState(), START_US
         self.say("a", Change("x", "set", items, False, 5))
 
     def say(self, client, command, after_us=0):
@@ -30,8 +30,8 @@ def test_whoever_is_next_looks_again_when_an_item_begins_to_cool():
     table.borrow("b1")
     table.borrow("c1")
 
-    assert table.say("a", Return("x", "p", "a1", cool_ms=500)).wakes == [Call("b", "b1")]
-    assert table.say("c", Tend("x"), after_us=500_000).wakes == [Call("b", "b1")]
+    assert table.say("a", Return("x", "p", "a1", cooldown_ms=500)).wakes == [Call("b", "b1")]
+    assert table.say("c", PoolHeartbeat("x"), after_us=500_000).wakes == [Call("b", "b1")]
 
 
 def test_whoever_takes_an_offer_in_the_same_step_is_not_rung():
@@ -52,7 +52,7 @@ def test_an_undone_waiter_is_not_rung_and_the_next_one_is():
         table.borrow(token)
     table.say("a", Return("x", "p", "a1"))
 
-    assert table.say("b", TakeBack("x", "b1")).wakes == [Call("c", "c1")]
+    assert table.say("b", UndoBorrow("x", "b1")).wakes == [Call("c", "c1")]
 
 
 def test_many_lapsed_loans_come_back_a_part_at_a_time():
@@ -62,9 +62,9 @@ def test_many_lapsed_loans_come_back_a_part_at_a_time():
     for name in names:
         table.borrow(f"a{name}", ttl_ms=200)
     assert table.shelf.counts() == (DUE_AT_ONCE + 10, 0, 0)
-    table.say("b", Tend("x"), after_us=200_000)
+    table.say("b", PoolHeartbeat("x"), after_us=200_000)
     assert table.shelf.counts() == (10, 0, DUE_AT_ONCE)
-    table.say("b", Tend("x"))
+    table.say("b", PoolHeartbeat("x"))
     assert table.shelf.counts() == (0, 0, DUE_AT_ONCE + 10)
 
 
@@ -84,7 +84,7 @@ def test_nobody_is_put_back_into_the_queue_of_an_empty_pool():
     table.borrow("b1")
     table.say("a", Return("x", "p", "a1"))
     table.say("a", Change("x", "remove", ("p",), True, 5))
-    table.say("c", Tend("x"), after_us=1_000_001)
+    table.say("c", PoolHeartbeat("x"), after_us=1_000_001)
 
     assert len(table.shelf.queue) == 0
     assert table.borrow("b1").answer == Busy("", table.shelf.fence, 0, None, "empty pool")

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import InvalidConfig
 from holdfast.engines.redis.promise import promised, promised_by_all
-from holdfast.engines.redis.server_info import MOSTLY, Facts
+from holdfast.engines.redis.server_info import MOSTLY, ServerFacts
 from holdfast.engines.sqlite.promise import promised as promised_by_file
 from holdfast.rules.promise import LEVELS, SCOPES, WORDS, difference, missing, required
 
@@ -30,7 +30,7 @@ NOT_SEEN = {"role", "replicas", "aof", "appendfsync", "maxmemory", "maxmemory_po
 
 def every():
     for values in itertools.product(*DOMAIN.values()):
-        yield Facts(**dict(zip(DOMAIN, values, strict=True)))
+        yield ServerFacts(**dict(zip(DOMAIN, values, strict=True)))
 
 
 def rank(promise):
@@ -97,7 +97,7 @@ def test_whoever_is_promised_less_is_told_why_and_what_to_do(table):
 
 def test_what_is_to_change_does_change_it():
     """The advice leads out: followed to the end, it gives the best that one server has."""
-    worst = Facts(
+    worst = ServerFacts(
         role="replica", replicas=0, aof=False, appendfsync="no", maxmemory=1, maxmemory_policy="allkeys-lru",
         min_replicas=0, cluster=False,
     )  # fmt: skip
@@ -130,7 +130,7 @@ def test_a_file_on_an_unknown_filesystem_is_not_relied_on():
 @pytest.mark.parametrize("word", WORDS)
 def test_a_requirement_is_met_by_itself_and_by_all_that_is_stronger(word):
     """Levels and scopes are ordered; the other words hold or do not."""
-    weakest = promised(Facts())._replace(scope="process", fifo=False)
+    weakest = promised(ServerFacts())._replace(scope="process", fifo=False)
     for level, scope, fences, fifo in itertools.product(LEVELS, SCOPES, (False, True), (False, True)):
         promise = weakest._replace(level=level, scope=scope, fences_grow=fences, fifo=fifo)
         holds = {
@@ -154,7 +154,9 @@ def test_a_requirement_nobody_knows_is_refused(wrong):
 
 def test_a_change_is_told_with_its_direction():
     """Weaker, stronger, or neither; and which fact it was."""
-    plain = Facts(role="primary", replicas=0, aof=False, maxmemory=1, maxmemory_policy="noeviction", cluster=False)
+    plain = ServerFacts(
+        role="primary", replicas=0, aof=False, maxmemory=1, maxmemory_policy="noeviction", cluster=False
+    )
     evicting, replicated = plain._replace(maxmemory_policy="allkeys-lru"), plain._replace(replicas=1, known=1)
 
     assert difference(promised(plain), promised(plain)) == ""
@@ -170,7 +172,7 @@ def test_a_change_is_told_with_its_direction():
 
 def test_a_promise_can_be_read_by_people_and_by_programs():
     """Everything that is printed is in the dictionary, which JSON takes as it is."""
-    promise = promised(Facts(role="primary", unseen=("CONFIG GET appendfsync: NOPERM",)))
+    promise = promised(ServerFacts(role="primary", unseen=("CONFIG GET appendfsync: NOPERM",)))
     told = json.loads(json.dumps(promise.as_dict()))
 
     assert told["level"] == promise.level
@@ -181,7 +183,7 @@ def test_a_promise_can_be_read_by_people_and_by_programs():
     assert {*promise._fields} == told.keys()
 
 
-SOUND = Facts(role="primary", replicas=1, known=1, aof=True, appendfsync="always", maxmemory=0, cluster=True)
+SOUND = ServerFacts(role="primary", replicas=1, known=1, aof=True, appendfsync="always", maxmemory=0, cluster=True)
 
 
 def test_of_several_servers_the_weakest_decides():
@@ -241,7 +243,7 @@ def test_sentinels_may_put_another_server_in_its_place():
 @pytest.mark.parametrize("known", [0, 2])
 def test_whoever_has_sentinels_and_no_replica_is_told(known):
     """All works as before, until the day on which somebody would have to take its place."""
-    facts = Facts(role="primary", replicas=0, known=known, aof=False, cluster=False, sentinels=True)
+    facts = ServerFacts(role="primary", replicas=0, known=known, aof=False, cluster=False, sentinels=True)
 
     assert [text for text in promised(facts).reasons if "nobody could take its place" in text]
     assert "start a replica of it" in promised(facts).changes

@@ -12,16 +12,16 @@ from holdfast.commands.queue import (
     RETRY,
     SPENT,
     TOUCH,
-    Beat,
-    Crowded,
-    Draft,
+    ConsumerHeartbeat,
     Leave,
-    ListDead,
+    ListDeadLetters,
+    NewMessage,
     Outcome,
     Publish,
+    PublishRefused,
     Purge,
+    Receive,
     Redrive,
-    Take,
 )
 from holdfast.rules.pool import Call
 from holdfast.rules.queue.messages import CALL_US, SAID_MS
@@ -49,7 +49,7 @@ def test_what_was_sent_before_anybody_came_is_delivered():
 def test_a_copy_of_a_publish_sends_nothing_and_answers_the_same():
     """The first answer may have been lost."""
     table = Table()
-    command = Publish("q", "call", (Draft("1", b""), Draft("2", b"")))
+    command = Publish("q", "call", (NewMessage("1", b""), NewMessage("2", b"")))
     first = table.ask("p", command)
 
     assert table.ask("p", command, after_ms=SAID_MS - 1) == first
@@ -76,7 +76,7 @@ def test_a_bounded_queue_refuses_all_or_takes_all():
     table.publish("2", delay_ms=1000, bound=3)
     entry = table.take("a1", 1).deliveries[0].entry
 
-    assert table.publish("3", "4", bound=3).answer == Crowded(2)
+    assert table.publish("3", "4", bound=3).answer == PublishRefused(2)
     assert table.publish("3", bound=3).answer.ids == ("3",)
     table.conclude("a1", Outcome(entry, ACK))
     assert table.publish("4", bound=3).answer.ids == ("4",)
@@ -126,7 +126,7 @@ def test_whoever_is_late_or_gone_is_not_rung():
         table.take(token, wait=True)
     table.now_us += 1_000_000
 
-    assert table.say("p", Publish("q", "x", (Draft("1", b""),)), gone={"b"}).wakes == [Call("c", "c1")]
+    assert table.say("p", Publish("q", "x", (NewMessage("1", b""),)), gone={"b"}).wakes == [Call("c", "c1")]
 
 
 def test_a_take_that_leaves_something_rings_others():
@@ -138,7 +138,7 @@ def test_a_take_that_leaves_something_rings_others():
     table.take("b1", wait=True)
     table.now_us += 1_000_000
 
-    dealt = table.say("a", Take("q", "a1", 1))
+    dealt = table.say("a", Receive("q", "a1", 1))
     assert [each.message.id for each in dealt.answer.deliveries] == ["1"]
     assert dealt.wakes == [Call("b", "b1")]
 
@@ -191,7 +191,7 @@ def test_each_outcome_has_its_effect_and_no_other():
         "failed": (1, "oh", "a1"),
         "unused": (0, "", ""),
     }
-    (letter,) = table.ask("a", ListDead("q", "", 10)).letters
+    (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).letters
     assert (letter.reason, letter.message.id, letter.message.attempts, letter.message.why) == (
         "no use",
         "bad",
@@ -249,7 +249,7 @@ def test_dead_letters_beyond_the_cap_are_dropped_and_counted():
     for each in table.take("a1").deliveries:
         table.conclude("a1", Outcome(each.entry, DEAD, reason="r"), dead_max=2)
 
-    assert [each.message.id for each in table.ask("a", ListDead("q", "", 10)).letters] == ["2", "3"]
+    assert [each.message.id for each in table.ask("a", ListDeadLetters("q", "", 10)).letters] == ["2", "3"]
     assert dict(table.sound().counts)["evicted"] == 1
 
 
@@ -259,10 +259,10 @@ def test_dead_letters_are_listed_in_pages_redriven_and_purged():
     table.join("a1")
     table.publish("1", "2", "3")
     table.conclude("a1", *(Outcome(each.entry, DEAD, reason="r") for each in table.take("a1").deliveries))
-    page = table.ask("a", ListDead("q", "", 2))
+    page = table.ask("a", ListDeadLetters("q", "", 2))
 
     assert [each.message.id for each in page.letters] == ["1", "2"]
-    assert [each.message.id for each in table.ask("a", ListDead("q", page.last, 2)).letters] == ["3"]
+    assert [each.message.id for each in table.ask("a", ListDeadLetters("q", page.last, 2)).letters] == ["3"]
     assert table.ask("a", Redrive("q", ("1", "nothing"))).ids == ("1",)
     assert table.ask("a", Redrive("q", ("2",), reset=False)).ids == ("2",)
     assert table.ask("a", Purge("q", ("3", "3"))).ids == ("3",)
@@ -306,10 +306,10 @@ def test_a_look_that_comes_much_too_late_gives_everybody_time_first():
     late = table.reap(after_ms=5 * TTL_MS)
 
     assert (late.amnesty, late.consumers, late.next_ms) == (True, 0, TTL_MS)
-    table.ask("a", Beat("q", "a1", TTL_MS))
+    table.ask("a", ConsumerHeartbeat("q", "a1", TTL_MS))
     after = table.reap(after_ms=TTL_MS - 1)
     assert not after.looked
-    table.ask("a", Beat("q", "a1", TTL_MS))
+    table.ask("a", ConsumerHeartbeat("q", "a1", TTL_MS))
     assert (table.reap(after_ms=1).consumers, table.taken("a1")) == (1, ["2"])
 
 
@@ -358,7 +358,7 @@ def test_a_message_alone_with_a_dead_consumer_loses_an_attempt_each_time():
         assert table.taken(token) == ["1"]
         table.lives(TTL_MS + INTERVAL_MS, "a1")
 
-    (letter,) = table.ask("a", ListDead("q", "", 10)).letters
+    (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).letters
     assert (letter.reason, letter.message.attempts, letter.message.first, letter.message.last) == (SPENT, 3, "b0", "b2")
     assert table.sound()[:4] == (0, 0, 0, 0)
 
@@ -388,7 +388,7 @@ def test_innocent_neighbours_of_a_poisoned_message_lose_no_attempt():
         else:
             assert alone.message.attempts == 0
             table.conclude(token, Outcome(alone.entry, ACK))
-    (letter,) = table.ask("a", ListDead("q", "", 10)).letters
+    (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).letters
     assert (letter.message.id, letter.message.attempts) == ("poison", 3)
     assert table.sound()[:4] == (0, 0, 0, 0)
 

@@ -3,15 +3,15 @@
 from queue_table import Table
 
 from holdfast.commands.queue import DEAD, HELD, READY, Outcome
-from holdfast.commands.queue_admin import AGAIN, CONSUMERS, LANES, MESSAGES, Audit, Sighted
+from holdfast.commands.queue_admin import AGAIN, CONSUMERS, LANES, MESSAGES, CheckConsistency, ConsistencyPage
 from holdfast.rules.queue.consistency import walk
 
 NUMBERS = [f"{1_700_000_000_000_000 + n}" for n in range(9)]
-NOTHING = Sighted("0", (), ())
+NOTHING = ConsistencyPage("0", (), ())
 
 
 def stored(*entries):
-    return Sighted("0", tuple(word for entry in entries for word in (entry, f"id {entry}")), ())
+    return ConsistencyPage("0", tuple(word for entry in entries for word in (entry, f"id {entry}")), ())
 
 
 def played(pages, most=3):
@@ -28,7 +28,7 @@ def played(pages, most=3):
 
 
 def still_there(question):
-    return Sighted("0", tuple(word for entry in question.suspects[::2] for word in (entry, "", "")), ())
+    return ConsistencyPage("0", tuple(word for entry in question.suspects[::2] for word in (entry, "", "")), ())
 
 
 def test_an_empty_queue_is_sound():
@@ -39,7 +39,7 @@ def test_an_empty_queue_is_sound():
 def test_whoever_is_stored_and_seen_nowhere_is_lost_only_if_it_is_still_stored():
     """Most that are not seen are done meanwhile."""
     pages = {MESSAGES: stored(*NUMBERS[:3])}
-    gone = Sighted("0", ("",) * 9, ())
+    gone = ConsistencyPage("0", ("",) * 9, ())
 
     assert played({**pages, AGAIN: still_there})[0].faults == ("3 messages are in no place",)
     assert played({**pages, AGAIN: gone})[0].faults == ()
@@ -51,9 +51,9 @@ def test_those_who_were_seen_nowhere_are_looked_for_a_second_time():
 
     def lane(_):
         looks.append(1)
-        return Sighted("1", (entry,), ()) if len(looks) > 1 else Sighted("0", (), ())
+        return ConsistencyPage("1", (entry,), ()) if len(looks) > 1 else ConsistencyPage("0", (), ())
 
-    pages = {MESSAGES: stored(entry), LANES: Sighted("0", ("",), ()), READY: lane, AGAIN: still_there}
+    pages = {MESSAGES: stored(entry), LANES: ConsistencyPage("0", ("",), ()), READY: lane, AGAIN: still_there}
     assert played(pages)[0] == (1, ())
     assert len(looks) == 2
 
@@ -64,7 +64,7 @@ def test_suspects_come_in_parts_and_an_answer_may_be_about_fewer():
 
     def some(question):
         assert len(question.suspects) <= 200
-        return Sighted("0", still_there(question).words[: 3 * 40], ())
+        return ConsistencyPage("0", still_there(question).words[: 3 * 40], ())
 
     told, asked = played({MESSAGES: stored(*entries), AGAIN: some})
     assert told.faults == ("250 messages are in no place",)
@@ -74,15 +74,15 @@ def test_suspects_come_in_parts_and_an_answer_may_be_about_fewer():
 def test_a_lane_that_has_shrunk_from_its_end_is_read_again():
     """What was not read yet has moved up to where was read before: an empty page is no end."""
     newest, newer, oldest = NUMBERS[2], NUMBERS[1], NUMBERS[0]
-    ends = iter([Sighted("3", (newest, newer), ()), Sighted("1", (oldest,), ())])
+    ends = iter([ConsistencyPage("3", (newest, newer), ()), ConsistencyPage("1", (oldest,), ())])
     pages = {
         MESSAGES: stored(oldest, newer, newest),
-        LANES: Sighted("0", ("",), ()),
+        LANES: ConsistencyPage("0", ("",), ()),
         (READY, "1"): lambda _: next(ends),
-        (READY, "2"): Sighted("1", (), ()),
-        CONSUMERS: Sighted("0", ("t",), ()),
-        HELD: Sighted("0", (newer, newest), ()),
-        AGAIN: Sighted("0", ("",) * 9, ()),
+        (READY, "2"): ConsistencyPage("1", (), ()),
+        CONSUMERS: ConsistencyPage("0", ("t",), ()),
+        HELD: ConsistencyPage("0", (newer, newest), ()),
+        AGAIN: ConsistencyPage("0", ("",) * 9, ()),
     }
     _, asked = played(pages, most=2)
     assert [question.at for question in asked if question.part == READY] == ["1", "2", "1"]
@@ -100,7 +100,7 @@ def test_whoever_sees_all_at_one_instant_tells_every_kind_of_fault():
         table.conclude("a2", Outcome(dies.entry, DEAD))
         assert table.sound().dead == 1
         spoil(table.depot)
-        return table.ask("a", Audit("q")).faults
+        return table.ask("a", CheckConsistency("q")).faults
 
     def twice(depot):
         [held] = depot.held("a1", 1)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from holdfast.commands import (
     POOL,
     READ,
-    RW,
-    SEATS,
+    RWLOCK,
+    SEMAPHORE,
     WRITE,
     Borrow,
     BreakItem,
@@ -19,14 +19,14 @@ from holdfast.commands import (
     Count,
     Extend,
     Granted,
+    PoolHeartbeat,
     Return,
-    TakeBack,
-    Tend,
+    UndoBorrow,
 )
 from holdfast.engines.sqlite import pool as stored
 from holdfast.rules import Moment
 from holdfast.rules.pool import POOL_RULES
-from holdfast.rules.pool_state import Shelf
+from holdfast.rules.pool_state import MemoryPoolState
 
 CLIENTS = ("1", "2", "3")
 ITEMS = ("p", "q", "r", "s")
@@ -35,29 +35,33 @@ DICE = 2_654_435_769
 TOKENS = [f"{client}-{number}" for client in CLIENTS for number in (1, 2)]
 
 
-def words(roof, token):
+def words(kind, token):
     """What one token may say under this roof."""
-    shares = {POOL: (("", 1_000_000), ("t", 500_000), ("u", 0)), SEATS: (("", 1_000_000),), RW: ((READ, 1), (WRITE, 1))}
+    shares = {
+        POOL: (("", 1_000_000), ("t", 500_000), ("u", 0)),
+        SEMAPHORE: (("", 1_000_000),),
+        RWLOCK: ((READ, 1), (WRITE, 1)),
+    }
     for ttl_ms in (200, 3000):
         for wait in (True, True, False):
-            for rest_ms in (0, 700):
-                for share in shares[roof]:
-                    permits = 2 if roof == SEATS else 0
-                    yield Borrow("x", token, f"owner {token}", ttl_ms, wait, rest_ms, *share, permits, roof)
-    for cool_ms in (0, 0, 0, 400):
-        yield Return("x", "", token, cool_ms, cool_ms == 0, roof)
-    yield Extend("x", "", token, 3000, roof)
-    yield TakeBack("x", token, roof)
-    yield BreakItem("x", "p" if roof == POOL else "1", 0, "why", roof)
-    yield CoolItem("x", "q" if roof == POOL else "2", 300, roof)
-    yield Tend("x", roof)
-    if roof == POOL:
+            for cooldown_ms in (0, 700):
+                for share in shares[kind]:
+                    permits = 2 if kind == SEMAPHORE else 0
+                    yield Borrow("x", token, f"owner {token}", ttl_ms, wait, cooldown_ms, *share, permits, kind)
+    for cooldown_ms in (0, 0, 0, 400):
+        yield Return("x", "", token, cooldown_ms, cooldown_ms == 0, kind)
+    yield Extend("x", "", token, 3000, kind)
+    yield UndoBorrow("x", token, kind)
+    yield BreakItem("x", "p" if kind == POOL else "1", 0, "why", kind)
+    yield CoolItem("x", "q" if kind == POOL else "2", 300, kind)
+    yield PoolHeartbeat("x", kind)
+    if kind == POOL:
         for how, items in (("set", ITEMS), ("set", ITEMS[:2]), ("set", ()), ("add", ("t",)), ("remove", ("p", "q"))):
             for leave in (False, True):
-                yield Change("x", how, items, leave, DICE, 0, roof)
-    if roof == SEATS:
-        yield Change("x", "set", ("1", "2", "3"), True, 5, 3, roof)
-        yield Change("x", "set", ("1", "2"), True, 5, 2, roof)
+                yield Change("x", how, items, leave, DICE, 0, kind)
+    if kind == SEMAPHORE:
+        yield Change("x", "set", ("1", "2", "3"), True, 5, 3, kind)
+        yield Change("x", "set", ("1", "2"), True, 5, 2, kind)
 
 
 def borrow(token, *share):
@@ -75,8 +79,8 @@ TWO_LINES = [
 ]  # fmt: skip
 
 
-def programs(roof):
-    steps = [(jump, token, word) for token in TOKENS for word in words(roof, token) for jump in JUMPS_US]
+def programs(kind):
+    steps = [(jump, token, word) for token in TOKENS for word in words(kind, token) for jump in JUMPS_US]
     return st.lists(st.sampled_from(steps), min_size=1, max_size=40)
 
 
@@ -88,21 +92,21 @@ def resolved(command, has, shelf):
     return command
 
 
-def run(roof, program):
+def run(kind, program):
     """Both stocks through one program; each answer, and a count after each step, is the same."""
     link = sqlite3.connect(":memory:", isolation_level=None).cursor()
     for statement in stored.SCHEMA.split(";\n"):
         link.execute(statement)
-    shelf, has, now_us = Shelf(roof), {}, 1_700_000_000_000_000
-    first = Change("x", "set", ITEMS, False, DICE, 0, roof)
-    for jump, token, word in [(0, TOKENS[0], first if roof == POOL else Tend("x", roof)), *program]:
+    shelf, has, now_us = MemoryPoolState(kind), {}, 1_700_000_000_000_000
+    first = Change("x", "set", ITEMS, False, DICE, 0, kind)
+    for jump, token, word in [(0, TOKENS[0], first if kind == POOL else PoolHeartbeat("x", kind)), *program]:
         now_us += jump
         client = token[0]
         silent = frozenset(other for other in shelf.watched() if (now_us // 7_000_000 + int(other)) % 5 == 0)
         moment = Moment(now_us, now_us, client, silent=silent - {client})
-        for command in (resolved(word, has, shelf), Count("x", 100, roof)):
+        for command in (resolved(word, has, shelf), Count("x", 100, kind)):
             rule = POOL_RULES[type(command)]
-            table = stored.StoredPool(link, roof, "x")
+            table = stored.StoredPool(link, kind, "x")
             assert table.watched() == shelf.watched()
             expected, found = rule(shelf, command, moment), rule(table, command, moment)
             table.save(now_us, 60_000_000)
@@ -112,15 +116,15 @@ def run(roof, program):
     link.connection.close()
 
 
-@pytest.mark.parametrize("roof", [POOL, SEATS, RW])
-def test_a_pool_in_tables_answers_as_one_in_memory_does(roof):
+@pytest.mark.parametrize("roof", [POOL, SEMAPHORE, RWLOCK])
+def test_a_pool_in_tables_answers_as_one_in_memory_does(kind):
     """The law is written once; what it asks must mean the same everywhere."""
 
     @settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(programs(roof))
+    @given(programs(kind))
     def agree(program):
-        run(roof, program)
+        run(kind, program)
 
-    if roof == POOL:
-        run(roof, TWO_LINES)
+    if kind == POOL:
+        run(kind, TWO_LINES)
     agree()

@@ -11,54 +11,54 @@ from holdfast._lazy import later
 from holdfast.aio.budget import Budget, Reservation
 from holdfast.aio.client import Holdfast, connect
 from holdfast.aio.leader import Leader, Term
-from holdfast.aio.lease import Lease, Signal
-from holdfast.aio.limit import Limiter
+from holdfast.aio.lease import Lease, LossEvent
+from holdfast.aio.limit import RateLimiter
 from holdfast.aio.lock import Lock
-from holdfast.aio.once import First, Once
+from holdfast.aio.once import Once, OnceClaim
 from holdfast.aio.pool import Item, Pool
-from holdfast.aio.registry import Claimed, Directory
-from holdfast.aio.rwlock import Access, RWLock, Side
-from holdfast.aio.semaphore import Seat, Semaphore
+from holdfast.aio.registry import Registry, RegistryLease
+from holdfast.aio.rwlock import RWLease, RWLock, RWLockMode
+from holdfast.aio.semaphore import Permit, Semaphore
 
 if TYPE_CHECKING:
-    from holdfast.aio.ownership import KeyOwner, Work
-    from holdfast.aio.queue import Consumer, Dlq, Message, Partitioned, Queue, Worker
+    from holdfast.aio.ownership import Assignment, Owner
+    from holdfast.aio.queue import Consumer, DeadLetterQueue, Message, PartitionedQueue, Queue, Worker
 
 __all__ = [
-    "Access",
+    "Owner",
+    "Assignment",
     "Budget",
-    "Claimed",
     "Consumer",
-    "Directory",
-    "Dlq",
-    "First",
+    "DeadLetterQueue",
     "Holdfast",
     "Item",
-    "KeyOwner",
     "Leader",
     "Lease",
-    "Limiter",
     "Lock",
+    "LossEvent",
     "Message",
     "Once",
-    "Partitioned",
+    "OnceClaim",
+    "PartitionedQueue",
+    "Permit",
     "Pool",
     "Queue",
+    "RWLease",
     "RWLock",
+    "RWLockMode",
+    "RateLimiter",
+    "Registry",
+    "RegistryLease",
     "Reservation",
-    "Seat",
     "Semaphore",
-    "Side",
-    "Signal",
     "Term",
-    "Work",
     "Worker",
     "connect",
 ]
 
 # A quarter of the face, and few programs have a queue: loaded by whoever makes one, or names what comes with it.
 _LATER = {
-    "holdfast.aio.ownership": ("KeyOwner", "Work"),
-    "holdfast.aio.queue": ("Consumer", "Dlq", "Message", "Partitioned", "Queue", "Worker"),
+    "holdfast.aio.ownership": ("Owner", "Assignment"),
+    "holdfast.aio.queue": ("Consumer", "DeadLetterQueue", "Message", "PartitionedQueue", "Queue", "Worker"),
 }
 __getattr__, __dir__ = later(__name__, _LATER)

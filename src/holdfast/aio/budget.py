@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from holdfast.core.lease.lock import UNSET, Unset
 from holdfast.core.limit import budget
-from holdfast.core.limit.budget import BudgetBase, ReservationBase, Spending, checked_amount
+from holdfast.core.limit.budget import BudgetBase, BudgetStatus, ReservationBase, checked_amount
 from holdfast.names import name_of
 
 if TYPE_CHECKING:
@@ -43,6 +43,6 @@ class Budget(BudgetBase):
         await budget.reserve(self, reservation, limit)
         return reservation
 
-    async def peek(self, key: str, *, limit: int | Unset | None = UNSET) -> Spending:
+    async def peek(self, key: str, *, limit: int | Unset | None = UNSET) -> BudgetStatus:
         """Like `blocking.Budget.peek`, awaited."""
         return await budget.peek(self, key, limit)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.clock import Seconds
-    from holdfast.core.build.build_dir import Built
+    from holdfast.core.build.build_dir import BuildResult
     from holdfast.core.build.build_once import Staging
     from holdfast.core.client import Client
 
@@ -38,7 +38,7 @@ async def build_once(
     timeout: Seconds | None,
     *,
     movable: bool,
-) -> Built:
+) -> BuildResult:
     """See `Holdfast.build_once`."""
     from holdfast.core.build import build_once as building  # noqa: PLC0415 - it runs programs and looks at disks: dear to load
 

@@ -10,13 +10,13 @@ from holdfast.aio import build as building
 from holdfast.aio.budget import Budget
 from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease
-from holdfast.aio.limit import Limiter
+from holdfast.aio.limit import RateLimiter
 from holdfast.aio.lock import POLICIES, Lock
 from holdfast.aio.once import Once
 from holdfast.aio.pool import Item, Pool
-from holdfast.aio.registry import Directory
-from holdfast.aio.rwlock import Access, RWLock
-from holdfast.aio.semaphore import Seat, Semaphore
+from holdfast.aio.registry import Registry
+from holdfast.aio.rwlock import RWLease, RWLock
+from holdfast.aio.semaphore import Permit, Semaphore
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
@@ -33,7 +33,7 @@ from holdfast.core.queue.outcomes import BACKOFF, Backoff
 from holdfast.core.queue.queue import ATTEMPTS, DEAD_MAX, DEDUP_S
 from holdfast.core.queue.queue import GRACE_S as DEATH_GRACE_S
 from holdfast.core.queue.queue import TTL_S as QUEUE_TTL_S
-from holdfast.core.registry.registry import TTL_S as DIRECTORY_TTL_S
+from holdfast.core.registry.registry import TTL_S as REGISTRY_TTL_S
 from holdfast.rules.promise import required
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.aio.queue import Queue
-    from holdfast.core.build.build_dir import Built
+    from holdfast.core.build.build_dir import BuildResult
     from holdfast.core.build.build_once import Staging
-    from holdfast.core.build.domain import Domain
-    from holdfast.core.inspection import Holding
+    from holdfast.core.build.domain import LockDomain
+    from holdfast.core.inspection import LeaseStatus
     from holdfast.core.queue.codec import Codec
     from holdfast.engines import Promise
     from holdfast.observer import Observer
@@ -143,7 +143,7 @@ class Holdfast:
         timeout: Seconds | None = None,
         *,
         reentrant: bool = False,
-        on_loss: str | Callable[[Seat], object] = "report",
+        on_loss: str | Callable[[Permit], object] = "report",
         confirm: str | None = None,
     ) -> Semaphore:
         """Like `blocking.Holdfast.semaphore`."""
@@ -169,11 +169,11 @@ class Holdfast:
         ttl: Seconds = TTL_S,
         timeout: Seconds | None = None,
         movable: bool = True,
-    ) -> Built:
+    ) -> BuildResult:
         """Like `blocking.Holdfast.build_once`, awaited; `build` is a coroutine function."""
         return await building.build_once(self._client, directory, key, build, check, ttl, timeout, movable=movable)
 
-    async def domain(self, directory: str | os.PathLike[str]) -> Domain:
+    async def domain(self, directory: str | os.PathLike[str]) -> LockDomain:
         """Like `blocking.Holdfast.domain`, awaited."""
         return await building.aside(partial(domain.enter, self._client, Path(directory)))
 
@@ -184,7 +184,7 @@ class Holdfast:
         timeout: Seconds | None = None,
         *,
         reentrant: bool = False,
-        on_loss: str | Callable[[Access], object] = "report",
+        on_loss: str | Callable[[RWLease], object] = "report",
         confirm: str | None = None,
     ) -> RWLock:
         """Like `blocking.Holdfast.rwlock`."""
@@ -207,9 +207,9 @@ class Holdfast:
         method: str = "window",
         on_unavailable: str = "local",
         local_share: float = LOCAL_SHARE,
-    ) -> Limiter:
+    ) -> RateLimiter:
         """Like `blocking.Holdfast.limit`."""
-        return Limiter(
+        return RateLimiter(
             self._client, rate, name=name, method=method, on_unavailable=on_unavailable, local_share=local_share
         )
 
@@ -257,15 +257,15 @@ class Holdfast:
             confirm=confirm,
         )
 
-    def directory(self, name: str, ttl: Seconds = DIRECTORY_TTL_S) -> Directory:
-        """Like `blocking.Holdfast.directory`."""
-        return Directory(self._client, name, ttl=ttl)
+    def registry(self, name: str, ttl: Seconds = REGISTRY_TTL_S) -> Registry:
+        """Like `blocking.Holdfast.registry`."""
+        return Registry(self._client, name, ttl=ttl)
 
-    async def show(self, name: str) -> Holding:
+    async def show(self, name: str) -> LeaseStatus:
         """Like `blocking.Holdfast.show`, awaited."""
         return await inspection.show(self._client, name)
 
-    async def held(self, prefix: str = "", *, limit: int = inspection.NAMES) -> list[Holding]:
+    async def held(self, prefix: str = "", *, limit: int = inspection.NAMES) -> list[LeaseStatus]:
         """Like `blocking.Holdfast.held`, awaited."""
         return await inspection.held(self._client, prefix, limit, building.aside)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from holdfast.aio.lease import Lease, Signal, cancel_on_loss, settled
+from holdfast.aio.lease import Lease, LossEvent, cancel_on_loss, settled
 from holdfast.aio.lock import Lock
 from holdfast.clock import Seconds
 from holdfast.core.lease import acquire as lifecycle
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from types import TracebackType
 
-    from holdfast.core.lease.leader import Leading
+    from holdfast.core.lease.leader import LeaderStatus
 
 R = TypeVar("R")
 
@@ -27,9 +27,9 @@ class Term(Lease):
     _candidacy: leader.Candidacy
 
     @property
-    def over(self) -> Signal:
+    def over(self) -> LossEvent:
         """Set when the work should end: the term was resigned, handed over, or lost."""
-        return Signal(self, lambda: self._candidacy.is_over(self) or self._is_lost())
+        return LossEvent(self, lambda: self._candidacy.is_over(self) or self._is_lost())
 
 
 class Leader:
@@ -62,7 +62,7 @@ class Leader:
             raise
         return done[0]
 
-    async def current(self) -> Leading | None:
+    async def current(self) -> LeaderStatus | None:
         """Like `blocking.Leader.current`, awaited."""
         return await leader.current(self._candidacy)
 
@@ -70,9 +70,9 @@ class Leader:
         """Like `blocking.Leader.candidates`, awaited."""
         return await leader.candidates(self._candidacy)
 
-    async def observe(self, interval: Seconds = 1.0) -> AsyncIterator[Leading | None]:
+    async def observe(self, interval: Seconds = 1.0) -> AsyncIterator[LeaderStatus | None]:
         """Like `blocking.Leader.observe`, awaited."""
-        watch = leader.Watch(self._candidacy, interval)
+        watch = leader.LeaderWatch(self._candidacy, interval)
         while True:
             yield await watch.change()
 

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.clock import Seconds
 from holdfast.core.lease import acquire as lifecycle
-from holdfast.core.lease.lease import LeaseBase, SignalBase
+from holdfast.core.lease.lease import LeaseBase, LossEventBase
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 
-class Signal(SignalBase):
-    """Like `blocking.Signal`, awaited."""
+class LossEvent(LossEventBase):
+    """Like `blocking.LossEvent`, awaited."""
 
     __slots__ = ()
 
     async def wait(self, timeout: Seconds | None = None) -> bool:
-        """Like `blocking.Signal.wait`, awaited."""
+        """Like `blocking.LossEvent.wait`, awaited."""
         return await self._wait(timeout)
 
 
@@ -30,9 +30,9 @@ class Lease(LeaseBase):
     _cancelled: bool
 
     @property
-    def lost(self) -> Signal:
+    def lost(self) -> LossEvent:
         """Set when the lease can no longer be vouched for."""
-        return Signal(self, self._is_lost)
+        return LossEvent(self, self._is_lost)
 
     async def release(self) -> None:
         """Like `blocking.Lease.release`, awaited."""

@@ -20,10 +20,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class First(Outcome, Lease):
-    """Like `blocking.First`, awaited."""
+class OnceClaim(Outcome, Lease):
+    """Like `blocking.OnceClaim`, awaited."""
 
-    async def __aenter__(self) -> First:
+    async def __aenter__(self) -> OnceClaim:
         try:
             await once.begin(self)
             self._owned = True
@@ -45,9 +45,9 @@ class First(Outcome, Lease):
 class Once(OnceBase):
     """Like `blocking.Once`, awaited."""
 
-    def first(self, key: str, *, payload: Any = None, timeout: Seconds | None = 0) -> First:
+    def first(self, key: str, *, payload: Any = None, timeout: Seconds | None = 0) -> OnceClaim:
         """Like `blocking.Once.first`."""
-        return once.prepared(First(*self._fields(key, digest := digest_of(payload))), self, digest, timeout)  # type: ignore[no-any-return]
+        return once.prepared(OnceClaim(*self._fields(key, digest := digest_of(payload))), self, digest, timeout)  # type: ignore[no-any-return]
 
     async def call(
         self, key: str, work: Callable[[], Awaitable[R]], *, payload: Any = None, timeout: Seconds | None = 0

@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.aio.build import aside
-from holdfast.aio.lease import Signal
+from holdfast.aio.lease import LossEvent
 from holdfast.clock import Seconds, timeout_ns
 from holdfast.core.ownership import assignment as works
 from holdfast.core.ownership import claim as claims
@@ -21,59 +21,59 @@ if TYPE_CHECKING:
     from holdfast.core.ownership.assignment import News
 
 
-class Work(works.WorkBase):
-    """Like `blocking.Work`, awaited."""
+class Assignment(works.AssignmentBase):
+    """Like `blocking.Assignment`, awaited."""
 
     @property
-    def lost(self) -> Signal:
+    def lost(self) -> LossEvent:
         """Set while somebody else may have it."""
-        return Signal(self._lease, self._is_lost, self._is_over)
+        return LossEvent(self._lease, self._is_lost, self._is_over)
 
     async def done(self) -> None:
-        """Like `blocking.Work.done`, awaited."""
+        """Like `blocking.Assignment.done`, awaited."""
         await works.done(self)
 
     async def release(self, delay: Seconds = 0) -> None:
-        """Like `blocking.Work.release`, awaited."""
+        """Like `blocking.Assignment.release`, awaited."""
         await works.release(self, delay)
 
     async def fail(self, reason: str, delay: Seconds | None = None) -> None:
-        """Like `blocking.Work.fail`, awaited."""
+        """Like `blocking.Assignment.fail`, awaited."""
         await works.fail(self, reason, delay)
 
     async def touch(self) -> None:
-        """Like `blocking.Work.touch`, awaited."""
+        """Like `blocking.Assignment.touch`, awaited."""
         await message.touch(self)
 
 
 class Post(post.Post):
     """What an owner is in one queue."""
 
-    _Message = Work
+    _Message = Assignment
 
 
-class KeyOwner(owner.OwnerBase):
-    """Like `blocking.KeyOwner`, awaited."""
+class Owner(owner.OwnerBase):
+    """Like `blocking.Owner`, awaited."""
 
     _Post = Post
 
     async def next(self, timeout: Seconds | None = None) -> News | None:
-        """Like `blocking.KeyOwner.next`, awaited."""
+        """Like `blocking.Owner.next`, awaited."""
         return await owner.news(self, timeout_ns(timeout))
 
-    async def claim(self, key: str) -> Work:
-        """Like `blocking.KeyOwner.claim`, awaited."""
-        work: Work = await claims.claim(self, key)
+    async def claim(self, key: str) -> Assignment:
+        """Like `blocking.Owner.claim`, awaited."""
+        work: Assignment = await claims.claim(self, key)
         return work
 
     async def run(self, handle: Callable[[News], Any]) -> None:
-        """Like `blocking.KeyOwner.run`, awaited."""
+        """Like `blocking.Owner.run`, awaited."""
         async for event in self:
             said = handle(event)
             if inspect.isawaitable(said):
                 await said
 
-    def __aiter__(self) -> KeyOwner:
+    def __aiter__(self) -> Owner:
         return self
 
     async def __anext__(self) -> News:
@@ -82,7 +82,7 @@ class KeyOwner(owner.OwnerBase):
             raise StopAsyncIteration
         return event
 
-    async def __aenter__(self) -> KeyOwner:
+    async def __aenter__(self) -> Owner:
         await owner.enter(self, aside)
         return self
 

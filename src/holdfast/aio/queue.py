@@ -7,8 +7,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.aio.lease import Signal
-from holdfast.aio.ownership import KeyOwner
+from holdfast.aio.lease import LossEvent
+from holdfast.aio.ownership import Owner
 from holdfast.clock import Seconds, timeout_ns
 from holdfast.core.lease.lock import awaitable, is_coroutine_function, refuse_generator, refuse_unfinished
 from holdfast.core.ownership.owner import MOST
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.core.queue.dlq import DeadLetter
-    from holdfast.core.queue.queue import ConsumerStanding, QueueStats, Seen, Soundness
+    from holdfast.core.queue.queue import ConsistencyReport, ConsumerStatus, QueueStats, Seen
 
 
 class Message(message.MessageBase):
     """Like `blocking.Message`, awaited."""
 
     @property
-    def lost(self) -> Signal:
+    def lost(self) -> LossEvent:
         """Set while somebody else may have it."""
-        return Signal(self._lease, self._is_lost, self._is_over)
+        return LossEvent(self._lease, self._is_lost, self._is_over)
 
     async def ack(self) -> None:
         """Like `blocking.Message.ack`, awaited."""
@@ -160,15 +160,15 @@ def _tell(said: asyncio.Future[Any], what: object) -> None:
         said.set_result(what)
 
 
-class Dlq(dlq.DlqBase):
+class DeadLetterQueue(dlq.DlqBase):
     """The dead letters of a queue."""
 
     async def list(self, limit: int = 100, after: str = "") -> list[DeadLetter]:
-        """Like `blocking.Dlq.list`, awaited."""
+        """Like `blocking.DeadLetterQueue.list`, awaited."""
         return await dlq.letters(self, limit, after)
 
     async def get(self, id: str) -> DeadLetter:  # noqa: A002 - a message's
-        """Like `blocking.Dlq.get`, awaited."""
+        """Like `blocking.DeadLetterQueue.get`, awaited."""
         return await dlq.get(self, id)
 
     async def redrive(
@@ -179,7 +179,7 @@ class Dlq(dlq.DlqBase):
         rate: float | None = None,
         reset_attempts: bool = True,
     ) -> int:
-        """Like `blocking.Dlq.redrive`, awaited."""
+        """Like `blocking.DeadLetterQueue.redrive`, awaited."""
         return await dlq.redrive(self, ids, where, rate, reset_attempts)
 
     async def purge(
@@ -189,7 +189,7 @@ class Dlq(dlq.DlqBase):
         where: Callable[[DeadLetter], object] | None = None,
         before: float | None = None,
     ) -> int:
-        """Like `blocking.Dlq.purge`, awaited."""
+        """Like `blocking.DeadLetterQueue.purge`, awaited."""
         return await dlq.purge(self, ids, where, before)
 
 
@@ -197,9 +197,9 @@ class Queue(queue.QueueBase):
     """The queue of a name."""
 
     @property
-    def dlq(self) -> Dlq:
+    def dlq(self) -> DeadLetterQueue:
         """Its dead letters."""
-        return Dlq(self)
+        return DeadLetterQueue(self)
 
     async def publish(
         self,
@@ -252,19 +252,19 @@ class Queue(queue.QueueBase):
         mine = Consumer(self, name=name, prefetch=sum(hands))
         return Worker(mine, handler, concurrency=hands[0], grace=grace, on_loss=on_loss, policies=("report", "cancel"))
 
-    def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> KeyOwner:
+    def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> Owner:
         """Like `blocking.Queue.owner`, awaited."""
-        return KeyOwner((self,), name=name, most=most, events=events)
+        return Owner((self,), name=name, most=most, events=events)
 
-    def partitioned(self, parts: int) -> Partitioned:
+    def partitioned(self, parts: int) -> PartitionedQueue:
         """Like `blocking.Queue.partitioned`, awaited."""
-        return Partitioned(self, parts)
+        return PartitionedQueue(self, parts)
 
     async def stats(self) -> QueueStats:
         """Like `blocking.Queue.stats`, awaited."""
         return await queue.stats(self)
 
-    async def consumers(self, limit: int = 1000) -> list[ConsumerStanding]:
+    async def consumers(self, limit: int = 1000) -> list[ConsumerStatus]:
         """Like `blocking.Queue.consumers`, awaited."""
         return await queue.consumers(self, limit)
 
@@ -272,13 +272,13 @@ class Queue(queue.QueueBase):
         """Like `blocking.Queue.peek`, awaited."""
         return await queue.peek(self, place, limit)
 
-    async def check(self) -> Soundness:
+    async def check(self) -> ConsistencyReport:
         """Like `blocking.Queue.check`, awaited."""
         return await queue.check(self)
 
 
-class Partitioned(partitions.PartitionedBase):
-    """Like `blocking.Partitioned`, awaited."""
+class PartitionedQueue(partitions.PartitionedBase):
+    """Like `blocking.PartitionedQueue`, awaited."""
 
     @property
     def parts(self) -> tuple[Queue, ...]:
@@ -291,24 +291,24 @@ class Partitioned(partitions.PartitionedBase):
         return part
 
     async def publish(self, body: Any, *, key: str | None = None, dedup_key: str | None = None, **options: Any) -> str:
-        """Like `blocking.Partitioned.publish`, awaited."""
+        """Like `blocking.PartitionedQueue.publish`, awaited."""
         part: Queue = self._part_for(key, dedup_key)
         return await part.publish(body, key=key, dedup_key=dedup_key, **options)
 
     async def publish_many(
         self, bodies: Iterable[Any], *, key: str | Callable[[Any], str] | None = None, **options: Any
     ) -> list[str]:
-        """Like `blocking.Partitioned.publish_many`, awaited."""
+        """Like `blocking.PartitionedQueue.publish_many`, awaited."""
         return await partitions.publish_many(self, bodies, key, **options)
 
-    def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> KeyOwner:
-        """Like `blocking.Partitioned.owner`, awaited."""
-        return KeyOwner(self.parts, name=name, most=most, events=events)
+    def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> Owner:
+        """Like `blocking.PartitionedQueue.owner`, awaited."""
+        return Owner(self.parts, name=name, most=most, events=events)
 
     async def stats(self) -> QueueStats:
-        """Like `blocking.Partitioned.stats`, awaited."""
+        """Like `blocking.PartitionedQueue.stats`, awaited."""
         return await partitions.stats(self._parts, self.name)
 
-    async def check(self) -> Soundness:
-        """Like `blocking.Partitioned.check`, awaited."""
+    async def check(self) -> ConsistencyReport:
+        """Like `blocking.PartitionedQueue.check`, awaited."""
         return await partitions.check(self._parts)

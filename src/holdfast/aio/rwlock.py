@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from holdfast.core.pool.pool import PoolStats
 
 
-class Access(rwlock.AccessBase, Lease):
-    """Like `blocking.Access`, awaited."""
+class RWLease(rwlock.AccessBase, Lease):
+    """Like `blocking.RWLease`, awaited."""
 
 
-class Side(rwlock.SideBase, Lock):
-    """Like `blocking.Side`, awaited."""
+class RWLockMode(rwlock.SideBase, Lock):
+    """Like `blocking.RWLockMode`, awaited."""
 
-    _lease = Access
+    _lease = RWLease
 
-    async def acquire(self, timeout: Seconds | Unset | None = UNSET) -> Access:
-        """Like `blocking.Side.acquire`, awaited."""
+    async def acquire(self, timeout: Seconds | Unset | None = UNSET) -> RWLease:
+        """Like `blocking.RWLockMode.acquire`, awaited."""
         self._refuse_other_side(asyncio.current_task())
-        return cast("Access", await super().acquire(timeout))
+        return cast("RWLease", await super().acquire(timeout))
 
     async def __aenter__(self) -> Lease:
         self._refuse_other_side(asyncio.current_task())
@@ -40,8 +40,8 @@ class RWLock:
     """Like `blocking.RWLock`, awaited."""
 
     def __init__(self, client: Client, name: str, **settings: Any) -> None:
-        self._reading = Side(client, name, side=READ, **settings)
-        self._writing = Side(client, name, side=WRITE, **settings)
+        self._reading = RWLockMode(client, name, side=READ, **settings)
+        self._writing = RWLockMode(client, name, side=WRITE, **settings)
 
     @property
     def name(self) -> str:
@@ -50,11 +50,11 @@ class RWLock:
     def __repr__(self) -> str:
         return f"<rwlock {self.name!r} on {self._reading._client.url}>"
 
-    def read(self) -> Side:
+    def read(self) -> RWLockMode:
         """Like `blocking.RWLock.read`."""
         return self._reading
 
-    def write(self) -> Side:
+    def write(self) -> RWLockMode:
         """Like `blocking.RWLock.write`."""
         return self._writing
 

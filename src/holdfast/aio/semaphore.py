@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from holdfast.core.pool.pool import PoolStats
 
 
-class Seat(semaphore.SeatBase, Lease):
-    """Like `blocking.Seat`, awaited."""
+class Permit(semaphore.PermitBase, Lease):
+    """Like `blocking.Permit`, awaited."""
 
 
 class Semaphore(semaphore.SemaphoreBase, Lock):
     """Like `blocking.Semaphore`, awaited."""
 
-    _lease = Seat
+    _lease = Permit
 
     async def resize(self, permits: int) -> None:
         """Like `blocking.Semaphore.resize`, awaited."""

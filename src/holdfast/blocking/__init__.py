@@ -6,54 +6,54 @@ from holdfast._lazy import later
 from holdfast.blocking.budget import Budget, Reservation
 from holdfast.blocking.client import Holdfast, connect
 from holdfast.blocking.leader import Leader, Term
-from holdfast.blocking.lease import Lease, Signal
-from holdfast.blocking.limit import Limiter
+from holdfast.blocking.lease import Lease, LossEvent
+from holdfast.blocking.limit import RateLimiter
 from holdfast.blocking.lock import Lock
-from holdfast.blocking.once import First, Once
+from holdfast.blocking.once import Once, OnceClaim
 from holdfast.blocking.pool import Item, Pool
-from holdfast.blocking.registry import Claimed, Directory
-from holdfast.blocking.rwlock import Access, RWLock, Side
-from holdfast.blocking.semaphore import Seat, Semaphore
+from holdfast.blocking.registry import Registry, RegistryLease
+from holdfast.blocking.rwlock import RWLease, RWLock, RWLockMode
+from holdfast.blocking.semaphore import Permit, Semaphore
 
 if TYPE_CHECKING:
-    from holdfast.blocking.ownership import KeyOwner, Work
-    from holdfast.blocking.queue import Consumer, Dlq, Message, Partitioned, Queue, Worker
+    from holdfast.blocking.ownership import Assignment, Owner
+    from holdfast.blocking.queue import Consumer, DeadLetterQueue, Message, PartitionedQueue, Queue, Worker
 
 __all__ = [
-    "Access",
+    "Owner",
+    "Assignment",
     "Budget",
-    "Claimed",
     "Consumer",
-    "Directory",
-    "Dlq",
-    "First",
+    "DeadLetterQueue",
     "Holdfast",
     "Item",
-    "KeyOwner",
     "Leader",
     "Lease",
-    "Limiter",
     "Lock",
+    "LossEvent",
     "Message",
     "Once",
-    "Partitioned",
+    "OnceClaim",
+    "PartitionedQueue",
+    "Permit",
     "Pool",
     "Queue",
+    "RWLease",
     "RWLock",
+    "RWLockMode",
+    "RateLimiter",
+    "Registry",
+    "RegistryLease",
     "Reservation",
-    "Seat",
     "Semaphore",
-    "Side",
-    "Signal",
     "Term",
-    "Work",
     "Worker",
     "connect",
 ]
 
 # A quarter of the face, and few programs have a queue: loaded by whoever makes one, or names what comes with it.
 _LATER = {
-    "holdfast.blocking.ownership": ("KeyOwner", "Work"),
-    "holdfast.blocking.queue": ("Consumer", "Dlq", "Message", "Partitioned", "Queue", "Worker"),
+    "holdfast.blocking.ownership": ("Owner", "Assignment"),
+    "holdfast.blocking.queue": ("Consumer", "DeadLetterQueue", "Message", "PartitionedQueue", "Queue", "Worker"),
 }
 __getattr__, __dir__ = later(__name__, _LATER)

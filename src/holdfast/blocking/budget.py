@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from holdfast.core.lease.lock import UNSET, Unset
 from holdfast.core.limit import budget
-from holdfast.core.limit.budget import BudgetBase, ReservationBase, Spending, checked_amount
+from holdfast.core.limit.budget import BudgetBase, BudgetStatus, ReservationBase, checked_amount
 from holdfast.core.step import run
 from holdfast.names import name_of
 
@@ -44,6 +44,6 @@ class Budget(BudgetBase):
         run(budget.reserve(self, reservation, limit))
         return reservation
 
-    def peek(self, key: str, *, limit: int | Unset | None = UNSET) -> Spending:
+    def peek(self, key: str, *, limit: int | Unset | None = UNSET) -> BudgetStatus:
         """How the budget of a key stands."""
         return run(budget.peek(self, key, limit))

@@ -9,13 +9,13 @@ from holdfast.blocking import build as building
 from holdfast.blocking.budget import Budget
 from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease
-from holdfast.blocking.limit import Limiter
+from holdfast.blocking.limit import RateLimiter
 from holdfast.blocking.lock import Lock
 from holdfast.blocking.once import Once
 from holdfast.blocking.pool import Item, Pool
-from holdfast.blocking.registry import Directory
-from holdfast.blocking.rwlock import Access, RWLock
-from holdfast.blocking.semaphore import Seat, Semaphore
+from holdfast.blocking.registry import Registry
+from holdfast.blocking.rwlock import RWLease, RWLock
+from holdfast.blocking.semaphore import Permit, Semaphore
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
@@ -34,7 +34,7 @@ from holdfast.core.queue.outcomes import BACKOFF, Backoff
 from holdfast.core.queue.queue import ATTEMPTS, DEAD_MAX, DEDUP_S
 from holdfast.core.queue.queue import GRACE_S as DEATH_GRACE_S
 from holdfast.core.queue.queue import TTL_S as QUEUE_TTL_S
-from holdfast.core.registry.registry import TTL_S as DIRECTORY_TTL_S
+from holdfast.core.registry.registry import TTL_S as REGISTRY_TTL_S
 from holdfast.core.step import run
 from holdfast.rules.promise import required
 
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.blocking.queue import Queue
-    from holdfast.core.build.build_dir import Built
+    from holdfast.core.build.build_dir import BuildResult
     from holdfast.core.build.build_once import Staging
-    from holdfast.core.build.domain import Domain
-    from holdfast.core.inspection import Holding
+    from holdfast.core.build.domain import LockDomain
+    from holdfast.core.inspection import LeaseStatus
     from holdfast.core.queue.codec import Codec
     from holdfast.engines import Promise
     from holdfast.observer import Observer
@@ -148,7 +148,7 @@ class Holdfast:
         timeout: Seconds | None = None,
         *,
         reentrant: bool = False,
-        on_loss: str | Callable[[Seat], object] = "report",
+        on_loss: str | Callable[[Permit], object] = "report",
         confirm: str | None = None,
     ) -> Semaphore:
         """A semaphore on the name: so many may be inside at once. All of its users say the same number."""
@@ -174,11 +174,11 @@ class Holdfast:
         ttl: Seconds = TTL_S,
         timeout: Seconds | None = None,
         movable: bool = True,
-    ) -> Built:
+    ) -> BuildResult:
         """What stands under the key in the directory; `build` makes it in a private place if it is not there yet."""
         return building.build_once(self._client, directory, key, build, check, ttl, timeout, movable=movable)
 
-    def domain(self, directory: str | os.PathLike[str]) -> Domain:
+    def domain(self, directory: str | os.PathLike[str]) -> LockDomain:
         """Mark the directory as guarded by this engine; `DomainMismatch` if it is guarded by another."""
         return domain.enter(self._client, Path(directory))
 
@@ -189,7 +189,7 @@ class Holdfast:
         timeout: Seconds | None = None,
         *,
         reentrant: bool = False,
-        on_loss: str | Callable[[Access], object] = "report",
+        on_loss: str | Callable[[RWLease], object] = "report",
         confirm: str | None = None,
     ) -> RWLock:
         """A read-write lock on the name: many readers or one writer, in the order in which they came."""
@@ -212,13 +212,13 @@ class Holdfast:
         method: str = "window",
         on_unavailable: str = "local",
         local_share: float = LOCAL_SHARE,
-    ) -> Limiter:
+    ) -> RateLimiter:
         """A limit on how often: `"10/second; 100/minute"`, for each key by itself. Nothing is sent before it is used.
 
         `name` tells limits apart; without it the rate does. `on_unavailable` answers while the engine cannot: `"local"`
         admits a share of the rate in this process, `"allow"` everything, `"deny"` nothing.
         """
-        return Limiter(
+        return RateLimiter(
             self._client, rate, name=name, method=method, on_unavailable=on_unavailable, local_share=local_share
         )
 
@@ -272,15 +272,15 @@ class Holdfast:
             confirm=confirm,
         )
 
-    def directory(self, name: str, ttl: Seconds = DIRECTORY_TTL_S) -> Directory:
+    def registry(self, name: str, ttl: Seconds = REGISTRY_TTL_S) -> Registry:
         """Who owns which key, for everyone to look up. Nothing is sent before it is used."""
-        return Directory(self._client, name, ttl=ttl)
+        return Registry(self._client, name, ttl=ttl)
 
-    def show(self, name: str) -> Holding:
+    def show(self, name: str) -> LeaseStatus:
         """Who holds the name, and who waits for it."""
         return run(inspection.show(self._client, name))
 
-    def held(self, prefix: str = "", *, limit: int = inspection.NAMES) -> list[Holding]:
+    def held(self, prefix: str = "", *, limit: int = inspection.NAMES) -> list[LeaseStatus]:
         """Every name that begins so and is held or waited for, at most `limit` of them, in no order.
 
         For people who look, as `holdfast ls`: it scans, and takes its time where there are many names.

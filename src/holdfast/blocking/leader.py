@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from holdfast.blocking.lease import Lease, Signal
+from holdfast.blocking.lease import Lease, LossEvent
 from holdfast.blocking.lock import Lock
 from holdfast.clock import Seconds
 from holdfast.core.lease import acquire as lifecycle
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
-    from holdfast.core.lease.leader import Leading
+    from holdfast.core.lease.leader import LeaderStatus
 
 R = TypeVar("R")
 
@@ -28,9 +28,9 @@ class Term(Lease):
     _candidacy: leader.Candidacy
 
     @property
-    def over(self) -> Signal:
+    def over(self) -> LossEvent:
         """Set when the work should end: the term was resigned, handed over, or lost."""
-        return Signal(self, lambda: self._candidacy.is_over(self) or self._is_lost())
+        return LossEvent(self, lambda: self._candidacy.is_over(self) or self._is_lost())
 
 
 class Leader:
@@ -65,7 +65,7 @@ class Leader:
             raise
         return done[0]
 
-    def current(self) -> Leading | None:
+    def current(self) -> LeaderStatus | None:
         """Who leads now, or `None`."""
         return run(leader.current(self._candidacy))
 
@@ -73,9 +73,9 @@ class Leader:
         """Who waits to lead, in order."""
         return run(leader.candidates(self._candidacy))
 
-    def observe(self, interval: Seconds = 1.0) -> Iterator[Leading | None]:
+    def observe(self, interval: Seconds = 1.0) -> Iterator[LeaderStatus | None]:
         """Who leads, now and after every change, for ever. Looks every `interval`; a missed look loses nothing."""
-        watch = leader.Watch(self._candidacy, interval)
+        watch = leader.LeaderWatch(self._candidacy, interval)
         while True:
             yield run(watch.change())
 

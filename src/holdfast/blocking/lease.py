@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Literal
 
 from holdfast.clock import Seconds
 from holdfast.core.lease import acquire as lifecycle
-from holdfast.core.lease.lease import LeaseBase, SignalBase
+from holdfast.core.lease.lease import LeaseBase, LossEventBase
 from holdfast.core.step import run
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 
-class Signal(SignalBase):
+class LossEvent(LossEventBase):
     """Something that happens once to a lease: true when it has."""
 
     __slots__ = ()
@@ -27,9 +27,9 @@ class Lease(LeaseBase):
     """A right to a name, until it is released, lost or expired."""
 
     @property
-    def lost(self) -> Signal:
+    def lost(self) -> LossEvent:
         """Set when the lease can no longer be vouched for."""
-        return Signal(self, self._is_lost)
+        return LossEvent(self, self._is_lost)
 
     def release(self) -> None:
         """Give it back. Raises `LeaseLost` if it was lost; a second release does nothing."""

@@ -8,7 +8,7 @@ from holdfast.core.limit.limit import Decision, LimiterBase
 from holdfast.core.step import run
 
 
-class Limiter(LimiterBase):
+class RateLimiter(LimiterBase):
     """So many in so long, for each key by itself. Threads may share it."""
 
     def hit(self, key: str, cost: int = 1) -> Decision:

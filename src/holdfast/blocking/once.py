@@ -21,10 +21,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class First(Outcome, Lease):
+class OnceClaim(Outcome, Lease):
     """The lease of whoever is first with a key; false when the work has been done: then there is nothing to hold."""
 
-    def __enter__(self) -> First:
+    def __enter__(self) -> OnceClaim:
         try:
             run(once.begin(self))
             self._owned = True
@@ -46,9 +46,9 @@ class First(Outcome, Lease):
 class Once(OnceBase):
     """At most one success for each key, in a window of time. Threads may share it."""
 
-    def first(self, key: str, *, payload: Any = None, timeout: Seconds | None = 0) -> First:
+    def first(self, key: str, *, payload: Any = None, timeout: Seconds | None = 0) -> OnceClaim:
         """A block for whoever is first; false inside when it has been done. `NotAcquired` while somebody is at it."""
-        return once.prepared(First(*self._fields(key, digest := digest_of(payload))), self, digest, timeout)  # type: ignore[no-any-return]
+        return once.prepared(OnceClaim(*self._fields(key, digest := digest_of(payload))), self, digest, timeout)  # type: ignore[no-any-return]
 
     def call(self, key: str, work: Callable[[], R], *, payload: Any = None, timeout: Seconds | None = 0) -> R:
         """What the work gives, or gave before, if it has been done. An error of the work lets it be tried again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.blocking.build import aside
-from holdfast.blocking.lease import Signal
+from holdfast.blocking.lease import LossEvent
 from holdfast.clock import Seconds, timeout_ns
 from holdfast.core.lease.lock import refuse_coroutine, refuse_unfinished
 from holdfast.core.ownership import assignment as works
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from holdfast.core.ownership.assignment import News
 
 
-class Work(works.WorkBase):
+class Assignment(works.AssignmentBase):
     """A key that is ours, until `done`, `release` or `fail` is said of it, or it is lost."""
 
     @property
-    def lost(self) -> Signal:
+    def lost(self) -> LossEvent:
         """Set while somebody else may have it."""
-        return Signal(self._lease, self._is_lost, self._is_over)
+        return LossEvent(self._lease, self._is_lost, self._is_over)
 
     def done(self) -> None:
         """It is done with, for good. `LeaseLost`, as of all that follow, if somebody else owns the key by now."""
@@ -50,10 +50,10 @@ class Work(works.WorkBase):
 class Post(post.Post):
     """What an owner is in one queue."""
 
-    _Message = Work
+    _Message = Assignment
 
 
-class KeyOwner(owner.OwnerBase):
+class Owner(owner.OwnerBase):
     """Owns keys, inside a `with` block: `for event in owner` tells which, and what becomes of them."""
 
     _Post = Post
@@ -62,9 +62,9 @@ class KeyOwner(owner.OwnerBase):
         """What is new; `None` if there is nothing in time, or nothing more to come."""
         return run(owner.news(self, timeout_ns(timeout)))
 
-    def claim(self, key: str) -> Work:
+    def claim(self, key: str) -> Assignment:
         """Own a key now, without waiting, if nobody can vouch for it; `NotAcquired` if somebody does, or we have it."""
-        work: Work = run(claims.claim(self, key))
+        work: Assignment = run(claims.claim(self, key))
         return work
 
     def run(self, handle: Callable[[News], Any]) -> None:
@@ -73,7 +73,7 @@ class KeyOwner(owner.OwnerBase):
         for event in self:
             refuse_unfinished(handle, handle(event))
 
-    def __iter__(self) -> KeyOwner:
+    def __iter__(self) -> Owner:
         return self
 
     def __next__(self) -> News:
@@ -82,7 +82,7 @@ class KeyOwner(owner.OwnerBase):
             raise StopIteration
         return event
 
-    def __enter__(self) -> KeyOwner:
+    def __enter__(self) -> Owner:
         run(owner.enter(self, aside))
         return self
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.blocking.lease import Signal
-from holdfast.blocking.ownership import KeyOwner
+from holdfast.blocking.lease import LossEvent
+from holdfast.blocking.ownership import Owner
 from holdfast.clock import Seconds, timeout_ns
 from holdfast.core.lease.lock import refuse_coroutine, refuse_unfinished
 from holdfast.core.ownership.owner import MOST
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.core.queue.dlq import DeadLetter
-    from holdfast.core.queue.queue import ConsumerStanding, QueueStats, Seen, Soundness
+    from holdfast.core.queue.queue import ConsistencyReport, ConsumerStatus, QueueStats, Seen
 
 
 class Message(message.MessageBase):
     """One delivery of a message. In `with` it is done if the block ends well, and tried again if an error leaves it."""
 
     @property
-    def lost(self) -> Signal:
+    def lost(self) -> LossEvent:
         """Set while somebody else may have it."""
-        return Signal(self._lease, self._is_lost, self._is_over)
+        return LossEvent(self._lease, self._is_lost, self._is_over)
 
     def ack(self) -> None:
         """It is done, and gone. `LeaseLost`, as of all that follow, if it is somebody else's by now."""
@@ -119,7 +119,7 @@ class Worker(worker.WorkerBase):
         """A thread cannot be ended from outside; its handler may look at `message.lost`."""
 
 
-class Dlq(dlq.DlqBase):
+class DeadLetterQueue(dlq.DlqBase):
     """The dead letters of a queue."""
 
     def list(self, limit: int = 100, after: str = "") -> list[DeadLetter]:
@@ -156,9 +156,9 @@ class Queue(queue.QueueBase):
     """The queue of a name."""
 
     @property
-    def dlq(self) -> Dlq:
+    def dlq(self) -> DeadLetterQueue:
         """Its dead letters."""
-        return Dlq(self)
+        return DeadLetterQueue(self)
 
     def publish(
         self,
@@ -218,23 +218,23 @@ class Queue(queue.QueueBase):
         mine = Consumer(self, name=name, prefetch=sum(hands))
         return Worker(mine, handler, concurrency=hands[0], grace=grace, on_loss=on_loss, policies=("report",))
 
-    def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> KeyOwner:
+    def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> Owner:
         """Owns keys, up to so many, until it says otherwise: for hours. Use it in `with`.
 
         With `events`, it hears at once when somebody else's time has ended: `listen`, if the server already tells that,
         or `configure`, to have it do so. Nothing depends on it.
         """
-        return KeyOwner((self,), name=name, most=most, events=events)
+        return Owner((self,), name=name, most=most, events=events)
 
-    def partitioned(self, parts: int) -> Partitioned:
+    def partitioned(self, parts: int) -> PartitionedQueue:
         """The same queue in so many parts, each in a slot of its own: where one server of a cluster is not enough."""
-        return Partitioned(self, parts)
+        return PartitionedQueue(self, parts)
 
     def stats(self) -> QueueStats:
         """How many messages are where, and what was counted."""
         return run(queue.stats(self))
 
-    def consumers(self, limit: int = 1000) -> list[ConsumerStanding]:
+    def consumers(self, limit: int = 1000) -> list[ConsumerStatus]:
         """Who takes messages."""
         return run(queue.consumers(self, limit))
 
@@ -242,12 +242,12 @@ class Queue(queue.QueueBase):
         """The first messages that are `ready`, `delayed`, `in_flight` or `behind` others, left where they are."""
         return run(queue.peek(self, place, limit))
 
-    def check(self) -> Soundness:
+    def check(self) -> ConsistencyReport:
         """Whether every message is in exactly one place. It looks at all of them, in steps that stop nobody."""
         return run(queue.check(self))
 
 
-class Partitioned(partitions.PartitionedBase):
+class PartitionedQueue(partitions.PartitionedBase):
     """A queue in parts. A key always goes to the same one."""
 
     @property
@@ -277,14 +277,14 @@ class Partitioned(partitions.PartitionedBase):
         """
         return run(partitions.publish_many(self, bodies, key, **options))
 
-    def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> KeyOwner:
+    def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> Owner:
         """Like `Queue.owner`, of all parts at once."""
-        return KeyOwner(self.parts, name=name, most=most, events=events)
+        return Owner(self.parts, name=name, most=most, events=events)
 
     def stats(self) -> QueueStats:
         """How all parts stand together."""
         return run(partitions.stats(self._parts, self.name))
 
-    def check(self) -> Soundness:
+    def check(self) -> ConsistencyReport:
         """Whether every message is in exactly one place, of all parts."""
         return run(partitions.check(self._parts))

@@ -9,17 +9,17 @@ from holdfast.clock import Seconds
 from holdfast.core.registry import mailbox as letters
 from holdfast.core.registry import registry as directory
 from holdfast.core.registry.mailbox import Box
-from holdfast.core.registry.registry import HAND_OFF_S, Change, DirectoryBase, Held
+from holdfast.core.registry.registry import HAND_OFF_S, RegistryBase, RegistryChange, RegistryEntry
 from holdfast.core.step import run
 from holdfast.errors import NotAcquired
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.names import Owner
+    from holdfast.names import Holder
 
 
-class Claimed(Box, Lease):
+class RegistryLease(Box, Lease):
     """The lease of whoever owns a key, or has joined one. As a block, it is given back at the end of it."""
 
     key: str
@@ -32,7 +32,7 @@ class Claimed(Box, Lease):
         """Give the key back, kept for whoever has that label: for so long nobody else can claim it."""
         run(directory.hand_off(self, to, within))
 
-    def _take(self, place: DirectoryBase) -> Held | None:
+    def _take(self, place: RegistryBase) -> RegistryEntry | None:
         self._open()
         held = run(directory.claim(place, self, self.key))
         self._owned = held is None
@@ -40,17 +40,17 @@ class Claimed(Box, Lease):
 
 
 # Inside the class below, `list` is a method.
-Holdings: TypeAlias = "list[Held]"
+Holdings: TypeAlias = "list[RegistryEntry]"
 Names: TypeAlias = "list[str]"
 
 
-class Directory(DirectoryBase):
+class Registry(RegistryBase):
     """Who owns which key. Threads may share it."""
 
     def claim(
         self, key: str, info: dict[str, Any] | None = None, *, group: str | None = None, limit: int | None = None
-    ) -> Claimed | Held:
-        """Own the key from now on, or learn who does: `Held` is false. Never waits.
+    ) -> RegistryLease | RegistryEntry:
+        """Own the key from now on, or learn who does: `RegistryEntry` is false. Never waits.
 
         With a group and a limit: `NotAcquired` if so many keys of the group are owned already.
         """
@@ -63,18 +63,18 @@ class Directory(DirectoryBase):
         label: str | None,
         group: str | None = None,
         limit: int | None = None,
-    ) -> Claimed | Held:
+    ) -> RegistryLease | RegistryEntry:
         fields, shelves = self._claim_fields(key, info, group)
-        lease: Claimed = directory.prepared(Claimed(*fields), shelves, group, limit, label)
+        lease: RegistryLease = directory.prepared(RegistryLease(*fields), shelves, group, limit, label)
         lease.key = key
         held = lease._take(self)
         return lease if held is None else held
 
-    def owner(self, key: str) -> Held | None:
+    def owner(self, key: str) -> RegistryEntry | None:
         """Who owns the key, or `None`."""
         return run(directory.owner(self, key))
 
-    def list(self, prefix: str = "", *, group: str | None = None, owner: Owner | None = None) -> Holdings:
+    def list(self, prefix: str = "", *, group: str | None = None, owner: Holder | None = None) -> Holdings:
         """What is owned, in the order of keys. Costs what it finds, however much else there is."""
         return run(directory.owned(self, prefix, group, owner))
 
@@ -87,19 +87,19 @@ class Directory(DirectoryBase):
         reason: str = "taken over",
         group: str | None = None,
         limit: int | None = None,
-    ) -> Claimed | Held:
+    ) -> RegistryLease | RegistryEntry:
         """As `claim`; with `force`, whoever owns it loses it, is told why, and the fence grows."""
         held = self.claim(key, info, group=group, limit=limit)
-        if not isinstance(held, Held) or not force:
+        if not isinstance(held, RegistryEntry) or not force:
             return held
         if held.fence:
             run(directory.expel(self, key, reason))
         return self._claim(key, info, held.owner.label, group, limit)
 
-    def join(self, key: str, member: str) -> Claimed:
+    def join(self, key: str, member: str) -> RegistryLease:
         """Be known as connected to the key until it is released. `NotAcquired` if that member is known already."""
         fields, shelves = self._member_fields(key, member)
-        lease: Claimed = directory.prepared(Claimed(*fields), shelves)
+        lease: RegistryLease = directory.prepared(RegistryLease(*fields), shelves)
         lease.key = key
         if lease._take(self) is not None:
             raise NotAcquired(f"{self.name}/{key}", reason=f"{member} has joined already")
@@ -124,8 +124,8 @@ class Directory(DirectoryBase):
         """
         return run(directory.release_all(self))
 
-    def watch(self, prefix: str = "", interval: Seconds = 1.0) -> Iterator[Change]:
+    def watch(self, prefix: str = "", interval: Seconds = 1.0) -> Iterator[RegistryChange]:
         """What there is, and then every change, for ever. Looks every `interval`; a missed look loses no outcome."""
-        watch = directory.Watch(self, prefix, interval)
+        watch = directory.RegistryWatch(self, prefix, interval)
         while True:
             yield from run(watch.changes())

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from holdfast.core.pool.pool import PoolStats
 
 
-class Access(rwlock.AccessBase, Lease):
+class RWLease(rwlock.AccessBase, Lease):
     """The lease of a reader or of the writer."""
 
 
-class Side(rwlock.SideBase, Lock):
+class RWLockMode(rwlock.SideBase, Lock):
     """One side of a read-write lock. Use it like a lock."""
 
-    _lease = Access
+    _lease = RWLease
 
-    def acquire(self, timeout: Seconds | Unset | None = UNSET) -> Access:
+    def acquire(self, timeout: Seconds | Unset | None = UNSET) -> RWLease:
         """Wait for access; `NotAcquired` when patience ends."""
         self._refuse_other_side(threading.get_ident())
-        return cast("Access", super().acquire(timeout))
+        return cast("RWLease", super().acquire(timeout))
 
     def __enter__(self) -> Lease:
         self._refuse_other_side(threading.get_ident())
@@ -41,8 +41,8 @@ class RWLock:
     """Many readers or one writer. `with rw.read():` or `with rw.write() as lease:`."""
 
     def __init__(self, client: Client, name: str, **settings: Any) -> None:
-        self._reading = Side(client, name, side=READ, **settings)
-        self._writing = Side(client, name, side=WRITE, **settings)
+        self._reading = RWLockMode(client, name, side=READ, **settings)
+        self._writing = RWLockMode(client, name, side=WRITE, **settings)
 
     @property
     def name(self) -> str:
@@ -51,11 +51,11 @@ class RWLock:
     def __repr__(self) -> str:
         return f"<rwlock {self.name!r} on {self._reading._client.url}>"
 
-    def read(self) -> Side:
+    def read(self) -> RWLockMode:
         """The side of readers: any number of them at once, while nobody writes."""
         return self._reading
 
-    def write(self) -> Side:
+    def write(self) -> RWLockMode:
         """The side of the writer: alone, under a fence that exceeds all before it."""
         return self._writing
 

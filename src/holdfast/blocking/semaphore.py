@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from holdfast.core.pool.pool import PoolStats
 
 
-class Seat(semaphore.SeatBase, Lease):
+class Permit(semaphore.PermitBase, Lease):
     """The lease of a seat: a permit with a number and a fence of its own."""
 
 
 class Semaphore(semaphore.SemaphoreBase, Lock):
     """A way to get one of a fixed number of seats. Use it like a lock."""
 
-    _lease = Seat
+    _lease = Permit
 
     def resize(self, permits: int) -> None:
         """Have another number of permits, for everybody; seats beyond it go when they come back."""

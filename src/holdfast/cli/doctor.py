@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from holdfast.blocking import Holdfast
-    from holdfast.engines.admin import Examination
+    from holdfast.engines.admin import EngineReport
 
 _CLOSE_S = 2.0
 _LABEL = "holdfast doctor"
@@ -48,7 +48,7 @@ class Report(NamedTuple):
 
     @property
     def code(self) -> int:
-        if any(finding.grave for finding in self.findings):
+        if any(finding.serious for finding in self.findings):
             return codes.CRITICAL
         return codes.ATTENTION if self.findings else codes.OK
 
@@ -98,7 +98,7 @@ def _examined(url: str | None) -> Report:
         hf.show(_probe_name())  # opens the connection
         first_s = time.monotonic() - began
         trips = sorted(_timed(lambda: hf.show(_probe_name())) for _ in range(_PINGS))
-        examination: Examination = client.engine.examine()
+        examination: EngineReport = client.engine.examine()
         median_ms, worst_ms = statistics.median(trips) * 1000, trips[-1] * 1000
         trip = {"round_trip_ms": round(median_ms, 3), "round_trip_worst_ms": round(worst_ms, 3)}
         facts = (
@@ -109,7 +109,7 @@ def _examined(url: str | None) -> Report:
         findings = list(examination.findings)
         if statistics.median(trips) > _SLOW_TRIP_S:
             what = f"a round trip takes {statistics.median(trips) * 1000:.0f} ms"
-            findings.append(Finding(grave=False, what=what, advice="use a longer ttl, or a server nearer by"))
+            findings.append(Finding(serious=False, what=what, advice="use a longer ttl, or a server nearer by"))
         trial = Trial(url, hf)
         trial.run()
         found = (*findings, *trial.findings)
@@ -123,7 +123,7 @@ def _print(report: Report) -> None:
     console.print()
     console.print(str(report.promise), markup=False, soft_wrap=True)
     console.print()
-    words = [("PROBLEM" if finding.grave else "ATTENTION", finding) for finding in report.findings]
+    words = [("PROBLEM" if finding.serious else "ATTENTION", finding) for finding in report.findings]
     for word, finding in (*words, *(("NOTE", note) for note in report.notes)):
         console.print(f"{word}: {plain(finding.what)}; {finding.advice}", markup=False, soft_wrap=True)
     if not report.findings:
@@ -193,7 +193,7 @@ class Trial:
         if took > _SLOW_HANDOVER_S:
             what = f"wake-ups do not arrive: a lease was handed to a waiting {whom} after {took:.1f} s"
             advice = "on Redis the user needs every right that docs/redis.md lists, the channels too"
-            self.findings.append(Finding(grave=False, what=what, advice=advice))
+            self.findings.append(Finding(serious=False, what=what, advice=advice))
 
     def _break(self) -> None:
         held = self._hf.lock(self._name, ttl=_PROBE_TTL_S).acquire(timeout=2)
@@ -203,7 +203,7 @@ class Trial:
         except LeaseLost:
             return
         what = "a lease that was broken could still be given back"
-        self.findings.append(Finding(grave=True, what=what, advice="report it, with what `holdfast doctor` printed"))
+        self.findings.append(Finding(serious=True, what=what, advice="report it, with what `holdfast doctor` printed"))
 
 
 @contextmanager
@@ -231,4 +231,4 @@ def _took(what: str, key: str, seconds: float) -> Fact:
 
 
 def _failing(what: str, error: HoldfastError) -> Finding:
-    return Finding(grave=True, what=f"cannot {what}: {error}", advice=codes.hint_for(error) or "see docs/errors.md")
+    return Finding(serious=True, what=f"cannot {what}: {error}", advice=codes.hint_for(error) or "see docs/errors.md")

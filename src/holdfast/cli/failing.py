@@ -55,7 +55,7 @@ def busy(error: errors.NotAcquired) -> dict[str, Any]:
     """Who holds it, under which fence, for how much longer, and how long it was waited."""
     return {
         "name": error.name,
-        "holder": error.owner or None,
+        "holder": error.holder or None,
         "holder_fence": error.fence,
         "remaining": error.remaining,
         "waited": round(error.waited, 3),

@@ -13,7 +13,7 @@ from holdfast.commands import POOL
 from holdfast.core import inspection
 from holdfast.core.step import run
 from holdfast.errors import InvalidConfig, NotAcquired, NotFound
-from holdfast.names import Owner, checked_name
+from holdfast.names import Holder, checked_name
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -57,14 +57,14 @@ class Seen(NamedTuple):
         held, waiting = self.standing.holder, len(self.standing.waiters)
         if held is None:
             return (self.name, "-", "", "", "", self.standing.fence, waiting or "")
-        owner = Owner.unpacked(held.owner)
+        holder = Holder.unpacked(held.holder)
         left = f"{output.span(held.remaining_ms / 1000)}{' (offered)' if self.standing.offered else ''}"
         since = output.span(held.since_ms / 1000)
-        return (self.name, f"{owner.host}:{owner.pid}", owner.label, since, left, held.fence, waiting or "")
+        return (self.name, f"{holder.host}:{holder.pid}", holder.label, since, left, held.fence, waiting or "")
 
 
 def _person(seat: Seat) -> dict[str, Any]:
-    return Owner.unpacked(seat.owner)._asdict()
+    return Holder.unpacked(seat.holder)._asdict()
 
 
 class Survey:
@@ -209,7 +209,7 @@ def _seen(hf: Holdfast, name: str) -> Seen:
 def _refuse_many(hf: Holdfast, name: str) -> None:
     """Of what many have, there is no one lease to break."""
     for one in many.of_name(hf, name):
-        how = "`holdfast pool break` ends that of an item" if one.roof == POOL else "end the program that has it"
+        how = "`holdfast pool break` ends that of an item" if one.kind == POOL else "end the program that has it"
         raise InvalidConfig("name", name, f"it is {one}; there is no one lease to break: {how}")
 
 
@@ -226,9 +226,9 @@ def _still_busy(seen: Seen, others: list[many.Many], waited: float, *, as_json: 
     elif held is None:
         state, error = "about to be held by who waits for it", NotAcquired(seen.name, waited=waited)
     else:
-        owner, left_s = Owner.unpacked(held.owner), held.remaining_ms / 1000
-        state = f"held by {owner}, for another {output.span(left_s)} unless it is renewed"
-        error = NotAcquired(seen.name, owner=str(owner), fence=held.fence, waited=waited, remaining=left_s)
+        holder, left_s = Holder.unpacked(held.holder), held.remaining_ms / 1000
+        state = f"held by {holder}, for another {output.span(left_s)} unless it is renewed"
+        error = NotAcquired(seen.name, holder=str(holder), fence=held.fence, waited=waited, remaining=left_s)
     line = f"after {output.span(waited)} {seen.name!r} is still {state}"
     return failing.tell("busy", codes.BUSY, line, as_json=as_json, **failing.busy(error))
 
@@ -240,23 +240,23 @@ def table(seen: list[Seen], width: int) -> RenderableType:
 
 
 def _whom(seat: Seat) -> tuple[str, str, str]:
-    owner = Owner.unpacked(seat.owner)
-    return f"{owner.host}:{owner.pid}", owner.label, output.span(seat.since_ms / 1000)
+    holder = Holder.unpacked(seat.holder)
+    return f"{holder.host}:{holder.pid}", holder.label, output.span(seat.since_ms / 1000)
 
 
 def _facts(seen: Seen) -> list[tuple[str, object]]:
     held = seen.standing.holder
     if held is None:
         return [("name", seen.name), ("holder", "nobody"), ("last fence", seen.standing.fence or "none is remembered")]
-    owner = Owner.unpacked(held.owner)
+    holder = Holder.unpacked(held.holder)
     lines: list[tuple[str, object]] = [
         ("name", seen.name),
-        ("holder", f"{owner.host}, process {owner.pid}" + (" (offered, not confirmed yet)" * seen.standing.offered)),
-        ("label", owner.label or "-"),
+        ("holder", f"{holder.host}, process {holder.pid}" + (" (offered, not confirmed yet)" * seen.standing.offered)),
+        ("label", holder.label or "-"),
         ("since", f"{output.span(held.since_ms / 1000)} ago"),
         ("remaining", f"{output.span(held.remaining_ms / 1000)} unless it is renewed"),
         ("fence", held.fence),
     ]
-    if owner.info:
-        lines.append(("info", owner.info))
+    if holder.info:
+        lines.append(("info", holder.info))
     return lines

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.commands import POOL, RW, SEATS, Count, Counted
+from holdfast.commands import POOL, RWLOCK, SEMAPHORE, Count, PoolSnapshot
 from holdfast.core.step import run
 from holdfast.errors import Unavailable
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast.blocking import Holdfast
 
-KINDS = {POOL: "pool", SEATS: "semaphore", RW: "read-write lock"}
+KINDS = {POOL: "pool", SEMAPHORE: "semaphore", RWLOCK: "read-write lock"}
 COLUMNS = ("name", "kind", "taken", "of", "waiting")
 
 
@@ -25,12 +25,12 @@ class Many(NamedTuple):
     """One name under one roof, as the engine saw it just now."""
 
     name: str
-    roof: str
-    counted: Counted
+    pool_kind: str
+    counted: PoolSnapshot
 
     @property
     def kind(self) -> str:
-        return KINDS[self.roof]
+        return KINDS[self.pool_kind]
 
     @property
     def taken(self) -> bool:
@@ -40,7 +40,7 @@ class Many(NamedTuple):
     @property
     def of(self) -> int | None:
         """How many there are to have; of a read-write lock, as many as like to read."""
-        return None if self.roof == RW else self.counted.size
+        return None if self.pool_kind == RWLOCK else self.counted.size
 
     def __str__(self) -> str:
         inside = f"{self.counted.lent} inside" if self.of is None else f"{self.counted.lent} of {self.of} taken"
@@ -57,16 +57,16 @@ class Many(NamedTuple):
 
 def of_name(hf: Holdfast, name: str) -> list[Many]:
     """What there is of this name."""
-    return _counted(hf, [(name, roof) for roof in KINDS])
+    return _counted(hf, [(name, pool_kind) for pool_kind in KINDS])
 
 
 def listed(hf: Holdfast, prefix: str, limit: int, *, every: bool) -> tuple[list[Many], bool]:
     """What is taken under names that begin so, or all there is; and whether there may be more of it. It scans."""
     found: list[Many] = []
     more = False
-    for roof in KINDS:
-        names, cut = hf._client.engine.names(prefix, limit, roof)
-        found += (one for one in _counted(hf, [(name, roof) for name in names]) if every or one.taken)
+    for pool_kind in KINDS:
+        names, cut = hf._client.engine.names(prefix, limit, pool_kind)
+        found += (one for one in _counted(hf, [(name, pool_kind) for name in names]) if every or one.taken)
         more = more or cut
     return sorted(found, key=lambda one: one.name)[:limit], more or len(found) > limit
 
@@ -89,24 +89,24 @@ class Survey:
         if began < self._again:
             return [one for one in _counted(self._hf, self._known) if self._every or one.taken]
         found, self.more = listed(self._hf, self._prefix, self._limit, every=self._every)
-        self._known = [(one.name, one.roof) for one in found]
+        self._known = [(one.name, one.pool_kind) for one in found]
         self._again = began + (time.monotonic() - began) * self._share
         return found
 
 
 def _counted(hf: Holdfast, wanted: Iterable[tuple[str, str]]) -> list[Many]:
     client = hf._client
-    if "pools" not in client.engine.carries:
+    if "pools" not in client.engine.capabilities:
         return []
     wanted = tuple(wanted)
     if not wanted:
         return []
-    answers = run(client.form.apply_all([Count(name, 0, roof) for name, roof in wanted]))
+    answers = run(client.transport.apply_all([Count(name, 0, pool_kind) for name, pool_kind in wanted]))
     found = []
-    for (name, roof), answer in zip(wanted, answers, strict=True):
+    for (name, pool_kind), answer in zip(wanted, answers, strict=True):
         if isinstance(answer, Unavailable):
             raise answer
-        assert isinstance(answer, Counted)
+        assert isinstance(answer, PoolSnapshot)
         if answer.size or answer.lent or answer.cooling or answer.waiting:
-            found.append(Many(name, roof, answer))
+            found.append(Many(name, pool_kind, answer))
     return found

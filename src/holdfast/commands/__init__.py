@@ -4,7 +4,7 @@ Named tuples, because they are quick to make and quick to import. What says noth
 that it is neither empty nor equal to another.
 
 An engine answers one command in one atomic step. Every command but `Hit` may be sent twice: it carries the token of the
-attempt it belongs to, and the second answer is the same as the first. (Whoever sends a `Take` again says what it knows,
+attempt it belongs to, and the second answer is the same as the first. (Whoever sends a `Receive` again says what it knows,
 and is given what it does not.) Times inside are milliseconds unless their names say otherwise; fences are integers.
 """
 
@@ -35,8 +35,8 @@ from holdfast.commands.once import Begin, Finish, Finished, Keep, Seen
 from holdfast.commands.pool import (
     POOL,
     READ,
-    RW,
-    SEATS,
+    RWLOCK,
+    SEMAPHORE,
     WHOLE_PPM,
     WRITE,
     Borrow,
@@ -45,16 +45,16 @@ from holdfast.commands.pool import (
     Changed,
     CoolItem,
     Count,
-    Counted,
     Extend,
-    ItemSeen,
+    ItemSnapshot,
     Lent,
+    PoolHeartbeat,
+    PoolSnapshot,
     Return,
-    TakeBack,
-    Tend,
+    UndoBorrow,
     Unknown,
 )
-from holdfast.commands.queue import Leave, Leaving, QueueAnswer, QueueCommand, Take, Taken
+from holdfast.commands.queue import Leave, Leaving, QueueAnswer, QueueCommand, Receive, Received
 from holdfast.commands.registry import Claim, Fetch, Full, Kept, Letters, List, Listing, Post, Quit
 
 Tally = Hit | Forget | Reserve | Settle | Balance | Keep | Seen
@@ -74,20 +74,20 @@ Command = (
     | Borrow
     | Extend
     | Return
-    | TakeBack
+    | UndoBorrow
     | BreakItem
     | CoolItem
     | Change
-    | Tend
+    | PoolHeartbeat
     | Count
     | QueueCommand
 )
-Asking = Acquire | Borrow | Take
+Asking = Acquire | Borrow | Receive
 Giving = Release | Return | Finish | Quit | Leave
 # Commands whose sender may have to wait for an answer that it likes.
-ASKING: frozenset[type] = frozenset((Acquire, Borrow, Take))
+ASKING: frozenset[type] = frozenset((Acquire, Borrow, Receive))
 # Answers with a `position`: whoever has one stands in a line now, where it may be rung.
-LINED_UP: frozenset[type] = frozenset((Busy, Taken))
+LINED_UP: frozenset[type] = frozenset((Busy, Received))
 
 Answer = (
     Decided
@@ -106,7 +106,7 @@ Answer = (
     | Done
     | Marked
     | Standing
-    | Counted
+    | PoolSnapshot
     | Changed
     | Lent
     | Unknown
@@ -118,8 +118,8 @@ __all__ = [
     "LINED_UP",
     "POOL",
     "READ",
-    "RW",
-    "SEATS",
+    "RWLOCK",
+    "SEMAPHORE",
     "WHOLE_PPM",
     "WRITE",
     "Acquire",
@@ -137,7 +137,6 @@ __all__ = [
     "Command",
     "CoolItem",
     "Count",
-    "Counted",
     "Decided",
     "Done",
     "Entry",
@@ -150,7 +149,7 @@ __all__ = [
     "Giving",
     "Granted",
     "Hit",
-    "ItemSeen",
+    "ItemSnapshot",
     "Keep",
     "Kept",
     "Leave",
@@ -163,10 +162,14 @@ __all__ = [
     "Marked",
     "NotHeld",
     "Nudge",
+    "PoolHeartbeat",
+    "PoolSnapshot",
     "Post",
     "QueueAnswer",
     "QueueCommand",
     "Quit",
+    "Receive",
+    "Received",
     "Refused",
     "Release",
     "Released",
@@ -180,11 +183,8 @@ __all__ = [
     "Show",
     "Spent",
     "Standing",
-    "Take",
-    "TakeBack",
-    "Taken",
     "Tally",
-    "Tend",
     "Undo",
+    "UndoBorrow",
     "Unknown",
 ]

@@ -15,7 +15,7 @@ class Acquire(NamedTuple):
 
     name: str
     token: str
-    owner: str
+    holder: str
     ttl_ms: int
     wait: bool
 
@@ -95,7 +95,7 @@ class Busy(NamedTuple):
     have come back by themselves, and `life` is as in `Granted`.
     """
 
-    owner: str
+    holder: str
     fence: int
     remaining_ms: int
     position: int | None
@@ -150,7 +150,7 @@ class Marked(NamedTuple):
 class Seat(NamedTuple):
     """One holder or waiter, as people see it."""
 
-    owner: str
+    holder: str
     token: str
     fence: int
     since_ms: int

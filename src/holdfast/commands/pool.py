@@ -7,7 +7,7 @@ from typing import NamedTuple
 from holdfast.commands.lease import Seat
 
 # What many rights are kept under: a pool of named items, the numbered seats of a semaphore, a read-write lock.
-POOL, SEATS, RW = "pool", "seats", "rw"
+POOL, SEMAPHORE, RWLOCK = "pool", "semaphore", "rwlock"
 READ, WRITE = "read", "write"
 WHOLE_PPM = 1_000_000
 
@@ -15,20 +15,20 @@ WHOLE_PPM = 1_000_000
 class Borrow(NamedTuple):
     """Lend me one item, the least recently acquired; with `wait`, keep me a place in the queue if you cannot.
 
-    Sent twice it answers like `Acquire`. `rest_ms` is how long the item is kept from everybody if its lease lapses. A
+    Sent twice it answers like `Acquire`. `cooldown_ms` is how long the item is kept from everybody if its lease lapses. A
     `tag` may use a fixed part of the pool and no more, in millionths. `permits` makes the seats that are not there yet.
     """
 
     name: str
     token: str
-    owner: str
+    holder: str
     ttl_ms: int
     wait: bool
-    rest_ms: int = 0
+    cooldown_ms: int = 0
     tag: str = ""
     share_ppm: int = WHOLE_PPM
     permits: int = 0
-    roof: str = POOL
+    kind: str = POOL
 
 
 class Extend(NamedTuple):
@@ -38,26 +38,26 @@ class Extend(NamedTuple):
     item: str
     token: str
     ttl_ms: int
-    roof: str = POOL
+    kind: str = POOL
 
 
 class Return(NamedTuple):
-    """Give the item back; with `cool_ms` it is kept from everybody that long. `entomb` as in `Release`."""
+    """Give the item back; with `cooldown_ms` it is kept from everybody that long. `entomb` as in `Release`."""
 
     name: str
     item: str
     token: str
-    cool_ms: int = 0
+    cooldown_ms: int = 0
     entomb: bool = False
-    roof: str = POOL
+    kind: str = POOL
 
 
-class TakeBack(NamedTuple):
+class UndoBorrow(NamedTuple):
     """Nobody owns what this token may have been lent: end it, and refuse it from now on."""
 
     name: str
     token: str
-    roof: str = POOL
+    kind: str = POOL
 
 
 class BreakItem(NamedTuple):
@@ -67,7 +67,7 @@ class BreakItem(NamedTuple):
     item: str
     fence: int
     reason: str
-    roof: str = POOL
+    kind: str = POOL
 
 
 class CoolItem(NamedTuple):
@@ -75,8 +75,8 @@ class CoolItem(NamedTuple):
 
     name: str
     item: str
-    cool_ms: int
-    roof: str = POOL
+    cooldown_ms: int
+    kind: str = POOL
 
 
 class Change(NamedTuple):
@@ -92,14 +92,14 @@ class Change(NamedTuple):
     leave: bool
     dice: int
     permits: int = 0
-    roof: str = POOL
+    kind: str = POOL
 
 
-class Tend(NamedTuple):
+class PoolHeartbeat(NamedTuple):
     """Like `Mark`, for those who wait for an item."""
 
     name: str
-    roof: str = POOL
+    kind: str = POOL
 
 
 class Count(NamedTuple):
@@ -107,11 +107,11 @@ class Count(NamedTuple):
 
     name: str
     limit: int
-    roof: str = POOL
+    kind: str = POOL
 
 
-class ItemSeen(NamedTuple):
-    """One item, as people see it. `state`: free, offered, lent, cooling; `owner` is empty unless somebody has it.
+class ItemSnapshot(NamedTuple):
+    """One item, as people see it. `state`: free, offered, lent, cooling; `holder` is empty unless somebody has it.
 
     `since_ms` counts from its last acquisition, -1 if there was none; `remaining_ms` until it comes back by itself.
     """
@@ -123,10 +123,10 @@ class ItemSeen(NamedTuple):
     used: int
     since_ms: int
     remaining_ms: int
-    owner: str
+    holder: str
 
 
-class Counted(NamedTuple):
+class PoolSnapshot(NamedTuple):
     """How a pool stands: figures first; what could not be listed beside them is said in `trouble`."""
 
     fence: int
@@ -136,7 +136,7 @@ class Counted(NamedTuple):
     cooling: int
     free: int
     waiting: int
-    items: tuple[ItemSeen, ...]
+    items: tuple[ItemSnapshot, ...]
     waiters: tuple[Seat, ...]
     trouble: str = ""
 

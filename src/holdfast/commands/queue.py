@@ -15,7 +15,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.commands.queue_admin import Audit, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled, Sighted
+from holdfast.commands.queue_admin import (
+    CheckConsistency,
+    ConsistencyChecked,
+    ConsistencyPage,
+    ConsumerList,
+    GetStats,
+    ListConsumers,
+    Peek,
+    Peeked,
+    QueueCounts,
+)
 
 AT_ONCE = 128
 # Of what is brought back from the dead, and of messages with keys that are settled: each costs twice as much, or more.
@@ -30,7 +40,7 @@ READY, DELAYED, HELD, BEHIND, DIED = "ready", "delayed", "held", "behind", "dead
 SPENT = "attempts used up"
 
 
-class Draft(NamedTuple):
+class NewMessage(NamedTuple):
     """A message that is to be sent. The sender makes its id.
 
     With a `dedup` key, only if no message was sent under that key in the last `dedup_ms`. With a `key` it waits for
@@ -76,28 +86,28 @@ class Publish(NamedTuple):
 
     name: str
     token: str
-    drafts: tuple[Draft, ...]
+    drafts: tuple[NewMessage, ...]
     bound: int = 0
 
 
 class Join(NamedTuple):
     """This consumer lives, for so long from now. The token is its incarnation: new for each, never used again.
 
-    It `keeps` what it takes for long: see `Reap`. If it is `heard`, an engine that can tell everybody when it has
+    It `keeps` what it takes for long: see `ReclaimExpired`. If it is `heard`, an engine that can tell everybody when it has
     ended does so. Answered like `Acquire`: `Granted`; sent again, with the same fence, and the ttl runs anew. `NotHeld`
     if it was taken for dead meanwhile.
     """
 
     name: str
     token: str
-    owner: str
+    holder: str
     label: str
     ttl_ms: int
     keeps: bool = False
     heard: bool = False
 
 
-class Beat(NamedTuple):
+class ConsumerHeartbeat(NamedTuple):
     """This consumer still lives. It may come late: whoever was not reaped meanwhile has lost nothing.
 
     `Renewed`, or `NotHeld` if the consumer is not known any more.
@@ -119,7 +129,7 @@ class Leave(NamedTuple):
     token: str
 
 
-class Take(NamedTuple):
+class Receive(NamedTuple):
     """Give me up to `most` messages, first from the first of these lanes; with `wait`, ring me if there are none now.
 
     Messages whose delay is over become ready first. `idle` says that the consumer has nothing that is new, and how
@@ -130,7 +140,7 @@ class Take(NamedTuple):
     larger one comes first as well. So a question that comes late, after another one was asked in its place, takes
     nothing that nobody would hear of.
 
-    `Taken`, or `NotHeld` if the consumer is not known any more. Sent again it may take more: whoever lost an answer
+    `Received`, or `NotHeld` if the consumer is not known any more. Sent again it may take more: whoever lost an answer
     says what is `known`.
     """
 
@@ -161,7 +171,7 @@ class Outcome(NamedTuple):
     keyed: bool = False
 
 
-class Conclude(NamedTuple):
+class RecordOutcomes(NamedTuple):
     """So much has become of these messages; each is told apart from the others, and only if it is with this consumer.
 
     Dead letters beyond `dead_max` are dropped, the oldest first, and counted; 0 keeps all.
@@ -173,7 +183,7 @@ class Conclude(NamedTuple):
     dead_max: int = 0
 
 
-class Reap(NamedTuple):
+class ReclaimExpired(NamedTuple):
     """Look for consumers that have died, unless somebody has looked just now; give others what they had.
 
     Dead is who has said nothing for its ttl and the grace. After a time in which nobody looked, or the clock went back,
@@ -193,8 +203,8 @@ class Reap(NamedTuple):
 class TakeOver(NamedTuple):
     """Give me the first message of this key, if nobody has it, or if the time of whoever has it is over.
 
-    There is no grace: the consumer that had it is taken for dead, like by a `Reap`, and will be told. `Taken` with that
-    one, `Elsewhere` if it is not to be had, or `NotHeld` if the consumer that asks is not known any more. Sent again,
+    There is no grace: the consumer that had it is taken for dead, like by a `ReclaimExpired`, and will be told. `Received` with that
+    one, `NotTakenOver` if it is not to be had, or `NotHeld` if the consumer that asks is not known any more. Sent again,
     the second answer is the same.
     """
 
@@ -213,7 +223,7 @@ class ListKeys(NamedTuple):
     limit: int
 
 
-class ListDead(NamedTuple):
+class ListDeadLetters(NamedTuple):
     """Dead letters after this place, the oldest death first."""
 
     name: str
@@ -221,15 +231,15 @@ class ListDead(NamedTuple):
     limit: int
 
 
-class GetDead(NamedTuple):
-    """The dead letter of this message: `DeadLetters` with that one, or none."""
+class GetDeadLetter(NamedTuple):
+    """The dead letter of this message: `DeadLetterPage` with that one, or none."""
 
     name: str
     id: str
 
 
 class Redrive(NamedTuple):
-    """Make these dead letters messages again; with `reset`, as if they had never been tried. `Moved`.
+    """Make these dead letters messages again; with `reset`, as if they had never been tried. `DeadLettersRemoved`.
 
     With a token, which is of this call: sent again within `SAID_MS` it answers the same, and moves nothing.
     """
@@ -241,7 +251,7 @@ class Redrive(NamedTuple):
 
 
 class Purge(NamedTuple):
-    """Forget these dead letters. `Moved`. The token is as that of `Redrive`."""
+    """Forget these dead letters. `DeadLettersRemoved`. The token is as that of `Redrive`."""
 
     name: str
     ids: tuple[str, ...]
@@ -257,7 +267,7 @@ class Published(NamedTuple):
     ids: tuple[str, ...]
 
 
-class Crowded(NamedTuple):
+class PublishRefused(NamedTuple):
     """Nothing was sent: the queue has so many messages already."""
 
     size: int
@@ -272,7 +282,7 @@ class Delivery(NamedTuple):
     message: Message
 
 
-class Taken(NamedTuple):
+class Received(NamedTuple):
     """What there was. Of whoever waits, `position` counts the hungry ahead; `None` means: not waiting.
 
     The next delay is over in `next_ms`; 0 if there is none. `drain` asks this consumer to finish what it has and come
@@ -290,7 +300,7 @@ class Leaving(NamedTuple):
     """A part of what it has is ready again: say so again for the rest."""
 
 
-class Elsewhere(NamedTuple):
+class NotTakenOver(NamedTuple):
     """It is not to be had: it is `delayed`, `dead`, or `held`: by whom, and under which fence. Empty: there is none."""
 
     place: str
@@ -305,13 +315,13 @@ class KeysHeld(NamedTuple):
     held: int
 
 
-class Concluded(NamedTuple):
+class OutcomesRecorded(NamedTuple):
     """Done, but for the entries that are `lost`: they were not with this consumer any more."""
 
     lost: tuple[str, ...]
 
 
-class Reaped(NamedTuple):
+class Reclaimed(NamedTuple):
     """What a look has found; it is worth looking again in `next_ms`.
 
     `looked` is false if it was too early; `amnesty`: consumers were found late, and were given time.
@@ -333,14 +343,14 @@ class DeadLetter(NamedTuple):
     message: Message
 
 
-class DeadLetters(NamedTuple):
+class DeadLetterPage(NamedTuple):
     """Dead letters, the oldest death first. `last`: where to go on; empty if that was all."""
 
     letters: tuple[DeadLetter, ...]
     last: str
 
 
-class Moved(NamedTuple):
+class DeadLettersRemoved(NamedTuple):
     """It was done with these; there are no dead letters of the others."""
 
     ids: tuple[str, ...]
@@ -349,36 +359,36 @@ class Moved(NamedTuple):
 QueueCommand = (
     Publish
     | Join
-    | Beat
+    | ConsumerHeartbeat
     | Leave
-    | Take
-    | Conclude
-    | Reap
+    | Receive
+    | RecordOutcomes
+    | ReclaimExpired
     | TakeOver
     | ListKeys
-    | ListDead
-    | GetDead
+    | ListDeadLetters
+    | GetDeadLetter
     | Redrive
     | Purge
-    | Gauge
-    | Roll
+    | GetStats
+    | ListConsumers
     | Peek
-    | Audit
+    | CheckConsistency
 )
 QueueAnswer = (
     Published
-    | Crowded
-    | Taken
+    | PublishRefused
+    | Received
     | Leaving
-    | Elsewhere
+    | NotTakenOver
     | KeysHeld
-    | Concluded
-    | Reaped
-    | DeadLetters
-    | Moved
-    | Gauged
-    | Rolled
+    | OutcomesRecorded
+    | Reclaimed
+    | DeadLetterPage
+    | DeadLettersRemoved
+    | QueueCounts
+    | ConsumerList
     | Peeked
-    | Sighted
-    | Audited
+    | ConsistencyPage
+    | ConsistencyChecked
 )

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 QUEUES = "mq"
 
 
-class Gauge(NamedTuple):
+class GetStats(NamedTuple):
     """How the queue stands."""
 
     name: str
 
 
-class Roll(NamedTuple):
+class ListConsumers(NamedTuple):
     """The consumers, at most so many; those whose ttl ends first come first."""
 
     name: str
@@ -51,11 +51,11 @@ AGAIN = "again"
 PAGE = 300
 
 
-class Audit(NamedTuple):
+class CheckConsistency(NamedTuple):
     """Is every message in exactly one place?
 
-    An engine that can look at all of them at one instant, and stop nobody else by it, answers `Audited` and cares for
-    nothing but the name. Any other answers one page, `Sighted`: of a part, or of the places of `which` consumer or
+    An engine that can look at all of them at one instant, and stop nobody else by it, answers `ConsistencyChecked` and cares for
+    nothing but the name. Any other answers one page, `ConsistencyPage`: of a part, or of the places of `which` consumer or
     lane, from `at` on, with about so many of it at `most`. `again` is a second look at suspects, at one instant.
     """
 
@@ -70,7 +70,7 @@ class Audit(NamedTuple):
 # Answers.
 
 
-class Gauged(NamedTuple):
+class QueueCounts(NamedTuple):
     """How many messages are where, and what was counted since the queue began.
 
     `oldest_ms`: how long ago the first ready message was sent, -1 if there is none. `counts` are pairs of a word and a
@@ -91,25 +91,25 @@ class Gauged(NamedTuple):
     behind: int = 0
 
 
-class ConsumerSeen(NamedTuple):
+class ConsumerInfo(NamedTuple):
     """One consumer, as people see it. `remaining_ms` is 0 if it is late."""
 
     token: str
     label: str
-    owner: str
+    holder: str
     fence: int
     held: int
     since_ms: int
     remaining_ms: int
 
 
-class Rolled(NamedTuple):
+class ConsumerList(NamedTuple):
     """The consumers."""
 
-    consumers: tuple[ConsumerSeen, ...]
+    consumers: tuple[ConsumerInfo, ...]
 
 
-class Glimpse(NamedTuple):
+class PlacedMessage(NamedTuple):
     """One message where it is: with whom (a consumer's token), and in how many milliseconds it is due."""
 
     message: Message
@@ -120,10 +120,10 @@ class Glimpse(NamedTuple):
 class Peeked(NamedTuple):
     """Messages that were looked at."""
 
-    glimpses: tuple[Glimpse, ...]
+    glimpses: tuple[PlacedMessage, ...]
 
 
-class Sighted(NamedTuple):
+class ConsistencyPage(NamedTuple):
     """A page: where to go on, what was seen, and what is wrong for certain; of each fault a kind, a word, an entry.
 
     `by` is who has answered, a run of a server; empty if that may not be asked. Pages of two do not go together: the
@@ -136,7 +136,7 @@ class Sighted(NamedTuple):
     by: str = ""
 
 
-class Audited(NamedTuple):
+class ConsistencyChecked(NamedTuple):
     """How many messages were looked at, and what is wrong, in sentences; nothing if all is well."""
 
     messages: int

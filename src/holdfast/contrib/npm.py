@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import failpoints
 from holdfast.contrib.npm_runs import Runs, said
-from holdfast.core.build.build_dir import RECORD, Built, Site
+from holdfast.core.build.build_dir import RECORD, BuildResult, Site
 from holdfast.core.lease.lock import TTL_S
 from holdfast.engines.host import open_up, trouble
 from holdfast.errors import BuildFailed, HoldfastError, InvalidConfig, InvalidName, LeaseLost, NotAcquired
@@ -182,7 +182,7 @@ class Repo:
         place, doing = self.modules / spec.alias, "installing"
         if error.name.startswith(_LISTING):
             place, doing = self.directory / MANIFEST, "writing"
-        return f"waited {error.waited:.0f} s for {spec.alias} in {place}, which {error.owner} is {doing}"
+        return f"waited {error.waited:.0f} s for {spec.alias} in {place}, which {error.holder} is {doing}"
 
     def _resolved(self, text: str, spec: Spec, runs: Runs) -> Spec:
         """Tags are resolved first: what is installed is one version, for good."""
@@ -208,10 +208,10 @@ class Repo:
             return False
         return runs.rest(_PAUSE_S * (attempt + 1))
 
-    def _built(self, spec: Spec, runs: Runs) -> Built:
+    def _built(self, spec: Spec, runs: Runs) -> BuildResult:
         def build(staging: Staging) -> None:
             self._say(f"installing {spec.alias}")
-            self._fill(Path(staging), spec, runs, pass_fds=staging.lifeline)
+            self._fill(Path(staging), spec, runs, pass_fds=staging.liveness_fds)
 
         if self._client is None:
             return self._built_unlocked(spec, runs)
@@ -221,10 +221,10 @@ class Repo:
         try:
             return self._client.build_once(self.modules, spec.alias, build, ttl=self._ttl, timeout=0)
         except NotAcquired as busy:
-            self._say(f"another worker is installing {spec.alias}: {busy.owner}; waiting")
+            self._say(f"another worker is installing {spec.alias}: {busy.holder}; waiting")
         return self._client.build_once(self.modules, spec.alias, build, ttl=self._ttl, timeout=self._timeout)
 
-    def _built_unlocked(self, spec: Spec, runs: Runs) -> Built:
+    def _built_unlocked(self, spec: Spec, runs: Runs) -> BuildResult:
         site = Site(self.modules, spec.alias, movable=True)
         found = site.find()
         if found is not None:

@@ -16,7 +16,7 @@ from holdfast.core.keeper.keeper import WIRE_NS, Keeper
 from holdfast.core.keeper.restart_guard import Aftermath
 from holdfast.core.lease.lease import ASKING, HELD
 from holdfast.core.limit.local import Ledgers
-from holdfast.engines import ELSEWHERE, open_engine
+from holdfast.engines import ALTERNATIVES, open_engine
 from holdfast.errors import Closed, InvalidConfig, ReplyLost, Unavailable
 from holdfast.names import readable, this_process
 from holdfast.observer import Observer, log, tell
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Command
     from holdfast.core.lease.lease import LeaseBase
-    from holdfast.engines import Bell, Engine, Form
+    from holdfast.engines import Engine, Transport, Waker
 
 OPEN, CLOSING, ABORTING, CLOSED = "open", "closing", "aborting", "closed"
 CLOSE_S = 30.0
@@ -59,24 +59,24 @@ class Client:
         if observer is not None and not callable(observer):
             raise InvalidConfig("observer", observer, "it must be callable with an Event")
         self._label, self._info = label, info
-        self.owner = this_process(label, info)
-        self.packed = self.owner.packed()
+        self.holder = this_process(label, info)
+        self.packed = self.holder.packed()
         self.url = settings.url
         self.observer = observer
         self._url_setting = config.url_setting(url)
         with config.naming(url):
             self.engine: Engine = open_engine(settings)
         if settings.source is not None:
-            self.url = self.engine.place().partition(" ")[0]  # a client object has no URL: where it leads to is told
+            self.url = self.engine.location().partition(" ")[0]  # a client object has no URL: where it leads to is told
         self.clock = self.engine.clock
-        self.form: Form = self.engine.blocking() if face == "blocking" else self.engine.asyncio()
+        self.transport: Transport = self.engine.blocking() if face == "blocking" else self.engine.asyncio()
         self.aftermath = Aftermath(self.engine)
         self.keeper = Keeper(self.engine.keeper(), self.clock, observer, self.aftermath)
         self.ledgers = Ledgers()
         # The objects of each read-write lock: whoever is inside through one of them is known to all.
         self.sides: MutableMapping[str, weakref.WeakSet[Any]] = weakref.WeakValueDictionary()
         self.state = OPEN
-        self._bells: list[Bell] = []
+        self._wakers: list[Waker] = []
         self._left: tuple[str, ...] = ()
         self._being_closed = False
         _clients.add(self)
@@ -109,9 +109,9 @@ class Client:
 
     def refuse_without(self, what: str) -> None:
         """`InvalidConfig` if the engine cannot keep that."""
-        if what not in self.engine.carries:
+        if what not in self.engine.capabilities:
             raise InvalidConfig(
-                self._url_setting, self.url, f"{self.engine.name} keeps leases and no {what}: {ELSEWHERE}"
+                self._url_setting, self.url, f"{self.engine.name} keeps leases and no {what}: {ALTERNATIVES}"
             )
 
     async def ask(self, command: Command) -> Answer:
@@ -119,7 +119,7 @@ class Client:
         if self.state is CLOSED:
             raise Closed
         try:
-            answer = self.form.apply(command)
+            answer = self.transport.apply(command)
             return answer if isinstance(answer, tuple) else await answer
         except ReplyLost as error:
             raise Unavailable(error.engine, error.reason, error.detail) from error
@@ -128,7 +128,7 @@ class Client:
         """Several such commands, in as few exchanges as the engine can do with; what it cannot answer is raised."""
         if self.state is CLOSED:
             raise Closed
-        answers = await self.form.apply_all(commands)
+        answers = await self.transport.apply_all(commands)
         for answer in answers:
             if isinstance(answer, Unavailable):
                 raise Unavailable(answer.engine, answer.reason, answer.detail) from answer
@@ -138,7 +138,7 @@ class Client:
         """Have the engine learn anew where its servers are."""
         if self.state is CLOSED:
             raise Closed
-        await self.form.refresh()
+        await self.transport.refresh()
 
     def forked(self) -> None:
         """In a child: every lease is the parent's, and nothing that was inherited is touched."""
@@ -147,9 +147,9 @@ class Client:
         self.engine.forked()
         self.aftermath.forked()
         self.ledgers = Ledgers()
-        self.owner = this_process(self._label, self._info)
-        self.packed = self.owner.packed()
-        self._bells = []
+        self.holder = this_process(self._label, self._info)
+        self.packed = self.holder.packed()
+        self._wakers = []
         for lease in leases:
             lease._on_loss = None  # the callback is the parent's
             lease._state, lease._why = "lost", ("forked", "")
@@ -164,7 +164,7 @@ async def close(client: Client, timeout: Seconds | None) -> tuple[str, ...]:
     """Refuse, wait, end; the names of leases that could not be waited for. Interrupted, it may be called again."""
     patience_ns = timeout_ns(timeout)
     if client.state is not CLOSED:
-        client.form.refuse_elsewhere()
+        client.transport.check_loop()
     until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
     first = False
     try:
@@ -194,7 +194,7 @@ async def close(client: Client, timeout: Seconds | None) -> tuple[str, ...]:
 
 async def _end(client: Client) -> None:
     client.state = ABORTING
-    client.form.stir()
+    client.transport.wake_all()
     await _until(client, lambda: not _asking(client), client.clock.now_ns() + WIRE_NS)
     client._left = _names(client)
     for lease in client.keeper.standing():
@@ -202,25 +202,25 @@ async def _end(client: Client) -> None:
     client.keeper.stop()
     await _until(client, client.keeper.stopped, client.clock.now_ns() + 2 * WIRE_NS)
     try:
-        await client.form.close()
+        await client.transport.close()
     except Unavailable as error:
         client.tell("unavailable", "", detail=str(error))
     client.state = CLOSED
-    _ring(client)
+    _wake(client)
 
 
 async def _until(client: Client, done: Callable[[], object], until_ns: int) -> None:
     """Sleep until `done()`; rung when a lease ends, and looking again now and then all the same."""
-    bell = client.form.bell()
-    client._bells.append(bell)
-    client.keeper.on_idle(lambda: _ring(client))
+    waker = client.transport.waker()
+    client._wakers.append(waker)
+    client.keeper.on_idle(lambda: _wake(client))
     while not done() and client.clock.now_ns() < until_ns:
-        await bell.wait(min(until_ns, client.clock.now_ns() + _POLL_NS))
+        await waker.wait(min(until_ns, client.clock.now_ns() + _POLL_NS))
 
 
-def _ring(client: Client) -> None:
-    for bell in client._bells.copy():  # not a tuple of it: to make one may crash CPython 3.11 while others append
-        bell.ring()
+def _wake(client: Client) -> None:
+    for waker in client._wakers.copy():  # not a tuple of it: to make one may crash CPython 3.11 while others append
+        waker.wake()
 
 
 def _asking(client: Client) -> list[LeaseBase]:

@@ -9,7 +9,7 @@ from holdfast.clock import NS_PER_MS
 from holdfast.commands import Break, NotHeld, Show, Standing
 from holdfast.core.keeper.keeper import WIRE_NS
 from holdfast.errors import Closed, InvalidConfig, NotFound, ReplyLost, Unavailable
-from holdfast.names import Owner, checked_name, is_unicode
+from holdfast.names import Holder, checked_name, is_unicode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -27,15 +27,15 @@ REMEMBERED_MAX = 100_000
 _AT_ONCE = 1000
 
 
-class Holding(NamedTuple):
+class LeaseStatus(NamedTuple):
     """A name as people see it: the holder, since when, for how much longer unless renewed, and who waits, in order."""
 
     name: str
     fence: int
-    owner: Owner | None
+    holder: Holder | None
     seconds: float
     remaining: float
-    waiters: tuple[Owner, ...]
+    waiters: tuple[Holder, ...]
 
 
 async def standing(client: Client, name: str) -> Standing:
@@ -45,22 +45,22 @@ async def standing(client: Client, name: str) -> Standing:
     return answer
 
 
-async def show(client: Client, name: str) -> Holding:
+async def show(client: Client, name: str) -> LeaseStatus:
     """Who holds the name and who waits for it."""
     name = checked_name(name)
     return _holding(name, await standing(client, name))
 
 
-def _holding(name: str, now: Standing) -> Holding:
+def _holding(name: str, now: Standing) -> LeaseStatus:
     held = now.holder
-    waiters = tuple(Owner.unpacked(seat.owner) for seat in now.waiters)
+    waiters = tuple(Holder.unpacked(seat.holder) for seat in now.waiters)
     if held is None:
-        return Holding(name, now.fence, None, 0.0, 0.0, waiters)
-    owner = Owner.unpacked(held.owner)
-    return Holding(name, held.fence, owner, held.since_ms / 1000, held.remaining_ms / 1000, waiters)
+        return LeaseStatus(name, now.fence, None, 0.0, 0.0, waiters)
+    holder = Holder.unpacked(held.holder)
+    return LeaseStatus(name, held.fence, holder, held.since_ms / 1000, held.remaining_ms / 1000, waiters)
 
 
-async def held(client: Client, prefix: str, limit: int, aside: Aside) -> list[Holding]:
+async def held(client: Client, prefix: str, limit: int, aside: Aside) -> list[LeaseStatus]:
     """Every name that begins so and is held or waited for; at most so many. It scans."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= NAMES_MAX:
         raise InvalidConfig("limit", limit, f"it must be a whole number from 1 to {NAMES_MAX}")
@@ -123,6 +123,6 @@ async def break_entry(client: Client, name: str, fence: int, reason: str) -> boo
             sent_before = sent_before or isinstance(error.__cause__, ReplyLost)
             if not sent_before or client.clock.now_ns() >= until_ns:
                 raise
-            await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+            await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
             continue
         return sent_before or not isinstance(answer, NotHeld)

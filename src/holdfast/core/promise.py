@@ -16,7 +16,7 @@ from holdfast.rules.promise import difference, missing
 
 if TYPE_CHECKING:
     from holdfast.core.client import Client
-    from holdfast.engines import Form, Promise
+    from holdfast.engines import Promise, Transport
 
 LOOK_EVERY_NS = 20 * NS
 # A keeper that comes by this late has had nothing to watch for.
@@ -28,7 +28,7 @@ async def promise(client: Client) -> Promise:
     if client.closed:
         raise Closed
     try:
-        found = await client.form.promise()
+        found = await client.transport.promise()
     except ReplyLost as error:
         raise Unavailable(error.engine, error.reason, error.detail) from error
     client.keeper.outlook.last = found
@@ -48,8 +48,8 @@ async def require(client: Client, wanted: tuple[str, ...]) -> None:
 class Outlook:
     """What the keeper watches beside its leases: that the engine is the same, and promises the same."""
 
-    def __init__(self, form: Form, observer: Observer | None) -> None:
-        self._form = form
+    def __init__(self, transport: Transport, observer: Observer | None) -> None:
+        self._transport = transport
         self._observer = observer
         self.last: Promise | None = None
         self._watched_ns = self._look_ns = 0
@@ -57,7 +57,7 @@ class Outlook:
     def watch(self, now_ns: int, until_ns: int) -> None:
         """Look whether anything has happened to the engine."""
         try:
-            run(self._form.attend(until_ns))
+            run(self._transport.ensure_connected(until_ns))
             self._look(now_ns, until_ns)
         except Unavailable:
             pass  # whatever is due meets the same trouble, and tells it
@@ -66,10 +66,10 @@ class Outlook:
 
     def tell_news(self) -> bool:
         """Tell what the engine has noticed by itself; true if every lease had better be renewed now."""
-        news = self._form.news()
-        for kind, seconds, detail in news:
+        events = self._transport.events()
+        for kind, seconds, detail in events:
             tell(self._observer, kind, "", None, seconds, detail)
-        return bool(news)
+        return bool(events)
 
     def _look(self, now_ns: int, until_ns: int) -> None:
         if now_ns - self._watched_ns > _GAP_NS:
@@ -78,7 +78,7 @@ class Outlook:
         if now_ns < self._look_ns:
             return
         self._look_ns = now_ns + LOOK_EVERY_NS
-        found = run(self._form.promise(until_ns))
+        found = run(self._transport.promise(until_ns))
         before, self.last = self.last, found
         changed = "" if before is None else difference(before, found)
         if changed:

@@ -33,7 +33,7 @@ async def ask_again(client: Client, command: Command) -> Answer:
             reached = reached or isinstance(error.__cause__, ReplyLost)
             if not reached or client.clock.now_ns() >= until_ns:
                 raise
-            await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+            await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
 
 
 async def ask_confirmed(client: Client, command: Command) -> Answer:

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from holdfast.errors import InvalidConfig
-from holdfast.rules.promise import Limit, Promise
+from holdfast.rules.promise import Caveat, Promise
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Asking, Command
     from holdfast.config import Settings
-    from holdfast.engines.admin import Examination, Names
+    from holdfast.engines.admin import EngineReport, NamePage
     from holdfast.errors import Unavailable
 
 __all__ = [
-    "ELSEWHERE",
+    "ALL_CAPABILITIES",
+    "ALTERNATIVES",
     "ENGINES",
-    "EVERYTHING",
-    "Bell",
+    "Caveat",
     "Engine",
-    "Form",
-    "Limit",
-    "News",
+    "EngineEvent",
     "Promise",
     "Reply",
+    "Transport",
+    "Waker",
     "open_engine",
 ]
 
@@ -56,11 +56,11 @@ ENGINES = {
 }
 
 
-EVERYTHING = frozenset(("pools", "limits", "budgets", "notes of what was done", "directories", "queues"))
-ELSEWHERE = "sqlite:// has them for one host, redis:// and valkey:// for many"
+ALL_CAPABILITIES = frozenset(("pools", "limits", "budgets", "notes of what was done", "directories", "queues"))
+ALTERNATIVES = "sqlite:// has them for one host, redis:// and valkey:// for many"
 
 
-class News(NamedTuple):
+class EngineEvent(NamedTuple):
     """Something that an engine noticed by itself: the kind of the event, seconds and detail as in `observer.Event`.
 
     After any of it leases may be gone or near their end, so they are renewed at once.
@@ -74,17 +74,17 @@ class News(NamedTuple):
 Reply: TypeAlias = "Answer | Unavailable"
 
 
-class Bell(Protocol):
+class Waker(Protocol):
     """Something to sleep on, which any thread may ring. A ring before the sleep is not lost."""
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """End the sleep, now or the next one."""
 
     async def wait(self, until_ns: int) -> None:
         """Sleep until rung or until then; may return early."""
 
 
-class Form(Protocol):
+class Transport(Protocol):
     """One client's way to its engine: all that the core awaits."""
 
     def apply(self, command: Command, until_ns: int | None = None) -> Answer | Awaitable[Answer]:
@@ -109,10 +109,10 @@ class Form(Protocol):
     async def promise(self, until_ns: int | None = None) -> Promise:
         """What may be relied on, from a look at the engine as it is now."""
 
-    async def attend(self, until_ns: int) -> None:
+    async def ensure_connected(self, until_ns: int) -> None:
         """Have a connection that stands, so that an engine that was replaced is met now, not when something is due."""
 
-    def news(self) -> Sequence[News]:
+    def events(self) -> Sequence[EngineEvent]:
         """What the engine has noticed by itself since this was asked last."""
 
     async def wait(self, ask: Asking, until_ns: int) -> Answer | None:
@@ -124,34 +124,34 @@ class Form(Protocol):
     def expect(self, token: str) -> None:
         """A ring for this token is kept from now on, until it is forgotten."""
 
-    async def hear(self, token: str, until_ns: int) -> None:
+    async def wait_for_wakeup(self, token: str, until_ns: int) -> None:
         """Sleep until the token is rung: a hint and no more, as above."""
 
-    async def hear_any(self, tokens: Sequence[str], bell: Bell, until_ns: int) -> Sequence[str]:
+    async def wait_for_any(self, tokens: Sequence[str], waker: Waker, until_ns: int) -> Sequence[str]:
         """Sleep until one of these tokens is rung, or the bell itself; those that were, or may have been."""
 
-    def bell(self) -> Bell:
+    def waker(self) -> Waker:
         """A new bell of this form."""
 
     def forget(self, token: str) -> None:
         """This waiter was interrupted and asks no more: no ring need be kept for it."""
 
-    def ring(self, token: str) -> None:
+    def wake(self, token: str) -> None:
         """Wake this waiter of the client: the lease is offered to it."""
 
-    def on_stray_ring(self, call: Callable[[], None]) -> None:
+    def on_unknown_wakeup(self, call: Callable[[], None]) -> None:
         """Have this called, by any thread, when a ring comes for a waiter that this client does not have."""
 
-    def stir(self) -> None:
+    def wake_all(self) -> None:
         """End every sleep of this client's waiters early."""
 
     async def refresh(self) -> None:
         """Learn anew where the engine's servers are, where there are several; `Unavailable` if they do not agree."""
 
-    def deliver(self, call: Callable[[], object]) -> None:
+    def run_callback(self, call: Callable[[], object]) -> None:
         """Have a user's function called where this form's users live: in their loop, or on a thread of its own."""
 
-    def refuse_elsewhere(self) -> None:
+    def check_loop(self) -> None:
         """`InvalidConfig` in another event loop than the one in which the client was opened."""
 
     async def close(self) -> None:
@@ -164,44 +164,44 @@ class Engine(Protocol):
     name: str
     clock: Clock
     replicates: bool
-    carries: frozenset[str]  # what can be kept there besides leases: EVERYTHING, or a part of it
+    capabilities: frozenset[str]  # what can be kept there besides leases: EVERYTHING, or a part of it
 
     @property
-    def epoch(self) -> int:
+    def restarts(self) -> int:
         """How often this client has seen the engine replaced, by a run of it that may have forgotten everything."""
 
     @property
-    def epoch_ns(self) -> int:
+    def restarted_ns(self) -> int:
         """When it has last noticed that; 0 if never. Whatever is asked later is answered by the new run."""
 
-    def keeper(self) -> Form:
+    def keeper(self) -> Transport:
         """The form of the keeper's thread: it never suspends, and its connections are nobody else's."""
 
-    def blocking(self) -> Form:
+    def blocking(self) -> Transport:
         """The form that never suspends."""
 
-    def asyncio(self) -> Form:
+    def asyncio(self) -> Transport:
         """The form for the running event loop."""
 
     def forked(self) -> None:
         """In a new child: forget every session and connection, and send nothing on what was inherited."""
 
-    def place(self) -> str:
+    def location(self) -> str:
         """What everybody who shares these leases finds the same, and nobody else does."""
 
-    def lifeline(self) -> int | None:
+    def liveness_fd(self) -> int | None:
         """A descriptor for child processes: while any of them has it open, this client is not taken for dead.
 
         `None` where nobody is taken for dead before the ttl has passed.
         """
 
-    def names(self, prefix: str, limit: int, roof: str = "") -> Names:
+    def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
         """Names that begin so, without keys of directories; with a roof, those of pools or of queues.
 
         It may scan, and it blocks: for people who look only.
         """
 
-    def examine(self) -> Examination:
+    def examine(self) -> EngineReport:
         """How the engine stands, for `holdfast doctor`. It may scan, and it blocks."""
 
 

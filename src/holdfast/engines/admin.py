@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 NAMES_MAX = 1000
 
 
-class Names(NamedTuple):
+class NamePage(NamedTuple):
     """Names that the engine knows, in order; `more` when there were too many to tell them all."""
 
     names: tuple[str, ...]
@@ -28,14 +28,14 @@ class Fact(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Something that somebody should look at. `grave`: leases cannot be relied on until it is put right."""
+    """Something that somebody should look at. `serious`: leases cannot be relied on until it is put right."""
 
-    grave: bool
+    serious: bool
     what: str
     advice: str
 
 
-class Examination(NamedTuple):
+class EngineReport(NamedTuple):
     """Facts about an engine as it stands; what is wrong with it; and notes, which are wrong only for some."""
 
     facts: tuple[Fact, ...] = ()

@@ -17,12 +17,12 @@ from holdfast.observer import log
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from holdfast.engines.wakeups import Board
+    from holdfast.engines.wakeups import WaiterRegistry
 
 _MODE = 0o600
 
 
-def ring_session(path: str, token: str) -> None:
+def wake_session(path: str, token: str) -> None:
     """Tell a session of another process that a token was offered the right."""
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -36,13 +36,13 @@ def ring_session(path: str, token: str) -> None:
         os.close(pipe)
 
 
-class Ear:
+class FifoListener:
     """The thread that hears the rings of one session, and the end of the processes that its waiters wait for."""
 
-    def __init__(self, path: str, board: Board, mode: int = _MODE) -> None:
+    def __init__(self, path: str, waiter_registry: WaiterRegistry, mode: int = _MODE) -> None:
         self.path = path
         self._mode = mode
-        self._board = board
+        self._waiter_registry = waiter_registry
         self._guard = threading.Lock()
         self._watched: dict[int, int] = {}  # by pid: its descriptor
         self._absent: set[int] = set()
@@ -93,14 +93,14 @@ class Ear:
                     continue
                 *tokens, rest = (rest + os.read(self._pipe, 65536)).split(b"\n")
                 for token in tokens:
-                    self._board.ring(token.decode("ascii", errors="replace"))
+                    self._waiter_registry.wake(token.decode("ascii", errors="replace"))
 
     def _ended(self, pid: int) -> None:
         with self._guard:
             descriptor = self._watched.pop(pid)
             self._selector.unregister(descriptor)
             os.close(descriptor)
-        self._board.ring_all()
+        self._waiter_registry.wake_all()
 
     def close(self) -> None:
         _close(self._stopper)
@@ -127,52 +127,52 @@ class Ear:
             os.unlink(path)
 
 
-class Hearing:
+class LazyFifoListener:
     """The ear of one client, if it has one: opened for the first of its waiters, and never where that has failed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ear: Ear | None = None
+        self._listener: FifoListener | None = None
         self._closed = False
-        self.deaf = False
+        self.failed = False
 
-    def listen(self, ahead: Iterable[int], new: Callable[[], Ear]) -> bool:
+    def listen(self, ahead: Iterable[int], new: Callable[[], FifoListener]) -> bool:
         """Hear for a waiter behind these processes; true if it has to ask again, as something may have happened."""
         with self._lock:
             if self._closed:
                 return True  # the next question is told so
-            if self._ear is not None:
-                ended = [self._ear.watch(pid) for pid in ahead]  # each is watched, whatever the others say
+            if self._listener is not None:
+                ended = [self._listener.watch(pid) for pid in ahead]  # each is watched, whatever the others say
                 return any(ended)
-            if self.deaf:
+            if self.failed:
                 return False
-            ear = new()
+            listener = new()
             try:
-                ear.open()
-                self._ear = ear
+                listener.open()
+                self._listener = listener
             except OSError as error:
-                ear.close()
-                self.deaf = True
-                log.warning("no pipe for wake-ups at %s, so waiting is slower here: %s", ear.path, error)
+                listener.close()
+                self.failed = True
+                log.warning("no pipe for wake-ups at %s, so waiting is slower here: %s", listener.path, error)
             except BaseException:
-                ear.close()
+                listener.close()
                 raise
             return True
 
     def forked(self) -> None:
         """In a child: nobody listens yet."""
         self._lock = threading.Lock()
-        ear, self._ear = self._ear, None
-        if ear is not None:
-            ear.forked()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.forked()
 
     def close(self) -> None:
         """Hear no more, also where a waiter was just about to begin."""
         with self._lock:
             self._closed = True
-            ear, self._ear = self._ear, None
-        if ear is not None:
-            ear.close()
+            listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
 
 
 def _close(descriptor: int) -> None:

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.engines import EVERYTHING
-from holdfast.engines.transport import Ears, ThreadForm
+from holdfast.engines import ALL_CAPABILITIES
+from holdfast.engines.transport import BlockingTransport, WakeupListener
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.commands import Answer, Command
-    from holdfast.engines import Form, Promise, Reply
-    from holdfast.engines.admin import Examination, Names
+    from holdfast.engines import Promise, Reply, Transport
+    from holdfast.engines.admin import EngineReport, NamePage
 
 
-class Store(Ears, Protocol):
+class Store(WakeupListener, Protocol):
     """What a local engine has to bring. `quick`: its answers never wait for a disk or another process."""
 
     name: str
@@ -37,16 +37,16 @@ class Store(Ears, Protocol):
     def close(self) -> None:
         """Give back every resource."""
 
-    def place(self) -> str:
+    def location(self) -> str:
         """As the engine's."""
 
-    def lifeline(self) -> int | None:
+    def liveness_fd(self) -> int | None:
         """As the engine's."""
 
-    def names(self, prefix: str, limit: int, roof: str = "") -> Names:
+    def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
         """As the engine's."""
 
-    def examine(self) -> Examination:
+    def examine(self) -> EngineReport:
         """As the engine's."""
 
 
@@ -54,21 +54,21 @@ class LocalEngine:
     """One client's end of a store. It has no replicas, and it is never replaced under a client that goes on."""
 
     replicates = False
-    epoch = epoch_ns = 0
-    carries = EVERYTHING
+    restarts = restarted_ns = 0
+    capabilities = ALL_CAPABILITIES
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.name = store.name
         self.clock = store.clock
 
-    def keeper(self) -> Form:
+    def keeper(self) -> Transport:
         return _LocalKeeper(self.store)
 
-    def blocking(self) -> Form:
+    def blocking(self) -> Transport:
         return LocalBlocking(self.store)
 
-    def asyncio(self) -> Form:
+    def asyncio(self) -> Transport:
         # Imported here, because whoever never uses asyncio should not pay for importing it.
         from holdfast.engines.transport_asyncio import LocalAsyncio  # noqa: PLC0415
 
@@ -77,20 +77,20 @@ class LocalEngine:
     def forked(self) -> None:
         self.store.forked()
 
-    def place(self) -> str:
-        return self.store.place()
+    def location(self) -> str:
+        return self.store.location()
 
-    def lifeline(self) -> int | None:
-        return self.store.lifeline()
+    def liveness_fd(self) -> int | None:
+        return self.store.liveness_fd()
 
-    def names(self, prefix: str, limit: int, roof: str = "") -> Names:
-        return self.store.names(prefix, limit, roof)
+    def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
+        return self.store.names(prefix, limit, kind)
 
-    def examine(self) -> Examination:
+    def examine(self) -> EngineReport:
         return self.store.examine()
 
 
-class LocalBlocking(ThreadForm):
+class LocalBlocking(BlockingTransport):
     """The form that blocks inside its awaits."""
 
     def __init__(self, store: Store) -> None:

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.commands import ASKING, LINED_UP
-from holdfast.engines.wakeups import ThreadBell
+from holdfast.engines.wakeups import ThreadWaker
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Asking, Command
-    from holdfast.engines import Bell, News, Promise, Reply
-    from holdfast.engines.wakeups import Board
+    from holdfast.engines import EngineEvent, Promise, Reply, Waker
+    from holdfast.engines.wakeups import WaiterRegistry
 
 
-class Ears(Protocol):
+class WakeupListener(Protocol):
     """Where the rings for one client arrive."""
 
     clock: Clock
-    board: Board
+    waiter_registry: WaiterRegistry
 
     def listen(self, token: str) -> bool:
         """Make sure that rings for this waiter arrive; true if one may have been missed before now."""
 
 
-class BaseForm:
+class BaseTransport:
     """Asking and sleeping, for threads and tasks alike."""
 
-    def __init__(self, ears: Ears) -> None:
-        self._ears = ears
+    def __init__(self, listener: WakeupListener) -> None:
+        self._listener = listener
 
     async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
         raise NotImplementedError
@@ -54,19 +54,19 @@ class BaseForm:
     async def promise(self, until_ns: int | None = None) -> Promise:
         raise NotImplementedError
 
-    async def attend(self, until_ns: int) -> None:  # noqa: ARG002 - most engines have no connection
+    async def ensure_connected(self, until_ns: int) -> None:  # noqa: ARG002 - most engines have no connection
         return
 
-    def news(self) -> Sequence[News]:
+    def events(self) -> Sequence[EngineEvent]:
         return ()
 
-    def refuse_elsewhere(self) -> None:
+    def check_loop(self) -> None:
         """Threads may ask from anywhere."""
 
     async def listen(self, token: str) -> bool:
-        return self._ears.listen(token)
+        return self._listener.listen(token)
 
-    def bell(self) -> Bell:
+    def waker(self) -> Waker:
         raise NotImplementedError
 
     def apply(self, command: Command, until_ns: int | None = None) -> Answer | Awaitable[Answer]:
@@ -76,9 +76,9 @@ class BaseForm:
         return self._acquire(command, until_ns)  # type: ignore[arg-type]
 
     async def _acquire(self, command: Asking, until_ns: int | None) -> Answer:
-        board = self._ears.board
+        waiter_registry = self._listener.waiter_registry
         if command.wait:
-            board.expect(command.token)
+            waiter_registry.expect(command.token)
         reply: Answer | None = None
         try:
             reply = await self.answer(command, until_ns)
@@ -88,55 +88,55 @@ class BaseForm:
         return reply
 
     async def wait(self, ask: Asking, until_ns: int) -> Answer | None:
-        await self.hear(ask.token, until_ns)
+        await self.wait_for_wakeup(ask.token, until_ns)
         return None
 
     def expect(self, token: str) -> None:
-        self._ears.board.expect(token)
+        self._listener.waiter_registry.expect(token)
 
-    async def hear(self, token: str, until_ns: int) -> None:
-        await self.hear_any((token,), self.bell(), until_ns)
+    async def wait_for_wakeup(self, token: str, until_ns: int) -> None:
+        await self.wait_for_any((token,), self.waker(), until_ns)
 
-    async def hear_any(self, tokens: Sequence[str], bell: Bell, until_ns: int) -> Sequence[str]:
+    async def wait_for_any(self, tokens: Sequence[str], waker: Waker, until_ns: int) -> Sequence[str]:
         for token in tokens:
             if await self.listen(token):
                 return tokens  # a ring may have been missed before the ears were open: ask once more
 
-        board, hung, rung = self._ears.board, [], []
+        waiter_registry, hung, rung = self._listener.waiter_registry, [], []
         try:
             for token in tokens:
-                if not board.hang(token, bell):
+                if not waiter_registry.add(token, waker):
                     rung.append(token)
                     break
                 hung.append(token)
             else:
-                await bell.wait(until_ns)
+                await waker.wait(until_ns)
         finally:
-            rung += [token for token in hung if board.take_down(token)]
+            rung += [token for token in hung if waiter_registry.remove(token)]
         return rung
 
     def forget(self, token: str) -> None:
-        self._ears.board.forget(token)
+        self._listener.waiter_registry.forget(token)
 
-    def ring(self, token: str) -> None:
-        self._ears.board.ring(token)
+    def wake(self, token: str) -> None:
+        self._listener.waiter_registry.wake(token)
 
-    def on_stray_ring(self, call: Callable[[], None]) -> None:
+    def on_unknown_wakeup(self, call: Callable[[], None]) -> None:
         """Where nothing that was said can be forgotten, no ring goes astray."""
 
-    def stir(self) -> None:
-        self._ears.board.ring_all()
+    def wake_all(self) -> None:
+        self._listener.waiter_registry.wake_all()
 
     async def refresh(self) -> None:
         """There is one place, and it does not move."""
 
 
-class ThreadForm(BaseForm):
+class BlockingTransport(BaseTransport):
     """The half that threads use: it blocks inside its awaits and never suspends."""
 
-    def bell(self) -> Bell:
-        return ThreadBell(self._ears.clock)
+    def waker(self) -> Waker:
+        return ThreadWaker(self._listener.clock)
 
-    def deliver(self, call: Callable[[], object]) -> None:
+    def run_callback(self, call: Callable[[], object]) -> None:
         # A thread of its own: a slow callback must not keep the keeper from renewing the other leases.
         threading.Thread(target=call, name="holdfast-told", daemon=True).start()

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.engines.transport import BaseForm
+from holdfast.engines.transport import BaseTransport
 from holdfast.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.commands import Command
-    from holdfast.engines import Bell, Promise, Reply
+    from holdfast.engines import Promise, Reply, Waker
     from holdfast.engines.local import Store
-    from holdfast.engines.transport import Ears
+    from holdfast.engines.transport import WakeupListener
 
 T = TypeVar("T")
 
 
-class LoopBell:
+class AsyncioWaker:
     """A bell for a task: any thread may ring it, the task sleeps in its own loop."""
 
     __slots__ = ("_clock", "_event", "_loop")
@@ -32,14 +32,14 @@ class LoopBell:
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._event.set)
         except RuntimeError:
             return  # the loop is closed, and its sleepers with it
 
     async def wait(self, until_ns: int) -> None:
-        stop = self._clock.watch(self.ring)
+        stop = self._clock.watch(self.wake)
         try:
             if self._clock.now_ns() >= until_ns:
                 return
@@ -52,29 +52,29 @@ class LoopBell:
             stop()
 
 
-class LoopForm(BaseForm):
+class AsyncioTransport(BaseTransport):
     """The half that tasks use: it suspends."""
 
-    def __init__(self, ears: Ears) -> None:
-        super().__init__(ears)
+    def __init__(self, listener: WakeupListener) -> None:
+        super().__init__(listener)
         self._loop = asyncio.get_running_loop()
 
-    def refuse_elsewhere(self) -> None:
+    def check_loop(self) -> None:
         if asyncio.get_running_loop() is not self._loop:
             rule = "a client belongs to the event loop in which it was opened: connect once in each"
             raise InvalidConfig("loop", asyncio.get_running_loop(), rule)
 
-    def bell(self) -> Bell:
-        return LoopBell(self._ears.clock)
+    def waker(self) -> Waker:
+        return AsyncioWaker(self._listener.clock)
 
-    def deliver(self, call: Callable[[], object]) -> None:
+    def run_callback(self, call: Callable[[], object]) -> None:
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
             return  # the loop is closed: there is nobody left to tell
 
 
-class LocalAsyncio(LoopForm):
+class LocalAsyncio(AsyncioTransport):
     """A local store in an event loop.
 
     A store that may block (a file lock, a disk) answers on one worker thread, whole commands at a time. A cancelled
@@ -102,12 +102,12 @@ class LocalAsyncio(LoopForm):
         if self._worker is not None:
             self._worker.shutdown(wait=True)
 
-    def refuse_elsewhere(self) -> None:
+    def check_loop(self) -> None:
         if not self.store.quick:  # what answers at once waits in no loop
-            super().refuse_elsewhere()
+            super().check_loop()
 
     async def _on_worker(self, call: Callable[[], T]) -> T:
-        self.refuse_elsewhere()
+        self.check_loop()
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="holdfast-store")
         return await self._loop.run_in_executor(self._worker, call)

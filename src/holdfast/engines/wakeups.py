@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.clock import Clock
-    from holdfast.engines import Bell
+    from holdfast.engines import Waker
 
 
-class ThreadBell:
+class ThreadWaker:
     """A bell for a thread: a lock that is taken to sleep and opened to ring."""
 
     __slots__ = ("_clock", "_lock")
@@ -27,7 +27,7 @@ class ThreadBell:
         self._lock = threading.Lock()
         self._lock.acquire()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         try:
             self._lock.release()
         except RuntimeError:
@@ -38,7 +38,7 @@ class ThreadBell:
 
     def sleep(self, until_ns: int) -> None:
         """What `wait` does, for threads that have no coroutine."""
-        stop = self._clock.watch(self.ring)
+        stop = self._clock.watch(self.wake)
         try:
             seconds = self._clock.timeout_s(until_ns)
             if seconds is None:
@@ -51,48 +51,48 @@ class ThreadBell:
             stop()
 
 
-class Board:
+class WaiterRegistry:
     """Which bell belongs to which token, in one process."""
 
     def __init__(self) -> None:
         self._guard = threading.RLock()  # a signal handler may ring while its thread does
-        self._bells: dict[str, Bell | bool] = {}
-        self.on_stray: Callable[[], None] | None = None
+        self._wakers: dict[str, Waker | bool] = {}
+        self.on_unknown: Callable[[], None] | None = None
 
     def expect(self, token: str) -> None:
         """A ring for this token will be kept from now on."""
-        self._bells.setdefault(token, False)
+        self._wakers.setdefault(token, False)
 
     def forget(self, token: str) -> None:
-        self._bells.pop(token, None)
+        self._wakers.pop(token, None)
 
-    def hang(self, token: str, bell: Bell) -> bool:
+    def add(self, token: str, waker: Waker) -> bool:
         """Put a bell under the token; false if it was rung already, and then there is no need to sleep."""
         with self._guard:
-            rung = self._bells.get(token) is True
-            self._bells[token] = False if rung else bell
+            rung = self._wakers.get(token) is True
+            self._wakers[token] = False if rung else waker
             return not rung
 
-    def take_down(self, token: str) -> bool:
+    def remove(self, token: str) -> bool:
         """Nobody sleeps on the bell any more; a ring is kept for the next sleep. True if it was rung."""
         with self._guard:
-            rung = self._bells.get(token) is True
-            if token in self._bells:
-                self._bells[token] = False
+            rung = self._wakers.get(token) is True
+            if token in self._wakers:
+                self._wakers[token] = False
             return rung
 
-    def ring(self, token: str) -> None:
+    def wake(self, token: str) -> None:
         with self._guard:
-            bell = self._bells.get(token)
-            if bell is not None:
-                self._bells[token] = True
-        if bell is None and self.on_stray is not None:
-            self.on_stray()
-        if bell is not None and not isinstance(bell, bool):
-            bell.ring()
+            waker = self._wakers.get(token)
+            if waker is not None:
+                self._wakers[token] = True
+        if waker is None and self.on_unknown is not None:
+            self.on_unknown()
+        if waker is not None and not isinstance(waker, bool):
+            waker.wake()
 
-    def ring_all(self, but: str = "") -> None:
+    def wake_all(self, but: str = "") -> None:
         """Wake everybody (but this one), for instance because the engine closes."""
-        for token in self._bells.copy():  # in one step: others hang theirs meanwhile
+        for token in self._wakers.copy():  # in one step: others hang theirs meanwhile
             if token != but:
-                self.ring(token)
+                self.wake(token)

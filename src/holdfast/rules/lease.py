@@ -32,7 +32,7 @@ from holdfast.commands import (
     Standing,
     Undo,
 )
-from holdfast.rules.lease_record import NO_TOMBS, Holder, Moment, Record, Tomb, Waiter
+from holdfast.rules.lease_record import NO_TOMBS, HolderRecord, Moment, Record, Tomb, Waiter
 
 OFFER_MAX_US = 1_000_000
 TOMB_US = 60_000_000
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
     record: Record
     answer: Answer
-    wake: Holder | None = None
+    wake: HolderRecord | None = None
 
 
 def next_fence(record: Record, moment: Moment) -> int:
@@ -64,7 +64,7 @@ def settle(record: Record, moment: Moment) -> Record:
         record = record._replace(holder=None)
         if holder.offered and holder.client not in moment.gone and holder.client not in moment.silent:
             # It may only not have heard. Whoever lives keeps a place in the queue: the last one.
-            late = Waiter(holder.token, holder.client, holder.owner, holder.ttl_ms, moment.now_us)
+            late = Waiter(holder.token, holder.client, holder.holder, holder.ttl_ms, moment.now_us)
             record = record._replace(waiters=record.waiters.joined(late))
 
     if record.holder is None and record.waiters.clients:
@@ -78,10 +78,10 @@ def offer(record: Record, waiter: Waiter, moment: Moment) -> Record:
     """The right goes to this waiter for a moment, under its own fence; its next acquire confirms it."""
     fence = next_fence(record, moment)
     lasts_us = min(waiter.ttl_ms * 1000, OFFER_MAX_US)
-    holder = Holder(
+    holder = HolderRecord(
         waiter.token,
         waiter.client,
-        waiter.owner,
+        waiter.holder,
         fence,
         waiter.ttl_ms,
         moment.now_us,
@@ -107,10 +107,10 @@ def acquire(record: Record, command: Acquire, moment: Moment) -> Step:
         return _wait(before, record, holder, command, moment)
 
     fence = next_fence(record, moment) if holder is None else holder.fence
-    granted = Holder(
+    granted = HolderRecord(
         command.token,
         moment.client,
-        command.owner,
+        command.holder,
         fence,
         command.ttl_ms,
         moment.now_us if holder is None or holder.offered else holder.since_us,
@@ -123,17 +123,17 @@ def acquire(record: Record, command: Acquire, moment: Moment) -> Step:
     )
 
 
-def _wait(before: Record, record: Record, holder: Holder, command: Acquire, moment: Moment) -> Step:
+def _wait(before: Record, record: Record, holder: HolderRecord, command: Acquire, moment: Moment) -> Step:
     place = record.waiters.place(command.token)
     if command.wait and place is None:
-        waiter = Waiter(command.token, moment.client, command.owner, command.ttl_ms, moment.now_us)
+        waiter = Waiter(command.token, moment.client, command.holder, command.ttl_ms, moment.now_us)
         place = len(record.waiters)
         record = record._replace(waiters=record.waiters.joined(waiter), touched_us=moment.now_us)
     elif not command.wait and place is not None:
         rest = record.waiters.without(command.token)
         place, record = None, record._replace(waiters=rest, touched_us=moment.now_us)
 
-    busy = Busy(holder.owner, holder.fence, _remaining_ms(holder, moment), place)
+    busy = Busy(holder.holder, holder.fence, _remaining_ms(holder, moment), place)
     return Step(record, busy, _woken(before, record))
 
 
@@ -214,12 +214,12 @@ def show(record: Record, _command: Show, moment: Moment) -> Step:
     now = settle(record, moment)
     held = now.holder
 
-    def seat(token: str, owner: str, fence: int, since_us: int, until_us: int) -> Seat:
+    def seat(token: str, holder: str, fence: int, since_us: int, until_us: int) -> Seat:
         since_ms = (moment.now_us - since_us) // 1000
-        return Seat(owner, token, fence, since_ms, max(0, until_us - moment.now_us) // 1000)
+        return Seat(holder, token, fence, since_ms, max(0, until_us - moment.now_us) // 1000)
 
-    holder = None if held is None else seat(held.token, held.owner, held.fence, held.since_us, held.expires_us)
-    waiters = tuple(seat(waiter.token, waiter.owner, 0, waiter.since_us, 0) for waiter in now.waiters)
+    holder = None if held is None else seat(held.token, held.holder, held.fence, held.since_us, held.expires_us)
+    waiters = tuple(seat(waiter.token, waiter.holder, 0, waiter.since_us, 0) for waiter in now.waiters)
     return Step(record, Standing(now.fence, holder, held is not None and held.offered, waiters))
 
 
@@ -237,7 +237,7 @@ def forget_at_us(record: Record, memory_us: int) -> int:
     return max(record.touched_us, record.tombs.ends_us, held_us) + memory_us
 
 
-def _holds(holder: Holder | None, token: str, moment: Moment) -> bool:
+def _holds(holder: HolderRecord | None, token: str, moment: Moment) -> bool:
     """Whether this token has the right or the offer just now: then nothing else needs to be brought to the present."""
     if holder is None or holder.token != token or holder.expires_us <= moment.now_us:
         return False
@@ -253,12 +253,12 @@ def _not_held(record: Record, token: str, moment: Moment) -> NotHeld:
     return NotHeld("expired") if ended is None else NotHeld(ended.why, ended.detail)
 
 
-def _remaining_ms(holder: Holder, moment: Moment) -> int:
+def _remaining_ms(holder: HolderRecord, moment: Moment) -> int:
     """Rounded up: whoever asks again then finds the lease ended."""
     return -(-(holder.expires_us - moment.now_us) // 1000)
 
 
-def _woken(before: Record, after: Record) -> Holder | None:
+def _woken(before: Record, after: Record) -> HolderRecord | None:
     """The waiter to whom this step offered the right, if it did."""
     holder = after.holder
     if holder is None or not holder.offered:

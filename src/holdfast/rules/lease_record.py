@@ -14,12 +14,12 @@ from typing import NamedTuple, Protocol
 _SWEEP_MIN = 64
 
 
-class Holder(NamedTuple):
+class HolderRecord(NamedTuple):
     """Who has the right, or to whom it is offered."""
 
     token: str
     client: str
-    owner: str
+    holder: str
     fence: int
     ttl_ms: int
     since_us: int
@@ -32,7 +32,7 @@ class Waiter(NamedTuple):
 
     token: str
     client: str
-    owner: str
+    holder: str
     ttl_ms: int
     since_us: int
 
@@ -190,7 +190,7 @@ class Record(NamedTuple):
     """All that is known about one name."""
 
     fence: int = 0
-    holder: Holder | None = None
+    holder: HolderRecord | None = None
     waiters: Line = NOBODY
     tombs: Tombs = NO_TOMBS
     last: str = ""

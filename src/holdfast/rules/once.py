@@ -51,7 +51,7 @@ def seen(before: Note | None, command: Seen, moment: Moment) -> tuple[Note | Non
 
 
 def compound(
-    command: Any, of_lease: Callable[[Any], Any], of_tally: Callable[[Any], Any], shelves: directory.Shelves
+    command: Any, of_lease: Callable[[Any], Any], of_tally: Callable[[Any], Any], shelves: directory.RegistryIndex
 ) -> Any:
     """Answer what is no command of a lease alone, from the engine's answers to its parts: all in one step."""
     if type(command) is Begin:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from holdfast.commands import (
-    RW,
+    RWLOCK,
     Answer,
     Borrow,
     BreakItem,
@@ -20,26 +20,26 @@ from holdfast.commands import (
     Changed,
     CoolItem,
     Count,
-    Counted,
     Done,
     Extend,
     Granted,
-    ItemSeen,
+    ItemSnapshot,
     Lent,
     Marked,
     NotHeld,
+    PoolHeartbeat,
+    PoolSnapshot,
     Refused,
     Released,
     Renewed,
     Return,
     Seat,
-    TakeBack,
-    Tend,
+    UndoBorrow,
     Unknown,
 )
 from holdfast.rules.lease import OFFER_MAX_US, TOMB_US
 from holdfast.rules.lease_record import Moment, Tomb
-from holdfast.rules.pool_state import COOLING, FREE, LENT, OFFERED, Item, Seeker, Share, Stock
+from holdfast.rules.pool_state import COOLING, FREE, LENT, OFFERED, Item, PoolState, PoolWaiter, Share
 from holdfast.rules.rwlock import entry
 
 # A command brings back so many items and no more: the next one goes on, and none is long.
@@ -62,13 +62,13 @@ class Dealt(NamedTuple):
     wakes: list[Call]
 
 
-def next_fence(stock: Stock, moment: Moment) -> int:
+def next_fence(stock: PoolState, moment: Moment) -> int:
     """Larger than every fence of the pool before it: so it grows for each item, also for one that left and returned."""
     stock.fence = max(stock.fence + 1, moment.wall_us)
     return stock.fence
 
 
-def settle(stock: Stock, moment: Moment) -> list[Call]:
+def settle(stock: PoolState, moment: Moment) -> list[Call]:
     """Bring the stock to the present: what has lapsed comes back, what is free goes to whoever waits for it."""
     fallen = moment.gone | moment.silent
     if fallen:
@@ -81,32 +81,32 @@ def settle(stock: Stock, moment: Moment) -> list[Call]:
     return hand_out(stock, moment)
 
 
-def _come_back(stock: Stock, item: Item, moment: Moment) -> None:
-    until_us = item.back_us + item.rest_ms * 1000
+def _come_back(stock: PoolState, item: Item, moment: Moment) -> None:
+    until_us = item.back_us + item.cooldown_ms * 1000
     if item.state == LENT and until_us > moment.now_us:
         # Nobody knows how the work of a dead or lost borrower ended: the item rests.
         stock.put(_at_rest(item)._replace(state=COOLING, back_us=until_us))
         return
     lives = item.client not in moment.gone and item.client not in moment.silent
-    if item.state == OFFERED and lives and (stock.size or stock.roof == RW):
+    if item.state == OFFERED and lives and (stock.size or stock.kind == RWLOCK):
         # It may only not have heard. Whoever lives keeps a place in the queue: the last one; an empty pool has none.
-        late = (item.token, item.client, item.owner, item.ttl_ms, moment.now_us, item.rest_ms, item.share)
-        stock.queue.join(Seeker(*late))
+        late = (item.token, item.client, item.holder, item.ttl_ms, moment.now_us, item.cooldown_ms, item.share)
+        stock.queue.join(PoolWaiter(*late))
     _free(stock, item)
 
 
 def _at_rest(item: Item) -> Item:
-    return item._replace(token="", client="", owner="", ttl_ms=0, share=Share())
+    return item._replace(token="", client="", holder="", ttl_ms=0, share=Share())
 
 
-def _free(stock: Stock, item: Item) -> None:
+def _free(stock: PoolState, item: Item) -> None:
     if item.leaving:
         stock.drop(item.name)
     else:
-        stock.put(_at_rest(item)._replace(state=FREE, back_us=0, rest_ms=0))
+        stock.put(_at_rest(item)._replace(state=FREE, back_us=0, cooldown_ms=0))
 
 
-def hand_out(stock: Stock, moment: Moment) -> list[Call]:
+def hand_out(stock: PoolState, moment: Moment) -> list[Call]:
     """Offer free items to those who wait: to whoever came first among those who may use one."""
     rung: list[Call] = []
     while True:
@@ -121,11 +121,11 @@ def hand_out(stock: Stock, moment: Moment) -> list[Call]:
             item._replace(
                 state=OFFERED,
                 back_us=moment.now_us + min(seeker.ttl_ms * 1000, OFFER_MAX_US),
-                rest_ms=seeker.rest_ms,
+                cooldown_ms=seeker.cooldown_ms,
                 fence=next_fence(stock, moment),
                 token=seeker.token,
                 client=seeker.client,
-                owner=seeker.owner,
+                holder=seeker.holder,
                 ttl_ms=seeker.ttl_ms,
                 share=seeker.share,
             )
@@ -133,16 +133,16 @@ def hand_out(stock: Stock, moment: Moment) -> list[Call]:
         rung.append(Call(seeker.client, seeker.token))
 
 
-def _next(stock: Stock) -> list[Seeker]:
+def _next(stock: PoolState) -> list[PoolWaiter]:
     """Who may be next: the first of each share; of a read-write lock, the first of all."""
-    return stock.queue.first(1) if stock.roof == RW else stock.queue.heads()
+    return stock.queue.first(1) if stock.kind == RWLOCK else stock.queue.heads()
 
 
-def _pick(stock: Stock, token: str, share: Share) -> Item | None:
-    return entry(stock, token, share.tag) if stock.roof == RW else stock.freest(share)
+def _pick(stock: PoolState, token: str, share: Share) -> Item | None:
+    return entry(stock, token, share.tag) if stock.kind == RWLOCK else stock.freest(share)
 
 
-def borrow(stock: Stock, command: Borrow, moment: Moment) -> Dealt:
+def borrow(stock: PoolState, command: Borrow, moment: Moment) -> Dealt:
     """Lend, confirm, queue or refuse: in that one step nobody can come between."""
     rung: list[Call] = []
     item = stock.taken_by(command.token)
@@ -158,7 +158,7 @@ def borrow(stock: Stock, command: Borrow, moment: Moment) -> Dealt:
         item = stock.taken_by(command.token)
         rung = [call for call in rung if call.token != command.token]
     # Whatever is free now, nobody in the queue may use; only of a read-write lock everybody might.
-    if item is None and stock.queue.find(command.token) is None and not (stock.roof == RW and len(stock.queue)):
+    if item is None and stock.queue.find(command.token) is None and not (stock.kind == RWLOCK and len(stock.queue)):
         item = _pick(stock, command.token, Share(command.tag, command.share_ppm))
     if item is None:
         return Dealt(_wait(stock, command, moment), rung)
@@ -170,13 +170,13 @@ def borrow(stock: Stock, command: Borrow, moment: Moment) -> Dealt:
             state=LENT,
             order=fence,
             back_us=moment.now_us + command.ttl_ms * 1000,
-            rest_ms=command.rest_ms,
+            cooldown_ms=command.cooldown_ms,
             used=item.used + new,
             since_us=moment.now_us if new else item.since_us,
             fence=fence,
             token=command.token,
             client=moment.client,
-            owner=command.owner,
+            holder=command.holder,
             ttl_ms=command.ttl_ms,
             share=Share(),
         )
@@ -184,22 +184,30 @@ def borrow(stock: Stock, command: Borrow, moment: Moment) -> Dealt:
     return Dealt(Granted(fence, item.name), rung)
 
 
-def _wait(stock: Stock, command: Borrow, moment: Moment) -> Busy:
+def _wait(stock: PoolState, command: Borrow, moment: Moment) -> Busy:
     share, place = Share(command.tag, command.share_ppm), stock.queue.place(command.token)
-    empty = not stock.size and stock.roof != RW
+    empty = not stock.size and stock.kind != RWLOCK
     if command.wait and not empty and place is None:
         place = len(stock.queue)
-        seeker = (command.token, moment.client, command.owner, command.ttl_ms, moment.now_us, command.rest_ms, share)
-        stock.queue.join(Seeker(*seeker))
+        seeker = (
+            command.token,
+            moment.client,
+            command.holder,
+            command.ttl_ms,
+            moment.now_us,
+            command.cooldown_ms,
+            share,
+        )
+        stock.queue.join(PoolWaiter(*seeker))
     elif place is not None and (empty or not command.wait):
         stock.queue.leave(command.token)
         place = None
     others = not share.whole and stock.freest(Share()) is not None
-    reason = "empty pool" if empty else "share used up" if others else "busy" if stock.roof == RW else "all busy"
+    reason = "empty pool" if empty else "share used up" if others else "busy" if stock.kind == RWLOCK else "all busy"
     return Busy("", stock.fence, _next_ms(stock, moment), place, reason)
 
 
-def extend(stock: Stock, command: Extend, moment: Moment) -> Dealt:
+def extend(stock: PoolState, command: Extend, moment: Moment) -> Dealt:
     """Restart the ttl of a full lease; a lapsed one stays lapsed, even if nobody took the item."""
     item = stock.find(command.item)
     if item is None or item.state != LENT or item.token != command.token or item.back_us <= moment.now_us:
@@ -211,7 +219,7 @@ def extend(stock: Stock, command: Extend, moment: Moment) -> Dealt:
     return Dealt(Renewed(), [])
 
 
-def give_back(stock: Stock, command: Return, moment: Moment) -> Dealt:
+def give_back(stock: PoolState, command: Return, moment: Moment) -> Dealt:
     """Free the item, or have it cool, and offer it on, in one step; the same token may say so twice."""
     rung = settle(stock, moment)
     item = stock.find(command.item)
@@ -221,21 +229,23 @@ def give_back(stock: Stock, command: Return, moment: Moment) -> Dealt:
 
     if command.entomb:
         _entomb(stock, Tomb(command.token, moment.now_us + TOMB_US, "released"), moment)
-    rung += _rest(stock, item._replace(last=command.token), command.cool_ms, moment)
+    rung += _rest(stock, item._replace(last=command.token), command.cooldown_ms, moment)
     return Dealt(Released(), rung)
 
 
-def _rest(stock: Stock, item: Item, cool_ms: int, moment: Moment) -> list[Call]:
+def _rest(stock: PoolState, item: Item, cooldown_ms: int, moment: Moment) -> list[Call]:
     """Nobody has the item any more: it cools for so long, or goes to the next one."""
-    if not cool_ms:
+    if not cooldown_ms:
         _free(stock, item)
         return hand_out(stock, moment)
-    stock.put(_at_rest(item)._replace(state=COOLING, back_us=moment.now_us + cool_ms * 1000, rest_ms=cool_ms))
+    stock.put(
+        _at_rest(item)._replace(state=COOLING, back_us=moment.now_us + cooldown_ms * 1000, cooldown_ms=cooldown_ms)
+    )
     # It may come back before anything that they know of: whoever is next looks again.
     return [Call(seeker.client, seeker.token) for seeker in _next(stock)]
 
 
-def take_back(stock: Stock, command: TakeBack, moment: Moment) -> Dealt:
+def take_back(stock: PoolState, command: UndoBorrow, moment: Moment) -> Dealt:
     """End a token that nobody owns, wherever it stands, and refuse what still comes under it."""
     rung = settle(stock, moment)
     if stock.tombs.find(command.token, moment.now_us) is None:
@@ -248,7 +258,7 @@ def take_back(stock: Stock, command: TakeBack, moment: Moment) -> Dealt:
     return Dealt(Done(), [call for call in rung if call.token != command.token])
 
 
-def break_item(stock: Stock, command: BreakItem, moment: Moment) -> Dealt:
+def break_item(stock: PoolState, command: BreakItem, moment: Moment) -> Dealt:
     """End the lease under this fence by force: the fence grows, the item rests, its borrower will be told why."""
     rung = settle(stock, moment)
     item = stock.find(command.item)
@@ -256,12 +266,12 @@ def break_item(stock: Stock, command: BreakItem, moment: Moment) -> Dealt:
         return Dealt(NotHeld("no such lease"), rung)
     until_us = moment.now_us + max(TOMB_US, 2 * item.ttl_ms * 1000)
     _entomb(stock, Tomb(item.token, until_us, "broken", command.reason), moment)
-    rest_ms = item.rest_ms if item.state == LENT else 0
-    rung += _rest(stock, item._replace(fence=next_fence(stock, moment)), rest_ms, moment)
+    cooldown_ms = item.cooldown_ms if item.state == LENT else 0
+    rung += _rest(stock, item._replace(fence=next_fence(stock, moment)), cooldown_ms, moment)
     return Dealt(Released(), rung)
 
 
-def cool_item(stock: Stock, command: CoolItem, moment: Moment) -> Dealt:
+def cool_item(stock: PoolState, command: CoolItem, moment: Moment) -> Dealt:
     """Keep an item that nobody has from everybody; what is lent is its borrower's affair."""
     rung = settle(stock, moment)
     item = stock.find(command.item)
@@ -269,10 +279,10 @@ def cool_item(stock: Stock, command: CoolItem, moment: Moment) -> Dealt:
         return Dealt(Unknown((command.item,)), rung)
     if item.taken:
         return Dealt(Lent((command.item,)), rung)
-    return Dealt(Done(), rung + _rest(stock, item, command.cool_ms, moment))
+    return Dealt(Done(), rung + _rest(stock, item, command.cooldown_ms, moment))
 
 
-def change(stock: Stock, command: Change, moment: Moment) -> Dealt:
+def change(stock: PoolState, command: Change, moment: Moment) -> Dealt:
     """Other items from now on: all of the change, or none of it."""
     rung = settle(stock, moment)
     wanted = dict.fromkeys(command.items)
@@ -316,14 +326,14 @@ def _spread(dice: int, number: int) -> int:
     return (part * part + placed) % _SPREAD_BELOW
 
 
-def _send_away(stock: Stock) -> list[Call]:
+def _send_away(stock: PoolState) -> list[Call]:
     """There is nothing to wait for any more."""
     waiting = stock.queue.first(len(stock.queue))
     stock.queue.drop(set(stock.queue.clients))
     return [Call(seeker.client, seeker.token) for seeker in waiting]
 
 
-def _seat(stock: Stock, permits: int) -> None:
+def _seat(stock: PoolState, permits: int) -> None:
     """The seats of a new semaphore, used in the order of their numbers."""
     for number in range(1, permits + 1):
         stock.put(Item(str(number), FREE, number))
@@ -331,7 +341,7 @@ def _seat(stock: Stock, permits: int) -> None:
     stock.regroup()
 
 
-def tend(stock: Stock, _command: Tend, moment: Moment) -> Dealt:
+def tend(stock: PoolState, _command: PoolHeartbeat, moment: Moment) -> Dealt:
     """A client says that its waiters live. Offers that were made but not heard are rung again."""
     rung = settle(stock, moment)
     unheard = sorted(stock.offers(moment.client), key=lambda item: item.token)
@@ -340,50 +350,50 @@ def tend(stock: Stock, _command: Tend, moment: Moment) -> Dealt:
     return Dealt(Marked(_next_ms(stock, moment), unheard[0].token if unheard else ""), rung)
 
 
-def count(stock: Stock, command: Count, moment: Moment) -> Dealt:
+def count(stock: PoolState, command: Count, moment: Moment) -> Dealt:
     """How the pool stands now."""
     rung = settle(stock, moment)
     lent, cooling, free = stock.counts()
     items = tuple(_seen(item, moment) for item in stock.first(command.limit))
     waiters = tuple(
-        Seat(seeker.owner, seeker.token, 0, (moment.now_us - seeker.since_us) // 1000, 0)
+        Seat(seeker.holder, seeker.token, 0, (moment.now_us - seeker.since_us) // 1000, 0)
         for seeker in stock.queue.first(command.limit)
     )
     figures = (stock.fence, stock.permits, stock.size, lent, cooling, free, len(stock.queue))
-    return Dealt(Counted(*figures, items, waiters), rung)
+    return Dealt(PoolSnapshot(*figures, items, waiters), rung)
 
 
-def _seen(item: Item, moment: Moment) -> ItemSeen:
+def _seen(item: Item, moment: Moment) -> ItemSnapshot:
     since_ms = (moment.now_us - item.since_us) // 1000 if item.used else -1
     remaining_ms = max(0, item.back_us - moment.now_us) // 1000 if item.state != FREE else 0
-    return ItemSeen(item.name, item.state, item.leaving, item.fence, item.used, since_ms, remaining_ms, item.owner)
+    return ItemSnapshot(item.name, item.state, item.leaving, item.fence, item.used, since_ms, remaining_ms, item.holder)
 
 
-def _entomb(stock: Stock, tomb: Tomb, moment: Moment) -> None:
+def _entomb(stock: PoolState, tomb: Tomb, moment: Moment) -> None:
     stock.tombs = stock.tombs.with_tomb(tomb, moment.now_us)
 
 
-def _not_held(stock: Stock, token: str, moment: Moment) -> NotHeld:
+def _not_held(stock: PoolState, token: str, moment: Moment) -> NotHeld:
     ended = stock.tombs.find(token, moment.now_us)
     return NotHeld("expired") if ended is None else NotHeld(ended.why, ended.detail)
 
 
-def _next_ms(stock: Stock, moment: Moment) -> int:
+def _next_ms(stock: PoolState, moment: Moment) -> int:
     """When the next item comes back by itself; of a read-write lock, the last. Rounded up: who asks then finds it."""
-    back_us = stock.last_back_us() if stock.roof == RW else stock.next_back_us()
+    back_us = stock.last_back_us() if stock.kind == RWLOCK else stock.next_back_us()
     return max(1, -(-(back_us - moment.now_us) // 1000)) if back_us else 0
 
 
-PoolRule = Callable[[Stock, Any, Moment], Dealt]
+PoolRule = Callable[[PoolState, Any, Moment], Dealt]
 
 POOL_RULES: dict[type, PoolRule] = {
     Borrow: borrow,
     Extend: extend,
     Return: give_back,
-    TakeBack: take_back,
+    UndoBorrow: take_back,
     BreakItem: break_item,
     CoolItem: cool_item,
     Change: change,
-    Tend: tend,
+    PoolHeartbeat: tend,
     Count: count,
 }

@@ -1,7 +1,7 @@
 """What the law of pools speaks of: items, those who seek one, and the stock that has both.
 
 A stock is asked through a few questions, and told what has changed. So an engine may look up what the law asks for, and
-a borrow costs the same whether a pool has ten items or a hundred thousand. `Shelf` is the stock that carries its items.
+a borrow costs the same whether a pool has ten items or a hundred thousand. `MemoryPoolState` is the stock that carries its items.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Item(NamedTuple):
     """One item of a pool, with its present lease.
 
     `order` is the fence of its last acquisition; before the first one it is a small number, other for each item.
-    `back_us` is when it comes back by itself: the end of its lease, offer or cooldown. `rest_ms` is how long it is to
+    `back_us` is when it comes back by itself: the end of its lease, offer or cooldown. `cooldown_ms` is how long it is to
     cool if the lease lapses; while it cools, how long it does.
     """
 
@@ -47,7 +47,7 @@ class Item(NamedTuple):
     state: str
     order: int
     back_us: int = 0
-    rest_ms: int = 0
+    cooldown_ms: int = 0
     used: int = 0
     since_us: int = 0
     fence: int = 0
@@ -55,7 +55,7 @@ class Item(NamedTuple):
     leaving: bool = False
     token: str = ""
     client: str = ""
-    owner: str = ""
+    holder: str = ""
     ttl_ms: int = 0
     share: Share = WHOLE
 
@@ -65,15 +65,15 @@ class Item(NamedTuple):
         return self.state in (LENT, OFFERED)
 
 
-class Seeker(NamedTuple):
+class PoolWaiter(NamedTuple):
     """One place in the queue of a pool."""
 
     token: str
     client: str
-    owner: str
+    holder: str
     ttl_ms: int
     since_us: int
-    rest_ms: int
+    cooldown_ms: int
     share: Share
 
 
@@ -84,16 +84,16 @@ class Queue(Protocol):
     def clients(self) -> Mapping[str, int]:
         """Whose they are, and how many each client has."""
 
-    def find(self, token: str) -> Seeker | None:
+    def find(self, token: str) -> PoolWaiter | None:
         """The one with this token."""
 
     def place(self, token: str) -> int | None:
         """How many stand before it; `None` if it does not wait."""
 
-    def heads(self) -> list[Seeker]:
+    def heads(self) -> list[PoolWaiter]:
         """The first of each share, whoever came first before the others."""
 
-    def join(self, seeker: Seeker) -> None:
+    def join(self, seeker: PoolWaiter) -> None:
         """One more, at the end."""
 
     def leave(self, token: str) -> None:
@@ -102,16 +102,16 @@ class Queue(Protocol):
     def drop(self, fallen: AbstractSet[str]) -> None:
         """None of these clients waits any more."""
 
-    def first(self, limit: int) -> list[Seeker]:
+    def first(self, limit: int) -> list[PoolWaiter]:
         """The first so many."""
 
     def __len__(self) -> int: ...
 
 
-class Stock(Protocol):
+class PoolState(Protocol):
     """A pool, as the law sees it."""
 
-    roof: str
+    kind: str
     fence: int
     permits: int
     tombs: Tombs
@@ -182,24 +182,24 @@ class Places:
     """A queue that carries its seekers."""
 
     def __init__(self) -> None:
-        self._by_token: dict[str, Seeker] = {}
+        self._by_token: dict[str, PoolWaiter] = {}
         self._by_share: dict[Share, dict[str, int]] = {}
         self._ticket = 0
         self.clients: Mapping[str, int] = {}
 
-    def find(self, token: str) -> Seeker | None:
+    def find(self, token: str) -> PoolWaiter | None:
         return self._by_token.get(token)
 
     def place(self, token: str) -> int | None:
         return list(self._by_token).index(token) if token in self._by_token else None
 
-    def heads(self) -> list[Seeker]:
+    def heads(self) -> list[PoolWaiter]:
         firsts = sorted(
             (ticket, token) for line in self._by_share.values() for token, ticket in islice(line.items(), 1)
         )
         return [self._by_token[token] for _, token in firsts]
 
-    def join(self, seeker: Seeker) -> None:
+    def join(self, seeker: PoolWaiter) -> None:
         self._ticket += 1
         self._by_token[seeker.token] = seeker
         self._by_share.setdefault(seeker.share, {})[seeker.token] = self._ticket
@@ -220,7 +220,7 @@ class Places:
             for token in [token for token, seeker in self._by_token.items() if seeker.client in fallen]:
                 self.leave(token)
 
-    def first(self, limit: int) -> list[Seeker]:
+    def first(self, limit: int) -> list[PoolWaiter]:
         return list(islice(self._by_token.values(), limit))
 
     def __len__(self) -> int:
@@ -252,11 +252,11 @@ class _Order:
             heapq.heapify(self._heap)
 
 
-class Shelf:
+class MemoryPoolState:
     """A stock that carries its items."""
 
-    def __init__(self, roof: str = POOL) -> None:
-        self.roof = roof
+    def __init__(self, kind: str = POOL) -> None:
+        self.kind = kind
         self.fence = 0
         self.permits = 0
         self.tombs: Tombs = NO_TOMBS

@@ -41,7 +41,7 @@ _ELSEWHERE = {
 _NOT_SEEN = "not seen"
 
 
-class Limit(NamedTuple):
+class Caveat(NamedTuple):
     """Something an engine cannot promise, and the test that shows it."""
 
     sentence: str
@@ -61,7 +61,7 @@ class Promise(NamedTuple):
     fifo: bool
     fences_grow: bool
     reasons: tuple[str, ...]
-    limits: tuple[Limit, ...]
+    limits: tuple[Caveat, ...]
     unseen: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     facts: tuple[tuple[str, Any], ...] = ()

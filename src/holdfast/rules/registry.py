@@ -36,7 +36,7 @@ LETTERS_MS = 3600 * 1000
 SHELF_MS = 31 * 86400 * 1000
 
 
-class Shelves(Protocol):
+class RegistryIndex(Protocol):
     """Where an engine keeps what stands where."""
 
     def put(self, directory: str, shelf: str, entry: str, token: str) -> None:
@@ -64,12 +64,12 @@ class Shelves(Protocol):
         """Entries that begin so and come after that one, in order, with their tokens; at most so many."""
 
 
-def entry(command: Any, of_lease: Callable[[Any], Any], shelves: Shelves) -> Any:
+def entry(command: Any, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:
     """Answer with the engine's answers to its parts: all in one step."""
     return _RULES[type(command)](command, of_lease, shelves)
 
 
-def _claim(command: Claim, of_lease: Callable[[Any], Any], shelves: Shelves) -> Any:
+def _claim(command: Claim, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:
     directory, _, name = command.name.partition("\0")
     heir, left_ms = shelves.heir(directory, name)
     if left_ms > 0 and heir != command.label:
@@ -89,7 +89,7 @@ def _claim(command: Claim, of_lease: Callable[[Any], Any], shelves: Shelves) -> 
     return answer
 
 
-def _quit(command: Quit, of_lease: Callable[[Any], Any], shelves: Shelves) -> Any:
+def _quit(command: Quit, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:
     """All of it is done by the copy that releases: one that comes later must not keep it for the heir once more."""
     directory, _, name = command.name.partition("\0")
     now = of_lease(Show(command.name))
@@ -104,7 +104,7 @@ def _quit(command: Quit, of_lease: Callable[[Any], Any], shelves: Shelves) -> An
     return answer
 
 
-def _post(command: Post, of_lease: Callable[[Any], Any], shelves: Shelves) -> Any:
+def _post(command: Post, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:
     owner = _holder(of_lease(Show(command.name)))
     if owner is None:
         return NotHeld("no owner")
@@ -113,7 +113,7 @@ def _post(command: Post, of_lease: Callable[[Any], Any], shelves: Shelves) -> An
     return of_lease(Nudge(command.name))
 
 
-def _fetch(command: Fetch, of_lease: Callable[[Any], Any], shelves: Shelves) -> Any:  # noqa: ARG001 - as the others
+def _fetch(command: Fetch, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:  # noqa: ARG001 - as the others
     found = shelves.letters(command.token, len(command.read) + LETTERS_AT_ONCE)
     read = 0
     while read < len(found) and found[read][0] in command.read:
@@ -123,14 +123,14 @@ def _fetch(command: Fetch, of_lease: Callable[[Any], Any], shelves: Shelves) -> 
     return Letters(tuple(found[read : read + LETTERS_AT_ONCE]))
 
 
-def _listed(command: List, of_lease: Callable[[Any], Any], shelves: Shelves) -> Listing:
+def _listed(command: List, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Listing:
     found = list(shelves.standing(command.name, command.shelf, command.prefix, command.after, command.limit))
     last = found[-1][0] if len(found) == command.limit else ""
     return Listing(tuple(_live(command.name, command.shelf, found, of_lease, shelves)), last)
 
 
 def _live(
-    directory: str, shelf: str, found: Iterable[tuple[str, str]], of_lease: Callable[[Any], Any], shelves: Shelves
+    directory: str, shelf: str, found: Iterable[tuple[str, str]], of_lease: Callable[[Any], Any], shelves: RegistryIndex
 ) -> list[tuple[str, Seat]]:
     live = []
     for name, token in list(found):
@@ -147,7 +147,7 @@ def _holder(now: Any) -> Seat | None:
     return now.holder if isinstance(now, Standing) and not now.offered else None
 
 
-_RULES: dict[type, Callable[[Any, Callable[[Any], Any], Shelves], Any]] = {
+_RULES: dict[type, Callable[[Any, Callable[[Any], Any], RegistryIndex], Any]] = {
     Claim: _claim,
     Quit: _quit,
     List: _listed,

@@ -7,12 +7,12 @@ writer while nobody is; and nobody enters past somebody who waits, so that no wr
 from __future__ import annotations
 
 from holdfast.commands import READ
-from holdfast.rules.pool_state import FREE, Item, Stock
+from holdfast.rules.pool_state import FREE, Item, PoolState
 
 WRITER = "writer"
 
 
-def entry(stock: Stock, token: str, tag: str) -> Item | None:
+def entry(stock: PoolState, token: str, tag: str) -> Item | None:
     """The place that this token would have inside; `None` if it must wait."""
     if tag == READ:
         return None if stock.find(WRITER) else Item(f"reader {token}", FREE, 0, leaving=True)

@@ -37,11 +37,11 @@ class ManualClock:
     def timeout_s(self, until_ns: int) -> float | None:  # noqa: ARG002 - only `advance` ends a sleep
         return None
 
-    def watch(self, ring: Callable[[], None]) -> Callable[[], None]:
-        """Have `ring` called whenever the clock is moved; the answer ends that."""
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Have `wake` called whenever the clock is moved; the answer ends that."""
         key = object()
         with self._guard:
-            self._watchers[key] = ring
+            self._watchers[key] = wake
 
         def stop() -> None:
             with self._guard:
@@ -57,17 +57,17 @@ class ManualClock:
         with self._guard:
             self._now_ns += passed_ns
             self._wall_us += passed_ns // NS_PER_US
-        self._ring()
+        self._wake()
 
     def set_wall(self, us: int) -> None:
         """Set the calendar, forward or back; the clock that measures is not touched."""
         with self._guard:
             self._wall_us = us
-        self._ring()
+        self._wake()
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         # Outside the guard: whoever is woken may look at the clock, or stop watching, at once.
         with self._guard:
             rings = tuple(self._watchers.values())
-        for ring in rings:
-            ring()
+        for wake in rings:
+            wake()

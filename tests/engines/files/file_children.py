@@ -56,7 +56,7 @@ class Orders:
         """Have a program run under the leases of this process."""
         program = subprocess.Popen(
             (sys.executable, "-c", f"import time; time.sleep({seconds})"),
-            pass_fds=(self.client._client.engine.lifeline(),),
+            pass_fds=(self.client._client.engine.liveness_fd(),),
             start_new_session=True,
         )
         return {"pid": program.pid}

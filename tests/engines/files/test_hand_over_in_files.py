@@ -62,9 +62,9 @@ def test_the_next_is_rung_before_the_giver_tidies_up(held_before, monkeypatch):
     """What the waiter needs is the sheet; that older ones go may come later."""
     lease, (waiter,) = held_before(1)
     order = []
-    seen, ring = Register._seen, store.ring_session
+    seen, wake = Register._seen, store.wake_session
     monkeypatch.setattr(Register, "_seen", lambda *args: order.append("tidied") or seen(*args))
-    monkeypatch.setattr(store, "ring_session", lambda *args: order.append("rung") or ring(*args))
+    monkeypatch.setattr(store, "wake_session", lambda *args: order.append("rung") or wake(*args))
 
     lease.release()
 

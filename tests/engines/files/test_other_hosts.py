@@ -33,7 +33,7 @@ def on_host(connect):
 
 
 def say(client, command):
-    return run(client._client.form.apply(command))
+    return run(client._client.transport.apply(command))
 
 
 def test_a_date_of_another_boot_counts_from_when_it_was_first_seen():

@@ -10,8 +10,8 @@ from tally_twin import APART, MOVE, START_US
 from holdfast import config
 from holdfast.commands import Break
 from holdfast.engines.memory.engine import Domain, MemoryStore
-from holdfast.engines.redis.connection_blocking import Link
-from holdfast.engines.redis.dial import dialler
+from holdfast.engines.redis.connect import dialler
+from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.scripts import ENTRIES, PREFIX, SCRIPTS, TALLIES, Packer, packed
 
@@ -45,13 +45,13 @@ class Hand:
         return self.now_us
 
 
-class Rung:
+class Woken:
     """A board on which the rings of one step can be read."""
 
     def __init__(self):
         self.tokens = []
 
-    def ring(self, token):
+    def wake(self, token):
         self.tokens.append(token)
 
 
@@ -59,7 +59,7 @@ class EntryTwin:
     """Both sides of everything that a program speaks of."""
 
     def __init__(self, url, mutation=None):
-        self._link = Link(dialler(config.settings(url)))
+        self._link = RedisConnection(dialler(config.settings(url)))
         self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in CLIENTS}
         self._shas = {}
         for kind, script in ALL.items():
@@ -83,11 +83,11 @@ class EntryTwin:
         for step in program:
             clock.now_us += step.after_us
             store, command = stores[step.client], self._resolved(domain, step.command)
-            store.board = Rung()
+            store.waiter_registry = Woken()
             rule = store.answer_all((command,), None)[0]
             script, rung, endless = self._by_script(step.client, command, clock.now_us)
             facts = {
-                "answer": (rule, script), "wake-up": (store.board.tokens, rung), "keys without an end": ([], endless),
+                "answer": (rule, script), "wake-up": (store.waiter_registry.tokens, rung), "keys without an end": ([], endless),
             }  # fmt: skip
             for fact, (wanted, found) in facts.items():
                 if wanted != found:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from holdfast.testing import eventually
 
 # What may outlive a client: the record of a name with its last fence, and the tomb of a token; both end by themselves.
-RECORD = re.compile(rb"hf1:(?:[\w.-]+:)?\{[^}]+\}(?::pool|:rw|:mq|:seats(?::[if])?|:e:[^:]+)?")
+RECORD = re.compile(rb"hf1:(?:[\w.-]+:)?\{[^}]+\}(?::pool|:rwlock|:mq|:semaphore(?::[if])?|:e:[^:]+)?")
 TOMB = re.compile(RECORD.pattern + rb":d:[0-9a-z-]+")
 MOST_KEPT_MS = 62_000 + 60_000
 # The bell of a waiter that did not come to pop it, gone with its offer.

@@ -3,7 +3,7 @@
 import json
 
 import holdfast
-from holdfast import Added, Lost
+from holdfast import Assigned, AssignmentLost
 from holdfast.testing import eventually, tell
 
 PARTS = 3
@@ -46,13 +46,13 @@ class Pod:
     @property
     def works(self):
         """What it has, by key."""
-        lost = {work.fence for work in self.told(Lost)}
-        return {work.key: work for work in self.told(Added) if work.fence not in lost}
+        lost = {work.fence for work in self.told(AssignmentLost)}
+        return {work.key: work for work in self.told(Assigned) if work.fence not in lost}
 
     def claim(self, key):
         """Own it now; `NotAcquired` if somebody else does."""
         work = self._owner.claim(key)
-        self.news.append(Added(work))
+        self.news.append(Assigned(work))
         return work
 
     def end(self):

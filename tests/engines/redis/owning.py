@@ -9,7 +9,7 @@ import holdfast
 def main(url, label, ttl):
     lost = []
     hf = holdfast.connect(url, label=label, observer=lambda event: lost.append(event) if event.kind == "lost" else None)
-    directory = hf.directory("conversations", ttl=float(ttl))
+    directory = hf.registry("conversations", ttl=float(ttl))
     leases = {}
 
     def claim(key, **options):
@@ -20,7 +20,7 @@ def main(url, label, ttl):
         except holdfast.Unavailable as error:
             return {"unavailable": error.reason}
         if not got:
-            return {"owner": got.owner.label, "fence": got.fence, "remaining": got.remaining}
+            return {"owner": got.holder.label, "fence": got.fence, "remaining": got.remaining}
         leases[key] = got
         return {"fence": got.fence, "remaining": got.remaining()}
 

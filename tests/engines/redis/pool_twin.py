@@ -13,8 +13,8 @@ from holdfast import config
 from holdfast.commands import (
     POOL,
     READ,
-    RW,
-    SEATS,
+    RWLOCK,
+    SEMAPHORE,
     WHOLE_PPM,
     WRITE,
     Borrow,
@@ -25,16 +25,16 @@ from holdfast.commands import (
     Count,
     Extend,
     Granted,
+    PoolHeartbeat,
     Return,
-    Tend,
 )
-from holdfast.engines.redis.connection_blocking import Link
-from holdfast.engines.redis.dial import dialler
+from holdfast.engines.redis.connect import dialler
+from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, packed, record_key
 from holdfast.rules import Moment
 from holdfast.rules.pool import POOL_RULES
-from holdfast.rules.pool_state import FREE, LENT, Shelf
+from holdfast.rules.pool_state import FREE, LENT, MemoryPoolState
 from holdfast.rules.trust import MARK_MS
 
 NAME = "one pool"
@@ -73,7 +73,7 @@ def _of_readers_and_writers(command):
     if isinstance(command, Borrow):
         return command._replace(tag=WRITE if command.share_ppm == 340_000 else READ, share_ppm=1)
     if isinstance(command, Change):
-        return Tend(command.name)
+        return PoolHeartbeat(command.name)
     return command._replace(item="writer") if isinstance(command, BreakItem | CoolItem) else command
 
 
@@ -86,8 +86,8 @@ class Said:
     command: Any
 
 
-def ask(after_us, token, ttl_ms=3000, wait=True, rest_ms=0, share=("", WHOLE_PPM)):
-    return Said(after_us, token[0], Borrow(NAME, token, f"owner of {token}", ttl_ms, wait, rest_ms, *share))
+def ask(after_us, token, ttl_ms=3000, wait=True, cooldown_ms=0, share=("", WHOLE_PPM)):
+    return Said(after_us, token[0], Borrow(NAME, token, f"owner of {token}", ttl_ms, wait, cooldown_ms, *share))
 
 
 def tell(after_us, client, command):
@@ -98,11 +98,11 @@ def have(*items, how="set", leave=False, after_us=0):
     return Said(after_us, "a", Change(NAME, how, items, leave, 2_654_435_769))
 
 
-def give(after_us, token, cool_ms=0, entomb=False):
-    return Said(after_us, token[0], Return(NAME, "", token, cool_ms, entomb))
+def give(after_us, token, cooldown_ms=0, entomb=False):
+    return Said(after_us, token[0], Return(NAME, "", token, cooldown_ms, entomb))
 
 
-UNDER = {POOL: lambda command: command, SEATS: _of_seats, RW: _of_readers_and_writers}
+UNDER = {POOL: lambda command: command, SEMAPHORE: _of_seats, RWLOCK: _of_readers_and_writers}
 
 
 def pops(token):
@@ -113,9 +113,9 @@ def pops(token):
 class PoolTwin:
     """Both sides of one pool."""
 
-    def __init__(self, url, roof=POOL, mutation=None):
-        self.roof, self.base = roof, f"{record_key(PREFIX, NAME)}:{roof}"
-        self._link = Link(dialler(config.settings(url)))
+    def __init__(self, url, kind=POOL, mutation=None):
+        self.kind, self.base = kind, f"{record_key(PREFIX, NAME)}:{kind}"
+        self._link = RedisConnection(dialler(config.settings(url)))
         self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in (*CLIENTS, STRANGER)}
         self._shas = {}
         for kind in POOL_RULES:
@@ -134,12 +134,12 @@ class PoolTwin:
     def run(self, program):
         """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
         self._ask(packed("FLUSHALL"))
-        self.now_us, self.shelf, self.marks = START_US, Shelf(self.roof), {}
+        self.now_us, self.shelf, self.marks = START_US, MemoryPoolState(self.kind), {}
         self._has, self._listens, self._life = {}, {}, 0
         for step in program:
             self._advance(step.after_us)
             self._both(step.client, self._resolved(step.command))
-            self._both(STRANGER, Count(NAME, 100, self.roof))
+            self._both(STRANGER, Count(NAME, 100, self.kind))
 
     def _ask(self, *commands):
         replies = self._link.exchange(b"".join(commands), len(commands), 5.0)
@@ -153,7 +153,7 @@ class PoolTwin:
         before = self._offers()
         expected, wakes = self._by_rule(client, command)
         reply, (endless, heard) = self._by_script(client, command)
-        kept = self.roof == POOL and self.shelf.size > 0
+        kept = self.kind == POOL and self.shelf.size > 0
         told = answered(type(command), reply)
         facts = {
             "answer": (expected, told._replace(**dict.fromkeys({"all_ms", "life"} & set(told._fields), 0))),
@@ -175,7 +175,7 @@ class PoolTwin:
         if not away:
             return 0
         last = max(away, key=lambda item: (item.back_us, item.name))
-        free_us = last.back_us + (last.rest_ms * 1000 if last.state == LENT else 0)
+        free_us = last.back_us + (last.cooldown_ms * 1000 if last.state == LENT else 0)
         return max(1, -(-(free_us - self.now_us) // 1000))
 
     def _offers(self):
@@ -183,7 +183,7 @@ class PoolTwin:
 
     def _rings(self, command, wakes, before):
         """How the server is to wake whom the rule names: by the bell that it pops, or by its client's channel."""
-        told_again = before if type(command) is Tend else set()
+        told_again = before if type(command) is PoolHeartbeat else set()
         return [
             ("pop", f"{self.base}:k:{call.token}")
             if self._listens.get(call.token) == "pop" and call.token not in told_again
@@ -195,11 +195,11 @@ class PoolTwin:
         self.now_us += after_us
         seconds, micros = divmod(self.now_us, 1_000_000)
         if not self._ask(packed("EVALSHA", self._move, "1", self.base, str(seconds), str(micros))):
-            self.shelf, self._life = Shelf(self.roof), 0
+            self.shelf, self._life = MemoryPoolState(self.kind), 0
 
     def _resolved(self, command):
         """An item or a fence cannot be known before the program runs; and each roof has its own words."""
-        command = UNDER[self.roof](command)._replace(roof=self.roof)
+        command = UNDER[self.kind](command)._replace(kind=self.kind)
         if isinstance(command, Extend | Return):
             return command._replace(item=self._has.get(command.token, "none"))
         if isinstance(command, BreakItem):
@@ -215,7 +215,7 @@ class PoolTwin:
         moment = Moment(self.now_us, self.now_us, client, silent=silent)
         answer, wakes = POOL_RULES[type(command)](self.shelf, command, moment)
         queued = isinstance(answer, Busy) and answer.position is not None
-        if type(command) is Tend or queued:
+        if type(command) is PoolHeartbeat or queued:
             self.marks[client] = self.now_us + MARK_MS * 1000
         self._listens.update(dict.fromkeys(late, "ring"))  # nobody knows what it does now
         if type(command) is Borrow and queued:

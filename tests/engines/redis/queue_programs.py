@@ -10,16 +10,16 @@ from holdfast.commands.queue import (
     RELEASE,
     RETRY,
     TOUCH,
-    Beat,
-    Conclude,
-    GetDead,
+    ConsumerHeartbeat,
+    GetDeadLetter,
     Join,
     Leave,
     Publish,
     Purge,
-    Reap,
+    Receive,
+    ReclaimExpired,
+    RecordOutcomes,
     Redrive,
-    Take,
     TakeOver,
 )
 
@@ -44,7 +44,7 @@ def keyed(after_us, *keys, call, lane=""):
 
 def take(after_us, token, most=1, wait=False, idle=False, known=None, lanes=("",), share=False, seen=None):
     """`seen`: that many of what it has, the newest, it has not."""
-    return Said(after_us, Take, token, (most, wait, idle, known, lanes, share, seen))
+    return Said(after_us, Receive, token, (most, wait, idle, known, lanes, share, seen))
 
 
 def over(after_us, token, key="k", attempts=2, dead_max=0):
@@ -53,15 +53,15 @@ def over(after_us, token, key="k", attempts=2, dead_max=0):
 
 def end(after_us, token, *outcomes, dead_max=0):
     """What becomes of the last ones that it had, counted from the newest."""
-    return Said(after_us, Conclude, token, (outcomes or ((1, ACK, 0, ""),), dead_max))
+    return Said(after_us, RecordOutcomes, token, (outcomes or ((1, ACK, 0, ""),), dead_max))
 
 
 def beats(after_us, *tokens):
-    return [Said(after_us, Beat, token, 3000) for token in tokens]
+    return [Said(after_us, ConsumerHeartbeat, token, 3000) for token in tokens]
 
 
 def reap(after_us, attempts=2, dead_max=0):
-    return Said(after_us, Reap, "c1", (INTERVAL_MS, GRACE_MS, AMNESTY_MS, attempts, dead_max))
+    return Said(after_us, ReclaimExpired, "c1", (INTERVAL_MS, GRACE_MS, AMNESTY_MS, attempts, dead_max))
 
 
 def looks(ms, *alive, attempts=2):
@@ -78,7 +78,7 @@ _CRASH = [*join(0, "a1", "b2"), send(0, many=3, call="1")]
 WITNESSES = {
     "nobody has looked for long": [
         *join(0, "a1", "b1"), keyed(0, "k", call="1"), take(0, "b1"), reap(0), over(5_000_000, "a1"),
-        Said(0, Reap, "c1", (INTERVAL_MS, GRACE_MS, 3000, 2, 0)), over(2_999_999, "a1"), over(1, "a1"),
+        Said(0, ReclaimExpired, "c1", (INTERVAL_MS, GRACE_MS, 3000, 2, 0)), over(2_999_999, "a1"), over(1, "a1"),
     ],
     "a look is just not too late": [
         *join(0, "a1"), *join(0, "b1", ttl_ms=600), keyed(0, "k", call="1"), take(0, "b1"), reap(0),
@@ -101,7 +101,7 @@ WITNESSES = {
     ],
     "the late are not rung": [
         *join(0, "a1", "b1", ttl_ms=200), take(0, "a1", wait=True), take(100_000, "b1", wait=True),
-        Said(0, Beat, "b1", 3000), send(100_000, many=2, call="1"), take(200_000, "a1", wait=True),
+        Said(0, ConsumerHeartbeat, "b1", 3000), send(100_000, many=2, call="1"), take(200_000, "a1", wait=True),
     ],
     "a copy of a publish": [
         *join(0, "a1"), send(0, call="1"), send(0, call="1"), send(59_999_000, call="1"), send(1_000, call="1"),
@@ -124,8 +124,8 @@ WITNESSES = {
         *join(0, "a1"), send(0, many=4, call="1"), take(0, "a1", 4),
         end(0, "a1", (4, ACK, 0, ""), (3, RETRY, 0, "oh"), (2, RELEASE, 0, ""), (1, DEAD, 0, "")),
         end(0, "a1", (4, ACK, 0, ""), (9, TOUCH, 0, "")), take(0, "a1", 4), end(0, "a1", (1, TOUCH, 0, ""),
-        (1, DEAD, 0, "no"), (2, DEAD, 0, "")), Said(0, GetDead, "a1", ((1,),)),
-        Said(0, GetDead, "a1", ((3,),)),
+        (1, DEAD, 0, "no"), (2, DEAD, 0, "")), Said(0, GetDeadLetter, "a1", ((1,),)),
+        Said(0, GetDeadLetter, "a1", ((3,),)),
     ],
     "told twice in one breath": [
         *join(0, "a1"), send(0, many=2, call="1"), take(0, "a1", 2), end(0, "a1", (1, ACK, 0, ""), (1, ACK, 0, "")),
@@ -146,13 +146,13 @@ WITNESSES = {
     "a consumer leaves": [
         *join(0, "a1", "b1"), send(0, many=3, call="1"), take(0, "a1", 2), take(0, "b1", 9), take(0, "b1", wait=True),
         Said(0, Leave, "a1"), Said(0, Leave, "a1"), take(0, "b1", 9), end(0, "a1", *FOUR),
-        take(0, "a1"), Said(0, Beat, "a1", 200), Said(0, Leave, "b1"),
+        take(0, "a1"), Said(0, ConsumerHeartbeat, "a1", 200), Said(0, Leave, "b1"),
         *join(0, "a2"), take(0, "a2", wait=True, lanes=("high",)), Said(0, Leave, "a2"),
     ],
     "a consumer leaves with much": [
         *join(0, "a1", "b1", "a2"), *(send(0, many=50, call=f"{n}") for n in range(8)), take(0, "a1", AT_ONCE),
         take(0, "b1", AT_ONCE + 1), take(0, "a2", 400), take(0, "a1", wait=True), take(0, "b1", wait=True),
-        Said(0, Leave, "a1"), take(0, "b1", wait=True), Said(0, Leave, "b1"), Said(0, Beat, "b1", 200),
+        Said(0, Leave, "a1"), take(0, "b1", wait=True), Said(0, Leave, "b1"), Said(0, ConsumerHeartbeat, "b1", 200),
         Said(0, Leave, "b1"), Said(0, Leave, "b1"), Said(0, Leave, "a2"), Said(0, Leave, "a2"), Said(0, Leave, "a2"),
         *join(0, "a1"), take(0, "a1", 400),
     ],
@@ -172,7 +172,7 @@ WITNESSES = {
         Said(0, Redrive, "b1", ((1, 2, 3), False)), Said(0, Redrive, "b1", ((1, 2, 3), True)),
     ],
     "nobody looked for long": [
-        *_CRASH, take(0, "a1", 3), reap(0), reap(10_000_000), reap(500_000), Said(0, Beat, "b2", 3000), reap(600_000),
+        *_CRASH, take(0, "a1", 3), reap(0), reap(10_000_000), reap(500_000), Said(0, ConsumerHeartbeat, "b2", 3000), reap(600_000),
         reap(0), reap(500_000), reap(500_000), reap(-5_000_000), reap(1_000_000),
     ],
     "more than one look can do": [

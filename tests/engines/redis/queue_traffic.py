@@ -5,18 +5,18 @@ from holdfast.commands.queue import (
     DEAD,
     RELEASE,
     RETRY,
-    Beat,
-    Conclude,
-    Draft,
+    ConsumerHeartbeat,
     Join,
     Leave,
-    ListDead,
+    ListDeadLetters,
+    NewMessage,
     Outcome,
     Publish,
     Purge,
-    Reap,
+    Receive,
+    ReclaimExpired,
+    RecordOutcomes,
     Redrive,
-    Take,
     TakeOver,
 )
 
@@ -48,7 +48,7 @@ class Traffic:
             key = self.by.choice(("", "", *KEYS))
             wait_ms = 0 if key else self.by.choice((0, 0, 0, 1, 30))
             drafts.append(
-                Draft(f"{self.calls}/{number}", b"body", delay_ms=wait_ms, key=key, lane=self.by.choice(BUSY))
+                NewMessage(f"{self.calls}/{number}", b"body", delay_ms=wait_ms, key=key, lane=self.by.choice(BUSY))
             )
         self.peer.say(Publish(self.name, f"call {self.calls}", tuple(drafts)))
 
@@ -59,7 +59,7 @@ class Traffic:
 
     def take(self):
         token = self.by.choice(list(self.held))
-        taken = self.peer.say(Take(self.name, token, self.by.choice((1, 3, 9)), lanes=BUSY, idle=1))
+        taken = self.peer.say(Receive(self.name, token, self.by.choice((1, 3, 9)), lanes=BUSY, idle=1))
         self.held[token] += [each.entry for each in taken.deliveries]
 
     def conclude(self):
@@ -70,7 +70,7 @@ class Traffic:
             Outcome(entry, self.by.choice(kinds), delay_ms=self.by.choice((0, 0, 1)), reason="r") for entry in entries
         )
         if said:
-            self.peer.say(Conclude(self.name, token, said))
+            self.peer.say(RecordOutcomes(self.name, token, said))
 
     def take_over(self):
         token = self.by.choice(list(self.held))
@@ -86,15 +86,15 @@ class Traffic:
     def die(self):
         """Somebody's time is over, and somebody else looks."""
         token = self.by.choice(list(self.held))
-        self.peer.say(Beat(self.name, token, 1))
-        self.peer.say(Reap(self.name, 1, 0, 1, 9, 0))
+        self.peer.say(ConsumerHeartbeat(self.name, token, 1))
+        self.peer.say(ReclaimExpired(self.name, 1, 0, 1, 9, 0))
         self.held[token] = []
         self.join()
         if len(self.held) > 2:
             del self.held[token]
 
     def letters(self):
-        dead = self.peer.say(ListDead(self.name, "", 6)).letters
+        dead = self.peer.say(ListDeadLetters(self.name, "", 6)).letters
         ids = tuple(each.message.id for each in dead if "/" in each.message.id)
         if ids:
             self.peer.say(self.by.choice((Redrive, Purge))(self.name, ids))

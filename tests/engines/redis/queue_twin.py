@@ -13,34 +13,34 @@ from script_twin import BETWEEN, START_US, Difference
 
 from holdfast import config
 from holdfast.commands.queue import (
-    Beat,
-    Conclude,
-    Concluded,
-    Draft,
-    GetDead,
+    ConsumerHeartbeat,
+    GetDeadLetter,
     Join,
     Leave,
-    ListDead,
+    ListDeadLetters,
     ListKeys,
+    NewMessage,
     Outcome,
+    OutcomesRecorded,
     Publish,
     Purge,
-    Reap,
+    Receive,
+    Received,
+    ReclaimExpired,
+    RecordOutcomes,
     Redrive,
-    Take,
-    Taken,
     TakeOver,
 )
-from holdfast.commands.queue_admin import PAGE, Audit, Gauge, Peek, Roll
+from holdfast.commands.queue_admin import PAGE, CheckConsistency, GetStats, ListConsumers, Peek
 from holdfast.core.queue.queue import audited
 from holdfast.core.step import run
-from holdfast.engines.redis.connection_blocking import Link
-from holdfast.engines.redis.dial import dialler
+from holdfast.engines.redis.connect import dialler
+from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.scripts import ENTRIES, PREFIX, Packer, packed, record_key
 from holdfast.rules import Moment
 from holdfast.rules.queue.dead_letters import QUEUE_RULES
-from holdfast.rules.queue.memory_state import Warehouse
+from holdfast.rules.queue.memory_state import MemoryQueueState
 
 NAME = "one queue"
 MEMORY_MS = 60_000
@@ -50,9 +50,9 @@ MANY = 9
 AUDIT_EVERY = 8
 # What a stranger looks at after each step.
 LOOKS = (
-    Gauge(NAME),
-    Roll(NAME, 200),
-    ListDead(NAME, "", 200),
+    GetStats(NAME),
+    ListConsumers(NAME, 200),
+    ListDeadLetters(NAME, "", 200),
     Peek(NAME, "ready", 200),
     Peek(NAME, "ready", 200, "high"),
     Peek(NAME, "ready", 200, "low"),
@@ -122,21 +122,21 @@ class Said:
 MADE = {
     Publish: lambda twin, _, words: Publish(NAME, words[0], twin.drafts(words[0], words[2]), words[1]),
     Join: lambda _, token, words: Join(NAME, token, f"owner of {token}", f"läbel {token}", *words),
-    Beat: lambda _, token, ttl_ms: Beat(NAME, token, ttl_ms),
+    ConsumerHeartbeat: lambda _, token, ttl_ms: ConsumerHeartbeat(NAME, token, ttl_ms),
     Leave: lambda _, token, __: Leave(NAME, token),
-    Take: lambda twin, token, words: Take(
+    Receive: lambda twin, token, words: Receive(
         NAME, token, *words[:3], twin.had(token, words[3]), *words[4:6], *map(partial(twin.seen, token), words[6:])
     ),
-    Conclude: lambda twin, token, words: Conclude(NAME, token, twin.outcomes(token, words[0]), words[1]),
-    Reap: lambda _, __, words: Reap(NAME, *words),
+    RecordOutcomes: lambda twin, token, words: RecordOutcomes(NAME, token, twin.outcomes(token, words[0]), words[1]),
+    ReclaimExpired: lambda _, __, words: ReclaimExpired(NAME, *words),
     TakeOver: lambda _, token, words: TakeOver(NAME, token, *words),
-    GetDead: lambda twin, _, words: GetDead(NAME, *twin.ids(words[0])),
+    GetDeadLetter: lambda twin, _, words: GetDeadLetter(NAME, *twin.ids(words[0])),
     Redrive: lambda twin, _, words: Redrive(NAME, twin.ids(words[0]), *words[1:]),
     Purge: lambda twin, _, words: Purge(NAME, twin.ids(words[0]), *words[1:]),
 }
 
 
-class Depot(Warehouse):
+class QueueState(MemoryQueueState):
     """As the server has it: the time at which a message was taken is its fence, and lives are keys that end."""
 
     def __init__(self):
@@ -144,7 +144,7 @@ class Depot(Warehouse):
         self.heard, self.lives = set(), {}
 
     def take(self, lane, count, token, fence, now_us):
-        taken = (super(Depot, self).take(lane, 1, token, fence + at, fence + at) for at in range(count))
+        taken = (super(QueueState, self).take(lane, 1, token, fence + at, fence + at) for at in range(count))
         return [entry for found in taken for entry in found]
 
     def give(self, lane, message, token, fence, now_us):
@@ -165,7 +165,7 @@ class QueueTwin:
     """Both sides of one queue."""
 
     def __init__(self, url, mutation=None):
-        self._link = Link(dialler(config.settings(url)))
+        self._link = RedisConnection(dialler(config.settings(url)))
         self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in (*CLIENTS, STRANGER)}
         self._shas = {}
         for kind in QUEUE_RULES:
@@ -184,7 +184,7 @@ class QueueTwin:
     def run(self, program):
         """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
         self._ask(packed("FLUSHALL"))
-        self.now_us, self.depot, self.sent = START_US, Depot(), 0
+        self.now_us, self.depot, self.sent = START_US, QueueState(), 0
         self._theirs, self._had, self._ids, self._calls = {}, {}, [], {}
         for number, step in enumerate(program, 1):
             self._advance(step.after_us)
@@ -206,7 +206,7 @@ class QueueTwin:
         seconds, micros = divmod(self.now_us, 1_000_000)
         if not self._ask(packed("EVALSHA", self._move, "1", BASE, str(seconds), str(micros))):
             # Nobody remembers the queue any more; what was sent is remembered by keys of their own.
-            before, self.depot = self.depot, Depot()
+            before, self.depot = self.depot, QueueState()
             if before.totals()[:5] != (0, 0, 0, 0, 0):
                 raise Difference(f"the queue was forgotten with {before.totals()}")
             self.depot._keys, self.depot._calls = before._keys, before._calls
@@ -245,7 +245,7 @@ class QueueTwin:
         self.sent += 1
         body = bytes((self.sent % 256, 255, 10, 13, 0)) * (self.sent % 3)
         self._ids.append(f"ïd{self.sent}")
-        return Draft(self._ids[-1], body, "{}" * (self.sent % 2), delay_ms, dedup, 700 if dedup else 0, key, lane)
+        return NewMessage(self._ids[-1], body, "{}" * (self.sent % 2), delay_ms, dedup, 700 if dedup else 0, key, lane)
 
     def _outcome(self, token, at, kind, delay_ms, error):
         had = self._had.get(token, ())
@@ -258,7 +258,7 @@ class QueueTwin:
         expected, wakes = self._by_rule(client, command)
         reply, (endless, heard, lives) = self._ask(self._sent(client, command), packed("EVALSHA", self._look, "0"))
         answer = answered(type(command), reply)
-        if isinstance(expected, Taken) and isinstance(answer, Taken):
+        if isinstance(expected, Received) and isinstance(answer, Received):
             self._meet(command.token, expected, answer)
         totals = self.depot.totals()
         over = not (self.depot.size or totals.dead or totals.consumers)
@@ -280,9 +280,9 @@ class QueueTwin:
         """Nothing moves meanwhile: whoever looks page by page sees what whoever sees all at once does."""
 
         async def ask(page):
-            return answered(Audit, self._ask(self._sent(STRANGER, page)))
+            return answered(CheckConsistency, self._ask(self._sent(STRANGER, page)))
 
-        rule = self._by_rule(STRANGER, Audit(NAME))[0]
+        rule = self._by_rule(STRANGER, CheckConsistency(NAME))[0]
         script = run(audited(ask, NAME, most=2 if self.sent % 2 else PAGE))
         if rule != script:
             raise Difference(f"audit {when}:\n  rule   {rule}\n  script {script}")
@@ -305,14 +305,14 @@ class QueueTwin:
     def _translated(self, said):
         """The same with the entries of the script."""
         theirs = self._theirs
-        if isinstance(said, Take) and said.known is not None:
+        if isinstance(said, Receive) and said.known is not None:
             return said._replace(known=tuple(theirs.get(entry, entry) for entry in said.known))
-        if isinstance(said, Conclude):
+        if isinstance(said, RecordOutcomes):
             outcomes = (each._replace(entry=theirs.get(each.entry, each.entry)) for each in said.outcomes)
             return said._replace(outcomes=tuple(outcomes))
-        if isinstance(said, Concluded):
-            return Concluded(tuple(theirs.get(entry, entry) for entry in said.lost))
-        if isinstance(said, Taken):
+        if isinstance(said, OutcomesRecorded):
+            return OutcomesRecorded(tuple(theirs.get(entry, entry) for entry in said.lost))
+        if isinstance(said, Received):
             met = (each._replace(entry=theirs.get(each.entry)) for each in said.deliveries)
             return said._replace(deliveries=tuple(met), gone=tuple(theirs.get(entry, entry) for entry in said.gone))
         return said

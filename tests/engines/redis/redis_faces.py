@@ -26,20 +26,20 @@ SHAPES = (
     aio.Holdfast,
     aio.Lock,
     aio.Lease,
-    aio.Signal,
-    aio.Limiter,
+    aio.LossEvent,
+    aio.RateLimiter,
     aio.Budget,
     aio.Reservation,
     aio.Once,
-    aio.Directory,
+    aio.Registry,
     aio.Semaphore,
     aio.Queue,
-    aio.Dlq,
+    aio.DeadLetterQueue,
     aio.Consumer,
     aio.Message,
-    aio.KeyOwner,
-    aio.Partitioned,
-    aio.Work,
+    aio.Owner,
+    aio.PartitionedQueue,
+    aio.Assignment,
 )
 
 
@@ -87,7 +87,7 @@ class Awaited:
             return type(thing)(map(self._plain, thing))
         if type(thing) is dict:
             return {key: self._plain(each) for key, each in thing.items()}
-        if isinstance(thing, holdfast.Added | holdfast.Lost):
+        if isinstance(thing, holdfast.Assigned | holdfast.AssignmentLost):
             return type(thing)(self._plain(thing.work))
         return Awaited(self._loop, thing) if isinstance(thing, SHAPES) else thing
 
@@ -139,10 +139,10 @@ class Peer:
     """A client that speaks in plain commands and keeps nothing alive."""
 
     def __init__(self, url):
-        self._form = open_engine(config.settings(url)).blocking()
+        self._transport = open_engine(config.settings(url)).blocking()
 
     def say(self, command):
-        answer = self._form.apply(command)
+        answer = self._transport.apply(command)
         return answer if isinstance(answer, tuple) else run(answer)
 
     def audit(self, name, most=PAGE):
@@ -154,7 +154,7 @@ class Peer:
         return run(audited(ask, name, most=most))
 
     def close(self):
-        run(self._form.close())
+        run(self._transport.close())
 
 
 class Place:

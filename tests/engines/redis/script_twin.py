@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from holdfast import config
 from holdfast.commands import Acquire, Break, Busy, Mark
-from holdfast.engines.redis.connection_blocking import Link
-from holdfast.engines.redis.dial import dialler
+from holdfast.engines.redis.connect import dialler
+from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, packed, record_key
 from holdfast.rules import RULES, Moment, Record, forget_at_us
 from holdfast.rules.lease import settle
-from holdfast.rules.lease_record import Graves, Holder, Tomb, Waiter, Waiters
+from holdfast.rules.lease_record import Graves, HolderRecord, Tomb, Waiter, Waiters
 from holdfast.rules.trust import MARK_MS
 
 NAME = "one name"
@@ -111,7 +111,7 @@ class Twin:
     """Both sides of one name."""
 
     def __init__(self, url, mutation=None):
-        self._link = Link(dialler(config.settings(url)))
+        self._link = RedisConnection(dialler(config.settings(url)))
         self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in CLIENTS}
         self._shas = {}
         for kind, script in SCRIPTS.items():
@@ -212,7 +212,7 @@ class Twin:
         holder = None
         if token:
             numbers = map(int, (held, ttl_ms, since_us, expires_us))
-            holder = Holder(token, _client(client), owner, *numbers, offered=offered == "1")
+            holder = HolderRecord(token, _client(client), owner, *numbers, offered=offered == "1")
         waiters = [Waiter(token, _client(seat[0]), seat[3], int(seat[1]), int(seat[2])) for token, seat in seats]
         graves = [(key.removeprefix(f"{BASE}:d:"), ends[key], *text.split("\n", 1)) for key, text in tombs]
         record = Record(

@@ -11,7 +11,7 @@ import holdfast
 from holdfast import DomainMismatch, InvalidConfig, Unavailable, config
 from holdfast.engines.redis.address import topology_of
 from holdfast.engines.redis.cluster import Cluster
-from holdfast.engines.redis.sentinel import Service
+from holdfast.engines.redis.sentinel import SentinelService
 
 SECRET = "s3cr3t-word"
 SCHEMES = ["redis", "rediss", "valkey", "valkeys"]
@@ -41,7 +41,7 @@ def test_the_hosts_and_the_service_of_sentinels_are_read(scheme):
         f"{scheme}+sentinel://user:pw@h1,h2:7001/my%20service?db=3&sentinel_username=watcher&sentinel_password=wp"
     )
 
-    assert isinstance(read, Service)
+    assert isinstance(read, SentinelService)
     primary = read.only
     assert [sentinel.place for sentinel in primary._sentinels] == [("h1", 26379), ("h2", 7001)]
     assert primary._service == "my service"

@@ -70,7 +70,7 @@ def test_a_server_that_is_loading_is_not_ready(new_server, place_on):
 
 def wake(client):
     """Have its waiters ask now, in the middle of the trouble."""
-    client._client.form.stir()
+    client._client.transport.wake_all()
 
 
 def answer_of(server, *words):
@@ -149,8 +149,8 @@ def test_a_full_server_grants_nothing_and_still_frees(server, new_server, place_
     assert full.value.reason == "full"
     assert released_again == [Released(), Released()]
     assert place.kinds("lost", "renewal failed") == []
-    assert client.show("undone").owner is None
-    assert client.show("x").owner is None
+    assert client.show("undone").holder is None
+    assert client.show("x").holder is None
     server.command("CONFIG", "SET", "maxmemory", 0)
     client.lock("y").acquire(timeout=0).release()
 
@@ -168,7 +168,7 @@ def test_a_full_server_still_keeps_what_was_done_and_what_was_spent(server, new_
     reserved.settle(4)
 
     assert once.seen("42")
-    assert client.show("payments/42").owner is None
+    assert client.show("payments/42").holder is None
     assert budget.peek("ann")[:2] == (4, 0)
     with pytest.raises(Unavailable) as full:
         budget.reserve("ann", 1)
@@ -182,7 +182,7 @@ def test_a_full_server_still_hands_a_key_to_its_heir(server, new_server, place_o
     """Whoever stops while memory is short gives its keys away as at any other time."""
     server = new_server(server.kind)
     place = place_on(server)
-    ours, theirs = (place.connect(label=f"server {n}").directory("x", ttl=20) for n in (1, 2))
+    ours, theirs = (place.connect(label=f"server {n}").registry("x", ttl=20) for n in (1, 2))
     lease, other = ours.claim("42", group="ann"), ours.claim("43", group="ann")
     server.command("CONFIG", "SET", "maxmemory", 1)
 
@@ -272,7 +272,7 @@ def test_connections_that_are_cut_are_opened_again(place):
     assert place.kinds("lost") == []
     held.check()
     held.release()
-    assert other.show("x").owner is None
+    assert other.show("x").holder is None
 
 
 @paired

@@ -8,7 +8,19 @@ import pytest
 from queue_traffic import LONG_MS, Traffic
 from redis_faces import Place
 
-from holdfast.commands.queue import ACK, BEHIND, DEAD, READY, Conclude, Draft, Join, Outcome, Publish, Take, TakeOver
+from holdfast.commands.queue import (
+    ACK,
+    BEHIND,
+    DEAD,
+    READY,
+    Join,
+    NewMessage,
+    Outcome,
+    Publish,
+    Receive,
+    RecordOutcomes,
+    TakeOver,
+)
 from holdfast.commands.queue_admin import PAGE
 from holdfast.core.queue.queue import audited
 from holdfast.core.step import run
@@ -61,7 +73,7 @@ def test_nothing_is_passed_over_in_a_lane_out_of_which_others_take(peer, robbed)
     """Whoever takes over takes from anywhere: what is behind moves up, past whoever reads from the end."""
     keys = [f"key {n}" for n in range(120)]
     peer.say(Join("q", "robber", "", "robber", LONG_MS))
-    peer.say(Publish("q", "1", tuple(Draft(key, b"x", key=key) for key in keys)))
+    peer.say(Publish("q", "1", tuple(NewMessage(key, b"x", key=key) for key in keys)))
 
     def rob(page):
         for _ in range(robbed if page.part == READY and page.at != "1" and len(keys) > robbed else 0):
@@ -73,14 +85,18 @@ def test_nothing_is_passed_over_in_a_lane_out_of_which_others_take(peer, robbed)
 
 def quiet(peer):
     """Messages in lanes that nobody takes from, a consumer that does nothing with what it has, and a letter."""
-    drafts = [Draft(f"m{n}", b"x", lane="low") for n in range(6)]
-    drafts += [Draft(f"{key}{n}", b"x", key=key, lane="low") for n in range(3) for key in ("k", "l")]
-    drafts += [Draft("other", b"x", lane="other"), Draft("held", b"x", lane="own"), Draft("dies", b"x", lane="own")]
-    peer.say(Publish("q", "quiet", (*drafts, Draft("late", b"x", delay_ms=LONG_MS))))
+    drafts = [NewMessage(f"m{n}", b"x", lane="low") for n in range(6)]
+    drafts += [NewMessage(f"{key}{n}", b"x", key=key, lane="low") for n in range(3) for key in ("k", "l")]
+    drafts += [
+        NewMessage("other", b"x", lane="other"),
+        NewMessage("held", b"x", lane="own"),
+        NewMessage("dies", b"x", lane="own"),
+    ]
+    peer.say(Publish("q", "quiet", (*drafts, NewMessage("late", b"x", delay_ms=LONG_MS))))
     for token in ("idle", "lazy"):
         peer.say(Join("q", token, "", token, LONG_MS))
-    dies = peer.say(Take("q", "idle", 2, lanes=("own",))).deliveries[1]
-    peer.say(Conclude("q", "idle", (Outcome(dies.entry, DEAD, reason="r"),)))
+    dies = peer.say(Receive("q", "idle", 2, lanes=("own",))).deliveries[1]
+    peer.say(RecordOutcomes("q", "idle", (Outcome(dies.entry, DEAD, reason="r"),)))
 
 
 class Hand:
@@ -210,9 +226,9 @@ def test_no_step_is_long_however_many_messages_there_are(one_server, peer, loop)
 
     def work():
         while not over.is_set():
-            busy.say(Publish("q", f"{len(served)}", (Draft(f"m{len(served)}", b"x"),)))
-            taken = busy.say(Take("q", "t", 1)).deliveries
-            busy.say(Conclude("q", "t", tuple(Outcome(each.entry, ACK) for each in taken)))
+            busy.say(Publish("q", f"{len(served)}", (NewMessage(f"m{len(served)}", b"x"),)))
+            taken = busy.say(Receive("q", "t", 1)).deliveries
+            busy.say(RecordOutcomes("q", "t", tuple(Outcome(each.entry, ACK) for each in taken)))
             served.append(1)
 
     pages = []
@@ -250,7 +266,7 @@ def test_large_messages_make_short_pages(one_server, peer):
     """A page is bounded in bytes as well: a server that copies gigabytes serves nobody."""
     body = b"x" * 30_000
     for n in range(0, 400, 20):
-        peer.say(Publish("q", f"{n}", tuple(Draft(f"{m}", body, key=f"k{m % 200}") for m in range(n, n + 20))))
+        peer.say(Publish("q", f"{n}", tuple(NewMessage(f"{m}", body, key=f"k{m % 200}") for m in range(n, n + 20))))
     pages = []
 
     async def ask(page):
@@ -264,7 +280,7 @@ def test_large_messages_make_short_pages(one_server, peer):
 
 def test_whatever_bytes_somebody_has_written_there_a_check_reads_them(one_server, peer):
     """Entries, ids, keys and consumers that are no text are looked for as they are."""
-    peer.say(Publish("q", "1", (Draft("ours", b"x", key="k"),)))
+    peer.say(Publish("q", "1", (NewMessage("ours", b"x", key="k"),)))
     one_server.command("HSET", f"{KEY}:m", b"\xff\xfe", b"\xff what?", b"\xfd", b"nowhere")
     one_server.command("RPUSH", f"{KEY}:s:", b"\xff\xfe")
     one_server.command("HSET", f"{KEY}:first", b"\xfa", b"\xfb \xfc")

@@ -21,5 +21,5 @@ def test_a_client_object_is_told_by_where_it_leads_to(url):
     hf = holdfast.connect(CASES[url](), namespace="tenant")
 
     assert hf.url == url
-    assert hf._client.engine.place() == f"{url} tenant"
+    assert hf._client.engine.location() == f"{url} tenant"
     hf.close()

@@ -64,7 +64,7 @@ def test_one_replica_that_has_not_heard_of_it_has_the_grant_withdrawn(trio, plac
     assert trouble.value.reason == "not confirmed"
     assert "1 of 2 replicas" in str(trouble.value)
     assert trouble.value.retryable
-    eventually(lambda: client.show("x").owner is None, 5)
+    eventually(lambda: client.show("x").holder is None, 5)
     client.lock("x").acquire(timeout=5).release()  # who does not ask for it is not held up
     slow.thaw()
     eventually(lambda: not lagging(primary), 10)
@@ -136,7 +136,7 @@ def test_a_failover_that_is_told_meanwhile_makes_no_replica_unknown(trio, place_
     trouble = asking.error()
     assert isinstance(trouble, Unavailable)
     assert "1 of 2 replicas" in str(trouble)
-    eventually(lambda: client.show("x").owner is None, 5)
+    eventually(lambda: client.show("x").holder is None, 5)
 
 
 @pytest.mark.parametrize("face", ["blocking"])
@@ -176,21 +176,21 @@ def test_a_confirmation_whose_reply_was_lost_is_asked_for_again(trio, place_on):
 
 MANY = {
     "pool": lambda client, **settings: client.pool("x", confirm="replicas", on_death=0, **settings).borrow(timeout=5),
-    "seats": lambda client, **settings: client.semaphore("x", 2, confirm="replicas", **settings).acquire(timeout=5),
-    "rw": lambda client, **settings: client.rwlock("x", confirm="replicas", **settings).write().acquire(timeout=5),
+    "semaphore": lambda client, **settings: client.semaphore("x", 2, confirm="replicas", **settings).acquire(timeout=5),
+    "rwlock": lambda client, **settings: client.rwlock("x", confirm="replicas", **settings).write().acquire(timeout=5),
 }
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-@pytest.mark.parametrize("roof", MANY)
-def test_one_of_many_is_confirmed_as_a_lock_is(trio, place_on, roof):
+@pytest.mark.parametrize("kind", MANY)
+def test_one_of_many_is_confirmed_as_a_lock_is(trio, place_on, kind):
     """Its grant and its renewals: what a promoted replica does not know of, it lends again."""
     primary, slow, other = trio
     place = place_on(primary)
     client = place.connect()
     client.pool("x").set_items(["a"])
-    lease = MANY[roof](client, ttl=2)
-    assert all(replica.command("HLEN", f"hf1:{{x}}:{roof}:t") == 1 for replica in (slow, other))
+    lease = MANY[kind](client, ttl=2)
+    assert all(replica.command("HLEN", f"hf1:{{x}}:{kind}:t") == 1 for replica in (slow, other))
     place.until("renewed")
     lease.check()
 
@@ -201,7 +201,7 @@ def test_one_of_many_is_confirmed_as_a_lock_is(trio, place_on, roof):
     kinds = (client.pool("x"), client.semaphore("x", 2), client.rwlock("x"))
     eventually(lambda: not any(kind.stats().lent for kind in kinds), 10)
     with pytest.raises(Unavailable) as trouble:
-        MANY[roof](client)
+        MANY[kind](client)
     assert trouble.value.reason == "not confirmed"
     eventually(lambda: not any(kind.stats().lent for kind in kinds), 10)
     slow.thaw()
@@ -235,7 +235,7 @@ def test_a_server_without_replicas_confirms_nothing(place):
 
     assert trouble.value.reason == "not confirmed"
     assert "no replica is known" in str(trouble.value)
-    eventually(lambda: client.show("x").owner is None, 5)
+    eventually(lambda: client.show("x").holder is None, 5)
 
 
 @pytest.mark.parametrize("face", ["blocking"])
@@ -251,7 +251,7 @@ def test_without_the_rights_nothing_is_confirmed(new_server, place_on, right):
         client.lock("x", confirm="replicas").acquire(timeout=5)
 
     assert trouble.value.reason == "no permission"
-    eventually(lambda: client.show("x").owner is None, 5)
+    eventually(lambda: client.show("x").holder is None, 5)
 
 
 @pytest.mark.parametrize("wrong", ["all", 2, True, ""])

@@ -69,7 +69,7 @@ def fleet():
 def people(one_server):
     """Somebody who looks."""
     with holdfast.connect(one_server.url) as hf:
-        yield hf.directory("conversations", ttl=2.0)
+        yield hf.registry("conversations", ttl=2.0)
 
 
 @pytest.mark.acceptance("A4-1")
@@ -215,8 +215,8 @@ def test_a_list_is_right_and_scans_nothing_however_many_keys_others_have(one_ser
     one_server.command("MSET", *pairs)
     try:
         with holdfast.connect(one_server.url) as hf:
-            mine = [hf.directory("conversations").claim(f"{n:03}", group="ann") for n in range(100)]
-            others = [hf.directory("others").claim(str(n)) for n in range(300)]
+            mine = [hf.registry("conversations").claim(f"{n:03}", group="ann") for n in range(100)]
+            others = [hf.registry("others").claim(str(n)) for n in range(300)]
             people.list()  # opens its connection
             before = stats(one_server)
             found = people.list()

@@ -54,7 +54,7 @@ def ours(server):
 def stands(client, lease):
     """What the servers say of a lease that is not lost."""
     now = client.show(lease.name)
-    return not lease.lost and now.fence == lease.fence and now.owner is not None
+    return not lease.lost and now.fence == lease.fence and now.holder is not None
 
 
 @pytest.mark.parametrize("fault", ["kill", "freeze"])

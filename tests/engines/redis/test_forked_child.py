@@ -121,7 +121,7 @@ def test_a_lease_that_the_child_took_is_its_own(sync):
 
     def child():
         lease = client.lock("y", ttl=20).acquire()
-        os.write(writes, f"{lease.fence} {lease.owner.pid} {os.getpid()}\n".encode())
+        os.write(writes, f"{lease.fence} {lease.holder.pid} {os.getpid()}\n".encode())
         time.sleep(0.3)
         lease.release()
         client.close()
@@ -132,7 +132,7 @@ def test_a_lease_that_the_child_took_is_its_own(sync):
     os.close(reads)
 
     assert owner == own == pid
-    assert client.show("y").owner.pid == pid
+    assert client.show("y").holder.pid == pid
     assert ended_well(pid)
     with client.lock("y", timeout=5) as lease:
         assert lease.fence > fence

@@ -12,8 +12,8 @@ import holdfast
 from holdfast import Closed, LeaseLost, testing
 from holdfast.commands import Acquire, Busy, Granted, Release
 from holdfast.engines.redis import listener as ear
-from holdfast.engines.redis import transport_blocking as form
-from holdfast.engines.redis.connection_blocking import Link
+from holdfast.engines.redis import transport_blocking
+from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.testing import eventually
 from holdfast.testing.proxy import named
 
@@ -127,18 +127,18 @@ def test_a_long_wait_gives_its_connection_back_and_listens(sync):
 
 def test_only_so_many_threads_of_a_client_block_at_once(sync):
     """Connections for waiting are bounded per client; the others listen, and all of them get their turn."""
-    client, count = sync.connect(), form._POPPING_MAX + 4
+    client, count = sync.connect(), transport_blocking._POPPING_MAX + 4
     first = client.lock("x", ttl=TTL_S).acquire()
     waiting = [sync.start(lambda: client.lock("x", ttl=TTL_S).acquire().release()) for _ in range(count)]
     sync.until_queued(client, "x", count)
-    eventually(lambda: blocked(sync.server) >= form._POPPING_MAX // 2)
+    eventually(lambda: blocked(sync.server) >= transport_blocking._POPPING_MAX // 2)
 
     most = blocked(sync.server)
     first.release()
     for each in waiting:
         each.result()
 
-    assert most <= form._POPPING_MAX
+    assert most <= transport_blocking._POPPING_MAX
 
 
 def test_closing_ends_a_wait_on_the_server(sync):
@@ -287,7 +287,7 @@ def test_a_server_that_is_away_is_asked_ever_less_often(sync, monkeypatch):
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_link_that_nobody_closed_closes_each_of_its_descriptors_once(sync):
     """A descriptor with two owners is closed twice, and by the second time it may be somebody else's file."""
-    link = Link(sync.connect()._client.engine.dialler)
+    link = RedisConnection(sync.connect()._client.engine.dialler)
     inner, outer = link._socket.fileno(), link._out.fileno()
 
     assert inner != outer

@@ -168,8 +168,8 @@ def test_the_most_urgent_leases_are_renewed_first_and_not_too_many_at_a_time():
 def test_ten_thousand_leases_over_three_masters_are_three_batches_a_tick(clustered, monkeypatch):
     """Each server is asked once for all that is due there, in writes of a hundred, and for nothing of the others."""
     client = clustered.connect(f"{clustered.server.url}?socket_timeout=60")  # however busy the machine is
-    form, told = client._client.keeper._form, []
-    tell = form._tell
+    transport, told = client._client.keeper._transport, []
+    tell = transport._tell
 
     async def counted(lane, commands, count, limit_s):
         told.append((lane.node.url, count))
@@ -177,14 +177,14 @@ def test_ten_thousand_leases_over_three_masters_are_three_batches_a_tick(cluster
 
     names = [f"many/{number}" for number in range(10_000)]
     taken = [Acquire(name, f"token-{number}", "owner", 60_000, wait=False) for number, name in enumerate(names)]
-    assert {type(answer) for answer in run(form.apply_all(taken))} == {Granted}
+    assert {type(answer) for answer in run(transport.apply_all(taken))} == {Granted}
     asked = [Renew(name, f"token-{number}", 60_000) for number, name in enumerate(names)]
-    run(form.apply_all(asked[:100]))  # from now on the script is known everywhere
+    run(transport.apply_all(asked[:100]))  # from now on the script is known everywhere
     for server in clustered.server.masters():
         server.command("CONFIG", "RESETSTAT")
-    monkeypatch.setattr(form, "_tell", counted)
+    monkeypatch.setattr(transport, "_tell", counted)
 
-    answers = run(form.apply_all(asked))
+    answers = run(transport.apply_all(asked))
 
     assert {type(answer) for answer in answers} == {Renewed}
     batches = [url for at, (url, _) in enumerate(told) if at == 0 or told[at - 1][0] != url]
@@ -194,5 +194,5 @@ def test_ten_thousand_leases_over_three_masters_are_three_batches_a_tick(cluster
     stats = [server.command("INFO", "commandstats").decode() for server in clustered.server.masters()]
     counts = [int(re.search(r"cmdstat_evalsha:calls=(\d+)", text)[1]) for text in stats]
     assert sum(counts) == 10_000
-    run(form.apply_all([Release(name, f"token-{number}") for number, name in enumerate(names)]))
-    run(form.close())
+    run(transport.apply_all([Release(name, f"token-{number}") for number, name in enumerate(names)]))
+    run(transport.close())

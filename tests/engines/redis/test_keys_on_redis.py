@@ -11,24 +11,24 @@ from holdfast.commands.queue import (
     DEAD,
     RELEASE,
     RETRY,
-    Beat,
-    Conclude,
-    Draft,
-    Elsewhere,
+    ConsumerHeartbeat,
     Join,
     KeysHeld,
     Leave,
     ListKeys,
+    NewMessage,
+    NotTakenOver,
     Outcome,
     Publish,
     Published,
-    Reap,
+    Receive,
+    Received,
+    ReclaimExpired,
+    RecordOutcomes,
     Redrive,
-    Take,
-    Taken,
     TakeOver,
 )
-from holdfast.commands.queue_admin import Gauge
+from holdfast.commands.queue_admin import GetStats
 from holdfast.engines.redis.scripts import ENTRIES
 from holdfast.rules.queue.messages import UNKNOWN_CONSUMER
 from holdfast.testing import eventually
@@ -37,20 +37,22 @@ from holdfast.testing.proxy import script
 KEY = "hf1:{q}:mq"
 LONG_MS = 60_000
 THREE = ("high", "", "low")
-REAP = Reap("q", 200, 100, 200, 3)
+REAP = ReclaimExpired("q", 200, 100, 200, 3)
 TAKE_OVERS = script(ENTRIES[TakeOver].sha)
 
 
 def keyed(call, *keys, lane=""):
-    return Publish("q", call, tuple(Draft(f"{call}-{at}", b"b", key=key, lane=lane) for at, key in enumerate(keys)))
+    return Publish(
+        "q", call, tuple(NewMessage(f"{call}-{at}", b"b", key=key, lane=lane) for at, key in enumerate(keys))
+    )
 
 
 def taken_by(peer, token, most=9, **how):
-    return [each.entry for each in peer.say(Take("q", token, most, **how)).deliveries]
+    return [each.entry for each in peer.say(Receive("q", token, most, **how)).deliveries]
 
 
 def ended(token, *entries, kind=ACK):
-    return Conclude("q", token, tuple(Outcome(entry, kind) for entry in entries))
+    return RecordOutcomes("q", token, tuple(Outcome(entry, kind) for entry in entries))
 
 
 def dumped(server):
@@ -85,7 +87,7 @@ WRONG = [
     (":first", ended("t1", "held")),
     (":first", ended("t1", "held", kind=RETRY)),
     (":first", ended("t1", "held", kind=DEAD)),
-    (":first", Take("q", "t1", 9)),
+    (":first", Receive("q", "t1", 9)),
     (":first", Leave("q", "t1")),
     (":first", TakeOver("q", "t2", "ready", 3)),
     (":behind", keyed("2", "held")),
@@ -96,7 +98,7 @@ WRONG = [
     (":due", TakeOver("q", "t2", "ready", 3)),
     (":due", TakeOver("q", "t2", "owned", 3)),
     (":s:", TakeOver("q", "t2", "ready", 3)),
-    (":s:high", Take("q", "t1", 1, lanes=("", "high"))),
+    (":s:high", Receive("q", "t1", 1, lanes=("", "high"))),
     (":h:t2", TakeOver("q", "t2", "ready", 3)),
     (":h:t3", TakeOver("q", "t2", "owned", 3)),
     (":hungry", TakeOver("q", "t2", "ready", 3)),
@@ -123,7 +125,7 @@ def test_a_key_of_another_kind_is_told_and_no_order_is_changed_by_half(one_serve
     peer.say(keyed("3", "held", "held", "ready"))
     [held] = taken_by(peer, "t1", 1)
     peer.say(keyed("4", "urgent", lane="high"))
-    if isinstance(command, Conclude):
+    if isinstance(command, RecordOutcomes):
         command = command._replace(outcomes=tuple(each._replace(entry=held) for each in command.outcomes))
     server.command("DEL", KEY + part)
     server.command("PFADD", KEY + part, "x")
@@ -158,19 +160,19 @@ def test_a_full_server_lets_messages_with_keys_end_and_change_hands(server, new_
         entries = taken_by(peer, "t1", 3)
         kinds = (ACK, RETRY, DEAD)
         outcomes = tuple(Outcome(entry, kind, reason="r") for entry, kind in zip(entries, kinds, strict=True))
-        assert peer.say(Conclude("q", "t1", outcomes)).lost == ()
+        assert peer.say(RecordOutcomes("q", "t1", outcomes)).lost == ()
         eventually(
-            lambda: isinstance(peer.say(TakeOver("q", "t1", "a", 3)), Taken), 10, "a take-over from the late one"
+            lambda: isinstance(peer.say(TakeOver("q", "t1", "a", 3)), Received), 10, "a take-over from the late one"
         )
-        assert peer.say(Beat("q", "t2", 200)) == UNKNOWN_CONSUMER
-        assert isinstance(peer.say(TakeOver("q", "t1", "f", 3)), Taken)
+        assert peer.say(ConsumerHeartbeat("q", "t2", 200)) == UNKNOWN_CONSUMER
+        assert isinstance(peer.say(TakeOver("q", "t1", "f", 3)), Received)
         eventually(lambda: peer.say(REAP).consumers == 1, 10, "the end of the dead one")
-        assert peer.say(Beat("q", "t1", LONG_MS)) is not UNKNOWN_CONSUMER
+        assert peer.say(ConsumerHeartbeat("q", "t1", LONG_MS)) is not UNKNOWN_CONSUMER
         assert peer.say(Leave("q", "t1")) == Released()
         assert peer.audit("q").faults == ()
     finally:
         server.command("CONFIG", "SET", "maxmemory", "0")
-    assert peer.say(Gauge("q")).behind == 3
+    assert peer.say(GetStats("q")).behind == 3
     server.command("FLUSHALL")
 
 
@@ -179,14 +181,14 @@ def test_what_was_sent_with_keys_and_done_leaves_no_memory_behind(server, peer):
     for kind in (ACK, DEAD, RELEASE, RETRY):
         peer.say(Join("q", "t1", "", "me", LONG_MS, heard=True))
         peer.say(keyed(kind, *(f"key {n % 40}" for n in range(120))))
-        assert peer.say(Gauge("q")).behind == 80
+        assert peer.say(GetStats("q")).behind == 80
         assert {":first", ":behind", ":lines", ":live:t1"} <= parts(server)
         first = taken_by(peer, "t1", AT_ONCE)
         assert len(first) == 40
         peer.say(ended("t1", *first, kind=kind))
         while entries := taken_by(peer, "t1", AT_ONCE):
             peer.say(ended("t1", *entries))
-        letters = peer.say(Gauge("q")).dead
+        letters = peer.say(GetStats("q")).dead
         assert letters == (40 if kind == DEAD else 0)
         peer.say(Leave("q", "t1"))
         assert parts(server) == ({"", ":dead", ":died"} if letters else {""})
@@ -202,10 +204,10 @@ def test_a_server_that_has_forgotten_the_scripts_of_owners_is_told_them(one_serv
     peer.say(Join("q", "t1", "", "me", LONG_MS))
     peer.say(keyed("1", "a", "b"))
     one_server.command("SCRIPT", "FLUSH")
-    assert isinstance(peer.say(TakeOver("q", "t1", "b", 3)), Taken)
+    assert isinstance(peer.say(TakeOver("q", "t1", "b", 3)), Received)
     one_server.command("SCRIPT", "FLUSH")
     assert peer.say(ListKeys("q", "t1", 9)) == KeysHeld(("b",), 1)
-    assert peer.say(TakeOver("q", "t1", "c", 3)) == Elsewhere("")
+    assert peer.say(TakeOver("q", "t1", "c", 3)) == NotTakenOver("")
 
 
 def test_a_take_over_whose_reply_was_lost_is_answered_in_the_same_way(place):
@@ -230,7 +232,7 @@ def test_the_life_of_a_consumer_that_is_heard_is_a_key_that_ends_with_it(server,
     peer.say(Join("q", "silent", "", "me", LONG_MS))
     peer.say(Join("q", "t1", "", "me", 20_000, heard=True))
     assert 10_000 < server.command("PTTL", life) <= 20_000
-    peer.say(Beat("q", "t1", LONG_MS))
+    peer.say(ConsumerHeartbeat("q", "t1", LONG_MS))
     assert 50_000 < server.command("PTTL", life) <= LONG_MS
     peer.say(Leave("q", "t1"))
     assert server.command("KEYS", f"{KEY}:live:*") == []
@@ -240,7 +242,7 @@ def test_the_life_of_a_consumer_that_is_heard_is_a_key_that_ends_with_it(server,
     eventually(lambda: not server.command("EXISTS", life), 5, "the end of its life")
     assert len(taken_by(peer, "t1")) == 1  # it was late; now it lives again
     assert server.command("EXISTS", life) == 1
-    eventually(lambda: isinstance(peer.say(TakeOver("q", "silent", "k", 3)), Taken), 5, "the end of its time")
+    eventually(lambda: isinstance(peer.say(TakeOver("q", "silent", "k", 3)), Received), 5, "the end of its time")
     # It is kept in milliseconds, and its time in microseconds: it may outlive that by one.
     eventually(lambda: not server.command("EXISTS", life), 5, "the end of its second life")
     eventually(lambda: peer.say(REAP).consumers == 1, 5, "the end of the fallen one")
@@ -255,8 +257,8 @@ def test_whoever_claims_a_key_whose_first_was_deleted_lets_it_go_on(server, peer
     server.command("HDEL", f"{KEY}:m", entry)
     server.command("DEL", f"{KEY}:s:")
 
-    assert peer.say(TakeOver("q", "t1", "k", 3)) == Elsewhere("")
-    (delivery,) = peer.say(Take("q", "t1", 9)).deliveries
+    assert peer.say(TakeOver("q", "t1", "k", 3)) == NotTakenOver("")
+    (delivery,) = peer.say(Receive("q", "t1", 9)).deliveries
     assert delivery.message.id == "1-1"
     assert peer.say(ended("t1", delivery.entry)).lost == ()
     assert peer.audit("q").faults == ()
@@ -279,10 +281,10 @@ def test_a_keyed_message_of_which_the_text_is_gone_or_foreign_stops_nobody(serve
     )
     assert taken_by(peer, "t1") == [first, second]
     assert peer.say(ended("t1", first, second)).lost == ()
-    [last] = peer.say(Take("q", "t1", 9)).deliveries
+    [last] = peer.say(Receive("q", "t1", 9)).deliveries
     assert (last.message.id, last.message.key) == ("1-2", "a")
     assert peer.say(ended("t1", last.entry)).lost == ()
-    assert peer.say(Gauge("q")).behind == 0
+    assert peer.say(GetStats("q")).behind == 0
 
 
 @pytest.mark.parametrize(
@@ -329,10 +331,10 @@ def test_lanes_without_messages_and_keys_that_nobody_uses_cost_nothing(one_serve
     peer.say(Join("q", "t1", "", "me", LONG_MS))
     costs = []
     for call, lanes in enumerate((("",), ("",), THREE)):  # the first time, the server may have to learn the scripts
-        peer.say(Publish("q", f"{call}", tuple(Draft(f"{call}{n}", b"x") for n in range(4))))
+        peer.say(Publish("q", f"{call}", tuple(NewMessage(f"{call}{n}", b"x") for n in range(4))))
         one_server.command("CONFIG", "RESETSTAT")
         entries = taken_by(peer, "t1", 4, lanes=lanes)
-        peer.say(Take("q", "t1", 4, lanes=lanes))
+        peer.say(Receive("q", "t1", 4, lanes=lanes))
         peer.say(ended("t1", *entries))
         costs.append(calls(one_server))
 
@@ -361,7 +363,7 @@ def test_letters_with_keys_are_sent_again_one_after_the_other(server, peer):
         peer.say(ended("t1", *taken_by(peer, "t1"), kind=DEAD))
     peer.say(Redrive("q", ("1-0", "1-1")))
     seen = []
-    while deliveries := peer.say(Take("q", "t1", 9)).deliveries:
+    while deliveries := peer.say(Receive("q", "t1", 9)).deliveries:
         seen.append([each.message.id for each in deliveries])
         peer.say(ended("t1", *(each.entry for each in deliveries)))
 

@@ -40,7 +40,7 @@ def test_an_acquire_whose_reply_was_lost_finds_its_own_token(place, timeout):
     assert other.lock("x").try_acquire() is None
     assert place.kinds("granted", "unavailable") == ["unavailable", "granted"]
     lease.release()
-    assert other.show("x").owner is None
+    assert other.show("x").holder is None
     other.lock("x").acquire(timeout=0).release()
 
 
@@ -155,7 +155,7 @@ def test_an_undo_is_said_until_it_is_heard(place, fault):
         tokens.append(ask.token)
         raise Interrupted
 
-    inner.form.wait = interrupted
+    inner.transport.wait = interrupted
     getattr(proxy, fault)(when=calls_of(Undo))
     with pytest.raises(Interrupted):
         client.lock("x").acquire()
@@ -188,7 +188,7 @@ def test_an_offer_whose_confirmation_was_lost_is_confirmed_again(place):
     assert [fence_of(reply) for reply in proxy.dropped] == [lease.fence]
     assert holder.show("x").fence == lease.fence
     lease.release()
-    assert holder.show("x").owner is None
+    assert holder.show("x").holder is None
 
 
 @paired

@@ -52,5 +52,5 @@ def test_a_waiter_that_ended_unheard_is_taken_out_by_its_client(slow, listens):
         lease = client.lock("x", ttl=30).acquire(timeout=20)
     lease.release()
 
-    eventually(lambda: holder.show("x").owner is None and holder.show("x").waiters == (), 3, "the end of the orphan")
+    eventually(lambda: holder.show("x").holder is None and holder.show("x").waiters == (), 3, "the end of the orphan")
     assert "undone" in slow.kinds()

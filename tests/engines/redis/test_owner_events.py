@@ -4,8 +4,8 @@ import pytest
 from hearing import SETTING, WAIT_S, subscribed
 
 import holdfast
-from holdfast import Added, Expired, InvalidConfig, NotAcquired
-from holdfast.commands.queue import Join, Take
+from holdfast import Assigned, AssignmentExpired, InvalidConfig, NotAcquired
+from holdfast.commands.queue import Join, Receive
 from holdfast.core.ownership import owner as owning
 from holdfast.core.step import run
 from holdfast.testing import eventually
@@ -30,7 +30,7 @@ def doomed(queue):
     """A pod that takes everything, and is never heard of again."""
     client = queue._client
     run(client.ask(Join("sessions", "doomed", "", "doomed", 1000, keeps=True, heard=True)))
-    return run(client.ask(Take("sessions", "doomed", 9))).deliveries
+    return run(client.ask(Receive("sessions", "doomed", 9))).deliveries
 
 
 @pytest.mark.acceptance("A1-5")
@@ -62,11 +62,11 @@ def test_news_that_nobody_reads_is_bounded_and_what_is_dropped_is_counted(server
         with queue.owner("slow reader", events="configure") as owner:
             doomed(sessions)
             first = owner.next(WAIT_S)
-            assert isinstance(first, Expired)
+            assert isinstance(first, AssignmentExpired)
             assert owner.dropped == 1
             dropped = [event.detail for event in told if event.kind == "news dropped"]
             assert dropped == ["1 of others' ends"]
-            assert isinstance(owner.next(0), Expired)
+            assert isinstance(owner.next(0), AssignmentExpired)
             assert owner.next(0) is None
 
 
@@ -82,7 +82,7 @@ def test_without_the_server_telling_anything_nothing_is_lost_but_time(server):
         with queue.owner("a", events="listen") as owner:
             eventually(lambda: [event for event in told if event.kind == "events missing"], WAIT_S, "a word about it")
             found = owner.next(WAIT_S)
-            assert isinstance(found, Added)
+            assert isinstance(found, Assigned)
             assert found.work.redelivered
     assert server.command("CONFIG", "GET", SETTING)[1] in (b"", "")
     server.command("FLUSHALL")

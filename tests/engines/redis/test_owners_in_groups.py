@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from owner_pods import Pod, all_owned, opened, streams
 
-from holdfast import Added, Expired, Lost, NotAcquired, Unavailable
+from holdfast import Assigned, AssignmentExpired, AssignmentLost, NotAcquired, Unavailable
 from holdfast.testing import Workers, eventually
 from holdfast.testing.clusters import slot_of
 
@@ -49,8 +49,8 @@ def test_a_graceful_failover_disowns_nobody(grouped):
         work.check()
     grouped.until("renewed", len(grouped.kinds("renewed")) + 1, LONG_S)
     assert not servers & {grouped.server.owner_of(part.name) for part in whole.parts}
-    assert [work for pod in pods for work in pod.told(Lost)] == []
-    assert sum(len(pod.told(Added)) for pod in pods) == COUNT
+    assert [work for pod in pods for work in pod.told(AssignmentLost)] == []
+    assert sum(len(pod.told(Assigned)) for pod in pods) == COUNT
     stats = whole.stats()
     assert (stats.in_flight, stats.counts) == (COUNT, {"published": COUNT, "taken": COUNT})
     all_done(whole, works)
@@ -72,7 +72,7 @@ def test_all_streams_of_a_killed_pod_are_owned_again_on_every_master(grouped):
         assert not any(pod.works for pod in pods)
         doomed.kill()
         works = all_owned(pods, keys)
-    assert sum(len(pod.told(Added)) for pod in pods) == COUNT
+    assert sum(len(pod.told(Assigned)) for pod in pods) == COUNT
     assert all(work.fence > fences[key] for key, work in works.items())
     all_done(whole, works)
     for pod in pods:
@@ -95,7 +95,7 @@ def test_slots_that_move_under_streams_disown_nobody(clustered):
     assert moved > 0
     for work in works.values():
         work.touch()
-    assert pod.told(Lost) == []
+    assert pod.told(AssignmentLost) == []
     assert queue.stats().counts == {"published": COUNT + 4, "taken": COUNT + 4}
     all_done(queue, works)
     pod.end()
@@ -116,7 +116,7 @@ def test_a_killed_master_costs_no_stream(clustered):
 
     for work in works.values():
         eventually(lambda work=work: _touched(work), 30, f"an answer about {work!r}")
-    assert pod.told(Lost) == []
+    assert pod.told(AssignmentLost) == []
     all_done(whole, works)
     pod.end()
 
@@ -140,8 +140,8 @@ def heard_and_claimed(place, parts):
         pods += [Pod(place, each, name, events="configure") for each, name in ((whole, "a"), (other, "b"))]
         doomed.kill()
         for pod in pods:
-            eventually(lambda pod=pod: len(pod.told(Expired)) >= COUNT, 30, f"word of {COUNT} streams")
-    assert [sorted(pod.told(Expired)) for pod in pods] == [sorted(keys)] * 2
+            eventually(lambda pod=pod: len(pod.told(AssignmentExpired)) >= COUNT, 30, f"word of {COUNT} streams")
+    assert [sorted(pod.told(AssignmentExpired)) for pod in pods] == [sorted(keys)] * 2
     assert not any(pod.works for pod in pods), "nobody has looked for the dead: its grace has not ended"
 
     for at, key in enumerate(sorted(keys)):

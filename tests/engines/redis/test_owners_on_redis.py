@@ -6,8 +6,8 @@ import pytest
 from owner_pods import Pod, all_owned, opened, streams
 from redis_faces import paired
 
-from holdfast import Added, LeaseLost, Lost
-from holdfast.commands.queue import Join, Leave, Take
+from holdfast import Assigned, AssignmentLost, LeaseLost
+from holdfast.commands.queue import Join, Leave, Receive
 from holdfast.testing import eventually
 
 TTL_S, GRACE_S, LOOK_S = 1.0, 0.5, 0.2
@@ -21,7 +21,7 @@ def test_a_dead_owner_is_found_behind_two_hundred_slow_ones(sync):
     keys, tokens = opened(queue, SLOW + 1), [f"slow-{number}" for number in range(SLOW)]
     for token, ttl_s in (*((token, 60) for token in tokens), ("dead", TTL_S)):
         peer.say(Join(queue.name, token, "", token, round(ttl_s * 1000), keeps=True))
-        (held,) = peer.say(Take(queue.name, token, 1)).deliveries
+        (held,) = peer.say(Receive(queue.name, token, 1)).deliveries
     began = time.monotonic()
 
     pod = Pod(sync, queue, "heir")
@@ -31,7 +31,7 @@ def test_a_dead_owner_is_found_behind_two_hundred_slow_ones(sync):
     assert work.fence > held.fence
     assert took < TTL_S + GRACE_S + LOOK_S + 5, "its ttl, the grace, a look; and a margin for a busy machine"
     assert (queue.stats().in_flight, queue.stats().consumers) == (SLOW + 1, SLOW + 1)
-    assert len(pod.told(Added)) == 1
+    assert len(pod.told(Assigned)) == 1
     for token in tokens:
         peer.say(Leave(queue.name, token))
     for each in all_owned([pod], keys).values():
@@ -57,8 +57,8 @@ def test_a_server_that_stood_still_for_three_ttls_takes_nothing_from_anybody(ser
     eventually(lambda: not any(work.lost for work in works.values()), 30, "an end of the doubt")
     for work in works.values():
         work.touch()
-    assert [work for pod in pods for work in pod.told(Lost)] == []
-    assert sum(len(pod.told(Added)) for pod in pods) == len(keys)
+    assert [work for pod in pods for work in pod.told(AssignmentLost)] == []
+    assert sum(len(pod.told(Assigned)) for pod in pods) == len(keys)
     assert queue.stats().counts == {"published": len(keys), "taken": len(keys)}
     assert place.kinds("lost", "reaped") == []
     for work in works.values():
@@ -79,8 +79,12 @@ def test_a_server_that_has_lost_everything_tells_every_owner_of_every_stream(ser
 
     place.server.restart(keep_data=False)
 
-    eventually(lambda: sum(len(pod.told(Lost)) for pod in pods) == len(keys), 30, "everybody to be told of everything")
-    assert {work.key for pod in pods for work in pod.told(Lost)} == keys
+    eventually(
+        lambda: sum(len(pod.told(AssignmentLost)) for pod in pods) == len(keys),
+        30,
+        "everybody to be told of everything",
+    )
+    assert {work.key for pod in pods for work in pod.told(AssignmentLost)} == keys
     for work in works.values():
         with pytest.raises(LeaseLost):
             work.done()

@@ -12,7 +12,19 @@ from hypothesis.errors import NoSuchExample
 from pool_twin import CLIENTS, NAME, PoolTwin, Said, ask, give, have, tell
 from script_twin import Difference
 
-from holdfast.commands import POOL, RW, SEATS, Borrow, BreakItem, Change, CoolItem, Extend, Return, TakeBack, Tend
+from holdfast.commands import (
+    POOL,
+    RWLOCK,
+    SEMAPHORE,
+    Borrow,
+    BreakItem,
+    Change,
+    CoolItem,
+    Extend,
+    PoolHeartbeat,
+    Return,
+    UndoBorrow,
+)
 from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.rules.pool import POOL_RULES
 
@@ -26,16 +38,18 @@ SHARES = (("", 1_000_000), ("", 1_000_000), ("t", 340_000), ("u", 0), ("v", 700_
 def sayings(token):
     """All that one token may say; what happens often stands here often."""
     asks = [
-        Borrow(NAME, token, f"owner of {token}", ttl_ms, wait, rest_ms, *share)
+        Borrow(NAME, token, f"owner of {token}", ttl_ms, wait, cooldown_ms, *share)
         for ttl_ms in TTLS_MS
         for wait in (True, True, False)
-        for rest_ms in (0, 700)
+        for cooldown_ms in (0, 700)
         for share in SHARES
     ]
-    gives = [Return(NAME, "", token, cool_ms, entomb) for cool_ms in (0, 0, 300) for entomb in (False, True)] * 6
+    gives = [
+        Return(NAME, "", token, cooldown_ms, entomb) for cooldown_ms in (0, 0, 300) for entomb in (False, True)
+    ] * 6
     extends = [Extend(NAME, "", token, ttl_ms) for ttl_ms in TTLS_MS] * 2
     breaks = [BreakItem(NAME, item, older, "why\nnot") for item in ITEMS for older in (0, 0, 1)]
-    cools = [CoolItem(NAME, item, cool_ms) for item in (*ITEMS, "none") for cool_ms in (0, 400)]
+    cools = [CoolItem(NAME, item, cooldown_ms) for item in (*ITEMS, "none") for cooldown_ms in (0, 400)]
     changes = [
         Change(NAME, how, items, leave, 3_141_592_653)
         for how, items in (
@@ -44,7 +58,7 @@ def sayings(token):
         )
         for leave in (False, True)
     ]  # fmt: skip
-    rest = [TakeBack(NAME, token)] * 6 + [Tend(NAME)] * 8
+    rest = [UndoBorrow(NAME, token)] * 6 + [PoolHeartbeat(NAME)] * 8
     return [*asks, *gives, *extends, *breaks, *cools, *changes, *rest]
 
 
@@ -64,7 +78,7 @@ WITNESSES = {
     "what is not there is not removed": [have("p"), have("q", how="remove"), ask(0, "a1"), ask(0, "b1")],
     "nobody overtakes": [ask(0, "a1"), ask(0, "b1", share=("t", 340_000)), ask(0, "c1"), give(0, "a1")],
     "a dead borrower's item rests": [
-        have("p"), ask(0, "a1", 200, rest_ms=700), ask(200_000, "b1"), ask(700_000, "b1"),
+        have("p"), ask(0, "a1", 200, cooldown_ms=700), ask(200_000, "b1"), ask(700_000, "b1"),
     ],
     "an item cools": [
         have("p"), ask(0, "a1"), ask(0, "b1"), give(0, "a1", 300), ask(299_999, "b1"), ask(1, "b1"),
@@ -84,23 +98,23 @@ WITNESSES = {
         give(0, "b1"),
     ],
     "some come back earlier than others": [
-        have("p", "q"), ask(0, "a1", 20_000), ask(0, "a2", 1000), ask(0, "b1"), tell(0, "b", Tend(NAME)),
-        tell(1_000_001, "b", Tend(NAME)),
+        have("p", "q"), ask(0, "a1", 20_000), ask(0, "a2", 1000), ask(0, "b1"), tell(0, "b", PoolHeartbeat(NAME)),
+        tell(1_000_001, "b", PoolHeartbeat(NAME)),
     ],
     "the first who may use it": [
         have("p", "q"), ask(0, "a1"), ask(0, "b1", share=("t", 500_000)), ask(0, "b2", share=("t", 500_000)),
         ask(0, "c1"), ask(0, "c2"), give(0, "a1"), give(0, "b1"), give(0, "c1"),
     ],
     "an offer is not heard": [
-        have("p"), ask(0, "a1"), ask(0, "b1"), ask(0, "c1"), give(0, "a1"), tell(1_000_001, "c", Tend(NAME)),
-        tell(0, "b", Tend(NAME)),
+        have("p"), ask(0, "a1"), ask(0, "b1"), ask(0, "c1"), give(0, "a1"), tell(1_000_001, "c", PoolHeartbeat(NAME)),
+        tell(0, "b", PoolHeartbeat(NAME)),
     ],
     "an offer is told again": [
-        have("p"), ask(0, "a1"), ask(0, "b1"), give(0, "a1"), tell(0, "b", Tend(NAME)),
+        have("p"), ask(0, "a1"), ask(0, "b1"), give(0, "a1"), tell(0, "b", PoolHeartbeat(NAME)),
     ],
     "an offer to the dead": [
         have("p"), ask(0, "a1", 20_000), ask(0, "b1"), ask(4_000_000, "c1"), give(999_999, "a1"),
-        tell(1_000_001, "c", Tend(NAME)),
+        tell(1_000_001, "c", PoolHeartbeat(NAME)),
     ],
     "a lent item leaves": [
         have("p", "q"), ask(0, "a1"), have("q", leave=True), have("r", how="add"), give(0, "a1"), ask(0, "b1"),
@@ -125,23 +139,23 @@ WITNESSES = {
         have("p"), ask(0, "b1", 200), ask(200_000, "a1", 1000), give(0, "b1"),
     ],
     "what is lent cannot be taken away": [have("p"), ask(0, "a1"), have()],
-    "a loan is undone": [have("p"), ask(0, "a1"), tell(0, "a", TakeBack(NAME, "a1"))],
+    "a loan is undone": [have("p"), ask(0, "a1"), tell(0, "a", UndoBorrow(NAME, "a1"))],
     "a loan of another time is broken": [have("p"), ask(0, "a1"), tell(0, "a", BreakItem(NAME, "p", 1, "why"))],
     "who falls silent loses its place": [
         have("p", "q", "r"), ask(0, "a1", 200), ask(0, "a2", 20_000, wait=False),
         ask(0, "b1", 20_000, share=("v", 700_000)), ask(5_000_000, "c2", 200, share=("v", 700_000)),
     ],
     "an item comes back to two shares": [
-        have("p", "q", "r"), ask(0, "b1", 1000, rest_ms=700, share=("t", 340_000)),
+        have("p", "q", "r"), ask(0, "b1", 1000, cooldown_ms=700, share=("t", 340_000)),
         ask(0, "a1", 1000, wait=False, share=("v", 700_000)),
-        ask(2_500_000, "a1", 200, rest_ms=700, share=("t", 340_000)),
+        ask(2_500_000, "a1", 200, cooldown_ms=700, share=("t", 340_000)),
     ],
     "a token that ended comes again": [
         have("p"), ask(0, "a1"), give(0, "a1", entomb=True), ask(0, "a1"), give(0, "a1"),
-        tell(0, "b", TakeBack(NAME, "b1")), ask(0, "b1"),
+        tell(0, "b", UndoBorrow(NAME, "b1")), ask(0, "b1"),
     ],
     "a broken lease": [
-        have("p"), ask(0, "a1", rest_ms=700), ask(0, "b1"), tell(0, "c", BreakItem(NAME, "p", 0, "stuck")),
+        have("p"), ask(0, "a1", cooldown_ms=700), ask(0, "b1"), tell(0, "c", BreakItem(NAME, "p", 0, "stuck")),
         give(0, "a1"), ask(700_000, "b1"),
     ],
     "an item is cooled by hand": [
@@ -150,16 +164,16 @@ WITNESSES = {
     ],
     "the impatient leave": [
         have("p"), ask(0, "a1"), ask(0, "b1"), ask(0, "b1", wait=False), ask(0, "c1"),
-        tell(0, "c", TakeBack(NAME, "c1")),
+        tell(0, "c", UndoBorrow(NAME, "c1")),
     ],
     "an offer lapses in a pool that was emptied": [
         have("p"), ask(0, "a1"), ask(0, "b1", share=("t", 340_000)), give(0, "a1"),
-        have("p", how="remove", leave=True), tell(1_000_001, "c", Tend(NAME)), ask(0, "b1", share=("t", 340_000)),
+        have("p", how="remove", leave=True), tell(1_000_001, "c", PoolHeartbeat(NAME)), ask(0, "b1", share=("t", 340_000)),
     ],
 }  # fmt: skip
 
 
-@pytest.fixture(params=[POOL, SEATS, RW])
+@pytest.fixture(params=[POOL, SEMAPHORE, RWLOCK])
 def twin(server, request):
     """Scripts and rules side by side, as they are."""
     twin = PoolTwin(server.url, request.param)
@@ -184,10 +198,10 @@ def test_every_script_of_a_pool_does_what_its_rule_says(twin):
 class Mutation(mutations.Mutation):
     """The same, shown under one of the roofs."""
 
-    roof: str = POOL
+    kind: str = POOL
 
 
-LATE = "if (client == me or marked > now) and (size > 0 or roof == 'rw') then"
+LATE = "if (client == me or marked > now) and (size > 0 or kind == 'rwlock') then"
 MUTATIONS = [
     Mutation("an item that was lent keeps its old order", "item[STATE], item[ORDER], item[BACK], item[REST] = 'lent', "
              "item[FENCE],", "item[STATE], item[ORDER], item[BACK], item[REST] = 'lent', item[ORDER],"),
@@ -198,7 +212,7 @@ MUTATIONS = [
     Mutation("a cooldown is forgotten", "'cooling', now + cool * 1000, cool", "'cooling', now, cool"),
     Mutation("nobody looks again when an item cools", "    ring(seat[1], head[2], seat[8])", ""),
     Mutation("a late one loses its place", LATE, "if false then"),
-    Mutation("a late one waits in an empty pool", "(client == me or marked > now) and (size > 0 or roof == 'rw')",
+    Mutation("a late one waits in an empty pool", "(client == me or marked > now) and (size > 0 or kind == 'rwlock')",
              "(client == me or marked > now)"),
     Mutation("the dead get their offers again", LATE, "if true then"),
     Mutation("silent clients keep their places", "if seat and fallen[seat[1]] then leave_queue(token) end", ""),
@@ -245,14 +259,14 @@ MUTATIONS = [
     Mutation("a record begins anew with every step", "life = life or now", "life = now"),
     Mutation("the impatient are kept in the queue", "  elseif place then\n    leave_queue(token)",
              "  elseif place then"),
-    Mutation("an empty pool stays for ever", "local ends = roof ~= 'pool' or size == 0", "local ends = roof ~= 'pool'"),
-    Mutation("seats stay for ever", "local ends = roof ~= 'pool' or size == 0", "local ends = size == 0", SEATS),
-    Mutation("other permits are let in", "    if permits > 0 then", "    if false then", SEATS),
+    Mutation("an empty pool stays for ever", "local ends = kind ~= 'pool' or size == 0", "local ends = kind ~= 'pool'"),
+    Mutation("seats stay for ever", "local ends = kind ~= 'pool' or size == 0", "local ends = size == 0", SEMAPHORE),
+    Mutation("other permits are let in", "    if permits > 0 then", "    if false then", SEMAPHORE),
     Mutation("a writer enters among readers", "elseif redis.call('HLEN', base .. ':i') > 0 then",
-             "elseif redis.call('HEXISTS', base .. ':i', 'writer') == 1 then", RW),
+             "elseif redis.call('HEXISTS', base .. ':i', 'writer') == 1 then", RWLOCK),
     Mutation("a reader enters beside a writer", "if redis.call('HEXISTS', base .. ':i', 'writer') == 1 then return end",
-             "", RW),
-    Mutation("a reader overtakes a writer that waits", "not (roof == 'rw' and waiting > 0)", "true", RW),
+             "", RWLOCK),
+    Mutation("a reader overtakes a writer that waits", "not (kind == 'rwlock' and waiting > 0)", "true", RWLOCK),
 ]  # fmt: skip
 
 
@@ -260,7 +274,7 @@ MUTATIONS = [
 def test_a_mistake_in_a_script_of_a_pool_is_noticed(one_server, mutation):
     """A comparison is worth what it catches: each of these mistakes would be one line in a review."""
     assert any(mutation.line in SCRIPTS[kind].text for kind in POOL_RULES), "the line is no longer there"
-    twin = PoolTwin(one_server.url, mutation.roof, mutation)
+    twin = PoolTwin(one_server.url, mutation.kind, mutation)
 
     def differs(program):
         try:

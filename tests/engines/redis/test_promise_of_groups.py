@@ -156,5 +156,5 @@ def test_another_server_that_answers_is_told_and_takes_nothing_away(grouped):
         assert not lease.lost
         lease.release()
     assert grouped.kinds("lost") == []
-    assert client._client.engine.epoch == other._client.engine.epoch == 0
+    assert client._client.engine.restarts == other._client.engine.restarts == 0
     assert "answered before" in next(event.detail for event in grouped.events if event.kind == "engine replaced")

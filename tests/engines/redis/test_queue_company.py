@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from redis_faces import Place
 
-from holdfast.commands.queue import AT_ONCE, DEAD, Conclude, Draft, Join, Leave, Outcome, Publish, Take
+from holdfast.commands.queue import AT_ONCE, DEAD, Join, Leave, NewMessage, Outcome, Publish, Receive, RecordOutcomes
 from holdfast.testing import Workers, eventually
 
 LARGE = os.environ.get("HOLDFAST_FLEETS") == "large"
@@ -26,21 +26,21 @@ pytestmark = pytest.mark.timeout(1200 if LARGE else 120)
 
 def fill(peer):
     for first in range(0, COUNT, AT_ONCE):
-        drafts = tuple(Draft(f"{number}", b"x" * 100) for number in range(first, min(COUNT, first + AT_ONCE)))
+        drafts = tuple(NewMessage(f"{number}", b"x" * 100) for number in range(first, min(COUNT, first + AT_ONCE)))
         peer.say(Publish("q", f"call {first}", drafts))
 
 
 def take(peer, token, count):
     found = 0
     while found < count:
-        found += len(peer.say(Take("q", token, min(AT_ONCE, count - found))).deliveries)
+        found += len(peer.say(Receive("q", token, min(AT_ONCE, count - found))).deliveries)
 
 
 def bury(peer):
     """All that is ready."""
     peer.say(Join("q", "undertaker", "", "undertaker", 600_000))
-    while found := peer.say(Take("q", "undertaker", AT_ONCE)).deliveries:
-        peer.say(Conclude("q", "undertaker", tuple(Outcome(each.entry, DEAD, reason="why") for each in found)))
+    while found := peer.say(Receive("q", "undertaker", AT_ONCE)).deliveries:
+        peer.say(RecordOutcomes("q", "undertaker", tuple(Outcome(each.entry, DEAD, reason="why") for each in found)))
     peer.say(Leave("q", "undertaker"))
 
 

@@ -15,16 +15,16 @@ from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
     FEW_AT_ONCE,
-    Beat,
-    Conclude,
-    Draft,
+    ConsumerHeartbeat,
     Join,
     Leave,
+    NewMessage,
     Outcome,
     Publish,
-    Take,
+    Receive,
+    RecordOutcomes,
 )
-from holdfast.commands.queue_admin import Gauge
+from holdfast.commands.queue_admin import GetStats
 from holdfast.testing import eventually
 
 LARGE = os.environ.get("HOLDFAST_FLEETS") == "large"
@@ -47,13 +47,13 @@ def fill(peer, count):
     """So many messages, sent by as few calls as there can be."""
     for first in range(0, count, AT_ONCE):
         part = range(first, min(count, first + AT_ONCE))
-        peer.say(Publish("q", f"call {first}", tuple(Draft(f"{number}", b"%d" % number) for number in part)))
+        peer.say(Publish("q", f"call {first}", tuple(NewMessage(f"{number}", b"%d" % number) for number in part)))
 
 
 def take(peer, token, count):
     found = 0
     while found < count:
-        found += len(peer.say(Take("q", token, min(AT_ONCE, count - found))).deliveries)
+        found += len(peer.say(Receive("q", token, min(AT_ONCE, count - found))).deliveries)
 
 
 def test_thousands_of_slow_ones_in_front_do_not_hide_ten_dead(fleet):
@@ -76,8 +76,8 @@ def test_thousands_of_slow_ones_in_front_do_not_hide_ten_dead(fleet):
                 message.ack()
 
     assert sorted(done) == list(range(5000, 5010))
-    assert all(peer.say(Beat("q", token, 60_000)) == Renewed() for token in slow)
-    assert peer.say(Gauge("q")).held == 5000
+    assert all(peer.say(ConsumerHeartbeat("q", token, 60_000)) == Renewed() for token in slow)
+    assert peer.say(GetStats("q")).held == 5000
 
 
 def test_a_fleet_that_starts_on_what_a_dead_one_had_gets_it_in_short_steps(fleet):
@@ -147,10 +147,12 @@ def work(peer, call, count, look=lambda: 0):
         part = min(AT_ONCE, count - first)
         token = f"{call} {first // 4096}"
         peer.say(Join("q", token, "", token, 60_000))
-        peer.say(Publish("q", f"{call} {first}", tuple(Draft(f"{call} {first + n}", b"x" * 100) for n in range(part))))
-        taken = peer.say(Take("q", token, part)).deliveries
+        peer.say(
+            Publish("q", f"{call} {first}", tuple(NewMessage(f"{call} {first + n}", b"x" * 100) for n in range(part)))
+        )
+        taken = peer.say(Receive("q", token, part)).deliveries
         most = max(most, look()) if first < 4096 else most
-        peer.say(Conclude("q", token, tuple(Outcome(each.entry, ACK) for each in taken)))
+        peer.say(RecordOutcomes("q", token, tuple(Outcome(each.entry, ACK) for each in taken)))
         if (first + AT_ONCE) % 4096 < AT_ONCE or first + AT_ONCE >= count:
             peer.say(Leave("q", token))
     return most

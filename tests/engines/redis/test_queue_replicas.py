@@ -9,7 +9,18 @@ from redis_faces import Peer
 import holdfast
 from holdfast import InvalidConfig, Unavailable
 from holdfast.commands import Renewed
-from holdfast.commands.queue import AT_ONCE, DELAYED, READY, Beat, Draft, Join, Leave, Publish, Reap, Take
+from holdfast.commands.queue import (
+    AT_ONCE,
+    DELAYED,
+    READY,
+    ConsumerHeartbeat,
+    Join,
+    Leave,
+    NewMessage,
+    Publish,
+    Receive,
+    ReclaimExpired,
+)
 from holdfast.commands.queue_admin import CONSUMERS, MESSAGES
 from holdfast.core.queue.queue import audited
 from holdfast.core.step import run
@@ -154,16 +165,16 @@ def test_a_promoted_server_with_another_calendar_takes_nobody_for_dead(replicate
     queues = {f"q{ttl_s}": ttl_s * 1000 for ttl_s in (2, 15, 40)}
     before, fences = Peer(primary.url), {}
     for name, ttl_ms in queues.items():
-        before.say(Publish(name, "call", tuple(Draft(f"{number}", b"1") for number in range(8))))
+        before.say(Publish(name, "call", tuple(NewMessage(f"{number}", b"1") for number in range(8))))
         for token in ("one", "two"):
             before.say(Join(name, token, "", token, ttl_ms))
-            fences[name] = before.say(Take(name, token, 3)).deliveries[-1].fence
+            fences[name] = before.say(Receive(name, token, 3)).deliveries[-1].fence
     until = time.monotonic() + 1
     while time.monotonic() < until:  # all are heard of, and somebody looks, as it is while all is well
         for name, ttl_ms in queues.items():
             before.say(look(name, ttl_ms))
             for token in ("one", "two"):
-                assert before.say(Beat(name, token, ttl_ms)) == Renewed()
+                assert before.say(ConsumerHeartbeat(name, token, ttl_ms)) == Renewed()
         time.sleep(0.1)
     in_step(primary, replica)
     promote(primary, replica)
@@ -176,8 +187,8 @@ def test_a_promoted_server_with_another_calendar_takes_nobody_for_dead(replicate
     )
     assert found["q2"].amnesty
     for name, ttl_ms in queues.items():
-        assert after.say(Beat(name, "one", ttl_ms)) == Renewed()
-        (delivery,) = after.say(Take(name, "two", 1)).deliveries
+        assert after.say(ConsumerHeartbeat(name, "one", ttl_ms)) == Renewed()
+        (delivery,) = after.say(Receive(name, "two", 1)).deliveries
         assert delivery.fence > fences[name]
         for token in ("one", "two"):
             after.say(Leave(name, token))
@@ -203,11 +214,11 @@ def test_a_check_whose_server_is_replaced_in_its_course_tells_no_fault_that_is_n
     """What was taken here is ready there, and taken once more: seen before and after, it would be in two places."""
     primary, replica = replicated()
     before, after = Peer(primary.url), Peer(replica.url)
-    before.say(Publish("q", "call", (Draft("1", b"1"),)))
+    before.say(Publish("q", "call", (NewMessage("1", b"1"),)))
     before.say(Join("q", "t", "", "t", 60_000))
     in_step(primary, replica)
     cut_off(primary, replica)
-    assert len(before.say(Take("q", "t", 1)).deliveries) == 1
+    assert len(before.say(Receive("q", "t", 1)).deliveries) == 1
 
     def turn(parts):
         if parts[-1] == DELAYED:
@@ -233,7 +244,7 @@ class Taker:
 
     def say(self, page):
         if self._lanes and not self._taken and page.part == CONSUMERS:
-            self._taken.extend(self._peer.say(Take("q", "t", 1)).deliveries)
+            self._taken.extend(self._peer.say(Receive("q", "t", 1)).deliveries)
         self._lanes = self._lanes or page.part == READY
         return self._peer.say(page)
 
@@ -243,7 +254,7 @@ def test_a_check_whose_server_is_replaced_in_its_course_finds_every_fault(replic
     primary, replica = replicated()
     before, after, count = Peer(primary.url), Peer(replica.url), 2000
     for first in range(0, count, AT_ONCE):
-        drafts = tuple(Draft(f"{number}", b"1") for number in range(first, min(count, first + AT_ONCE)))
+        drafts = tuple(NewMessage(f"{number}", b"1") for number in range(first, min(count, first + AT_ONCE)))
         before.say(Publish("q", f"call {first}", drafts))
     for _ in range(100):
         primary.command("LPOP", "hf1:{q}:mq:s:")
@@ -293,8 +304,8 @@ def test_the_dead_are_found_in_time_by_a_server_whose_calendar_went_back(new_ser
     queue, peer = connect(server).queue("q", ttl=1, grace=0), Peer(server.url)
     queue.publish("x")
     peer.say(Join("q", "doomed", "", "doomed", 1000))
-    assert len(peer.say(Take("q", "doomed", 1)).deliveries) == 1
-    peer.say(Reap("q", 200, 0, 1000, 5))
+    assert len(peer.say(Receive("q", "doomed", 1)).deliveries) == 1
+    peer.say(ReclaimExpired("q", 200, 0, 1000, 5))
     clock.set(-3600)
     with queue.consumer() as heir:
         (message,) = heir.receive(timeout=30)
@@ -307,10 +318,10 @@ def test_the_same_look_finds_the_dead_where_the_calendar_is_right(replicated):
     """The control: a promoted server does not forgive everything."""
     primary, replica = replicated()
     before = Peer(primary.url)
-    before.say(Publish("q", "call", (Draft("1", b"1"),)))
+    before.say(Publish("q", "call", (NewMessage("1", b"1"),)))
     before.say(Join("q", "doomed", "", "doomed", 300))
-    assert len(before.say(Take("q", "doomed", 1)).deliveries) == 1
-    before.say(Reap("q", 200, 0, 300, 5))
+    assert len(before.say(Receive("q", "doomed", 1)).deliveries) == 1
+    before.say(ReclaimExpired("q", 200, 0, 300, 5))
     in_step(primary, replica)
     promote(primary, replica)
     after = Peer(replica.url)
@@ -318,7 +329,7 @@ def test_the_same_look_finds_the_dead_where_the_calendar_is_right(replicated):
 
     def found():
         nonlocal moved
-        moved += after.say(Reap("q", 200, 0, 300, 5)).moved
+        moved += after.say(ReclaimExpired("q", 200, 0, 300, 5)).moved
         return moved
 
     eventually(found, 10, "a death that is found")

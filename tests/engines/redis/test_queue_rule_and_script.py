@@ -17,16 +17,16 @@ from holdfast.commands.queue import (
     RELEASE,
     RETRY,
     TOUCH,
-    Beat,
-    Conclude,
-    GetDead,
+    ConsumerHeartbeat,
+    GetDeadLetter,
     Join,
     Leave,
     Publish,
     Purge,
-    Reap,
+    Receive,
+    ReclaimExpired,
+    RecordOutcomes,
     Redrive,
-    Take,
     TakeOver,
 )
 from holdfast.engines.redis.scripts import ENTRIES
@@ -53,16 +53,18 @@ def sayings(token):
     ]
     publishes = [(Publish, (f"call {n}", bound, each)) for n in range(9) for bound in (0, 0, 4) for each in drafts]
     takes = [
-        (Take, (most, wait, idle, known, *lanes))
+        (Receive, (most, wait, idle, known, *lanes))
         for most in (0, 1, 2, 9)
         for wait in (True, False)
         for idle in (True, False)
         for known in (None, None, None, 1, 9)
         for lanes in FROM
     ]
-    takes += [(Take, (most, True, False, None, ("",), False, seen)) for most in (0, 1, 9) for seen in (0, 1, 2, 9)] * 6
+    takes += [
+        (Receive, (most, True, False, None, ("",), False, seen)) for most in (0, 1, 9) for seen in (0, 1, 2, 9)
+    ] * 6
     outcomes = [
-        (Conclude, (tuple((at, kind, delay_ms, error) for at in which), dead_max))
+        (RecordOutcomes, (tuple((at, kind, delay_ms, error) for at in which), dead_max))
         for which in ((1,), (1, 1), (1, 2, 3))
         for kind in (ACK, ACK, RETRY, RELEASE, DEAD, TOUCH)
         for delay_ms in (0, 0, 400)
@@ -70,11 +72,17 @@ def sayings(token):
         for dead_max in (0, 2)
     ]
     joins = [(Join, (ttl_ms, keeps, heard)) for ttl_ms in TTLS_MS for keeps in (0, 1) for heard in (0, 1)] * 12
-    beats = [(Beat, ttl_ms) for ttl_ms in TTLS_MS] * 8
-    reaps = [(Reap, (INTERVAL_MS, GRACE_MS, AMNESTY_MS, 2, dead_max)) for dead_max in (0, 0, 1)] * 12
+    beats = [(ConsumerHeartbeat, ttl_ms) for ttl_ms in TTLS_MS] * 8
+    reaps = [(ReclaimExpired, (INTERVAL_MS, GRACE_MS, AMNESTY_MS, 2, dead_max)) for dead_max in (0, 0, 1)] * 12
     overs = [(TakeOver, (key, attempts, 1)) for key in KEYS for attempts in (1, 2)] * 16
     letters = [(Redrive, (ids, reset, *call)) for ids in ((1,), (1, 2, 1), (9,)) for reset, *call in HOW] * 3
-    rest = [(Purge, ((1,),)), (Purge, ((2, 2, 9), "p1")), (GetDead, ((1,),)), (GetDead, ((5,),)), *[(Leave, ())] * 12]
+    rest = [
+        (Purge, ((1,),)),
+        (Purge, ((2, 2, 9), "p1")),
+        (GetDeadLetter, ((1,),)),
+        (GetDeadLetter, ((5,),)),
+        *[(Leave, ())] * 12,
+    ]
     return [*publishes, *takes, *outcomes, *joins, *beats, *reaps, *overs, *letters, *rest]
 
 

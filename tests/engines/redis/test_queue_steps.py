@@ -20,19 +20,19 @@ from holdfast.commands.queue import (
     DEAD,
     FEW_AT_ONCE,
     RETRY,
-    Conclude,
-    Draft,
     Join,
     Leave,
     Leaving,
-    ListDead,
+    ListDeadLetters,
+    NewMessage,
     Outcome,
     Publish,
-    Reap,
+    Receive,
+    ReclaimExpired,
+    RecordOutcomes,
     Redrive,
-    Take,
 )
-from holdfast.commands.queue_admin import Gauge
+from holdfast.commands.queue_admin import GetStats
 from holdfast.core.queue.queue import audited
 from holdfast.core.step import run
 from holdfast.testing import eventually
@@ -78,14 +78,14 @@ class Steps:
         for first in range(0, count, AT_ONCE):
             names = [f"{next(NUMBERS)}" for _ in range(min(AT_ONCE, count - first))]
             for _ in range(each):
-                drafts = tuple(Draft(f"{next(NUMBERS)}", b"x" * 100, key=name) for name in names)
+                drafts = tuple(NewMessage(f"{next(NUMBERS)}", b"x" * 100, key=name) for name in names)
                 self.timed("publish", Publish("q", f"{next(NUMBERS)}", drafts))
 
     def taken(self, token, count):
         found = []
         while len(found) < count:
             what = "take" if count > 1 else "take one"
-            deliveries = self.timed(what, Take("q", token, min(AT_ONCE, count - len(found)))).deliveries
+            deliveries = self.timed(what, Receive("q", token, min(AT_ONCE, count - len(found)))).deliveries
             assert deliveries
             found += deliveries
         return found
@@ -96,13 +96,13 @@ class Steps:
             part = found[first : first + FEW_AT_ONCE]
             error = "" if kind == ACK else "some error, " * 5
             outcomes = tuple(Outcome(each.entry, kind, delay_ms, "why" if kind == DEAD else "", error) for each in part)
-            assert self.timed(what, Conclude("q", "worker", outcomes)).lost == ()
+            assert self.timed(what, RecordOutcomes("q", "worker", outcomes)).lost == ()
 
     def reaped(self, what, count, attempts_max):
         """So much is with the dead, and comes back a part at a time; how many of each part there were."""
         parts, back = [], 0
         while back < count:  # a look before its time finds nothing, and one that is late is an amnesty
-            answer = self.timed(what, Reap("q", 1, 0, 1, attempts_max))
+            answer = self.timed(what, ReclaimExpired("q", 1, 0, 1, attempts_max))
             parts.append(answer.moved + answer.died + answer.consumers)
             back += answer.moved + answer.died
             time.sleep(answer.next_ms / 1000)
@@ -110,9 +110,9 @@ class Steps:
 
     def left(self, token, count):
         """All that this consumer has, a part at a time: how many each had, but for the last one."""
-        parts, others = [], self.say(Gauge("q")).held - count
+        parts, others = [], self.say(GetStats("q")).held - count
         while (answer := self.timed("leave with much", Leave("q", token))) == Leaving():
-            parts.append(count + others - sum(parts) - self.say(Gauge("q")).held)
+            parts.append(count + others - sum(parts) - self.say(GetStats("q")).held)
         assert answer == Released()
         return parts
 
@@ -140,7 +140,7 @@ def test_no_step_is_long_however_much_there_is_to_do(steps):
         steps.say(Join("q", f"poor {number}", "", "poor", 1))
         steps.taken(f"poor {number}", 1)
     parts += steps.reaped("bury what many had", many, 1)
-    letters = steps.say(ListDead("q", "", many)).letters
+    letters = steps.say(ListDeadLetters("q", "", many)).letters
     for first in range(0, many, FEW_AT_ONCE):
         ids = tuple(letter.message.id for letter in letters[first : first + FEW_AT_ONCE])
         assert len(steps.timed("redrive", Redrive("q", ids, True, f"{next(NUMBERS)}")).ids) == len(ids)
@@ -152,7 +152,7 @@ def test_no_step_is_long_however_much_there_is_to_do(steps):
         assert steps.checked() == (2 * many, ())
     steps.settled("ack of those with others behind", steps.taken("worker", many), ACK)
     steps.settled("retry", steps.taken("worker", many), RETRY, 1)
-    eventually(lambda: steps.timed("take of what is due", Take("q", "worker", AT_ONCE)).deliveries == (), 30)
+    eventually(lambda: steps.timed("take of what is due", Receive("q", "worker", AT_ONCE)).deliveries == (), 30)
     for number in range(TIMES):
         steps.fill(AT_ONCE)
         steps.say(Join("q", f"guest {number}", "", "guest", 60_000))

@@ -7,16 +7,16 @@ from holdfast import Backoff, InvalidConfig, Unavailable
 from holdfast.commands import Granted, Released
 from holdfast.commands.queue import (
     AT_ONCE,
-    Conclude,
-    Draft,
     Join,
     Leave,
+    NewMessage,
     Outcome,
     Publish,
     Published,
-    Reap,
-    Take,
-    Taken,
+    Receive,
+    Received,
+    ReclaimExpired,
+    RecordOutcomes,
 )
 from holdfast.engines.redis.scripts import ENTRIES
 from holdfast.testing import eventually
@@ -57,7 +57,7 @@ def test_a_take_whose_reply_was_lost_is_found_by_the_same_consumer(place):
     client = place.connect(proxy.url)
     queue = client.queue("q")
     queue.publish_many(["a", "b", "c"])
-    proxy.drop_reply(when=calls_of(Take))
+    proxy.drop_reply(when=calls_of(Receive))
 
     with queue.consumer(prefetch=2) as consumer:
         messages = consumer.receive(2, timeout=10)
@@ -78,7 +78,7 @@ def test_an_ack_whose_reply_was_lost_was_an_ack(place):
     client.queue("q").publish("a")
     with client.queue("q").consumer() as consumer:
         [message] = consumer.receive(1, timeout=5)
-        proxy.drop_reply(when=calls_of(Conclude))
+        proxy.drop_reply(when=calls_of(RecordOutcomes))
         message.ack()
 
     assert place.kinds("lost") == []
@@ -199,20 +199,20 @@ def _stats(queue):
     return now.ready, now.in_flight, now.delayed, now.dead
 
 
-LATER = (Draft("y", b"y", lane="high"), Draft("z", b"z", delay_ms=9000))
-SENT = (Draft("d", b"d"), Draft("e", b"e", delay_ms=9000))
+LATER = (NewMessage("y", b"y", lane="high"), NewMessage("z", b"z", delay_ms=9000))
+SENT = (NewMessage("d", b"d"), NewMessage("e", b"e", delay_ms=9000))
 WRONG = {
     "": Publish("q", "2", SENT),
     ":m": Publish("q", "2", SENT),
     ":s:": Publish("q", "2", SENT),
     ":due": Publish("q", "2", SENT),
     ":hungry": Publish("q", "2", SENT),
-    ":s:high": Take("q", "t1", 1, lanes=("", "high")),
-    ":h:t1": Take("q", "t1", 9, wait=True),
+    ":s:high": Receive("q", "t1", 1, lanes=("", "high")),
+    ":h:t1": Receive("q", "t1", 9, wait=True),
     ":who": Join("q", "t2", "", "me", 60_000),
     ":ends": Join("q", "t2", "", "me", 60_000),
-    ":dead": Conclude("q", "t1", (Outcome("?", "ack"), Outcome("?", "dead", reason="r"))),
-    ":died": Conclude("q", "t1", (Outcome("?", "retry"), Outcome("?", "dead", reason="r"))),
+    ":dead": RecordOutcomes("q", "t1", (Outcome("?", "ack"), Outcome("?", "dead", reason="r"))),
+    ":died": RecordOutcomes("q", "t1", (Outcome("?", "retry"), Outcome("?", "dead", reason="r"))),
 }
 
 
@@ -221,10 +221,10 @@ def test_a_key_of_another_kind_is_told_and_nothing_is_done_by_half(one_server, p
     """T21: somebody has written where we keep something. The command says so, and has changed nothing."""
     server, peer = one_server, Peer(one_server.url)
     peer.say(Join("q", "t1", "", "me", 60_000))
-    peer.say(Publish("q", "1", (Draft("a", b"a"), Draft("b", b"b"), Draft("c", b"c"), *LATER)))
-    entries = [each.entry for each in peer.say(Take("q", "t1", 2)).deliveries]
+    peer.say(Publish("q", "1", (NewMessage("a", b"a"), NewMessage("b", b"b"), NewMessage("c", b"c"), *LATER)))
+    entries = [each.entry for each in peer.say(Receive("q", "t1", 2)).deliveries]
     command = WRONG[part]
-    if isinstance(command, Conclude):
+    if isinstance(command, RecordOutcomes):
         outcomes = zip(command.outcomes, entries, strict=True)
         command = command._replace(outcomes=tuple(each._replace(entry=entry) for each, entry in outcomes))
     key = KEY + part
@@ -326,24 +326,24 @@ def test_a_full_server_refuses_what_is_new_and_lets_everything_end(server, new_s
     peer = place_on(server, "blocking").peer()
     peer.say(Join("q", "t1", "", "me", 60_000))
     peer.say(Join("q", "t2", "", "dead soon", 200))
-    drafts = tuple(Draft(f"{number}", b"x" * 100) for number in range(20))
+    drafts = tuple(NewMessage(f"{number}", b"x" * 100) for number in range(20))
     assert isinstance(peer.say(Publish("q", "1", drafts)), Published)
-    peer.say(Take("q", "t2", 3))
+    peer.say(Receive("q", "t2", 3))
     server.command("CONFIG", "SET", "maxmemory", "1")
     try:
         with pytest.raises(Unavailable, match="OOM"):
             peer.say(Publish("q", "2", drafts))
-        taken = peer.say(Take("q", "t1", 10))
-        assert isinstance(taken, Taken)
+        taken = peer.say(Receive("q", "t1", 10))
+        assert isinstance(taken, Received)
         entries = [each.entry for each in taken.deliveries]
         kinds = ("ack", "retry", "release", "dead", "ack")
         outcomes = tuple(Outcome(entry, kind) for entry, kind in zip(entries, kinds, strict=False))
-        assert peer.say(Conclude("q", "t1", outcomes)).lost == ()
-        reap = Reap("q", 200, 100, 200, 3)
+        assert peer.say(RecordOutcomes("q", "t1", outcomes)).lost == ()
+        reap = ReclaimExpired("q", 200, 100, 200, 3)
         eventually(lambda: peer.say(reap).moved == 3, 10, "what the dead one had")
         assert peer.say(Leave("q", "t1")) == Released()
         assert isinstance(peer.say(Join("q", "t3", "", "me", 60_000)), Granted)
-        assert len(peer.say(Take("q", "t3", 99)).deliveries) == 17
+        assert len(peer.say(Receive("q", "t3", 99)).deliveries) == 17
     finally:
         server.command("CONFIG", "SET", "maxmemory", "0")
     server.command("FLUSHALL")
@@ -373,9 +373,9 @@ def test_a_batch_costs_less_than_four_commands_for_each_message(one_server, loop
     peer.say(Join("q", "t1", "", "me", 60_000))
     one_server.command("CONFIG", "RESETSTAT")
     for call in range(4):
-        peer.say(Publish("q", f"{call}", tuple(Draft(f"{call}-{n}", b"x" * 100) for n in range(32))))
-        taken = peer.say(Take("q", "t1", 32))
-        peer.say(Conclude("q", "t1", tuple(Outcome(each.entry, "ack") for each in taken.deliveries)))
+        peer.say(Publish("q", f"{call}", tuple(NewMessage(f"{call}-{n}", b"x" * 100) for n in range(32))))
+        taken = peer.say(Receive("q", "t1", 32))
+        peer.say(RecordOutcomes("q", "t1", tuple(Outcome(each.entry, "ack") for each in taken.deliveries)))
     stats = one_server.command("INFO", "commandstats").decode()
     calls = sum(int(line.partition("calls=")[2].partition(",")[0]) for line in stats.split("\r\n") if "calls=" in line)
     peer.say(Leave("q", "t1"))

@@ -6,7 +6,7 @@ import pytest
 from redis_faces import paired
 
 from holdfast import LeaseLost, NotAcquired
-from holdfast.commands import READ, RW, SEATS, WRITE, Acquire, Borrow, Granted
+from holdfast.commands import READ, RWLOCK, SEMAPHORE, WRITE, Acquire, Borrow, Granted
 from holdfast.testing import eventually
 from holdfast.testing.proxy import named
 
@@ -92,9 +92,9 @@ def writer(client):
 @pytest.mark.parametrize(
     ("way", "held"),
     [
-        (seat, [Borrow("x", "frozen", "", 3500, wait=False, permits=1, roof=SEATS)]),
-        (writer, [Borrow("x", "frozen", "", 3500, False, 0, WRITE, 1, roof=RW)]),
-        (writer, [Borrow("x", f"frozen {ms}", "", ms, False, 0, READ, 1, roof=RW) for ms in (2000, 3500)]),
+        (seat, [Borrow("x", "frozen", "", 3500, wait=False, permits=1, kind=SEMAPHORE)]),
+        (writer, [Borrow("x", "frozen", "", 3500, False, 0, WRITE, 1, kind=RWLOCK)]),
+        (writer, [Borrow("x", f"frozen {ms}", "", ms, False, 0, READ, 1, kind=RWLOCK) for ms in (2000, 3500)]),
     ],
     ids=["a seat", "a writer", "readers"],
 )
@@ -128,7 +128,7 @@ def test_waiters_for_several_seats_wait_out_all_of_them(new_server, place_on):
     place = place_on(server)
     peer, sent = place.peer(), time.monotonic()
     for ms in (1500, 3500):
-        assert isinstance(peer.say(Borrow("x", f"frozen {ms}", "", ms, False, permits=2, roof=SEATS)), Granted)
+        assert isinstance(peer.say(Borrow("x", f"frozen {ms}", "", ms, False, permits=2, kind=SEMAPHORE)), Granted)
     ways = [place.connect().semaphore("x", permits=2, ttl=3) for _ in range(2)]
     waiting = [place.start(lambda way=way: (way.acquire(timeout=30), time.monotonic())) for way in ways]
     place.until("waited", 2)
@@ -149,8 +149,8 @@ def test_whoever_waited_for_an_item_waits_out_what_was_lent_when_the_pool_is_the
     pool = waiter.pool("x", ttl=3)
     other.pool("x").set_items(["a", "b"])
     sent = time.monotonic()
-    for ms, rest_ms in ((1500, 0), (2500, 1000)):  # the second one rests after its end
-        assert isinstance(peer.say(Borrow("x", f"frozen {ms}", "", ms, False, rest_ms)), Granted)
+    for ms, cooldown_ms in ((1500, 0), (2500, 1000)):  # the second one rests after its end
+        assert isinstance(peer.say(Borrow("x", f"frozen {ms}", "", ms, False, cooldown_ms)), Granted)
     waiting = place.start(lambda: pool.borrow(timeout=30))
     place.until("waited")
 
@@ -188,7 +188,7 @@ def test_after_a_restart_with_its_data_nobody_waits_out_what_was_given_back(new_
 
     got = waiter.pool("x").borrow(timeout=5)
     assert (got.name, got.fence > item.fence) == (item.name, True)
-    assert waiter._client.engine.epoch == 1, "it has noticed, and yet waits for nobody"
+    assert waiter._client.engine.restarts == 1, "it has noticed, and yet waits for nobody"
     got.release()
     pool.cool(cooled.name, 0)
     pool.set_items([])
@@ -213,7 +213,7 @@ def test_a_client_does_not_take_again_what_it_has_just_lost(new_server, place_on
     assert client.lock("x").try_acquire() is None
     with pytest.raises(LeaseLost):
         lost.release()
-    eventually(lambda: stranger.show("x").owner is None, 5)
+    eventually(lambda: stranger.show("x").holder is None, 5)
     stranger.lock("x").acquire(timeout=5).release()
     client.lock("y").acquire(timeout=5).release()
 

@@ -148,22 +148,22 @@ def test_a_name_that_nobody_waits_for_is_served_while_its_slot_is_on_its_way(clu
 def test_an_offer_is_not_confirmed_while_its_slot_is_on_its_way(clustered):
     """To confirm it takes more than the record. The waiter is told to come again, and nothing has been changed."""
     client, name = clustered.connect(), NAMES[2]
-    form, slot = client._client.keeper._form, slot_of(name)
+    transport, slot = client._client.keeper._transport, slot_of(name)
     first, second = (Acquire(name, f"offered-{number}", "owner", 20_000, wait=True) for number in range(2))
-    assert [type(answer) for answer in run(form.apply_all((first, second)))] == [Granted, Busy]
+    assert [type(answer) for answer in run(transport.apply_all((first, second)))] == [Granted, Busy]
     target = elsewhere(clustered.server, slot)
     owner = clustered.server.owner_of_slot(slot)
-    run(form.apply_all([Release(name, first.token)]))
+    run(transport.apply_all([Release(name, first.token)]))
     clustered.server.begin_move(slot, target)
 
-    (answer,) = run(form.apply_all([second], SYSTEM.now_ns() + NS // 5))
+    (answer,) = run(transport.apply_all([second], SYSTEM.now_ns() + NS // 5))
 
     assert isinstance(answer, Unavailable)
     assert answer.reason == "not settled"
     clustered.server.move_keys(slot, owner, target)
     clustered.server.end_move(slot, owner, target)
-    run(form.apply_all([Undo(name, second.token)]))
-    run(form.close())
+    run(transport.apply_all([Undo(name, second.token)]))
+    run(transport.close())
 
 
 def test_a_waiter_that_blocks_on_its_bell_follows_its_slot(clustered):
@@ -205,24 +205,24 @@ def test_the_keeper_sends_one_batch_to_each_server(clustered, monkeypatch):
     """However many leases: three servers, three exchanges, and the answers come back in the order of the questions."""
     client = clustered.connect()
     held = [client.lock(f"batch/{number}", ttl=30).acquire(timeout=5) for number in range(60)]
-    form, told = client._client.keeper._form, []
-    tell = form._tell
+    transport, told = client._client.keeper._transport, []
+    tell = transport._tell
 
     async def counted(lane, commands, count, limit_s):
         told.append((lane.node.url, count))
         return await tell(lane, commands, count, limit_s)
 
-    monkeypatch.setattr(form, "_tell", counted)
+    monkeypatch.setattr(transport, "_tell", counted)
     for server in clustered.server.servers:
         server.command("SCRIPT", "FLUSH")  # also where nobody knows the script: once more each, and no more
     wrong = Renew(held[7].name, "not-the-token", 30_000)
     asked = [Renew(lease.name, lease.token, 30_000) for lease in held]
-    answers = run(form.apply_all([*asked[:7], wrong, *asked[8:]]))
+    answers = run(transport.apply_all([*asked[:7], wrong, *asked[8:]]))
 
     assert [type(answer).__name__ for answer in answers] == ["Renewed"] * 7 + ["NotHeld"] + ["Renewed"] * 52
     assert len(told) == 6
     told.clear()
-    run(form.apply_all(asked))
+    run(transport.apply_all(asked))
     assert len(told) == len({url for url, _ in told}) == 3
     assert sum(count for _, count in told) == 60
     for lease in held:

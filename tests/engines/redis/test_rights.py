@@ -18,7 +18,7 @@ from least_rights import (
 )
 from redis_faces import Place, lengthy, paired
 
-from holdfast import Backoff, Dead, LeaseLost, Retry, Unavailable
+from holdfast import Backoff, LeaseLost, Reject, Retry, Unavailable
 from holdfast.engines.redis.scripts import ENTRIES, SCRIPTS, TALLIES
 from holdfast.rules.pool import POOL_RULES
 from holdfast.rules.queue.dead_letters import QUEUE_RULES
@@ -123,7 +123,7 @@ def test_the_documented_rights_are_enough_for_pools(user):
 def test_the_documented_rights_are_enough_for_directories(user):
     """The same for a directory: claimed, counted, listed, joined, written to, handed off, taken, given back."""
     rights = (KEYS, *CHANNELS, *COMMANDS, *FOR_DIRECTORIES)
-    ours, theirs = (user(*rights, label=f"server {n}").directory("x", ttl=20) for n in (1, 2))
+    ours, theirs = (user(*rights, label=f"server {n}").registry("x", ttl=20) for n in (1, 2))
     lease = ours.claim("42", group="ann", limit=1)
     assert not theirs.claim("42")
     assert [each.key for each in theirs.list()] == [each.key for each in theirs.list(group="ann")] == ["42"]
@@ -157,7 +157,7 @@ def test_the_documented_rights_are_enough_for_queues(user):
     def work(message):
         seen.append(message.body)
         if message.body == "bad":
-            raise Dead("bad")
+            raise Reject("bad")
         if message.attempt == 1:
             raise Retry
 

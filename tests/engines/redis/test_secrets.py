@@ -70,7 +70,7 @@ def test_a_password_in_use_is_never_told(new_server, place_on, face, caplog):
     place = place_on(server)
     client, other = place.connect(), place.connect()
     lease = client.lock("x", ttl=1).acquire()
-    said = [repr(client), repr(lease), client.url, repr(client._client.form), str(client.promise())]
+    said = [repr(client), repr(lease), client.url, repr(client._client.transport), str(client.promise())]
     assert other.lock("x").try_acquire() is None
     place.until("renewed")
     server.kill()

@@ -35,7 +35,7 @@ def test_a_change_of_servers_is_told_also_while_somebody_comes():
     def come():
         forms = []
         while not over.is_set():
-            forms.append(engine.form(owns=False))
+            forms.append(engine.transport(owns=False))
             if len(forms) == 50:
                 forms.clear()
 

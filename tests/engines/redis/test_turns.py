@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.engines.redis.redirects import ASK, GO, LOOK, STOP, WAIT, Astray, Turn, turn
+from holdfast.engines.redis.redirects import ASK, GO, LOOK, STOP, WAIT, Redirect, Redirected, turn
 from holdfast.errors import SETTLING, ReplyLost, Unavailable
 
 INNER = (
@@ -11,7 +11,7 @@ INNER = (
 
 
 def astray(reply):
-    error = Astray("redis", "other topology", reply)
+    error = Redirected("redis", "other topology", reply)
     error.reply = reply
     return error
 
@@ -19,26 +19,26 @@ def astray(reply):
 @pytest.mark.parametrize(
     ("reply", "way"),
     [
-        ("MOVED 3999 127.0.0.1:6381", Turn(GO, 3999, "127.0.0.1", 6381)),
-        ("MOVED 3999 :6381", Turn(GO, 3999, "", 6381)),
-        ("MOVED 3999 redis-2.example:6381", Turn(GO, 3999, "redis-2.example", 6381)),
-        ("MOVED 3999 fe80::1:6381", Turn(GO, 3999, "fe80::1", 6381)),
-        ("MOVED 3999 [fe80::1]:6381", Turn(GO, 3999, "fe80::1", 6381)),
-        ("MOVED 3999 ?:6381", Turn(LOOK)),
-        ("MOVED somewhere", Turn(LOOK)),
-        ("ASK 12 127.0.0.1:6381", Turn(ASK, 12, "127.0.0.1", 6381)),
-        ("TRYAGAIN Multiple keys request during rehashing of slot", Turn(WAIT)),
-        ("CLUSTERDOWN The cluster is down", Turn(LOOK)),
-        ("CLUSTERDOWN Hash slot not served", Turn(LOOK)),
-        ("READONLY You can't write against a read only replica.", Turn(LOOK)),
-        (INNER, Turn(LOOK)),
-        ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", Turn(LOOK)),
-        ("NOREPLICAS Not enough good replicas to write.", Turn(LOOK)),
-        ("LOADING Redis is loading the dataset in memory", Turn(LOOK)),
-        ("UNBLOCKED force unblock from blocking operation, instance state changed", Turn(LOOK)),
-        ("OOM command not allowed when used memory > 'maxmemory'.", Turn(STOP)),
-        ("NOPERM this user has no permissions", Turn(STOP)),
-        ("ERR unknown command", Turn(STOP)),
+        ("MOVED 3999 127.0.0.1:6381", Redirect(GO, 3999, "127.0.0.1", 6381)),
+        ("MOVED 3999 :6381", Redirect(GO, 3999, "", 6381)),
+        ("MOVED 3999 redis-2.example:6381", Redirect(GO, 3999, "redis-2.example", 6381)),
+        ("MOVED 3999 fe80::1:6381", Redirect(GO, 3999, "fe80::1", 6381)),
+        ("MOVED 3999 [fe80::1]:6381", Redirect(GO, 3999, "fe80::1", 6381)),
+        ("MOVED 3999 ?:6381", Redirect(LOOK)),
+        ("MOVED somewhere", Redirect(LOOK)),
+        ("ASK 12 127.0.0.1:6381", Redirect(ASK, 12, "127.0.0.1", 6381)),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", Redirect(WAIT)),
+        ("CLUSTERDOWN The cluster is down", Redirect(LOOK)),
+        ("CLUSTERDOWN Hash slot not served", Redirect(LOOK)),
+        ("READONLY You can't write against a read only replica.", Redirect(LOOK)),
+        (INNER, Redirect(LOOK)),
+        ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", Redirect(LOOK)),
+        ("NOREPLICAS Not enough good replicas to write.", Redirect(LOOK)),
+        ("LOADING Redis is loading the dataset in memory", Redirect(LOOK)),
+        ("UNBLOCKED force unblock from blocking operation, instance state changed", Redirect(LOOK)),
+        ("OOM command not allowed when used memory > 'maxmemory'.", Redirect(STOP)),
+        ("NOPERM this user has no permissions", Redirect(STOP)),
+        ("ERR unknown command", Redirect(STOP)),
     ],
 )
 def test_an_error_reply_says_where_a_command_goes_next(reply, way):

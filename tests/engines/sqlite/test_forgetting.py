@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.clock import SYSTEM
 from holdfast.engines.sqlite import lease_rows as rows
-from holdfast.rules.lease_record import Holder, Record
+from holdfast.rules.lease_record import HolderRecord, Record
 
 MANY = 10_000
 
@@ -33,7 +33,7 @@ def add_expired(client, many):
 
     def add(link):
         for number in range(many):
-            holder = Holder(f"token {number}", "999", "{}", 7, 30_000, past_us, past_us, offered=False)
+            holder = HolderRecord(f"token {number}", "999", "{}", 7, 30_000, past_us, past_us, offered=False)
             rows.store(
                 link,
                 f"expired {number}",

@@ -10,16 +10,16 @@ from holdfast.commands.queue import (
     BEHIND,
     FEW_AT_ONCE,
     RETRY,
-    Conclude,
-    Draft,
     Join,
+    NewMessage,
     Outcome,
     Publish,
-    Reap,
-    Take,
+    Receive,
+    ReclaimExpired,
+    RecordOutcomes,
     TakeOver,
 )
-from holdfast.commands.queue_admin import Gauge, Peek
+from holdfast.commands.queue_admin import GetStats, Peek
 from holdfast.engines.sqlite.queue import StoredQueue
 from holdfast.engines.sqlite.queue_tables import SCHEMA
 from holdfast.rules import Moment
@@ -30,7 +30,7 @@ FEW, MANY = 40, 2000
 OF_A_KEY = 3
 
 
-class Counted:
+class PoolSnapshot:
     """A queue in which so many keys have three messages each; a fourth of them is with a consumer."""
 
     def __init__(self, keys):
@@ -40,14 +40,14 @@ class Counted:
         self.say(Join(NAME, "holder", "", "", TTL_MS, keeps=True))
         self.publish(*(f"key {at}" for at in range(keys) for _ in range(OF_A_KEY)))
         for at in range(0, keys // 4, AT_ONCE):
-            self.say(Take(NAME, "holder", min(AT_ONCE, keys // 4 - at)))
+            self.say(Receive(NAME, "holder", min(AT_ONCE, keys // 4 - at)))
         self.link.set_progress_handler(self.step, 1)
 
     def step(self):
         self.steps += 1
 
     def publish(self, *keys):
-        drafts = [Draft(f"{self.calls} {at}", b"body", key=key) for at, key in enumerate(keys)]
+        drafts = [NewMessage(f"{self.calls} {at}", b"body", key=key) for at, key in enumerate(keys)]
         for at in range(0, len(drafts), AT_ONCE):
             self.calls += 1
             self.say(Publish(NAME, f"call {self.calls}", tuple(drafts[at : at + AT_ONCE])))
@@ -73,21 +73,26 @@ class Counted:
             told[what], answer = self.cost(command)
             return answer
 
-        drafts = (Draft("behind", b"", key="key 1"), Draft("first", b"", key="a new key"), Draft("plain", b""))
+        drafts = (
+            NewMessage("behind", b"", key="key 1"),
+            NewMessage("first", b"", key="a new key"),
+            NewMessage("plain", b""),
+        )
         tell("publish", Publish(NAME, "measured", drafts))
         tell("join", Join(NAME, "asker", "", "", 10 * TTL_MS, keeps=True))
-        one, two = tell("take", Take(NAME, "asker", 2)).deliveries
+        one, two = tell("take", Receive(NAME, "asker", 2)).deliveries
         tell(
-            "take a share", Take(NAME, "asker", 1, share=True, lanes=("high", "", "low"), known=(one.entry, two.entry))
+            "take a share",
+            Receive(NAME, "asker", 1, share=True, lanes=("high", "", "low"), known=(one.entry, two.entry)),
         )
-        tell("conclude", Conclude(NAME, "asker", (Outcome(one.entry, ACK), Outcome(two.entry, RETRY))))
+        tell("conclude", RecordOutcomes(NAME, "asker", (Outcome(one.entry, ACK), Outcome(two.entry, RETRY))))
         tell("take over what is ready", TakeOver(NAME, "asker", "a new key", 3))
         self.now_us += TTL_MS * 1000
         tell("take over what was held", TakeOver(NAME, "asker", "key 1", 3))
-        tell("figures", Gauge(NAME))
+        tell("figures", GetStats(NAME))
         tell("peek", Peek(NAME, BEHIND, 5))
         self.now_us += 1000
-        assert tell("look", Reap(NAME, 500, 0, 0, 3)).moved == FEW_AT_ONCE - 1
+        assert tell("look", ReclaimExpired(NAME, 500, 0, 0, 3)).moved == FEW_AT_ONCE - 1
         return told
 
 
@@ -96,7 +101,7 @@ def counted():
     made = []
 
     def counted(keys):
-        made.append(Counted(keys))
+        made.append(PoolSnapshot(keys))
         return made[-1]
 
     yield counted

@@ -23,33 +23,33 @@ from holdfast.commands.queue import (
     RETRY,
     SUSPECTS,
     TOUCH,
-    Beat,
-    Conclude,
-    Concluded,
-    DeadLetters,
-    Draft,
-    GetDead,
+    ConsumerHeartbeat,
+    DeadLetterPage,
+    GetDeadLetter,
     Join,
     Leave,
-    ListDead,
+    ListDeadLetters,
     ListKeys,
+    NewMessage,
     Outcome,
+    OutcomesRecorded,
     Publish,
     Purge,
-    Reap,
+    Receive,
+    Received,
+    ReclaimExpired,
+    RecordOutcomes,
     Redrive,
-    Take,
-    Taken,
     TakeOver,
 )
-from holdfast.commands.queue_admin import Audit, Gauge, Peek, Roll
+from holdfast.commands.queue_admin import CheckConsistency, GetStats, ListConsumers, Peek
 from holdfast.engines.sqlite import queue as queues
 from holdfast.engines.sqlite.queue import StoredQueue
 from holdfast.engines.sqlite.queue_tables import SCHEMA
 from holdfast.rules import Moment
 from holdfast.rules.queue import consumers
 from holdfast.rules.queue.dead_letters import QUEUE_RULES
-from holdfast.rules.queue.memory_state import Warehouse
+from holdfast.rules.queue.memory_state import MemoryQueueState
 
 NAME = "one queue"
 MEMORY_US = 60_000_000
@@ -58,12 +58,12 @@ BOOTED_US = START_US - 3_600_000_000  # where the clock that never jumps began
 CLIENTS = ("1", "2", "3")
 TOKENS = tuple(f"{client}{letter}" for client in CLIENTS for letter in "ab")
 LOOKS = (
-    Gauge(NAME),
-    Roll(NAME, 3),
-    Roll(NAME, 200),
-    Audit(NAME),
-    ListDead(NAME, "", 2),
-    ListDead(NAME, "", 200),
+    GetStats(NAME),
+    ListConsumers(NAME, 3),
+    ListConsumers(NAME, 200),
+    CheckConsistency(NAME),
+    ListDeadLetters(NAME, "", 2),
+    ListDeadLetters(NAME, "", 200),
     Peek(NAME, READY, 200),
     Peek(NAME, READY, 2, "high"),
     Peek(NAME, READY, 200, SUSPECTS),
@@ -99,7 +99,7 @@ class Both(RuleBasedStateMachine):
         self.small.setattr(consumers, "AT_ONCE", 2)
         self.small.setattr(consumers, "FEW_AT_ONCE", 3)
         self.now_us, self.gone = START_US, frozenset()
-        self.warehouse, self.sent, self.calls = Warehouse(), 0, 0
+        self.warehouse, self.sent, self.calls = MemoryQueueState(), 0, 0
         self.theirs, self.ours, self.had, self.ids = {}, {}, {}, []
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
         self.connection.executescript(SCHEMA)
@@ -131,7 +131,7 @@ class Both(RuleBasedStateMachine):
             self.ids.append(f"ïd{self.sent}")
             body = bytes((self.sent % 256, 255, 0)) * (self.sent % 3)
             window_ms, wait_ms = 700 if dedup else 0, 0 if key else delay_ms
-            made.append(Draft(self.ids[-1], body, "{}", wait_ms, dedup, window_ms, key, lane))
+            made.append(NewMessage(self.ids[-1], body, "{}", wait_ms, dedup, window_ms, key, lane))
         self.say("1a", Publish(NAME, f"call {self.calls}", tuple(made), bound))
 
     @rule(
@@ -147,7 +147,7 @@ class Both(RuleBasedStateMachine):
     @rule(jump_us=JUMPS_US, token=st.sampled_from(TOKENS))
     def beat(self, jump_us, token):
         self.move(jump_us)
-        self.say(token, Beat(NAME, token, 3000))
+        self.say(token, ConsumerHeartbeat(NAME, token, 3000))
 
     @rule(token=st.sampled_from(TOKENS))
     def leave(self, token):
@@ -169,7 +169,7 @@ class Both(RuleBasedStateMachine):
         entries = None if known is None else tuple(self.had.get(token, ())[:known])
         fences = [each.fence for each in self.warehouse.newest(token, 200)]
         seen = -1 if unseen is None else [*fences[unseen:], 0][0]
-        self.say(token, Take(NAME, token, most, wait, idle, entries, lanes, share, seen))
+        self.say(token, Receive(NAME, token, most, wait, idle, entries, lanes, share, seen))
 
     @rule(
         token=st.sampled_from(TOKENS),
@@ -182,13 +182,13 @@ class Both(RuleBasedStateMachine):
             Outcome(had[-at] if at <= len(had) else "none", kind, delay_ms, "réason", "")
             for at, kind, delay_ms in outcomes
         )
-        self.say(token, Conclude(NAME, token, made, dead_max))
+        self.say(token, RecordOutcomes(NAME, token, made, dead_max))
 
     @rule(jump_us=JUMPS_US, gone=st.sets(st.sampled_from(CLIENTS), max_size=1), dead_max=st.sampled_from([0, 0, 1]))
     def reap(self, jump_us, gone, dead_max):
         self.move(jump_us)
         self.gone = frozenset(gone)
-        self.say("1a", Reap(NAME, 500, 200, 1000, 2, dead_max))
+        self.say("1a", ReclaimExpired(NAME, 500, 200, 1000, 2, dead_max))
         self.gone = frozenset()
 
     @rule(
@@ -218,7 +218,7 @@ class Both(RuleBasedStateMachine):
 
     @rule(which=st.integers(1, 6))
     def get(self, which):
-        self.say("1a", GetDead(NAME, *self.some([which])))
+        self.say("1a", GetDeadLetter(NAME, *self.some([which])))
 
     # Both sides.
 
@@ -227,7 +227,7 @@ class Both(RuleBasedStateMachine):
         for look in LOOKS:
             seen = self.by_law(self.warehouse, "3", look)
             assert self.by_rows("3", look) == seen, look
-            if isinstance(seen.answer, DeadLetters) and seen.answer.last:
+            if isinstance(seen.answer, DeadLetterPage) and seen.answer.last:
                 rest = look._replace(after=seen.answer.last)
                 assert self.by_rows("3", rest) == self.by_law(self.warehouse, "3", rest), rest
 
@@ -242,7 +242,7 @@ class Both(RuleBasedStateMachine):
     def say(self, token, command):
         expected, wakes = self.by_law(self.warehouse, token[0], command)
         answer, rung = self.by_rows(token[0], self.translated(command))
-        if isinstance(expected, Taken):
+        if isinstance(expected, Received):
             for one, other in zip(expected.deliveries, answer.deliveries, strict=True):
                 assert self.theirs.setdefault(one.entry, other.entry) == other.entry
                 assert self.ours.setdefault(other.entry, one.entry) == one.entry
@@ -263,14 +263,14 @@ class Both(RuleBasedStateMachine):
     def translated(self, said):
         """The same with the entries of the rows."""
         theirs = self.theirs
-        if isinstance(said, Take) and said.known is not None:
+        if isinstance(said, Receive) and said.known is not None:
             return said._replace(known=tuple(theirs[entry] for entry in said.known))
-        if isinstance(said, Conclude):
+        if isinstance(said, RecordOutcomes):
             outcomes = (each._replace(entry=theirs.get(each.entry, each.entry)) for each in said.outcomes)
             return said._replace(outcomes=tuple(outcomes))
-        if isinstance(said, Concluded):
-            return Concluded(tuple(theirs.get(entry, entry) for entry in said.lost))
-        if isinstance(said, Taken):
+        if isinstance(said, OutcomesRecorded):
+            return OutcomesRecorded(tuple(theirs.get(entry, entry) for entry in said.lost))
+        if isinstance(said, Received):
             deliveries = tuple(each._replace(entry=theirs[each.entry]) for each in said.deliveries)
             return said._replace(deliveries=deliveries, gone=tuple(theirs[entry] for entry in said.gone))
         return said

@@ -175,7 +175,7 @@ def test_a_full_disk_changes_nothing_and_is_told(connect):
     refused = f"name {len(granted)}"
 
     assert caught.value.reason == "full"
-    assert client.show(refused).owner is None
+    assert client.show(refused).holder is None
     assert not link.in_transaction
     lease.check()
     lease.release()
@@ -295,7 +295,7 @@ def test_a_release_that_the_engine_cannot_hear_is_finished_later(connect):
 
     assert 1 < seconds < 3
     assert "release delayed" in events
-    eventually(lambda: client.show("x").owner is None, timeout=2)
+    eventually(lambda: client.show("x").holder is None, timeout=2)
     with pytest.raises(LeaseLost):
         lease.check()
 

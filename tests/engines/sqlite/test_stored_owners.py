@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast import NotAcquired
-from holdfast.commands.queue import Beat, Draft, Join, Publish, Reap, Take
+from holdfast.commands.queue import ConsumerHeartbeat, Join, NewMessage, Publish, Receive, ReclaimExpired
 from holdfast.engines.sqlite.queue import StoredQueue
 from holdfast.engines.sqlite.queue_tables import SCHEMA, begin_anew
 from holdfast.rules import Moment
@@ -36,7 +36,7 @@ def test_a_key_whose_process_was_killed_is_claimed_at_once(connect, url, holdfas
     with queue.owner("heir") as owner:
         with pytest.raises(NotAcquired) as told:
             owner.claim("chat")
-        assert (told.value.owner, told.value.fence) == ("doomed", fence)
+        assert (told.value.holder, told.value.fence) == ("doomed", fence)
         doomed.kill()
         work = owner.claim("chat")
         assert (work.info, work.attempt, work.fence > fence) == ("first", 2, True)
@@ -59,22 +59,22 @@ def test_after_another_boot_what_was_old_to_an_owner_is_not_to_blame():
         return answer
 
     def hand_out(token, *keys):
-        say(Publish("q", f"call of {keys}", tuple(Draft(key, b"", key=key) for key in keys)), now_us)
-        assert len(say(Take("q", token, 10), now_us).deliveries) == len(keys)
+        say(Publish("q", f"call of {keys}", tuple(NewMessage(key, b"", key=key) for key in keys)), now_us)
+        assert len(say(Receive("q", token, 10), now_us).deliveries) == len(keys)
 
     for token, keeps in (("keeper", True), ("plain", False)):
         say(Join("q", token, "", token, TTL_MS, keeps), now_us)
     hand_out("keeper", "old", "older")
     now_us += TTL_MS * 1000
-    say(Beat("q", "keeper", TTL_MS), now_us)
+    say(ConsumerHeartbeat("q", "keeper", TTL_MS), now_us)
     hand_out("keeper", "new")
     hand_out("plain", "short")
     for _ in range(2):  # nobody came in between
         begin_anew(link.cursor())
-    assert say(Reap("q", 500, 200, 0, 9), 20_000_000).consumers == 2
+    assert say(ReclaimExpired("q", 500, 200, 0, 9), 20_000_000).consumers == 2
     say(Join("q", "heir", "", "heir", TTL_MS), 20_000_000)
 
-    back = {each.message.id: each.message for each in say(Take("q", "heir", 10), 20_000_000).deliveries}
+    back = {each.message.id: each.message for each in say(Receive("q", "heir", 10), 20_000_000).deliveries}
     assert {one: (each.attempts, each.crashes) for one, each in back.items()} == {
         "old": (0, 0),
         "older": (0, 0),

@@ -11,13 +11,13 @@ from holdfast.core.step import run
 from holdfast.errors import InvalidConfig, NotAcquired, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.blocking import Directory
-    from holdfast.core.registry.registry import Held
+    from holdfast.blocking import Registry
+    from holdfast.core.registry.registry import RegistryEntry
 
 _COLUMNS = ("key", "owner", "label", "group", "owned", "left", "fence")
 
 
-def _facts(held: Held) -> dict[str, Any]:
+def _facts(held: RegistryEntry) -> dict[str, Any]:
     owner = held.owner
     return {
         "key": held.key,
@@ -30,7 +30,7 @@ def _facts(held: Held) -> dict[str, Any]:
     }
 
 
-def _row(held: Held) -> tuple[object, ...]:
+def _row(held: RegistryEntry) -> tuple[object, ...]:
     who = f"{held.owner.host}:{held.owner.pid}"
     times = output.span(held.seconds), output.span(held.remaining)
     return (held.key, who, held.owner.label, held.group, *times, held.fence)
@@ -38,7 +38,7 @@ def _row(held: Held) -> tuple[object, ...]:
 
 def list_keys(url: str | None, name: str, prefix: str, group: str | None, *, as_json: bool) -> int:
     with looking.connect(url, "directories") as hf:
-        found = hf.directory(name).list(prefix, group=group)
+        found = hf.registry(name).list(prefix, group=group)
     if as_json:
         output.print_json({"directory": name, "keys": [_facts(held) for held in found]})
     elif found:
@@ -50,7 +50,7 @@ def list_keys(url: str | None, name: str, prefix: str, group: str | None, *, as_
 
 def show(url: str | None, name: str, key: str, *, as_json: bool) -> int:
     with looking.connect(url, "directories") as hf:
-        place = hf.directory(name)
+        place = hf.registry(name)
         held, members = _owned(place, key), place.members(key)
     if as_json:
         output.print_json({"directory": name, **_facts(held), "members": members})
@@ -64,7 +64,7 @@ def take(url: str | None, name: str, key: str, reason: str, *, yes: bool, as_jso
     if not reason:
         raise InvalidConfig("reason", reason, "it must be text, for the owner to read")
     with looking.connect(url, "directories") as hf:
-        place = hf.directory(name)
+        place = hf.registry(name)
         held = _owned(place, key)
         if not yes and not asking.agreed([*_lines(held), ("reason", reason)], "owner", "Take it?"):
             return _nothing_done(name, key, as_json=as_json)
@@ -82,14 +82,14 @@ def hand_off(url: str | None, name: str, key: str, to: str, within: float, *, ye
     """Taken by this command for a moment, so that nobody comes between."""
     directory.checked_heir(to, within)
     with looking.connect(url, "directories") as hf:
-        place = hf.directory(name)
+        place = hf.registry(name)
         held = _owned(place, key)
         if not yes and not asking.agreed([*_lines(held), ("to", to)], "owner", "Hand it off?"):
             return _nothing_done(name, key, as_json=as_json)
         run(directory.expel(place, key, f"handed off to {to}", held.fence))
         lease = place.claim(key)
-        if isinstance(lease, directory.Held):
-            raise NotAcquired(f"{name}/{key}", owner=str(lease.owner), fence=lease.fence)
+        if isinstance(lease, directory.RegistryEntry):
+            raise NotAcquired(f"{name}/{key}", holder=str(lease.holder), fence=lease.fence)
         with lease:
             lease.hand_off(to, within)
     if as_json:
@@ -100,14 +100,14 @@ def hand_off(url: str | None, name: str, key: str, to: str, within: float, *, ye
     return codes.OK
 
 
-def _owned(place: Directory, key: str) -> Held:
+def _owned(place: Registry, key: str) -> RegistryEntry:
     held = place.owner(key)
     if held is None:
         raise NotFound(f"{place.name}/{key}", "owner")
     return held
 
 
-def _lines(held: Held) -> list[tuple[str, object]]:
+def _lines(held: RegistryEntry) -> list[tuple[str, object]]:
     """What people are told of an owner."""
     lines: list[tuple[str, object]] = [
         ("key", held.key),

@@ -19,7 +19,7 @@ from holdfast.errors import NotFound
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.blocking import Dlq
+    from holdfast.blocking import DeadLetterQueue
     from holdfast.core.queue.dlq import DeadLetter
 
 _AT_ONCE = 128
@@ -110,7 +110,14 @@ def purge(url: str | None, name: str, chosen: Chosen, *, yes: bool, as_json: boo
 
 
 def _each(
-    dlq: Dlq, dead: int, chosen: Chosen, most: int, deed: Callable[[list[str]], int], word: str, *, as_json: bool
+    dlq: DeadLetterQueue,
+    dead: int,
+    chosen: Chosen,
+    most: int,
+    deed: Callable[[list[str]], int],
+    word: str,
+    *,
+    as_json: bool,
 ) -> int:
     """Do it with a part at a time, and show how far it is; whoever interrupts is told how far it came."""
     total, done = len(chosen.ids) or dead, 0
@@ -128,7 +135,7 @@ def _each(
     return done
 
 
-def _parts(dlq: Dlq, total: int, chosen: Chosen, most: int) -> Iterator[tuple[int, list[str]]]:
+def _parts(dlq: DeadLetterQueue, total: int, chosen: Chosen, most: int) -> Iterator[tuple[int, list[str]]]:
     """How many were looked at, and which of them are meant."""
     after, looked = "", 0
     while looked < total:
@@ -145,7 +152,7 @@ def _parts(dlq: Dlq, total: int, chosen: Chosen, most: int) -> Iterator[tuple[in
         yield size, [letter.id for letter in letters if letter is not None and chosen.has(letter)]
 
 
-def _found(dlq: Dlq, message: str) -> DeadLetter | None:
+def _found(dlq: DeadLetterQueue, message: str) -> DeadLetter | None:
     try:
         return dlq.get(message)
     except NotFound:

@@ -11,7 +11,7 @@ from holdfast.core.step import run
 from holdfast.names import name_of
 
 if TYPE_CHECKING:
-    from holdfast.blocking import Holdfast, Limiter
+    from holdfast.blocking import Holdfast, RateLimiter
 
 
 class Asked(NamedTuple):
@@ -22,7 +22,7 @@ class Asked(NamedTuple):
     name: str | None
     method: str
 
-    def of(self, hf: Holdfast) -> Limiter:
+    def of(self, hf: Holdfast) -> RateLimiter:
         limiter = hf.limit(self.rate, name=self.name, method=self.method, on_unavailable="deny")
         name_of(limiter.name, self.key)
         return limiter

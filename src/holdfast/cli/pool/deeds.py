@@ -20,7 +20,7 @@ from holdfast.errors import InvalidConfig, NotFound, NotPermitted
 from holdfast.names import checked_name
 
 if TYPE_CHECKING:
-    from holdfast.core.pool.pool import ItemStanding, PoolStats
+    from holdfast.core.pool.pool import ItemStatus, PoolStats
 
 SECRET = "HOLDFAST_ADMIN_SECRET"  # noqa: S105 - where it is, not what it is
 _COLUMNS = ("item", "state", "holder", "label", "since", "back in", "used", "fence")
@@ -49,7 +49,7 @@ def show(url: str | None, name: str, *, limit: int, as_json: bool) -> int:
         raise NotFound(name, "items: there is no such pool")
     if as_json:
         items = [_item(item) for item in stats.items]
-        waiters = [owner._asdict() for owner in stats.waiters]
+        waiters = [holder._asdict() for holder in stats.waiters]
         output.print_json({**_figures(stats), "items": items, "waiters": waiters, "trouble": stats.trouble})
         return codes.OK
     console = output.console()
@@ -60,7 +60,7 @@ def show(url: str | None, name: str, *, limit: int, as_json: bool) -> int:
         console.print()
         console.print(output.table(_COLUMNS, rows, right=("since", "back in", "used", "fence")))
     if stats.waiters:
-        who = [(place, f"{owner.host}:{owner.pid}", owner.label) for place, owner in enumerate(stats.waiters, 1)]
+        who = [(place, f"{holder.host}:{holder.pid}", holder.label) for place, holder in enumerate(stats.waiters, 1)]
         console.print()
         console.print(output.table(("waiting", "who", "label"), who, right=("waiting",)))
     if len(stats.items) < stats.lent + stats.cooling + stats.free and not stats.trouble:
@@ -150,13 +150,13 @@ def _figures(stats: PoolStats) -> dict[str, Any]:
     return {"pool": stats.name, **{name: getattr(stats, name) for name in _FIGURES}}
 
 
-def _item(item: ItemStanding) -> dict[str, Any]:
-    return {**item._asdict(), "owner": None if item.owner is None else item.owner._asdict()}
+def _item(item: ItemStatus) -> dict[str, Any]:
+    return {**item._asdict(), "owner": None if item.holder is None else item.holder._asdict()}
 
 
-def _row(item: ItemStanding) -> tuple[object, ...]:
+def _row(item: ItemStatus) -> tuple[object, ...]:
     state = f"{item.state}, leaving" if item.leaving else item.state
-    holder = ("-", "") if item.owner is None else (f"{item.owner.host}:{item.owner.pid}", item.owner.label)
+    holder = ("-", "") if item.holder is None else (f"{item.holder.host}:{item.holder.pid}", item.holder.label)
     since = "never" if item.since is None else output.span(item.since)
     back = output.span(item.remaining) if item.state != "free" else ""
     return (item.name, state, *holder, since, back, item.used, item.fence or "")

@@ -20,7 +20,7 @@ from holdfast.names import checked_name
 
 if TYPE_CHECKING:
     from holdfast.blocking import Queue
-    from holdfast.core.queue.queue import ConsumerStanding, QueueStats, Seen, Soundness
+    from holdfast.core.queue.queue import ConsistencyReport, ConsumerStatus, QueueStats, Seen
 
 _AT_ONCE = 500  # queues that are looked at in one exchange
 _PLACES = ("ready", "suspects", "delayed", "in_flight", "behind", "dead", "consumers", "waiting")
@@ -98,7 +98,7 @@ def consumers(url: str | None, name: str, *, limit: int, as_json: bool) -> int:
         rows = [
             (
                 each.label,
-                f"{each.owner.host}:{each.owner.pid}",
+                f"{each.holder.host}:{each.holder.pid}",
                 each.in_flight,
                 output.span(each.seconds),
                 output.span(each.remaining) if each.remaining else "late",
@@ -167,7 +167,7 @@ def check(url: str | None, name: str, *, as_json: bool) -> int:
     return codes.OK if found else codes.ATTENTION
 
 
-def _checked(queue: Queue, *, as_json: bool) -> Soundness:
+def _checked(queue: Queue, *, as_json: bool) -> ConsistencyReport:
     """Each message is looked at itself, and where it is; on a terminal, whoever waits sees how far that is."""
     if as_json or not sys.stderr.isatty():
         return queue.check()
@@ -197,11 +197,11 @@ def _header(pair: str) -> tuple[str, str]:
     return name, value
 
 
-def _consumer(each: ConsumerStanding) -> dict[str, Any]:
-    owner = each.owner
+def _consumer(each: ConsumerStatus) -> dict[str, Any]:
+    holder = each.holder
     return {
         "label": each.label,
-        "owner": {"host": owner.host, "pid": owner.pid, "start": owner.start, "label": owner.label},
+        "owner": {"host": holder.host, "pid": holder.pid, "start": holder.start, "label": holder.label},
         "fence": each.fence,
         "in_flight": each.in_flight,
         "since": each.seconds,

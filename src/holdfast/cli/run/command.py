@@ -158,9 +158,9 @@ def _under_lease(
             return done.before(first, time.monotonic() - began)
     granted = time.monotonic()
     try:
-        lifeline = hf._client.engine.lifeline()
+        liveness_fd = hf._client.engine.liveness_fd()
         supervisor = Supervisor(lease, program, signals, plan, partial(done.succeeded, lease))
-        ended = supervisor.run(_variables(lease), lifeline)
+        ended = supervisor.run(_variables(lease), liveness_fd)
     except BaseException:
         # Nothing of the program is left: it never began, or it was seen to its end.
         with suppress(LeaseLost):

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.blocking.once import First
+from holdfast.blocking.once import OnceClaim
 from holdfast.cli import codes, failing
 from holdfast.clock import ttl_ms
 from holdfast.core.once import once
@@ -27,24 +27,24 @@ class Before(NamedTuple):
     waited: float
 
 
-def first(hf: Holdfast, name: str, window: float, ttl: float, timeout: float | None) -> First:
+def first(hf: Holdfast, name: str, window: float, ttl: float, timeout: float | None) -> OnceClaim:
     """The lease of the name; false if the program has succeeded in the window."""
     settings, client = hf.once(name, window, lease=ttl), hf._client
     # The whole name, not one key of many: it is the lease that `run` without --once takes, and that `show` shows.
-    fields = (client, name, ttl_ms(ttl), client.owner, client.packed, None, False)
-    wanted: First = once.prepared(First(*fields), settings, "", timeout)
+    fields = (client, name, ttl_ms(ttl), client.holder, client.packed, None, False)
+    wanted: OnceClaim = once.prepared(OnceClaim(*fields), settings, "", timeout)
     return wanted.__enter__()
 
 
 def succeeded(lease: Lease) -> None:
     """Have the release leave a note; without --once there is none to leave."""
-    if isinstance(lease, First):
+    if isinstance(lease, OnceClaim):
         # For people to read: the engine's clock alone decides how long it counts.
-        lease.result = {"by": str(lease.owner), "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        lease.result = {"by": str(lease.holder), "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         once.succeeded(lease)
 
 
-def before(found: First, waited: float) -> Before:
+def before(found: OnceClaim, waited: float) -> Before:
     """What there is to tell of a first that is none."""
     try:
         return Before(found.result, waited)

@@ -36,9 +36,9 @@ class NoWatcher(Exception):
 class Guard:
     """A running watcher. `heard` is what it has told so far."""
 
-    def __init__(self, group: int, grace_ns: int, lead_ns: int, orphan_ns: int, lifeline: int | None) -> None:
+    def __init__(self, group: int, grace_ns: int, lead_ns: int, orphan_ns: int, liveness_fd: int | None) -> None:
         self._words = [str(number) for number in (group, grace_ns, lead_ns, orphan_ns)]
-        self._inherited = () if lifeline is None else (lifeline,)
+        self._inherited = () if liveness_fd is None else (liveness_fd,)
         self._process: subprocess.Popen[bytes] | None = None
         self._deadlines = self._told = -1
         self._newest_ns = self._sent_ns = 0

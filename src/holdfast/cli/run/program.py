@@ -80,7 +80,7 @@ class Program:
         with suppress(OSError):
             os.setpgid(self.pid, self.pid)  # by both, so that whoever comes first finds it done
 
-    def begin(self, variables: dict[str, str], lifeline: int | None, latest_ns: int) -> bool:
+    def begin(self, variables: dict[str, str], liveness_fd: int | None, latest_ns: int) -> bool:
         """Open the gate; true when the program runs, false if it never will: it was later than that on the boot clock.
 
         The child looks at the clock, as the last thing before it becomes the program: we may have been frozen on the
@@ -91,7 +91,7 @@ class Program:
         told = b""
         self._begun = True
         with suppress(OSError):  # it was ended at the gate
-            socket.send_fds(self._gate, [payload], [] if lifeline is None else [lifeline])
+            socket.send_fds(self._gate, [payload], [] if liveness_fd is None else [liveness_fd])
             while word := self._gate.recv(16):  # its end comes with the program's beginning
                 told += word
         self._gate.close()

@@ -83,17 +83,17 @@ class Supervisor:
         at_ns = now_ns()
         return at_ns + int(self._lease.remaining() * NS)
 
-    def run(self, variables: dict[str, str], lifeline: int | None) -> Ended:
+    def run(self, variables: dict[str, str], liveness_fd: int | None) -> Ended:
         """Let the program go and see it through; returns when nothing of it is left and the lease is given back."""
         failpoints.point("run.granted")
         plan = self._plan
-        guard = Guard(self._program.pid, plan.grace_ns, plan.lead_ns, plan.orphan_ns, lifeline)
+        guard = Guard(self._program.pid, plan.grace_ns, plan.lead_ns, plan.orphan_ns, liveness_fd)
         try:
             guard.start(self.deadline_ns())
             self._timetable.deadline_ns = self.deadline_ns()
             self._signals.forward()
             self._terminal.lend(self._program.pid)
-            self._started = self._program.begin(variables, lifeline, self._timetable.term_ns())
+            self._started = self._program.begin(variables, liveness_fd, self._timetable.term_ns())
             program = self._until_ended(guard)
             self._clear()
         except BaseException:

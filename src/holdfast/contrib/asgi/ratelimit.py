@@ -16,7 +16,7 @@ from holdfast.contrib.asgi.connection import App, Around, Connection, Message, R
 from holdfast.rules.limit import rates
 
 if TYPE_CHECKING:
-    from holdfast.aio import Limiter
+    from holdfast.aio import RateLimiter
     from holdfast.core.limit.limit import Decision
 
 TRY_AGAIN_LATER = 1013
@@ -62,9 +62,9 @@ class RateLimit(Around):
         self._name = name
         self._options = options
         self._of: Any = None
-        self._limiters: tuple[Limiter, Limiter | None] | None = None
+        self._limiters: tuple[RateLimiter, RateLimiter | None] | None = None
 
-    async def _limits(self) -> tuple[Limiter, Limiter | None]:
+    async def _limits(self) -> tuple[RateLimiter, RateLimiter | None]:
         hf = await self._connection()
         if self._limiters is None or self._of is not hf:
             slow = None if self._slow is None else hf.limit(self._slow, name=f"{self._name} slow", **self._options)

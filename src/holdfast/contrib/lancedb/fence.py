@@ -34,20 +34,20 @@ class FenceFile:
         self._name = name
         self._standstill_s = standstill_s
 
-    def admit(self, fence: int, token: str, owner: str = "") -> None:
+    def admit(self, fence: int, token: str, holder: str = "") -> None:
         """Be the newest from now on, before anything is read: nobody older can change what is read after this."""
-        with self.held(fence, token, owner):
+        with self.held(fence, token, holder):
             pass
 
     @contextmanager
-    def held(self, fence: int, token: str, owner: str = "") -> Iterator[None]:
+    def held(self, fence: int, token: str, holder: str = "") -> Iterator[None]:
         """Nobody else commits inside of this block; `Fenced` if somebody newer has been here."""
         descriptor = self._locked()
         try:
             newest, whose, _ = self._read(descriptor)
             admitted(self._name, Stamp(newest, whose), Stamp(fence, token))
             if fence != newest:
-                self._write(descriptor, f"{fence} {token} {owner}")
+                self._write(descriptor, f"{fence} {token} {holder}")
             yield
         finally:
             # Said aloud: a child that is just being forked has it too, and closing ours is not enough.
@@ -105,11 +105,11 @@ class FenceFile:
         if not line:
             return 0, "", ""
         fence, _, rest = line.decode("utf-8", "replace").strip().partition(" ")
-        token, _, owner = rest.partition(" ")
+        token, _, holder = rest.partition(" ")
         if not fence.isdecimal() or not token:
             rule = f"{self.path} is no record of a fence: remove it when nobody writes"
             raise Unavailable(ENGINE, "corrupt", rule)
-        return int(fence), token, owner
+        return int(fence), token, holder
 
     def _write(self, descriptor: int, line: str) -> None:
         record = line.encode()[: _SIZE - 1].decode("utf-8", "ignore").encode()

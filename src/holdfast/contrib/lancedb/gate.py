@@ -84,7 +84,7 @@ class CommitLock:
         self._passage = passage
         self._lease = lease
         self._version = version
-        self._held: AbstractContextManager[None] = fences.held(lease.fence, lease.token, str(lease.owner))
+        self._held: AbstractContextManager[None] = fences.held(lease.fence, lease.token, str(lease.holder))
 
     def __enter__(self) -> None:
         try:
@@ -132,7 +132,7 @@ class Gate:
             return
         with self._client.lock(self.name, ttl=self._ttl, timeout=self._timeout) as lease:
             self.passed += 1
-            self._fences.admit(lease.fence, lease.token, str(lease.owner))
+            self._fences.admit(lease.fence, lease.token, str(lease.holder))
             yield Passage(self.uri, lease, self._fences)
 
 

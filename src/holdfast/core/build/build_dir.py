@@ -36,7 +36,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 
-class Built(NamedTuple):
+class BuildResult(NamedTuple):
     """Something that is there and complete: where, and what its record says. `fresh`: this very call built it."""
 
     path: Path
@@ -81,13 +81,13 @@ class Site:
 
     # Looking.
 
-    def find(self) -> Built | None:
+    def find(self) -> BuildResult | None:
         """What is published, if it is complete. One look, no lock."""
         if not self._movable:
             return self._find_pointed()
         return self._read(self.path, self.path / RECORD)
 
-    def find_afresh(self) -> Built | None:
+    def find_afresh(self) -> BuildResult | None:
         """The same, where a network filesystem may have remembered that there was nothing: its parents are reopened."""
         found = self.find()
         if found is None:
@@ -97,7 +97,7 @@ class Site:
             found = self.find()
         return found
 
-    def _find_pointed(self) -> Built | None:
+    def _find_pointed(self) -> BuildResult | None:
         with contextlib.suppress(OSError):
             numbers = [entry for entry in os.listdir(self.path) if entry.startswith(_POINTER)]
             for newest in sorted(numbers, reverse=True):
@@ -106,7 +106,7 @@ class Site:
                     return found
         return None
 
-    def _read(self, path: Path, record: Path) -> Built | None:
+    def _read(self, path: Path, record: Path) -> BuildResult | None:
         try:
             descriptor = os.open(record, _READ)
         except OSError:
@@ -115,7 +115,7 @@ class Site:
             facts = json.loads(os.read(descriptor, 65536))
             if facts["key"] != self.key and not self._ends_alike(facts["key"]):
                 return None  # a tree that somebody copied: it is complete, and another one
-            return Built(path, facts["key"], facts["digest"], facts["fence"], facts["at"], facts["by"])
+            return BuildResult(path, facts["key"], facts["digest"], facts["fence"], facts["at"], facts["by"])
         except (OSError, ValueError, LookupError, TypeError):
             return None
         finally:
@@ -159,7 +159,7 @@ class Site:
         """A name that the next builder of this key knows as left over."""
         return self._staging / f"{self._mark}{fence:016d}.{new_token()[:8]}"
 
-    def publish(self, plot: Plot, fence: int, by: str, bad: Built | None = None) -> Built:
+    def publish(self, plot: Plot, fence: int, by: str, bad: BuildResult | None = None) -> BuildResult:
         """Let everybody see it, whole; or what somebody else has published in the meantime.
 
         `bad` is what was complete and was found wanting all the same: it makes room.
@@ -175,7 +175,7 @@ class Site:
         failpoints.point("build.published")
         return built
 
-    def _move(self, place: Path, record: dict[str, Any], bad: Built | None) -> Built:
+    def _move(self, place: Path, record: dict[str, Any], bad: BuildResult | None) -> BuildResult:
         self._write(place / RECORD, record)
         _sync(place)
         failpoints.point("build.before-publish")
@@ -202,7 +202,7 @@ class Site:
             raise
         return True
 
-    def _put_aside(self, bad: Built | None, fence: int) -> None:
+    def _put_aside(self, bad: BuildResult | None, fence: int) -> None:
         """What stands there and is not complete, or not good. If it turns out to be something else, it goes back."""
         failpoints.point("build.before-aside")
         aside = self._private(fence)
@@ -216,7 +216,7 @@ class Site:
                 return
         _remove(aside)
 
-    def _point(self, place: Path, record: dict[str, Any]) -> Built:
+    def _point(self, place: Path, record: dict[str, Any]) -> BuildResult:
         """Trees that may not move stand where they were built; the pointer with the highest number is read."""
         _sync(place)
         draft = self._private(record["fence"])
@@ -260,8 +260,8 @@ class Site:
         failpoints.point("build.clearing")
         _remove(aside)
 
-    def _built(self, path: Path, record: dict[str, Any]) -> Built:
-        return Built(path, self.key, record["digest"], record["fence"], record["at"], record["by"], fresh=True)
+    def _built(self, path: Path, record: dict[str, Any]) -> BuildResult:
+        return BuildResult(path, self.key, record["digest"], record["fence"], record["at"], record["by"], fresh=True)
 
     def _make(self, folder: Path) -> None:
         """A folder inside the directory; a link that somebody planted is not followed."""

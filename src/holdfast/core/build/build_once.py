@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.clock import Seconds, timeout_ns
 from holdfast.core.build import domain
-from holdfast.core.build.build_dir import Built, Plot, Site
+from holdfast.core.build.build_dir import BuildResult, Plot, Site
 from holdfast.core.lease import acquire as lifecycle
 from holdfast.errors import InvalidConfig
 
@@ -47,17 +47,17 @@ class Staging:
         self._lease.check()
 
     @property
-    def lifeline(self) -> tuple[int, ...]:
+    def liveness_fds(self) -> tuple[int, ...]:
         """Descriptors for the `pass_fds` of child processes.
 
         While one of them runs, nobody clears this place away; and where the engine can tell, nobody takes the lease.
         """
-        descriptor = self._lease._client.engine.lifeline()
+        descriptor = self._lease._client.engine.liveness_fd()
         return (self._lock,) if descriptor is None else (self._lock, descriptor)
 
     def run(self, *command: str | os.PathLike[str], **options: Any) -> subprocess.CompletedProcess[Any]:
         """`subprocess.run` in this place, with the lifeline handed down."""
-        fds = (*options.pop("pass_fds", ()), *self.lifeline)
+        fds = (*options.pop("pass_fds", ()), *self.liveness_fds)
         check = options.pop("check", True)
         cwd = options.pop("cwd", self.path)
         return subprocess.run(command, cwd=cwd, check=check, pass_fds=fds, **options)  # noqa: S603
@@ -85,14 +85,14 @@ class Work:
         self.site = Site(self.directory, key, movable=movable)
         self._check = check
 
-    def find(self) -> Built | None:
+    def find(self) -> BuildResult | None:
         """What is there already, and good."""
         return self._good(self.site.find())
 
-    def find_afresh(self) -> Built | None:
+    def find_afresh(self) -> BuildResult | None:
         return self._good(self.site.find_afresh())
 
-    def _good(self, found: Built | None) -> Built | None:
+    def _good(self, found: BuildResult | None) -> BuildResult | None:
         if found is None or (self._check is not None and not self._check(found.path)):
             return None
         return found
@@ -117,7 +117,7 @@ async def build_once(
     lease_of: Callable[[str], LeaseBase],
     aside: Aside,
     patience_ns: int | None,
-) -> Built:
+) -> BuildResult:
     """What is there, or what `build` makes of an empty place. `aside` runs what may take a while."""
     found = work.find()
     if found is not None:
@@ -131,7 +131,7 @@ async def build_once(
         raise
     try:
         try:
-            built: Built = await aside(work.find_afresh) or await _build(work, build, lease, aside)
+            built: BuildResult = await aside(work.find_afresh) or await _build(work, build, lease, aside)
         except BaseException as error:
             await lifecycle.leave(lease, error)
             raise
@@ -141,16 +141,18 @@ async def build_once(
     return built
 
 
-async def _build(work: Work, build: Callable[[Staging], Awaitable[object]], lease: LeaseBase, aside: Aside) -> Built:
+async def _build(
+    work: Work, build: Callable[[Staging], Awaitable[object]], lease: LeaseBase, aside: Aside
+) -> BuildResult:
     site = work.site
     await aside(partial(domain.tidy, work.directory))
-    bad: Built | None = await aside(site.find)
+    bad: BuildResult | None = await aside(site.find)
     plots: list[Plot] = []  # whoever is cancelled while it is staged has one all the same
     try:
         await aside(lambda: plots.append(site.stage(lease.fence)))
         await build(Staging(plots[0], lease))
         lease.check()
-        built: Built = await aside(partial(site.publish, plots[0], lease.fence, str(lease.owner), bad))
+        built: BuildResult = await aside(partial(site.publish, plots[0], lease.fence, str(lease.holder), bad))
     finally:
         for plot in plots:
             await aside(partial(site.withdraw, plot))

@@ -27,7 +27,7 @@ _LAYOUT = 1
 _MOST = 4096
 
 
-class Domain(NamedTuple):
+class LockDomain(NamedTuple):
     """A guarded directory: its own id, and the engine whose leases guard it."""
 
     id: str
@@ -35,7 +35,7 @@ class Domain(NamedTuple):
     place: str
 
 
-def read(directory: Path) -> Domain | None:
+def read(directory: Path) -> LockDomain | None:
     """The marker, if there is one; `InvalidConfig` if it cannot be read, and then nothing may be assumed."""
     path = directory / MARKER
     look = partial(os.open, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -49,7 +49,7 @@ def read(directory: Path) -> Domain | None:
         marker = json.loads(os.read(descriptor, _MOST))
         if marker["v"] != _LAYOUT:
             raise InvalidConfig("directory", str(directory), f"its marker is of a newer version: {marker['v']}")
-        return Domain(str(marker["id"]), str(marker["engine"]), str(marker["place"]))
+        return LockDomain(str(marker["id"]), str(marker["engine"]), str(marker["place"]))
     except (ValueError, LookupError, TypeError, OSError) as error:
         if isinstance(error, InvalidConfig):
             raise
@@ -59,16 +59,16 @@ def read(directory: Path) -> Domain | None:
         os.close(descriptor)
 
 
-def enter(client: Client, directory: Path) -> Domain:
+def enter(client: Client, directory: Path) -> LockDomain:
     """The directory's domain, marked by the first who comes; `DomainMismatch` for whoever is of another."""
-    mine = Domain(new_token(), client.engine.name, client.engine.place())
+    mine = LockDomain(new_token(), client.engine.name, client.engine.location())
     found = read(directory) or _mark(directory, mine)
     if (found.engine, found.place) != (mine.engine, mine.place):
         raise DomainMismatch(str(directory), f"{found.engine} {found.place}", f"{mine.engine} {mine.place}")
     return found
 
 
-def _mark(directory: Path, domain: Domain) -> Domain:
+def _mark(directory: Path, domain: LockDomain) -> LockDomain:
     """Only one can: the marker is whole before it has its name, and a name that is taken stays as it is."""
     draft = directory / f"{MARKER}.{new_token()}"
     try:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NS_PER_MS
-from holdfast.commands import Command, Marked, TakeBack, Tend, Undo
-from holdfast.commands.queue import Reaped
+from holdfast.commands import Command, Marked, PoolHeartbeat, Undo, UndoBorrow
+from holdfast.commands.queue import Reclaimed
 from holdfast.core.keeper.restart_guard import Aftermath, many_rights
 from holdfast.core.lease.lease import later
 from holdfast.observer import Observer, tell
@@ -49,11 +49,11 @@ class Vigils:
         self._aftermath = aftermath
         self._kept: dict[Command, Vigil] = {}  # by the command that marks it
 
-    def begin(self, lease: LeaseBase, remaining_ms: int, owner: str) -> int:
+    def begin(self, lease: LeaseBase, remaining_ms: int, holder: str) -> int:
         """A waiter stands in the queue of the name, whose present lease ends then; when its mark is due."""
         now_ns = self._clock.now_ns()
         due_ns = now_ns + min(_EVERY_NS, max(1, remaining_ms) * NS_PER_MS)
-        if owner == lease._packed and remaining_ms <= _OFFER_MS:
+        if holder == lease._packed and remaining_ms <= _OFFER_MS:
             due_ns = now_ns  # it may be offered to one of us who is there no more: the answer to a mark tells
         self.keep(lease, due_ns)
         return due_ns
@@ -109,10 +109,10 @@ class Vigils:
             return
         now_ns, mark = self._clock.now_ns(), vigil.mark
         vigil.due_ns = min(vigil.due_ns, now_ns + answer.remaining_ms * NS_PER_MS)
-        about = many_rights(mark.name, mark.roof) if isinstance(mark, Tend) else mark.name
+        about = many_rights(mark.name, mark.kind) if isinstance(mark, PoolHeartbeat) else mark.name
         self._aftermath.renewed(about, sent_ns, now_ns + (answer.all_ms or answer.remaining_ms) * NS_PER_MS)
 
-    def reaped(self, vigil: Vigil, answer: Reaped, observer: Observer | None) -> None:
+    def reaped(self, vigil: Vigil, answer: Reclaimed, observer: Observer | None) -> None:
         """What a look for dead consumers has found, if it was anything; the next is when the engine says."""
         now_ns, name = self._clock.now_ns(), vigil.mark.name
         vigil.due_ns = now_ns + later(answer.next_ms * NS_PER_MS, now_ns)
@@ -122,13 +122,13 @@ class Vigils:
             tell(observer, "reaped", name, detail=found_by_look(answer))
 
 
-def found_by_look(answer: Reaped) -> str:
+def found_by_look(answer: Reclaimed) -> str:
     """For people."""
     who = "1 consumer" if answer.consumers == 1 else f"{answer.consumers} consumers"
     what = "1 message" if answer.moved == 1 else f"{answer.moved} messages"
     return f"{who}, {what} ready again, {answer.died} dead"
 
 
-def undoing(mark: Command, token: str) -> Undo | TakeBack:
+def undoing(mark: Command, token: str) -> Undo | UndoBorrow:
     """What takes a waiter out of the queue that is marked so."""
-    return TakeBack(mark.name, token, mark.roof) if isinstance(mark, Tend) else Undo(mark.name, token)
+    return UndoBorrow(mark.name, token, mark.kind) if isinstance(mark, PoolHeartbeat) else Undo(mark.name, token)

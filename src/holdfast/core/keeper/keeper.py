@@ -13,8 +13,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Command, Giving, Marked, NotHeld, TakeBack, Undo
-from holdfast.commands.queue import Leave, Leaving, Reaped
+from holdfast.commands import Command, Giving, Marked, NotHeld, Undo, UndoBorrow
+from holdfast.commands.queue import Leave, Leaving, Reclaimed
 from holdfast.core.keeper.heartbeats import Vigils, undoing
 from holdfast.core.keeper.outbox import Chore, Sparing, concluding, is_undo, tell_end
 from holdfast.core.keeper.restart_guard import Aftermath
@@ -27,7 +27,7 @@ from holdfast.rules import trust
 
 if TYPE_CHECKING:
     from holdfast.clock import Clock
-    from holdfast.engines import Form, Reply
+    from holdfast.engines import Reply, Transport
 
 WIRE_NS = 2 * NS
 _RETRY_NS = 100 * NS_PER_MS
@@ -48,8 +48,8 @@ _EARLY_FROM_MS = 4 * trust.RENEW_MIN_MS
 class Keeper:
     """Renews, marks, undoes, and tells."""
 
-    def __init__(self, form: Form, clock: Clock, observer: Observer | None, aftermath: Aftermath) -> None:
-        self._form = form
+    def __init__(self, transport: Transport, clock: Clock, observer: Observer | None, aftermath: Aftermath) -> None:
+        self._transport = transport
         self._clock = clock
         self._observer = observer
         self._aftermath = aftermath
@@ -63,7 +63,7 @@ class Keeper:
         self._vigils = Vigils(self._clock, self.guard, self._aftermath)
         self._given: deque[Chore] = deque()  # anybody may add to it, at any time
         self._chores: list[Chore] = []  # the thread's own
-        self._bell = self._form.bell()
+        self._waker = self._transport.waker()
         self._thread: threading.Thread | None = None
         self._ending: threading.Thread | None = None
         self._stopping = self._last = False  # nothing is tried again in the last round
@@ -71,7 +71,7 @@ class Keeper:
         self.heeds_ns = NEVER_NS  # whatever is due before this has to ring
         self._sparing = Sparing()
         self._suspect = False  # something has happened to the engine: every lease is to be renewed now
-        self.outlook = Outlook(self._form, self._observer)
+        self.outlook = Outlook(self._transport, self._observer)
 
     # What leases and operations say.
 
@@ -116,9 +116,9 @@ class Keeper:
         if owned:
             tell(self._observer, "abandoned", lease._known_as, lease._fence)
 
-    def waiting(self, lease: LeaseBase, remaining_ms: int, owner: str) -> None:
+    def waiting(self, lease: LeaseBase, remaining_ms: int, holder: str) -> None:
         """A waiter of this client stands in the queue of the name, whose present lease ends then."""
-        self.due(self._vigils.begin(lease, remaining_ms, owner))
+        self.due(self._vigils.begin(lease, remaining_ms, holder))
 
     def look_after(self, lease: LeaseBase, due_ns: int) -> None:
         """Say the marking of this lease then, and again whenever its answer asks for it."""
@@ -151,7 +151,7 @@ class Keeper:
     def stop(self) -> None:
         """Do what is still owed, once, and end the thread."""
         self._stopping = True
-        self._bell.ring()
+        self._waker.wake()
 
     def stopped(self) -> bool:
         if self._thread is not None:
@@ -165,10 +165,10 @@ class Keeper:
     def stir(self) -> None:
         with self.guard:
             if (self._thread is None or not self._thread.is_alive()) and not self._stopping:
-                self._form.on_stray_ring(self.look)
+                self._transport.on_unknown_wakeup(self.look)
                 self._thread = threading.Thread(target=self._work, name="holdfast-keeper", daemon=True)
                 self._thread.start()
-        self._bell.ring()
+        self._waker.wake()
 
     def _work(self) -> None:
         idle_since_ns = self._clock.now_ns()
@@ -190,7 +190,7 @@ class Keeper:
                 log.exception("the keeper met an error of its own; it goes on")
                 wake_ns = now_ns = self._clock.now_ns() + _LOOK_NS
             self.wake_ns = self.heeds_ns = min(wake_ns, now_ns + _LOOK_NS)
-            run(self._bell.wait(self.wake_ns))
+            run(self._waker.wait(self.wake_ns))
         self._on_idle()
 
     def _round(self) -> None:
@@ -219,8 +219,8 @@ class Keeper:
         try:
             bound_ns = self._bound_ns(commands)
             if confirm:
-                return run(self._form.confirm(commands, min(bound_ns, self._clock.now_ns() + _CONFIRM_NS)))
-            return run(self._form.apply_all(commands, bound_ns))
+                return run(self._transport.confirm(commands, min(bound_ns, self._clock.now_ns() + _CONFIRM_NS)))
+            return run(self._transport.apply_all(commands, bound_ns))
         except Unavailable as error:
             return [error] * len(commands)
         except Exception as error:
@@ -229,7 +229,7 @@ class Keeper:
 
     def _retire(self, now_ns: int) -> bool:
         """End the thread and its connections, unless something has come in the meantime."""
-        run(self._form.close())  # it opens again if it is needed again
+        run(self._transport.close())  # it opens again if it is needed again
         with self.guard:
             self.heeds_ns = NEVER_NS  # from now on everybody rings
             # Under the guard: a lease that comes now is seen here, or finds no thread and starts another.
@@ -354,12 +354,12 @@ class Keeper:
             name = vigil.mark.name
             if isinstance(answer, Unavailable):
                 self._tell_trouble("unavailable", name, str(answer))
-            elif isinstance(answer, Reaped):
+            elif isinstance(answer, Reclaimed):
                 self._vigils.reaped(vigil, answer, self._observer)
             elif isinstance(answer, Marked):
                 self._vigils.marked(vigil, answer, now_ns)
                 if answer.offered in self.kept:
-                    self._form.ring(answer.offered)  # the engine's own ring may have got lost
+                    self._transport.wake(answer.offered)  # the engine's own ring may have got lost
                 elif answer.offered:
                     # It has ended, and a server that did not hear of it has taken the place of one that did.
                     self._given.append(Chore(undoing(vigil.mark, answer.offered), now_ns + NS, name))
@@ -378,7 +378,7 @@ class Keeper:
                 ends.append(end_ns if lease._place in names else min(end_ns, turn_ns))
         return min(ends)
 
-    def _chore(self, command: Undo | TakeBack | Giving, lease: LeaseBase) -> None:
+    def _chore(self, command: Undo | UndoBorrow | Giving, lease: LeaseBase) -> None:
         if lease._sent_ns or lease._state is not ASKING:
             # The engine holds it until a ttl after it applied the last question or renewal. That was by now at the
             # latest: the answer to a renewal may be lost, or still on its way.

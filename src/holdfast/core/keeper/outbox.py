@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import NS
-from holdfast.commands import Command, NotHeld, TakeBack, Undo
-from holdfast.commands.queue import Conclude
+from holdfast.commands import Command, NotHeld, Undo, UndoBorrow
+from holdfast.commands.queue import RecordOutcomes
 from holdfast.observer import tell
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ class Chore:
 
 def concluding(chores: list[Chore]) -> set[str]:
     """The consumers of whose messages the engine is still to hear."""
-    return {chore.command.token for chore in chores if isinstance(chore.command, Conclude)}
+    return {chore.command.token for chore in chores if isinstance(chore.command, RecordOutcomes)}
 
 
 def is_undo(command: Command) -> bool:
     """Whether it takes back what nobody owns."""
-    return isinstance(command, Undo | TakeBack)
+    return isinstance(command, Undo | UndoBorrow)
 
 
 def tell_end(observer: Observer | None, chore: Chore, answer: Reply, now_ns: int) -> None:

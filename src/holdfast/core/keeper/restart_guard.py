@@ -27,12 +27,12 @@ class Heard(NamedTuple):
 
     until_ns: int
     mark: int | None
-    epoch: int
+    restarts: int
 
 
-def many_rights(name: str, roof: str) -> str:
+def many_rights(name: str, kind: str) -> str:
     """What all items of a pool, seats of a semaphore, or sides of a read-write lock are remembered under."""
-    return f"{name}\x00{roof}"
+    return f"{name}\x00{kind}"
 
 
 class Aftermath:
@@ -52,38 +52,40 @@ class Aftermath:
         False if the engine was replaced since it was sent. The word may then be that of the run before, and counts as
         such; whoever asks again knows.
         """
-        before, epoch = self._heard.get(name), self._run_of(sent_ns)
-        sure = epoch == self._engine.epoch
+        before, restarts = self._heard.get(name), self._run_of(sent_ns)
+        sure = restarts == self._engine.restarts
         if before is not None and before.mark != mark and before.until_ns > now_ns:
             if not sure:
                 until_ns, mark = max(before.until_ns, until_ns), before.mark or 0
-            elif before.epoch != epoch:
+            elif before.restarts != restarts:
                 return True  # another lease than the one that was forgotten: that one must still be waited for
         if len(self._heard) >= _MOST:
             self._heard = {each: heard for each, heard in self._heard.items() if heard.until_ns > now_ns}
         if len(self._heard) < _MOST:
-            self._heard[name] = Heard(until_ns, mark, epoch)
+            self._heard[name] = Heard(until_ns, mark, restarts)
         return sure
 
     def renewed(self, name: str, sent_ns: int, until_ns: int) -> None:
         """Whoever holds the name does so until then at least: so a question of `sent_ns` was answered."""
         before = self._heard.get(name)
-        if before is not None and before.epoch == self._run_of(sent_ns):
+        if before is not None and before.restarts == self._run_of(sent_ns):
             self._heard[name] = before._replace(until_ns=max(before.until_ns, until_ns))
 
     def forgotten(self, name: str, fence: int | None, until_ns: int) -> None:
         """The engine does not know a lease of ours, which was trusted until then: so it was replaced."""
-        self._heard[name] = Heard(until_ns, fence, self._engine.epoch - 1)
+        self._heard[name] = Heard(until_ns, fence, self._engine.restarts - 1)
 
     def until_ns(self, *names: str, life: int = 0) -> int:
         """Before that moment no grant of what is so named may be taken; 0 if nothing is known against it.
 
         Nothing is, of what was heard from the very record that grants (`life`): that one has forgotten nothing.
         """
-        heard, epoch = [self._heard[name] for name in names if name in self._heard], self._engine.epoch
-        return max((one.until_ns for one in heard if one.epoch != epoch and (not life or one.mark != life)), default=0)
+        heard, restarts = [self._heard[name] for name in names if name in self._heard], self._engine.restarts
+        return max(
+            (one.until_ns for one in heard if one.restarts != restarts and (not life or one.mark != life)), default=0
+        )
 
     def _run_of(self, sent_ns: int) -> int:
         """The first run that may have answered a question of that moment."""
-        epoch = self._engine.epoch  # read first: a run that is noticed meanwhile makes the word an older one
-        return epoch if sent_ns >= self._engine.epoch_ns else epoch - 1
+        restarts = self._engine.restarts  # read first: a run that is noticed meanwhile makes the word an older one
+        return restarts if sent_ns >= self._engine.restarted_ns else restarts - 1

@@ -26,7 +26,7 @@ from holdfast.errors import (
     ReplyLost,
     Unavailable,
 )
-from holdfast.names import owner_shown
+from holdfast.names import holder_shown
 from holdfast.observer import DEBUG, debugging
 from holdfast.rules import trust
 
@@ -51,7 +51,7 @@ def undo(lease: LeaseBase) -> None:
         lease._client.keeper.undo(lease)
         lease._state = ENDED
     lease._client.keeper.no_longer_waiting(lease)
-    lease._client.form.forget(lease.token)
+    lease._client.transport.forget(lease.token)
     lease._client.keeper.let_go(lease)
 
 
@@ -103,7 +103,7 @@ def _ask(lease: LeaseBase, sent_ns: int, until_ns: int, give_up_ns: int) -> Answ
     lease._sent_ns = sent_ns
     ask = lease._ask(sent_ns < until_ns)
     bound_ns = None if give_up_ns == NEVER_NS else max(give_up_ns, sent_ns + _LAST_WORD_NS)
-    return lease._client.form.apply(ask, bound_ns)
+    return lease._client.transport.apply(ask, bound_ns)
 
 
 async def _stand_in_line(lease: LeaseBase, answer: Answer, began_ns: int, until_ns: int, give_up_ns: int) -> None:
@@ -123,7 +123,7 @@ async def _stand_in_line(lease: LeaseBase, answer: Answer, began_ns: int, until_
                 sure = _remember(lease, answer)
                 if not queued:
                     queued = True
-                    client.keeper.waiting(lease, answer.remaining_ms, answer.owner)
+                    client.keeper.waiting(lease, answer.remaining_ms, answer.holder)
                     client.tell("waited", lease._known_as, answer.fence, detail=_holder(answer))
                 _refuse_if_closed(client)
                 nap_ms = trust.patience_ms(answer.position or 0, answer.remaining_ms, lease._ttl_ms)
@@ -153,7 +153,7 @@ def _is_granted(lease: LeaseBase, answer: Answer, give_up_ns: int) -> bool:
         return False
     if answer.item:
         lease._told(answer)
-    if client.engine.epoch and client.aftermath.until_ns(lease._about, lease._awaited, life=answer.life) > now_ns:
+    if client.engine.restarts and client.aftermath.until_ns(lease._about, lease._awaited, life=answer.life) > now_ns:
         return False
     if client.state is not OPEN:
         _refuse_if_closed(client)
@@ -175,7 +175,7 @@ async def _wait_out(lease: LeaseBase, answer: Granted, began_ns: int, until_ns: 
         waited_s = (now_ns - began_ns) / NS
         raise NotAcquired(lease.name, reason="engine replaced", waited=waited_s, remaining=left_ns / NS)
     _refuse_if_closed(client)
-    await client.form.bell().wait(min(until_ns, now_ns + min(left_ns, trust.spans_ns(lease._ttl_ms)[1])))
+    await client.transport.waker().wait(min(until_ns, now_ns + min(left_ns, trust.spans_ns(lease._ttl_ms)[1])))
 
 
 def _remember(lease: LeaseBase, answer: Busy) -> bool:
@@ -205,7 +205,7 @@ async def _wait(lease: LeaseBase, until_ns: int) -> Answer | None:
     ask = cast("Asking", lease._ask(wait=True))
     lease._sent_ns = client.clock.now_ns()
     try:
-        return await client.form.wait(ask, until_ns)
+        return await client.transport.wait(ask, until_ns)
     except Unavailable as error:
         # It may have been asked, and the answer did not come. Asked again, the trouble is told and waited out.
         lease._resent = lease._resent or isinstance(error, ReplyLost)
@@ -227,7 +227,7 @@ async def _send(lease: LeaseBase, until_ns: int, give_up_ns: int, error: Unavail
                 client.tell("unavailable", lease._known_as, detail=str(error))
             _refuse_if_hopeless(lease, error, now_ns, give_up_ns)
             waited_out(error)
-            await client.form.bell().wait(min(give_up_ns, now_ns + jittered(pause_ns, now_ns)))
+            await client.transport.waker().wait(min(give_up_ns, now_ns + jittered(pause_ns, now_ns)))
             pause_ns = min(2 * pause_ns, _RETRY_MAX_NS)
         try:
             answer = _ask(lease, client.clock.now_ns(), until_ns, give_up_ns)
@@ -264,24 +264,24 @@ def _not_acquired(lease: LeaseBase, answer: Answer, began_ns: int) -> HoldfastEr
     if not isinstance(answer, Busy):
         reason = answer.reason if isinstance(answer, Refused) else repr(answer)
         return lease._refusal(reason, waited_s)
-    owner = _holder(answer) if answer.owner else ""
-    why = f"held by {owner}" if owner else answer.reason
+    holder = _holder(answer) if answer.holder else ""
+    why = f"held by {holder}" if holder else answer.reason
     client.tell("refused", lease._known_as, answer.fence, waited_s, detail=why)
     if not lease._resent:
         # The engine has just said that this token is neither holder nor waiter, and no copy is under way.
         lease._state = ENDED
         client.keeper.let_go(lease)
     remaining_s = answer.remaining_ms / 1000
-    facts = {"owner": owner, "fence": answer.fence, "remaining": remaining_s}
+    facts = {"owner": holder, "fence": answer.fence, "remaining": remaining_s}
     refusal = NotAcquired(lease.name, reason=answer.reason, waited=waited_s, **facts)  # type: ignore[arg-type]
-    if answer.owner == client.packed:
+    if answer.holder == client.packed:
         refusal.add_note("this process holds it itself: whoever holds a lock enters it again only if it is reentrant")
     return refusal
 
 
 def _holder(answer: Busy) -> str:
     """Who has it, for people; of many rights it is not one who does."""
-    return owner_shown(answer.owner) if answer.owner else answer.reason
+    return holder_shown(answer.holder) if answer.holder else answer.reason
 
 
 async def release(lease: LeaseBase, to: str = "") -> None:
@@ -302,7 +302,7 @@ async def release(lease: LeaseBase, to: str = "") -> None:
         while isinstance(answer, Leaving):  # a consumer that has much gives it back in steps
             now_ns = client.clock.now_ns()
             try:
-                reply = client.form.apply(command, now_ns + WIRE_NS)
+                reply = client.transport.apply(command, now_ns + WIRE_NS)
                 answer = reply if isinstance(reply, tuple) else await reply
             except Unavailable as error:
                 answer = await _release_again(lease, command, now_ns, error)
@@ -340,9 +340,9 @@ async def _release_again(lease: LeaseBase, command: Giving, first_ns: int, error
         sent_before = sent_before or isinstance(error, ReplyLost)
         if now_ns + _RETRY_NS >= first_ns + WIRE_NS:
             return None
-        await client.form.bell().wait(now_ns + _RETRY_NS)
+        await client.transport.waker().wait(now_ns + _RETRY_NS)
         try:
-            reply = client.form.apply(command, first_ns + WIRE_NS)
+            reply = client.transport.apply(command, first_ns + WIRE_NS)
             answer = reply if isinstance(reply, tuple) else await reply
         except Unavailable as trouble:
             error = trouble
@@ -359,7 +359,7 @@ def _released(lease: LeaseBase, command: Giving, answer: Answer | None) -> None:
         raise lease._loss()
     client = lease._client
     lease._state = ENDED
-    if lease._bells:
+    if lease._wakers:
         lease._wake()
     if answer is None:
         client.keeper.finish_release(lease, command)

@@ -22,10 +22,10 @@ async def confirmed(client: Client, command: Command, until_ns: int) -> Answer:
     while True:
         if client.closed:
             raise Closed
-        (answer,) = await client.form.confirm((command,), until_ns)
+        (answer,) = await client.transport.confirm((command,), until_ns)
         if not isinstance(answer, Unavailable):
             return answer
         now_ns = client.clock.now_ns()
         if not isinstance(answer, ReplyLost) or now_ns + _RETRY_NS >= until_ns:
             raise Unavailable(answer.engine, answer.reason, answer.detail) from answer
-        await client.form.bell().wait(now_ns + _RETRY_NS)
+        await client.transport.waker().wait(now_ns + _RETRY_NS)

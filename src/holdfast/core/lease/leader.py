@@ -13,7 +13,7 @@ from holdfast.clock import Seconds, timeout_ns
 from holdfast.core.inspection import standing
 from holdfast.core.lease.acquire import end, leave
 from holdfast.errors import PASSING, InvalidConfig, NotFound, NotOwner, Unavailable
-from holdfast.names import LABEL_MAX, Owner, is_unicode
+from holdfast.names import LABEL_MAX, Holder, is_unicode
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from holdfast.core.lease.lease import LeaseBase
 
 
-class Leading(NamedTuple):
+class LeaderStatus(NamedTuple):
     """Who leads: the candidate's name, who that is, under which fence, and for how long already."""
 
     candidate: str
-    owner: Owner
+    holder: Holder
     fence: int
     seconds: float
 
@@ -79,14 +79,14 @@ def shown(candidacy: Candidacy) -> str:
 def candidate_name(client: Client, candidate: str | None) -> str:
     """What a candidate is called: the name it was given, else its process's label, else where it runs."""
     if candidate is None:
-        return client.owner.label or f"{client.owner.host}:{client.owner.pid}"
+        return client.holder.label or f"{client.holder.host}:{client.holder.pid}"
     if not isinstance(candidate, str) or not 0 < len(candidate) <= LABEL_MAX or not is_unicode(candidate):
         rule = f"it must be text of 1 to {LABEL_MAX} characters, without lone surrogates"
         raise InvalidConfig("candidate", candidate, rule)
     return candidate
 
 
-class Watch:
+class LeaderWatch:
     """Tells who leads, once at the beginning and then after every change."""
 
     def __init__(self, candidacy: Candidacy, interval: Seconds) -> None:
@@ -97,12 +97,12 @@ class Watch:
         self._candidacy = candidacy
         self._seen: tuple[int | None] | None = None
 
-    async def change(self) -> Leading | None:
+    async def change(self) -> LeaderStatus | None:
         """The next leader that is not the last one told."""
         client = self._candidacy.client
         while True:
             if self._seen is not None:
-                await client.form.bell().wait(client.clock.now_ns() + self._interval_ns)
+                await client.transport.waker().wait(client.clock.now_ns() + self._interval_ns)
             try:
                 now = await current(self._candidacy)
             except Unavailable as error:
@@ -117,13 +117,13 @@ class Watch:
                 return now
 
 
-async def current(candidacy: Candidacy) -> Leading | None:
+async def current(candidacy: Candidacy) -> LeaderStatus | None:
     """The leader, or `None`. Somebody to whom it is only offered does not lead yet."""
     now = await standing(candidacy.client, candidacy.name)
     if now.holder is None or now.offered:
         return None
-    owner = Owner.unpacked(now.holder.owner)
-    return Leading(owner.label, owner, now.holder.fence, now.holder.since_ms / 1000)
+    holder = Holder.unpacked(now.holder.holder)
+    return LeaderStatus(holder.label, holder, now.holder.fence, now.holder.since_ms / 1000)
 
 
 async def candidates(candidacy: Candidacy) -> list[str]:
@@ -168,4 +168,4 @@ async def _token_of(candidacy: Candidacy, heir: str) -> str:
 
 
 def _label(seat: Seat) -> str:
-    return Owner.unpacked(seat.owner).label
+    return Holder.unpacked(seat.holder).label

@@ -24,12 +24,12 @@ from holdfast.commands import (
     Mark,
     Release,
     Renew,
-    TakeBack,
     Undo,
+    UndoBorrow,
 )
 from holdfast.commands.queue import Join
 from holdfast.errors import HoldfastError, LeaseLost, NotAcquired
-from holdfast.names import Owner, new_token, readable
+from holdfast.names import Holder, new_token, readable
 from holdfast.observer import log
 from holdfast.rules import trust
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.core.client import Client
-    from holdfast.engines import Bell
+    from holdfast.engines import Waker
 
 _RENEW_MIN_NS = trust.RENEW_MIN_MS * NS_PER_MS
 
@@ -71,14 +71,14 @@ class LeaseBase:
     _doubt_ns = NEVER_NS  # of what may be in doubt without being lost: since when it is
     _why = ("", "")
     _trouble = ""
-    _bells: tuple[Bell, ...] = ()
+    _wakers: tuple[Waker, ...] = ()
 
     def __init__(
         self,
         client: Client,
         name: str,
         ttl_ms: int,
-        owner: Owner,
+        holder: Holder,
         packed: str,
         on_loss: Callable[[Any], object] | None,
         confirm: bool,
@@ -87,7 +87,7 @@ class LeaseBase:
         self.name = name
         self.token = new_token()
         self._ttl_ms = ttl_ms
-        self._owner = owner
+        self._owner = holder
         self._packed = packed
         self._on_loss = on_loss
         self._confirm = confirm
@@ -101,7 +101,7 @@ class LeaseBase:
         return self._fence
 
     @property
-    def owner(self) -> Owner:
+    def holder(self) -> Holder:
         """Who holds it, for people to read."""
         return self._owner
 
@@ -140,7 +140,7 @@ class LeaseBase:
     def _giving_back(self, to: str) -> Giving:
         return Release(self.name, self.token, entomb=self._resent, to=to)
 
-    def _taking_back(self) -> Undo | TakeBack | Leave:
+    def _taking_back(self) -> Undo | UndoBorrow | Leave:
         return Undo(self.name, self.token)
 
     def _marking(self) -> Command:
@@ -187,8 +187,8 @@ class LeaseBase:
 
     def _wake(self) -> None:
         """Have everyone who waits for something to happen to this lease look again."""
-        for bell in self._bells:
-            bell.ring()
+        for waker in self._wakers:
+            waker.wake()
 
     def __repr__(self) -> str:
         return f"<lease {readable(self.name)!r} fence={self._fence} {self._state}>"
@@ -224,7 +224,7 @@ class LeaseBase:
         held_s = (client.clock.now_ns() - self._since_ns) / NS
         client.tell("lost", self._known_as, self._fence, held_s, detail=f"{reason} {detail}".strip())
         if self._on_loss is not None:
-            client.form.deliver(self._call_on_loss)
+            client.transport.run_callback(self._call_on_loss)
 
     def _call_on_loss(self) -> None:
         try:
@@ -286,7 +286,7 @@ def waited_out(error: BaseException) -> None:
         each.__traceback__, each = None, each.__cause__
 
 
-class SignalBase:
+class LossEventBase:
     """Something that happens once to a lease. True when it has; both faces add a `wait`."""
 
     __slots__ = ("_happened", "_lease", "_over")
@@ -314,15 +314,15 @@ class SignalBase:
         lease = self._lease
         client, patience_ns = lease._client, timeout_ns(timeout)
         until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
-        bell = client.form.bell()
+        waker = client.transport.waker()
         with client.guard:
-            lease._bells = (*lease._bells, bell)
+            lease._wakers = (*lease._wakers, waker)
         try:
             while not self._happened():
                 if client.clock.now_ns() >= until_ns or self._over():
                     return False
-                await bell.wait(min(until_ns, lease._doubt_ns))
+                await waker.wait(min(until_ns, lease._doubt_ns))
             return True
         finally:
             with client.guard:
-                lease._bells = tuple(other for other in lease._bells if other is not bell)
+                lease._wakers = tuple(other for other in lease._wakers if other is not waker)

@@ -87,12 +87,12 @@ class LockBase:
     def _fields(self) -> tuple[Any, ...]:
         """What a new lease is made of."""
         client = self._client
-        owner, packed = client.owner, client.packed
+        holder, packed = client.holder, client.packed
         if self._label is not None:
-            owner = this_process(self._label, owner.info)
-            packed = owner.packed()
+            holder = this_process(self._label, holder.info)
+            packed = holder.packed()
         on_loss = None if self._on_loss is REPORT or not callable(self._on_loss) else self._on_loss
-        return (client, self.name, self._ttl_ms, owner, packed, on_loss, self._confirm is not None)
+        return (client, self.name, self._ttl_ms, holder, packed, on_loss, self._confirm is not None)
 
     def _patience(self, timeout: Seconds | Unset | None) -> int | None:
         return self._patience_ns if isinstance(timeout, Unset) else timeout_ns(timeout)

@@ -21,7 +21,7 @@ _AMOUNT_MAX = 2**53
 _ANY = -1
 
 
-class Spending(NamedTuple):
+class BudgetStatus(NamedTuple):
     """How a budget stands: what was spent, what is put aside, what is left (`None` if there is no limit).
 
     The period ends after `reset_after` seconds; 0 if none has begun.
@@ -130,13 +130,13 @@ def _settling(reservation: ReservationBase, actual: int) -> Settle:
     return Settle(reservation._name, reservation._token, reservation._began_us, actual)
 
 
-async def peek(budget: BudgetBase, key: str, limit: int | Unset | None) -> Spending:
+async def peek(budget: BudgetBase, key: str, limit: int | Unset | None) -> BudgetStatus:
     """How the budget of a key stands."""
     most = budget._limit_of(limit)
     answer = await ask_again(budget._client, Balance(name_of(budget.name, key), budget._period_ms))
     assert isinstance(answer, Spent)
     left = None if most == _ANY else max(0, most - answer.spent - answer.reserved)
-    return Spending(answer.spent, answer.reserved, left, None if most == _ANY else most, answer.reset_us / 1e6)
+    return BudgetStatus(answer.spent, answer.reserved, left, None if most == _ANY else most, answer.reset_us / 1e6)
 
 
 def checked_amount(setting: str, value: int) -> int:
@@ -150,4 +150,4 @@ def _checked(setting: str, value: int | None) -> int:
     return _ANY if value is None else checked_amount(setting, value)
 
 
-__all__ = ["HOLD_S", "PERIOD_S", "UNSET", "BudgetBase", "ReservationBase", "Spending", "Unset"]
+__all__ = ["HOLD_S", "PERIOD_S", "UNSET", "BudgetBase", "BudgetStatus", "ReservationBase", "Unset"]

@@ -145,7 +145,7 @@ async def _decided(limiter: LimiterBase, key: str, cost: int, *, take: bool) -> 
     if sent_ns < ledger.asked_again_ns:
         return limiter._without_engine(command)
     try:
-        reply = client.form.apply(command)
+        reply = client.transport.apply(command)
         answer = reply if isinstance(reply, tuple) else await reply
     except Unavailable as error:
         ledger.failed(str(error), client.clock.now_ns())
@@ -186,7 +186,7 @@ async def wait(limiter: LimiterBase, key: str, cost: int, timeout: Seconds | Non
             )
         if client.state is ABORTING:
             raise Closed
-        await client.form.bell().wait(now_ns + min(left_ns, BELIEVED_NS))
+        await client.transport.waker().wait(now_ns + min(left_ns, BELIEVED_NS))
 
 
 async def reset(limiter: LimiterBase, key: str) -> None:

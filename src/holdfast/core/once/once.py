@@ -16,7 +16,7 @@ from holdfast.core.lease import acquire as lifecycle
 from holdfast.core.lease.lease import ASKING, ENDED, Compound, DoneAlready
 from holdfast.core.resend import ask_again, decision
 from holdfast.errors import InvalidConfig, NotFound, PayloadMismatch
-from holdfast.names import Owner, checked_name, name_of
+from holdfast.names import Holder, checked_name, name_of
 from holdfast.observer import DEBUG, debugging, log
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ class OnceBase:
     def _fields(self, key: str, digest: str) -> tuple[Any, ...]:
         """What a new lease is made of. Whoever is refused meanwhile reads the digest in the holder's info."""
         client = self._client
-        owner = client.owner._replace(info={**client.owner.info, _DIGEST: digest}) if digest else client.owner
-        packed = owner.packed() if digest else client.packed
-        return (client, name_of(self.name, key), self._ttl_ms, owner, packed, None, False)
+        holder = client.holder._replace(info={**client.holder.info, _DIGEST: digest}) if digest else client.holder
+        packed = holder.packed() if digest else client.packed
+        return (client, name_of(self.name, key), self._ttl_ms, holder, packed, None, False)
 
 
 class Outcome(Compound):
@@ -98,7 +98,7 @@ async def begin(first: Any) -> None:
     try:
         answer = await decision(first, began_ns, until_ns)
         if isinstance(answer, Busy):
-            _refuse_other(first, Owner.unpacked(answer.owner).info.get(_DIGEST, ""))
+            _refuse_other(first, Holder.unpacked(answer.holder).info.get(_DIGEST, ""))
         if isinstance(answer, Busy) and patience_ns != 0:
             await _wait(first, until_ns)
         elif isinstance(answer, Finished):

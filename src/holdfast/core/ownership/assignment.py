@@ -21,45 +21,45 @@ if TYPE_CHECKING:
     from holdfast.clock import Seconds
     from holdfast.commands.queue import Delivery
     from holdfast.core.ownership.consumer import Post
-    from holdfast.core.queue.session import Incarnation
+    from holdfast.core.queue.session import ConsumerSession
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class Assigned:
     """This work is ours now."""
 
     work: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class AssignmentLost:
     """This work is not ours any more: stop. Whatever is still said of it is refused."""
 
     work: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
+class AssignmentExpired:
     """Somebody else's time has ended who had this key. Nothing needs to be done: `claim` it, or let it come."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class OwnerStopped:
     """There is nothing more to come, for this reason; the error, if it was one."""
 
     reason: str
     error: Exception | None = None
 
 
-News = Added | Lost | Expired | Ended
+News = Assigned | AssignmentLost | AssignmentExpired | OwnerStopped
 
 
-class WorkBase(MessageBase):
+class AssignmentBase(MessageBase):
     """A key that is ours, with what was sent about it. Its fence is larger than every one that the key had before."""
 
-    def __init__(self, post: Post, lease: Incarnation, delivery: Delivery, body: Any) -> None:
+    def __init__(self, post: Post, lease: ConsumerSession, delivery: Delivery, body: Any) -> None:
         super().__init__(post, lease, delivery, body)
         self._got_ns = post._newest_ns = lease._client.clock.now_ns()
         self._given = threading.Lock()  # closed, for good, by whoever gives it
@@ -94,7 +94,7 @@ class WorkBase(MessageBase):
 def told(work: MessageBase, kind: str, detail: str) -> None:
     """Tell the observer for how long a key was owned."""
     client = work._consumer._queue._client
-    owned_s = (client.clock.now_ns() - work._got_ns) / NS if isinstance(work, WorkBase) else None
+    owned_s = (client.clock.now_ns() - work._got_ns) / NS if isinstance(work, AssignmentBase) else None
     client.tell(kind, work.queue, work.fence, owned_s, detail=detail)
 
 
@@ -105,22 +105,22 @@ def mourned(work: MessageBase, why: str) -> None:
         told(work, "lost", f"{why} (key {work.key})")
 
 
-async def done(work: WorkBase) -> None:
+async def done(work: AssignmentBase) -> None:
     """The key is done with: what was sent is gone, and whoever comes next for the key may have it, in one step."""
     await _ended(work, message.ack(work), "done")
 
 
-async def release(work: WorkBase, delay: Seconds) -> None:
+async def release(work: AssignmentBase, delay: Seconds) -> None:
     """Handed back, for others."""
     await _ended(work, message.release(work, delay), "released")
 
 
-async def fail(work: WorkBase, reason: str, delay: Seconds | None) -> None:
+async def fail(work: AssignmentBase, reason: str, delay: Seconds | None) -> None:
     """An attempt has failed."""
     await _ended(work, message.retry(work, delay, checked_reason(reason)), "failed")
 
 
-async def _ended(work: WorkBase, said: Awaitable[None], how: str) -> None:
+async def _ended(work: AssignmentBase, said: Awaitable[None], how: str) -> None:
     try:
         await said
     except LeaseLost as lost:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from holdfast.core.queue.message import MessageBase
     from holdfast.core.queue.queue import QueueBase
-    from holdfast.core.queue.session import Incarnation
-    from holdfast.engines import Bell
+    from holdfast.core.queue.session import ConsumerSession
+    from holdfast.engines import Waker
 
 
 class Post(ConsumerBase):
@@ -34,7 +34,7 @@ class Post(ConsumerBase):
         super().__init__(queue, name=name, prefetch=1)
         self._heard = heard
         self._lost = lost
-        self._seen: Incarnation | None = None  # the lease whose end is watched
+        self._seen: ConsumerSession | None = None  # the lease whose end is watched
         self._token = ""  # under which it is rung, if it waits
         self._again_ns = 0
         self._newest_ns = 0  # when it was given something last
@@ -77,7 +77,7 @@ class Post(ConsumerBase):
         message._told_of_loss = True
         self._lost(message)
 
-    def _look_after(self, bell: Bell) -> None:
+    def _look_after(self, waker: Waker) -> None:
         """Tell what was lost with a lease; and have the bell rung when the present one is lost.
 
         Also what came by a lease that was never watched: one that somebody claimed by, and that was lost before a look.
@@ -91,6 +91,6 @@ class Post(ConsumerBase):
                     mourned(work, work._lease._why[0])
                     self._lost(work)
         if lease is not None and lease._state is LIVING and lease is not self._seen:
-            self._seen, lease._bells = lease, (*lease._bells, bell)
+            self._seen, lease._wakers = lease, (*lease._wakers, waker)
             if lease._state is not LIVING:
-                bell.ring()  # it was lost before it could ring
+                waker.wake()  # it was lost before it could ring

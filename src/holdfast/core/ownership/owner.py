@@ -20,7 +20,7 @@ from holdfast.core.client import OPEN
 from holdfast.core.keeper.keeper import WIRE_NS
 from holdfast.core.lease.lease import HELD as LIVING
 from holdfast.core.lease.lease import jittered
-from holdfast.core.ownership.assignment import Added, Ended, Expired, Lost, mourned, told
+from holdfast.core.ownership.assignment import Assigned, AssignmentExpired, AssignmentLost, OwnerStopped, mourned, told
 from holdfast.core.queue import consumer as consuming
 from holdfast.core.queue.queue import _whole
 from holdfast.errors import Closed, InvalidConfig, Unavailable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.core.ownership.consumer import Post
     from holdfast.core.queue.message import MessageBase
     from holdfast.core.queue.queue import QueueBase
-    from holdfast.engines import Bell
+    from holdfast.engines import Waker
 
 MOST = 1000
 MOST_MAX = 100_000
@@ -57,8 +57,8 @@ class OwnerBase:
         self._posts = [self._Post(each, name=name, heard=bool(events), lost=self._told_lost) for each in queues]
         self._news: deque[News] = deque()
         self._ends: deque[tuple[str, str]] = deque()  # which consumers of which queue have ended
-        self._bell: Bell | None = None
-        self._ears: Any = None
+        self._waker: Waker | None = None
+        self._listener: Any = None
         self._stopped = self._over = False
         self._turn = 0
         self.dropped = 0  # how much news there was no room for
@@ -84,14 +84,14 @@ class OwnerBase:
     def stop(self) -> None:
         """Take no more: whoever waits for news is told that it has ended. Any thread may say so, at any time."""
         self._stopped = True
-        self._ring()
+        self._wake()
 
-    def _ring(self) -> None:
-        if self._bell is not None:
-            self._bell.ring()
+    def _wake(self) -> None:
+        if self._waker is not None:
+            self._waker.wake()
 
     def _told_lost(self, work: Any) -> None:
-        self._news.append(Lost(work))
+        self._news.append(AssignmentLost(work))
 
     def _told_end(self, queue: str, token: str) -> None:
         """Some consumer has ended. By the thread that hears of it, so it only takes a note."""
@@ -99,7 +99,7 @@ class OwnerBase:
             return
         if len(self._ends) < NEWS_MAX:
             self._ends.append((queue, token))
-            self._ring()
+            self._wake()
         else:
             self._drop(1)
 
@@ -110,25 +110,25 @@ class OwnerBase:
 
     def _end(self, reason: str, error: Exception | None = None) -> None:
         self._over = True
-        self._news.append(Ended(reason, error))
+        self._news.append(OwnerStopped(reason, error))
 
 
 async def enter(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
     """Begin to live in every queue, so that an engine that cannot be used is told at once."""
     client = owner._client
-    if owner._bell is not None:
+    if owner._waker is not None:
         raise RuntimeError(f"owner {owner.name!r} is in use: make one of its own for each block")
     hears: Any = getattr(client.engine, "expiries", None)
     if owner._events and hears is None:
         rule = "this engine tells of no ends: leave it out, deaths are found without"
         raise InvalidConfig("events", owner._events, rule)
     owner._stopped = owner._over = False
-    owner._bell = client.form.bell()
+    owner._waker = client.transport.waker()
     try:
         for post in owner._posts:
             await consuming.enter(post)
         if owner._events:
-            owner._ears = await aside(lambda: _listen(owner, hears))
+            owner._listener = await aside(lambda: _listen(owner, hears))
     except BaseException:
         await leave(owner, aside)
         raise
@@ -146,15 +146,15 @@ def _listen(owner: OwnerBase, hears: Callable[..., Any]) -> Any:
 
 async def leave(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
     """Give back everything that is owned, as if it had never been taken, and end. Again is no harm."""
-    ears, owner._ears = owner._ears, None
+    listener, owner._listener = owner._listener, None
     try:
-        if ears is not None:
-            await aside(ears.close)
+        if listener is not None:
+            await aside(listener.close)
     finally:
         await _leave_all(owner._posts)
         owner._news.clear()
         owner._ends.clear()
-        owner._over, owner._bell = True, None
+        owner._over, owner._waker = True, None
 
 
 async def _leave_all(posts: Sequence[Post], *, patient: bool = True) -> None:
@@ -181,7 +181,7 @@ async def news(owner: OwnerBase, patience_ns: int | None) -> News | None:
     if patience_ns == 0:  # no ring is waited for
         _rung(owner._posts)
     while (event := _unread(owner)) is None and not owner._over:
-        if owner._bell is None:
+        if owner._waker is None:
             raise RuntimeError(f"owner {owner.name!r} takes keys inside its `with` block only")
         if owner._stopped:
             owner._end(STOPPED)
@@ -199,7 +199,7 @@ def _unread(owner: OwnerBase) -> News | None:
     """The first that is for the reader. What a claim was given is not, nor, in a child, what its parent has."""
     while owner._news:
         event = owner._news.popleft()
-        if not isinstance(event, Added) or (not _is_parents(event) and event.work._give()):
+        if not isinstance(event, Assigned) or (not _is_parents(event) and event.work._give()):
             return event
     return None
 
@@ -213,7 +213,7 @@ async def _look_or_end(owner: OwnerBase) -> None:
         owner._end(str(error), error)
 
 
-def _is_parents(event: Added) -> bool:
+def _is_parents(event: Assigned) -> bool:
     """In a child: this is the parent's, who tells of it."""
     return bool(event.work._lease._is_forked())
 
@@ -222,16 +222,16 @@ async def _look(owner: OwnerBase) -> None:
     """What was lost, who has ended, and what there is to take; each time another queue comes first."""
     if owner._client.state is not OPEN:
         raise Closed
-    assert owner._bell is not None
+    assert owner._waker is not None
     while owner._ends:
         await _note_end(owner, *owner._ends.popleft())
     owner._turn += 1
     for at in range(len(owner._posts)):
         post = owner._posts[(owner._turn + at) % len(owner._posts)]
-        post._look_after(owner._bell)
+        post._look_after(owner._waker)
         if post._is_due(owner._client.clock.now_ns(), owner._most - owner.owned):
             await _fill(owner, post)
-            post._look_after(owner._bell)
+            post._look_after(owner._waker)
 
 
 def _rung(posts: Sequence[Post], tokens: Sequence[str] | None = None) -> None:
@@ -254,7 +254,7 @@ async def _fill(owner: OwnerBase, post: Post) -> None:
         return
     post._rung = True  # until the answer is here
     got = await consuming.take(post, room, wait=room > 0)
-    owner._news.extend(map(Added, got.messages))  # first of all: what is ours is told, whatever interrupts the rest
+    owner._news.extend(map(Assigned, got.messages))  # first of all: what is ours is told, whatever interrupts the rest
     post._rung = False
     post._has_taken(got.messages)
     for work in got.messages:
@@ -278,24 +278,24 @@ async def _note_end(owner: OwnerBase, queue: str, token: str) -> None:
         return
     assert isinstance(answer, KeysHeld)
     owner._client.tell("end heard", queue, detail=f"of a consumer with {answer.held} keys")
-    room = max(0, NEWS_MAX - sum(isinstance(each, Expired) for each in owner._news))
-    owner._news.extend(map(Expired, answer.keys[:room]))
+    room = max(0, NEWS_MAX - sum(isinstance(each, AssignmentExpired) for each in owner._news))
+    owner._news.extend(map(AssignmentExpired, answer.keys[:room]))
     owner._drop(max(0, answer.held - room))
 
 
 async def _sleep(owner: OwnerBase, until_ns: int) -> None:
-    client, bell = owner._client, owner._bell
-    assert bell is not None
+    client, waker = owner._client, owner._waker
+    assert waker is not None
     at_ns = min(until_ns, *(post._again_ns for post in owner._posts))
     waiting = [post for post in owner._posts if post._token and not post._rung]
     try:
-        rung = await client.form.hear_any([post._token for post in waiting], bell, at_ns)
+        rung = await client.transport.wait_for_any([post._token for post in waiting], waker, at_ns)
         _rung(waiting, rung)
     except Unavailable as error:
         _rung(owner._posts)
         client.tell("unavailable", owner._posts[0]._queue.name, detail=str(error))
         now_ns = client.clock.now_ns()
-        await bell.wait(now_ns + jittered(_RETRY_NS, now_ns))
+        await waker.wait(now_ns + jittered(_RETRY_NS, now_ns))
     except BaseException:
         _rung(owner._posts)  # a ring may have come as somebody interrupted this
         raise

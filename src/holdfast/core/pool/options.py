@@ -16,7 +16,7 @@ ITEMS_MAX = 1_000_000
 TAG_MAX = 200
 
 
-def cool_ms(value: Seconds, *, setting: str = "seconds") -> int:
+def cooldown_ms(value: Seconds, *, setting: str = "seconds") -> int:
     """A checked cooldown in milliseconds, rounded up: never shorter than was asked for."""
     if value is None:
         raise InvalidConfig(setting, value, "it must be a number of seconds or a timedelta")

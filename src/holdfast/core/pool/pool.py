@@ -22,27 +22,27 @@ from holdfast.commands import (
     Command,
     CoolItem,
     Count,
-    Counted,
     Extend,
     Giving,
     Granted,
     Lent,
     NotHeld,
+    PoolHeartbeat,
+    PoolSnapshot,
     Release,
     Renewed,
     Return,
-    TakeBack,
-    Tend,
     Undo,
+    UndoBorrow,
     Unknown,
 )
 from holdfast.core.keeper.keeper import WIRE_NS
 from holdfast.core.keeper.restart_guard import many_rights
 from holdfast.core.lease.lease import ENDED, ENDING, HELD, LeaseBase
 from holdfast.core.lease.lock import Unset, confirmed_by, is_coroutine_function
-from holdfast.core.pool.options import ITEMS_MAX, any_of, checked_errors, checked_items, checked_share, cool_ms
+from holdfast.core.pool.options import ITEMS_MAX, any_of, checked_errors, checked_items, checked_share, cooldown_ms
 from holdfast.errors import InvalidConfig, ItemsLent, NotFound, NotOwner, ReplyLost, Unavailable
-from holdfast.names import Owner, checked_name, is_unicode, this_process
+from holdfast.names import Holder, checked_name, is_unicode, this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -54,7 +54,7 @@ _REASON_MAX = 500
 _RETRY_NS = 50 * NS_PER_MS
 
 
-class ItemStanding(NamedTuple):
+class ItemStatus(NamedTuple):
     """One item, as people see it: free, offered, lent or cooling; who has it, since when, and how often it was used.
 
     `since` counts from its last acquisition and is `None` before the first; `remaining` until it comes back by itself.
@@ -67,7 +67,7 @@ class ItemStanding(NamedTuple):
     used: int
     since: float | None
     remaining: float
-    owner: Owner | None
+    holder: Holder | None
 
 
 class PoolStats(NamedTuple):
@@ -79,15 +79,15 @@ class PoolStats(NamedTuple):
     cooling: int
     free: int
     waiting: int
-    items: tuple[ItemStanding, ...]
-    waiters: tuple[Owner, ...]
+    items: tuple[ItemStatus, ...]
+    waiters: tuple[Holder, ...]
     trouble: str
 
 
 class PoolBase:
     """Settings, checked before any input or output."""
 
-    _roof = POOL
+    kind = POOL
     _permits = 0
 
     def __init__(
@@ -109,8 +109,8 @@ class PoolBase:
         self._client = client
         self._ttl_ms = ttl_ms(ttl)
         self._patience_ns = timeout_ns(timeout)
-        self._cool_ms = cool_ms(cool, setting="cool")
-        self._rest_ms = self._cool_ms if on_death is None else cool_ms(on_death, setting="on_death")
+        self._cooldown_ms = cooldown_ms(cool, setting="cool")
+        self._expiry_cooldown_ms = self._cooldown_ms if on_death is None else cooldown_ms(on_death, setting="on_death")
         self._cool_on = checked_errors(cool_on)
         if not callable(on_loss) and on_loss not in policies:
             raise InvalidConfig("on_loss", on_loss, f"it must be {' or '.join(policies)}, or callable with the item")
@@ -120,7 +120,7 @@ class PoolBase:
         self._confirm = confirm is not None and bool(confirmed_by(client, confirm))
 
     def __repr__(self) -> str:
-        return f"<{self._roof} {self.name!r} on {self._client.url}>"
+        return f"<{self.kind} {self.name!r} on {self._client.url}>"
 
     def _patience(self, timeout: Seconds | Unset | None) -> int | None:
         return self._patience_ns if isinstance(timeout, Unset) else timeout_ns(timeout)
@@ -129,13 +129,13 @@ class PoolBase:
         """What the lease of an item is made of."""
         client = self._client
         terms = Terms(self, *checked_share(tag, share))
-        owner, packed = client.owner, client.packed
+        holder, packed = client.holder, client.packed
         if info is not None:
-            more = this_process(owner.label, info).info  # checked
-            owner = this_process(owner.label, {**owner.info, **more})
-            packed = owner.packed()
+            more = this_process(holder.label, info).info  # checked
+            holder = this_process(holder.label, {**holder.info, **more})
+            packed = holder.packed()
         on_loss = self._on_loss if callable(self._on_loss) else None
-        return (terms, client, self.name, self._ttl_ms, owner, packed, on_loss, self._confirm)
+        return (terms, client, self.name, self._ttl_ms, holder, packed, on_loss, self._confirm)
 
 
 class Lender(Protocol):
@@ -143,10 +143,10 @@ class Lender(Protocol):
 
     name: str
     _client: Client
-    _roof: str
+    kind: str
     _permits: int
-    _rest_ms: int
-    _cool_ms: int
+    _expiry_cooldown_ms: int
+    _cooldown_ms: int
     _cool_on: tuple[type[BaseException], ...]
     _on_loss: Any
 
@@ -163,7 +163,7 @@ class ItemBase(LeaseBase):
     """The lease of an item: it has the pool's name until it is granted, and then the item's."""
 
     _item = ""
-    _cool_ms = 0
+    _cooldown_ms = 0
 
     def __init__(self, terms: Terms, *fields: Any) -> None:
         self._terms = terms
@@ -187,20 +187,20 @@ class ItemBase(LeaseBase):
 
     def _ask(self, wait: bool) -> Asking:
         pool, tag, share_ppm = self._terms
-        ask = (self._pool, self.token, self._packed, self._ttl_ms, wait, pool._rest_ms, tag, share_ppm)
-        return Borrow(*ask, pool._permits, pool._roof)
+        ask = (self._pool, self.token, self._packed, self._ttl_ms, wait, pool._expiry_cooldown_ms, tag, share_ppm)
+        return Borrow(*ask, pool._permits, pool.kind)
 
     def _renewal(self, ttl_ms: int) -> Command:
-        return Extend(self._pool, self._item, self.token, ttl_ms, self._terms.pool._roof)
+        return Extend(self._pool, self._item, self.token, ttl_ms, self._terms.pool.kind)
 
     def _giving_back(self, to: str) -> Release | Return:  # noqa: ARG002 - an item goes to whoever is next
-        return Return(self._pool, self._item, self.token, self._cool_ms, self._resent, self._terms.pool._roof)
+        return Return(self._pool, self._item, self.token, self._cooldown_ms, self._resent, self._terms.pool.kind)
 
-    def _taking_back(self) -> Undo | TakeBack:
-        return TakeBack(self._pool, self.token, self._terms.pool._roof)
+    def _taking_back(self) -> Undo | UndoBorrow:
+        return UndoBorrow(self._pool, self.token, self._terms.pool.kind)
 
     def _marking(self) -> Command:
-        return Tend(self._pool, self._terms.pool._roof)
+        return PoolHeartbeat(self._pool, self._terms.pool.kind)
 
     def _late(self, command: Giving) -> Giving | None:  # noqa: ARG002
         return None  # how a lost borrower's work ended is uncertain: the item comes back after its ttl, and rests
@@ -210,11 +210,11 @@ class ItemBase(LeaseBase):
 
     @property
     def _about(self) -> str:
-        return f"{self._pool}\x00{self._terms.pool._roof}\x00{self._item}"
+        return f"{self._pool}\x00{self._terms.pool.kind}\x00{self._item}"
 
     @property
     def _awaited(self) -> str:
-        return many_rights(self._pool, self._terms.pool._roof)
+        return many_rights(self._pool, self._terms.pool.kind)
 
     @property
     def _known_as(self) -> str:
@@ -227,19 +227,19 @@ class ItemBase(LeaseBase):
 
     @property
     def _rest_ns(self) -> int:
-        return self._terms.pool._rest_ms * NS_PER_MS
+        return self._terms.pool._expiry_cooldown_ms * NS_PER_MS
 
     def _cools_on(self, error: BaseException | None) -> None:
         """Whether the block's error says that the outcome is uncertain."""
         pool = self._terms.pool
         if error is not None and any_of(error, pool._cool_on):
-            self._cool_ms = max(self._cool_ms, pool._cool_ms)
+            self._cooldown_ms = max(self._cooldown_ms, pool._cooldown_ms)
 
     def _cool_for(self, seconds: Seconds | Unset) -> None:
-        asked_ms = self._terms.pool._cool_ms if isinstance(seconds, Unset) else cool_ms(seconds)
+        asked_ms = self._terms.pool._cooldown_ms if isinstance(seconds, Unset) else cooldown_ms(seconds)
         if self._state in (ENDING, ENDED):
             raise NotOwner(self.name, "it was given back before; the pool's own cool() keeps an item that nobody has")
-        self._cool_ms = asked_ms
+        self._cooldown_ms = asked_ms
 
 
 async def extend(item: ItemBase, ttl: Seconds) -> None:
@@ -255,7 +255,7 @@ async def extend(item: ItemBase, ttl: Seconds) -> None:
         except ReplyLost as error:
             if client.clock.now_ns() >= until_ns:
                 raise Unavailable(error.engine, error.reason, error.detail) from error
-            await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+            await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
             continue
         break
     if isinstance(answer, NotHeld):
@@ -269,11 +269,11 @@ async def extend(item: ItemBase, ttl: Seconds) -> None:
 
 async def _renew(item: ItemBase, lasts_ms: int, until_ns: int) -> Answer:
     """Renewed as the keeper would: where replicas must hear of it, they have."""
-    form, command = item._client.form, item._renewal(lasts_ms)
+    transport, command = item._client.transport, item._renewal(lasts_ms)
     if not item._confirm:
-        reply = form.apply(command, until_ns)
+        reply = transport.apply(command, until_ns)
         return reply if isinstance(reply, tuple) else await reply
-    (answer,) = await form.confirm((command,), until_ns)
+    (answer,) = await transport.confirm((command,), until_ns)
     if isinstance(answer, Unavailable):
         raise answer
     return answer
@@ -287,7 +287,7 @@ async def change(
     if some and not names:
         raise InvalidConfig("items", names, "there must be at least one")
     dice = int.from_bytes(os.urandom(4), "big") | 1
-    answer = await _say(pool._client, Change(pool.name, how, names, leave, dice, permits, pool._roof))
+    answer = await _say(pool._client, Change(pool.name, how, names, leave, dice, permits, pool.kind))
     if isinstance(answer, Lent):
         raise ItemsLent(pool.name, answer.items)
     if isinstance(answer, Unknown):
@@ -298,7 +298,9 @@ async def change(
 
 async def cool(pool: PoolBase, item: str, seconds: Seconds) -> None:
     """Keep an item that nobody has from everybody for so long; 0 ends its cooldown."""
-    answer = await _say(pool._client, CoolItem(pool.name, checked_name(item, "an item"), cool_ms(seconds), pool._roof))
+    answer = await _say(
+        pool._client, CoolItem(pool.name, checked_name(item, "an item"), cooldown_ms(seconds), pool.kind)
+    )
     if isinstance(answer, Lent):
         raise ItemsLent(pool.name, answer.items)
     if isinstance(answer, Unknown):
@@ -312,12 +314,12 @@ async def break_item(pool: PoolBase, item: str, reason: str, fence: int | None =
         raise InvalidConfig("reason", reason, rule)
     if fence is None:
         fence = (await lent(pool, item)).fence
-    answer = await _say(pool._client, BreakItem(pool.name, item, fence, reason, pool._roof))
+    answer = await _say(pool._client, BreakItem(pool.name, item, fence, reason, pool.kind))
     if isinstance(answer, NotHeld):
         raise NotFound(pool.name, f"lease of {item!r} with fence {fence} any more")
 
 
-async def lent(pool: PoolBase, item: str) -> ItemStanding:
+async def lent(pool: PoolBase, item: str) -> ItemStatus:
     """How an item stands that somebody has; `NotFound` if nobody does."""
     figures = await stats(pool, 0)
     now = await stats(pool, min(ITEMS_MAX, figures.lent + figures.cooling))  # what is lent is listed first
@@ -331,10 +333,10 @@ async def stats(pool: Lender, limit: int) -> PoolStats:
     """How the pool stands now."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= ITEMS_MAX:
         raise InvalidConfig("limit", limit, f"it must be a whole number from 0 to {ITEMS_MAX}")
-    answer = await _say(pool._client, Count(pool.name, limit, pool._roof))
-    assert isinstance(answer, Counted)
+    answer = await _say(pool._client, Count(pool.name, limit, pool.kind))
+    assert isinstance(answer, PoolSnapshot)
     items = tuple(
-        ItemStanding(
+        ItemStatus(
             seen.item,
             seen.state,
             seen.leaving,
@@ -342,11 +344,11 @@ async def stats(pool: Lender, limit: int) -> PoolStats:
             seen.used,
             None if seen.since_ms < 0 else seen.since_ms / 1000,
             seen.remaining_ms / 1000,
-            Owner.unpacked(seen.owner) if seen.owner else None,
+            Holder.unpacked(seen.holder) if seen.holder else None,
         )
         for seen in answer.items
     )
-    waiters = tuple(Owner.unpacked(seat.owner) for seat in answer.waiters)
+    waiters = tuple(Holder.unpacked(seat.holder) for seat in answer.waiters)
     figures = (answer.size, answer.lent, answer.cooling, answer.free, answer.waiting)
     return PoolStats(pool.name, *figures, items, waiters, answer.trouble)
 
@@ -361,7 +363,7 @@ async def _say(client: Client, command: Command) -> Any:
             if not isinstance(error.__cause__, ReplyLost) or client.clock.now_ns() >= until_ns:
                 raise
             sent_before = True
-            await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+            await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
             continue
         if sent_before and isinstance(command, BreakItem) and isinstance(answer, NotHeld):
             return None  # the first copy has done it
@@ -374,8 +376,8 @@ async def _changed_before(client: Client, command: Change, answer: Any) -> Any:
     """What the first copy of a change would have answered: it has done what the second found done."""
     if isinstance(answer, Lent) or (isinstance(answer, Unknown) and set(answer.items) != set(command.items)):
         return answer
-    figures = await _say(client, Count(command.name, 0, command.roof))
-    taken = await _say(client, Count(command.name, figures.lent + figures.cooling, command.roof))
+    figures = await _say(client, Count(command.name, 0, command.kind))
+    taken = await _say(client, Count(command.name, figures.lent + figures.cooling, command.kind))
     leaving = {seen.item for seen in taken.items if seen.leaving and seen.state in ("lent", "offered")}
     going = leaving - set(command.items) if command.how == "set" else leaving & set(command.items)
     return Changed(0, 0, tuple(sorted(going)))

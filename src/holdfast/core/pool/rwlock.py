@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from holdfast.commands import READ, RW, WRITE, Granted
+from holdfast.commands import READ, RWLOCK, WRITE, Granted
 from holdfast.core.lease.lock import Leaving, LockBase
 from holdfast.core.pool.pool import ItemBase, Terms
 from holdfast.errors import InvalidConfig
@@ -33,10 +33,10 @@ class SideBase(LockBase):
     """One side of a read-write lock: a lock's settings, and which side it is."""
 
     # What an access asks of its pool.
-    _roof = RW
+    kind = RWLOCK
     _permits = 0
-    _rest_ms = 0
-    _cool_ms = 0
+    _expiry_cooldown_ms = 0
+    _cooldown_ms = 0
     _cool_on: tuple[type[BaseException], ...] = ()
 
     def __init__(self, client: Client, name: str, *, side: str, **settings: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.commands import SEATS
+from holdfast.commands import SEMAPHORE
 from holdfast.core.lease.lock import LockBase
 from holdfast.core.pool.pool import ItemBase, Terms, change
 from holdfast.errors import HoldfastError, InvalidConfig
@@ -26,9 +26,9 @@ class SemaphoreBase(LockBase):
     """A lock's settings, and how many may be inside at once."""
 
     # What a seat asks of its pool.
-    _roof = SEATS
-    _rest_ms = 0
-    _cool_ms = 0
+    kind = SEMAPHORE
+    _expiry_cooldown_ms = 0
+    _cooldown_ms = 0
     _cool_on: tuple[type[BaseException], ...] = ()
 
     def __init__(self, client: Client, name: str, *, permits: int, **settings: Any) -> None:
@@ -51,7 +51,7 @@ class SemaphoreBase(LockBase):
         return {**super()._settings(), "permits": self._permits}
 
 
-class SeatBase(ItemBase):
+class PermitBase(ItemBase):
     """The lease of a seat: it has the semaphore's name, and a number."""
 
     @property

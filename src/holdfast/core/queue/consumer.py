@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import NotHeld
-from holdfast.commands.queue import AT_ONCE, DEAD, Outcome, Take, Taken
+from holdfast.commands.queue import AT_ONCE, DEAD, Outcome, Receive, Received
 from holdfast.core.client import OPEN
 from holdfast.core.keeper.keeper import WIRE_NS
 from holdfast.core.lease import acquire as lifecycle
@@ -21,7 +21,7 @@ from holdfast.core.queue.codec import unpacked_headers
 from holdfast.core.queue.message import OWED_NS, MessageBase, conclude
 from holdfast.core.queue.outcomes import readable
 from holdfast.core.queue.queue import LANES, QueueBase, _whole
-from holdfast.core.queue.session import Incarnation
+from holdfast.core.queue.session import ConsumerSession
 from holdfast.errors import LASTING, Closed, InvalidConfig, LeaseLost, Unavailable
 from holdfast.names import LABEL_MAX, is_unicode
 
@@ -40,14 +40,14 @@ _TURNS = ("high", "", "high", "low", "high", "", "high")
 _RETRY_NS, _RETRY_MAX_NS = 50 * NS_PER_MS, 800 * NS_PER_MS
 
 
-class Got(NamedTuple):
+class ReceiveResult(NamedTuple):
     """What a take has brought; when to ask again, if nothing; whether to come back idle.
 
     `asked`: the question of whoever stands in line now. `answered` is false if the engine said nothing.
     """
 
     messages: list[Any]
-    asked: Take | None
+    asked: Receive | None
     again_ns: int
     drain: bool = False
     answered: bool = True
@@ -58,14 +58,14 @@ class ConsumerBase:
 
     _Message: type[MessageBase]
     _keeps = _heard = False  # see `Join`
-    _share = False  # see `Take`
+    _share = False  # see `Receive`
     _reconcile_ns = 10 * NS
 
     def __init__(self, queue: QueueBase, *, name: str | None, prefetch: int) -> None:
         self._queue = queue
         self.name = checked_label(queue, name)
         self._prefetch = _whole("prefetch", prefetch, 1, PREFETCH_MAX)
-        self._lease: Incarnation | None = None
+        self._lease: ConsumerSession | None = None
         self._with: dict[str, MessageBase] = {}  # by entry: what is here and not settled
         self._owed: dict[str, int] = {}  # entries whose end the keeper still tells, and until when it does
         self._unsaid: dict[str, Outcome] = {}  # what was being said as somebody interrupted it
@@ -74,7 +74,7 @@ class ConsumerBase:
         self._missed = self._made_up = 0  # answers to others that may have been lost; those that were asked for since
         self._given = 0  # the largest fence that this incarnation was given, if there is no other way than a take
         self._sure_ns = 0  # when everything here was known for the last time
-        self._epoch = queue._client.engine.epoch
+        self._restarts = queue._client.engine.restarts
         self._stopped = False
         self._entered = False
         self._turn = 0  # how often it has asked: each time another lane may come first
@@ -95,7 +95,7 @@ class ConsumerBase:
     def _stir(self) -> None:
         lease = self._lease
         if lease is not None:
-            self._queue._client.form.ring(lease.token)
+            self._queue._client.transport.wake(lease.token)
 
     def _forget(self, message: MessageBase) -> None:
         self._with.pop(message._entry, None)
@@ -119,7 +119,7 @@ class ConsumerBase:
 
     def _is_unsure(self, now_ns: int) -> bool:
         """Whether it is time to say what is here."""
-        if self._unsure or self._missed != self._made_up or self._queue._client.engine.epoch != self._epoch:
+        if self._unsure or self._missed != self._made_up or self._queue._client.engine.restarts != self._restarts:
             return True
         return now_ns >= self._sure_ns + self._reconcile_ns
 
@@ -135,9 +135,9 @@ class ConsumerBase:
 
 def checked_label(queue: QueueBase, name: str | None) -> str:
     """What a consumer is called, for people: two may have one name."""
-    owner = queue._client.owner
+    holder = queue._client.holder
     if name is None:
-        return owner.label or f"{owner.host}:{owner.pid}"
+        return holder.label or f"{holder.host}:{holder.pid}"
     if not isinstance(name, str) or not 0 < len(name) <= LABEL_MAX or not is_unicode(name):
         rule = f"it must be text of 1 to {LABEL_MAX} characters, without lone surrogates"
         raise InvalidConfig("name", name, rule)
@@ -156,7 +156,7 @@ async def enter(consumer: ConsumerBase) -> None:
         raise
 
 
-async def _live(consumer: ConsumerBase) -> Incarnation:
+async def _live(consumer: ConsumerBase) -> ConsumerSession:
     """The present incarnation; a new one where the last was lost."""
     lease = consumer._lease
     if lease is not None and lease._state is HELD:
@@ -164,7 +164,7 @@ async def _live(consumer: ConsumerBase) -> Incarnation:
     queue = consumer._queue
     client = queue._client
     how = {"keeps": consumer._keeps, "heard": consumer._heard}
-    lease = Incarnation(client, queue.name, queue._ttl_ms, consumer.name, queue._reaping(), **how)
+    lease = ConsumerSession(client, queue.name, queue._ttl_ms, consumer.name, queue._reaping(), **how)
     try:
         await lifecycle.acquire(lease, 0)
         client.keeper.look_after(lease, client.clock.now_ns())
@@ -174,7 +174,7 @@ async def _live(consumer: ConsumerBase) -> Incarnation:
         consumer._owed.clear()
         consumer._unsaid.clear()
         consumer._given = -1 if consumer._keeps else 0
-        consumer._unsure, consumer._sure_ns, consumer._epoch = False, client.clock.now_ns(), client.engine.epoch
+        consumer._unsure, consumer._sure_ns, consumer._restarts = False, client.clock.now_ns(), client.engine.restarts
         consumer._lease = lease
     except BaseException:
         lifecycle.undo(lease)
@@ -215,10 +215,10 @@ async def leave(consumer: ConsumerBase, *, patient: bool = True) -> None:
         if lease is not None:
             lifecycle.end(lease)
             lease._client.keeper.no_longer_waiting(lease)
-            lease._client.form.forget(lease.token)
+            lease._client.transport.forget(lease.token)
 
 
-async def _said_all(consumer: ConsumerBase, lease: Incarnation, unsaid: tuple[Outcome, ...]) -> bool:
+async def _said_all(consumer: ConsumerBase, lease: ConsumerSession, unsaid: tuple[Outcome, ...]) -> bool:
     """Whether the engine has heard of all that is done: else that would be given back as if it were not.
 
     If it cannot be told within the wire timeout, the keeper goes on, and gives back the rest after it.
@@ -231,7 +231,7 @@ async def _said_all(consumer: ConsumerBase, lease: Incarnation, unsaid: tuple[Ou
         except Unavailable as error:
             client.tell("given up", consumer._queue.name, lease._fence, detail=str(error))
     while client.keeper.owes(lease.token) and client.clock.now_ns() < until_ns:
-        await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+        await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
     return not client.keeper.owes(lease.token)
 
 
@@ -272,28 +272,28 @@ async def _unread_is_ours(consumer: ConsumerBase, until_ns: int) -> bool:
         now_ns = client.clock.now_ns()
         if now_ns >= until_ns or consumer._stopped:
             return False
-        await client.form.bell().wait(min(until_ns, now_ns + _RETRY_NS))
+        await client.transport.waker().wait(min(until_ns, now_ns + _RETRY_NS))
     if lease is not None and lease._state is not HELD:
         _drop_unread(consumer)
     return True
 
 
-async def sleep(consumer: ConsumerBase, got: Got, until_ns: int) -> None:
+async def sleep(consumer: ConsumerBase, got: ReceiveResult, until_ns: int) -> None:
     """Until there is something, or it is time to ask again. A ring that came since the question is not lost."""
     client = consumer._queue._client
     at_ns = min(until_ns, got.again_ns)
     if got.asked is None:
-        await client.form.bell().wait(at_ns)
+        await client.transport.waker().wait(at_ns)
         return
     try:
-        await client.form.wait(got.asked, at_ns)
+        await client.transport.wait(got.asked, at_ns)
     except Unavailable as error:
         client.tell("unavailable", consumer._queue.name, detail=str(error))
         now_ns = client.clock.now_ns()
-        await client.form.bell().wait(now_ns + jittered(_RETRY_MAX_NS, now_ns))
+        await client.transport.waker().wait(now_ns + jittered(_RETRY_MAX_NS, now_ns))
 
 
-async def take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got:
+async def take(consumer: ConsumerBase, most: int, *, wait: bool) -> ReceiveResult:
     """Ask once. Trouble that may pass is told, and it is asked again a little later."""
     got = None
     while got is None:
@@ -301,7 +301,7 @@ async def take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got:
     return got
 
 
-async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
+async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> ReceiveResult | None:
     """`None` if there was something, and none of it could be read: then there may be more."""
     queue = consumer._queue
     client = queue._client
@@ -316,25 +316,25 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
         else:  # nothing new: what is with it unseen; else it only stands in no line any more, and others are rung
             most = AT_ONCE if known is not None else 0
             details = (False, False, known, () if most else consumer._lanes(), True)
-        asked = Take(queue.name, lease.token, min(most, AT_ONCE), *details, consumer._given)
+        asked = Receive(queue.name, lease.token, min(most, AT_ONCE), *details, consumer._given)
         consumer._unsure = True  # until the answer is here
         lease._owned = True  # before that, whoever is interrupted leaves no consumer behind
-        reply = client.form.apply(asked)
+        reply = client.transport.apply(asked)
         answer = reply if isinstance(reply, tuple) else await reply
     except Unavailable as error:
         if error.reason in LASTING:
             raise
         client.tell("unavailable", queue.name, detail=str(error))
         now_ns = client.clock.now_ns()
-        return Got([], None, now_ns + jittered(_RETRY_MAX_NS, now_ns), answered=False)
+        return ReceiveResult([], None, now_ns + jittered(_RETRY_MAX_NS, now_ns), answered=False)
     consumer._unsure = False
     if isinstance(answer, NotHeld):
         lease._lose(answer.reason, answer.detail)
-        return Got([], None, client.clock.now_ns() + _RETRY_NS, answered=False)
+        return ReceiveResult([], None, client.clock.now_ns() + _RETRY_NS, answered=False)
 
-    assert isinstance(answer, Taken)
+    assert isinstance(answer, Received)
     if known is not None:
-        consumer._sure_ns, consumer._epoch, consumer._made_up = now_ns, client.engine.epoch, missed
+        consumer._sure_ns, consumer._restarts, consumer._made_up = now_ns, client.engine.restarts, missed
         _mourn(consumer, answer.gone)
     messages = await _read(consumer, lease, answer.deliveries)
     if consumer._given >= 0:  # after that: whoever is interrupted in it is given them again
@@ -344,7 +344,7 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> Got | None:
     again_ns = client.clock.now_ns() + max(_LOOK_MIN_NS, min(_LOOK_MAX_NS, queue._ttl_ms * NS_PER_MS // 6))
     if answer.next_ms and (answer.position or 0) < _WATCHERS:
         again_ns = min(again_ns, client.clock.now_ns() + answer.next_ms * NS_PER_MS)
-    return Got(messages, asked if answer.position is not None else None, again_ns, answer.drain)
+    return ReceiveResult(messages, asked if answer.position is not None else None, again_ns, answer.drain)
 
 
 def _mourn(consumer: ConsumerBase, gone: tuple[str, ...]) -> None:
@@ -363,7 +363,7 @@ def _mourn(consumer: ConsumerBase, gone: tuple[str, ...]) -> None:
             queue._client.tell("lost", queue.name, message.fence, detail=f"expired (message {message.id}: forgotten)")
 
 
-async def _read(consumer: ConsumerBase, lease: Incarnation, deliveries: tuple[Delivery, ...]) -> list[Any]:
+async def _read(consumer: ConsumerBase, lease: ConsumerSession, deliveries: tuple[Delivery, ...]) -> list[Any]:
     """The messages of these deliveries. What cannot be decoded is a dead letter at once, and nobody stops for it."""
     queue = consumer._queue
     found, bad = [], []

@@ -7,8 +7,17 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NS
-from holdfast.commands.queue import AT_ONCE, FEW_AT_ONCE, DeadLetters, GetDead, ListDead, Moved, Purge, Redrive
-from holdfast.commands.queue_admin import Gauge, Gauged
+from holdfast.commands.queue import (
+    AT_ONCE,
+    FEW_AT_ONCE,
+    DeadLetterPage,
+    DeadLettersRemoved,
+    GetDeadLetter,
+    ListDeadLetters,
+    Purge,
+    Redrive,
+)
+from holdfast.commands.queue_admin import GetStats, QueueCounts
 from holdfast.core.queue.codec import shown_body, shown_headers
 from holdfast.core.queue.queue import LIMIT_MAX, _whole
 from holdfast.core.resend import ask_again
@@ -75,8 +84,8 @@ async def letters(dlq: DlqBase, limit: int, after: str) -> list[DeadLetter]:
 async def get(dlq: DlqBase, id: str) -> DeadLetter:  # noqa: A002 - a message's
     """One of them."""
     queue = dlq._queue
-    answer = await ask_again(queue._client, GetDead(queue.name, _checked_ids((id,))[0]))
-    assert isinstance(answer, DeadLetters)
+    answer = await ask_again(queue._client, GetDeadLetter(queue.name, _checked_ids((id,))[0]))
+    assert isinstance(answer, DeadLetterPage)
     if not answer.letters:
         raise NotFound(queue.name, f"dead letter {id!r}")
     return _shown(queue, answer.letters[0])
@@ -110,12 +119,12 @@ async def redrive(
             part, more = [letter.id for letter in page if where is None or where(letter)], bool(after and left)
         if part:
             answer = await ask_again(client, Redrive(queue.name, tuple(part), reset_attempts, new_token()))
-            assert isinstance(answer, Moved)
+            assert isinstance(answer, DeadLettersRemoved)
             done += len(answer.ids)
         if not more:
             return done
         if rate is not None and part:
-            await client.form.bell().wait(began_ns + int(done * NS / rate))
+            await client.transport.waker().wait(began_ns + int(done * NS / rate))
 
 
 async def purge(
@@ -143,7 +152,7 @@ async def purge(
             ]
         if part:
             answer = await ask_again(queue._client, Purge(queue.name, tuple(part), new_token()))
-            assert isinstance(answer, Moved)
+            assert isinstance(answer, DeadLettersRemoved)
             done += len(answer.ids)
         if not more:
             return done
@@ -153,8 +162,8 @@ async def _how_many(dlq: DlqBase, ids: object) -> int:
     """All are those that are there now: a letter that dies again meanwhile is not sent again and again."""
     if ids is not None:
         return 0
-    answer = await ask_again(dlq._queue._client, Gauge(dlq._queue.name))
-    assert isinstance(answer, Gauged)
+    answer = await ask_again(dlq._queue._client, GetStats(dlq._queue.name))
+    assert isinstance(answer, QueueCounts)
     return answer.dead
 
 
@@ -162,16 +171,16 @@ async def _page(dlq: DlqBase, limit: int, after: str) -> tuple[list[DeadLetter],
     if not limit:
         return [], ""
     queue = dlq._queue
-    answer = await ask_again(queue._client, ListDead(queue.name, after, limit))
-    assert isinstance(answer, DeadLetters)
+    answer = await ask_again(queue._client, ListDeadLetters(queue.name, after, limit))
+    assert isinstance(answer, DeadLetterPage)
     return [_shown(queue, letter) for letter in answer.letters], answer.last
 
 
 async def _those(dlq: DlqBase, ids: list[str]) -> list[DeadLetter]:
     found = []
     for each in ids:
-        answer = await ask_again(dlq._queue._client, GetDead(dlq._queue.name, each))
-        assert isinstance(answer, DeadLetters)
+        answer = await ask_again(dlq._queue._client, GetDeadLetter(dlq._queue.name, each))
+        assert isinstance(answer, DeadLetterPage)
         found += [_shown(dlq._queue, letter) for letter in answer.letters]
     return found
 

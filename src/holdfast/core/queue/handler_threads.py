@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _JOIN_S = 1.0
 
 
-class Hands:
+class HandlerThreads:
     """As many threads as were ever needed at once; each does one deed after the other."""
 
     def __init__(self) -> None:

@@ -10,19 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NS, NS_PER_MS, Seconds
-from holdfast.commands.queue import ACK, DEAD, RELEASE, TOUCH, Conclude, Concluded, Outcome
+from holdfast.commands.queue import ACK, DEAD, RELEASE, TOUCH, Outcome, OutcomesRecorded, RecordOutcomes
 from holdfast.core.keeper.keeper import WIRE_NS
 from holdfast.core.lease.lease import ENDED, ENDING, HELD
-from holdfast.core.pool.options import cool_ms
+from holdfast.core.pool.options import cooldown_ms
 from holdfast.core.queue.codec import unpacked_headers
-from holdfast.core.queue.outcomes import Dead, Release, Retry, by_error, checked_reason, readable, retried
+from holdfast.core.queue.outcomes import Reject, Release, Retry, by_error, checked_reason, readable, retried
 from holdfast.errors import LASTING, LeaseLost, NotOwner, ReplyLost, Unavailable
 
 if TYPE_CHECKING:
     from holdfast.commands.queue import Delivery
     from holdfast.core.queue.consumer import ConsumerBase
     from holdfast.core.queue.queue import QueueBase
-    from holdfast.core.queue.session import Incarnation
+    from holdfast.core.queue.session import ConsumerSession
 
 _RETRY_NS = 50 * NS_PER_MS
 # How long the keeper goes on telling the engine what has become of a message.
@@ -32,7 +32,7 @@ OWED_NS = 60 * NS
 class MessageBase:
     """One delivery of a message. `id` stays the same over all of them; `fence` grows from one to the next."""
 
-    def __init__(self, consumer: ConsumerBase, lease: Incarnation, delivery: Delivery, body: Any) -> None:
+    def __init__(self, consumer: ConsumerBase, lease: ConsumerSession, delivery: Delivery, body: Any) -> None:
         entry, fence, suspect, kept = delivery
         self._consumer = consumer
         self._lease = lease
@@ -129,14 +129,14 @@ async def ack(message: MessageBase) -> None:
 async def retry(message: MessageBase, delay: Seconds | None, reason: str) -> None:
     """This attempt has failed; the next one comes after the delay, or by the queue's backoff."""
     queue = message._consumer._queue
-    delay_ms = queue._backoff.delay_ms(message.attempt) if delay is None else cool_ms(delay, setting="delay")
+    delay_ms = queue._backoff.delay_ms(message.attempt) if delay is None else cooldown_ms(delay, setting="delay")
     why = checked_reason(reason) if reason else ""
     await settle(message, retried(message._entry, message.attempt, queue._attempts_max, delay_ms, why))
 
 
 async def release(message: MessageBase, delay: Seconds) -> None:
     """Given back: no attempt was used."""
-    await settle(message, Outcome(message._entry, RELEASE, cool_ms(delay, setting="delay")))
+    await settle(message, Outcome(message._entry, RELEASE, cooldown_ms(delay, setting="delay")))
 
 
 async def dead(message: MessageBase, reason: str) -> None:
@@ -155,7 +155,7 @@ async def touch(message: MessageBase) -> None:
 async def leave(message: MessageBase, error: BaseException | None) -> bool:
     """The end of a block: what became of the message is what became of the work. True if the error was only a word."""
     if not message._settled:
-        word = isinstance(error, Retry | Dead | Release)
+        word = isinstance(error, Retry | Reject | Release)
         try:
             await settle(message, message._outcome(error))
         except LeaseLost as lost:
@@ -165,7 +165,7 @@ async def leave(message: MessageBase, error: BaseException | None) -> bool:
                 raise lost from error
             error.add_note(str(lost))
         return word
-    return isinstance(error, Retry | Dead | Release)
+    return isinstance(error, Retry | Reject | Release)
 
 
 async def settle(message: MessageBase, outcome: Outcome) -> None:
@@ -213,7 +213,7 @@ def told(queue: QueueBase, outcome: Outcome, message: MessageBase) -> None:
 
 async def conclude(
     queue: QueueBase,
-    lease: Incarnation,
+    lease: ConsumerSession,
     outcomes: tuple[Outcome, ...],
     consumer: ConsumerBase | None = None,
     *,
@@ -223,12 +223,12 @@ async def conclude(
 
     On wire trouble it tries for the wire timeout; then, where a consumer is given, the keeper goes on.
     """
-    client, epoch = queue._client, queue._client.engine.epoch
-    command = Conclude(queue.name, lease.token, outcomes, queue._dead_max)
+    client, restarts = queue._client, queue._client.engine.restarts
+    command = RecordOutcomes(queue.name, lease.token, outcomes, queue._dead_max)
     began_ns, sent_before = client.clock.now_ns(), again
     while True:
         try:
-            reply = client.form.apply(command, began_ns + WIRE_NS)
+            reply = client.transport.apply(command, began_ns + WIRE_NS)
             answer = reply if isinstance(reply, tuple) else await reply
         except Unavailable as error:
             sent_before = sent_before or isinstance(error, ReplyLost)
@@ -241,9 +241,9 @@ async def conclude(
                 client.keeper.owe(command, OWED_NS)
                 consumer._owe(outcomes)
                 return ()
-            await client.form.bell().wait(client.clock.now_ns() + _RETRY_NS)
+            await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
             continue
-        assert isinstance(answer, Concluded)
-        if sent_before and lease._state is HELD and not lease._is_lost() and epoch == client.engine.epoch:
+        assert isinstance(answer, OutcomesRecorded)
+        if sent_before and lease._state is HELD and not lease._is_lost() and restarts == client.engine.restarts:
             return ()  # nobody takes from a consumer that lives: the first copy has done it
         return answer.lost

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from holdfast.clock import Seconds, timeout_ns
 from holdfast.commands.queue import ACK, DEAD, RELEASE, RETRY, SPENT, Outcome
-from holdfast.core.pool.options import cool_ms
+from holdfast.core.pool.options import cooldown_ms
 from holdfast.errors import InvalidConfig
 from holdfast.names import is_unicode
 
@@ -22,12 +22,12 @@ class Retry(Exception):
     def __init__(self, delay: Seconds | None = None, reason: str = "") -> None:
         super().__init__(delay, reason)
         if delay is not None:
-            cool_ms(delay, setting="delay")  # refused where it is said
+            cooldown_ms(delay, setting="delay")  # refused where it is said
         self.delay = delay
         self.reason = reason
 
 
-class Dead(Exception):
+class Reject(Exception):
     """Raised by the work on a message: there is no use in trying again, so it becomes a dead letter."""
 
     def __init__(self, reason: str) -> None:
@@ -40,7 +40,7 @@ class Release(Exception):
 
     def __init__(self, delay: Seconds = 0) -> None:
         super().__init__(delay)
-        cool_ms(delay, setting="delay")
+        cooldown_ms(delay, setting="delay")
         self.delay = delay
 
 
@@ -99,14 +99,14 @@ def by_error(entry: str, attempt: int, most: int, backoff: Backoff, error: BaseE
     if error is None:
         return Outcome(entry, ACK)
     if isinstance(error, Retry):
-        delay_ms = backoff.delay_ms(attempt) if error.delay is None else cool_ms(error.delay, setting="delay")
+        delay_ms = backoff.delay_ms(attempt) if error.delay is None else cooldown_ms(error.delay, setting="delay")
         return retried(entry, attempt, most, delay_ms, readable(error.reason or _behind(error) or _NO_REASON))
-    if isinstance(error, Dead):
+    if isinstance(error, Reject):
         behind = _behind(error)
         why = "" if behind is None else readable(behind)
         return Outcome(entry, DEAD, 0, readable(error.reason)[:REASON_MAX], why)
     if isinstance(error, Release):
-        return Outcome(entry, RELEASE, cool_ms(error.delay, setting="delay"))
+        return Outcome(entry, RELEASE, cooldown_ms(error.delay, setting="delay"))
     if isinstance(error, Exception):
         return retried(entry, attempt, most, backoff.delay_ms(attempt), readable(error))
     return Outcome(entry, RELEASE)

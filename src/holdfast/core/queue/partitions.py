@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from holdfast.core.queue import queue
-from holdfast.core.queue.queue import DEDUP_KEY, NORMAL, QueueStats, Soundness, _whole
+from holdfast.core.queue.queue import DEDUP_KEY, NORMAL, ConsistencyReport, QueueStats, _whole
 from holdfast.errors import QueueFull, Unavailable
 from holdfast.names import between_braces, checked_name, name_of
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from holdfast.clock import Seconds
-    from holdfast.commands.queue import Draft
+    from holdfast.commands.queue import NewMessage
     from holdfast.core.queue.queue import QueueBase
 
 PARTS_MAX = 256
@@ -100,7 +100,7 @@ async def publish_many(
     """
     terms = queue.checked_terms(delay, headers, key, priority)
     until_ns = queue._until_ns(whole._parts[0], timeout)
-    drafts: dict[int, dict[int, Draft]] = {}  # by part, and by the place among all
+    drafts: dict[int, dict[int, NewMessage]] = {}  # by part, and by the place among all
     for number, body in enumerate(queue.many_bodies(bodies)):
         draft = whole._parts[0]._draft(body, terms)
         part = part_of(draft.key, len(whole._parts)) if draft.key else random.randrange(len(whole._parts))  # noqa: S311
@@ -130,8 +130,8 @@ async def stats(parts: Sequence[QueueBase], name: str) -> QueueStats:
     return QueueStats(name=name, **figures, oldest=oldest, next_due=next_due, counts=counts)
 
 
-async def check(parts: Sequence[QueueBase]) -> Soundness:
+async def check(parts: Sequence[QueueBase]) -> ConsistencyReport:
     """Whether every message is in exactly one place, of all parts."""
     each = [(part.name, await queue.check(part)) for part in parts]
     faults = tuple(f"{name}: {fault}" for name, sound in each for fault in sound.faults)
-    return Soundness(sum(sound.messages for _, sound in each), faults)
+    return ConsistencyReport(sum(sound.messages for _, sound in each), faults)

@@ -13,23 +13,45 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
-from holdfast.commands.queue import AT_ONCE, BEHIND, DELAYED, HELD, READY, Crowded, Draft, Publish, Published, Reap
-from holdfast.commands.queue_admin import MESSAGES, PAGE, Audited, Gauge, Gauged, Peek, Peeked, Roll, Rolled, Sighted
+from holdfast.commands.queue import (
+    AT_ONCE,
+    BEHIND,
+    DELAYED,
+    HELD,
+    READY,
+    NewMessage,
+    Publish,
+    Published,
+    PublishRefused,
+    ReclaimExpired,
+)
+from holdfast.commands.queue_admin import (
+    MESSAGES,
+    PAGE,
+    ConsistencyChecked,
+    ConsistencyPage,
+    ConsumerList,
+    GetStats,
+    ListConsumers,
+    Peek,
+    Peeked,
+    QueueCounts,
+)
 from holdfast.core.lease.lease import jittered
 from holdfast.core.lease.lock import confirmed_by
-from holdfast.core.pool.options import cool_ms
+from holdfast.core.pool.options import cooldown_ms
 from holdfast.core.queue.codec import Codec, checked_codec, encoded, packed_headers, shown_body, shown_headers
 from holdfast.core.queue.outcomes import Backoff, checked_backoff
 from holdfast.core.resend import ask_again, ask_confirmed
 from holdfast.errors import SETTLING, InvalidConfig, QueueFull, Unavailable
-from holdfast.names import Owner, checked_name, new_token
+from holdfast.names import Holder, checked_name, new_token
 from holdfast.rules.queue import consistency as soundness
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from holdfast.commands import Answer
-    from holdfast.commands.queue_admin import Audit, Glimpse
+    from holdfast.commands.queue_admin import CheckConsistency, PlacedMessage
     from holdfast.core.client import Client
 
 TTL_S = 30.0
@@ -70,12 +92,12 @@ class QueueStats(NamedTuple):
     behind: int = 0
 
 
-class ConsumerStanding(NamedTuple):
+class ConsumerStatus(NamedTuple):
     """One consumer, as people see it. `remaining` is 0 if it is late."""
 
     label: str
     token: str
-    owner: Owner
+    holder: Holder
     fence: int
     in_flight: int
     seconds: float
@@ -96,7 +118,7 @@ class Seen(NamedTuple):
     key: str = ""
 
 
-class Soundness(NamedTuple):
+class ConsistencyReport(NamedTuple):
     """Whether every message is in exactly one place. True if nothing is wrong."""
 
     messages: int
@@ -134,21 +156,21 @@ class QueueBase:
         self._dedup_ms = ttl_ms(dedup_window, setting="dedup_window")
         self._codec = checked_codec(codec)
         self._ttl_ms = ttl_ms(ttl)
-        self._grace_ms = cool_ms(grace, setting="grace")
+        self._grace_ms = cooldown_ms(grace, setting="grace")
         self._confirm = confirm is not None and bool(confirmed_by(client, confirm))
 
     def __repr__(self) -> str:
         return f"<queue {self.name!r} on {self._client.url}>"
 
-    def _reaping(self) -> Reap:
+    def _reaping(self) -> ReclaimExpired:
         interval_ms = max(_LOOK_MIN_MS, min(_LOOK_MAX_MS, self._ttl_ms // 6))
-        return Reap(self.name, interval_ms, self._grace_ms, self._ttl_ms, self._attempts_max, self._dead_max)
+        return ReclaimExpired(self.name, interval_ms, self._grace_ms, self._ttl_ms, self._attempts_max, self._dead_max)
 
-    def _draft(self, body: Any, terms: Terms, dedup: str = "") -> Draft:
+    def _draft(self, body: Any, terms: Terms, dedup: str = "") -> NewMessage:
         data = encoded(self._codec, body)
         key = checked_name(terms.key(body), "a key") if callable(terms.key) else terms.key
         dedup_ms = self._dedup_ms if dedup else 0
-        return Draft(new_token(), data, terms.headers, terms.delay_ms, dedup, dedup_ms, key, terms.lane)
+        return NewMessage(new_token(), data, terms.headers, terms.delay_ms, dedup, dedup_ms, key, terms.lane)
 
 
 class Terms(NamedTuple):
@@ -164,7 +186,7 @@ def checked_terms(
     delay: Seconds, headers: dict[str, str] | None, key: str | Callable[[Any], str] | None, priority: str
 ) -> Terms:
     """The same, or an error that names what is wrong with them."""
-    delay_ms = cool_ms(delay, setting="delay")
+    delay_ms = cooldown_ms(delay, setting="delay")
     if key is not None and delay_ms:
         rule = "a message with a key has its place behind all that were sent with the same one: it cannot have a delay"
         raise InvalidConfig("delay", delay, rule)
@@ -194,7 +216,7 @@ def many_bodies(bodies: Iterable[Any]) -> Iterable[Any]:
     raise InvalidConfig("bodies", bodies, "it must be a list of bodies, not one")
 
 
-async def send_all(queue: QueueBase, drafts: list[Draft], until_ns: int) -> list[str]:
+async def send_all(queue: QueueBase, drafts: list[NewMessage], until_ns: int) -> list[str]:
     """The ids of these, sent a part at a time."""
     sent: list[str] = []
     most = min(AT_ONCE, queue._bound or AT_ONCE)
@@ -217,7 +239,9 @@ def _until_ns(queue: QueueBase, timeout: Seconds | None) -> int:
     return NEVER_NS if patience_ns is None else queue._client.clock.now_ns() + patience_ns
 
 
-async def _send(queue: QueueBase, drafts: tuple[Draft, ...], until_ns: int, before: tuple[str, ...]) -> tuple[str, ...]:
+async def _send(
+    queue: QueueBase, drafts: tuple[NewMessage, ...], until_ns: int, before: tuple[str, ...]
+) -> tuple[str, ...]:
     """The ids of those that were sent: all, or, of many that have to wait for room, as many as there is room for."""
     client, pause_ns = queue._client, _FULL_NS
     command = Publish(queue.name, new_token(), drafts, queue._bound)
@@ -225,7 +249,7 @@ async def _send(queue: QueueBase, drafts: tuple[Draft, ...], until_ns: int, befo
         answer = await (ask_confirmed if queue._confirm else ask_again)(client, command)
         if isinstance(answer, Published):
             return answer.ids
-        assert isinstance(answer, Crowded)
+        assert isinstance(answer, PublishRefused)
         now_ns = client.clock.now_ns()
         if now_ns >= until_ns:
             raise QueueFull(queue.name, answer.size, queue._bound, before)
@@ -233,43 +257,43 @@ async def _send(queue: QueueBase, drafts: tuple[Draft, ...], until_ns: int, befo
         if 0 < room < len(command.drafts):
             command = Publish(queue.name, new_token(), drafts[:room], queue._bound)
             continue
-        await client.form.bell().wait(min(until_ns, now_ns + jittered(pause_ns, now_ns)))
+        await client.transport.waker().wait(min(until_ns, now_ns + jittered(pause_ns, now_ns)))
         pause_ns = min(2 * pause_ns, _FULL_MAX_NS)
 
 
 async def stats(queue: QueueBase) -> QueueStats:
     """How the queue stands now."""
-    now = await ask_again(queue._client, Gauge(queue.name))
-    assert isinstance(now, Gauged)
+    now = await ask_again(queue._client, GetStats(queue.name))
+    assert isinstance(now, QueueCounts)
     return _standing(queue.name, now)
 
 
 async def all_stats(client: Client, names: Sequence[str]) -> list[QueueStats]:
     """How many queues stand, in few exchanges; without those of which the engine knows nothing any more."""
-    answers = await client.ask_all([Gauge(name) for name in names])
+    answers = await client.ask_all([GetStats(name) for name in names])
     return [_standing(name, now) for name, now in zip(names, answers, strict=True) if now != _NOTHING]
 
 
 # What is answered of a queue that nobody has used.
-_NOTHING = Gauged(0, 0, 0, 0, 0, 0, 0, -1, 0, ())
+_NOTHING = QueueCounts(0, 0, 0, 0, 0, 0, 0, -1, 0, ())
 
 
-def _standing(name: str, now: Gauged) -> QueueStats:
+def _standing(name: str, now: QueueCounts) -> QueueStats:
     oldest = None if now.oldest_ms < 0 else now.oldest_ms / 1000
     places = (now.ready, now.suspects, now.delayed, now.held, now.dead, now.consumers, now.hungry)
     next_due = now.next_ms / 1000 if now.next_ms else None
     return QueueStats(name, *places, oldest, next_due, dict(now.counts), now.behind)
 
 
-async def consumers(queue: QueueBase, limit: int) -> list[ConsumerStanding]:
+async def consumers(queue: QueueBase, limit: int) -> list[ConsumerStatus]:
     """Who is there."""
-    answer = await ask_again(queue._client, Roll(queue.name, _whole("limit", limit, 0, LIMIT_MAX)))
-    assert isinstance(answer, Rolled)
+    answer = await ask_again(queue._client, ListConsumers(queue.name, _whole("limit", limit, 0, LIMIT_MAX)))
+    assert isinstance(answer, ConsumerList)
     return [
-        ConsumerStanding(
+        ConsumerStatus(
             seen.label,
             seen.token,
-            Owner.unpacked(seen.owner),
+            Holder.unpacked(seen.holder),
             seen.fence,
             seen.held,
             seen.since_ms / 1000,
@@ -284,7 +308,7 @@ async def peek(queue: QueueBase, place: str, limit: int) -> list[Seen]:
     if place not in _PLACES:
         raise InvalidConfig("place", place, f"it must be one of {', '.join(_PLACES)}")
     _whole("limit", limit, 0, LIMIT_MAX)
-    glimpses: list[Glimpse] = []
+    glimpses: list[PlacedMessage] = []
     for lane in LANES.values() if place == READY else ("",):
         answer = await ask_again(queue._client, Peek(queue.name, _PLACES[place], limit - len(glimpses), lane))
         assert isinstance(answer, Peeked)
@@ -309,14 +333,17 @@ IN_FLIGHT = "in_flight"
 _PLACES = {READY: READY, DELAYED: DELAYED, IN_FLIGHT: HELD, BEHIND: BEHIND}
 
 
-async def check(queue: QueueBase, told: Callable[[int], object] | None = None) -> Soundness:
+async def check(queue: QueueBase, told: Callable[[int], object] | None = None) -> ConsistencyReport:
     """Whether every message is in exactly one place. It looks at all, and tells after each step at how many."""
-    return Soundness(*await audited(lambda command: ask_again(queue._client, command), queue.name, told))
+    return ConsistencyReport(*await audited(lambda command: ask_again(queue._client, command), queue.name, told))
 
 
 async def audited(
-    ask: Callable[[Audit], Awaitable[Answer]], name: str, told: Callable[[int], object] | None = None, most: int = PAGE
-) -> Audited:
+    ask: Callable[[CheckConsistency], Awaitable[Answer]],
+    name: str,
+    told: Callable[[int], object] | None = None,
+    most: int = PAGE,
+) -> ConsistencyChecked:
     """An engine that does not look at all messages at once is asked page by page: others are served in between.
 
     What was seen at a server that was replaced meanwhile says nothing: then it is begun again.
@@ -326,9 +353,9 @@ async def audited(
         question = next(walk)
         while True:
             answer = await ask(question)
-            if isinstance(answer, Audited):
+            if isinstance(answer, ConsistencyChecked):
                 return answer
-            assert isinstance(answer, Sighted)
+            assert isinstance(answer, ConsistencyPage)
             if by not in (None, answer.by):
                 break
             by = answer.by
@@ -337,7 +364,7 @@ async def audited(
             try:
                 question = walk.send(answer)
             except StopIteration as end:
-                found: Audited = end.value
+                found: ConsistencyChecked = end.value
                 return found
     raise Unavailable("engine", SETTLING, f"another server has answered before a check of {name!r} was at its end")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS
-from holdfast.commands.queue import Beat, Join, Leave, Reap
+from holdfast.commands.queue import ConsumerHeartbeat, Join, Leave, ReclaimExpired
 from holdfast.core.lease.lease import ENDED, HELD, LOST, LeaseBase
 from holdfast.errors import LeaseLost
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from holdfast.core.client import Client
 
 
-class Incarnation(LeaseBase):
+class ConsumerSession(LeaseBase):
     """The lease of a consumer."""
 
     _heard_ns = 0  # when the last word was sent that the engine has answered: it has heard of us since
 
     def __init__(
-        self, client: Client, queue: str, ttl_ms: int, label: str, reaping: Reap, *, keeps: bool, heard: bool
+        self, client: Client, queue: str, ttl_ms: int, label: str, reaping: ReclaimExpired, *, keeps: bool, heard: bool
     ) -> None:
         self._label = label
         self._reaping = reaping
         self._keeps, self._heard = keeps, heard
-        super().__init__(client, queue, ttl_ms, client.owner, client.packed, None, False)
+        super().__init__(client, queue, ttl_ms, client.holder, client.packed, None, False)
 
     def __repr__(self) -> str:
         return f"<consumer {self._label!r} of {self.name!r} {self._state}>"
@@ -41,7 +41,7 @@ class Incarnation(LeaseBase):
         return Join(self.name, self.token, self._packed, self._label, self._ttl_ms, self._keeps, self._heard)
 
     def _renewal(self, ttl_ms: int) -> Command:
-        return Beat(self.name, self.token, ttl_ms)
+        return ConsumerHeartbeat(self.name, self.token, ttl_ms)
 
     def _giving_back(self, to: str) -> Leave:  # noqa: ARG002
         return Leave(self.name, self.token)
@@ -61,7 +61,7 @@ class Incarnation(LeaseBase):
         return ""
 
     def _closing(self) -> None:
-        self._client.form.ring(self.token)
+        self._client.transport.wake(self.token)
         self._wake()  # an owner that may have no more stands in no line
 
     # Its doubts.

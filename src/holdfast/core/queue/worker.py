@@ -12,13 +12,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
-from holdfast.commands.queue import AT_ONCE, FEW_AT_ONCE, Reaped
+from holdfast.commands.queue import AT_ONCE, FEW_AT_ONCE, Reclaimed
 from holdfast.core.keeper.heartbeats import found_by_look
 from holdfast.core.queue import consumer as consuming
 from holdfast.core.queue.consumer import ConsumerBase
-from holdfast.core.queue.handler_threads import Hands
+from holdfast.core.queue.handler_threads import HandlerThreads
 from holdfast.core.queue.message import MessageBase, conclude, told
-from holdfast.core.queue.outcomes import Dead, Release, Retry, readable
+from holdfast.core.queue.outcomes import Reject, Release, Retry, readable
 from holdfast.core.queue.queue import _whole
 from holdfast.core.resend import ask_again
 from holdfast.errors import Closed, InvalidConfig, Unavailable
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.commands.queue import Outcome
-    from holdfast.core.queue.session import Incarnation
-    from holdfast.engines import Bell
+    from holdfast.core.queue.session import ConsumerSession
+    from holdfast.engines import Waker
 
 CONCURRENCY_MAX = 5_000
 GRACE_S = 30.0
@@ -74,8 +74,8 @@ class WorkerBase:
         self._looked = False  # for the dead, since it was given something
         self._called_ns = 0  # since when it is asked to come back idle
         self._interrupted = False  # what was being said may have been heard or not
-        self._bell: Bell | None = None  # of the present run
-        self._hands = Hands()  # the same, where handlers run in threads
+        self._waker: Waker | None = None  # of the present run
+        self._hands = HandlerThreads()  # the same, where handlers run in threads
 
     @property
     def name(self) -> str:
@@ -96,11 +96,11 @@ class WorkerBase:
         Any thread may say so, also in a signal handler.
         """
         self._stops += 1
-        self._ring()
+        self._wake()
 
-    def _ring(self) -> None:
-        if self._bell is not None:
-            self._bell.ring()
+    def _wake(self) -> None:
+        if self._waker is not None:
+            self._waker.wake()
         self._consumer._stir()
 
     # What a face brings.
@@ -115,12 +115,12 @@ class WorkerBase:
 
     def _done(self, message: MessageBase, error: BaseException | None) -> None:
         """A handler has ended; by any thread."""
-        if isinstance(error, Exception) and not isinstance(error, Retry | Dead | Release):
+        if isinstance(error, Exception) and not isinstance(error, Retry | Reject | Release):
             log.warning("holdfast: the handler failed on %r", message, exc_info=error)
         told = self._one_thread and bool(self._ended)
         self._ended.append((message, error))
         if not told:
-            self._ring()
+            self._wake()
 
     def _outcome(self, message: MessageBase, error: BaseException | None) -> Outcome:
         """An interruption is ours if there is a stop or a loss; else the handler has ended so by itself, and failed."""
@@ -141,11 +141,11 @@ def hands(concurrency: int, prefetch: int) -> tuple[int, int]:
 
 async def work(worker: WorkerBase, *, until_idle: bool) -> None:
     """Work until stopped; with `until_idle`, until there is nothing to do."""
-    if worker._bell is not None:
+    if worker._waker is not None:
         raise RuntimeError(f"worker {worker.name!r} runs already: make another one, or give it more concurrency")
     await consuming.enter(worker._consumer)
     try:
-        worker._bell = worker._consumer._queue._client.form.bell()
+        worker._waker = worker._consumer._queue._client.transport.waker()
         while not worker._stops and await _turn(worker, wait=not until_idle):
             pass
     except Closed:
@@ -157,9 +157,9 @@ async def work(worker: WorkerBase, *, until_idle: bool) -> None:
         try:
             await _wind_down(worker)
         finally:
-            worker._bell, worker._stops, worker._interrupted, worker._looked = None, 0, False, False
+            worker._waker, worker._stops, worker._interrupted, worker._looked = None, 0, False, False
             worker._hands.let_go(wait=not worker._running and not worker._one_thread)
-            worker._hands = Hands()
+            worker._hands = HandlerThreads()
             worker._running.clear()  # of what runs on, in threads that nobody can end, somebody else takes care now
 
 
@@ -202,7 +202,7 @@ async def _look(worker: WorkerBase) -> bool:
     except Unavailable as error:
         queue._client.tell("unavailable", queue.name, detail=str(error))
         return True
-    assert isinstance(answer, Reaped)
+    assert isinstance(answer, Reclaimed)
     if answer.moved or answer.died:
         queue._client.tell("reaped", queue.name, detail=found_by_look(answer))
     return True
@@ -233,8 +233,8 @@ async def _rest(worker: WorkerBase) -> None:
 
 
 async def _sleep(worker: WorkerBase, span_ns: int, until_ns: int) -> None:
-    assert worker._bell is not None
-    await worker._bell.wait(min(until_ns, worker._consumer._queue._client.clock.now_ns() + span_ns))
+    assert worker._waker is not None
+    await worker._waker.wait(min(until_ns, worker._consumer._queue._client.clock.now_ns() + span_ns))
 
 
 def _doubt_ns(worker: WorkerBase) -> int:
@@ -303,7 +303,7 @@ async def _settle(worker: WorkerBase) -> None:
 
 async def _said(
     worker: WorkerBase,
-    lease: Incarnation,
+    lease: ConsumerSession,
     said: list[tuple[MessageBase, BaseException | None]],
     outcomes: tuple[Outcome, ...],
 ) -> frozenset[str]:

@@ -19,7 +19,7 @@ from holdfast.errors import PASSING, InvalidConfig, NotAcquired, NotFound, Unava
 from holdfast.names import is_unicode, new_token
 
 if TYPE_CHECKING:
-    from holdfast.core.registry.registry import DirectoryBase
+    from holdfast.core.registry.registry import RegistryBase
 
 MESSAGE_MAX_BYTES = 65536
 _LOOK_NS = NS
@@ -48,7 +48,7 @@ class Box(Compound):
         self._read = tuple(letter for letter, _ in letters)
 
 
-async def send(directory: DirectoryBase, key: str, message: str) -> None:
+async def send(directory: RegistryBase, key: str, message: str) -> None:
     """Put it into the owner's box; `NotFound` if nobody owns the key, which is an error and no silence."""
     if not isinstance(message, str) or not is_unicode(message) or len(message.encode()) > MESSAGE_MAX_BYTES:
         raise InvalidConfig("message", message, f"it must be text of at most {MESSAGE_MAX_BYTES} bytes")
@@ -63,7 +63,7 @@ async def receive(lease: Any, timeout: Seconds | None) -> str | None:
     """The next message, or `None` if none comes in time. `LeaseLost` if the key is no longer this owner's."""
     client, patience_ns = lease._client, timeout_ns(timeout)
     until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
-    client.form.expect(lease.token)
+    client.transport.expect(lease.token)
     try:
         while True:
             lease.check()
@@ -78,9 +78,9 @@ async def receive(lease: Any, timeout: Seconds | None) -> str | None:
                 if trouble is not None:
                     raise trouble
                 return None
-            await client.form.hear(lease.token, min(until_ns, now_ns + _LOOK_NS))
+            await client.transport.wait_for_wakeup(lease.token, min(until_ns, now_ns + _LOOK_NS))
     finally:
-        client.form.forget(lease.token)
+        client.transport.forget(lease.token)
 
 
 async def _fetch(lease: Any) -> Unavailable | None:

@@ -28,7 +28,7 @@ from holdfast.core.lease import acquire as lifecycle
 from holdfast.core.lease.lease import ENDED, HELD
 from holdfast.core.resend import ask_again, decision
 from holdfast.errors import PASSING, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, Unavailable
-from holdfast.names import LABEL_MAX, Owner, checked_name, is_unicode, this_process
+from holdfast.names import LABEL_MAX, Holder, checked_name, is_unicode, this_process
 from holdfast.observer import DEBUG, debugging
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ _WHERE = "where"
 HAND_OFF_S = 10.0
 
 
-class Held(NamedTuple):
+class RegistryEntry(NamedTuple):
     """Somebody owns the key: who, under which fence, for how long already, for how much longer unless renewed.
 
     False, so that `if lease := directory.claim(key):` reads as it should.
     """
 
     key: str
-    owner: Owner
+    owner: Holder
     fence: int
     seconds: float
     remaining: float
@@ -86,16 +86,16 @@ class Held(NamedTuple):
         """Never reached."""
 
 
-class Change(NamedTuple):
+class RegistryChange(NamedTuple):
     """What happened to a key: claimed, moved (to another owner), released, lost. `now` is `None` if nobody has it."""
 
     kind: str
     key: str
-    now: Held | None
-    before: Held | None
+    now: RegistryEntry | None
+    before: RegistryEntry | None
 
 
-class DirectoryBase:
+class RegistryBase:
     """Settings, checked before any input or output."""
 
     def __init__(self, client: Client, name: str, *, ttl: Seconds) -> None:
@@ -114,17 +114,17 @@ class DirectoryBase:
         entry = _KEYS + checked_key("key", key)
         if group is not None:
             checked_key("group", group)
-        told = this_process(self._client.owner.label, info).info  # checks it, before our own words come in
+        told = this_process(self._client.holder.label, info).info  # checks it, before our own words come in
         facts = {"claim": told, "group": group or "", _WHERE: _where()}
-        owner = this_process(self._client.owner.label)._replace(info={**self._client.owner.info, **facts})
+        owner = this_process(self._client.holder.label)._replace(info={**self._client.holder.info, **facts})
         shelves = (_KEYS, f"o:{_identity(owner)}", *(() if group is None else (f"g:{group}",)))
         return self._fields(entry, owner), shelves
 
     def _member_fields(self, key: str, member: str) -> tuple[tuple[Any, ...], tuple[str, ...]]:
         entry = f"{_MEMBERS}{checked_key('key', key)}\0{checked_key('member', member)}"
-        return self._fields(entry, self._client.owner), (f"m:{key}",)
+        return self._fields(entry, self._client.holder), (f"m:{key}",)
 
-    def _fields(self, entry: str, owner: Owner) -> tuple[Any, ...]:
+    def _fields(self, entry: str, owner: Holder) -> tuple[Any, ...]:
         return (self._client, self._name_of(entry), self._ttl_ms, owner, owner.packed(), None, False)
 
     def _name_of_key(self, key: str) -> str:
@@ -148,31 +148,31 @@ def prepared(
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0 or group is None):
         raise InvalidConfig("limit", limit, "it must be a whole number, 0 or more, and needs a group")
     most, shelf = (-1, "") if limit is None else (limit, f"g:{group}")
-    whose = lease._client.owner.label if label is None else label
+    whose = lease._client.holder.label if label is None else label
     lease._begins = lambda ask: Claim(ask, shelves, shelf, most, whose)
     lease._ends = lambda end: Quit(end, shelves, *lease._heir)
     return lease
 
 
-async def claim(directory: DirectoryBase, lease: LeaseBase, key: str) -> Held | None:
+async def claim(directory: RegistryBase, lease: LeaseBase, key: str) -> RegistryEntry | None:
     """Take it, or say who has it; `None` if it is the caller's now. One decision, never a wait."""
     client = directory._client
     began_ns = client.clock.now_ns()
     client.begin(lease)
     try:
         answer = await decision(lease, began_ns)
-        if isinstance(answer, Busy) and _is_dead(Owner.unpacked(answer.owner)):
+        if isinstance(answer, Busy) and _is_dead(Holder.unpacked(answer.holder)):
             await break_entry(client, lease.name, answer.fence, "its process is dead")
             answer = await decision(lease, began_ns)
         if isinstance(answer, Busy):
-            _given_up(lease, began_ns, f"held by {Owner.unpacked(answer.owner)}")
+            _given_up(lease, began_ns, f"held by {Holder.unpacked(answer.holder)}")
             # Who it is stands in the answer, but not since when.
             now = await standing(client, lease.name)
-            return held_by(key, now.holder or Seat(answer.owner, "", answer.fence, 0, answer.remaining_ms))
+            return held_by(key, now.holder or Seat(answer.holder, "", answer.fence, 0, answer.remaining_ms))
         if isinstance(answer, Kept):
             _given_up(lease, began_ns, f"kept for {answer.heir}")
-            heir = Owner("", 0, 0, answer.heir)
-            return Held(key, heir, 0, 0.0, answer.remaining_ms / 1000)
+            heir = Holder("", 0, 0, answer.heir)
+            return RegistryEntry(key, heir, 0, 0.0, answer.remaining_ms / 1000)
         if isinstance(answer, Full):
             reason = f"its group has {answer.others} already"
             _given_up(lease, began_ns, reason)
@@ -210,15 +210,15 @@ def checked_heir(to: str, within: Seconds) -> tuple[str, int]:
     return to, ttl_ms(within, setting="within")
 
 
-async def owner(directory: DirectoryBase, key: str) -> Held | None:
+async def owner(directory: RegistryBase, key: str) -> RegistryEntry | None:
     """Who owns the key, or `None`."""
     now = await standing(directory._client, directory._name_of_key(key))
     return None if now.holder is None else held_by(key, now.holder)
 
 
 async def owned(
-    directory: DirectoryBase, prefix: str = "", group: str | None = None, owner: Owner | None = None
-) -> list[Held]:
+    directory: RegistryBase, prefix: str = "", group: str | None = None, owner: Holder | None = None
+) -> list[RegistryEntry]:
     """What is owned, in the order of keys: all of it, of a group, or by one process."""
     shelf = _KEYS if group is None else f"g:{checked_key('group', group)}"
     if owner is not None and group is None:
@@ -229,15 +229,15 @@ async def owned(
     return [each for each in found if owner is None or _identity(each.owner) == _identity(owner)]
 
 
-async def members(directory: DirectoryBase, key: str) -> list[str]:
+async def members(directory: RegistryBase, key: str) -> list[str]:
     """Who has joined the key, in order."""
     found = await _listed(directory, f"m:{checked_key('key', key)}", _MEMBERS)
     return [entry.partition("\0")[2] for entry, _ in found]
 
 
-async def idle(directory: DirectoryBase) -> list[Held]:
+async def idle(directory: RegistryBase) -> list[RegistryEntry]:
     """What this process owns and nobody has joined: what does not run either may be closed."""
-    mine = await owned(directory, owner=directory._client.owner)
+    mine = await owned(directory, owner=directory._client.holder)
     asked = [List(directory.name, f"m:{each.key}", _MEMBERS, "", _PAGE) for each in mine]
     answers = await directory._client.ask_all(asked)
     # A page of nothing but the dead may have another behind it.
@@ -248,7 +248,7 @@ async def idle(directory: DirectoryBase) -> list[Held]:
     return [each for each, some in zip(mine, joined, strict=True) if not some]
 
 
-async def _listed(directory: DirectoryBase, shelf: str, prefix: str) -> list[tuple[str, Seat]]:
+async def _listed(directory: RegistryBase, shelf: str, prefix: str) -> list[tuple[str, Seat]]:
     found: list[tuple[str, Seat]] = []
     after, at_once = "", _PAGE if shelf == _KEYS else _PAGE_OF_OTHERS
     while True:
@@ -260,7 +260,7 @@ async def _listed(directory: DirectoryBase, shelf: str, prefix: str) -> list[tup
             return found
 
 
-async def expel(directory: DirectoryBase, key: str, reason: str, fence: int | None = None) -> Held:
+async def expel(directory: RegistryBase, key: str, reason: str, fence: int | None = None) -> RegistryEntry:
     """End the claim of whoever owns the key, or only that of the fence, by force; it is told why.
 
     `NotFound` if nobody does.
@@ -274,7 +274,7 @@ async def expel(directory: DirectoryBase, key: str, reason: str, fence: int | No
     return now
 
 
-async def release_all(directory: DirectoryBase) -> list[str]:
+async def release_all(directory: RegistryBase) -> list[str]:
     """Give back whatever this client owns or has joined there; the keys that it had lost before."""
     lost = []
     for lease in directory._client.keeper.standing():
@@ -286,28 +286,30 @@ async def release_all(directory: DirectoryBase) -> list[str]:
     return sorted(set(lost))
 
 
-def held_by(key: str, seat: Seat) -> Held:
-    who = Owner.unpacked(seat.owner)
-    return Held(key, who, seat.fence, seat.since_ms / 1000, seat.remaining_ms / 1000, str(who.info.get("group", "")))
+def held_by(key: str, seat: Seat) -> RegistryEntry:
+    who = Holder.unpacked(seat.holder)
+    return RegistryEntry(
+        key, who, seat.fence, seat.since_ms / 1000, seat.remaining_ms / 1000, str(who.info.get("group", ""))
+    )
 
 
-class Watch:
+class RegistryWatch:
     """Tells what changed in a directory; the first look tells what there is. Looking is the authority."""
 
-    def __init__(self, directory: DirectoryBase, prefix: str, interval: Seconds) -> None:
+    def __init__(self, directory: RegistryBase, prefix: str, interval: Seconds) -> None:
         interval_ns = timeout_ns(interval, setting="interval")
         if not interval_ns:
             raise InvalidConfig("interval", interval, "it must be more than zero seconds")
         self._directory, self._prefix, self._interval_ns = directory, prefix, interval_ns
-        self._seen: dict[str, Held] | None = None
+        self._seen: dict[str, RegistryEntry] | None = None
         self._at_ns = 0
 
-    async def changes(self) -> list[Change]:
+    async def changes(self) -> list[RegistryChange]:
         """What is different since the last look; waits for the next look, and until there is something."""
         client = self._directory._client
         while True:
             if self._seen is not None:
-                await client.form.bell().wait(self._at_ns + self._interval_ns)
+                await client.transport.waker().wait(self._at_ns + self._interval_ns)
             try:
                 now = {each.key: each for each in await owned(self._directory, self._prefix)}
             except Unavailable as error:
@@ -321,20 +323,20 @@ class Watch:
             if found:
                 return found
 
-    def _compared(self, now: dict[str, Held], passed_s: float) -> list[Change]:
+    def _compared(self, now: dict[str, RegistryEntry], passed_s: float) -> list[RegistryChange]:
         before = self._seen or {}
-        found = [Change("claimed", key, each, None) for key, each in now.items() if key not in before]
+        found = [RegistryChange("claimed", key, each, None) for key, each in now.items() if key not in before]
         for key, each in before.items():
             if key not in now:
                 # What could not have lapsed since was given back.
                 kind = "released" if each.remaining > passed_s + NS_PER_MS / NS else "lost"
-                found.append(Change(kind, key, None, each))
+                found.append(RegistryChange(kind, key, None, each))
             elif now[key].fence != each.fence:
-                found.append(Change("moved", key, now[key], each))
+                found.append(RegistryChange("moved", key, now[key], each))
         return sorted(found, key=lambda change: change.key)
 
 
-def _identity(who: Owner) -> str:
+def _identity(who: Holder) -> str:
     return f"{who.host}:{who.pid}:{who.start}"
 
 
@@ -348,7 +350,7 @@ def _where() -> str:
         return ""
 
 
-def _is_dead(who: Owner) -> bool:
+def _is_dead(who: Holder) -> bool:
     """Proven: it ran here, and its pid is nobody's, or that of a process that began at another time."""
     if not _where() or who.info.get(_WHERE) != _where() or not who.start:
         return False

@@ -14,8 +14,8 @@ import stat
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NS_PER_US, SYSTEM
-from holdfast.engines.admin import Examination, Fact, Names
-from holdfast.engines.fifo_listener import Ear
+from holdfast.engines.admin import EngineReport, Fact, NamePage
+from holdfast.engines.fifo_listener import FifoListener
 from holdfast.engines.files import codec as paper
 from holdfast.engines.files.log import Register
 from holdfast.engines.files.root import DIRECTORY, UNFINISHED
@@ -31,7 +31,7 @@ _DAY_US = 24 * _HOUR_US
 _WAKE = ".wake"
 
 
-def names(ground: Ground, dates: Dates, prefix: str, limit: int) -> Names:
+def names(ground: Ground, dates: Dates, prefix: str, limit: int) -> NamePage:
     """Names that begin so, read from their sheets."""
     found = []
     for folder in os.listdir(ground.leases):
@@ -46,7 +46,7 @@ def names(ground: Ground, dates: Dates, prefix: str, limit: int) -> Names:
         if name.startswith(prefix) and name:
             found.append(name)
     found.sort()
-    return Names(tuple(found[:limit]), more=len(found) > limit)
+    return NamePage(tuple(found[:limit]), more=len(found) > limit)
 
 
 def sweep(ground: Ground, dates: Dates, wall_us: int) -> None:
@@ -61,7 +61,7 @@ def sweep(ground: Ground, dates: Dates, wall_us: int) -> None:
             _bury(ground, dates, client.removesuffix(_WAKE), wall_us)
         for entry in os.listdir(ground.home):
             if entry.startswith(UNFINISHED) and _is_old(f"{ground.home}/{entry}", None, wall_us):
-                Ear.remove(f"{ground.home}/{entry}")
+                FifoListener.remove(f"{ground.home}/{entry}")
                 shutil.rmtree(f"{ground.home}/{entry}", ignore_errors=True)
 
 
@@ -123,10 +123,10 @@ def _bury(ground: Ground, dates: Dates, client: str, wall_us: int) -> None:
         now_us = SYSTEM.now_ns() // NS_PER_US
         if seen.gone or (seen.pid == 0 and now_us - seen.marked_us > _HOUR_US):
             clear(ground, client)
-            Ear.remove(f"{ground.home}/clients/{client}{_WAKE}")
+            FifoListener.remove(f"{ground.home}/clients/{client}{_WAKE}")
 
 
-def examine(ground: Ground, dates: Dates) -> Examination:
+def examine(ground: Ground, dates: Dates) -> EngineReport:
     """The directory, its filesystem, and who uses it."""
     clients = [look(ground, dates, name) for name in os.listdir(ground.clients) if not name.endswith(_WAKE)]
     folders = [name for name in os.listdir(ground.leases) if not name.startswith(".")]
@@ -146,4 +146,4 @@ def examine(ground: Ground, dates: Dates) -> Examination:
         ),
         Fact("clock", "each machine's own, counted from boot; never compared", {"clock": "boot"}),
     )
-    return Examination(facts)
+    return EngineReport(facts)

@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engines.files.clocks import Date
-from holdfast.rules.lease_record import NO_TOMBS, NOBODY, Graves, Holder, Record, Tomb, Waiter, Waiters
+from holdfast.rules.lease_record import NO_TOMBS, NOBODY, Graves, HolderRecord, Record, Tomb, Waiter, Waiters
 
 if TYPE_CHECKING:
     from holdfast.engines.files.clocks import Dates
@@ -69,12 +69,12 @@ def read(body: bytes, dates: Dates) -> Paper:
     )
 
 
-def _read_holder(line: list[Any] | None, dates: Dates) -> Holder | None:
+def _read_holder(line: list[Any] | None, dates: Dates) -> HolderRecord | None:
     if line is None:
         return None
-    token, client, owner, fence, ttl_ms, offered, lasts_us, at, since = line
+    token, client, holder, fence, ttl_ms, offered, lasts_us, at, since = line
     ends_us = dates.here_us(Date(*at)) + lasts_us
-    return Holder(token, client, owner, fence, ttl_ms, dates.began_us(Date(*since)), ends_us, offered)
+    return HolderRecord(token, client, holder, fence, ttl_ms, dates.began_us(Date(*since)), ends_us, offered)
 
 
 def is_same(before: Record, after: Record) -> bool:
@@ -104,7 +104,7 @@ def written(name: str, before: Paper, after: Record, now: Date, memory_us: int) 
     return _encode(sheet).encode()
 
 
-def _holder_line(before: Paper, holder: Holder | None, now: Date) -> list[Any] | None:
+def _holder_line(before: Paper, holder: HolderRecord | None, now: Date) -> list[Any] | None:
     if holder is None:
         return None
     old, line = before.record.holder, before.holder

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import NS_PER_MS, NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Break, Busy, Mark, NotHeld, Release, Released, Renew, Undo
-from holdfast.engines.admin import Names
-from holdfast.engines.fifo_listener import Ear, Hearing, ring_session
+from holdfast.engines.admin import NamePage
+from holdfast.engines.fifo_listener import FifoListener, LazyFifoListener, wake_session
 from holdfast.engines.files import admin as survey
 from holdfast.engines.files import codec as paper
 from holdfast.engines.files.clocks import Date, Dates
@@ -28,7 +28,7 @@ from holdfast.engines.files.promise import promised
 from holdfast.engines.files.root import NAME
 from holdfast.engines.files.sessions import Seen, Session, look
 from holdfast.engines.host import boot_id
-from holdfast.engines.wakeups import Board
+from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import Closed, ReplyLost, Unavailable
 from holdfast.rules import RULES, Moment
 from holdfast.rules.trust import MARK_MS
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Command
     from holdfast.engines import Promise, Reply
-    from holdfast.engines.admin import Examination
+    from holdfast.engines.admin import EngineReport
     from holdfast.engines.files.log import Sheet
     from holdfast.engines.files.root import Ground
     from holdfast.rules import Record
-    from holdfast.rules.lease_record import Holder
+    from holdfast.rules.lease_record import HolderRecord
 
 _STALL_NS = 5_000_000_000
 # Whoever took longer than this from reading to writing may have slept through a whole life of the name.
@@ -69,7 +69,7 @@ class FileStore:
 
     def __init__(self, ground: Ground, memory_us: int) -> None:
         self.ground = ground
-        self.board = Board()
+        self.waiter_registry = WaiterRegistry()
         self._memory_us = memory_us
         self._dates = Dates(boot_id())
         self._session: Session | None = None
@@ -78,7 +78,7 @@ class FileStore:
         self._count = 0
         self._ahead: dict[str, set[int]] = {}
         self._looks: dict[str, int] = {}
-        self._hearing = Hearing()
+        self._listener = LazyFifoListener()
 
     def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
         stall_ns = SYSTEM.now_ns() + _STALL_NS
@@ -114,7 +114,7 @@ class FileStore:
                     break
                 now = Date(self._dates.boot, moment.now_us, moment.wall_us)
                 body = paper.written(command.name, before, after, now, self._memory_us)
-                turn = register.write(sheet, body, partial(self._ring, wake))
+                turn = register.write(sheet, body, partial(self._wake, wake))
                 if turn is Turn.DONE:
                     self._refuse_sleeper(session, command, began_ns, bound_ns)
                     break
@@ -189,7 +189,7 @@ class FileStore:
 
     def look_again_ns(self, token: str, until_ns: int) -> int:
         """When a waiter looks by itself, where nobody of another machine could ring: soon at first, then less often."""
-        if not (self.ground.network or self._hearing.deaf):
+        if not (self.ground.network or self._listener.failed):
             return until_ns
         nap_ns = self._looks.get(token, _LOOK_FIRST_NS)
         self._looks[token] = min(_LOOK_LAST_NS, nap_ns * 3 // 2)
@@ -212,14 +212,14 @@ class FileStore:
                 self._session = session
             return self._session
 
-    def _ring(self, holder: Holder | None) -> None:
+    def _wake(self, holder: HolderRecord | None) -> None:
         if holder is None:
             return
         here = _here.get(holder.client)
         if here is not None:
-            here.board.ring(holder.token)
+            here.waiter_registry.wake(holder.token)
         else:
-            ring_session(self._pipe(holder.client), holder.token)
+            wake_session(self._pipe(holder.client), holder.token)
 
     def _pipe(self, client: str) -> str:
         return f"{self.ground.home}/clients/{client}.wake"
@@ -228,39 +228,41 @@ class FileStore:
         session, ahead = self._session, self._ahead.pop(token, ())
         if session is None:
             return False
-        return self._hearing.listen(ahead, lambda: Ear(self._pipe(session.client), self.board, self.ground.file_mode))
+        return self._listener.listen(
+            ahead, lambda: FifoListener(self._pipe(session.client), self.waiter_registry, self.ground.file_mode)
+        )
 
     def promise(self) -> Promise:
         return promised(self.ground.kind, network=self.ground.network)
 
-    def place(self) -> str:
-        return self.ground.place()
+    def location(self) -> str:
+        return self.ground.location()
 
-    def lifeline(self) -> int:
+    def liveness_fd(self) -> int:
         return self._begin().lock
 
-    def names(self, prefix: str, limit: int, roof: str = "") -> Names:
-        if roof:
-            return Names((), more=False)  # leases are all that is kept here
+    def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
+        if kind:
+            return NamePage((), more=False)  # leases are all that is kept here
         self._begin()
         return survey.names(self.ground, self._dates, prefix, limit)
 
-    def examine(self) -> Examination:
+    def examine(self) -> EngineReport:
         self._begin()
         return survey.examine(self.ground, self._dates)
 
     def forked(self) -> None:
         """The session stayed with the parent; the child begins its own with its first command."""
-        self.board = Board()
+        self.waiter_registry = WaiterRegistry()
         self._session_lock = threading.RLock()
         self._ahead, self._looks = {}, {}
         session, self._session = self._session, None
         if session is not None:
             session.forked()
-        self._hearing.forked()
+        self._listener.forked()
 
     def close(self) -> None:
-        self._hearing.close()
+        self._listener.close()
         with self._session_lock:
             self._closed = True
             if self._session is not None:
@@ -282,7 +284,7 @@ def _first_answer(command: Command, answer: Answer) -> Answer:
     return Released() if ended and isinstance(command, Release | Break) else answer
 
 
-def _leaves_all_as_it_is(command: Command, holder: Holder | None) -> bool:
+def _leaves_all_as_it_is(command: Command, holder: HolderRecord | None) -> bool:
     """Whether the line is the same after this command, as long as the holder stays what it is."""
     if type(command) is Acquire:
         return holder is not None and command.token == holder.token

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from holdfast.rules.promise import CLIENTS, EFFICIENCY, RESTART, Limit, Promise
+from holdfast.rules.promise import CLIENTS, EFFICIENCY, RESTART, Caveat, Promise
 
 _TESTS = "tests/engines/files"
 _LIMITS = (
-    Limit(
+    Caveat(
         "a holder that is paused for longer than its ttl is replaced: compare fences, or publish by build_once",
         f"{_TESTS}/test_take_over.py::test_a_holder_that_was_stopped_past_its_ttl_is_told_and_harms_nobody",
     ),
-    Limit(
+    Caveat(
         "if the directory is deleted or its volume replaced, every lease in it is lost, and told so",
         f"{_TESTS}/test_bad_ground.py::test_a_directory_that_went_away_loses_its_leases_and_says_so",
     ),
 )
 _NETWORK = (
-    Limit(
+    Caveat(
         "waiters look by themselves, up to twice a second: in no promised order",
         f"{_TESTS}/test_other_hosts.py::test_waiters_on_a_network_look_by_themselves",
     ),
-    Limit(
+    Caveat(
         "a dead holder of another host is replaced after its ttl, counted from when the waiter first saw its last sign",
         f"{_TESTS}/test_other_hosts.py::test_a_holder_of_another_host_is_replaced_after_its_ttl_on_the_waiters_clock",
     ),

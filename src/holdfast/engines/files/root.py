@@ -103,7 +103,7 @@ class Ground:
         os.fchmod(descriptor, self.folder_mode)  # whatever the umask took away
         return descriptor
 
-    def place(self) -> str:
+    def location(self) -> str:
         """An id of this directory, which is the same through every path and mount that leads here."""
         self.open()
         try:

@@ -8,7 +8,7 @@ from holdfast.engines.local import LocalBlocking, LocalEngine
 
 if TYPE_CHECKING:
     from holdfast.commands import Answer, Asking
-    from holdfast.engines import Form
+    from holdfast.engines import Transport
     from holdfast.engines.files.engine import FileStore
 
 
@@ -16,12 +16,12 @@ class FileEngine(LocalEngine):
     """One client's end of a shared directory, where nothing but leases is kept."""
 
     store: FileStore
-    carries: frozenset[str] = frozenset()
+    capabilities: frozenset[str] = frozenset()
 
-    def blocking(self) -> Form:
+    def blocking(self) -> Transport:
         return FileBlocking(self.store)
 
-    def asyncio(self) -> Form:
+    def asyncio(self) -> Transport:
         # Imported here, because whoever never uses asyncio should not pay for importing it.
         from holdfast.engines.files.transport_asyncio import FileAsyncio  # noqa: PLC0415
 

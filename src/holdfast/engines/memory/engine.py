@@ -13,22 +13,22 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NS_PER_US
-from holdfast.commands import ASKING, POOL, Acquire, Busy, Mark, Tend
+from holdfast.commands import ASKING, POOL, Acquire, Busy, Mark, PoolHeartbeat
 from holdfast.commands.queue_admin import QUEUES
-from holdfast.engines import Limit, Promise
-from holdfast.engines.admin import Examination, Fact, Names
+from holdfast.engines import Caveat, Promise
+from holdfast.engines.admin import EngineReport, Fact, NamePage
 from holdfast.engines.counters import Tallies
 from holdfast.engines.local import LocalEngine
 from holdfast.engines.memory.registry import MemoryShelves
-from holdfast.engines.wakeups import Board
+from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.names import new_token
 from holdfast.rules import RULES, Moment, Record, forget_at_us
 from holdfast.rules.once import compound
 from holdfast.rules.pool import POOL_RULES
-from holdfast.rules.pool_state import Shelf
+from holdfast.rules.pool_state import MemoryPoolState
 from holdfast.rules.queue.dead_letters import QUEUE_RULES
-from holdfast.rules.queue.memory_state import Warehouse
+from holdfast.rules.queue.memory_state import MemoryQueueState
 from holdfast.rules.trust import MARK_MS
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast.config import Settings
     from holdfast.engines import Reply
     from holdfast.rules.lease import Rule
-    from holdfast.rules.lease_record import Holder
+    from holdfast.rules.lease_record import HolderRecord
     from holdfast.rules.pool import Call
 
 _PROMISE = Promise(
@@ -50,7 +50,7 @@ _PROMISE = Promise(
     fences_grow=True,
     reasons=("the rules run under one lock in this process",),
     limits=(
-        Limit(
+        Caveat(
             "other processes do not see these leases, and a forked child starts with none",
             "tests/faces/test_fork.py::test_a_forked_child_holds_nothing_and_harms_nothing",
         ),
@@ -64,14 +64,14 @@ _POOLS_SPARE = 64
 class Pool:
     """A pool, and when it was used last."""
 
-    def __init__(self, roof: str) -> None:
-        self.shelf = Shelf(roof)
+    def __init__(self, kind: str) -> None:
+        self.shelf = MemoryPoolState(kind)
         self.touched_us = 0
 
     def over(self, before_us: int) -> bool:
         """Nothing of it needs to be remembered: nobody has set it up, and nobody has used it for long."""
         taken, cooling, free = self.shelf.counts()
-        used = taken or cooling or len(self.shelf.queue) or (free and self.shelf.roof == POOL)
+        used = taken or cooling or len(self.shelf.queue) or (free and self.shelf.kind == POOL)
         return not used and self.touched_us < before_us
 
 
@@ -82,10 +82,10 @@ class Domain:
         self.path = path
         self.clock = clock
         self.lock = threading.RLock()  # it knows its owner
-        self.board = Board()
+        self.waiter_registry = WaiterRegistry()
         self.records: dict[str, Record] = {}
         self.pools: dict[tuple[str, str], Pool] = {}
-        self.queues: dict[str, Warehouse] = {}
+        self.queues: dict[str, MemoryQueueState] = {}
         self.marks: dict[str, int] = {}
         self.ends: list[tuple[int, str]] = []
         self.tallies = Tallies()
@@ -129,7 +129,7 @@ class MemoryStore:
     def __init__(self, domain: Domain, memory_us: int) -> None:
         self.domain = domain
         self.clock = domain.clock
-        self.board = domain.board
+        self.waiter_registry = domain.waiter_registry
         self.client = new_token()
         self._memory_us = memory_us
 
@@ -137,7 +137,7 @@ class MemoryStore:
         if self.domain.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks
             raise Unavailable("memory", "stalled", "this thread is inside a command already: a signal handler asked")
         answers: list[Reply] = []
-        rung: list[Holder | Call] = []
+        rung: list[HolderRecord | Call] = []
         with self.domain.lock:
             for command in commands:
                 rule = RULES.get(type(command))
@@ -153,10 +153,10 @@ class MemoryStore:
                     rung.append(wake)
             self._forget()
         for holder in rung:
-            self.board.ring(holder.token)
+            self.waiter_registry.wake(holder.token)
         return answers
 
-    def _answer(self, command: Command, rule: Rule) -> tuple[Answer, Holder | None]:
+    def _answer(self, command: Command, rule: Rule) -> tuple[Answer, HolderRecord | None]:
         records = self.domain.records
         before = records.get(command.name)
         if before is None:
@@ -171,28 +171,28 @@ class MemoryStore:
             self.domain.marks[self.client] = now_us + MARK_MS * 1000
         return step.answer, step.wake
 
-    def _deal(self, command: Any, rung: list[Holder | Call]) -> Answer:
+    def _deal(self, command: Any, rung: list[HolderRecord | Call]) -> Answer:
         """The answer of a pool."""
-        pools, key, now_us = self.domain.pools, (command.roof, command.name), self.clock.now_ns() // NS_PER_US
+        pools, key, now_us = self.domain.pools, (command.kind, command.name), self.clock.now_ns() // NS_PER_US
         pool = pools.get(key)
         if pool is None:
             self._forget_pools(now_us)
-            pool = pools[key] = Pool(command.roof)
+            pool = pools[key] = Pool(command.kind)
         silent = frozenset(client for client in pool.shelf.watched() if self._is_silent(client, now_us))
         moment = Moment(now_us, self.clock.wall_us(), self.client, silent=silent)
         answer, wakes = POOL_RULES[type(command)](pool.shelf, command, moment)
         pool.touched_us = now_us
         rung += wakes
-        if type(command) is Tend or (type(command) in ASKING and isinstance(answer, Busy)):
+        if type(command) is PoolHeartbeat or (type(command) in ASKING and isinstance(answer, Busy)):
             self.domain.marks[self.client] = now_us + MARK_MS * 1000
         return answer
 
-    def _pass_on(self, command: Any, rung: list[Holder | Call]) -> Answer:
+    def _pass_on(self, command: Any, rung: list[HolderRecord | Call]) -> Answer:
         """The answer of a queue."""
         queues, moment = self.domain.queues, Moment(self.clock.now_ns() // NS_PER_US, self.clock.wall_us(), self.client)
         depot = queues.get(command.name)
         if depot is None:
-            depot = queues[command.name] = Warehouse()
+            depot = queues[command.name] = MemoryQueueState()
         answer, wakes = QUEUE_RULES[type(command)](depot, command, moment)
         rung += wakes
         if depot.over():
@@ -210,10 +210,10 @@ class MemoryStore:
         for key in [key for key, pool in pools.items() if pool.over(now_us - self._memory_us)]:
             del pools[key]
 
-    def _compound(self, command: Command) -> tuple[Answer, Holder | None]:
+    def _compound(self, command: Command) -> tuple[Answer, HolderRecord | None]:
         """The answer to what is no command of a lease alone."""
         moment = Moment(self.clock.now_ns() // NS_PER_US, self.clock.wall_us(), self.client)
-        woken: list[Holder | None] = [None]
+        woken: list[HolderRecord | None] = [None]
         self.domain.shelves.now_us = moment.wall_us
 
         def of_lease(part: Command) -> Answer:
@@ -254,29 +254,29 @@ class MemoryStore:
 
     def forked(self) -> None:
         self.domain = _domains.get(self.domain.path, self.clock)
-        self.board = self.domain.board
+        self.waiter_registry = self.domain.waiter_registry
         self.client = new_token()
 
     def close(self) -> None:
         with self.domain.lock:
             self.domain.marks.pop(self.client, None)
 
-    def place(self) -> str:
+    def location(self) -> str:
         return self.domain.path
 
-    def lifeline(self) -> None:
+    def liveness_fd(self) -> None:
         return None  # a child process does not share these leases
 
-    def names(self, prefix: str, limit: int, roof: str = "") -> Names:
+    def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
         with self.domain.lock:
-            kept = [*(self.domain.queues if roof == QUEUES else () if roof else self.domain.records)]
-            kept += [name for under, name in self.domain.pools if under == roof]
+            kept = [*(self.domain.queues if kind == QUEUES else () if kind else self.domain.records)]
+            kept += [name for under, name in self.domain.pools if under == kind]
             found = sorted(name for name in kept if name.startswith(prefix) and "\0" not in name)
-        return Names(tuple(found[:limit]), more=len(found) > limit)
+        return NamePage(tuple(found[:limit]), more=len(found) > limit)
 
-    def examine(self) -> Examination:
+    def examine(self) -> EngineReport:
         count = len(self.domain.records)
-        return Examination((Fact("names remembered", str(count), {"names": count}),))
+        return EngineReport((Fact("names remembered", str(count), {"names": count}),))
 
 
 def open_engine(settings: Settings) -> LocalEngine:

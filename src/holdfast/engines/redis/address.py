@@ -15,9 +15,9 @@ import redis.asyncio
 
 from holdfast.config import UNREADABLE, Secret
 from holdfast.engines.redis.cluster import Cluster
-from holdfast.engines.redis.dial import Dialler, client_dialler, copied, dialler
-from holdfast.engines.redis.sentinel import Primary, Service
-from holdfast.engines.redis.topology import OneServer
+from holdfast.engines.redis.connect import Connector, client_dialler, copied, dialler
+from holdfast.engines.redis.sentinel import SentinelPrimary, SentinelService
+from holdfast.engines.redis.topology import SingleServer
 from holdfast.errors import InvalidConfig
 from holdfast.names import is_unicode
 
@@ -53,7 +53,7 @@ def topology_of(settings: Settings) -> Topology:
         return _of_client(settings.source)
     base, _, kind = settings.scheme.partition("+")
     if not kind:
-        return OneServer(dialler(settings))
+        return SingleServer(dialler(settings))
 
     parts = urlsplit(settings.secret)
     user, at, hosts = parts.netloc.rpartition("@")
@@ -67,7 +67,7 @@ def topology_of(settings: Settings) -> Topology:
         server = _one(settings, base, user + at, places[0], ours)
         theirs = {name: text for name, text in ours.items() if name not in _SERVERS_ALONE}
         sentinel = _one(settings, base, _sentinels_user(settings), places[0], theirs)
-        return Service(Primary(settings.url, path, [sentinel.at(*place) for place in places], server))
+        return SentinelService(SentinelPrimary(settings.url, path, [sentinel.at(*place) for place in places], server))
 
     places = _places(settings, hosts, _SERVER_PORT)
     if path not in ("", "0") or settings.options.get("db", "0") != "0":
@@ -84,7 +84,7 @@ def _sentinels_user(settings: Settings) -> str:
     return f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
 
 
-def _one(settings: Settings, base: str, user: str, place: tuple[str, int], options: dict[str, str]) -> Dialler:
+def _one(settings: Settings, base: str, user: str, place: tuple[str, int], options: dict[str, str]) -> Connector:
     """The same settings as if there were one server: so they are read and checked by the same rules."""
     host = f"[{place[0]}]" if ":" in place[0] else place[0]
     if not all(map(is_unicode, options.values())):
@@ -110,7 +110,7 @@ def _of_client(client: Any) -> Topology:
         return _of_cluster(client, manager)
     pool = client.connection_pool
     if getattr(pool, "sentinel_manager", None) is None:
-        return OneServer(client_dialler(client))
+        return SingleServer(client_dialler(client))
     return _of_service(client, pool)
 
 
@@ -126,7 +126,9 @@ def _of_service(client: Any, pool: Any) -> Topology:
     diallers = [client_dialler(sentinel) for sentinel in sentinels]
     hosts = ",".join(f"{host}:{port}" for host, port in (sentinel.place for sentinel in diallers))
     url = f"{'rediss' if tls else 'redis'}+sentinel://{hosts}/{pool.service_name}"
-    return Service(Primary(url, pool.service_name, diallers, Dialler(url, copied(kwargs), tls=tls, path=False)))
+    return SentinelService(
+        SentinelPrimary(url, pool.service_name, diallers, Connector(url, copied(kwargs), tls=tls, path=False))
+    )
 
 
 def _of_cluster(client: Any, manager: Any) -> Topology:
@@ -140,7 +142,7 @@ def _of_cluster(client: Any, manager: Any) -> Topology:
     tls = bool(kwargs.get("ssl")) or issubclass(kind, redis.SSLConnection | redis.asyncio.SSLConnection)
     hosts = ",".join(f"{node.host}:{node.port}" for node in nodes)
     url = f"{'rediss' if tls else 'redis'}+cluster://{hosts}"
-    server = Dialler(url, copied(kwargs), tls=tls, path=False)
+    server = Connector(url, copied(kwargs), tls=tls, path=False)
     return Cluster(url, [server.at(node.host, node.port) for node in nodes])
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import hiredis
 
 from holdfast.clock import SYSTEM
-from holdfast.engines.admin import Examination, Fact, Finding, Names
-from holdfast.engines.redis.connection_blocking import Link
-from holdfast.engines.redis.dial import refused
+from holdfast.engines.admin import EngineReport, Fact, Finding, NamePage
+from holdfast.engines.redis.connect import refused
+from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.scripts import LAYOUT, PREFIX, packed
 from holdfast.engines.redis.server_info import Info
 from holdfast.errors import Unavailable
@@ -34,9 +34,9 @@ _CLOCK_FAR_S = 5.0
 _NO_EVICTION = "set maxmemory-policy to noeviction"
 
 
-def names(nodes: Sequence[Node], keys_with: str, prefix: str, limit: int, roof: str = "") -> Names:
+def names(nodes: Sequence[Node], keys_with: str, prefix: str, limit: int, kind: str = "") -> NamePage:
     """Names on the servers: records are the keys that end with their hash tag, or with the roof behind it."""
-    end = "}" + (f":{roof}" if roof else "")
+    end = "}" + (f":{kind}" if kind else "")
     found: set[str] = set()
     more = False
     for node in nodes:
@@ -46,31 +46,31 @@ def names(nodes: Sequence[Node], keys_with: str, prefix: str, limit: int, roof: 
                 if len(found) > limit or (talk.late and not done):
                     more = True
                     break
-    return Names(tuple(sorted(found)[:limit]), more)
+    return NamePage(tuple(sorted(found)[:limit]), more)
 
 
-def examine(nodes: Sequence[Node], keys_with: str) -> Examination:
+def examine(nodes: Sequence[Node], keys_with: str) -> EngineReport:
     """Version, role, memory policy, clock, and keys that should not be there; of each server, where there are more."""
-    seen = Examination()
+    seen = EngineReport()
     for node in nodes:
         with _Talk(node) as talk:
             one = _looked_at(talk, keys_with)
         if len(nodes) > 1:
             one = _of(node.url, one)
-        seen = Examination(seen.facts + one.facts, seen.findings + one.findings, seen.notes + one.notes)
+        seen = EngineReport(seen.facts + one.facts, seen.findings + one.findings, seen.notes + one.notes)
     return seen
 
 
-def _of(server: str, seen: Examination) -> Examination:
+def _of(server: str, seen: EngineReport) -> EngineReport:
     """The same, said of this server."""
     facts = (Fact("server", server, {}), *seen.facts)
     findings, notes = (
         tuple(each._replace(what=f"{server}: {each.what}") for each in some) for some in (seen.findings, seen.notes)
     )
-    return Examination(tuple(fact._replace(server=server) for fact in facts), findings, notes)
+    return EngineReport(tuple(fact._replace(server=server) for fact in facts), findings, notes)
 
 
-def _looked_at(talk: _Talk, keys_with: str) -> Examination:
+def _looked_at(talk: _Talk, keys_with: str) -> EngineReport:
     info = talk.info()
     version, role = _version(info), info.get("role")
     offset_s, within_s = talk.clock_offset()
@@ -85,7 +85,7 @@ def _looked_at(talk: _Talk, keys_with: str) -> Examination:
         facts.append(Fact("append-only file", "yes" if kept else "no: a restart forgets leases", {"appendonly": kept}))
     found = talk.leftovers(keys_with)
     findings = (*_unseen(info), *_role(info), *_eviction(info), *_clock(offset_s), *found.findings)
-    return Examination((*facts, *found.facts), findings, (*_may_evict_one_day(info), *found.notes))
+    return EngineReport((*facts, *found.facts), findings, (*_may_evict_one_day(info), *found.notes))
 
 
 class _Talk:
@@ -94,7 +94,7 @@ class _Talk:
     def __init__(self, node: Node) -> None:
         self._url = node.url
         self._wire_s = node.wire_s
-        self._link = Link(node)
+        self._link = RedisConnection(node)
         self._until_s = time.monotonic() + _SCAN_S
 
     def __enter__(self) -> _Talk:
@@ -144,7 +144,7 @@ class _Talk:
             best = min(best, (offset_us / 1e6, half_us / 1e6), key=lambda each: each[1])
         return best
 
-    def leftovers(self, keys_with: str) -> Examination:
+    def leftovers(self, keys_with: str) -> EngineReport:
         """How many keys are ours, and those that would stay for ever or are of another layout."""
         count, others, eternal = 0, 0, []
         try:
@@ -163,21 +163,21 @@ class _Talk:
         found = []
         if eternal:
             what = f"{len(eternal)} keys would never expire, for instance {eternal[0]!r}"
-            found.append(Finding(grave=False, what=what, advice="somebody wrote there, or took the expiry away"))
+            found.append(Finding(serious=False, what=what, advice="somebody wrote there, or took the expiry away"))
         if others:
             what = f"{others} keys are of another layout than {PREFIX}"
-            found.append(Finding(grave=False, what=what, advice="another version of holdfast uses this server"))
+            found.append(Finding(serious=False, what=what, advice="another version of holdfast uses this server"))
         text = f"{count} ({'all' if not eternal else 'not all'} of them expire by themselves, save pools and queues)"
         values = {"keys": count, "keys_without_end": len(eternal), "keys_of_other_layouts": others}
-        return Examination((Fact("keys", text, values),), tuple(found))
+        return EngineReport((Fact("keys", text, values),), tuple(found))
 
 
 _UNKNOWN = "unknown: the user may not ask INFO"
-_NO_SCAN = Examination(
+_NO_SCAN = EngineReport(
     (Fact("keys", "unknown: the user may not SCAN or ask PTTL", {"keys": None}),),
     notes=(
         Finding(
-            grave=False,
+            serious=False,
             what="the user may not SCAN or ask PTTL: `ls` and `watch` do not work, and leftovers were not looked for",
             advice="whoever wants them: ACL SETUSER ... +scan +pttl",
         ),
@@ -195,13 +195,13 @@ def _unseen(info: Info) -> list[Finding]:
     if info:
         return []
     what = "the user may not ask INFO: what the server can promise was not seen, and a restart is told late"
-    return [Finding(grave=False, what=what, advice="let the user ask: ACL SETUSER ... +info")]
+    return [Finding(serious=False, what=what, advice="let the user ask: ACL SETUSER ... +info")]
 
 
 def _role(info: Info) -> list[Finding]:
     if info.get("role", "master") == "master":
         return []
-    return [Finding(grave=True, what="this server is a replica: it grants nothing", advice="connect to its primary")]
+    return [Finding(serious=True, what="this server is a replica: it grants nothing", advice="connect to its primary")]
 
 
 def _eviction(info: Info) -> list[Finding]:
@@ -210,7 +210,7 @@ def _eviction(info: Info) -> list[Finding]:
         return []
     limit = info.get("maxmemory_human", "?")
     what = f"when its memory is full ({limit}) the server evicts keys, and leases with them: {policy}"
-    return [Finding(grave=True, what=what, advice=_NO_EVICTION)]
+    return [Finding(serious=True, what=what, advice=_NO_EVICTION)]
 
 
 def _may_evict_one_day(info: Info) -> list[Finding]:
@@ -218,7 +218,7 @@ def _may_evict_one_day(info: Info) -> list[Finding]:
     if policy == "noeviction" or info.get("maxmemory") != "0":
         return []
     what = f"the server would evict keys, and leases with them, if its memory had a limit: {policy}"
-    return [Finding(grave=False, what=what, advice=f"before it gets one, {_NO_EVICTION}")]
+    return [Finding(serious=False, what=what, advice=f"before it gets one, {_NO_EVICTION}")]
 
 
 def _clock(offset_s: float) -> list[Finding]:
@@ -226,7 +226,7 @@ def _clock(offset_s: float) -> list[Finding]:
         return []
     what = f"the server's clock is {offset_s:+.1f} s away from this host's"
     advice = "clocks are never compared here, but a clock that is set back later can hold fences back: run NTP"
-    return [Finding(grave=False, what=what, advice=advice)]
+    return [Finding(serious=False, what=what, advice=advice)]
 
 
 def _in_key(text: str) -> str:

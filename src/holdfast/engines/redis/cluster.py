@@ -16,8 +16,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from holdfast.engines.redis.connection_blocking import Link
-from holdfast.engines.redis.dial import refused
+from holdfast.engines.redis.connect import refused
+from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.scripts import packed, tag
 from holdfast.engines.redis.topology import nobody
 from holdfast.errors import SETTLING, Unavailable
@@ -25,8 +25,8 @@ from holdfast.errors import SETTLING, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.engines.redis.dial import Dialler
-    from holdfast.engines.redis.listener import Ear
+    from holdfast.engines.redis.connect import Connector
+    from holdfast.engines.redis.listener import SubscriptionListener
     from holdfast.engines.redis.topology import Node
 
 SLOTS = 16384
@@ -47,7 +47,7 @@ def slot_of(text: str) -> int:
     return crc_hqx(text.encode(), 0) % SLOTS
 
 
-class View:
+class SlotMap:
     """What one server says of the cluster: who owns which slot, and who else is there."""
 
     def __init__(self, reply: Any, host: str) -> None:
@@ -71,16 +71,16 @@ class Cluster:
     follows = True
     only: Node | None = None
 
-    def __init__(self, url: str, seeds: Sequence[Dialler]) -> None:
+    def __init__(self, url: str, seeds: Sequence[Connector]) -> None:
         self.url = url
         self.wire_s = seeds[0].wire_s
         self.version = 0
         self.on_change: Callable[[], None] = nobody
         self._seeds = seeds
-        self._known: dict[tuple[str, int], Dialler] = {seed.place: seed for seed in seeds}
+        self._known: dict[tuple[str, int], Connector] = {seed.place: seed for seed in seeds}
         # Also of those that are not known any more, for as long as somebody has a connection there.
-        self._diallers: WeakValueDictionary[tuple[str, int], Dialler] = WeakValueDictionary(self._known)
-        self._slots: list[Dialler | None] = [None] * SLOTS
+        self._diallers: WeakValueDictionary[tuple[str, int], Connector] = WeakValueDictionary(self._known)
+        self._slots: list[Connector | None] = [None] * SLOTS
         self._ids: set[str] = set()  # of all servers in the map
         self._doubted: WeakKeyDictionary[Node, float] = WeakKeyDictionary()
         self._looked_s = -_LOOK_EVERY_S
@@ -138,7 +138,7 @@ class Cluster:
         finally:
             self._guard.release()
 
-    def _view(self, until_s: float) -> View:
+    def _view(self, until_s: float) -> SlotMap:
         """However many are silent, it takes hardly longer than that: other leases wait for it, on servers that live.
 
         One that is silent has half of the time that is left, so that another has some, and is asked last the next time.
@@ -166,11 +166,11 @@ class Cluster:
                 raise refusal
         raise Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
 
-    def _is_ours(self, view: View) -> bool:
+    def _is_ours(self, view: SlotMap) -> bool:
         """Whether it is of the cluster that we know; before we know one, of any at all."""
         return bool(view.ids & self._ids if self._ids else view.ids)
 
-    def _askable(self) -> list[Dialler]:
+    def _askable(self) -> list[Connector]:
         """All that are known, in no order; those that did not answer come last."""
         known = list(self._known.values())
         random.shuffle(known)
@@ -179,17 +179,17 @@ class Cluster:
     def _is_doubted(self, node: Node) -> bool:
         return monotonic() - self._doubted.get(node, -_DOUBT_S) < _DOUBT_S
 
-    def _seen_by(self, node: Dialler, limit_s: float) -> View:
-        link = Link(node, limit_s)
+    def _seen_by(self, node: Connector, limit_s: float) -> SlotMap:
+        link = RedisConnection(node, limit_s)
         try:
             reply = link.exchange(_VIEW, 1, limit_s)[0]
         finally:
             link.close()
         if isinstance(reply, Exception):
             raise refused(node.url, reply)
-        return View(reply, node.place[0])
+        return SlotMap(reply, node.place[0])
 
-    def _adopt(self, view: View) -> None:
+    def _adopt(self, view: SlotMap) -> None:
         before = set(self.nodes())
         known = {place: self._at(place) for place in (*view.everybody, *(seed.place for seed in self._seeds))}
         self._slots = [None if place is None else known[place] for place in view.places]
@@ -198,11 +198,11 @@ class Cluster:
             self.version += 1
             self.on_change()
 
-    def _at(self, place: tuple[str, int]) -> Dialler:
+    def _at(self, place: tuple[str, int]) -> Connector:
         """The dialler of a place: one and the same, while anybody uses it."""
         return self._diallers.get(place) or self._diallers.setdefault(place, self._seeds[0].at(*place))
 
-    def watch(self) -> Ear | None:
+    def watch(self) -> SubscriptionListener | None:
         """A server that is asked for what is not its own says so: nothing has to be watched."""
 
     def settle(self) -> tuple[Node, ...]:
@@ -211,7 +211,7 @@ class Cluster:
             self._adopt(view)
         return tuple(self._at(place) for place in dict.fromkeys(view.places) if place is not None)
 
-    def _agreed(self) -> View:
+    def _agreed(self) -> SlotMap:
         """What all that answer see. Nobody has to wait for it who only wants to look around."""
         reports, refusals, trouble = [], [], ""
         for node in self._askable():
@@ -240,9 +240,9 @@ class Cluster:
             raise Unavailable("redis", SETTLING, f"the servers of {self.url} do not know who owns some of the slots")
         return view
 
-    def _report(self, node: Dialler) -> tuple[bool, View]:
+    def _report(self, node: Connector) -> tuple[bool, SlotMap]:
         """Whether the server finds the cluster well, and what it sees."""
-        link = Link(node, _LOOK_S)
+        link = RedisConnection(node, _LOOK_S)
         try:
             state, slots = link.exchange(_STATE + _VIEW, 2, _LOOK_S)
         finally:
@@ -250,7 +250,7 @@ class Cluster:
         for reply in (state, slots):
             if isinstance(reply, Exception):
                 raise refused(node.url, reply)
-        return "cluster_state:ok" in state, View(slots, node.place[0])
+        return "cluster_state:ok" in state, SlotMap(slots, node.place[0])
 
 
 def _refusal(error: Unavailable) -> Unavailable | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _READ = 65536
 
 
-class Stream(asyncio.BufferedProtocol):
+class MultiplexedConnection(asyncio.BufferedProtocol):
     """One shared connection."""
 
     def __init__(self, writer: asyncio.StreamWriter, url: str) -> None:
@@ -38,7 +38,7 @@ class Stream(asyncio.BufferedProtocol):
         self._transport.set_protocol(self)
 
     @classmethod
-    async def open(cls, node: Node) -> Stream:
+    async def open(cls, node: Node) -> MultiplexedConnection:
         return cls(await node.dial_asyncio(), node.url)
 
     def ask(self, command: bytes, limit_s: float) -> asyncio.Future[Any]:

@@ -32,7 +32,7 @@ def reader() -> hiredis.Reader:
     return hiredis.Reader(encoding="utf-8", errors="surrogateescape", notEnoughData=MORE, replyError=hiredis.ReplyError)
 
 
-class Link:
+class RedisConnection:
     """A connection of one thread at a time. `run_id`: the run of the server that it leads to, once that was told."""
 
     run_id = ""

@@ -7,15 +7,15 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.engines import EVERYTHING
-from holdfast.engines.redis.dial import refused
-from holdfast.engines.redis.listener import Ear
+from holdfast.engines import ALL_CAPABILITIES
+from holdfast.engines.redis.connect import refused
+from holdfast.engines.redis.listener import SubscriptionListener
 from holdfast.engines.redis.redirects import astray
 from holdfast.engines.redis.scripts import LAYOUT, Packer, prefix_of
-from holdfast.engines.redis.server_identity import Witness
+from holdfast.engines.redis.server_identity import KnownServers
 from holdfast.engines.redis.server_info import Info, read
-from holdfast.engines.redis.transport_blocking import RedisBlocking
-from holdfast.engines.wakeups import Board
+from holdfast.engines.redis.transport_blocking import RedisBlockingTransport
+from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import SETTLING, Closed, Unavailable
 from holdfast.names import new_token
 from holdfast.observer import log
@@ -23,12 +23,12 @@ from holdfast.observer import log
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from holdfast.engines import Form
-    from holdfast.engines.admin import Examination, Names
-    from holdfast.engines.redis.keyspace_events import Expiries
-    from holdfast.engines.redis.routing import Routed
-    from holdfast.engines.redis.server_identity import Sight
-    from holdfast.engines.redis.server_info import Facts
+    from holdfast.engines import Transport
+    from holdfast.engines.admin import EngineReport, NamePage
+    from holdfast.engines.redis.keyspace_events import ExpiryListener
+    from holdfast.engines.redis.routing import RoutingTransport
+    from holdfast.engines.redis.server_identity import ServerIdentity
+    from holdfast.engines.redis.server_info import ServerFacts
     from holdfast.engines.redis.topology import Node, Topology
 
 
@@ -38,7 +38,7 @@ class RedisEngine:
     name = "redis"
     clock: Clock = SYSTEM
     replicates = True
-    carries = EVERYTHING
+    capabilities = ALL_CAPABILITIES
 
     def __init__(self, topology: Topology, memory_us: int, namespace: str = "", place: str = "") -> None:
         self.topology = topology
@@ -46,18 +46,18 @@ class RedisEngine:
         self.wire_s = topology.wire_s
         self._memory_ms = memory_us // 1000
         self._prefix = prefix_of(namespace)
-        self._forms: weakref.WeakSet[Routed[Any]] = weakref.WeakSet()
-        self._ear: Ear | None = None
-        self._watch: Ear | None = None
-        self._expiries: weakref.WeakSet[Expiries] = weakref.WeakSet()
+        self._transports: weakref.WeakSet[RoutingTransport[Any]] = weakref.WeakSet()
+        self._wakeups: SubscriptionListener | None = None
+        self._watch: SubscriptionListener | None = None
+        self._expiries: weakref.WeakSet[ExpiryListener] = weakref.WeakSet()
         topology.on_change = self._moved
         self._begin()
 
     def _begin(self) -> None:
-        self.board = Board()
-        self.witness = Witness(follows=self.topology.follows)
+        self.waiter_registry = WaiterRegistry()
+        self.witness = KnownServers(follows=self.topology.follows)
         self.packer = Packer(self._prefix, new_token(), self._memory_ms, slots=self.topology.only is None)
-        self._ear_lock = threading.Lock()
+        self._listener_lock = threading.Lock()
         self._roll = threading.Lock()  # of forms and of who listens for ends; whoever has it calls nobody
         self._closed = False
         self.met = False  # whether the place is known to be kept as we keep it
@@ -82,22 +82,22 @@ class RedisEngine:
         self.met = True
 
     @property
-    def epoch(self) -> int:
-        return self.witness.epoch
+    def restarts(self) -> int:
+        return self.witness.restarts
 
     @property
-    def epoch_ns(self) -> int:
-        return self.witness.epoch_ns
+    def restarted_ns(self) -> int:
+        return self.witness.restarted_ns
 
     def _moved(self) -> None:
         """Other servers answer now, or answer for other names."""
         with self._roll:
-            forms, listeners = tuple(self._forms), tuple(self._expiries)
-        for form in forms:
-            form.moved()
-        ear = self._ear
-        if ear is not None:
-            ear.again()
+            forms, listeners = tuple(self._transports), tuple(self._expiries)
+        for transport in forms:
+            transport.moved()
+        wakeups = self._wakeups
+        if wakeups is not None:
+            wakeups.again()
         for listener in listeners:
             listener.again()
         only = self.topology.only
@@ -105,7 +105,7 @@ class RedisEngine:
             self.witness.of(only).another()
         self.witness.moved(self.topology.servers())
 
-    def facts(self, sight: Sight, replies: list[Any], asked_ns: int, came_ns: int) -> Facts:
+    def facts(self, sight: ServerIdentity, replies: list[Any], asked_ns: int, came_ns: int) -> ServerFacts:
         """What the answers to `facts.QUESTIONS` say, with all that this client has seen of that node."""
         run_id = sight.greeted(replies[0], asked_ns, came_ns)
         sight.listed(run_id, Info(replies[0]).replicas())
@@ -120,51 +120,56 @@ class RedisEngine:
             fence_memory_s=self._memory_ms / 1000,
         )
 
-    def keeper(self) -> Form:
-        return self.form(owns=False)
+    def keeper(self) -> Transport:
+        return self.transport(owns=False)
 
-    def blocking(self) -> Form:
-        return self.form(owns=True)
+    def blocking(self) -> Transport:
+        return self.transport(owns=True)
 
-    def form(self, *, owns: bool) -> RedisBlocking:
+    def transport(self, *, owns: bool) -> RedisBlockingTransport:
         """A form for threads; one that `owns` the engine closes it with itself."""
-        form = RedisBlocking(self, owns=owns)
+        transport = RedisBlockingTransport(self, owns=owns)
         with self._roll:
-            self._forms.add(form)
-        return form
+            self._transports.add(transport)
+        return transport
 
-    def asyncio(self) -> Form:
-        from holdfast.engines.redis.transport_asyncio import RedisAsyncio  # noqa: PLC0415 - only for those who use it
+    def asyncio(self) -> Transport:
+        from holdfast.engines.redis.transport_asyncio import RedisAsyncioTransport  # noqa: PLC0415 - only for those who use it
 
-        form = RedisAsyncio(self)
+        transport = RedisAsyncioTransport(self)
         with self._roll:
-            self._forms.add(form)
-        return form
+            self._transports.add(transport)
+        return transport
 
     @property
     def listening(self) -> bool:
         """Whether rings arrive already; a closed engine has no more to come."""
-        return self._ear is not None or self._closed
+        return self._wakeups is not None or self._closed
 
     def listen(self, token: str) -> bool:
-        with self._ear_lock:
-            if self._ear is not None or self._closed:
+        with self._listener_lock:
+            if self._wakeups is not None or self._closed:
                 return False
-            board = self.board
+            waiter_registry = self.waiter_registry
             try:
-                self._ear = Ear(self.topology.any_node, self.packer.channel, heard=board.ring, missed=board.ring_all)
+                self._wakeups = SubscriptionListener(
+                    self.topology.any_node,
+                    self.packer.channel,
+                    heard=waiter_registry.wake,
+                    missed=waiter_registry.wake_all,
+                )
             except OSError as error:  # there is no descriptor left: whoever waits next tries again
                 log.warning("holdfast: wake-ups are late: %s", error)
                 return False
         # Whoever queued while nobody listened yet may have missed a ring: it asks once more, as this one will.
-        self.board.ring_all(but=token)
+        self.waiter_registry.wake_all(but=token)
         return True
 
     def doubt(self) -> None:
         """A connection of this client had no answer: the one that hears may be as dead."""
-        ear = self._ear
-        if ear is not None:
-            ear.doubt()
+        wakeups = self._wakeups
+        if wakeups is not None:
+            wakeups.doubt()
 
     def expiries(
         self,
@@ -173,15 +178,15 @@ class RedisEngine:
         configure: bool,
         on_end: Callable[[str, str], object],
         tell: Callable[[str, str], object],
-    ) -> Expiries:
+    ) -> ExpiryListener:
         """Have the servers tell of consumers of these queues whose time has ended. It blocks until it is open."""
-        from holdfast.engines.redis.keyspace_events import Expiries  # noqa: PLC0415 - only for those who use it
+        from holdfast.engines.redis.keyspace_events import ExpiryListener  # noqa: PLC0415 - only for those who use it
 
         if self._closed:
             raise Closed
         self.watch()
-        opened = Expiries(self.topology, self._prefix, names, configure=configure, on_end=on_end, tell=tell)
-        with self._ear_lock:
+        opened = ExpiryListener(self.topology, self._prefix, names, configure=configure, on_end=on_end, tell=tell)
+        with self._listener_lock:
             if not self._closed:
                 with self._roll:
                     self._expiries.add(opened)
@@ -189,19 +194,19 @@ class RedisEngine:
         opened.close()
         raise Closed
 
-    def place(self) -> str:
+    def location(self) -> str:
         """The address as it was given: two spellings of one server are two places, and that is told."""
         return self._place
 
-    def lifeline(self) -> None:
+    def liveness_fd(self) -> None:
         return None  # only the ttl ends a lease here
 
-    def names(self, prefix: str, limit: int, roof: str = "") -> Names:
+    def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
         from holdfast.engines.redis import admin as survey  # noqa: PLC0415 - only for people
 
-        return survey.names(self._all_nodes(), self._prefix, prefix, limit, roof)
+        return survey.names(self._all_nodes(), self._prefix, prefix, limit, kind)
 
-    def examine(self) -> Examination:
+    def examine(self) -> EngineReport:
         from holdfast.engines.redis import admin as survey  # noqa: PLC0415 - only for people
 
         return survey.examine(self._all_nodes(), self._prefix)
@@ -214,7 +219,7 @@ class RedisEngine:
 
     def watch(self) -> None:
         """Have the servers tell of their changes, where they do."""
-        with self._ear_lock:
+        with self._listener_lock:
             if self._watch is None and not self._closed:
                 try:
                     self._watch = self.topology.watch()
@@ -222,26 +227,26 @@ class RedisEngine:
                     log.warning("holdfast: changes of the servers are noticed late: %s", error)
 
     def forked(self) -> None:
-        ears, self._ear, self._watch = (self._ear, self._watch), None, None
-        for ear in ears:
-            if ear is not None:
-                ear.forked()
+        closing, self._wakeups, self._watch = (self._wakeups, self._watch), None, None
+        for wakeups in closing:
+            if wakeups is not None:
+                wakeups.forked()
         for expiries in tuple(self._expiries):
             expiries.forked()
         self._expiries.clear()
-        for form in tuple(self._forms):
-            form.forked()
+        for transport in tuple(self._transports):
+            transport.forked()
         self.topology.forked()
         self._begin()
 
     def close(self) -> None:
-        with self._ear_lock:
-            ears, self._ear, self._watch = (self._ear, self._watch), None, None
+        with self._listener_lock:
+            closing, self._wakeups, self._watch = (self._wakeups, self._watch), None, None
             self._closed = True
         with self._roll:
             listeners = tuple(self._expiries)
-        for ear in ears:
-            if ear is not None:
-                ear.close()
+        for wakeups in closing:
+            if wakeups is not None:
+                wakeups.close()
         for listener in listeners:
             listener.close()

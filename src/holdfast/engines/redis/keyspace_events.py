@@ -19,8 +19,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from holdfast.engines.redis.acl import to_grant
-from holdfast.engines.redis.connection_blocking import Link
-from holdfast.engines.redis.notify_settings import LIMIT_S, Setting, channel
+from holdfast.engines.redis.connection_blocking import RedisConnection
+from holdfast.engines.redis.notify_settings import LIMIT_S, NotifySetting, channel
 from holdfast.engines.redis.scripts import packed, record_key
 from holdfast.errors import LASTING, ReplyLost, Unavailable
 from holdfast.observer import log
@@ -47,7 +47,7 @@ class _Post:
         self.node = node
         self.asked = False
         self.until_s = monotonic() + _QUIET_S
-        self.link = Link(node, LIMIT_S)
+        self.link = RedisConnection(node, LIMIT_S)
         # Something may be told right behind the answer.
         reply, *self.early = self.link.exchange(packed("SUBSCRIBE", channel(node.db)), 1, LIMIT_S)
         if isinstance(reply, Exception):
@@ -57,7 +57,7 @@ class _Post:
             raise Unavailable("redis", "no permission", detail)
 
 
-class Expiries:
+class ExpiryListener:
     """Tells of consumers whose time has ended: `on_end` is called with the queue and the token, by a thread.
 
     It has to return at once: nothing is kept here for one that does not. `tell` is called with a kind and a detail, by
@@ -157,7 +157,7 @@ class Expiries:
                 if self._ended:
                     break
                 try:
-                    setting = talks.enter_context(Setting(node, alone=alone))
+                    setting = talks.enter_context(NotifySetting(node, alone=alone))
                     may = self._may_change(setting, opening=opening)
                     self._posts[node.url] = _Post(node)
                 except Unavailable as error:
@@ -178,7 +178,7 @@ class Expiries:
                     self._without(setting.url, error.detail)
         return troubles
 
-    def _may_change(self, setting: Setting, *, opening: bool) -> bool:
+    def _may_change(self, setting: NotifySetting, *, opening: bool) -> bool:
         """Whether its letters are ours to extend. Nothing has changed."""
         setting.look()
         if not self._configure:
@@ -192,7 +192,7 @@ class Expiries:
             return False
         return True
 
-    def _begun(self, setting: Setting, *, may: bool) -> None:
+    def _begun(self, setting: NotifySetting, *, may: bool) -> None:
         changed = setting.extend() if may else ""
         if changed:
             self._say(CHANGED, changed)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.engines.redis.acl import to_grant
-from holdfast.engines.redis.connection_blocking import Link
+from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.scripts import packed
 from holdfast.errors import ReplyLost, Unavailable
 from holdfast.observer import log
@@ -40,7 +40,7 @@ _PING = packed("PING")
 _OF_ALL = re.compile(":wake:.*")
 
 
-class Ear:
+class SubscriptionListener:
     """Hears what is published on one channel: `node` says where to listen, `what` is said of it in the log.
 
     `heard` is called with each message, and `missed` when some may have been.
@@ -62,7 +62,7 @@ class Ear:
         self._what = what
         self._url, self._wire_s = "", 0.0
         self._stop, self._stopper = socket.socketpair()
-        self._link: Link | None = None
+        self._link: RedisConnection | None = None
         self._again_s = _AGAIN_S
         self._asked = False  # whether it lives; no answer yet
         self._trouble = ""
@@ -70,10 +70,10 @@ class Ear:
         self._thread = threading.Thread(target=self._hear, name="holdfast-ear", daemon=True)
         self._thread.start()
 
-    def _subscribed(self) -> Link:
+    def _subscribed(self) -> RedisConnection:
         node = self._node()
         self._url, self._wire_s = node.url, node.wire_s
-        link = Link(node)
+        link = RedisConnection(node)
         reply = link.exchange(packed("SUBSCRIBE", self._channel), 1, node.wire_s)[0]
         if isinstance(reply, Exception):
             link.close()
@@ -123,7 +123,7 @@ class Ear:
                 self._attend(link, bool(ready))
         self._drop()
 
-    def _attend(self, link: Link, ready: bool) -> None:
+    def _attend(self, link: RedisConnection, ready: bool) -> None:
         """Hear what has come; if nothing has for long, ask; if nothing came of that, it is dead."""
         try:
             if ready:
@@ -140,7 +140,7 @@ class Ear:
             self._late(error)
             self._drop()
 
-    def _poll(self, link: Link | None) -> set[int]:
+    def _poll(self, link: RedisConnection | None) -> set[int]:
         """Sleep until something is heard or the end is asked for; without a link, a moment before trying again."""
         poll = select.poll()
         poll.register(self._stop, select.POLLIN)

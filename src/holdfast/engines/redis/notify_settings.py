@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engines.redis.connection_blocking import Link
-from holdfast.engines.redis.dial import refused
+from holdfast.engines.redis.connect import refused
+from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.scripts import packed
 from holdfast.engines.redis.server_info import GREETING, Info
 from holdfast.errors import LASTING, Unavailable
@@ -38,7 +38,7 @@ def missing(letters: str) -> str:
     return ("" if "E" in there else "E") + ("" if there & {"x", "A"} else "x")
 
 
-class Setting:
+class NotifySetting:
     """The setting of one server, spoken about on a connection of its own.
 
     `letters` are those that were there; `None` if the user may not ask. `alone`: the server must not be one of a
@@ -49,9 +49,9 @@ class Setting:
         self.url = node.url
         self._alone = alone
         self.letters: str | None = None
-        self._link = Link(node, LIMIT_S)
+        self._link = RedisConnection(node, LIMIT_S)
 
-    def __enter__(self) -> Setting:
+    def __enter__(self) -> NotifySetting:
         return self
 
     def __exit__(self, *_: object) -> None:

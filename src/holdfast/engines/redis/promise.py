@@ -10,37 +10,37 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engines.redis.server_info import MOSTLY
-from holdfast.rules.promise import CLIENTS, EFFICIENCY, LEVELS, RESTART, Limit, Promise, weaker
+from holdfast.rules.promise import CLIENTS, EFFICIENCY, LEVELS, RESTART, Caveat, Promise, weaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from holdfast.engines.redis.server_info import Facts
+    from holdfast.engines.redis.server_info import ServerFacts
 
 _TESTS = "tests/engines/redis"
 
-_RESTARTED = Limit(
+_RESTARTED = Caveat(
     "a server that restarts without its data has forgotten its leases: holders are told within about a second",
     f"{_TESTS}/test_restart.py::test_a_restart_without_data_tells_holders_and_repeats_no_fence",
 )
-_FAILED_OVER = Limit(
+_FAILED_OVER = Caveat(
     "a failover to a replica that had not heard of a grant lets a second holder in",
     f"{_TESTS}/test_not_promised.py::test_a_failover_that_lost_the_grant_lets_a_second_holder_in",
 )
-_LATE_CLOCK = Limit(
+_LATE_CLOCK = Caveat(
     "a failover to a replica whose clock is behind gives smaller fences; a guard refuses them until it has caught up",
     f"{_TESTS}/test_clock.py::test_a_failover_to_a_clock_that_is_behind_gives_smaller_fences",
 )
-_EVICTED = Limit(
+_EVICTED = Caveat(
     "a memory policy that evicts keys evicts leases",
     f"{_TESTS}/test_not_promised.py::test_a_server_that_evicts_lets_a_second_holder_in",
 )
-_FORWARD = Limit(
+_FORWARD = Caveat(
     "a server clock that is set forward ends leases early and lets a second holder in, under a larger fence; it is"
     " noticed at the next renewal, and told",
     "tests/testing/test_places.py::test_a_server_whose_clock_is_set_forward_lets_a_second_holder_in",
 )
-_BACK = Limit(
+_BACK = Caveat(
     "a server clock that is set back by more than fence_memory lets forgotten names begin again with smaller fences",
     f"{_TESTS}/test_clock.py::test_a_clock_set_back_by_more_than_the_memory_lets_fences_go_back",
 )
@@ -49,19 +49,19 @@ _BACK = Limit(
 class Rule(NamedTuple):
     """If `applies`, then no more than `most` is promised, for that reason."""
 
-    applies: Callable[[Facts], bool]
+    applies: Callable[[ServerFacts], bool]
     most: str
     reason: str
     change: str = ""
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[Caveat, ...] = ()
     fences_grow: bool = True
 
 
-def _may_evict(facts: Facts) -> bool:
+def _may_evict(facts: ServerFacts) -> bool:
     return facts.maxmemory != 0 and facts.maxmemory_policy != "noeviction"
 
 
-def _has_replicas(facts: Facts) -> bool:
+def _has_replicas(facts: ServerFacts) -> bool:
     return bool(facts.replicas) or facts.known > 0
 
 
@@ -201,7 +201,7 @@ TABLE = (
 )
 
 
-def promised(facts: Facts) -> Promise:
+def promised(facts: ServerFacts) -> Promise:
     """What a server with these facts may be relied on for."""
     rules = [rule for rule in TABLE if rule.applies(facts)]
     level = RESTART
@@ -233,7 +233,7 @@ def promised(facts: Facts) -> Promise:
     )
 
 
-def promised_by_all(seen: Sequence[tuple[str, Facts]]) -> Promise:
+def promised_by_all(seen: Sequence[tuple[str, ServerFacts]]) -> Promise:
     """What servers that share the names among them may be relied on for: the weakest decides, and is named."""
     if len(seen) == 1:
         return promised(seen[0][1])

@@ -15,46 +15,46 @@ from holdfast.commands import Answer, Released, Renewed
 from holdfast.commands.queue import (
     ACK,
     SUSPECTS,
-    Beat,
-    Conclude,
-    Concluded,
-    Crowded,
+    ConsumerHeartbeat,
     DeadLetter,
-    DeadLetters,
+    DeadLetterPage,
+    DeadLettersRemoved,
     Delivery,
-    Draft,
-    Elsewhere,
-    GetDead,
+    GetDeadLetter,
     Join,
     KeysHeld,
     Leave,
     Leaving,
-    ListDead,
+    ListDeadLetters,
     ListKeys,
     Message,
-    Moved,
+    NewMessage,
+    NotTakenOver,
     Outcome,
+    OutcomesRecorded,
     Publish,
     Published,
+    PublishRefused,
     Purge,
-    Reap,
-    Reaped,
+    Receive,
+    Received,
+    Reclaimed,
+    ReclaimExpired,
+    RecordOutcomes,
     Redrive,
-    Take,
-    Taken,
     TakeOver,
 )
 from holdfast.commands.queue_admin import (
-    Audit,
-    ConsumerSeen,
-    Gauge,
-    Gauged,
-    Glimpse,
+    CheckConsistency,
+    ConsistencyPage,
+    ConsumerInfo,
+    ConsumerList,
+    GetStats,
+    ListConsumers,
     Peek,
     Peeked,
-    Roll,
-    Rolled,
-    Sighted,
+    PlacedMessage,
+    QueueCounts,
 )
 from holdfast.rules.queue.messages import UNKNOWN_CONSUMER
 from holdfast.rules.queue.state import lane_of
@@ -68,27 +68,27 @@ Word = str | bytes
 FILES: dict[type, str] = {
     Publish: "queue/publish",
     Join: "queue/join",
-    Beat: "queue/heartbeat",
+    ConsumerHeartbeat: "queue/heartbeat",
     Leave: "queue/leave",
-    Take: "queue/receive",
-    Conclude: "queue/outcomes",
-    Reap: "queue/reclaim",
+    Receive: "queue/receive",
+    RecordOutcomes: "queue/outcomes",
+    ReclaimExpired: "queue/reclaim",
     TakeOver: "queue/take_over",
     ListKeys: "queue/keys",
-    ListDead: "queue/dead_letters",
-    GetDead: "queue/dead_letters",
+    ListDeadLetters: "queue/dead_letters",
+    GetDeadLetter: "queue/dead_letters",
     Redrive: "queue/redrive",
     Purge: "queue/redrive",
-    Gauge: "queue/stats",
-    Roll: "queue/consumers",
+    GetStats: "queue/stats",
+    ListConsumers: "queue/consumers",
     Peek: "queue/peek",
-    Audit: "queue/check",
+    CheckConsistency: "queue/check",
 }
 
 # Commands.
 
 
-def _draft(draft: Draft) -> tuple[Word, ...]:
+def _draft(draft: NewMessage) -> tuple[Word, ...]:
     id_, headers, key, lane = (each.encode() for each in (draft.id, draft.headers, draft.key, draft.lane))
     options = b""
     if draft.delay_ms or draft.dedup or key or lane:
@@ -105,7 +105,7 @@ def _flag(value: bool) -> str:
     return "1" if value else "0"
 
 
-def _take(ask: Take) -> tuple[Word, ...]:
+def _take(ask: Receive) -> tuple[Word, ...]:
     seen = ("seen", str(ask.seen)) if ask.seen >= 0 else ()
     known = seen if ask.known is None else ("known", *ask.known)
     flags = (_flag(ask.wait), str(int(ask.idle)), _flag(ask.share))
@@ -120,11 +120,11 @@ def _outcome(outcome: Outcome) -> tuple[Word, ...]:
     return outcome.entry, how
 
 
-def _conclude(ask: Conclude) -> tuple[Word, ...]:
+def _conclude(ask: RecordOutcomes) -> tuple[Word, ...]:
     return (ask.token, str(ask.dead_max), *(word for outcome in ask.outcomes for word in _outcome(outcome)))
 
 
-def _audit(ask: Audit) -> tuple[Word, ...]:
+def _audit(ask: CheckConsistency) -> tuple[Word, ...]:
     """Somebody else may have written any bytes there: what was read goes back unharmed."""
     return (ask.part, _raw(ask.which), ask.at, str(ask.most), *map(_raw, ask.suspects))
 
@@ -135,22 +135,22 @@ def _numbers(*numbers: int) -> tuple[Word, ...]:
 
 ARGUMENTS: dict[type, Callable[[Any], tuple[Word, ...]]] = {
     Publish: _publish,
-    Join: lambda ask: (ask.token, ask.owner, ask.label, str(ask.ttl_ms), _flag(ask.keeps), _flag(ask.heard)),
-    Beat: lambda ask: (ask.token, str(ask.ttl_ms)),
+    Join: lambda ask: (ask.token, ask.holder, ask.label, str(ask.ttl_ms), _flag(ask.keeps), _flag(ask.heard)),
+    ConsumerHeartbeat: lambda ask: (ask.token, str(ask.ttl_ms)),
     Leave: lambda ask: (ask.token,),
-    Take: _take,
-    Conclude: _conclude,
-    Reap: lambda ask: _numbers(ask.interval_ms, ask.grace_ms, ask.amnesty_ms, ask.attempts_max, ask.dead_max),
+    Receive: _take,
+    RecordOutcomes: _conclude,
+    ReclaimExpired: lambda ask: _numbers(ask.interval_ms, ask.grace_ms, ask.amnesty_ms, ask.attempts_max, ask.dead_max),
     TakeOver: lambda ask: (ask.token, ask.key, *_numbers(ask.attempts_max, ask.dead_max)),
     ListKeys: lambda ask: (ask.token, str(ask.limit)),
-    ListDead: lambda ask: ("list", ask.after, str(ask.limit)),
-    GetDead: lambda ask: ("get", ask.id, "1"),
+    ListDeadLetters: lambda ask: ("list", ask.after, str(ask.limit)),
+    GetDeadLetter: lambda ask: ("get", ask.id, "1"),
     Redrive: lambda ask: ("reset" if ask.reset else "redrive", ask.token, *ask.ids),
     Purge: lambda ask: ("purge", ask.token, *ask.ids),
-    Gauge: lambda _ask: (),
-    Roll: lambda ask: (str(ask.limit),),
+    GetStats: lambda _ask: (),
+    ListConsumers: lambda ask: (str(ask.limit),),
     Peek: lambda ask: (ask.place, str(ask.limit), ask.lane),
-    Audit: _audit,
+    CheckConsistency: _audit,
 }
 
 # Replies.
@@ -192,14 +192,14 @@ def _raw(text: str) -> bytes:
     return text.encode(errors="surrogateescape")
 
 
-def _taken(reply: list[Any]) -> Taken:
+def _taken(reply: list[Any]) -> Received:
     _, position, next_ms, drain, told, gone, *rest = reply
     fences = count(int(told[0])) if len(told) == 1 else map(int, told)
     deliveries = []
     for at, fence in zip(range(0, len(rest), 2), fences, strict=False):
         message = _message(rest[at], _raw(rest[at + 1]))
         deliveries.append(Delivery(rest[at], fence, lane_of(message) == SUSPECTS, message))
-    return Taken(tuple(deliveries), None if position < 0 else position, next_ms, drain == 1, tuple(gone))
+    return Received(tuple(deliveries), None if position < 0 else position, next_ms, drain == 1, tuple(gone))
 
 
 def _letter(text: str) -> DeadLetter:
@@ -212,48 +212,48 @@ def _letter(text: str) -> DeadLetter:
     return DeadLetter(reason, died_us, _message("", raw[head.end() + length :]))
 
 
-def _gauged(reply: list[Any]) -> Gauged:
+def _gauged(reply: list[Any]) -> QueueCounts:
     counts = sorted((reply[at], reply[at + 1]) for at in range(11, len(reply), 2))
     figures: Any = (*reply[1:10], tuple(counts), reply[10])
-    return Gauged(*figures)
+    return QueueCounts(*figures)
 
 
-def _rolled(reply: list[Any]) -> Rolled:
+def _rolled(reply: list[Any]) -> ConsumerList:
     seen = []
     for at in range(1, len(reply), 7):
-        token, label, owner, fence, held, since_ms, remaining_ms = reply[at : at + 7]
-        seen.append(ConsumerSeen(token, label, owner, int(fence), held, since_ms, remaining_ms))
-    return Rolled(tuple(seen))
+        token, label, holder, fence, held, since_ms, remaining_ms = reply[at : at + 7]
+        seen.append(ConsumerInfo(token, label, holder, int(fence), held, since_ms, remaining_ms))
+    return ConsumerList(tuple(seen))
 
 
 def _peeked(reply: list[Any]) -> Peeked:
     glimpses = []
     for at in range(1, len(reply), 4):
         entry, text, token, due_ms = reply[at : at + 4]
-        glimpses.append(Glimpse(_message(entry, _raw(text)), token, due_ms))
+        glimpses.append(PlacedMessage(_message(entry, _raw(text)), token, due_ms))
     return Peeked(tuple(glimpses))
 
 
-def _sighted(reply: list[Any]) -> Sighted:
+def _sighted(reply: list[Any]) -> ConsistencyPage:
     _, at, words, told, by = reply
     faults = tuple((told[first], told[first + 1], told[first + 2]) for first in range(0, len(told), 3))
-    return Sighted(at, tuple(words), faults, by)
+    return ConsistencyPage(at, tuple(words), faults, by)
 
 
 # What the plain answer to a command says.
-YES: dict[type, Answer] = {Beat: Renewed(), Leave: Released()}
+YES: dict[type, Answer] = {ConsumerHeartbeat: Renewed(), Leave: Released()}
 ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "unknown consumer": lambda _reply: UNKNOWN_CONSUMER,
     "published": lambda reply: Published(tuple(reply[1:])),
-    "crowded": lambda reply: Crowded(reply[1]),
+    "crowded": lambda reply: PublishRefused(reply[1]),
     "taken": _taken,
     "leaving": lambda _reply: Leaving(),
-    "elsewhere": lambda reply: Elsewhere(reply[1], reply[2], int(reply[3])),
+    "elsewhere": lambda reply: NotTakenOver(reply[1], reply[2], int(reply[3])),
     "keys held": lambda reply: KeysHeld(tuple(reply[2:]), reply[1]),
-    "concluded": lambda reply: Concluded(tuple(reply[1:])),
-    "reaped": lambda reply: Reaped(reply[1] == 1, reply[2] == 1, *reply[3:]),
-    "dead letters": lambda reply: DeadLetters(tuple(map(_letter, reply[2:])), reply[1]),
-    "moved": lambda reply: Moved(tuple(reply[1:])),
+    "concluded": lambda reply: OutcomesRecorded(tuple(reply[1:])),
+    "reaped": lambda reply: Reclaimed(reply[1] == 1, reply[2] == 1, *reply[3:]),
+    "dead letters": lambda reply: DeadLetterPage(tuple(map(_letter, reply[2:])), reply[1]),
+    "moved": lambda reply: DeadLettersRemoved(tuple(reply[1:])),
     "gauged": _gauged,
     "rolled": _rolled,
     "peeked": _peeked,

@@ -30,7 +30,7 @@ _IN_SCRIPT = "Error running script"
 _NOT_ALLOWED = ("The user executing the script can't", "ACL failure in script")
 
 
-class Turn(NamedTuple):
+class Redirect(NamedTuple):
     """The next step of a command that was not answered; where a server was named, which one."""
 
     step: str
@@ -39,7 +39,7 @@ class Turn(NamedTuple):
     port: int = 0
 
 
-class Astray(Unavailable):
+class Redirected(Unavailable):
     """A server of several has refused a command that another one, or the same one later, may answer.
 
     Nobody outside meets it: the form follows it to an answer, or makes a plain `Unavailable` of it.
@@ -48,25 +48,25 @@ class Astray(Unavailable):
     reply = ""
 
 
-def turn(trouble: Unavailable) -> Turn:
+def turn(trouble: Unavailable) -> Redirect:
     """What to do with a command that met this."""
     if isinstance(trouble, ReplyLost):
-        return Turn(STOP)
-    if not isinstance(trouble, Astray):
-        return Turn(LOOK if trouble.reason == SETTLING else STOP)
+        return Redirect(STOP)
+    if not isinstance(trouble, Redirected):
+        return Redirect(LOOK if trouble.reason == SETTLING else STOP)
     step = _STEPS.get(word(trouble.reply), STOP)
     if step not in (GO, ASK):
-        return Turn(step)
+        return Redirect(step)
     # MOVED 3999 127.0.0.1:6381; without a host it is the one that answered, and `?` is a host that nobody knows.
     found = re.fullmatch(r"\w+ (\d+) (.*):(\d+)", trouble.reply.strip())
     if found is None or found[2] == "?":
-        return Turn(LOOK)
-    return Turn(step, int(found[1]), found[2].strip("[]"), int(found[3]))
+        return Redirect(LOOK)
+    return Redirect(step, int(found[1]), found[2].strip("[]"), int(found[3]))
 
 
 def told(trouble: Unavailable) -> str:
     """What people are told of a command that nobody answered for. Whoever was sent on to the end met no owner."""
-    circled = isinstance(trouble, Astray) and _STEPS.get(word(trouble.reply)) == GO
+    circled = isinstance(trouble, Redirected) and _STEPS.get(word(trouble.reply)) == GO
     return f"{trouble.detail}; its servers do not agree on who has that slot" if circled else trouble.detail
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import hiredis
 
 from holdfast.clock import NS, SYSTEM
-from holdfast.engines.redis.dial import refused
+from holdfast.engines.redis.connect import refused
 from holdfast.engines.redis.redirects import word
 from holdfast.engines.redis.routing import unknown_script
 from holdfast.engines.redis.scripts import packed
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Command
     from holdfast.engines.redis.scripts import Packer
-    from holdfast.engines.redis.transport_blocking import Links
+    from holdfast.engines.redis.transport_blocking import ConnectionPool
 
 # A server ends a blocking command on its own tick, ten times a second. Its answer must come before the time is over.
 _TICK_S = 0.15
 
 
 def confirmed(
-    packer: Packer, links: Links, commands: Sequence[Command], until_ns: int
+    packer: Packer, links: ConnectionPool, commands: Sequence[Command], until_ns: int
 ) -> tuple[list[Any], Unavailable | None]:
     """The replies of one server, and why they do not count unless all its known replicas have heard by then.
 

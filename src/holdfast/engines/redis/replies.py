@@ -11,19 +11,19 @@ from holdfast.commands import (
     Busy,
     Changed,
     CoolItem,
-    Counted,
     Done,
     Extend,
     Finish,
     Full,
     Granted,
-    ItemSeen,
+    ItemSnapshot,
     Kept,
     Lent,
     Letters,
     Listing,
     Marked,
     NotHeld,
+    PoolSnapshot,
     Quit,
     Refused,
     Release,
@@ -33,8 +33,8 @@ from holdfast.commands import (
     Return,
     Seat,
     Standing,
-    TakeBack,
     Undo,
+    UndoBorrow,
     Unknown,
 )
 from holdfast.engines.redis import counters as tallies
@@ -69,26 +69,26 @@ def _listing(reply: list[Any]) -> Listing:
     _, last, *rest = reply
     entries = []
     for at in range(0, len(rest), 6):
-        entry, token, owner, fence, since_ms, remaining_ms = rest[at : at + 6]
-        entries.append((entry, Seat(owner, token, int(fence), since_ms, remaining_ms)))
+        entry, token, holder, fence, since_ms, remaining_ms = rest[at : at + 6]
+        entries.append((entry, Seat(holder, token, int(fence), since_ms, remaining_ms)))
     return Listing(tuple(entries), last)
 
 
 def _standing(reply: list[Any]) -> Standing:
-    _, fence, offered, token, owner, held, since_ms, remaining_ms, *rest = reply
-    holder = Seat(owner, token, int(held), since_ms, remaining_ms) if token else None
+    _, fence, offered, token, holder, held, since_ms, remaining_ms, *rest = reply
+    holder = Seat(holder, token, int(held), since_ms, remaining_ms) if token else None
     waiters = tuple(Seat(rest[at + 1], rest[at], 0, rest[at + 2], 0) for at in range(0, len(rest), 3))
     return Standing(int(fence), holder, bool(offered), waiters)
 
 
-def _tally(reply: list[Any]) -> Counted:
+def _tally(reply: list[Any]) -> PoolSnapshot:
     _, fence, permits, size, lent, cooling, free, waiting, trouble, items, waiters = reply
     seen = tuple(
-        ItemSeen(items[at], items[at + 1], bool(items[at + 2]), int(items[at + 3]), *items[at + 4 : at + 8])
+        ItemSnapshot(items[at], items[at + 1], bool(items[at + 2]), int(items[at + 3]), *items[at + 4 : at + 8])
         for at in range(0, len(items), 8)
     )
     seats = tuple(Seat(waiters[at + 1], waiters[at], 0, waiters[at + 2], 0) for at in range(0, len(waiters), 3))
-    return Counted(int(fence), permits, size, lent, cooling, free, waiting, seen, seats, trouble)
+    return PoolSnapshot(int(fence), permits, size, lent, cooling, free, waiting, seen, seats, trouble)
 
 
 # What the plain answer to a command says.
@@ -101,7 +101,7 @@ _YES: dict[type, Answer] = {
     Undo: Done(),
     Extend: Renewed(),
     Return: Released(),
-    TakeBack: Done(),
+    UndoBorrow: Done(),
     BreakItem: Released(),
     CoolItem: Done(),
     **queues.YES,

@@ -14,11 +14,11 @@ import hiredis
 
 from holdfast.clock import NS, SYSTEM
 from holdfast.commands import Acquire, Release, Renew
-from holdfast.engines.redis.dial import refused
-from holdfast.engines.redis.redirects import ASK, GO, LOOK, STOP, WAIT, Astray, Turn, astray, told, turn
+from holdfast.engines.redis.connect import refused
+from holdfast.engines.redis.redirects import ASK, GO, LOOK, STOP, WAIT, Redirect, Redirected, astray, told, turn
 from holdfast.engines.redis.replies import answered, time_of
 from holdfast.engines.redis.scripts import layout_key, more_s, packed
-from holdfast.engines.transport import BaseForm
+from holdfast.engines.transport import BaseTransport
 from holdfast.errors import SETTLING, ReplyLost, Unavailable
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Answer, Command
     from holdfast.engines import Reply
     from holdfast.engines.redis.engine import RedisEngine
-    from holdfast.engines.redis.server_identity import Sight
+    from holdfast.engines.redis.server_identity import ServerIdentity
     from holdfast.engines.redis.topology import Node
 
 AT_ONCE = 100
@@ -43,10 +43,10 @@ _ASKING = packed("ASKING")
 _ALONE = frozenset((Acquire, Renew, Release))
 
 
-class Lane:
+class NodeConnections:
     """The connections of one form to one node. `failing`: the last exchange there failed. `left`: nobody comes back."""
 
-    def __init__(self, node: Node, sight: Sight, *, left: bool = False) -> None:
+    def __init__(self, node: Node, sight: ServerIdentity, *, left: bool = False) -> None:
         self.node = node
         self.sight = sight
         self.failing = False
@@ -57,13 +57,13 @@ class Lane:
         raise NotImplementedError
 
 
-def leave(lane: Lane) -> None:
+def leave(lane: NodeConnections) -> None:
     """Nobody goes there any more; what is in use is closed by whoever uses it."""
     lane.left = True
     lane.drop()
 
 
-L = TypeVar("L", bound=Lane)
+L = TypeVar("L", bound=NodeConnections)
 T = TypeVar("T")
 
 
@@ -78,7 +78,7 @@ def bounded(wire_s: float, until_ns: int) -> float:
     return wire_s if left_s > wire_s - _STEP_S else max(_LEAST_S, left_s)
 
 
-class Routed(BaseForm, Generic[L]):
+class RoutingTransport(BaseTransport, Generic[L]):
     """The half of a Redis form that knows of several servers."""
 
     def __init__(self, engine: RedisEngine) -> None:
@@ -131,7 +131,7 @@ class Routed(BaseForm, Generic[L]):
         error = refused(url, reply, self._engine.packer.prefix)
         if not self._engine.topology.follows or not astray(str(reply)):
             return error
-        lost = Astray(error.engine, error.reason, f"{url}: {reply}")
+        lost = Redirected(error.engine, error.reason, f"{url}: {reply}")
         lost.reply = str(reply)
         return lost
 
@@ -281,7 +281,7 @@ class Routed(BaseForm, Generic[L]):
             first = self._lane is None and topology.only is not None
             stuck = LOOK in steps or WAIT in steps or hops > _HOPS
             if stuck and topology.version == version and not first and not company:
-                await self.bell().wait(SYSTEM.now_ns() + int(pause_s * NS))
+                await self.waker().wait(SYSTEM.now_ns() + int(pause_s * NS))
                 pause_s = min(2 * pause_s, PAUSE_MAX_S)
             await self._again(commands, turns, replies, until_ns, pops=pops)
         return replies
@@ -289,7 +289,7 @@ class Routed(BaseForm, Generic[L]):
     async def _again(
         self,
         commands: Sequence[Command],
-        turns: dict[int, Turn],
+        turns: dict[int, Redirect],
         replies: list[Reply],
         until_ns: int | None,
         *,
@@ -372,8 +372,8 @@ class Routed(BaseForm, Generic[L]):
         """The same, said by any thread."""
         self.tidy()
 
-    def on_stray_ring(self, call: Callable[[], None]) -> None:
-        self._ears.board.on_stray = call
+    def on_unknown_wakeup(self, call: Callable[[], None]) -> None:
+        self._listener.waiter_registry.on_unknown = call
 
     def forked(self) -> None:
         """In a child. A loop does not live on there, so that what was open in it is left alone."""
@@ -385,11 +385,11 @@ class Routed(BaseForm, Generic[L]):
 UNASKED = Unavailable("redis", "failed", "it was not asked")
 
 
-def _is_failing(lane: Lane) -> bool:
+def _is_failing(lane: NodeConnections) -> bool:
     return lane.failing
 
 
-def turns_of(replies: list[Reply]) -> dict[int, Turn]:
+def turns_of(replies: list[Reply]) -> dict[int, Redirect]:
     """What is to be done with those that were not answered, where anything can be."""
     found = {at: turn(reply) for at, reply in enumerate(replies) if isinstance(reply, Unavailable)}
     return {at: way for at, way in found.items() if way.step != STOP}

@@ -30,15 +30,15 @@ from holdfast.commands import (
     Hit,
     List,
     Mark,
+    PoolHeartbeat,
     Post,
     Quit,
     Release,
     Renew,
     Return,
     Show,
-    TakeBack,
-    Tend,
     Undo,
+    UndoBorrow,
 )
 from holdfast.engines.redis import counters as tallies
 from holdfast.engines.redis import queue as queues
@@ -153,11 +153,11 @@ SCRIPTS: dict[type, Script] = {
     Borrow: Script("pool/borrow", 9),
     Extend: Script("pool/extend", 4),
     Return: Script("pool/return", 5),
-    TakeBack: Script("pool/take_back", 2),
+    UndoBorrow: Script("pool/take_back", 2),
     BreakItem: Script("pool/break_item", 4),
     CoolItem: Script("pool/cool_item", 3),
     Change: Script("pool/change", 6),
-    Tend: Script("pool/heartbeat", 1),
+    PoolHeartbeat: Script("pool/heartbeat", 1),
     Count: Script("pool/count", 2),
     Begin: Script("counters/begin", 4),
     Finish: Script("counters/finish", 4),
@@ -186,7 +186,7 @@ def _all(*values: str | int) -> bytes:
 
 def _borrow(ask: Borrow) -> bytes:
     """What is asked for, up to the word about waiting."""
-    head = _often(ask.roof) + bulk(ask.token) + _often(ask.owner) + _often(ask.ttl_ms) + _often(ask.rest_ms)
+    head = _often(ask.kind) + bulk(ask.token) + _often(ask.holder) + _often(ask.ttl_ms) + _often(ask.cooldown_ms)
     return head + _often(ask.tag) + _often(ask.share_ppm) + _often(ask.permits)
 
 
@@ -198,15 +198,15 @@ _REST: dict[type, Callable[[Any], bytes]] = {
     Mark: lambda _ask: b"",
     Show: lambda _ask: b"",
     Borrow: _borrow,
-    Extend: lambda ask: _often(ask.roof) + _all(ask.item, ask.token, ask.ttl_ms),
-    Return: lambda ask: _often(ask.roof) + _all(ask.item, ask.token, ask.cool_ms, int(ask.entomb)),
-    TakeBack: lambda ask: _often(ask.roof) + _all(ask.token),
-    BreakItem: lambda ask: _often(ask.roof) + _all(ask.item, ask.fence, ask.reason),
-    CoolItem: lambda ask: _often(ask.roof) + _all(ask.item, ask.cool_ms),
-    Change: lambda ask: _often(ask.roof) + _all(ask.how, "\x00".join(ask.items), int(ask.leave), ask.dice, ask.permits),
-    Tend: lambda ask: _often(ask.roof),
-    Count: lambda ask: _often(ask.roof) + _all(ask.limit),
-    Begin: lambda ask: bulk(ask.ask.token) + _often(ask.ask.owner) + _often(ask.ask.ttl_ms) + _NEVER,
+    Extend: lambda ask: _often(ask.kind) + _all(ask.item, ask.token, ask.ttl_ms),
+    Return: lambda ask: _often(ask.kind) + _all(ask.item, ask.token, ask.cooldown_ms, int(ask.entomb)),
+    UndoBorrow: lambda ask: _often(ask.kind) + _all(ask.token),
+    BreakItem: lambda ask: _often(ask.kind) + _all(ask.item, ask.fence, ask.reason),
+    CoolItem: lambda ask: _often(ask.kind) + _all(ask.item, ask.cooldown_ms),
+    Change: lambda ask: _often(ask.kind) + _all(ask.how, "\x00".join(ask.items), int(ask.leave), ask.dice, ask.permits),
+    PoolHeartbeat: lambda ask: _often(ask.kind),
+    Count: lambda ask: _often(ask.kind) + _all(ask.limit),
+    Begin: lambda ask: bulk(ask.ask.token) + _often(ask.ask.holder) + _often(ask.ask.ttl_ms) + _NEVER,
     Finish: lambda ask: _release(ask.end) + bulk(ask.keep.note) + _often(ask.keep.window_ms),
 }
 
@@ -245,7 +245,7 @@ def _entry(ask: Any) -> str:
 
 
 def _claim(fixed: tuple[str, ...], place: str, ask: Any) -> tuple[str, ...]:
-    lease = (ask.ask.token, ask.ask.owner, str(ask.ask.ttl_ms), "0")
+    lease = (ask.ask.token, ask.ask.holder, str(ask.ask.ttl_ms), "0")
     return (*fixed, *lease, place, _entry(ask), str(ask.limit), ask.group, ask.label, *ask.shelves)
 
 
@@ -297,8 +297,8 @@ class Packer:
 
         # A lock is taken and given back over and over: of all that is sent only the token is new.
         @lru_cache(maxsize=512)
-        def taking(name: str, owner: str, ttl_ms: int, wait: bytes, alone: bool) -> tuple[bytes, bytes]:
-            return head(Acquire, name, alone), b"\r\n" + bulk(owner) + bulk(str(ttl_ms)) + wait
+        def taking(name: str, holder: str, ttl_ms: int, wait: bytes, alone: bool) -> tuple[bytes, bytes]:
+            return head(Acquire, name, alone), b"\r\n" + bulk(holder) + bulk(str(ttl_ms)) + wait
 
         # A limit asks about the same keys over and over, and in the same words.
         @lru_cache(maxsize=1024)
@@ -320,8 +320,8 @@ class Packer:
         kind = type(command)
         if kind is Acquire:
             ask: Any = command
-            name, token, owner, ttl_ms, waits = ask
-            begin, rest = self._taking(name, owner, ttl_ms, _POPS if pops else _RUNG if waits else _NEVER, alone)
+            name, token, holder, ttl_ms, waits = ask
+            begin, rest = self._taking(name, holder, ttl_ms, _POPS if pops else _RUNG if waits else _NEVER, alone)
             text = b"%b$%d\r\n%b%b" % (begin, len(token), token.encode(), rest)
         elif kind in TALLIES:
             return self._asking(command) if kind is Hit and not whole else self._of_tally(command, whole=whole)
@@ -341,7 +341,7 @@ class Packer:
 
     def pack_pop(self, ask: Asking, seconds: float) -> bytes:
         """Block until this waiter's bell is rung, or that long."""
-        base = record_key(self.prefix, ask.name) + (f":{ask.roof}" if isinstance(ask, Borrow) else "")
+        base = record_key(self.prefix, ask.name) + (f":{ask.kind}" if isinstance(ask, Borrow) else "")
         return packed("BLPOP", f"{base}:k:{ask.token}", f"{seconds:.3f}")
 
 

@@ -18,11 +18,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engines.redis.aside import aside
-from holdfast.engines.redis.connection_blocking import Link
-from holdfast.engines.redis.dial import refused
-from holdfast.engines.redis.listener import Ear
+from holdfast.engines.redis.connect import refused
+from holdfast.engines.redis.connection_blocking import RedisConnection
+from holdfast.engines.redis.listener import SubscriptionListener
 from holdfast.engines.redis.scripts import packed
-from holdfast.engines.redis.topology import OneServer, nobody
+from holdfast.engines.redis.topology import SingleServer, nobody
 from holdfast.errors import LASTING, SETTLING, Unavailable
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Sequence
 
-    from holdfast.engines.redis.dial import Dialler
+    from holdfast.engines.redis.connect import Connector
     from holdfast.engines.redis.topology import Node
 
     Views = dict[tuple[str, int], list[str]]
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 _LOOK_S, _FAIR_S = 0.5, 0.05
 
 
-class Primary:
+class SentinelPrimary:
     """The node: whoever is the primary of the service just now."""
 
-    def __init__(self, url: str, service: str, sentinels: Sequence[Dialler], server: Dialler) -> None:
+    def __init__(self, url: str, service: str, sentinels: Sequence[Connector], server: Connector) -> None:
         self.url = url
         self.wire_s, self.db = server.wire_s, server.db
         self.on_change: Callable[[], None] = nobody
@@ -65,7 +65,7 @@ class Primary:
         found = await aside(partial(self._found, None))
         return await found.dial_asyncio()
 
-    def _found(self, limit_s: float | None) -> Dialler:
+    def _found(self, limit_s: float | None) -> Connector:
         """What most sentinels say. Once more than half of all agree, the rest need not be asked."""
         count, each_s = len(self._sentinels), _LOOK_S
         if limit_s is not None:  # all of them together have no more time than that: other leases may wait for it
@@ -105,8 +105,8 @@ class Primary:
         views = "; ".join(f"{host}:{port} by {', '.join(who)}" for (host, port), who in told.items())
         return f"the sentinels of {self.url} name several primaries: {views}"
 
-    def _told_by(self, sentinel: Dialler, limit_s: float) -> tuple[str, int]:
-        link = Link(sentinel, limit_s)
+    def _told_by(self, sentinel: Connector, limit_s: float) -> tuple[str, int]:
+        link = RedisConnection(sentinel, limit_s)
         try:
             ask = packed("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
             reply: Any = link.exchange(ask, 1, limit_s)[0]
@@ -118,7 +118,7 @@ class Primary:
             raise Unavailable("redis", "failed", f"{sentinel.url}: it knows no service {self._service!r}")
         return str(reply[0]), int(reply[1])
 
-    def _last(self, sentinel: Dialler) -> None:
+    def _last(self, sentinel: Connector) -> None:
         with self._guard:  # a list of its own each time: others look at it meanwhile, and none may be missing
             self._sentinels = [*(each for each in self._sentinels if each is not sentinel), sentinel]
 
@@ -131,7 +131,7 @@ class Primary:
         """Host and port, once a sentinel has told them."""
         return () if self._address is None else ("{}:{}".format(*self._address),)
 
-    def any_sentinel(self) -> Dialler:
+    def any_sentinel(self) -> Connector:
         """One to listen to: each time another."""
         first = self._sentinels[0]
         self._last(first)
@@ -148,7 +148,7 @@ class Primary:
         with suppress(Unavailable):  # whoever dials next will be told
             self._found(None)
 
-    def settle(self) -> Dialler:
+    def settle(self) -> Connector:
         """All sentinels that answer must name the same server, and it must be a primary: that one, by its address."""
         told = self._views(_LOOK_S)
         if len(told) > 1:
@@ -160,12 +160,12 @@ class Primary:
         return found
 
 
-class Service(OneServer):
+class SentinelService(SingleServer):
     """The topology: one node, which others may take the place of."""
 
     follows = True
 
-    def __init__(self, primary: Primary) -> None:
+    def __init__(self, primary: SentinelPrimary) -> None:
         super().__init__(primary)
         self._primary = primary
         primary.on_change = self._changed
@@ -180,9 +180,9 @@ class Service(OneServer):
     def settle(self) -> tuple[Node, ...]:
         return (self._primary.settle(),)
 
-    def watch(self) -> Ear | None:
+    def watch(self) -> SubscriptionListener | None:
         primary = self._primary
-        return Ear(
+        return SubscriptionListener(
             primary.any_sentinel,
             "+switch-master",
             heard=primary.told,

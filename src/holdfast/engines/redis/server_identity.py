@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NS, SYSTEM
-from holdfast.engines import News
+from holdfast.engines import EngineEvent
 from holdfast.engines.redis.server_info import Info
 from holdfast.errors import SETTLING, ReplyLost, Unavailable
 from holdfast.rules import clock_jump as drift
@@ -27,33 +27,35 @@ _JUMP_REMEMBERED_NS = 3600 * NS
 _JUMPS = 100
 
 
-class Witness:
+class KnownServers:
     """All servers of one client, and what has happened to them. Any thread may tell it something."""
 
     def __init__(self, *, follows: bool) -> None:
         self.follows = follows
-        self.epoch = self.epoch_ns = 0
+        self.restarts = self.restarted_ns = 0
         self.lock = threading.Lock()
-        self._sights: weakref.WeakKeyDictionary[Node, Sight] = weakref.WeakKeyDictionary()
+        self._sights: weakref.WeakKeyDictionary[Node, ServerIdentity] = weakref.WeakKeyDictionary()
         self._servers: tuple[str, ...] = ()
-        self._news: deque[News] = deque()
+        self._news: deque[EngineEvent] = deque()
 
-    def of(self, node: Node) -> Sight:
+    def of(self, node: Node) -> ServerIdentity:
         """What is known of this node."""
         with self.lock:
-            return self._sights.setdefault(node, Sight(self, node.url))
+            return self._sights.setdefault(node, ServerIdentity(self, node.url))
 
     def moved(self, servers: tuple[str, ...]) -> None:
         """These servers answer now; the first time that it is said, nothing has changed."""
         with self.lock:
             before, self._servers = self._servers, servers or self._servers
         if before and before != self._servers:
-            self.tell(News("engine replaced", None, f"{', '.join(before)} answered before, {', '.join(servers)} now"))
+            self.tell(
+                EngineEvent("engine replaced", None, f"{', '.join(before)} answered before, {', '.join(servers)} now")
+            )
 
-    def tell(self, news: News) -> None:
-        self._news.append(news)
+    def tell(self, events: EngineEvent) -> None:
+        self._news.append(events)
 
-    def news(self) -> list[News]:
+    def events(self) -> list[EngineEvent]:
         """What has happened since this was asked last."""
         told = []
         while self._news:
@@ -61,14 +63,14 @@ class Witness:
         return told
 
 
-class Sight:
+class ServerIdentity:
     """One node as one client knows it.
 
     Its replicas are known by the run that has them. When another server takes its place an answer of the former one may
     still be on its way: what that one has must not be looked for at the next.
     """
 
-    def __init__(self, witness: Witness, url: str) -> None:
+    def __init__(self, witness: KnownServers, url: str) -> None:
         self._witness = witness
         self._url = url
         self._known: dict[str, frozenset[str]] = {}
@@ -83,10 +85,10 @@ class Sight:
         with witness.lock:
             if run_id and self._run_id and run_id != self._run_id:
                 if not witness.follows:
-                    witness.epoch_ns = SYSTEM.now_ns()  # first: whoever sees the new epoch knows since when
-                    witness.epoch += 1
+                    witness.restarted_ns = SYSTEM.now_ns()  # first: whoever sees the new epoch knows since when
+                    witness.restarts += 1
                 detail = f"{self._url}: run {self._run_id[:12]} has ended, run {run_id[:12]} answers"
-                witness.tell(News("engine replaced", None, detail))
+                witness.tell(EngineEvent("engine replaced", None, detail))
             self._run_id = run_id or self._run_id
         if clock_us is not None:
             self.timed(clock_us, asked_ns, came_ns)
@@ -110,7 +112,7 @@ class Sight:
             if jump_s:
                 self._jumps = [*self._lately(came_ns), (jump_s, came_ns)][-_JUMPS:]
                 way = "forward: leases end earlier" if jump_s > 0 else "back: leases end later"
-                self._witness.tell(News("clock jumped", jump_s, f"{self._url}: the server's clock went {way}"))
+                self._witness.tell(EngineEvent("clock jumped", jump_s, f"{self._url}: the server's clock went {way}"))
 
     def listed(self, run_id: str, replicas: frozenset[str]) -> bool:
         """These replicas are linked to that run now; true if one was not known. One that is gone stays known."""

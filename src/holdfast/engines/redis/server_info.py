@@ -18,7 +18,7 @@ REPLICAS = packed("INFO", "replication")
 MOSTLY = "always, but not while it is rewritten"
 
 
-class Facts(NamedTuple):
+class ServerFacts(NamedTuple):
     """One server, and what this client has seen of it. `None` is what was not seen.
 
     `replicas` are linked to it now, `known` were at some time. `sentinels` may put another server in its place.
@@ -66,14 +66,14 @@ class Info(dict[str, str]):
         return frozenset(f"{each['ip']}:{each['port']}" for each in told if "ip" in each and "port" in each)
 
 
-def read(replies: list[Any], **seen: Any) -> Facts:
+def read(replies: list[Any], **seen: Any) -> ServerFacts:
     """The facts in the answers to `QUESTIONS`; `seen` is what the client has found out by itself."""
     info, (fsync, skipped, least) = Info(replies[0]), map(_setting, replies[1:])
     if fsync == "always" and skipped != "no":
         fsync = None if skipped is None else MOSTLY
     asked = zip(("INFO", *(f"CONFIG GET {setting}" for setting in _SETTINGS)), replies, strict=True)
     aof = info.switch("aof_enabled")
-    return Facts(
+    return ServerFacts(
         server=_server(info),
         role={"master": "primary", "slave": "replica"}.get(info.get("role", "")),
         replicas=info.number("connected_slaves"),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from holdfast.engines.redis.listener import Ear
+    from holdfast.engines.redis.listener import SubscriptionListener
 
 
 class Node(Protocol):
@@ -79,7 +79,7 @@ class Topology(Protocol):
     def settle(self) -> tuple[Node, ...]:
         """Look around now: who keeps keys? `Unavailable` if the servers do not agree, and then nothing has changed."""
 
-    def watch(self) -> Ear | None:
+    def watch(self) -> SubscriptionListener | None:
         """Somebody who is told of changes by the servers themselves, where they tell."""
 
     def forked(self) -> None:
@@ -90,7 +90,7 @@ def nobody() -> None:
     """Nobody wants to know."""
 
 
-class OneServer:
+class SingleServer:
     """One server that nobody replaces."""
 
     follows = False
@@ -133,7 +133,7 @@ class OneServer:
     def settle(self) -> tuple[Node, ...]:
         return (self._node,)
 
-    def watch(self) -> Ear | None:
+    def watch(self) -> SubscriptionListener | None:
         return None
 
     def forked(self) -> None:

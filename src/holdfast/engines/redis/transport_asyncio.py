@@ -11,13 +11,13 @@ import hiredis
 from holdfast.clock import SYSTEM
 from holdfast.commands import ASKING, LINED_UP, Change
 from holdfast.engines.redis.aside import aside
-from holdfast.engines.redis.connection_asyncio import Stream
+from holdfast.engines.redis.connection_asyncio import MultiplexedConnection
 from holdfast.engines.redis.replies import answered
-from holdfast.engines.redis.routing import Lane, bounded, leave, unknown_script
+from holdfast.engines.redis.routing import NodeConnections, bounded, leave, unknown_script
 from holdfast.engines.redis.scripts import more_s
 from holdfast.engines.redis.server_info import GREETING
-from holdfast.engines.redis.watched import Watched
-from holdfast.engines.transport_asyncio import LoopForm
+from holdfast.engines.redis.transport_base import RedisTransport
+from holdfast.engines.transport_asyncio import AsyncioTransport
 from holdfast.errors import SETTLING, ReplyLost, Unavailable
 
 if TYPE_CHECKING:
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Answer, Command
     from holdfast.engines.redis.engine import RedisEngine
-    from holdfast.engines.redis.server_identity import Sight
+    from holdfast.engines.redis.server_identity import ServerIdentity
     from holdfast.engines.redis.topology import Node
-    from holdfast.engines.redis.transport_blocking import Links, RedisBlocking
+    from holdfast.engines.redis.transport_blocking import ConnectionPool, RedisBlockingTransport
 
 T = TypeVar("T")
 
 
-class Shared(Lane):
+class SharedConnection(NodeConnections):
     """The one connection of a form to one node."""
 
-    def __init__(self, node: Node, sight: Sight) -> None:
+    def __init__(self, node: Node, sight: ServerIdentity) -> None:
         super().__init__(node, sight)
-        self.stream: Stream | None = None
-        self._opening: asyncio.Task[Stream] | None = None
+        self.stream: MultiplexedConnection | None = None
+        self._opening: asyncio.Task[MultiplexedConnection] | None = None
 
-    async def open(self, limit_s: float) -> Stream:
+    async def open(self, limit_s: float) -> MultiplexedConnection:
         """Open it. A caller that leaves meanwhile does not take it from the others.
 
         Whoever has less time than an exchange may take does not wait for longer; to open it may take as long as it was
@@ -58,9 +58,9 @@ class Shared(Lane):
             raise self.sight.unanswered(late)
         return opening.result()
 
-    async def _greeted(self) -> Stream:
+    async def _greeted(self) -> MultiplexedConnection:
         """A connection that has told which run of which server it leads to."""
-        stream, asked_ns = await Stream.open(self.node), SYSTEM.now_ns()
+        stream, asked_ns = await MultiplexedConnection.open(self.node), SYSTEM.now_ns()
         try:
             reply = await stream.ask(GREETING, self.node.wire_s)
         except ReplyLost as error:
@@ -71,7 +71,7 @@ class Shared(Lane):
         self.sight.greeted(reply, asked_ns, SYSTEM.now_ns())
         return stream
 
-    def _opened(self, opening: asyncio.Task[Stream]) -> None:
+    def _opened(self, opening: asyncio.Task[MultiplexedConnection]) -> None:
         self._opening = None
         if not opening.cancelled() and opening.exception() is None:
             self.stream = opening.result()
@@ -90,20 +90,20 @@ class Shared(Lane):
         self.drop()
 
 
-class RedisAsyncio(Watched[Shared], LoopForm):
+class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
     """What tasks use."""
 
     def __init__(self, engine: RedisEngine) -> None:
         super().__init__(engine)
-        self._apart: RedisBlocking | None = None
+        self._apart: RedisBlockingTransport | None = None
 
     async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
         """What every form does, in one frame: a task wakes up through each of them."""
-        self.refuse_elsewhere()
-        board, answer = self._engine.board, None
+        self.check_loop()
+        waiter_registry, answer = self._engine.waiter_registry, None
         acquires = type(command) in ASKING
         if acquires and command.wait:  # type: ignore[union-attr]
-            board.expect(command.token)  # type: ignore[union-attr]
+            waiter_registry.expect(command.token)  # type: ignore[union-attr]
         try:
             try:
                 engine = self._engine
@@ -123,10 +123,15 @@ class RedisAsyncio(Watched[Shared], LoopForm):
             return answer
         finally:
             if acquires and not (type(answer) in LINED_UP and answer.position is not None):  # type: ignore[union-attr]
-                board.forget(command.token)  # type: ignore[union-attr]
+                waiter_registry.forget(command.token)  # type: ignore[union-attr]
 
     async def _once_more(
-        self, lane: Shared, stream: Stream, command: Command, reply: hiredis.ReplyError, limit_s: float
+        self,
+        lane: SharedConnection,
+        stream: MultiplexedConnection,
+        command: Command,
+        reply: hiredis.ReplyError,
+        limit_s: float,
     ) -> Any:
         """A server that only did not know the script is sent its text."""
         if unknown_script(reply):
@@ -135,11 +140,11 @@ class RedisAsyncio(Watched[Shared], LoopForm):
             raise self._refused(lane.node.url, reply)
         return reply
 
-    def _new_lane(self, node: Node) -> Shared:
-        return Shared(node, self._engine.witness.of(node))
+    def _new_lane(self, node: Node) -> SharedConnection:
+        return SharedConnection(node, self._engine.witness.of(node))
 
-    async def _tell(self, lane: Shared, commands: bytes, count: int, limit_s: float) -> list[Any]:
-        self.refuse_elsewhere()
+    async def _tell(self, lane: SharedConnection, commands: bytes, count: int, limit_s: float) -> list[Any]:
+        self.check_loop()
         stream = lane.stream
         if stream is None or stream.closed:
             stream = await lane.open(limit_s)
@@ -148,10 +153,10 @@ class RedisAsyncio(Watched[Shared], LoopForm):
     async def _aside(self, call: Callable[[], T]) -> T:
         return await aside(call)
 
-    def _links_of(self, lane: Shared) -> Links:
+    def _links_of(self, lane: SharedConnection) -> ConnectionPool:
         """Connections of their own: what waits would hold up all other tasks."""
         if self._apart is None:
-            self._apart = self._engine.form(owns=False)
+            self._apart = self._engine.transport(owns=False)
         return self._apart.lane_at(lane.node)
 
     def moved(self) -> None:

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import hiredis
 
 from holdfast.clock import NS, NS_PER_MS, SYSTEM
-from holdfast.commands import ASKING, Busy, Change, Take
-from holdfast.engines.redis.connection_blocking import Link
+from holdfast.commands import ASKING, Busy, Change, Receive
+from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.replies import answered
-from holdfast.engines.redis.routing import Lane, bounded, leave, unknown_script
+from holdfast.engines.redis.routing import NodeConnections, bounded, leave, unknown_script
 from holdfast.engines.redis.scripts import more_s
 from holdfast.engines.redis.server_info import GREETING
-from holdfast.engines.redis.watched import Watched
-from holdfast.engines.transport import ThreadForm
+from holdfast.engines.redis.transport_base import RedisTransport
+from holdfast.engines.transport import BlockingTransport
 from holdfast.errors import ReplyLost, Unavailable
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Answer, Asking, Command
     from holdfast.engines.redis.engine import RedisEngine
-    from holdfast.engines.redis.server_identity import Sight
+    from holdfast.engines.redis.server_identity import ServerIdentity
     from holdfast.engines.redis.topology import Node
 
 T = TypeVar("T")
@@ -45,25 +45,25 @@ _POP_MAX_NS = 1_700 * NS_PER_MS
 _TICK_S = 0.5
 
 
-class Links(Lane):
+class ConnectionPool(NodeConnections):
     """The links of one form to one node that are free."""
 
-    def __init__(self, node: Node, sight: Sight, *, left: bool) -> None:
+    def __init__(self, node: Node, sight: ServerIdentity, *, left: bool) -> None:
         super().__init__(node, sight, left=left)
-        self._free: deque[Link] = deque()
+        self._free: deque[RedisConnection] = deque()
 
-    def take(self, limit_s: float) -> Link:
+    def take(self, limit_s: float) -> RedisConnection:
         while True:
             try:
                 link = self._free.pop()
             except IndexError:
-                return self._greeted(Link(self.node, limit_s), limit_s)
+                return self._greeted(RedisConnection(self.node, limit_s), limit_s)
             now_s = monotonic()
             if now_s - link.used_s < _IDLE_S or link.alive():
                 link.used_s = now_s
                 return link
 
-    def _greeted(self, link: Link, limit_s: float) -> Link:
+    def _greeted(self, link: RedisConnection, limit_s: float) -> RedisConnection:
         """Learn which run of which server this is, before it is asked for anything."""
         asked_ns = SYSTEM.now_ns()
         try:
@@ -73,7 +73,7 @@ class Links(Lane):
         link.run_id = self.sight.greeted(reply, asked_ns, SYSTEM.now_ns())
         return link
 
-    def give_back(self, link: Link) -> None:
+    def give_back(self, link: RedisConnection) -> None:
         """Keep a few for the next ones; whoever comes back after the end finds nobody to keep it for."""
         if self.left or len(self._free) >= _FREE_MAX:
             link.close()
@@ -94,14 +94,14 @@ def _pop_ns(ttl_ms: int) -> int:
     return min(ttl_ms * NS_PER_MS // 3, _POP_MAX_NS)
 
 
-class RedisBlocking(Watched[Links], ThreadForm):
+class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
     """What threads use."""
 
     def __init__(self, engine: RedisEngine, *, owns: bool) -> None:
         super().__init__(engine)
         self._owns = owns
         self._closed = False
-        self._popping: set[Link] = set()
+        self._popping: set[RedisConnection] = set()
         self._seats: set[str] = set()  # waiters that block, or are about to
         self._listening: set[str] = set()  # waiters that listen, because they have blocked or never may
 
@@ -142,10 +142,10 @@ class RedisBlocking(Watched[Links], ThreadForm):
             raise self._refused(lane.node.url, reply)
         return answered(type(command), reply)
 
-    def _new_lane(self, node: Node) -> Links:
-        return Links(node, self._engine.witness.of(node), left=self._closed)
+    def _new_lane(self, node: Node) -> ConnectionPool:
+        return ConnectionPool(node, self._engine.witness.of(node), left=self._closed)
 
-    async def _tell(self, lane: Links, commands: bytes, count: int, limit_s: float) -> list[Any]:
+    async def _tell(self, lane: ConnectionPool, commands: bytes, count: int, limit_s: float) -> list[Any]:
         link = lane.take(limit_s)
         replies = link.exchange(commands, count, limit_s)
         lane.give_back(link)
@@ -154,10 +154,10 @@ class RedisBlocking(Watched[Links], ThreadForm):
     async def _aside(self, call: Callable[[], T]) -> T:
         return call()
 
-    def _links_of(self, lane: Links) -> Links:
+    def _links_of(self, lane: ConnectionPool) -> ConnectionPool:
         return lane
 
-    async def attend(self, until_ns: int) -> None:
+    async def ensure_connected(self, until_ns: int) -> None:
         only, lanes = self._engine.topology.only, list(self._lanes.values())
         if only is not None:
             lanes = [self.lane_at(only)]
@@ -171,12 +171,12 @@ class RedisBlocking(Watched[Links], ThreadForm):
 
     def _may_pop(self, ask: Asking, until_ns: int | None) -> bool:
         """Whether this waiter will block on the server first: once, for short, and while there are seats for it."""
-        if isinstance(ask, Take) or ask.token in self._listening or len(self._seats) >= _POPPING_MAX:
+        if isinstance(ask, Receive) or ask.token in self._listening or len(self._seats) >= _POPPING_MAX:
             return False
         return until_ns is None or until_ns - SYSTEM.now_ns() >= _pop_ns(ask.ttl_ms)
 
     async def wait(self, ask: Asking, until_ns: int) -> Answer | None:
-        if isinstance(ask, Take) or ask.token in self._listening:
+        if isinstance(ask, Receive) or ask.token in self._listening:
             return await super().wait(ask, until_ns)
         may_pop = self._may_pop(ask, until_ns)
         self._listening.add(ask.token)
@@ -194,7 +194,7 @@ class RedisBlocking(Watched[Links], ThreadForm):
         packer = self._engine.packer
         lane = self._lane or self._lane_of(ask.name)
         # The acquire that is sent ahead also says that from then on it listens: a ring that comes at once must be kept.
-        self._ears.board.expect(ask.token)
+        self._listener.waiter_registry.expect(ask.token)
         try:
             link = lane.take(seconds)
             self._popping.add(link)
@@ -218,9 +218,9 @@ class RedisBlocking(Watched[Links], ThreadForm):
         super().forget(token)
         self._listening.discard(token)
 
-    def stir(self) -> None:
+    def wake_all(self) -> None:
         self._cut_poppers()
-        super().stir()
+        super().wake_all()
 
     async def close(self) -> None:
         self._closed = self._owns

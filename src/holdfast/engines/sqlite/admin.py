@@ -6,7 +6,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from holdfast.commands.queue_admin import QUEUES
-from holdfast.engines.admin import Examination, Fact, Finding, Names
+from holdfast.engines.admin import EngineReport, Fact, Finding, NamePage
 from holdfast.engines.sqlite import lifeline
 from holdfast.engines.sqlite import location as place
 
@@ -19,17 +19,17 @@ _AT_ONCE = 1000
 _KEPT = {"": "record WHERE ? = ''", QUEUES: f"queue WHERE ? = '{QUEUES}'"}
 
 
-def names(database: Database, prefix: str, limit: int, roof: str = "") -> Names:
+def names(database: Database, prefix: str, limit: int, kind: str = "") -> NamePage:
     """Names in the file, in order, without the keys of directories: those that begin alike stand together.
 
     A few at a time: whoever wants a lease meanwhile finds the gate open between two looks.
     """
     found: list[str] = []
-    kept = _KEPT.get(roof, "pool WHERE roof = ?")
+    kept = _KEPT.get(kind, "pool WHERE roof = ?")
     ask = f"SELECT name FROM {kept} AND name >= ? ORDER BY name LIMIT ?"  # noqa: S608 - all texts stand here
 
     def look(link: sqlite3.Cursor) -> list[str]:
-        return [row[0] for row in link.execute(ask, (roof, start, _AT_ONCE))]
+        return [row[0] for row in link.execute(ask, (kind, start, _AT_ONCE))]
 
     start = prefix
     while len(found) <= limit:
@@ -40,10 +40,10 @@ def names(database: Database, prefix: str, limit: int, roof: str = "") -> Names:
         start = (
             f"{some[-1]}\0"  # where the next one may be: what has a NUL inside, keys of directories, stands behind it
         )
-    return Names(tuple(found[:limit]), more=len(found) > limit)
+    return NamePage(tuple(found[:limit]), more=len(found) > limit)
 
 
-def examine(database: Database) -> Examination:
+def examine(database: Database) -> EngineReport:
     """The file, its place, and what dead processes left."""
 
     def look(link: sqlite3.Cursor) -> tuple[list[tuple[int, int]], int, str]:
@@ -74,6 +74,6 @@ def examine(database: Database) -> Examination:
         Fact("clock", "this host's own, counted from boot: nothing to drift from", {"clock": "this host"}),
     )
     if whole == "ok":
-        return Examination(facts)
+        return EngineReport(facts)
     advice = f"stop every user of {database.path} and move it away with its -wal and -shm files"
-    return Examination(facts, (Finding(grave=True, what=f"the file is damaged: {whole}", advice=advice),))
+    return EngineReport(facts, (Finding(serious=True, what=f"the file is damaged: {whole}", advice=advice),))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.commands.queue_admin import Audited
+from holdfast.commands.queue_admin import ConsistencyChecked
 from holdfast.engines.sqlite import lease_rows as rows
 from holdfast.engines.sqlite.pool import StoredPool
 from holdfast.engines.sqlite.queue import StoredQueue
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable
 
-    from holdfast.commands.queue_admin import Audit
+    from holdfast.commands.queue_admin import CheckConsistency
     from holdfast.engines import Reply
     from holdfast.rules.lease_record import Moment
     from holdfast.rules.pool import Dealt
@@ -42,7 +42,7 @@ def _of_pool(
     link: sqlite3.Cursor, command: Any, moment: Moment, look_at: Callable[[str], Seen], memory_us: int
 ) -> Dealt:
     """A dead borrower's item comes back by its ttl: only waiters are looked at."""
-    stock = StoredPool(link, command.roof, command.name)
+    stock = StoredPool(link, command.kind, command.name)
     seen = [look_at(client) for client in stock.watched() - {moment.client}]
     gone = frozenset(state.client for state in seen if state.gone)
     silent = frozenset(state.client for state in seen if state.marked_us < moment.now_us - MARK_MS * 1000)
@@ -63,17 +63,17 @@ def _of_queue(
     return dealt
 
 
-def audited(link: sqlite3.Cursor, command: Audit, open_gate: Callable[[], None]) -> Reply:
+def audited(link: sqlite3.Cursor, command: CheckConsistency, open_gate: Callable[[], None]) -> Reply:
     """It may take long, and changes nothing: so it looks at one instant of the file, while the gate is open for others.
 
     The instant is that of the first question. Whoever has the connection ends the transaction.
     """
     link.execute("BEGIN")
     if link.execute("SELECT 1 FROM queue WHERE name = ?", (command.name,)).fetchone() is None:
-        return Audited(0, ())
+        return ConsistencyChecked(0, ())
     open_gate()
     try:
         messages, faults = StoredQueue(link, command.name).audit()
     except (ValueError, TypeError, LookupError, OverflowError) as error:
         return rows.unreadable(command.name, error)
-    return Audited(messages, tuple(faults))
+    return ConsistencyChecked(messages, tuple(faults))

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import failpoints
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
-from holdfast.commands import Acquire, Busy, Granted, Mark, Released, Renewed, Tend, Undo
-from holdfast.commands.queue_admin import Audit
-from holdfast.engines.fifo_listener import Ear, Hearing, ring_session
+from holdfast.commands import Acquire, Busy, Granted, Mark, PoolHeartbeat, Released, Renewed, Undo
+from holdfast.commands.queue_admin import CheckConsistency
+from holdfast.engines.fifo_listener import FifoListener, LazyFifoListener, wake_session
 from holdfast.engines.sqlite import admin as survey
 from holdfast.engines.sqlite import counters as tallies
 from holdfast.engines.sqlite import dispatch as dealing
@@ -28,7 +28,7 @@ from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.location import filesystem
 from holdfast.engines.sqlite.promise import promised
 from holdfast.engines.sqlite.waiting_line import Damaged
-from holdfast.engines.wakeups import Board
+from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import Closed, Unavailable
 from holdfast.rules import RULES, Moment
 from holdfast.rules.lease_record import NO_TOMBS, NOBODY
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Command
     from holdfast.engines import Promise, Reply
-    from holdfast.engines.admin import Examination, Names
+    from holdfast.engines.admin import EngineReport, NamePage
     from holdfast.engines.sqlite.database import Database
-    from holdfast.rules.lease_record import Holder, Record
+    from holdfast.rules.lease_record import HolderRecord, Record
     from holdfast.rules.pool import Call
 
 _AT_ONCE = 200
@@ -70,7 +70,7 @@ class SqliteStore:
     def __init__(self, database: Database, memory_us: int) -> None:
         self.database = database.enter()
         self._entered = True
-        self.board = Board()
+        self.waiter_registry = WaiterRegistry()
         self._memory_us = memory_us
         self._session = 0
         self._me = ""  # the session, as records name it
@@ -82,7 +82,7 @@ class SqliteStore:
         self._ahead: dict[str, set[int]] = {}
         self._known: dict[str, rows.Row] = {}
         self._pids: dict[str, int] = {}  # of other sessions, each of which has one for good
-        self._hearing = Hearing()
+        self._listener = LazyFifoListener()
 
     def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
         if not self._me:
@@ -90,14 +90,16 @@ class SqliteStore:
         if len(commands) > _AT_ONCE:
             parts = (commands[start : start + _AT_ONCE] for start in range(0, len(commands), _AT_ONCE))
             return [answer for part in parts for answer in self.answer_all(part, until_ns)]
-        if len(commands) == 1 and isinstance(commands[0], Audit):
+        if len(commands) == 1 and isinstance(commands[0], CheckConsistency):
             return [self.database.behind_gate(self._audit, until_ns, commands[0])]
         answers, rung = self.database.behind_gate(self._answer, until_ns, commands)
         for holder in rung:
-            self._ring(holder)
+            self._wake(holder)
         return answers
 
-    def _answer(self, link: sqlite3.Cursor, commands: Sequence[Command]) -> tuple[list[Reply], list[Holder | Call]]:
+    def _answer(
+        self, link: sqlite3.Cursor, commands: Sequence[Command]
+    ) -> tuple[list[Reply], list[HolderRecord | Call]]:
         if self._closed:
             raise Closed  # asked before the end, and only now at its turn: nobody would keep what it got
         if len(commands) == 1:
@@ -129,8 +131,8 @@ class SqliteStore:
 
     def _answer_each(
         self, link: sqlite3.Cursor, commands: Sequence[Command]
-    ) -> tuple[list[Reply], list[Holder | Call]]:
-        rung: list[Holder | Call] = []
+    ) -> tuple[list[Reply], list[HolderRecord | Call]]:
+        rung: list[HolderRecord | Call] = []
         now_us = SYSTEM.now_ns() // NS_PER_US
         answers = [self._answer_one(link, command, now_us, rung) for command in commands]
         # With the first command too: a process that takes one lease and ends does its part.
@@ -144,7 +146,9 @@ class SqliteStore:
             queue_tables.forget(link, SYSTEM.wall_us())
         return answers, rung
 
-    def _answer_one(self, link: sqlite3.Cursor, command: Command, now_us: int, rung: list[Holder | Call]) -> Reply:
+    def _answer_one(
+        self, link: sqlite3.Cursor, command: Command, now_us: int, rung: list[HolderRecord | Call]
+    ) -> Reply:
         if type(command) in dealing.PARTS:
             return self._deal(link, command, now_us, rung)
         name, rule = command.name, RULES.get(type(command))
@@ -176,7 +180,7 @@ class SqliteStore:
             self._ahead.pop(command.token, None)
         return answer
 
-    def _deal(self, link: sqlite3.Cursor, command: Any, now_us: int, rung: list[Holder | Call]) -> Reply:
+    def _deal(self, link: sqlite3.Cursor, command: Any, now_us: int, rung: list[HolderRecord | Call]) -> Reply:
         """The answer of a pool or a queue. A damaged one is nobody's business but its own."""
         link.execute("SAVEPOINT part")
         try:
@@ -188,11 +192,11 @@ class SqliteStore:
         finally:
             link.execute("RELEASE part")
         rung += wakes
-        if type(answer) is Busy or type(command) is Tend:
+        if type(answer) is Busy or type(command) is PoolHeartbeat:
             self._mark(link, now_us)
         return answer
 
-    def _audit(self, link: sqlite3.Cursor, command: Audit) -> Reply:
+    def _audit(self, link: sqlite3.Cursor, command: CheckConsistency) -> Reply:
         if self._closed:
             raise Closed  # as above
         return dealing.audited(link, command, self.database.gate.leave)
@@ -283,43 +287,43 @@ class SqliteStore:
         for session, inode in link.execute("SELECT id, live FROM session").fetchall():
             if inode == live.inode and live.holder(session) is None and not lifeline.is_held(live, session):
                 link.execute("DELETE FROM session WHERE id = ?", (session,))
-                Ear.remove(self._pipe(session))
+                FifoListener.remove(self._pipe(session))
 
-    def _ring(self, holder: Holder | Call) -> None:
+    def _wake(self, holder: HolderRecord | Call) -> None:
         session = int(holder.client)
         here = _here.get((str(self.database.path), session))
         if here is not None:
-            here.board.ring(holder.token)
+            here.waiter_registry.wake(holder.token)
         else:
-            ring_session(self._pipe(session), holder.token)
+            wake_session(self._pipe(session), holder.token)
 
     def _pipe(self, session: int) -> str:
         return f"{self.database.path}.wake.{session}"
 
     def listen(self, token: str) -> bool:
         ahead = self._ahead.pop(token, ())
-        return self._hearing.listen(ahead, lambda: Ear(self._pipe(self._session), self.board))
+        return self._listener.listen(ahead, lambda: FifoListener(self._pipe(self._session), self.waiter_registry))
 
     def promise(self) -> Promise:
         return promised(filesystem(self.database.path.parent))
 
-    def place(self) -> str:
+    def location(self) -> str:
         return str(self.database.path)
 
-    def lifeline(self) -> int:
+    def liveness_fd(self) -> int:
         if not self._session:
             self._begin_session(None)
         return lifeline.open_lifeline(self.database.live, self._session)
 
-    def names(self, prefix: str, limit: int, roof: str = "") -> Names:
-        return survey.names(self.database, prefix, limit, roof)
+    def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
+        return survey.names(self.database, prefix, limit, kind)
 
-    def examine(self) -> Examination:
+    def examine(self) -> EngineReport:
         return survey.examine(self.database)
 
     def forked(self) -> None:
         """The session stayed with the parent; the child begins its own with its first command."""
-        self.board = Board()
+        self.waiter_registry = WaiterRegistry()
         self._session = 0
         self._me = ""
         self._marked_us = 0
@@ -328,11 +332,11 @@ class SqliteStore:
         self._known = {}
         self._pids = {}
         self._session_lock = threading.Lock()
-        self._hearing.forked()
+        self._listener.forked()
 
     def close(self) -> None:
         """End the session if it holds nothing; a lease that stands keeps it, so that the lease lapses by its ttl."""
-        self._hearing.close()
+        self._listener.close()
         self._closed = True
         session = self._session
         if not session:

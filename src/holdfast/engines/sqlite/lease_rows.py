@@ -12,7 +12,7 @@ from holdfast.commands import Acquire, Mark, Renew
 from holdfast.engines.sqlite.waiting_line import StoredLine, StoredTombs, bury, join
 from holdfast.errors import Unavailable
 from holdfast.rules import forget_at_us
-from holdfast.rules.lease_record import NO_TOMBS, NOBODY, Graves, Holder, Line, Record, Tombs
+from holdfast.rules.lease_record import NO_TOMBS, NOBODY, Graves, HolderRecord, Line, Record, Tombs
 
 if TYPE_CHECKING:
     import sqlite3
@@ -51,7 +51,7 @@ def packed(record: Record, memory_us: int) -> str:
     if held is None:
         return f"{head}{line}\n"
     times = f"{held.ttl_ms}\n{held.since_us}\n{held.expires_us}\n{held.offered:d}"
-    return f"{head}{line}\n{held.token}\n{held.client}\n{held.fence}\n{times}\n{held.owner}"
+    return f"{head}{line}\n{held.token}\n{held.client}\n{held.fence}\n{times}\n{held.holder}"
 
 
 def unpacked(link: sqlite3.Cursor, name: str, body: str) -> tuple[Record, int]:
@@ -61,9 +61,9 @@ def unpacked(link: sqlite3.Cursor, name: str, body: str) -> tuple[Record, int]:
     if not seat:
         raise ValueError("it ends too early")
     if seat[0]:
-        token, client, held, ttl_ms, since_us, expires_us, offered, owner = seat
+        token, client, held, ttl_ms, since_us, expires_us, offered, holder = seat
         times = (_number(ttl_ms), _number(since_us), _number(expires_us))
-        holder = Holder(token, client, owner, _number(held), *times, offered == "1")
+        holder = HolderRecord(token, client, holder, _number(held), *times, offered == "1")
     waiters: Line = StoredLine(link, name, _clients(line)) if line else NOBODY
     tombs: Tombs = StoredTombs(link, name, _number(ends_us)) if ends_us != "0" else NO_TOMBS
     return Record(_number(fence), holder, waiters, tombs, last, _number(touched_us)), _number(memory_us)
@@ -168,7 +168,7 @@ def _clients(line: str) -> dict[str, int]:
     return {client: int(count) for client, count in counts}
 
 
-def leaves_all_as_it_is(command: Command, holder: Holder | None) -> bool:
+def leaves_all_as_it_is(command: Command, holder: HolderRecord | None) -> bool:
     """Whether the line is the same after this command, as long as the holder stays what it is."""
     if type(command) is Acquire:
         return holder is not None and command.token == holder.token

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.commands import POOL
 from holdfast.rules.lease_record import Tomb, Tombs
-from holdfast.rules.pool_state import COOLING, FREE, OFFERED, SHARES_MAX, Item, Queue, Seeker, Share, chosen
+from holdfast.rules.pool_state import COOLING, FREE, OFFERED, SHARES_MAX, Item, PoolWaiter, Queue, Share, chosen
 
 if TYPE_CHECKING:
     import sqlite3
@@ -138,8 +138,8 @@ def _item(fields: Any) -> Item:
     return Item._make((*fields[:9], bool(fields[9]), *fields[10:14], Share(*fields[14:])))
 
 
-def _seeker(fields: Any) -> Seeker:
-    return Seeker._make((*fields[:6], Share(*fields[6:])))
+def _seeker(fields: Any) -> PoolWaiter:
+    return PoolWaiter._make((*fields[:6], Share(*fields[6:])))
 
 
 class _Figures(NamedTuple):
@@ -172,7 +172,7 @@ class StoredQueue:
         ask = "SELECT client, count(*) FROM pool_seeker WHERE pool = ? GROUP BY client"
         return dict(self._link.execute(ask, (self._pool,)).fetchall())
 
-    def find(self, token: str) -> Seeker | None:
+    def find(self, token: str) -> PoolWaiter | None:
         if not self._waiting:
             return None
         found = self._link.execute(f"{_SEEKER} AND token = ?", (self._pool, token)).fetchone()
@@ -184,12 +184,12 @@ class StoredQueue:
         ahead: tuple[int] = self._link.execute(_AHEAD, (self._pool, token)).fetchone()
         return ahead[0]
 
-    def heads(self) -> list[Seeker]:
+    def heads(self) -> list[PoolWaiter]:
         if not self._waiting:
             return []
         return [_seeker(fields) for fields in self._link.execute(_HEADS, (self._pool, self._pool)).fetchall()]
 
-    def join(self, seeker: Seeker) -> None:
+    def join(self, seeker: PoolWaiter) -> None:
         self._link.execute(_JOIN, (self._pool, *seeker[:-1], *seeker.share))
         self._waiting += 1
 
@@ -203,7 +203,7 @@ class StoredQueue:
             self._link.execute("DELETE FROM pool_seeker WHERE pool = ? AND client = ?", (self._pool, client))
             self._waiting -= self._link.rowcount
 
-    def first(self, limit: int) -> list[Seeker]:
+    def first(self, limit: int) -> list[PoolWaiter]:
         found = self._link.execute(f"{_SEEKER} ORDER BY ticket LIMIT ?", (self._pool, limit)).fetchall()
         return [_seeker(fields) for fields in found]
 
@@ -234,12 +234,12 @@ class StoredPoolTombs:
 class StoredPool:
     """One pool, for the length of one command."""
 
-    def __init__(self, link: sqlite3.Cursor, roof: str, name: str) -> None:
-        self._link, self.roof = link, roof
-        found = link.execute(_LOAD, (roof, name)).fetchone()
+    def __init__(self, link: sqlite3.Cursor, kind: str, name: str) -> None:
+        self._link, self.kind = link, kind
+        found = link.execute(_LOAD, (kind, name)).fetchone()
         if found is None:
             ask = f"INSERT INTO pool (roof, name, look_us, {_FIGURES}) VALUES (?, ?, 0{', ?' * 10})"  # noqa: S608
-            found = (link.execute(ask, (roof, name, *_Figures())).lastrowid, *_Figures())
+            found = (link.execute(ask, (kind, name, *_Figures())).lastrowid, *_Figures())
         self._id, figures = found[0], _Figures(*found[1:])
         self.fence, self.permits = figures.fence, figures.permits
         self.size, self._taken, self._cooling, self._free = figures.size, figures.taken, figures.cooling, figures.free
@@ -352,7 +352,7 @@ class StoredPool:
     def save(self, now_us: int, memory_us: int) -> None:
         """Write the pool's own row. One that somebody has set up stays; others are forgotten after their last use."""
         look_us = _NEVER_US
-        if self.roof != POOL or not self.size:
+        if self.kind != POOL or not self.size:
             last = self._link.execute(
                 "SELECT max(back_us) FROM pool_item WHERE pool = ? AND state <> 'free'", (self._id,)
             ).fetchone()[0]

@@ -5,18 +5,18 @@ Network filesystems are refused when the engine is opened. Where the system does
 
 from __future__ import annotations
 
-from holdfast.rules.promise import EFFICIENCY, RESTART, Limit, Promise
+from holdfast.rules.promise import EFFICIENCY, RESTART, Caveat, Promise
 
 _LIMITS = (
-    Limit(
+    Caveat(
         "a process frozen inside the gate makes the engine unavailable until it moves; its pid is told",
         "tests/engines/sqlite/test_gate.py::test_a_process_frozen_inside_the_gate_is_named_within_the_bound",
     ),
-    Limit(
+    Caveat(
         "other hosts and network filesystems: refused when opened",
         "tests/engines/sqlite/test_place.py::test_a_network_filesystem_is_refused_by_name",
     ),
-    Limit(
+    Caveat(
         "a power cut may lose the last commits: no lease, for every holder dies with the host, but notes, limits and "
         "budgets; fences still grow, by the clock",
         "tests/engines/sqlite/test_recovery.py::test_fences_grow_after_the_last_commits_were_lost",

@@ -12,11 +12,21 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.commands.queue import BEHIND, DELAYED, HELD, READY, SUSPECTS, DeadLetter, Message, Reap, TakeOver
-from holdfast.commands.queue_admin import Glimpse
+from holdfast.commands.queue import (
+    BEHIND,
+    DELAYED,
+    HELD,
+    READY,
+    SUSPECTS,
+    DeadLetter,
+    Message,
+    ReclaimExpired,
+    TakeOver,
+)
+from holdfast.commands.queue_admin import PlacedMessage
 from holdfast.engines.sqlite.queue_check import audit
 from holdfast.engines.sqlite.queue_tables import NEVER_US, forget_known
-from holdfast.rules.queue.state import Entry, First, Member, Totals, place_of
+from holdfast.rules.queue.state import Entry, First, Member, QueueTotals, place_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -147,11 +157,11 @@ class StoredQueue:
         if more:
             self._counts[what] += more
 
-    def totals(self) -> Totals:
+    def totals(self) -> QueueTotals:
         lanes = [lane for lane, ready in self._lanes.items() if ready and lane != SUSPECTS]
         firsts = [row[0] for lane in lanes for row in self._all(_OLDEST, lane)]
         suspects = self.waiting(SUSPECTS)
-        return Totals(
+        return QueueTotals(
             self._lanes.total() - suspects,
             suspects,
             self._delayed,
@@ -193,7 +203,7 @@ class StoredQueue:
 
         Whoever would take something over has to know whether its holder lives.
         """
-        if isinstance(command, Reap):
+        if isinstance(command, ReclaimExpired):
             return self.watched()
         first = self.first_of(command.key) if isinstance(command, TakeOver) else None
         holder = self.member(first.token) if first is not None else None
@@ -347,15 +357,15 @@ class StoredQueue:
 
     # For people.
 
-    def peek(self, place: str, limit: int, lane: str, now_us: int) -> list[Glimpse]:
+    def peek(self, place: str, limit: int, lane: str, now_us: int) -> list[PlacedMessage]:
         if place == DELAYED:
             delayed = self._all(_DELAYED, limit)
-            return [Glimpse(Message(*row[1:]), "", max(0, row[0] - now_us) // 1000) for row in delayed]
+            return [PlacedMessage(Message(*row[1:]), "", max(0, row[0] - now_us) // 1000) for row in delayed]
         if place == HELD:
-            return [Glimpse(Message(*row[1:]), row[0], 0) for row in self._all(_HELD, limit)]
+            return [PlacedMessage(Message(*row[1:]), row[0], 0) for row in self._all(_HELD, limit)]
         if place == BEHIND:
-            return [Glimpse(Message(*row), "", 0) for row in self._all(_BEHIND, limit)]
-        return [Glimpse(Message(*row[1:]), "", 0) for row in self._all(_READY, lane, limit)]
+            return [PlacedMessage(Message(*row), "", 0) for row in self._all(_BEHIND, limit)]
+        return [PlacedMessage(Message(*row[1:]), "", 0) for row in self._all(_READY, lane, limit)]
 
     def audit(self) -> tuple[int, list[str]]:
         return audit(self._link, self._id, self.totals())

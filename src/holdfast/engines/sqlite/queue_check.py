@@ -12,7 +12,7 @@ from holdfast.rules.queue.memory_state import unordered
 if TYPE_CHECKING:
     import sqlite3
 
-    from holdfast.rules.queue.state import Totals
+    from holdfast.rules.queue.state import QueueTotals
 
 _OF_PLACE = "SELECT id FROM queue_message WHERE queue = ?1 AND place ="
 _TWICE = f"""
@@ -41,7 +41,7 @@ _FIRSTS = "SELECT key, count(*) FROM queue_message WHERE queue = ? AND key <> ''
 _LINES = "SELECT DISTINCT key FROM queue_message WHERE queue = ? AND place = 'behind'"
 
 
-def audit(link: sqlite3.Cursor, queue: int, told: Totals) -> tuple[int, list[str]]:
+def audit(link: sqlite3.Cursor, queue: int, told: QueueTotals) -> tuple[int, list[str]]:
     """How many messages there are, dead ones too, and what is wrong, in sentences."""
     counted = {what: link.execute(ask, (queue,)).fetchone()[0] for what, ask in _COUNTS.items()}
     faults = [f"message {one} is in {count} places" for one, count in link.execute(_TWICE, (queue,)).fetchall()]

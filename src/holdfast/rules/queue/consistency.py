@@ -33,16 +33,16 @@ from holdfast.commands.queue_admin import (
     MESSAGES,
     NOTES,
     PAGE,
-    Audit,
-    Audited,
+    CheckConsistency,
+    ConsistencyChecked,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from holdfast.commands.queue_admin import Sighted
+    from holdfast.commands.queue_admin import ConsistencyPage
 
-    Pages = Generator[Audit, Sighted, None]
+    Pages = Generator[CheckConsistency, ConsistencyPage, None]
 
 SUSPECTS_AT_ONCE = 100
 NEWEST = 2**63
@@ -60,7 +60,7 @@ _SENTENCES = {
 }
 
 
-def walk(name: str, most: int = PAGE) -> Generator[Audit, Sighted, Audited]:
+def walk(name: str, most: int = PAGE) -> Generator[CheckConsistency, ConsistencyPage, ConsistencyChecked]:
     """Ask about every part, page by page; what is wrong comes out at the end."""
     return _Walk(name, most).all()
 
@@ -80,7 +80,7 @@ class _Walk:
         self._found: dict[str, set[str]] = defaultdict(set)  # kind of fault -> words
         self._messages = 0
 
-    def all(self) -> Generator[Audit, Sighted, Audited]:
+    def all(self) -> Generator[CheckConsistency, ConsistencyPage, ConsistencyChecked]:
         yield from self._each(MESSAGES, self._stored)
         self._messages = len(self._places)
         yield from self._consumers()
@@ -98,12 +98,12 @@ class _Walk:
 
     # Pages.
 
-    def _ask(self, part: str, which: str = "", at: str = "0", suspects: Sequence[str] = ()) -> Audit:
-        return Audit(self._name, part, which, at, self._most, tuple(suspects))
+    def _ask(self, part: str, which: str = "", at: str = "0", suspects: Sequence[str] = ()) -> CheckConsistency:
+        return CheckConsistency(self._name, part, which, at, self._most, tuple(suspects))
 
     def _each(
         self, part: str, see: Callable[[str, Sequence[str]], None] | None = None, which: str = ""
-    ) -> Generator[Audit, Sighted, None]:
+    ) -> Generator[CheckConsistency, ConsistencyPage, None]:
         at, place = "0", f"{part} {which}" if which else part
         while True:
             page = yield self._ask(part, which, at)
@@ -114,7 +114,7 @@ class _Walk:
             if at == "0":
                 return
 
-    def _hear(self, place: str, page: Sighted) -> None:
+    def _hear(self, place: str, page: ConsistencyPage) -> None:
         for kind, word, entry in page.faults:
             if kind == "missing":
                 self._found[kind].add(f"{place} {word}")
@@ -203,7 +203,7 @@ class _Walk:
                     del self._places[entry]
             at += len(page.words) // 3
 
-    def _doubled(self) -> Generator[Audit, Sighted, dict[str, int]]:
+    def _doubled(self) -> Generator[CheckConsistency, ConsistencyPage, dict[str, int]]:
         """In how many places a message is, by its id, of those that are in more than one."""
         suspects = [[(entry, place) for place in places] for entry, places in self._twice.items()]
         for id_ in self._shared.keys() | (self._letters & self._ids.keys()):
@@ -227,7 +227,7 @@ class _Walk:
                 if sum(bool(id_) for id_, _, _ in _threes(page.words)) > 1:
                     self._found["several"].add(key)
 
-    def _told(self, doubled: dict[str, int]) -> Audited:
+    def _told(self, doubled: dict[str, int]) -> ConsistencyChecked:
         """Whoever is noted as the first of its key and is nowhere leaves those without a first who stand behind it."""
         found, lost = self._found, {key for key, _ in self._orphans.values() if key}
         found["nowhere"] = set(self._orphans)
@@ -237,7 +237,7 @@ class _Walk:
         found["unled"] -= self._unnoted.keys() | found["several"]
         faults = [f"message {id_} is in {count} places" for id_, count in doubled.items()]
         faults += [f"{len(found[kind])} {sentence}" for kind, sentence in _SENTENCES.items() if found[kind]]
-        return Audited(self._messages + len(self._letters), tuple(faults))
+        return ConsistencyChecked(self._messages + len(self._letters), tuple(faults))
 
 
 def _threes(words: Sequence[str]) -> Iterator[tuple[str, str, str]]:

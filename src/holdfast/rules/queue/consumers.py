@@ -21,18 +21,18 @@ from holdfast.commands.queue import (
     HELD,
     SPENT,
     SUSPECTS,
-    Beat,
+    ConsumerHeartbeat,
     DeadLetter,
-    Elsewhere,
     Join,
     KeysHeld,
     Leave,
     Leaving,
     ListKeys,
     Message,
-    Reap,
-    Reaped,
-    Taken,
+    NotTakenOver,
+    Received,
+    Reclaimed,
+    ReclaimExpired,
     TakeOver,
 )
 from holdfast.rules.lease_record import Moment
@@ -48,7 +48,7 @@ from holdfast.rules.queue.messages import (
     next_fence,
     ring,
 )
-from holdfast.rules.queue.state import CROWD, LONE, Depot, Entry, First, Member, lane_of
+from holdfast.rules.queue.state import CROWD, LONE, Entry, First, Member, QueueState, lane_of
 
 # A look that is so late, and two intervals, is too late to say who is dead.
 LATE_US = 1_000_000
@@ -60,7 +60,7 @@ NEVER_US = 2**62
 DIED_WITH_IT = "its consumer died"
 
 
-def join(depot: Depot, command: Join, moment: Moment) -> Dealt:
+def join(depot: QueueState, command: Join, moment: Moment) -> Dealt:
     """One more consumer, or the same one again; but not one that was taken for dead."""
     ends_us = moment.now_us + command.ttl_ms * 1000
     before = depot.member(command.token)
@@ -71,12 +71,12 @@ def join(depot: Depot, command: Join, moment: Moment) -> Dealt:
         return Dealt(Granted(before.fence), [])
 
     fence = next_fence(depot, moment)
-    who = (command.token, moment.client, command.owner, command.label, fence)
+    who = (command.token, moment.client, command.holder, command.label, fence)
     depot.put_member(Member(*who, command.ttl_ms, moment.now_us, ends_us, keeps=command.keeps))
     return Dealt(Granted(fence), [])
 
 
-def beat(depot: Depot, command: Beat, moment: Moment) -> Dealt:
+def beat(depot: QueueState, command: ConsumerHeartbeat, moment: Moment) -> Dealt:
     """It lives, for so long from now; also if that comes late."""
     member = living(depot, command.token)
     if member is None:
@@ -86,7 +86,7 @@ def beat(depot: Depot, command: Beat, moment: Moment) -> Dealt:
     return Dealt(Renewed(), [])
 
 
-def leave(depot: Depot, command: Leave, moment: Moment) -> Dealt:
+def leave(depot: QueueState, command: Leave, moment: Moment) -> Dealt:
     """What it has is ready for others, as if it had never been taken; a part at a time."""
     member = living(depot, command.token)
     if member is None:
@@ -106,13 +106,13 @@ def leave(depot: Depot, command: Leave, moment: Moment) -> Dealt:
     return Dealt(Released() if over else Leaving(), ring(depot, given, moment))
 
 
-def reap(depot: Depot, command: Reap, moment: Moment) -> Dealt:
+def reap(depot: QueueState, command: ReclaimExpired, moment: Moment) -> Dealt:
     """Look, if it is time. Whoever is proven dead is found at any time."""
     now_us, interval_us, grace_us = moment.now_us, command.interval_ms * 1000, command.grace_ms * 1000
     early = depot.looked_us <= now_us < depot.look_us
     gone = moment.gone & depot.watched()
     if early and not gone:
-        return Dealt(Reaped(False, False, 0, 0, 0, _ms(depot.look_us - now_us)), [])
+        return Dealt(Reclaimed(False, False, 0, 0, 0, _ms(depot.look_us - now_us)), [])
 
     if now_us < depot.looked_us:
         _bring_forward(depot, now_us)
@@ -131,11 +131,11 @@ def reap(depot: Depot, command: Reap, moment: Moment) -> Dealt:
     depot.count("died", died)
     if died:
         make_room(depot, command.dead_max)
-    answer = Reaped(True, amnesty, ended, moved, died, 1 if more else _ms(depot.look_us - now_us))
+    answer = Reclaimed(True, amnesty, ended, moved, died, 1 if more else _ms(depot.look_us - now_us))
     return Dealt(answer, ring(depot, ready, moment))
 
 
-def _bring_forward(depot: Depot, now_us: int) -> None:
+def _bring_forward(depot: QueueState, now_us: int) -> None:
     """The clock went back: nobody's time ends later than its ttl from now, else the dead would live until then."""
     for each in depot.late(NEVER_US, frozenset(), LOOKED_AT):
         if each.ends_us > now_us + each.ttl_ms * 1000:
@@ -143,7 +143,7 @@ def _bring_forward(depot: Depot, now_us: int) -> None:
 
 
 def _bring_back(
-    depot: Depot, command: Reap, moment: Moment, by_us: int, gone: frozenset[str]
+    depot: QueueState, command: ReclaimExpired, moment: Moment, by_us: int, gone: frozenset[str]
 ) -> tuple[int, int, int, int, bool]:
     """How many consumers have ended; how many of their messages are to be tried again, and how many are dead.
 
@@ -177,7 +177,7 @@ def _bring_back(
     return ended, moved, died, moved + followed, len(late) == FEW_AT_ONCE
 
 
-def _falls(depot: Depot, member: Member) -> Member:
+def _falls(depot: QueueState, member: Member) -> Member:
     """Taken for dead. What it has at this moment says who may be to blame; later, some of that is gone."""
     if member.fallen:
         return member
@@ -185,7 +185,7 @@ def _falls(depot: Depot, member: Member) -> Member:
     return member._replace(fallen=LONE if len(new) == 1 else CROWD)
 
 
-def _mourned(depot: Depot, attempts_max: int, member: Member, entry: Entry, moment: Moment) -> Message | None:
+def _mourned(depot: QueueState, attempts_max: int, member: Member, entry: Entry, moment: Moment) -> Message | None:
     """The message after its consumer's death; none if that made it a dead letter.
 
     It is to blame only if nothing else was there, or nothing else that was new; and never if it was not new itself.
@@ -202,26 +202,26 @@ def _mourned(depot: Depot, attempts_max: int, member: Member, entry: Entry, mome
     return None
 
 
-def take_over(depot: Depot, command: TakeOver, moment: Moment) -> Dealt:
+def take_over(depot: QueueState, command: TakeOver, moment: Moment) -> Dealt:
     """The first message of a key, for whoever asks, if nobody can vouch for it."""
     if living(depot, command.token) is None:
         return Dealt(UNKNOWN_CONSUMER, [])
     first = depot.first_of(command.key)
     if first is None or first.place == DELAYED:
-        return Dealt(Elsewhere("" if first is None else DELAYED), [])
+        return Dealt(NotTakenOver("" if first is None else DELAYED), [])
     if first.token == command.token:  # asked for before
-        return Dealt(Taken((delivered(first.entry),), None, due_ms(depot, moment)), [])
+        return Dealt(Received((delivered(first.entry),), None, due_ms(depot, moment)), [])
 
     lane, message = first.entry.lane, first.entry.message
     if first.place == HELD:
         holder = depot.member(first.token)
         if holder is not None and (_vouches(holder, moment) or _forgiven(depot, holder, moment)):
-            return Dealt(Elsewhere(HELD, holder.label, first.entry.fence), [])
+            return Dealt(NotTakenOver(HELD, holder.label, first.entry.fence), [])
         bereft = _bereft(depot, command, holder, first, moment)
         if bereft is None:
             followed = follow(depot, message)
             make_room(depot, command.dead_max)
-            return Dealt(Elsewhere(DIED), ring(depot, int(followed), moment))
+            return Dealt(NotTakenOver(DIED), ring(depot, int(followed), moment))
         lane, message = lane_of(bereft), bereft
     else:
         depot.withdraw(lane, first.entry.entry)
@@ -229,14 +229,14 @@ def take_over(depot: Depot, command: TakeOver, moment: Moment) -> Dealt:
     depot.count("taken", 1)
     given = depot.give(lane, message, command.token, fence, moment.now_us)
     depot.sated(command.token)
-    return Dealt(Taken((delivered(given),), None, due_ms(depot, moment)), [])
+    return Dealt(Received((delivered(given),), None, due_ms(depot, moment)), [])
 
 
 def _vouches(member: Member, moment: Moment) -> bool:
     return not member.fallen and member.ends_us > moment.now_us and member.client not in moment.gone
 
 
-def _forgiven(depot: Depot, member: Member, moment: Moment) -> bool:
+def _forgiven(depot: QueueState, member: Member, moment: Moment) -> bool:
     """Whether its silence may be that of the engine: nobody has looked for long, or all were given time for that.
 
     The looks of consumers with such a ttl are a sixth of it apart, and an amnesty lasts for all of it.
@@ -249,7 +249,9 @@ def _forgiven(depot: Depot, member: Member, moment: Moment) -> bool:
     return now_us - depot.look_us > max(ttl_us // 3, LATE_US)
 
 
-def _bereft(depot: Depot, command: TakeOver, holder: Member | None, first: First, moment: Moment) -> Message | None:
+def _bereft(
+    depot: QueueState, command: TakeOver, holder: Member | None, first: First, moment: Moment
+) -> Message | None:
     """What its consumer, which is dead from now on, leaves behind; none if it is a dead letter."""
     depot.count("crashed", 1)
     if holder is None:
@@ -263,7 +265,7 @@ def _bereft(depot: Depot, command: TakeOver, holder: Member | None, first: First
     return message
 
 
-def list_keys(depot: Depot, command: ListKeys, moment: Moment) -> Dealt:  # noqa: ARG001 - as all rules
+def list_keys(depot: QueueState, command: ListKeys, moment: Moment) -> Dealt:  # noqa: ARG001 - as all rules
     """For whoever has heard that a consumer has ended."""
     held = depot.held(command.token, command.limit)
     keys = tuple(each.message.key for each in held if each.message.key)

@@ -10,8 +10,8 @@ from collections.abc import Set as AbstractSet
 from itertools import chain, islice
 
 from holdfast.commands.queue import BEHIND, DELAYED, HELD, READY, SUSPECTS, DeadLetter, Message
-from holdfast.commands.queue_admin import Glimpse
-from holdfast.rules.queue.state import Entry, First, Member, Totals, place_of
+from holdfast.commands.queue_admin import PlacedMessage
+from holdfast.rules.queue.state import Entry, First, Member, QueueTotals, place_of
 
 _SPARE = 64
 
@@ -49,7 +49,7 @@ class _Remembered:
         return len(self._known)
 
 
-class Warehouse:
+class MemoryQueueState:
     """A depot in this process."""
 
     def __init__(self) -> None:
@@ -87,12 +87,12 @@ class Warehouse:
         if more:
             self._counts[what] += more
 
-    def totals(self) -> Totals:
+    def totals(self) -> QueueTotals:
         suspects = self.waiting(SUSPECTS)
         held = sum(map(len, self._held.values()))
         firsts = [next(iter(line.values())).sent_us for lane, line in self._lanes.items() if line and lane != SUSPECTS]
         ready = sum(map(len, self._lanes.values())) - suspects
-        return Totals(
+        return QueueTotals(
             ready,
             suspects,
             len(self._delayed),
@@ -290,18 +290,20 @@ class Warehouse:
 
     # For people.
 
-    def peek(self, place: str, limit: int, lane: str, now_us: int) -> list[Glimpse]:
+    def peek(self, place: str, limit: int, lane: str, now_us: int) -> list[PlacedMessage]:
         if place == DELAYED:
             first = heapq.nsmallest(limit, self._delayed)
-            return [Glimpse(message, "", max(0, due_us - now_us) // 1000) for due_us, _, message in first]
+            return [PlacedMessage(message, "", max(0, due_us - now_us) // 1000) for due_us, _, message in first]
         if place == HELD:
             entries = [(int(entry), token) for token, theirs in self._held.items() for entry in theirs]
             first_held = heapq.nsmallest(limit, entries)
-            return [Glimpse(self._held[token][str(number)].message, token, 0) for number, token in first_held]
+            return [PlacedMessage(self._held[token][str(number)].message, token, 0) for number, token in first_held]
         if place == BEHIND:
             behind = heapq.nsmallest(limit, chain.from_iterable(self._behind.values()))
-            return [Glimpse(message, "", 0) for _, message in behind]
-        return [Glimpse(message, "", 0) for message in islice(self._lanes.get(lane, OrderedDict()).values(), limit)]
+            return [PlacedMessage(message, "", 0) for _, message in behind]
+        return [
+            PlacedMessage(message, "", 0) for message in islice(self._lanes.get(lane, OrderedDict()).values(), limit)
+        ]
 
     def audit(self) -> tuple[int, list[str]]:
         ready = [message for line in self._lanes.values() for message in line.values()]

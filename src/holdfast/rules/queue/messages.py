@@ -23,22 +23,22 @@ from holdfast.commands.queue import (
     RETRY,
     SUSPECTS,
     TOUCH,
-    Conclude,
-    Concluded,
-    Crowded,
     DeadLetter,
     Delivery,
-    Draft,
     Message,
+    NewMessage,
     Outcome,
+    OutcomesRecorded,
     Publish,
     Published,
-    Take,
-    Taken,
+    PublishRefused,
+    Receive,
+    Received,
+    RecordOutcomes,
 )
 from holdfast.rules.lease_record import Moment
 from holdfast.rules.pool import Call, Dealt
-from holdfast.rules.queue.state import Depot, Entry, Member, lane_of
+from holdfast.rules.queue.state import Entry, Member, QueueState, lane_of
 
 # How long a publish is known, so that a second copy of it sends nothing.
 SAID_MS = 60_000
@@ -47,14 +47,14 @@ CALL_US = 30_000_000
 UNKNOWN_CONSUMER = NotHeld("expired", "this consumer was taken for dead, or the engine has forgotten it")
 
 
-def next_fence(depot: Depot, moment: Moment, count: int = 1) -> int:
+def next_fence(depot: QueueState, moment: Moment, count: int = 1) -> int:
     """The first of so many fences, all larger than every one before."""
     first = max(depot.fence + 1, moment.wall_us)
     depot.fence = first + count - 1 if count else depot.fence
     return first
 
 
-def ring(depot: Depot, count: int, moment: Moment) -> list[Call]:
+def ring(depot: QueueState, count: int, moment: Moment) -> list[Call]:
     """So many of those who have waited longest, and live: they wait no more, and are to be rung."""
     calls: list[Call] = []
     while len(calls) < count and (token := depot.hungriest()) is not None:
@@ -65,14 +65,14 @@ def ring(depot: Depot, count: int, moment: Moment) -> list[Call]:
     return calls
 
 
-def publish(depot: Depot, command: Publish, moment: Moment) -> Dealt:
+def publish(depot: QueueState, command: Publish, moment: Moment) -> Dealt:
     """Send all of them, or none."""
     said = depot.said(command.token, moment.wall_us)
     if said is not None:
         return Dealt(Published(said), [])
     ids, fresh = _sorted_out(depot, command, moment)
     if command.bound and fresh and depot.size + len(fresh) > command.bound:
-        return Dealt(Crowded(depot.size), [])
+        return Dealt(PublishRefused(depot.size), [])
 
     ready = 0
     for draft in fresh:
@@ -86,10 +86,10 @@ def publish(depot: Depot, command: Publish, moment: Moment) -> Dealt:
     return Dealt(Published(ids), ring(depot, ready, moment))
 
 
-def _sorted_out(depot: Depot, command: Publish, moment: Moment) -> tuple[tuple[str, ...], list[Draft]]:
+def _sorted_out(depot: QueueState, command: Publish, moment: Moment) -> tuple[tuple[str, ...], list[NewMessage]]:
     """The id that each will have, and those that were not sent before, by this call or an earlier one."""
     ids: list[str] = []
-    fresh: list[Draft] = []
+    fresh: list[NewMessage] = []
     seen: dict[str, str] = {}
     for draft in command.drafts:
         known = draft.dedup and (seen.get(draft.dedup) or depot.known(draft.dedup, moment.wall_us))
@@ -101,7 +101,7 @@ def _sorted_out(depot: Depot, command: Publish, moment: Moment) -> tuple[tuple[s
     return tuple(ids), fresh
 
 
-def add(depot: Depot, message: Message, delay_ms: int, moment: Moment) -> bool:
+def add(depot: QueueState, message: Message, delay_ms: int, moment: Moment) -> bool:
     """One that was not there before: behind others of its key, delayed or ready; true if it is ready."""
     if message.key and depot.first_of(message.key) is not None:
         depot.line_up(message)
@@ -109,7 +109,7 @@ def add(depot: Depot, message: Message, delay_ms: int, moment: Moment) -> bool:
     return _put(depot, message, delay_ms, moment)
 
 
-def follow(depot: Depot, message: Message) -> bool:
+def follow(depot: QueueState, message: Message) -> bool:
     """This one is gone for good: whoever stood behind it is ready now. True if there was one."""
     following = depot.next_of(message.key) if message.key else None
     if following is None:
@@ -118,7 +118,7 @@ def follow(depot: Depot, message: Message) -> bool:
     return True
 
 
-def _put(depot: Depot, message: Message, delay_ms: int, moment: Moment) -> bool:
+def _put(depot: QueueState, message: Message, delay_ms: int, moment: Moment) -> bool:
     """Ready or delayed; true if it is ready."""
     if delay_ms > 0:
         depot.delay(message, moment.wall_us + delay_ms * 1000)
@@ -127,7 +127,7 @@ def _put(depot: Depot, message: Message, delay_ms: int, moment: Moment) -> bool:
     return delay_ms <= 0
 
 
-def take(depot: Depot, command: Take, moment: Moment) -> Dealt:
+def take(depot: QueueState, command: Receive, moment: Moment) -> Dealt:
     """Give what there is; ring others if more is left than was taken."""
     member = living(depot, command.token)
     if member is None:
@@ -144,11 +144,11 @@ def take(depot: Depot, command: Take, moment: Moment) -> Dealt:
         depot.sated(command.token)
     drain = _calls(depot, command, moment)
     left = sum(depot.waiting(lane) for lane in command.lanes)
-    answer = Taken(tuple(map(delivered, found)), position, due_ms(depot, moment), drain, gone)
+    answer = Received(tuple(map(delivered, found)), position, due_ms(depot, moment), drain, gone)
     return Dealt(answer, ring(depot, left, moment))
 
 
-def living(depot: Depot, token: str) -> Member | None:
+def living(depot: QueueState, token: str) -> Member | None:
     """The consumer of this incarnation, if it was not taken for dead."""
     member = depot.member(token)
     return None if member is None or member.fallen else member
@@ -159,7 +159,7 @@ def delivered(entry: Entry) -> Delivery:
     return Delivery(entry.entry, entry.fence, entry.lane == SUSPECTS, entry.message)
 
 
-def _compared(depot: Depot, command: Take) -> tuple[list[Entry], tuple[str, ...]]:
+def _compared(depot: QueueState, command: Receive) -> tuple[list[Entry], tuple[str, ...]]:
     """What is with the consumer, and it does not know: an answer was lost. At most as many as it asks for.
 
     And what it says that it has, and has not. Whoever keeps thousands asks only for their names.
@@ -174,7 +174,7 @@ def _compared(depot: Depot, command: Take) -> tuple[list[Entry], tuple[str, ...]
     return [each for each in found if each is not None], tuple(gone)
 
 
-def _newer(depot: Depot, command: Take) -> list[Entry]:
+def _newer(depot: QueueState, command: Receive) -> list[Entry]:
     """What was given to the consumer after all that it has seen, the smallest fence first."""
     if command.seen < 0 or not any(each.fence > command.seen for each in depot.newest(command.token, 1)):
         return []
@@ -183,7 +183,7 @@ def _newer(depot: Depot, command: Take) -> list[Entry]:
     return newer[::-1][: command.most]
 
 
-def _found(depot: Depot, command: Take, moment: Moment) -> list[Entry]:
+def _found(depot: QueueState, command: Receive, moment: Moment) -> list[Entry]:
     """What is ready. Suspects come alone, and only to whoever has nothing else that is new."""
     fence, most = next_fence(depot, moment, 0), command.most
     found: list[Entry] = []
@@ -202,7 +202,7 @@ def _found(depot: Depot, command: Take, moment: Moment) -> list[Entry]:
     return found
 
 
-def _share(depot: Depot, command: Take) -> int:
+def _share(depot: QueueState, command: Receive) -> int:
     """An equal part of what is ready, and not more than would be an equal part of everything; but always one.
 
     Else whoever is fast would have most; and if others take no more, nothing may be left for ever.
@@ -212,7 +212,7 @@ def _share(depot: Depot, command: Take) -> int:
     return max(1, min(-(-ready // depot.crew), -(-(ready + held) // depot.crew) - mine))
 
 
-def _calls(depot: Depot, command: Take, moment: Moment) -> bool:
+def _calls(depot: QueueState, command: Receive, moment: Moment) -> bool:
     """Whether this consumer is asked to come back idle: one at a time, so that the others go on."""
     if not depot.waiting(SUSPECTS):
         return False
@@ -223,13 +223,13 @@ def _calls(depot: Depot, command: Take, moment: Moment) -> bool:
     return True
 
 
-def due_ms(depot: Depot, moment: Moment) -> int:
+def due_ms(depot: QueueState, moment: Moment) -> int:
     """When the next delay is over; rounded up, so that whoever asks then finds it. 0 if there is none."""
     due_us = depot.next_due_us()
     return max(1, -(-(due_us - moment.wall_us) // 1000)) if due_us else 0
 
 
-def conclude(depot: Depot, command: Conclude, moment: Moment) -> Dealt:
+def conclude(depot: QueueState, command: RecordOutcomes, moment: Moment) -> Dealt:
     """Each by itself: what is with this consumer is concluded, what is not is lost to it."""
     member = living(depot, command.token)
     lost: list[str] = []
@@ -250,13 +250,13 @@ def conclude(depot: Depot, command: Conclude, moment: Moment) -> Dealt:
     depot.count("lost", len(lost))
     if counts[DEAD]:
         make_room(depot, command.dead_max)
-    return Dealt(Concluded(tuple(lost)), ring(depot, ready, moment))
+    return Dealt(OutcomesRecorded(tuple(lost)), ring(depot, ready, moment))
 
 
 _WORDS = {ACK: "acked", RETRY: "retried", RELEASE: "released", DEAD: "died", TOUCH: ""}
 
 
-def _concluded(depot: Depot, member: Member, entry: Entry, outcome: Outcome, moment: Moment) -> bool:
+def _concluded(depot: QueueState, member: Member, entry: Entry, outcome: Outcome, moment: Moment) -> bool:
     """True if it is ready again, or the one that stood behind it is."""
     if outcome.kind == ACK:
         return follow(depot, entry.message)
@@ -281,10 +281,10 @@ def failed(message: Message, member: Member, why: str, *, attempts: int = 1, cra
     )
 
 
-def make_room(depot: Depot, most: int) -> None:
+def make_room(depot: QueueState, most: int) -> None:
     """No more dead letters than that; what had to go is counted. 0 is any number."""
     if most:
         depot.count("evicted", depot.evict(most))
 
 
-QueueRule = Callable[[Depot, Any, Moment], Dealt]
+QueueRule = Callable[[QueueState, Any, Moment], Dealt]

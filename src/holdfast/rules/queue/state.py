@@ -1,7 +1,7 @@
 """What the law of queues speaks of: consumers, entries, and the depot that has all messages.
 
 A depot is asked through a few questions, and told what has changed. So an engine may look up what the law asks for, and
-a take costs the same whether ten messages are there or a million. `Warehouse` (in `warehouse.py`) carries its messages.
+a take costs the same whether ten messages are there or a million. `MemoryQueueState` (in `warehouse.py`) carries its messages.
 
 Leases of consumers stand on the engine's clock that never jumps; delays, dates and what is remembered on its calendar,
 because they outlive a restart of the machine.
@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple, Protocol
 
 from holdfast.commands.queue import SUSPECTS, DeadLetter, Message
-from holdfast.commands.queue_admin import Glimpse
+from holdfast.commands.queue_admin import PlacedMessage
 
 # A message in whose company so many consumers have died is a suspect.
 SUSPECT_AT = 2
@@ -31,7 +31,7 @@ class Member(NamedTuple):
 
     token: str
     client: str
-    owner: str
+    holder: str
     label: str
     fence: int
     ttl_ms: int
@@ -69,7 +69,7 @@ class First(NamedTuple):
     entry: Entry
 
 
-class Totals(NamedTuple):
+class QueueTotals(NamedTuple):
     """How many messages are where. `oldest_us` is when the first ready one was sent; 0 if there is none."""
 
     ready: int
@@ -84,7 +84,7 @@ class Totals(NamedTuple):
     behind: int = 0
 
 
-class Depot(Protocol):
+class QueueState(Protocol):
     """A queue, as the law sees it."""
 
     fence: int
@@ -107,7 +107,7 @@ class Depot(Protocol):
     def count(self, what: str, more: int) -> None:
         """So many more of that have happened."""
 
-    def totals(self) -> Totals:
+    def totals(self) -> QueueTotals:
         """How it stands."""
 
     # Consumers.
@@ -231,7 +231,7 @@ class Depot(Protocol):
 
     # For people.
 
-    def peek(self, place: str, limit: int, lane: str, now_us: int) -> list[Glimpse]:
+    def peek(self, place: str, limit: int, lane: str, now_us: int) -> list[PlacedMessage]:
         """The first messages of a place."""
 
     def audit(self) -> tuple[int, list[str]]:

@@ -253,9 +253,9 @@ class Stage:
         """Holders and waiters, when all have ended; what the killed ones left has its ttl, and its mark, to go."""
         end = time.monotonic() + self.round.ttl + _MARK_S
         with holdfast.connect(self.place.url("stage")) as hf:
-            while (standing := hf.show(NAME)).owner is not None or standing.waiters:
+            while (standing := hf.show(NAME)).holder is not None or standing.waiters:
                 if time.monotonic() > end:
-                    return [f"{standing.owner} as the holder and {len(standing.waiters)} waiters"]
+                    return [f"{standing.holder} as the holder and {len(standing.waiters)} waiters"]
                 time.sleep(_LOOK_S)
         return []
 

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.commands import Answer, Command
-    from holdfast.engines import Form
+    from holdfast.engines import Transport
 
 
-async def _answer(form: Form, command: Command, until_ns: int | None = None) -> Answer:
-    answer = form.apply(command, until_ns)
+async def _answer(transport: Transport, command: Command, until_ns: int | None = None) -> Answer:
+    answer = transport.apply(command, until_ns)
     return answer if isinstance(answer, tuple) else await answer
 
 
@@ -50,7 +50,7 @@ def unlock_by_name(_folder: Path) -> None:
     def _of_whoever_holds(self: keeper.Keeper, command: Command) -> Command:
         if isinstance(command, Release):
             with suppress(Unavailable):
-                standing: Any = run(_answer(self._form, Show(command.name)))
+                standing: Any = run(_answer(self._transport, Show(command.name)))
                 if standing.holder is not None:
                     return command._replace(token=standing.holder.token)
         return command
@@ -145,12 +145,12 @@ def blind_retry(_folder: Path) -> None:
         while True:
             question = Acquire(one.name, one.token, one._packed, one._ttl_ms, wait=one._sent_ns < until_ns)
             try:
-                return await _answer(owner.form, question, one._sent_ns + NS)
+                return await _answer(owner.transport, question, one._sent_ns + NS)
             except Unavailable:
                 owner.keeper.let_go(one)
                 one.token = new_token()
                 owner.keeper.kept[one.token] = weakref.ref(one)
-                await owner.form.bell().wait(owner.clock.now_ns() + NS // 20)
+                await owner.transport.waker().wait(owner.clock.now_ns() + NS // 20)
                 one._sent_ns = owner.clock.now_ns()
 
     put(lifecycle, "_ask", ask)
@@ -163,22 +163,22 @@ def ttl_not_restarted_on_resend(_folder: Path) -> None:
         owner, one._sent_ns = one._client, sent_ns
         question = Acquire(one.name, one.token, one._packed, one._ttl_ms, wait=sent_ns < until_ns)
         try:
-            return await _answer(owner.form, question, sent_ns + NS)
+            return await _answer(owner.transport, question, sent_ns + NS)
         except Unavailable:
             one._reached = True
         while owner.clock.now_ns() < give_up_ns:
             one._sent_ns = owner.clock.now_ns()
             try:
-                standing: Any = await _answer(owner.form, Show(one.name), one._sent_ns + NS)
+                standing: Any = await _answer(owner.transport, Show(one.name), one._sent_ns + NS)
             except Unavailable:
-                await owner.form.bell().wait(owner.clock.now_ns() + NS // 20)
+                await owner.transport.waker().wait(owner.clock.now_ns() + NS // 20)
                 continue
             if standing.holder is not None and standing.holder.token == one.token and not standing.offered:
                 return Granted(standing.holder.fence)
             break
         one._sent_ns = owner.clock.now_ns()
         question = question._replace(wait=one._sent_ns < until_ns)
-        return await _answer(owner.form, question, one._sent_ns + NS)
+        return await _answer(owner.transport, question, one._sent_ns + NS)
 
     put(lifecycle, "_ask", ask)
 

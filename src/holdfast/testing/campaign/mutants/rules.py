@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.commands import Release, Released, Renew, Renewed
 from holdfast.rules import RULES
 from holdfast.rules import lease as law
-from holdfast.rules.lease_record import Holder
+from holdfast.rules.lease_record import HolderRecord
 from holdfast.testing.campaign.mutants.clients import deaf_to_its_own_clock
 from holdfast.testing.campaign.mutants.patching import put, wrap
 
@@ -43,7 +43,7 @@ def recreate_on_renew(folder: Path) -> None:
         there = record.holder
         if there is not None and there.token == command.token:
             return law.Step(record._replace(holder=there._replace(expires_us=expires_us)), Renewed())
-        back = Holder(
+        back = HolderRecord(
             command.token, moment.client, "", record.fence, command.ttl_ms, moment.now_us, expires_us, offered=False
         )
         return law.Step(record._replace(holder=back, touched_us=moment.now_us), Renewed())

@@ -139,7 +139,7 @@ local function offer_first()
   if token then offer(token) end
 end
 
--- Take out the waiters of clients that have fallen silent. Only then is the whole queue looked at.
+-- Receive out the waiters of clients that have fallen silent. Only then is the whole queue looked at.
 local function drop_fallen()
   for _, other in ipairs(redis.call('ZRANGEBYSCORE', marks, '-inf', int(now))) do
     if other ~= me then

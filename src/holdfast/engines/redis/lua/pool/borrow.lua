@@ -4,7 +4,7 @@
 -- ARGV[4]  token
 -- ARGV[5]  owner
 -- ARGV[6]  ttl_ms
--- ARGV[7]  rest_ms   how long the item cools if its lease lapses
+-- ARGV[7]  cooldown_ms   how long the item cools if its lease lapses
 -- ARGV[8]  tag       who may use a share and no more; empty for all
 -- ARGV[9]  ppm       the share, in millionths
 -- ARGV[10] permits   of a semaphore; 0 for a pool
@@ -37,11 +37,11 @@ if not item or item[BACK] <= now then
 end
 local seat = not item and seat_of(token)
 -- Whatever is free now, nobody in the queue may use; only of a read-write lock everybody might.
-if not item and not seat and not (roof == 'rw' and waiting > 0) then name, item = pick(token, tag, ppm) end
+if not item and not seat and not (kind == 'rwlock' and waiting > 0) then name, item = pick(token, tag, ppm) end
 
 if not item then
   local place = seat and redis.call('ZRANK', base .. ':q', token)
-  local empty = size == 0 and roof ~= 'rw'
+  local empty = size == 0 and kind ~= 'rwlock'
   if not empty and wait ~= '0' then
     if not place then
       place = waiting
@@ -56,7 +56,7 @@ if not item then
     place = nil
   end
   local others = ppm < WHOLE and freest('', WHOLE)
-  local why = empty and 'empty pool' or others and 'share used up' or roof == 'rw' and 'busy' or 'all busy'
+  local why = empty and 'empty pool' or others and 'share used up' or kind == 'rwlock' and 'busy' or 'all busy'
   local answer = { 'short', why, int(fence), next_ms(), place or -1, all_ms(), life }
   commit()
   return answer

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the name's own key
 -- ARGV[4]  item
--- ARGV[5]  cool_ms
+-- ARGV[5]  cooldown_ms
 --
 -- Returns  1 | {'lent items', item} | {'unknown items', item}
 --

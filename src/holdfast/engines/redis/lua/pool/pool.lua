@@ -1,7 +1,7 @@
 -- A pool: its items, who waits for one, and what has come back by itself. Every script of a pool begins with this text.
 --
 -- KEYS[1]  the name's own key, as in lease/record.lua; all keys of the pool are made from it and share its slot. With the
---          roof of ARGV[3] behind it, it is the pool's record: fence, ticket, waiting, offers, buried, size, leaving,
+--          kind of ARGV[3] behind it, it is the pool's record: fence, ticket, waiting, offers, buried, size, leaving,
 --          permits, shares, ending, life. Then:
 --            :i  items    hash        name -> see the list of fields below
 --            :f  free     sorted set  name by the fence of its last acquisition
@@ -10,14 +10,14 @@
 --            :o  offered  hash        token -> client
 --            :q  queue    sorted set  token by ticket; :q:<share> the same, of those who may use a share
 --            :h  lines    hash        share -> how many wait in that line
---            :w  seats    hash        token -> client, ttl_ms, since_us, rest_ms, tag, ppm, owner, pops
+--            :w  seats    hash        token -> client, ttl_ms, since_us, cooldown_ms, tag, ppm, owner, pops
 --            :m  marks    sorted set  client by the end of its mark
 --            :c  shares   hash        share -> how many items it has; :c:<share> the free ones of them, as in :f
 --            :x  parts    hash        name -> the shares that it is part of
 --            :d: tombs, :k: bells     as in lease/record.lua
 -- ARGV[1]  client     who asks: the channel on which it hears its wake-ups
 -- ARGV[2]  memory_ms  how long what nobody has set up is remembered after its last use
--- ARGV[3]  roof       pool, seats or rw
+-- ARGV[3]  kind       pool, semaphore or rwlock
 --
 -- Returns  nothing; it gives the command the functions settle, lend, rest, commit and so on.
 --
@@ -25,7 +25,7 @@
 -- begin with `make_way`; after the first one nothing fails. Nothing is looked through that grows with the pool, except
 -- by `change`, and by `gather` when a share is used for the first time.
 
-local base, me, roof = KEYS[1] .. ':' .. ARGV[3], ARGV[1], ARGV[3]
+local base, me, kind = KEYS[1] .. ':' .. ARGV[3], ARGV[1], ARGV[3]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local MARK_US, OFFER_US, TOMB_US, WHOLE, SHARES_MAX, DUE_AT_ONCE = 5000000, 1000000, 60000000, 1000000, 256, 1000
@@ -151,7 +151,7 @@ end
 --@include pool/shares.lua
 -- What this token would get: a free item of its share, or the place of a reader or writer. It has to be put.
 local function pick(token, tag, ppm)
-  if roof ~= 'rw' then
+  if kind ~= 'rwlock' then
     local name = freest(tag, ppm)
     if name then return name, load(name) end
     return
@@ -218,7 +218,7 @@ local function heads()
     waiting = 0
     redis.call('DEL', base .. ':q', base .. ':h', base .. ':w')
   end
-  return roof == 'rw' and { found[1] } or found
+  return kind == 'rwlock' and { found[1] } or found
 end
 
 local function drop_fallen()
@@ -270,7 +270,7 @@ local function come_back(name)
   if item[STATE] == 'offered' then
     local client = item[CLIENT]
     local marked = tonumber(redis.call('ZSCORE', base .. ':m', client) or 0)
-    if (client == me or marked > now) and (size > 0 or roof == 'rw') then
+    if (client == me or marked > now) and (size > 0 or kind == 'rwlock') then
       if marked == 0 then redis.call('ZADD', base .. ':m', int(now), client) end
       join_queue(item[TOKEN], { client, item[TTL], now, item[REST], item[TAG], item[PPM], item[OWNER], false })
     end
@@ -302,7 +302,7 @@ end
 local function until_ms(at) return math.max(1, math.ceil((at - now) / 1000)) end
 
 local function next_ms()
-  local at = roof == 'rw' and -1 or 0  -- a writer enters after the last
+  local at = kind == 'rwlock' and -1 or 0  -- a writer enters after the last
   local back = redis.call('ZRANGE', base .. ':b', at, at, 'WITHSCORES')[2]
   return back and until_ms(back) or 0
 end
@@ -337,7 +337,7 @@ local KEPT = { ':i', ':f', ':b', ':t', ':o', ':q', ':h', ':w', ':m' }
 
 local function commit(but)
   if queued_before and waiting == 0 and offers == 0 then redis.call('DEL', base .. ':m') end
-  local ends = roof ~= 'pool' or size == 0  -- nobody has set it up, so it is forgotten by itself
+  local ends = kind ~= 'pool' or size == 0  -- nobody has set it up, so it is forgotten by itself
   local before = ending
   ending = ends
   local record = cmsgpack.pack(fence, ticket, waiting, offers, buried, size, leaving, permits, shares, ending, life)

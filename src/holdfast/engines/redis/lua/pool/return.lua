@@ -3,7 +3,7 @@
 -- KEYS[1]  the name's own key
 -- ARGV[4]  item
 -- ARGV[5]  token
--- ARGV[6]  cool_ms
+-- ARGV[6]  cooldown_ms
 -- ARGV[7]  entomb   1 to refuse the token from now on
 --
 -- Returns  1 | {'not held', why, detail}

@@ -15,7 +15,7 @@ local function trial_of(who)
   return who[ENDS] - ttl - math.floor(ttl / TRIALS)
 end
 
--- Taken for dead. What it has at this moment says who may be to blame; later, some of that is gone.
+-- Received for dead. What it has at this moment says who may be to blame; later, some of that is gone.
 local function falls(token, who)
   if who[FALLEN] then return end
   local newest, trial, new = redis.call('ZRANGE', base .. ':h:' .. token, -2, -1, 'WITHSCORES'), trial_of(who), 0

@@ -69,7 +69,7 @@ _OTHER_KINDS = {
 }
 
 
-class Dialler:
+class Connector:
     """Opens connections that nobody else touches.
 
     A `member` is one server of several: when it cannot be reached, another may stand in for it. A `primary` must say
@@ -96,12 +96,12 @@ class Dialler:
         """Host and port."""
         return self._kwargs.get("host", "localhost"), int(self._kwargs.get("port", 6379))
 
-    def at(self, host: str, port: int, *, primary: bool = False) -> Dialler:
+    def at(self, host: str, port: int, *, primary: bool = False) -> Connector:
         """The same user and settings, at one server of several."""
         shown = f"[{host}]" if ":" in host else host
         url = f"{'rediss' if self._tls else 'redis'}://{shown}:{port}"
         kwargs = self._given | {"host": host, "port": port}
-        return Dialler(url, kwargs, tls=self._tls, path=False, member=True, primary=primary)
+        return Connector(url, kwargs, tls=self._tls, path=False, member=True, primary=primary)
 
     def dial(self, limit_s: float | None = None) -> socket.socket:
         """A connected, authenticated socket in the right database; no step of that takes longer than the limit."""
@@ -219,7 +219,7 @@ def _taken_by(kind: type) -> frozenset[str]:
     return frozenset(name for each in own for name in inspect.signature(each).parameters)
 
 
-def dialler(settings: Settings) -> Dialler:
+def dialler(settings: Settings) -> Connector:
     """From a URL."""
     scheme, _, rest = settings.secret.partition("://")
     try:
@@ -250,7 +250,7 @@ def dialler(settings: Settings) -> Dialler:
     return _of_options(settings, kind, kwargs)
 
 
-def _of_options(settings: Settings, kind: Any, kwargs: dict[str, Any]) -> Dialler:
+def _of_options(settings: Settings, kind: Any, kwargs: dict[str, Any]) -> Connector:
     """What was read from a URL, if its options can be meant."""
     tls, path = issubclass(kind, redis.SSLConnection), issubclass(kind, redis.UnixDomainSocketConnection)
     for option in settings.options:
@@ -264,7 +264,7 @@ def _of_options(settings: Settings, kind: Any, kwargs: dict[str, Any]) -> Dialle
         kind(**kwargs)  # nothing is dialled
     except (TypeError, ValueError, redis.RedisError):
         raise InvalidConfig("url", settings.url, "one of its ssl_ options is not known, or has no such value") from None
-    return Dialler(settings.url, kwargs, tls=tls, path=path)
+    return Connector(settings.url, kwargs, tls=tls, path=path)
 
 
 def _timeout(url: str, name: str, seconds: float) -> float:
@@ -273,7 +273,7 @@ def _timeout(url: str, name: str, seconds: float) -> float:
     return seconds
 
 
-def client_dialler(client: Any) -> Dialler:
+def client_dialler(client: Any) -> Connector:
     """From a client object of redis-py that knows one server."""
     pool = client.connection_pool
     kind, kwargs = getattr(pool, "connection_class", None), dict(getattr(pool, "connection_kwargs", {}))
@@ -290,7 +290,7 @@ def client_dialler(client: Any) -> Dialler:
     else:
         where = f"{kwargs.get('host', 'localhost')}:{kwargs.get('port', 6379)}"
         url = f"{'rediss' if kind in tls else 'redis'}://{where}" + (f"/{database}" if database else "")
-    return Dialler(url, copied(kwargs), tls=kind in tls, path=kind in path)
+    return Connector(url, copied(kwargs), tls=kind in tls, path=kind in path)
 
 
 def copied(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,17 @@ from holdfast.clock import NS, SYSTEM
 from holdfast.commands import Granted, Renewed
 from holdfast.commands.queue import Published
 from holdfast.engines.redis.promise import promised_by_all
-from holdfast.engines.redis.redirects import Astray
-from holdfast.engines.redis.routing import AT_ONCE, PAUSE_MAX_S, PAUSE_S, UNASKED, L, Routed, turns_of, unsettled
+from holdfast.engines.redis.redirects import Redirected
+from holdfast.engines.redis.routing import (
+    AT_ONCE,
+    PAUSE_MAX_S,
+    PAUSE_S,
+    UNASKED,
+    L,
+    RoutingTransport,
+    turns_of,
+    unsettled,
+)
 from holdfast.engines.redis.server_info import QUESTIONS
 from holdfast.errors import SETTLING, ReplyLost, Unavailable
 
@@ -22,18 +31,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.commands import Command
-    from holdfast.engines import News, Promise, Reply
-    from holdfast.engines.redis.transport_blocking import Links
+    from holdfast.engines import EngineEvent, Promise, Reply
+    from holdfast.engines.redis.transport_blocking import ConnectionPool
 
 
 # What counts only once every known replica has it.
 _COUNTS = (Granted, Renewed, Published)
 
 
-class Watched(Routed[L]):
+class RedisTransport(RoutingTransport[L]):
     """The half of a Redis form that looks at its servers."""
 
-    def _links_of(self, lane: L) -> Links:
+    def _links_of(self, lane: L) -> ConnectionPool:
         """Connections to the same node on which a command may block."""
         raise NotImplementedError
 
@@ -48,7 +57,7 @@ class Watched(Routed[L]):
             found = [at for at in lost if not isinstance(replies[at], Unavailable)]
             again = await self._confirm_round([commands[at] for at in found], until_ns)
             for at, reply in zip(found, again, strict=True):
-                replies[at] = unsettled(reply) if isinstance(reply, Astray) else reply
+                replies[at] = unsettled(reply) if isinstance(reply, Redirected) else reply
         return replies
 
     async def _confirm_round(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
@@ -89,7 +98,7 @@ class Watched(Routed[L]):
                 passing = isinstance(error, ReplyLost) or error.reason == SETTLING
                 if not follows or not passing or monotonic() + pause_s >= until_s:
                     raise
-            await self.bell().wait(SYSTEM.now_ns() + int(pause_s * NS))
+            await self.waker().wait(SYSTEM.now_ns() + int(pause_s * NS))
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     async def _seen(self, until_s: float) -> Promise:
@@ -111,5 +120,5 @@ class Watched(Routed[L]):
             seen.append((lane.node.url, engine.facts(lane.sight, replies, asked_ns, SYSTEM.now_ns())))
         return promised_by_all(seen)
 
-    def news(self) -> Sequence[News]:
-        return self._engine.witness.news()
+    def events(self) -> Sequence[EngineEvent]:
+        return self._engine.witness.events()
