@@ -22,8 +22,8 @@ from holdfast.commands.queue import (
     RETRY,
     Join,
     Leave,
+    MessageOutcome,
     NewMessage,
-    Outcome,
     Publish,
     Receive,
     ReclaimExpired,
@@ -133,7 +133,7 @@ class Ours:
 
     def conclude(self) -> None:
         entries = self._taken.pop(0)
-        self.say(RecordOutcomes("q", "t", tuple(Outcome(entry, ACK) for entry in entries)))
+        self.say(RecordOutcomes("q", "t", tuple(MessageOutcome(entry, ACK) for entry in entries)))
 
     def close(self) -> None:
         run(self._transport.close())
@@ -228,7 +228,7 @@ def _steps(server: Server) -> dict[str, int]:
     found[f"publish {AT_ONCE}"] = meter.step_us(lambda: ours.publish(0, AT_ONCE))
     found[f"take {AT_ONCE}"] = meter.step_us(lambda: ours.take(AT_ONCE))
     for kind in (ACK, RETRY, DEAD):
-        outcomes = tuple(Outcome(entry, kind, 0, "reason", "an error") for entry in taken("t", AT_ONCE))
+        outcomes = tuple(MessageOutcome(entry, kind, 0, "reason", "an error") for entry in taken("t", AT_ONCE))
         ours.say(RecordOutcomes("q", "t", outcomes[:1]))
         command = RecordOutcomes("q", "t", outcomes[1:])
         found[f"conclude {AT_ONCE} by {kind}"] = meter.step_us(lambda command=command: ours.say(command))

@@ -27,11 +27,11 @@ from holdfast import LeaseLost, aio
 class Server:
     """One of them: what it runs, and the directory that says who runs the rest."""
 
-    def __init__(self, directory: aio.Directory, label: str, port: int) -> None:
+    def __init__(self, directory: aio.Registry, label: str, port: int) -> None:
         self._directory = directory
         self._label = label
         self._address = f"http://127.0.0.1:{port}"
-        self._running: dict[str, tuple[aio.Claimed, int]] = {}
+        self._running: dict[str, tuple[aio.RegistryLease, int]] = {}
         self._web = httpx.AsyncClient(timeout=5)
 
     async def ask(self, key: str) -> dict[str, object]:
@@ -40,7 +40,7 @@ class Server:
             if key in self._running:
                 return self._turn(key)
             lease = await self._directory.claim(key, {"address": self._address})
-            if isinstance(lease, aio.Claimed):
+            if isinstance(lease, aio.RegistryLease):
                 self._running[key] = (lease, 0)
                 continue
             with contextlib.suppress(httpx.TransportError, KeyError):  # it has just died, or is about to be known
@@ -85,7 +85,7 @@ def application(url: str, label: str, port: int) -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with await aio.connect(url, label=label) as hf:
-            app.state.server = Server(hf.directory("conversations", ttl=3), label, port)
+            app.state.server = Server(hf.registry("conversations", ttl=3), label, port)
             yield
             await app.state.server.close()
 

@@ -54,7 +54,7 @@ class Store:
         self._db.execute(self._guard.schema)
         self._db.commit()
 
-    def step(self, work: holdfast.Work, *, begins: bool = False) -> int:
+    def step(self, work: holdfast.Assignment, *, begins: bool = False) -> int:
         """One step further; how many are done then. `Fenced` if somebody newer has been here."""
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
@@ -90,7 +90,7 @@ class Journal:
         self._path = folder / "journal"
         self._file = self._path.open("ab", buffering=0)
 
-    def write(self, word: str, pod: str, work: holdfast.Work | None = None, at: float | None = None) -> None:
+    def write(self, word: str, pod: str, work: holdfast.Assignment | None = None, at: float | None = None) -> None:
         about = ("-", "-", 0) if work is None else (work.key, work.id, work.fence)
         line = (time.monotonic() if at is None else at, word, pod, *about)
         self._file.write((" ".join(map(str, line)) + "\n").encode())
@@ -113,12 +113,12 @@ def be_a_pod(url: str, name: str, most: int, folder: Path) -> None:
         while True:
             event, at = owner.next(timeout=0.02), time.monotonic()
             match event:
-                case holdfast.Added(work) if not work.lost:
+                case holdfast.Assigned(work) if not work.lost:
                     journal.write("added", name, work, at)
                     with suppress(holdfast.Fenced):  # frozen just now
                         store.step(work, begins=True)
                     due[work.id] = time.monotonic() + random.uniform(0.1, 0.3)
-                case holdfast.Lost(work):
+                case holdfast.AssignmentLost(work):
                     journal.write("lost", name, work)
                     due.pop(work.id, None)
                     try:  # what a zombie does that has not heard of it
@@ -126,7 +126,7 @@ def be_a_pod(url: str, name: str, most: int, folder: Path) -> None:
                         journal.write("slipped", name, work)
                     except holdfast.Fenced:
                         journal.write("refused", name, work)
-                case holdfast.Ended():
+                case holdfast.OwnerStopped():
                     break
             for work in owner.works.values():
                 if due.get(work.id, float("inf")) < time.monotonic() and not work.lost:

@@ -38,7 +38,7 @@ are used is in the [guide](guide.md); the errors are in [errors](errors.md); the
 waits for ever, 0 is one decision. A parameter without a default must be given; `…` means: as the object was made.
 """
 # What is made by `connect` and its answer comes first; answers that hold data come last.
-FIRST = ("connect", "Holdfast", "Lock", "Lease", "Signal")
+FIRST = ("connect", "Holdfast", "Lock", "Lease", "LossEvent")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

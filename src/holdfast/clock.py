@@ -86,6 +86,17 @@ def _ttl_ms(value: Seconds, setting: str) -> int:
     return round(seconds * 1000)
 
 
+def duration_ms(value: Seconds, *, setting: str = "seconds") -> int:
+    """Check a duration of 0 to the longest ttl and return it in milliseconds, rounded up: never shorter than asked."""
+    if value is None:
+        raise InvalidConfig(setting, value, _NUMBER)
+    span_ns = timeout_ns(value, setting=setting)
+    assert span_ns is not None
+    if span_ns > TTL_MAX_S * NS:
+        raise InvalidConfig(setting, value, f"it must be at most {TTL_MAX_S:.0f} seconds")
+    return -(-span_ns // NS_PER_MS)
+
+
 def timeout_ns(value: Seconds | None, *, setting: str = "timeout") -> int | None:
     """A checked timeout in nanoseconds; `None` waits for ever, 0 is one decision."""
     if value is None:

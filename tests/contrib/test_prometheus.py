@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import holdfast
 import holdfast.aio
 from holdfast import BudgetExceeded, Event, Fenced, LeaseLost, NotAcquired, Unavailable
-from holdfast.commands.queue import ACK, Join, Outcome, RecordOutcomes
+from holdfast.commands.queue import ACK, Join, MessageOutcome, RecordOutcomes
 from holdfast.contrib.figures import OTHER, LeastMargin
 from holdfast.contrib.prometheus import PrometheusObserver
 from holdfast.core.step import run
@@ -360,7 +360,7 @@ def test_what_becomes_of_keys_is_counted(scraped, url):
             assert (owned(), ended("disowned")) == (2, 2)
             run(
                 hf._client.transport.apply_all(
-                    [RecordOutcomes("chats/open", works[2].token, (Outcome(works[2]._entry, ACK),))]
+                    [RecordOutcomes("chats/open", works[2].token, (MessageOutcome(works[2]._entry, ACK),))]
                 )
             )
             with pytest.raises(LeaseLost):

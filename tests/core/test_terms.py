@@ -3,7 +3,8 @@
 import pytest
 
 from holdfast import InvalidConfig, InvalidName
-from holdfast.core.pool.options import checked_items, cooldown_ms
+from holdfast.clock import duration_ms
+from holdfast.core.pool.options import checked_items
 
 
 def test_a_name_that_is_there_twice_is_found_in_a_list_of_any_length():
@@ -17,7 +18,7 @@ def test_a_name_that_is_there_twice_is_found_in_a_list_of_any_length():
 def test_a_refused_cooldown_says_nothing_of_waiting(seconds):
     """`None` is a timeout that never ends; a cooldown has an end."""
     with pytest.raises(InvalidConfig) as told:
-        cooldown_ms(seconds, setting="cool")
+        duration_ms(seconds, setting="cool")
     assert told.value.setting == "cool"
     assert "wait" not in str(told.value)
 

@@ -9,7 +9,7 @@ from owner_steps import added, claimed, open_sessions, sessions
 
 import holdfast
 from holdfast import Assigned, AssignmentLost, Backoff, NotAcquired, NotFound
-from holdfast.commands.queue import ConsumerHeartbeat, Join, Outcome, Receive, RecordOutcomes, TakeOver
+from holdfast.commands.queue import ConsumerHeartbeat, Join, MessageOutcome, Receive, RecordOutcomes, TakeOver
 from holdfast.core.queue import consumer as consuming
 from holdfast.testing import eventually
 
@@ -36,7 +36,9 @@ def test_a_key_is_claimed_by_one_and_the_others_are_told_who(face):
         assert first.works["chat-0"].fence == work.fence
         with pytest.raises(NotAcquired, match=r"key 'chat-0' of queue 'sessions' .* held by a under fence"):
             second.claim("chat-0")
-        assert peer.say(RecordOutcomes("sessions", "doomed", (Outcome(held.entry, "ack"),))).lost == (held.entry,)
+        assert peer.say(RecordOutcomes("sessions", "doomed", (MessageOutcome(held.entry, "ack"),))).lost == (
+            held.entry,
+        )
         with pytest.raises(NotFound, match="no message of key 'chat-9': none was sent, or it is done"):
             second.claim("chat-9")
         work.done()

@@ -21,9 +21,9 @@ from holdfast.commands.queue import (
     RELEASE,
     ConsumerHeartbeat,
     Join,
+    MessageOutcome,
     NewMessage,
     NotTakenOver,
-    Outcome,
     Publish,
     Receive,
     Received,
@@ -123,7 +123,9 @@ class Keys(RuleBasedStateMachine):
         token = self.one_of(which, self.has)
         for one in [key] if key in self.has[token] else [*self.has[token]][:1]:
             entry = self.has[token].pop(one).entry
-            answer = self.say(token, RecordOutcomes(self.name, token, (Outcome(entry, kind, keyed=one in KEYS),)))
+            answer = self.say(
+                token, RecordOutcomes(self.name, token, (MessageOutcome(entry, kind, keyed=one in KEYS),))
+            )
             assert answer.lost == ((entry,) if token in self.dead else ())
             if token not in self.dead:
                 del self.holders[one]

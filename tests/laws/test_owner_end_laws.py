@@ -10,7 +10,7 @@ from owner_steps import added, open_sessions, sessions
 
 import holdfast
 from holdfast import Assigned, AssignmentLost, Closed, LeaseLost, OwnerStopped
-from holdfast.commands.queue import RELEASE, ConsumerHeartbeat, Leave, Outcome, RecordOutcomes
+from holdfast.commands.queue import RELEASE, ConsumerHeartbeat, Leave, MessageOutcome, RecordOutcomes
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -56,7 +56,7 @@ def test_what_the_engine_has_forgotten_is_lost_though_its_owner_lives(face):
         open_sessions(queue, 2)
         first, second = added(owner, 2)
         token, entry = first._lease.token, first._entry
-        assert peer.say(RecordOutcomes("sessions", token, (Outcome(entry, RELEASE, 60_000),))).lost == ()
+        assert peer.say(RecordOutcomes("sessions", token, (MessageOutcome(entry, RELEASE, 60_000),))).lost == ()
         owner._posts[0]._unsure = True
         event = owner.next(20)
         assert isinstance(event, AssignmentLost)

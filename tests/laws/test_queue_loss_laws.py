@@ -13,7 +13,7 @@ from holdfast.commands.queue import (
     AT_ONCE,
     ConsumerHeartbeat,
     Join,
-    Outcome,
+    MessageOutcome,
     Receive,
     ReclaimExpired,
     RecordOutcomes,
@@ -52,7 +52,7 @@ def test_a_dead_consumer_is_replaced_within_its_ttl_and_a_moment(face):
         passed = time.monotonic() - began
         assert (message.body, message.attempt, message.redelivered) == ("x", 2, True)
         assert TTL_S * 0.9 <= passed < TTL_S + 10
-        assert doomed.peer.say(RecordOutcomes("jobs", "doomed", (Outcome(doomed.entries[0], ACK),))).lost != ()
+        assert doomed.peer.say(RecordOutcomes("jobs", "doomed", (MessageOutcome(doomed.entries[0], ACK),))).lost != ()
         assert isinstance(doomed.peer.say(ConsumerHeartbeat("jobs", "doomed", 1000)), NotHeld)
         message.ack()
     assert queue.stats().counts["crashed"] == 1

@@ -12,8 +12,8 @@ from holdfast.commands.queue import (
     AT_ONCE,
     Join,
     Leave,
+    MessageOutcome,
     NewMessage,
-    Outcome,
     Publish,
     Receive,
     ReclaimExpired,
@@ -64,7 +64,7 @@ def test_a_word_and_two_looks_at_the_same_instant_have_one_outcome(engine):
         time.sleep(0.002)  # its ttl is over: whoever speaks first is right
 
         said, *looks = runner.race(
-            lambda name=name, entry=entry: owner.say(RecordOutcomes(name, "owner", (Outcome(entry, ACK),))),
+            lambda name=name, entry=entry: owner.say(RecordOutcomes(name, "owner", (MessageOutcome(entry, ACK),))),
             *(lambda name=name, peer=peer: peer.say(ReclaimExpired(name, 1000, 0, 1000, 5)) for peer in lookers),
         )
 
@@ -75,7 +75,7 @@ def test_a_word_and_two_looks_at_the_same_instant_have_one_outcome(engine):
         outcomes["again" if lost else "done"] += 1
         owner.say(Join(name, "end", "", "end", 60_000))
         rest = owner.say(Receive(name, "end", 1)).deliveries
-        owner.say(RecordOutcomes(name, "end", tuple(Outcome(each.entry, ACK) for each in rest)))
+        owner.say(RecordOutcomes(name, "end", tuple(MessageOutcome(each.entry, ACK) for each in rest)))
         owner.say(Leave(name, "end"))
 
     assert min(outcomes.values()) > 0, f"only one of them ever came first: {outcomes}"
@@ -97,8 +97,8 @@ def test_looks_without_pause_find_nothing_between_a_message_and_its_end(engine):
         owner.say(Publish("jobs", f"{call}", tuple(NewMessage(f"{call}/{number}", b"1") for number in range(AT_ONCE))))
         taken = owner.say(Receive("jobs", "owner", AT_ONCE)).deliveries
         for each in taken[::8]:
-            assert owner.say(RecordOutcomes("jobs", "owner", (Outcome(each.entry, ACK),))).lost == ()
-        rest = tuple(Outcome(each.entry, ACK) for each in taken if each not in taken[::8])
+            assert owner.say(RecordOutcomes("jobs", "owner", (MessageOutcome(each.entry, ACK),))).lost == ()
+        rest = tuple(MessageOutcome(each.entry, ACK) for each in taken if each not in taken[::8])
         assert owner.say(RecordOutcomes("jobs", "owner", rest)).lost == ()
     over.set()
     looking.result()

@@ -18,8 +18,8 @@ from holdfast.commands.queue import (
     Leave,
     ListDeadLetters,
     ListKeys,
+    MessageOutcome,
     NotTakenOver,
-    Outcome,
     TakeOver,
 )
 from holdfast.rules.pool import Call
@@ -61,7 +61,7 @@ def test_a_consumer_that_was_taken_for_dead_in_parts_does_not_come_back_between_
     assert [each.moved for each in table.lives(TTL_MS + INTERVAL_MS, "a1") if each.moved] == [some]
 
     all_is_refused(table, "b1")
-    assert table.conclude("b1", *(Outcome(entry, ACK) for entry in entries[-2:])).lost == tuple(entries[-2:])
+    assert table.conclude("b1", *(MessageOutcome(entry, ACK) for entry in entries[-2:])).lost == tuple(entries[-2:])
     assert table.ask("a", ListKeys("q", "b1", 9)).keys == (f"k{some}", f"k{some + 1}")
     assert (table.sound().held, table.sound().consumers) == (2, 2)
     assert (table.reap(after_ms=INTERVAL_MS).moved, table.sound().consumers) == (2, 1)
@@ -188,7 +188,7 @@ def test_what_nobody_has_is_given_at_once_wherever_it_stands():
     assert (given.message.id, given.message.attempts, given.suspect) == ("k", 0, False)
     assert table.taken("a1") == ["x", "y"]
     assert (table.sound().held, dict(table.sound().counts)["taken"]) == (3, 3)
-    assert table.conclude("a1", Outcome(given.entry, ACK, keyed=True)).lost == ()
+    assert table.conclude("a1", MessageOutcome(given.entry, ACK, keyed=True)).lost == ()
 
 
 def test_what_a_living_consumer_has_is_not_given():
@@ -216,9 +216,9 @@ def test_whose_time_is_over_loses_what_is_asked_for_and_is_dead():
     assert given.fence > had.fence
     assert given.entry != had.entry
     all_is_refused(table, "b1")
-    assert table.conclude("b1", Outcome(had.entry, ACK)).lost == (had.entry,)
+    assert table.conclude("b1", MessageOutcome(had.entry, ACK)).lost == (had.entry,)
     assert dict(table.sound().counts)["crashed"] == 1
-    table.conclude("a1", Outcome(given.entry, ACK, keyed=True))
+    table.conclude("a1", MessageOutcome(given.entry, ACK, keyed=True))
     assert table.taken("a1") == ["2"]
 
 
@@ -298,7 +298,7 @@ def test_what_is_delayed_unknown_or_behind_is_not_given():
     table = Table()
     table.join("a1", "b1")
     table.publish("1", "2", key="k")
-    table.conclude("b1", Outcome(one(table.take("b1")).entry, RETRY, delay_ms=500, keyed=True))
+    table.conclude("b1", MessageOutcome(one(table.take("b1")).entry, RETRY, delay_ms=500, keyed=True))
 
     assert over(table, "a1") == NotTakenOver(DELAYED)
     assert over(table, "a1", "nothing") == NotTakenOver("")

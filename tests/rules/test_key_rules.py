@@ -14,8 +14,8 @@ from holdfast.commands.queue import (
     Leave,
     ListDeadLetters,
     ListKeys,
+    MessageOutcome,
     NewMessage,
-    Outcome,
     Publish,
     PublishRefused,
     Receive,
@@ -46,7 +46,7 @@ def test_of_one_key_one_message_is_out_at_a_time_and_in_the_order_of_sending():
     first, *others = table.take("a1").deliveries
     assert [each.message.id for each in (first, *others)] == ["1", "other", "plain"]
     assert (table.taken("b1"), behind(table), table.sound().behind) == ([], ["2", "3"], 2)
-    table.conclude("a1", Outcome(first.entry, ACK, keyed=True))
+    table.conclude("a1", MessageOutcome(first.entry, ACK, keyed=True))
     assert (table.taken("b1"), behind(table)) == (["2"], ["3"])
 
 
@@ -58,7 +58,7 @@ def test_the_next_of_a_key_is_ready_when_the_one_before_is_done_or_dead(kind):
     table.publish("1", "2", key="k")
     entry = entry_of(table, "a1")
     table.take("b1", wait=True)
-    outcome = Outcome(entry, kind, reason="r", keyed=True)
+    outcome = MessageOutcome(entry, kind, reason="r", keyed=True)
     dealt = table.say("a", table.concluding("a1", outcome))
 
     assert dealt.wakes == [Call("b", "b1")]
@@ -74,7 +74,7 @@ def test_the_next_of_a_key_waits_while_the_one_before_is_tried_again(outcome):
     table.publish("1", "2", key="k")
     kind, delay_ms = outcome
     entry = entry_of(table, "a1")
-    table.conclude("a1", Outcome(entry, kind, delay_ms, keyed=True))
+    table.conclude("a1", MessageOutcome(entry, kind, delay_ms, keyed=True))
 
     expected = [] if delay_ms or kind == TOUCH else ["1"]
     assert table.taken("b1") == expected
@@ -108,7 +108,7 @@ def test_a_message_whose_turn_comes_goes_to_its_own_lane():
 
     assert table.taken("a1", lanes=("high",)) == []
     entry = entry_of(table, "a1", count=1, lanes=("low",))
-    table.conclude("a1", Outcome(entry, ACK, keyed=True))
+    table.conclude("a1", MessageOutcome(entry, ACK, keyed=True))
     assert table.taken("a1", 1, lanes=("high", "")) == ["urgent"]
 
 
@@ -142,7 +142,7 @@ def test_a_letter_that_is_sent_again_stands_behind_all_others_of_its_key():
     table = Table()
     table.join("a1")
     table.publish("bad", "1", "2", key="k")
-    table.conclude("a1", Outcome(entry_of(table, "a1"), DEAD, reason="r", keyed=True))
+    table.conclude("a1", MessageOutcome(entry_of(table, "a1"), DEAD, reason="r", keyed=True))
     table.ask("a", Redrive("q", ("bad",)))
 
     order = []
@@ -150,7 +150,7 @@ def test_a_letter_that_is_sent_again_stands_behind_all_others_of_its_key():
         (one,) = found
         order.append(one.message.id)
         kind = DEAD if one.message.id == "bad" else ACK
-        table.conclude("a1", Outcome(one.entry, kind, reason="r", keyed=True))
+        table.conclude("a1", MessageOutcome(one.entry, kind, reason="r", keyed=True))
     assert order == ["1", "2", "bad"]
     table.ask("a", Redrive("q", ("bad",)))
     assert table.taken("a1") == ["bad"]
@@ -166,7 +166,7 @@ def test_the_fences_of_a_key_only_grow():
     for token, kind in (("a1", RELEASE), ("b1", RETRY), ("a1", ACK), ("b1", ACK), ("a1", TOUCH)):
         (one,) = table.take(token).deliveries
         fences.append(one.fence)
-        table.conclude(token, Outcome(one.entry, kind, keyed=True))
+        table.conclude(token, MessageOutcome(one.entry, kind, keyed=True))
 
     assert len(fences) == 5
     assert fences == sorted(set(fences))
@@ -219,7 +219,7 @@ def test_whoever_says_what_it_has_is_told_what_it_has_not():
     table.join("a1", "b1")
     table.publish("1", "2", "3")
     one, two, three = (each.entry for each in table.take("a1").deliveries)
-    table.conclude("a1", Outcome(two, ACK))
+    table.conclude("a1", MessageOutcome(two, ACK))
 
     answer = table.take("a1", known=(one, two, three, "no entry"))
     assert (answer.deliveries, answer.gone) == ((), (two, "no entry"))

@@ -15,8 +15,8 @@ from holdfast.commands.queue import (
     ConsumerHeartbeat,
     Leave,
     ListDeadLetters,
+    MessageOutcome,
     NewMessage,
-    Outcome,
     Publish,
     PublishRefused,
     Purge,
@@ -78,7 +78,7 @@ def test_a_bounded_queue_refuses_all_or_takes_all():
 
     assert table.publish("3", "4", bound=3).answer == PublishRefused(2)
     assert table.publish("3", bound=3).answer.ids == ("3",)
-    table.conclude("a1", Outcome(entry, ACK))
+    table.conclude("a1", MessageOutcome(entry, ACK))
     assert table.publish("4", bound=3).answer.ids == ("4",)
 
 
@@ -149,7 +149,7 @@ def test_fences_of_deliveries_only_grow():
     table.join("a1")
     table.publish("1", "2", "3")
     first = table.take("a1").deliveries
-    table.conclude("a1", *(Outcome(each.entry, RELEASE) for each in first))
+    table.conclude("a1", *(MessageOutcome(each.entry, RELEASE) for each in first))
     fences = [each.fence for each in (*first, *table.take("a1").deliveries)]
 
     assert len(fences) == 6
@@ -178,11 +178,11 @@ def test_each_outcome_has_its_effect_and_no_other():
     at = {each.message.id: each.entry for each in table.take("a1").deliveries}
     answer = table.conclude(
         "a1",
-        Outcome(at["done"], ACK),
-        Outcome(at["failed"], RETRY, error="oh"),
-        Outcome(at["unused"], RELEASE),
-        Outcome(at["bad"], DEAD, reason="no use", error="trace"),
-        Outcome(at["kept"], TOUCH),
+        MessageOutcome(at["done"], ACK),
+        MessageOutcome(at["failed"], RETRY, error="oh"),
+        MessageOutcome(at["unused"], RELEASE),
+        MessageOutcome(at["bad"], DEAD, reason="no use", error="trace"),
+        MessageOutcome(at["kept"], TOUCH),
     )
 
     assert answer.lost == ()
@@ -207,7 +207,7 @@ def test_a_retry_waits_for_its_delay():
     table.join("a1")
     table.publish("1")
     entry = table.take("a1").deliveries[0].entry
-    table.conclude("a1", Outcome(entry, RETRY, delay_ms=700))
+    table.conclude("a1", MessageOutcome(entry, RETRY, delay_ms=700))
 
     assert table.taken("a1") == []
     table.now_us += 700_000
@@ -221,9 +221,9 @@ def test_a_settled_or_foreign_entry_is_lost_and_nothing_else_happens():
     table.publish("1")
     entry = table.take("a1").deliveries[0].entry
 
-    assert table.conclude("b1", Outcome(entry, ACK)).lost == (entry,)
-    assert table.conclude("a1", Outcome(entry, RETRY)).lost == ()
-    assert table.conclude("a1", Outcome(entry, ACK)).lost == (entry,)
+    assert table.conclude("b1", MessageOutcome(entry, ACK)).lost == (entry,)
+    assert table.conclude("a1", MessageOutcome(entry, RETRY)).lost == ()
+    assert table.conclude("a1", MessageOutcome(entry, ACK)).lost == (entry,)
     assert table.sound().ready == 1
 
 
@@ -247,7 +247,7 @@ def test_dead_letters_beyond_the_cap_are_dropped_and_counted():
     table.join("a1")
     table.publish("1", "2", "3")
     for each in table.take("a1").deliveries:
-        table.conclude("a1", Outcome(each.entry, DEAD, reason="r"), dead_max=2)
+        table.conclude("a1", MessageOutcome(each.entry, DEAD, reason="r"), dead_max=2)
 
     assert [each.message.id for each in table.ask("a", ListDeadLetters("q", "", 10)).letters] == ["2", "3"]
     assert dict(table.sound().counts)["evicted"] == 1
@@ -258,7 +258,7 @@ def test_dead_letters_are_listed_in_pages_redriven_and_purged():
     table = Table()
     table.join("a1")
     table.publish("1", "2", "3")
-    table.conclude("a1", *(Outcome(each.entry, DEAD, reason="r") for each in table.take("a1").deliveries))
+    table.conclude("a1", *(MessageOutcome(each.entry, DEAD, reason="r") for each in table.take("a1").deliveries))
     page = table.ask("a", ListDeadLetters("q", "", 2))
 
     assert [each.message.id for each in page.letters] == ["1", "2"]
@@ -330,7 +330,7 @@ def test_whoever_is_heard_of_late_but_before_a_look_has_lost_nothing():
     entry = table.take("a1", 1).deliveries[0].entry
     table.now_us += 2 * TTL_MS * 1000
 
-    assert table.conclude("a1", Outcome(entry, ACK)).lost == ()
+    assert table.conclude("a1", MessageOutcome(entry, ACK)).lost == ()
     assert table.taken("a1") == ["2"]
     table.reap()
     assert table.sound().held == 1
@@ -387,7 +387,7 @@ def test_innocent_neighbours_of_a_poisoned_message_lose_no_attempt():
             table.lives(TTL_MS + INTERVAL_MS, "a1")
         else:
             assert alone.message.attempts == 0
-            table.conclude(token, Outcome(alone.entry, ACK))
+            table.conclude(token, MessageOutcome(alone.entry, ACK))
     (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).letters
     assert (letter.message.id, letter.message.attempts) == ("poison", 3)
     assert table.sound()[:4] == (0, 0, 0, 0)
@@ -403,7 +403,7 @@ def test_a_suspect_that_failed_without_a_death_is_none_any_more():
         table.taken(f"b{time}")
         table.lives(TTL_MS + INTERVAL_MS, "a1")
     (suspect,) = table.take("a1", idle=True).deliveries
-    table.conclude("a1", Outcome(suspect.entry, RETRY))
+    table.conclude("a1", MessageOutcome(suspect.entry, RETRY))
 
     assert table.taken("a1") == [suspect.message.id]
     assert table.sound().suspects == 1
@@ -464,7 +464,7 @@ def test_nothing_is_lost_in_any_order_of_events():
                 held[token] += [each.entry for each in answer.deliveries]
         elif deed == "conclude" and token and held[token]:
             kind = dice.choice((ACK, RETRY, RELEASE, DEAD, TOUCH))
-            table.conclude(token, Outcome(dice.choice(held[token]), kind, dice.choice((0, 300)), "r"))
+            table.conclude(token, MessageOutcome(dice.choice(held[token]), kind, dice.choice((0, 300)), "r"))
         elif deed == "reap":
             table.reap(attempts_max=2)
         elif deed == "leave" and token and dice.random() < 0.2:

@@ -2,7 +2,7 @@
 
 from queue_table import Table
 
-from holdfast.commands.queue import DEAD, HELD, READY, Outcome
+from holdfast.commands.queue import DEAD, HELD, READY, MessageOutcome
 from holdfast.commands.queue_admin import AGAIN, CONSUMERS, LANES, MESSAGES, CheckConsistency, ConsistencyPage
 from holdfast.rules.queue.consistency import walk
 
@@ -97,7 +97,7 @@ def test_whoever_sees_all_at_one_instant_tells_every_kind_of_fault():
         table.publish("one", "two", "dies")
         table.taken("a1", 1)
         [*_, dies] = table.take("a2", 2).deliveries
-        table.conclude("a2", Outcome(dies.entry, DEAD))
+        table.conclude("a2", MessageOutcome(dies.entry, DEAD))
         assert table.sound().dead == 1
         spoil(table.depot)
         return table.ask("a", CheckConsistency("q")).faults

@@ -54,7 +54,7 @@ from holdfast.commands.pool import (
     UndoBorrow,
     Unknown,
 )
-from holdfast.commands.queue import Leave, Leaving, QueueAnswer, QueueCommand, Receive, Received
+from holdfast.commands.queue import Leave, LeaveUnfinished, QueueAnswer, QueueCommand, Receive, Received
 from holdfast.commands.registry import Claim, Fetch, Full, Kept, Letters, List, Listing, Post, Quit
 
 Tally = Hit | Forget | Reserve | Settle | Balance | Keep | Seen
@@ -153,7 +153,7 @@ __all__ = [
     "Keep",
     "Kept",
     "Leave",
-    "Leaving",
+    "LeaveUnfinished",
     "Lent",
     "Letters",
     "List",

@@ -32,7 +32,7 @@ AT_ONCE = 128
 FEW_AT_ONCE = AT_ONCE // 2
 # The lane of messages in whose company consumers have died; they are taken one at a time, by whoever has nothing else.
 SUSPECTS = "!"
-# What may become of a message: see `Outcome`.
+# What may become of a message: see `MessageOutcome`.
 ACK, RETRY, RELEASE, DEAD, TOUCH = "ack", "retry", "release", "dead", "touch"
 # Where a message may be.
 READY, DELAYED, HELD, BEHIND, DIED = "ready", "delayed", "held", "behind", "dead"
@@ -57,7 +57,7 @@ class NewMessage(NamedTuple):
     lane: str = ""
 
 
-class Message(NamedTuple):
+class StoredMessage(NamedTuple):
     """A message as it is kept: what was sent, and what has become of it so far.
 
     `attempts` have failed, and so many `crashes` of consumers were in its company. `first` and `last` are the labels of
@@ -121,7 +121,7 @@ class ConsumerHeartbeat(NamedTuple):
 class Leave(NamedTuple):
     """This consumer ends; what it still has is ready again, and no attempt was used.
 
-    `Released`, or `NotHeld`. `Leaving` if it has more than `AT_ONCE`: so many are ready again, it still lives, and says
+    `Released`, or `NotHeld`. `LeaveUnfinished` if it has more than `AT_ONCE`: so many are ready again, it still lives, and says
     so again.
     """
 
@@ -155,7 +155,7 @@ class Receive(NamedTuple):
     seen: int = -1
 
 
-class Outcome(NamedTuple):
+class MessageOutcome(NamedTuple):
     """What has become of a delivered message.
 
     `ack`: done, it is gone. `retry`: an attempt has failed; ready again after the delay. `release`: given back unused;
@@ -179,7 +179,7 @@ class RecordOutcomes(NamedTuple):
 
     name: str
     token: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[MessageOutcome, ...]
     dead_max: int = 0
 
 
@@ -189,7 +189,7 @@ class ReclaimExpired(NamedTuple):
     Dead is who has said nothing for its ttl and the grace. After a time in which nobody looked, or the clock went back,
     everybody gets `amnesty_ms` to be heard of: it may be the engine that was away. A message that was alone with its
     consumer, and a suspect, lose an attempt; others become suspects by their second crash. With a consumer that keeps
-    them for long, only what was new counts: see `Member.trial_us`.
+    them for long, only what was new counts: see `ConsumerRecord.trial_us`.
     """
 
     name: str
@@ -279,7 +279,7 @@ class Delivery(NamedTuple):
     entry: str
     fence: int
     suspect: bool
-    message: Message
+    message: StoredMessage
 
 
 class Received(NamedTuple):
@@ -296,7 +296,7 @@ class Received(NamedTuple):
     gone: tuple[str, ...] = ()
 
 
-class Leaving(NamedTuple):
+class LeaveUnfinished(NamedTuple):
     """A part of what it has is ready again: say so again for the rest."""
 
 
@@ -335,18 +335,18 @@ class Reclaimed(NamedTuple):
     next_ms: int
 
 
-class DeadLetter(NamedTuple):
+class StoredDeadLetter(NamedTuple):
     """A message that will not be tried again: why, since when, and all that is known of it."""
 
     reason: str
     died_us: int
-    message: Message
+    message: StoredMessage
 
 
 class DeadLetterPage(NamedTuple):
     """Dead letters, the oldest death first. `last`: where to go on; empty if that was all."""
 
-    letters: tuple[DeadLetter, ...]
+    letters: tuple[StoredDeadLetter, ...]
     last: str
 
 
@@ -379,7 +379,7 @@ QueueAnswer = (
     Published
     | PublishRefused
     | Received
-    | Leaving
+    | LeaveUnfinished
     | NotTakenOver
     | KeysHeld
     | OutcomesRecorded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from holdfast.commands.queue import Message
+    from holdfast.commands.queue import StoredMessage
 
 # Under this roof the names of queues are found, as those of pools are under theirs.
 QUEUES = "mq"
@@ -112,7 +112,7 @@ class ConsumerList(NamedTuple):
 class PlacedMessage(NamedTuple):
     """One message where it is: with whom (a consumer's token), and in how many milliseconds it is due."""
 
-    message: Message
+    message: StoredMessage
     consumer: str
     due_ms: int
 

@@ -10,7 +10,7 @@ from tally_twin import APART, MOVE, START_US
 from holdfast import config
 from holdfast.commands import Break
 from holdfast.engines.memory.engine import Domain, MemoryStore
-from holdfast.engines.redis.connect import dialler
+from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.scripts import ENTRIES, PREFIX, SCRIPTS, TALLIES, Packer, packed
@@ -59,7 +59,7 @@ class EntryTwin:
     """Both sides of everything that a program speaks of."""
 
     def __init__(self, url, mutation=None):
-        self._link = RedisConnection(dialler(config.settings(url)))
+        self._link = RedisConnection(connector_of(config.settings(url)))
         self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in CLIENTS}
         self._shas = {}
         for kind, script in ALL.items():

@@ -8,7 +8,7 @@ import hiredis
 
 import holdfast
 from holdfast import LeaseLost, NotAcquired, config
-from holdfast.engines.redis.connect import dialler
+from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.scripts import packed
 from holdfast.testing import read_line, ready, tell
@@ -48,7 +48,7 @@ def work(url, seed, seconds):
         pool = client.pool("channels", on_death=0)
 
         def borrow(number):
-            dice, link = random.Random((seed, number).__hash__()), RedisConnection(dialler(config.settings(url)))
+            dice, link = random.Random((seed, number).__hash__()), RedisConnection(connector_of(config.settings(url)))
             while time.monotonic() < until:
                 with pool.borrow(timeout=30) as item:
                     key = f"inside:{item.name}"

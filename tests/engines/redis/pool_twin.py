@@ -28,7 +28,7 @@ from holdfast.commands import (
     PoolHeartbeat,
     Return,
 )
-from holdfast.engines.redis.connect import dialler
+from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, packed, record_key
@@ -115,7 +115,7 @@ class PoolTwin:
 
     def __init__(self, url, kind=POOL, mutation=None):
         self.kind, self.base = kind, f"{record_key(PREFIX, NAME)}:{kind}"
-        self._link = RedisConnection(dialler(config.settings(url)))
+        self._link = RedisConnection(connector_of(config.settings(url)))
         self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in (*CLIENTS, STRANGER)}
         self._shas = {}
         for kind in POOL_RULES:

@@ -9,8 +9,8 @@ from holdfast.commands.queue import (
     Join,
     Leave,
     ListDeadLetters,
+    MessageOutcome,
     NewMessage,
-    Outcome,
     Publish,
     Purge,
     Receive,
@@ -67,7 +67,8 @@ class Traffic:
         entries, self.held[token] = self.held[token][:4], self.held[token][4:]
         kinds = (ACK, ACK, RETRY, RELEASE, DEAD)
         said = tuple(
-            Outcome(entry, self.by.choice(kinds), delay_ms=self.by.choice((0, 0, 1)), reason="r") for entry in entries
+            MessageOutcome(entry, self.by.choice(kinds), delay_ms=self.by.choice((0, 0, 1)), reason="r")
+            for entry in entries
         )
         if said:
             self.peer.say(RecordOutcomes(self.name, token, said))

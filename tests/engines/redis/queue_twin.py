@@ -19,8 +19,8 @@ from holdfast.commands.queue import (
     Leave,
     ListDeadLetters,
     ListKeys,
+    MessageOutcome,
     NewMessage,
-    Outcome,
     OutcomesRecorded,
     Publish,
     Purge,
@@ -34,7 +34,7 @@ from holdfast.commands.queue import (
 from holdfast.commands.queue_admin import PAGE, CheckConsistency, GetStats, ListConsumers, Peek
 from holdfast.core.queue.queue import audited
 from holdfast.core.step import run
-from holdfast.engines.redis.connect import dialler
+from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.scripts import ENTRIES, PREFIX, Packer, packed, record_key
@@ -165,7 +165,7 @@ class QueueTwin:
     """Both sides of one queue."""
 
     def __init__(self, url, mutation=None):
-        self._link = RedisConnection(dialler(config.settings(url)))
+        self._link = RedisConnection(connector_of(config.settings(url)))
         self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in (*CLIENTS, STRANGER)}
         self._shas = {}
         for kind in QUEUE_RULES:
@@ -250,7 +250,7 @@ class QueueTwin:
     def _outcome(self, token, at, kind, delay_ms, error):
         had = self._had.get(token, ())
         entry = had[-at] if at <= len(had) else "none"
-        return Outcome(entry, kind, delay_ms, "réason", error)
+        return MessageOutcome(entry, kind, delay_ms, "réason", error)
 
     # Both sides.
 

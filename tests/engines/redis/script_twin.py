@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from holdfast import config
 from holdfast.commands import Acquire, Break, Busy, Mark
-from holdfast.engines.redis.connect import dialler
+from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, packed, record_key
@@ -111,7 +111,7 @@ class Twin:
     """Both sides of one name."""
 
     def __init__(self, url, mutation=None):
-        self._link = RedisConnection(dialler(config.settings(url)))
+        self._link = RedisConnection(connector_of(config.settings(url)))
         self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in CLIENTS}
         self._shas = {}
         for kind, script in SCRIPTS.items():
@@ -130,7 +130,7 @@ class Twin:
         """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
         self._ask(packed("FLUSHALL"))
         self.now_us, self.record, self.marks = START_US, Record(), {}
-        self._popping = set()
+        self._blocked_connections = set()
         for step in program:
             self._step(step)
 
@@ -165,13 +165,13 @@ class Twin:
         """How the server is to wake whom the rule names: by the bell that it pops, or by its client's channel."""
         late, wake = before.holder, expected.wake
         if late is not None and late.offered and late.expires_us <= self.now_us:
-            self._popping.discard(late.token)  # nobody knows what it does now, so it is rung
+            self._blocked_connections.discard(late.token)  # nobody knows what it does now, so it is rung
         if type(command) is Acquire and command.wait and isinstance(expected.answer, Busy):
-            (self._popping.add if pops(command.token) else self._popping.discard)(command.token)
+            (self._blocked_connections.add if pops(command.token) else self._blocked_connections.discard)(command.token)
         if wake is None:
             return []
         told_again = late is not None and late.fence == wake.fence
-        if wake.token in self._popping and not told_again:
+        if wake.token in self._blocked_connections and not told_again:
             return ["pop", f"{BASE}:k:{wake.token}"]
         return [f"{PREFIX}:wake:{wake.client}", wake.token]
 

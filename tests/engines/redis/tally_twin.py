@@ -6,7 +6,7 @@ from typing import Any
 from script_twin import BETWEEN, Difference
 
 from holdfast import config
-from holdfast.engines.redis.connect import dialler
+from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.scripts import PREFIX, TALLIES, Packer, packed, record_key
@@ -51,7 +51,7 @@ class TallyTwin:
     """Both sides of one name, on every shelf."""
 
     def __init__(self, url, mutation=None):
-        self._link = RedisConnection(dialler(config.settings(url)))
+        self._link = RedisConnection(connector_of(config.settings(url)))
         self._packer = Packer(PREFIX, "client", 60_000)
         self._shas = {}
         for kind, script in TALLIES.items():

@@ -14,8 +14,8 @@ from holdfast.commands.queue import (
     DEAD,
     READY,
     Join,
+    MessageOutcome,
     NewMessage,
-    Outcome,
     Publish,
     Receive,
     RecordOutcomes,
@@ -96,7 +96,7 @@ def quiet(peer):
     for token in ("idle", "lazy"):
         peer.say(Join("q", token, "", token, LONG_MS))
     dies = peer.say(Receive("q", "idle", 2, lanes=("own",))).deliveries[1]
-    peer.say(RecordOutcomes("q", "idle", (Outcome(dies.entry, DEAD, reason="r"),)))
+    peer.say(RecordOutcomes("q", "idle", (MessageOutcome(dies.entry, DEAD, reason="r"),)))
 
 
 class Hand:
@@ -228,7 +228,7 @@ def test_no_step_is_long_however_many_messages_there_are(one_server, peer, loop)
         while not over.is_set():
             busy.say(Publish("q", f"{len(served)}", (NewMessage(f"m{len(served)}", b"x"),)))
             taken = busy.say(Receive("q", "t", 1)).deliveries
-            busy.say(RecordOutcomes("q", "t", tuple(Outcome(each.entry, ACK) for each in taken)))
+            busy.say(RecordOutcomes("q", "t", tuple(MessageOutcome(each.entry, ACK) for each in taken)))
             served.append(1)
 
     pages = []

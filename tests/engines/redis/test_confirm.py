@@ -131,7 +131,7 @@ def test_a_failover_that_is_told_meanwhile_makes_no_replica_unknown(trio, place_
     cut_off(primary, promoted)
     asking = confirming(place, client)
 
-    engine.witness.of(engine.topology.only).another()  # as when a sentinel tells of another primary
+    engine.known_servers.of(engine.topology.only).another()  # as when a sentinel tells of another primary
 
     trouble = asking.error()
     assert isinstance(trouble, Unavailable)

@@ -266,14 +266,14 @@ def test_a_server_that_is_away_is_asked_ever_less_often(sync, monkeypatch):
     first = sync.connect().lock("x", ttl=TTL_S).acquire()
     waiting = sync.start(lambda: client.lock("x", ttl=TTL_S).acquire())
     eventually(lambda: blocked(sync.server) == 1)
-    dials, dial = [], client._client.engine.dialler.dial
+    dials, open_socket = [], client._client.engine.connector.open_socket
 
     def counted(*args):
         if threading.current_thread().name == "redis-test":
             dials.append(time.monotonic())
-        return dial(*args)
+        return open_socket(*args)
 
-    monkeypatch.setattr(client._client.engine.dialler, "dial", counted)
+    monkeypatch.setattr(client._client.engine.connector, "dial", counted)
     proxy.refuse()
     proxy.cut()
     time.sleep(3)
@@ -287,7 +287,7 @@ def test_a_server_that_is_away_is_asked_ever_less_often(sync, monkeypatch):
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_link_that_nobody_closed_closes_each_of_its_descriptors_once(sync):
     """A descriptor with two owners is closed twice, and by the second time it may be somebody else's file."""
-    link = RedisConnection(sync.connect()._client.engine.dialler)
+    link = RedisConnection(sync.connect()._client.engine.connector)
     inner, outer = link._socket.fileno(), link._out.fileno()
 
     assert inner != outer

@@ -268,7 +268,7 @@ def test_an_unknown_option_is_refused_and_timeouts_are_taken(one_server):
         holdfast.connect(f"{url}?socket_timeout=soon")
 
     with holdfast.connect(f"{url}?socket_timeout=0.5&socket_connect_timeout=0.3") as client:
-        assert client._client.engine.dialler.wire_s == 0.5
+        assert client._client.engine.connector.wire_s == 0.5
 
 
 def test_another_clock_is_refused(one_server):

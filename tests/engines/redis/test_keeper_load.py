@@ -169,7 +169,7 @@ def test_ten_thousand_leases_over_three_masters_are_three_batches_a_tick(cluster
     """Each server is asked once for all that is due there, in writes of a hundred, and for nothing of the others."""
     client = clustered.connect(f"{clustered.server.url}?socket_timeout=60")  # however busy the machine is
     transport, told = client._client.keeper._transport, []
-    tell = transport._tell
+    tell = transport._send_all
 
     async def counted(lane, commands, count, limit_s):
         told.append((lane.node.url, count))

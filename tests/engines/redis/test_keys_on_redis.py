@@ -16,9 +16,9 @@ from holdfast.commands.queue import (
     KeysHeld,
     Leave,
     ListKeys,
+    MessageOutcome,
     NewMessage,
     NotTakenOver,
-    Outcome,
     Publish,
     Published,
     Receive,
@@ -52,7 +52,7 @@ def taken_by(peer, token, most=9, **how):
 
 
 def ended(token, *entries, kind=ACK):
-    return RecordOutcomes("q", token, tuple(Outcome(entry, kind) for entry in entries))
+    return RecordOutcomes("q", token, tuple(MessageOutcome(entry, kind) for entry in entries))
 
 
 def dumped(server):
@@ -159,7 +159,7 @@ def test_a_full_server_lets_messages_with_keys_end_and_change_hands(server, new_
         assert dumped(server) == before
         entries = taken_by(peer, "t1", 3)
         kinds = (ACK, RETRY, DEAD)
-        outcomes = tuple(Outcome(entry, kind, reason="r") for entry, kind in zip(entries, kinds, strict=True))
+        outcomes = tuple(MessageOutcome(entry, kind, reason="r") for entry, kind in zip(entries, kinds, strict=True))
         assert peer.say(RecordOutcomes("q", "t1", outcomes)).lost == ()
         eventually(
             lambda: isinstance(peer.say(TakeOver("q", "t1", "a", 3)), Received), 10, "a take-over from the late one"

@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 from redis_faces import Place
 
-from holdfast.commands.queue import AT_ONCE, DEAD, Join, Leave, NewMessage, Outcome, Publish, Receive, RecordOutcomes
+from holdfast.commands.queue import (
+    AT_ONCE,
+    DEAD,
+    Join,
+    Leave,
+    MessageOutcome,
+    NewMessage,
+    Publish,
+    Receive,
+    RecordOutcomes,
+)
 from holdfast.testing import Workers, eventually
 
 LARGE = os.environ.get("HOLDFAST_FLEETS") == "large"
@@ -40,7 +50,9 @@ def bury(peer):
     """All that is ready."""
     peer.say(Join("q", "undertaker", "", "undertaker", 600_000))
     while found := peer.say(Receive("q", "undertaker", AT_ONCE)).deliveries:
-        peer.say(RecordOutcomes("q", "undertaker", tuple(Outcome(each.entry, DEAD, reason="why") for each in found)))
+        peer.say(
+            RecordOutcomes("q", "undertaker", tuple(MessageOutcome(each.entry, DEAD, reason="why") for each in found))
+        )
     peer.say(Leave("q", "undertaker"))
 
 

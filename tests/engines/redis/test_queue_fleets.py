@@ -18,8 +18,8 @@ from holdfast.commands.queue import (
     ConsumerHeartbeat,
     Join,
     Leave,
+    MessageOutcome,
     NewMessage,
-    Outcome,
     Publish,
     Receive,
     RecordOutcomes,
@@ -152,7 +152,7 @@ def work(peer, call, count, look=lambda: 0):
         )
         taken = peer.say(Receive("q", token, part)).deliveries
         most = max(most, look()) if first < 4096 else most
-        peer.say(RecordOutcomes("q", token, tuple(Outcome(each.entry, ACK) for each in taken)))
+        peer.say(RecordOutcomes("q", token, tuple(MessageOutcome(each.entry, ACK) for each in taken)))
         if (first + AT_ONCE) % 4096 < AT_ONCE or first + AT_ONCE >= count:
             peer.say(Leave("q", token))
     return most

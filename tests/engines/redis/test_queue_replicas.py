@@ -240,12 +240,12 @@ class Taker:
     """Asks for a message once the lanes were seen: by then it has been seen in one."""
 
     def __init__(self, peer, taken):
-        self._peer, self._taken, self._lanes = peer, taken, False
+        self._peer, self._taken, self._connections = peer, taken, False
 
     def say(self, page):
-        if self._lanes and not self._taken and page.part == CONSUMERS:
+        if self._connections and not self._taken and page.part == CONSUMERS:
             self._taken.extend(self._peer.say(Receive("q", "t", 1)).deliveries)
-        self._lanes = self._lanes or page.part == READY
+        self._connections = self._connections or page.part == READY
         return self._peer.say(page)
 
 

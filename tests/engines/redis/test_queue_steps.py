@@ -22,10 +22,10 @@ from holdfast.commands.queue import (
     RETRY,
     Join,
     Leave,
-    Leaving,
+    LeaveUnfinished,
     ListDeadLetters,
+    MessageOutcome,
     NewMessage,
-    Outcome,
     Publish,
     Receive,
     ReclaimExpired,
@@ -95,7 +95,9 @@ class Steps:
         for first in range(0, len(found), FEW_AT_ONCE):
             part = found[first : first + FEW_AT_ONCE]
             error = "" if kind == ACK else "some error, " * 5
-            outcomes = tuple(Outcome(each.entry, kind, delay_ms, "why" if kind == DEAD else "", error) for each in part)
+            outcomes = tuple(
+                MessageOutcome(each.entry, kind, delay_ms, "why" if kind == DEAD else "", error) for each in part
+            )
             assert self.timed(what, RecordOutcomes("q", "worker", outcomes)).lost == ()
 
     def reaped(self, what, count, attempts_max):
@@ -111,7 +113,7 @@ class Steps:
     def left(self, token, count):
         """All that this consumer has, a part at a time: how many each had, but for the last one."""
         parts, others = [], self.say(GetStats("q")).held - count
-        while (answer := self.timed("leave with much", Leave("q", token))) == Leaving():
+        while (answer := self.timed("leave with much", Leave("q", token))) == LeaveUnfinished():
             parts.append(count + others - sum(parts) - self.say(GetStats("q")).held)
         assert answer == Released()
         return parts

@@ -9,8 +9,8 @@ from holdfast.commands.queue import (
     AT_ONCE,
     Join,
     Leave,
+    MessageOutcome,
     NewMessage,
-    Outcome,
     Publish,
     Published,
     Receive,
@@ -211,8 +211,8 @@ WRONG = {
     ":h:t1": Receive("q", "t1", 9, wait=True),
     ":who": Join("q", "t2", "", "me", 60_000),
     ":ends": Join("q", "t2", "", "me", 60_000),
-    ":dead": RecordOutcomes("q", "t1", (Outcome("?", "ack"), Outcome("?", "dead", reason="r"))),
-    ":died": RecordOutcomes("q", "t1", (Outcome("?", "retry"), Outcome("?", "dead", reason="r"))),
+    ":dead": RecordOutcomes("q", "t1", (MessageOutcome("?", "ack"), MessageOutcome("?", "dead", reason="r"))),
+    ":died": RecordOutcomes("q", "t1", (MessageOutcome("?", "retry"), MessageOutcome("?", "dead", reason="r"))),
 }
 
 
@@ -337,7 +337,7 @@ def test_a_full_server_refuses_what_is_new_and_lets_everything_end(server, new_s
         assert isinstance(taken, Received)
         entries = [each.entry for each in taken.deliveries]
         kinds = ("ack", "retry", "release", "dead", "ack")
-        outcomes = tuple(Outcome(entry, kind) for entry, kind in zip(entries, kinds, strict=False))
+        outcomes = tuple(MessageOutcome(entry, kind) for entry, kind in zip(entries, kinds, strict=False))
         assert peer.say(RecordOutcomes("q", "t1", outcomes)).lost == ()
         reap = ReclaimExpired("q", 200, 100, 200, 3)
         eventually(lambda: peer.say(reap).moved == 3, 10, "what the dead one had")
@@ -375,7 +375,7 @@ def test_a_batch_costs_less_than_four_commands_for_each_message(one_server, loop
     for call in range(4):
         peer.say(Publish("q", f"{call}", tuple(NewMessage(f"{call}-{n}", b"x" * 100) for n in range(32))))
         taken = peer.say(Receive("q", "t1", 32))
-        peer.say(RecordOutcomes("q", "t1", tuple(Outcome(each.entry, "ack") for each in taken.deliveries)))
+        peer.say(RecordOutcomes("q", "t1", tuple(MessageOutcome(each.entry, "ack") for each in taken.deliveries)))
     stats = one_server.command("INFO", "commandstats").decode()
     calls = sum(int(line.partition("calls=")[2].partition(",")[0]) for line in stats.split("\r\n") if "calls=" in line)
     peer.say(Leave("q", "t1"))

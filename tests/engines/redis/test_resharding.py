@@ -206,7 +206,7 @@ def test_the_keeper_sends_one_batch_to_each_server(clustered, monkeypatch):
     client = clustered.connect()
     held = [client.lock(f"batch/{number}", ttl=30).acquire(timeout=5) for number in range(60)]
     transport, told = client._client.keeper._transport, []
-    tell = transport._tell
+    tell = transport._send_all
 
     async def counted(lane, commands, count, limit_s):
         told.append((lane.node.url, count))

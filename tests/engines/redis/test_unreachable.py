@@ -19,7 +19,7 @@ SLACK_S = 1.0
 
 
 @pytest.fixture
-def nobody():
+def ignore_change():
     """A port of ours where nobody listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
@@ -66,12 +66,12 @@ def test_where_nobody_listens_nothing_is_started_and_each_time_is_told(slow, req
 
 
 @pytest.mark.acceptance("A0-5")
-def test_a_decorated_function_does_not_run_without_its_lease(one_server, nobody):
+def test_a_decorated_function_does_not_run_without_its_lease(one_server, ignore_change):
     """The work never ran: not before, not after, not instead."""
     import holdfast
 
     ran = []
-    with holdfast.connect(f"redis://127.0.0.1:{nobody}") as client, pytest.raises(Unavailable):
+    with holdfast.connect(f"redis://127.0.0.1:{ignore_change}") as client, pytest.raises(Unavailable):
         client.lock("x")(lambda: ran.append(1))()
 
     assert ran == []

@@ -11,8 +11,8 @@ from holdfast.commands.queue import (
     FEW_AT_ONCE,
     RETRY,
     Join,
+    MessageOutcome,
     NewMessage,
-    Outcome,
     Publish,
     Receive,
     ReclaimExpired,
@@ -85,7 +85,10 @@ class PoolSnapshot:
             "take a share",
             Receive(NAME, "asker", 1, share=True, lanes=("high", "", "low"), known=(one.entry, two.entry)),
         )
-        tell("conclude", RecordOutcomes(NAME, "asker", (Outcome(one.entry, ACK), Outcome(two.entry, RETRY))))
+        tell(
+            "conclude",
+            RecordOutcomes(NAME, "asker", (MessageOutcome(one.entry, ACK), MessageOutcome(two.entry, RETRY))),
+        )
         tell("take over what is ready", TakeOver(NAME, "asker", "a new key", 3))
         self.now_us += TTL_MS * 1000
         tell("take over what was held", TakeOver(NAME, "asker", "key 1", 3))

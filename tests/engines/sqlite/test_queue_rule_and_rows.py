@@ -30,8 +30,8 @@ from holdfast.commands.queue import (
     Leave,
     ListDeadLetters,
     ListKeys,
+    MessageOutcome,
     NewMessage,
-    Outcome,
     OutcomesRecorded,
     Publish,
     Purge,
@@ -179,7 +179,7 @@ class Both(RuleBasedStateMachine):
     def conclude(self, token, outcomes, dead_max):
         had = self.had.get(token, ())
         made = tuple(
-            Outcome(had[-at] if at <= len(had) else "none", kind, delay_ms, "réason", "")
+            MessageOutcome(had[-at] if at <= len(had) else "none", kind, delay_ms, "réason", "")
             for at, kind, delay_ms in outcomes
         )
         self.say(token, RecordOutcomes(NAME, token, made, dead_max))

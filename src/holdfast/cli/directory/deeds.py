@@ -89,7 +89,7 @@ def hand_off(url: str | None, name: str, key: str, to: str, within: float, *, ye
         run(directory.expel(place, key, f"handed off to {to}", held.fence))
         lease = place.claim(key)
         if isinstance(lease, directory.RegistryEntry):
-            raise NotAcquired(f"{name}/{key}", holder=str(lease.holder), fence=lease.fence)
+            raise NotAcquired(f"{name}/{key}", holder=str(lease.owner), fence=lease.fence)
         with lease:
             lease.hand_off(to, within)
     if as_json:

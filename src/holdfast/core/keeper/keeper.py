@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import Command, Giving, Marked, NotHeld, Undo, UndoBorrow
-from holdfast.commands.queue import Leave, Leaving, Reclaimed
+from holdfast.commands.queue import Leave, LeaveUnfinished, Reclaimed
 from holdfast.core.keeper.heartbeats import Vigils, undoing
 from holdfast.core.keeper.outbox import Chore, Sparing, concluding, is_undo, tell_end
 from holdfast.core.keeper.restart_guard import Aftermath
@@ -273,7 +273,7 @@ class Keeper:
         owed: list[Chore] = []
         told: Unavailable | None = None
         for chore, answer in zip(chores, answers, strict=True):
-            if isinstance(answer, Leaving):  # in the next round it goes on: leases are renewed in between
+            if isinstance(answer, LeaveUnfinished):  # in the next round it goes on: leases are renewed in between
                 owed.append(chore)
                 continue
             if not isinstance(answer, Unavailable):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Answer, Busy, Finished, Giving, Granted, Leaving, NotHeld, Refused, Released
+from holdfast.commands import Answer, Busy, Finished, Giving, Granted, LeaveUnfinished, NotHeld, Refused, Released
 from holdfast.core.client import ABORTING, CLOSED, OPEN
 from holdfast.core.keeper.keeper import WIRE_NS
 from holdfast.core.lease.confirm import confirmed
@@ -298,8 +298,8 @@ async def release(lease: LeaseBase, to: str = "") -> None:
         command = lease._giving_back(to)
         if state is LOST or lease._state is HELD:
             _too_late(lease, command)
-        answer: Answer | None = Leaving()
-        while isinstance(answer, Leaving):  # a consumer that has much gives it back in steps
+        answer: Answer | None = LeaveUnfinished()
+        while isinstance(answer, LeaveUnfinished):  # a consumer that has much gives it back in steps
             now_ns = client.clock.now_ns()
             try:
                 reply = client.transport.apply(command, now_ns + WIRE_NS)

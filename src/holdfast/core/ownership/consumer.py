@@ -49,7 +49,7 @@ class Post(ConsumerBase):
     def _is_calm(self) -> bool:
         """Nothing that it has is new: if it died now, only a suspect that it is given would be to blame.
 
-        What is new is reckoned from when the engine has heard of us last: see `Member.trial_us`.
+        What is new is reckoned from when the engine has heard of us last: see `ConsumerRecord.trial_us`.
         """
         lease = self._lease
         return self._calm_ns() <= (lease._heard_ns if lease is not None else 0)

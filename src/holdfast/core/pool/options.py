@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clock import NS, NS_PER_MS, TTL_MAX_S, Seconds, timeout_ns
 from holdfast.commands import WHOLE_PPM
 from holdfast.errors import InvalidConfig
 from holdfast.names import checked_name, is_unicode
@@ -14,17 +13,6 @@ if TYPE_CHECKING:
 
 ITEMS_MAX = 1_000_000
 TAG_MAX = 200
-
-
-def cooldown_ms(value: Seconds, *, setting: str = "seconds") -> int:
-    """A checked cooldown in milliseconds, rounded up: never shorter than was asked for."""
-    if value is None:
-        raise InvalidConfig(setting, value, "it must be a number of seconds or a timedelta")
-    span_ns = timeout_ns(value, setting=setting)
-    assert span_ns is not None
-    if span_ns > TTL_MAX_S * NS:
-        raise InvalidConfig(setting, value, f"it must be at most {TTL_MAX_S:.0f} seconds")
-    return -(-span_ns // NS_PER_MS)
 
 
 def checked_items(items: Iterable[str]) -> tuple[str, ...]:

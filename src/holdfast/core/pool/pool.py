@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from holdfast.clock import NS_PER_MS, Seconds, timeout_ns, ttl_ms
+from holdfast.clock import NS_PER_MS, Seconds, duration_ms, timeout_ns, ttl_ms
 from holdfast.commands import (
     POOL,
     WHOLE_PPM,
@@ -40,7 +40,7 @@ from holdfast.core.keeper.keeper import WIRE_NS
 from holdfast.core.keeper.restart_guard import many_rights
 from holdfast.core.lease.lease import ENDED, ENDING, HELD, LeaseBase
 from holdfast.core.lease.lock import Unset, confirmed_by, is_coroutine_function
-from holdfast.core.pool.options import ITEMS_MAX, any_of, checked_errors, checked_items, checked_share, cooldown_ms
+from holdfast.core.pool.options import ITEMS_MAX, any_of, checked_errors, checked_items, checked_share
 from holdfast.errors import InvalidConfig, ItemsLent, NotFound, NotOwner, ReplyLost, Unavailable
 from holdfast.names import Holder, checked_name, is_unicode, this_process
 
@@ -109,8 +109,8 @@ class PoolBase:
         self._client = client
         self._ttl_ms = ttl_ms(ttl)
         self._patience_ns = timeout_ns(timeout)
-        self._cooldown_ms = cooldown_ms(cool, setting="cool")
-        self._expiry_cooldown_ms = self._cooldown_ms if on_death is None else cooldown_ms(on_death, setting="on_death")
+        self._cooldown_ms = duration_ms(cool, setting="cool")
+        self._expiry_cooldown_ms = self._cooldown_ms if on_death is None else duration_ms(on_death, setting="on_death")
         self._cool_on = checked_errors(cool_on)
         if not callable(on_loss) and on_loss not in policies:
             raise InvalidConfig("on_loss", on_loss, f"it must be {' or '.join(policies)}, or callable with the item")
@@ -236,7 +236,7 @@ class ItemBase(LeaseBase):
             self._cooldown_ms = max(self._cooldown_ms, pool._cooldown_ms)
 
     def _cool_for(self, seconds: Seconds | Unset) -> None:
-        asked_ms = self._terms.pool._cooldown_ms if isinstance(seconds, Unset) else cooldown_ms(seconds)
+        asked_ms = self._terms.pool._cooldown_ms if isinstance(seconds, Unset) else duration_ms(seconds)
         if self._state in (ENDING, ENDED):
             raise NotOwner(self.name, "it was given back before; the pool's own cool() keeps an item that nobody has")
         self._cooldown_ms = asked_ms
@@ -299,7 +299,7 @@ async def change(
 async def cool(pool: PoolBase, item: str, seconds: Seconds) -> None:
     """Keep an item that nobody has from everybody for so long; 0 ends its cooldown."""
     answer = await _say(
-        pool._client, CoolItem(pool.name, checked_name(item, "an item"), cooldown_ms(seconds), pool.kind)
+        pool._client, CoolItem(pool.name, checked_name(item, "an item"), duration_ms(seconds), pool.kind)
     )
     if isinstance(answer, Lent):
         raise ItemsLent(pool.name, answer.items)

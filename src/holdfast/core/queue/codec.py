@@ -9,7 +9,7 @@ from holdfast.errors import InvalidConfig
 from holdfast.names import is_unicode
 
 if TYPE_CHECKING:
-    from holdfast.commands.queue import Message as Kept
+    from holdfast.commands.queue import StoredMessage
 
 BODY_MAX_BYTES = 1 << 20
 HEADERS_MAX_BYTES = 8192
@@ -64,7 +64,7 @@ def encoded(codec: Codec, body: Any) -> bytes:
     return data
 
 
-def shown_body(codec: Codec, message: Kept) -> Any:
+def shown_body(codec: Codec, message: StoredMessage) -> Any:
     """The body for people; its bytes where it cannot be decoded."""
     try:
         return codec.decode(message.body)

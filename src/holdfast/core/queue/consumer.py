@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import NotHeld
-from holdfast.commands.queue import AT_ONCE, DEAD, Outcome, Receive, Received
+from holdfast.commands.queue import AT_ONCE, DEAD, MessageOutcome, Receive, Received
 from holdfast.core.client import OPEN
 from holdfast.core.keeper.keeper import WIRE_NS
 from holdfast.core.lease import acquire as lifecycle
@@ -68,7 +68,7 @@ class ConsumerBase:
         self._lease: ConsumerSession | None = None
         self._with: dict[str, MessageBase] = {}  # by entry: what is here and not settled
         self._owed: dict[str, int] = {}  # entries whose end the keeper still tells, and until when it does
-        self._unsaid: dict[str, Outcome] = {}  # what was being said as somebody interrupted it
+        self._unsaid: dict[str, MessageOutcome] = {}  # what was being said as somebody interrupted it
         self._buffer: deque[MessageBase] = deque()  # those that nobody has asked for yet
         self._unsure = False  # an answer may have been lost
         self._missed = self._made_up = 0  # answers to others that may have been lost; those that were asked for since
@@ -103,7 +103,7 @@ class ConsumerBase:
     def _bereft(self, message: MessageBase) -> None:
         """The engine says that this one is not with it any more."""
 
-    def _owe(self, outcomes: tuple[Outcome, ...]) -> None:
+    def _owe(self, outcomes: tuple[MessageOutcome, ...]) -> None:
         until_ns = self._queue._client.clock.now_ns() + OWED_NS
         self._owed.update((outcome.entry, until_ns) for outcome in outcomes)
 
@@ -218,7 +218,7 @@ async def leave(consumer: ConsumerBase, *, patient: bool = True) -> None:
             lease._client.transport.forget(lease.token)
 
 
-async def _said_all(consumer: ConsumerBase, lease: ConsumerSession, unsaid: tuple[Outcome, ...]) -> bool:
+async def _said_all(consumer: ConsumerBase, lease: ConsumerSession, unsaid: tuple[MessageOutcome, ...]) -> bool:
     """Whether the engine has heard of all that is done: else that would be given back as if it were not.
 
     If it cannot be told within the wire timeout, the keeper goes on, and gives back the rest after it.
@@ -375,7 +375,7 @@ async def _read(consumer: ConsumerBase, lease: ConsumerSession, deliveries: tupl
             unpacked_headers(delivery.message.headers)
             found.append(consumer._Message(consumer, lease, delivery, body))
         except Exception as error:
-            bad.append(Outcome(delivery.entry, DEAD, 0, UNREADABLE, readable(error)))
+            bad.append(MessageOutcome(delivery.entry, DEAD, 0, UNREADABLE, readable(error)))
             detail = f"message {delivery.message.id}: {UNREADABLE}: {error!r}"
             queue._client.tell("buried", queue.name, delivery.fence, detail=detail)
     if bad:

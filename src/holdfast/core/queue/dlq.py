@@ -28,7 +28,7 @@ from holdfast.rules.queue.state import place_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.commands.queue import DeadLetter as Kept
+    from holdfast.commands.queue import StoredDeadLetter
     from holdfast.core.queue.queue import QueueBase
 
 _ID_MAX = 200
@@ -185,7 +185,7 @@ async def _those(dlq: DlqBase, ids: list[str]) -> list[DeadLetter]:
     return found
 
 
-def _shown(queue: QueueBase, letter: Kept) -> DeadLetter:
+def _shown(queue: QueueBase, letter: StoredDeadLetter) -> DeadLetter:
     kept = letter.message
     return DeadLetter(
         kept.id,

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clock import NS, NS_PER_MS, Seconds
-from holdfast.commands.queue import ACK, DEAD, RELEASE, TOUCH, Outcome, OutcomesRecorded, RecordOutcomes
+from holdfast.clock import NS, NS_PER_MS, Seconds, duration_ms
+from holdfast.commands.queue import ACK, DEAD, RELEASE, TOUCH, MessageOutcome, OutcomesRecorded, RecordOutcomes
 from holdfast.core.keeper.keeper import WIRE_NS
 from holdfast.core.lease.lease import ENDED, ENDING, HELD
-from holdfast.core.pool.options import cooldown_ms
 from holdfast.core.queue.codec import unpacked_headers
 from holdfast.core.queue.outcomes import Reject, Release, Retry, by_error, checked_reason, readable, retried
 from holdfast.errors import LASTING, LeaseLost, NotOwner, ReplyLost, Unavailable
@@ -104,7 +103,7 @@ class MessageBase:
     def _is_over(self) -> bool:
         return bool(self._settled) or self._lease._state is ENDED
 
-    def _outcome(self, error: BaseException | None) -> Outcome:
+    def _outcome(self, error: BaseException | None) -> MessageOutcome:
         queue = self._consumer._queue
         settings = (self._entry, self.attempt, queue._attempts_max, queue._backoff)
         try:
@@ -123,31 +122,31 @@ class MessageBase:
 
 async def ack(message: MessageBase) -> None:
     """It is done, and gone."""
-    await settle(message, Outcome(message._entry, ACK, keyed=bool(message.key)))
+    await settle(message, MessageOutcome(message._entry, ACK, keyed=bool(message.key)))
 
 
 async def retry(message: MessageBase, delay: Seconds | None, reason: str) -> None:
     """This attempt has failed; the next one comes after the delay, or by the queue's backoff."""
     queue = message._consumer._queue
-    delay_ms = queue._backoff.delay_ms(message.attempt) if delay is None else cooldown_ms(delay, setting="delay")
+    delay_ms = queue._backoff.delay_ms(message.attempt) if delay is None else duration_ms(delay, setting="delay")
     why = checked_reason(reason) if reason else ""
     await settle(message, retried(message._entry, message.attempt, queue._attempts_max, delay_ms, why))
 
 
 async def release(message: MessageBase, delay: Seconds) -> None:
     """Given back: no attempt was used."""
-    await settle(message, Outcome(message._entry, RELEASE, cooldown_ms(delay, setting="delay")))
+    await settle(message, MessageOutcome(message._entry, RELEASE, duration_ms(delay, setting="delay")))
 
 
 async def dead(message: MessageBase, reason: str) -> None:
     """A dead letter."""
-    await settle(message, Outcome(message._entry, DEAD, 0, checked_reason(reason)))
+    await settle(message, MessageOutcome(message._entry, DEAD, 0, checked_reason(reason)))
 
 
 async def touch(message: MessageBase) -> None:
     """Ask the engine whether it is still ours."""
     refuse_if_not_ours(message)
-    lost = await conclude(message._consumer._queue, message._lease, (Outcome(message._entry, TOUCH),))
+    lost = await conclude(message._consumer._queue, message._lease, (MessageOutcome(message._entry, TOUCH),))
     if lost:
         raise _lost(message)
 
@@ -168,7 +167,7 @@ async def leave(message: MessageBase, error: BaseException | None) -> bool:
     return isinstance(error, Retry | Reject | Release)
 
 
-async def settle(message: MessageBase, outcome: Outcome) -> None:
+async def settle(message: MessageBase, outcome: MessageOutcome) -> None:
     """Say once what became of it; `LeaseLost` if it is somebody else's by now."""
     refuse_if_not_ours(message)
     consumer, before = message._consumer, message._settled
@@ -201,7 +200,7 @@ def _lost(message: MessageBase) -> LeaseLost:
     return LeaseLost(message.queue, message.fence, "expired", detail=detail)
 
 
-def told(queue: QueueBase, outcome: Outcome, message: MessageBase) -> None:
+def told(queue: QueueBase, outcome: MessageOutcome, message: MessageBase) -> None:
     """Tell the observer what did not go well."""
     if outcome.kind == DEAD:
         why = f"{outcome.reason}: {outcome.error}" if outcome.error else outcome.reason
@@ -214,7 +213,7 @@ def told(queue: QueueBase, outcome: Outcome, message: MessageBase) -> None:
 async def conclude(
     queue: QueueBase,
     lease: ConsumerSession,
-    outcomes: tuple[Outcome, ...],
+    outcomes: tuple[MessageOutcome, ...],
     consumer: ConsumerBase | None = None,
     *,
     again: bool = False,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from holdfast.clock import Seconds, timeout_ns
-from holdfast.commands.queue import ACK, DEAD, RELEASE, RETRY, SPENT, Outcome
-from holdfast.core.pool.options import cooldown_ms
+from holdfast.clock import Seconds, duration_ms, timeout_ns
+from holdfast.commands.queue import ACK, DEAD, RELEASE, RETRY, SPENT, MessageOutcome
 from holdfast.errors import InvalidConfig
 from holdfast.names import is_unicode
 
@@ -22,7 +21,7 @@ class Retry(Exception):
     def __init__(self, delay: Seconds | None = None, reason: str = "") -> None:
         super().__init__(delay, reason)
         if delay is not None:
-            cooldown_ms(delay, setting="delay")  # refused where it is said
+            duration_ms(delay, setting="delay")  # refused where it is said
         self.delay = delay
         self.reason = reason
 
@@ -40,7 +39,7 @@ class Release(Exception):
 
     def __init__(self, delay: Seconds = 0) -> None:
         super().__init__(delay)
-        cooldown_ms(delay, setting="delay")
+        duration_ms(delay, setting="delay")
         self.delay = delay
 
 
@@ -87,29 +86,29 @@ def checked_reason(reason: object) -> str:
     return reason
 
 
-def retried(entry: str, attempt: int, most: int, delay_ms: int, error: str) -> Outcome:
+def retried(entry: str, attempt: int, most: int, delay_ms: int, error: str) -> MessageOutcome:
     """One more attempt has failed. The last one makes it a dead letter."""
     if attempt >= most:
-        return Outcome(entry, DEAD, 0, SPENT, error)
-    return Outcome(entry, RETRY, delay_ms, "", error)
+        return MessageOutcome(entry, DEAD, 0, SPENT, error)
+    return MessageOutcome(entry, RETRY, delay_ms, "", error)
 
 
-def by_error(entry: str, attempt: int, most: int, backoff: Backoff, error: BaseException | None) -> Outcome:
+def by_error(entry: str, attempt: int, most: int, backoff: Backoff, error: BaseException | None) -> MessageOutcome:
     """What the end of the work says. An interruption says nothing about the message: it is given back."""
     if error is None:
-        return Outcome(entry, ACK)
+        return MessageOutcome(entry, ACK)
     if isinstance(error, Retry):
-        delay_ms = backoff.delay_ms(attempt) if error.delay is None else cooldown_ms(error.delay, setting="delay")
+        delay_ms = backoff.delay_ms(attempt) if error.delay is None else duration_ms(error.delay, setting="delay")
         return retried(entry, attempt, most, delay_ms, readable(error.reason or _behind(error) or _NO_REASON))
     if isinstance(error, Reject):
         behind = _behind(error)
         why = "" if behind is None else readable(behind)
-        return Outcome(entry, DEAD, 0, readable(error.reason)[:REASON_MAX], why)
+        return MessageOutcome(entry, DEAD, 0, readable(error.reason)[:REASON_MAX], why)
     if isinstance(error, Release):
-        return Outcome(entry, RELEASE, cooldown_ms(error.delay, setting="delay"))
+        return MessageOutcome(entry, RELEASE, duration_ms(error.delay, setting="delay"))
     if isinstance(error, Exception):
         return retried(entry, attempt, most, backoff.delay_ms(attempt), readable(error))
-    return Outcome(entry, RELEASE)
+    return MessageOutcome(entry, RELEASE)
 
 
 def _behind(word: BaseException) -> BaseException | None:

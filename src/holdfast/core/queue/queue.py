@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
+from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, duration_ms, timeout_ns, ttl_ms
 from holdfast.commands.queue import (
     AT_ONCE,
     BEHIND,
@@ -39,7 +39,6 @@ from holdfast.commands.queue_admin import (
 )
 from holdfast.core.lease.lease import jittered
 from holdfast.core.lease.lock import confirmed_by
-from holdfast.core.pool.options import cooldown_ms
 from holdfast.core.queue.codec import Codec, checked_codec, encoded, packed_headers, shown_body, shown_headers
 from holdfast.core.queue.outcomes import Backoff, checked_backoff
 from holdfast.core.resend import ask_again, ask_confirmed
@@ -156,7 +155,7 @@ class QueueBase:
         self._dedup_ms = ttl_ms(dedup_window, setting="dedup_window")
         self._codec = checked_codec(codec)
         self._ttl_ms = ttl_ms(ttl)
-        self._grace_ms = cooldown_ms(grace, setting="grace")
+        self._grace_ms = duration_ms(grace, setting="grace")
         self._confirm = confirm is not None and bool(confirmed_by(client, confirm))
 
     def __repr__(self) -> str:
@@ -186,7 +185,7 @@ def checked_terms(
     delay: Seconds, headers: dict[str, str] | None, key: str | Callable[[Any], str] | None, priority: str
 ) -> Terms:
     """The same, or an error that names what is wrong with them."""
-    delay_ms = cooldown_ms(delay, setting="delay")
+    delay_ms = duration_ms(delay, setting="delay")
     if key is not None and delay_ms:
         rule = "a message with a key has its place behind all that were sent with the same one: it cannot have a delay"
         raise InvalidConfig("delay", delay, rule)

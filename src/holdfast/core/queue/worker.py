@@ -27,7 +27,7 @@ from holdfast.observer import log
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.commands.queue import Outcome
+    from holdfast.commands.queue import MessageOutcome
     from holdfast.core.queue.session import ConsumerSession
     from holdfast.engines import Waker
 
@@ -122,7 +122,7 @@ class WorkerBase:
         if not told:
             self._wake()
 
-    def _outcome(self, message: MessageBase, error: BaseException | None) -> Outcome:
+    def _outcome(self, message: MessageBase, error: BaseException | None) -> MessageOutcome:
         """An interruption is ours if there is a stop or a loss; else the handler has ended so by itself, and failed."""
         if error is None or isinstance(error, Exception):
             return message._outcome(error)
@@ -305,7 +305,7 @@ async def _said(
     worker: WorkerBase,
     lease: ConsumerSession,
     said: list[tuple[MessageBase, BaseException | None]],
-    outcomes: tuple[Outcome, ...],
+    outcomes: tuple[MessageOutcome, ...],
 ) -> frozenset[str]:
     """The entries that were not ours. Said by the keeper, if not by us; said again, if it was interrupted."""
     consumer = worker._consumer

@@ -15,7 +15,7 @@ import redis.asyncio
 
 from holdfast.config import UNREADABLE, Secret
 from holdfast.engines.redis.cluster import Cluster
-from holdfast.engines.redis.connect import Connector, client_dialler, copied, dialler
+from holdfast.engines.redis.connect import Connector, connector_of, connector_of_client, copied
 from holdfast.engines.redis.sentinel import SentinelPrimary, SentinelService
 from holdfast.engines.redis.topology import SingleServer
 from holdfast.errors import InvalidConfig
@@ -53,7 +53,7 @@ def topology_of(settings: Settings) -> Topology:
         return _of_client(settings.source)
     base, _, kind = settings.scheme.partition("+")
     if not kind:
-        return SingleServer(dialler(settings))
+        return SingleServer(connector_of(settings))
 
     parts = urlsplit(settings.secret)
     user, at, hosts = parts.netloc.rpartition("@")
@@ -91,7 +91,7 @@ def _one(settings: Settings, base: str, user: str, place: tuple[str, int], optio
         raise InvalidConfig("url", settings.url, UNREADABLE)
     query = f"?{urlencode(options)}" if options else ""
     text = Secret(f"{base}://{user}{host}:{place[1]}{query}")
-    return dialler(settings._replace(scheme=base, secret=text, options=options))
+    return connector_of(settings._replace(scheme=base, secret=text, options=options))
 
 
 def _places(settings: Settings, hosts: str, port: int) -> list[tuple[str, int]]:
@@ -110,7 +110,7 @@ def _of_client(client: Any) -> Topology:
         return _of_cluster(client, manager)
     pool = client.connection_pool
     if getattr(pool, "sentinel_manager", None) is None:
-        return SingleServer(client_dialler(client))
+        return SingleServer(connector_of_client(client))
     return _of_service(client, pool)
 
 
@@ -123,7 +123,7 @@ def _of_service(client: Any, pool: Any) -> Topology:
         raise InvalidConfig("client", name, "its force_master_ip cannot be copied: give a URL")
     tls = issubclass(pool.connection_class, redis.SSLConnection | redis.asyncio.SSLConnection)
     _refuse_unless_plain(name, kwargs)
-    diallers = [client_dialler(sentinel) for sentinel in sentinels]
+    diallers = [connector_of_client(sentinel) for sentinel in sentinels]
     hosts = ",".join(f"{host}:{port}" for host, port in (sentinel.place for sentinel in diallers))
     url = f"{'rediss' if tls else 'redis'}+sentinel://{hosts}/{pool.service_name}"
     return SentinelService(

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from holdfast.engines.redis.connect import refused
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.scripts import packed, tag
-from holdfast.engines.redis.topology import nobody
+from holdfast.engines.redis.topology import ignore_change
 from holdfast.errors import SETTLING, Unavailable
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Cluster:
         self.url = url
         self.wire_s = seeds[0].wire_s
         self.version = 0
-        self.on_change: Callable[[], None] = nobody
+        self.on_change: Callable[[], None] = ignore_change
         self._seeds = seeds
         self._known: dict[tuple[str, int], Connector] = {seed.place: seed for seed in seeds}
         # Also of those that are not known any more, for as long as somebody has a connection there.

@@ -103,7 +103,7 @@ class Connector:
         kwargs = self._given | {"host": host, "port": port}
         return Connector(url, kwargs, tls=self._tls, path=False, member=True, primary=primary)
 
-    def dial(self, limit_s: float | None = None) -> socket.socket:
+    def open_socket(self, limit_s: float | None = None) -> socket.socket:
         """A connected, authenticated socket in the right database; no step of that takes longer than the limit."""
         kind: Any = (
             redis.UnixDomainSocketConnection if self._path else redis.SSLConnection if self._tls else redis.Connection
@@ -128,7 +128,7 @@ class Connector:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return link
 
-    async def dial_asyncio(self) -> asyncio.StreamWriter:
+    async def open_stream(self) -> asyncio.StreamWriter:
         """The same for an event loop. The writer closes its transport when it is dropped, so it must be kept."""
         kind: Any = (
             redis.asyncio.UnixDomainSocketConnection
@@ -219,7 +219,7 @@ def _taken_by(kind: type) -> frozenset[str]:
     return frozenset(name for each in own for name in inspect.signature(each).parameters)
 
 
-def dialler(settings: Settings) -> Connector:
+def connector_of(settings: Settings) -> Connector:
     """From a URL."""
     scheme, _, rest = settings.secret.partition("://")
     try:
@@ -273,7 +273,7 @@ def _timeout(url: str, name: str, seconds: float) -> float:
     return seconds
 
 
-def client_dialler(client: Any) -> Connector:
+def connector_of_client(client: Any) -> Connector:
     """From a client object of redis-py that knows one server."""
     pool = client.connection_pool
     kind, kwargs = getattr(pool, "connection_class", None), dict(getattr(pool, "connection_kwargs", {}))

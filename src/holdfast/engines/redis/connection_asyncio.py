@@ -9,15 +9,34 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engines.redis.connection_blocking import MORE, reader
 from holdfast.errors import ReplyLost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.engines.redis.topology import Node
 
+T = TypeVar("T")
+
 _READ = 65536
+
+
+async def run_in_thread(call: Callable[[], T]) -> T:
+    """Run a call that blocks for a moment on a new thread, and return its result.
+
+    The loop's own executor is not used: all of its threads may be taken.
+    """
+    worker, done = ThreadPoolExecutor(1, thread_name_prefix="holdfast-blocking"), False
+    try:
+        result = await asyncio.get_running_loop().run_in_executor(worker, call)
+        done = True
+        return result
+    finally:
+        worker.shutdown(wait=done)  # a cancelled caller does not wait for the result
 
 
 class MultiplexedConnection(asyncio.BufferedProtocol):
@@ -39,7 +58,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(cls, node: Node) -> MultiplexedConnection:
-        return cls(await node.dial_asyncio(), node.url)
+        return cls(await node.open_stream(), node.url)
 
     def ask(self, command: bytes, limit_s: float) -> asyncio.Future[Any]:
         """Send one command; the future gives its reply, or `ReplyLost`."""

@@ -39,7 +39,7 @@ class RedisConnection:
 
     def __init__(self, node: Node, limit_s: float | None = None) -> None:
         self._url = node.url
-        self._socket = node.dial(limit_s)
+        self._socket = node.open_socket(limit_s)
         # Python asks the kernel whether a socket with a timeout can be written to before it writes. The buffer of a
         # link that is free is empty, so a second object, which knows no timeout, just writes. It has a descriptor of
         # its own: two owners of one would close it twice, and by the second time it may be another file's.

@@ -55,7 +55,7 @@ class RedisEngine:
 
     def _begin(self) -> None:
         self.waiter_registry = WaiterRegistry()
-        self.witness = KnownServers(follows=self.topology.follows)
+        self.known_servers = KnownServers(follows=self.topology.follows)
         self.packer = Packer(self._prefix, new_token(), self._memory_ms, slots=self.topology.only is None)
         self._listener_lock = threading.Lock()
         self._roll = threading.Lock()  # of forms and of who listens for ends; whoever has it calls nobody
@@ -63,7 +63,7 @@ class RedisEngine:
         self.met = False  # whether the place is known to be kept as we keep it
 
     @property
-    def dialler(self) -> Node:
+    def connector(self) -> Node:
         """The server; one of them, where there are several."""
         return self.topology.any_node()
 
@@ -78,16 +78,16 @@ class RedisEngine:
         if isinstance(layout, str) and layout != str(LAYOUT):
             detail = f"{self.topology.url} is kept in layout {layout!r}, this version knows {LAYOUT}"
             raise Unavailable("redis", "other layout", detail)
-        self.witness.moved(self.topology.servers())
+        self.known_servers.moved(self.topology.servers())
         self.met = True
 
     @property
     def restarts(self) -> int:
-        return self.witness.restarts
+        return self.known_servers.restarts
 
     @property
     def restarted_ns(self) -> int:
-        return self.witness.restarted_ns
+        return self.known_servers.restarted_ns
 
     def _moved(self) -> None:
         """Other servers answer now, or answer for other names."""
@@ -102,8 +102,8 @@ class RedisEngine:
             listener.again()
         only = self.topology.only
         if only is not None:
-            self.witness.of(only).another()
-        self.witness.moved(self.topology.servers())
+            self.known_servers.of(only).another()
+        self.known_servers.moved(self.topology.servers())
 
     def facts(self, sight: ServerIdentity, replies: list[Any], asked_ns: int, came_ns: int) -> ServerFacts:
         """What the answers to `facts.QUESTIONS` say, with all that this client has seen of that node."""

@@ -82,7 +82,7 @@ class ExpiryListener:
         self._queues = {f"{record_key(prefix, name)}:mq:live": name for name in names}
         self._configure = configure
         self._on_end = on_end
-        self._tell = tell
+        self._send_all = tell
         self._posts: dict[str, _Post] = {}
         self._silent: set[str] = set()  # of whom it was said that nothing is heard
         self._servers: tuple[str, ...] = ()  # as they were when all of them were listened to
@@ -277,7 +277,7 @@ class ExpiryListener:
 
     def _say(self, kind: str, detail: str) -> None:
         try:
-            self._tell(kind, detail)
+            self._send_all(kind, detail)
         except Exception:
             log.exception("holdfast: telling of %s failed", kind)
 

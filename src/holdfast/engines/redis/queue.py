@@ -16,7 +16,6 @@ from holdfast.commands.queue import (
     ACK,
     SUSPECTS,
     ConsumerHeartbeat,
-    DeadLetter,
     DeadLetterPage,
     DeadLettersRemoved,
     Delivery,
@@ -24,13 +23,12 @@ from holdfast.commands.queue import (
     Join,
     KeysHeld,
     Leave,
-    Leaving,
+    LeaveUnfinished,
     ListDeadLetters,
     ListKeys,
-    Message,
+    MessageOutcome,
     NewMessage,
     NotTakenOver,
-    Outcome,
     OutcomesRecorded,
     Publish,
     Published,
@@ -42,6 +40,8 @@ from holdfast.commands.queue import (
     ReclaimExpired,
     RecordOutcomes,
     Redrive,
+    StoredDeadLetter,
+    StoredMessage,
     TakeOver,
 )
 from holdfast.commands.queue_admin import (
@@ -62,7 +62,7 @@ from holdfast.rules.queue.state import lane_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-Word = str | bytes
+Argument = str | bytes
 
 # The file of each command.
 FILES: dict[type, str] = {
@@ -88,7 +88,7 @@ FILES: dict[type, str] = {
 # Commands.
 
 
-def _draft(draft: NewMessage) -> tuple[Word, ...]:
+def _draft(draft: NewMessage) -> tuple[Argument, ...]:
     id_, headers, key, lane = (each.encode() for each in (draft.id, draft.headers, draft.key, draft.lane))
     options = b""
     if draft.delay_ms or draft.dedup or key or lane:
@@ -97,7 +97,7 @@ def _draft(draft: NewMessage) -> tuple[Word, ...]:
     return id_, options, b"%d %d %d %d\n%b%b%b%b%b" % (*spans, id_, headers, key, lane, draft.body)
 
 
-def _publish(ask: Publish) -> tuple[Word, ...]:
+def _publish(ask: Publish) -> tuple[Argument, ...]:
     return (ask.token, str(ask.bound), *(word for draft in ask.drafts for word in _draft(draft)))
 
 
@@ -105,14 +105,14 @@ def _flag(value: bool) -> str:
     return "1" if value else "0"
 
 
-def _take(ask: Receive) -> tuple[Word, ...]:
+def _take(ask: Receive) -> tuple[Argument, ...]:
     seen = ("seen", str(ask.seen)) if ask.seen >= 0 else ()
     known = seen if ask.known is None else ("known", *ask.known)
     flags = (_flag(ask.wait), str(int(ask.idle)), _flag(ask.share))
     return (ask.token, str(ask.most), *flags, str(len(ask.lanes)), *ask.lanes, *known)
 
 
-def _outcome(outcome: Outcome) -> tuple[Word, ...]:
+def _outcome(outcome: MessageOutcome) -> tuple[Argument, ...]:
     if outcome.kind == ACK:
         return outcome.entry, b""
     reason = outcome.reason.encode()
@@ -120,20 +120,20 @@ def _outcome(outcome: Outcome) -> tuple[Word, ...]:
     return outcome.entry, how
 
 
-def _conclude(ask: RecordOutcomes) -> tuple[Word, ...]:
+def _conclude(ask: RecordOutcomes) -> tuple[Argument, ...]:
     return (ask.token, str(ask.dead_max), *(word for outcome in ask.outcomes for word in _outcome(outcome)))
 
 
-def _audit(ask: CheckConsistency) -> tuple[Word, ...]:
+def _audit(ask: CheckConsistency) -> tuple[Argument, ...]:
     """Somebody else may have written any bytes there: what was read goes back unharmed."""
     return (ask.part, _raw(ask.which), ask.at, str(ask.most), *map(_raw, ask.suspects))
 
 
-def _numbers(*numbers: int) -> tuple[Word, ...]:
+def _numbers(*numbers: int) -> tuple[Argument, ...]:
     return tuple(map(str, numbers))
 
 
-ARGUMENTS: dict[type, Callable[[Any], tuple[Word, ...]]] = {
+ARGUMENTS: dict[type, Callable[[Any], tuple[Argument, ...]]] = {
     Publish: _publish,
     Join: lambda ask: (ask.token, ask.holder, ask.label, str(ask.ttl_ms), _flag(ask.keeps), _flag(ask.heard)),
     ConsumerHeartbeat: lambda ask: (ask.token, str(ask.ttl_ms)),
@@ -167,7 +167,7 @@ def _cut(raw: bytes, at: int, *lengths: int) -> Iterator[str]:
         at += length
 
 
-def _message(entry: str, raw: bytes) -> Message:
+def _message(entry: str, raw: bytes) -> StoredMessage:
     """What a text says. One that is not a message's is the body of one, so that a reader never fails by it."""
     head = _HEAD.match(raw)
     if head is not None:
@@ -179,8 +179,8 @@ def _message(entry: str, raw: bytes) -> Message:
             end = tail.end() + sum(lengths)
             if end <= len(raw):
                 told = _cut(raw, head.end(), *spans)
-                return Message(*_sent(raw, tail.end(), lengths, end), sent_us, attempts, crashes, *told)
-    return Message(f"foreign-{entry}", raw, "", "", "", 0)
+                return StoredMessage(*_sent(raw, tail.end(), lengths, end), sent_us, attempts, crashes, *told)
+    return StoredMessage(f"foreign-{entry}", raw, "", "", "", 0)
 
 
 def _sent(raw: bytes, begin: int, lengths: tuple[int, ...], end: int) -> tuple[str, bytes, str, str, str]:
@@ -202,14 +202,14 @@ def _taken(reply: list[Any]) -> Received:
     return Received(tuple(deliveries), None if position < 0 else position, next_ms, drain == 1, tuple(gone))
 
 
-def _letter(text: str) -> DeadLetter:
+def _letter(text: str) -> StoredDeadLetter:
     raw = _raw(text)
     head = _LETTER.match(raw)
     if head is None:
-        return DeadLetter("", 0, _message("", raw))
+        return StoredDeadLetter("", 0, _message("", raw))
     died_us, length = map(int, head.groups())
     reason = raw[head.end() : head.end() + length].decode(errors="replace")
-    return DeadLetter(reason, died_us, _message("", raw[head.end() + length :]))
+    return StoredDeadLetter(reason, died_us, _message("", raw[head.end() + length :]))
 
 
 def _gauged(reply: list[Any]) -> QueueCounts:
@@ -247,7 +247,7 @@ ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "published": lambda reply: Published(tuple(reply[1:])),
     "crowded": lambda reply: PublishRefused(reply[1]),
     "taken": _taken,
-    "leaving": lambda _reply: Leaving(),
+    "leaving": lambda _reply: LeaveUnfinished(),
     "elsewhere": lambda reply: NotTakenOver(reply[1], reply[2], int(reply[3])),
     "keys held": lambda reply: KeysHeld(tuple(reply[2:]), reply[1]),
     "concluded": lambda reply: OutcomesRecorded(tuple(reply[1:])),

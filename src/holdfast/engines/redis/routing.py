@@ -84,19 +84,19 @@ class RoutingTransport(BaseTransport, Generic[L]):
     def __init__(self, engine: RedisEngine) -> None:
         super().__init__(engine)
         self._engine = engine
-        self._lanes: dict[Node, L] = {}
-        self._lane: L | None = None  # where all names live, once it has been met
+        self._connections: dict[Node, L] = {}
+        self._only: L | None = None  # where all names live, once it has been met
 
     # What threads and tasks do differently.
 
-    def _new_lane(self, node: Node) -> L:
+    def _new_connections(self, node: Node) -> L:
         raise NotImplementedError
 
-    async def _tell(self, lane: L, commands: bytes, count: int, limit_s: float) -> list[Any]:
+    async def _send_all(self, lane: L, commands: bytes, count: int, limit_s: float) -> list[Any]:
         """Send the commands in one write; that many replies."""
         raise NotImplementedError
 
-    async def _aside(self, call: Callable[[], T]) -> T:
+    async def _run_in_thread(self, call: Callable[[], T]) -> T:
         """Do something that blocks for a moment."""
         raise NotImplementedError
 
@@ -106,25 +106,25 @@ class RoutingTransport(BaseTransport, Generic[L]):
         wire_s = self._engine.wire_s
         return wire_s if until_ns is None else bounded(wire_s, until_ns)
 
-    def _lane_of(self, name: str) -> L:
+    def _connections_of(self, name: str) -> L:
         node = self._engine.topology.node_of(name)
         if node is None or not self._engine.met:
             raise Unavailable(
                 "redis", SETTLING, f"nobody is known to answer for {name!r} at {self._engine.topology.url}"
             )
-        return self._lane_to(node)
+        return self._connections_to(node)
 
-    def _lane_to(self, node: Node) -> L:
-        lane = self.lane_at(node)
+    def _connections_to(self, node: Node) -> L:
+        lane = self.connections_at(node)
         if node is self._engine.topology.only:
-            self._lane = lane
+            self._only = lane
             if lane.left:  # just now, by another thread
-                self._lane = None
+                self._only = None
         return lane
 
-    def lane_at(self, node: Node) -> L:
+    def connections_at(self, node: Node) -> L:
         """The lane to a node that may not have been met yet."""
-        return self._lanes.get(node) or self._lanes.setdefault(node, self._new_lane(node))
+        return self._connections.get(node) or self._connections.setdefault(node, self._new_connections(node))
 
     def _refused(self, url: str, reply: hiredis.ReplyError) -> Unavailable:
         """What an error reply means; where there are several servers, it may only have come to the wrong one."""
@@ -150,7 +150,7 @@ class RoutingTransport(BaseTransport, Generic[L]):
         begin = _ASKING if asking else b""
         texts = [begin + pack(command) for command in commands]
         sent_ns = SYSTEM.now_ns()
-        replies = (await self._tell(lane, b"".join(texts), each * len(texts), limit_s))[each - 1 :: each]
+        replies = (await self._send_all(lane, b"".join(texts), each * len(texts), limit_s))[each - 1 :: each]
         if type(commands[-1]) is Renew and (clock_us := time_of(replies[-1])) is not None:
             lane.sight.timed(clock_us, sent_ns, SYSTEM.now_ns())
         unknown = [at for at, reply in enumerate(replies) if unknown_script(reply)]
@@ -158,7 +158,7 @@ class RoutingTransport(BaseTransport, Generic[L]):
             # The first of each kind goes with the text of its script, which the server then knows for the others.
             first = {type(commands[at]): at for at in reversed(unknown)}.values()
             texts = [begin + pack(commands[at], whole=at in first) for at in unknown]
-            again = (await self._tell(lane, b"".join(texts), each * len(texts), limit_s))[each - 1 :: each]
+            again = (await self._send_all(lane, b"".join(texts), each * len(texts), limit_s))[each - 1 :: each]
             for at, reply in zip(unknown, again, strict=True):
                 replies[at] = reply
         return self._answers(lane.node.url, commands, replies)
@@ -185,10 +185,10 @@ class RoutingTransport(BaseTransport, Generic[L]):
         pops: bool = False,
     ) -> None:
         """Ask each server once for all that it answers for."""
-        for lane, part, share in self._by_lane(commands, which, replies):
-            await self._ask_lane(lane, commands, part, replies, until_ns, share, pops=pops)
+        for lane, part, share in self._by_node(commands, which, replies):
+            await self._ask_node(lane, commands, part, replies, until_ns, share, pops=pops)
 
-    def _by_lane(
+    def _by_node(
         self, commands: Sequence[Command], which: Sequence[int], replies: list[Reply]
     ) -> list[tuple[L, list[int], int]]:
         """Which commands go where; the server that failed last is asked last.
@@ -199,14 +199,14 @@ class RoutingTransport(BaseTransport, Generic[L]):
         groups: dict[L, list[int]] = {}
         for at in which:
             try:
-                groups.setdefault(self._lane or self._lane_of(commands[at].name), []).append(at)
+                groups.setdefault(self._only or self._connections_of(commands[at].name), []).append(at)
             except Unavailable as error:
                 replies[at] = error
         lanes = sorted(groups, key=_is_failing)
         shares = len(lanes) + (len(lanes) > 1)
         return [(lane, groups[lane], shares - before) for before, lane in enumerate(lanes)]
 
-    async def _ask_lane(
+    async def _ask_node(
         self,
         lane: L,
         commands: Sequence[Command],
@@ -250,7 +250,7 @@ class RoutingTransport(BaseTransport, Generic[L]):
         if isinstance(trouble, ReplyLost):
             self._engine.doubt()
         if topology.follows and (isinstance(trouble, ReplyLost) or trouble.reason == SETTLING):
-            lane = self._lane or self._lanes.get(topology.node_of(command.name))  # type: ignore[arg-type]
+            lane = self._only or self._connections.get(topology.node_of(command.name))  # type: ignore[arg-type]
             if lane is not None:
                 self._fails(lane)
         reply = (await self._follow((command,), [trouble], until_ns, pops=pops))[0]
@@ -267,18 +267,18 @@ class RoutingTransport(BaseTransport, Generic[L]):
         """
         topology = self._engine.topology
         until_s, pause_s, hops = monotonic() + self._limit_s(until_ns), PAUSE_S, 0
-        while turns := turns_of(replies):
+        while turns := redirects_of(replies):
             version, steps = topology.version, {turn.step for turn in turns.values()}
             company = until_ns is not None and len(turns) < len(replies)
             if monotonic() >= until_s or (company and (LOOK in steps or hops >= _HOPS_IN_COMPANY)):
-                return [unsettled(reply) if at in turns else reply for at, reply in enumerate(replies)]
+                return [as_unavailable(reply) if at in turns else reply for at, reply in enumerate(replies)]
             hops += 1
             if LOOK in steps:
                 try:
                     await self._look(until_s - monotonic())
                 except Unavailable as error:
                     return [error if at in turns else reply for at, reply in enumerate(replies)]
-            first = self._lane is None and topology.only is not None
+            first = self._only is None and topology.only is not None
             stuck = LOOK in steps or WAIT in steps or hops > _HOPS
             if stuck and topology.version == version and not first and not company:
                 await self.waker().wait(SYSTEM.now_ns() + int(pause_s * NS))
@@ -308,25 +308,25 @@ class RoutingTransport(BaseTransport, Generic[L]):
                 topology.learn(way.slot, node)
                 rest.append(at)
             else:
-                replies[at] = await self._ask_there(node, commands[at], until_ns, pops=pops)
+                replies[at] = await self._ask_node_once(node, commands[at], until_ns, pops=pops)
         await self._round(commands, rest, replies, until_ns, pops=pops)
-        for at, way in turns_of(replies).items():
+        for at, way in redirects_of(replies).items():
             if way.step == WAIT and type(commands[at]) in _ALONE:
-                replies[at] = await self._ask_alone(commands[at], replies[at], until_ns)
+                replies[at] = await self._ask_record_only(commands[at], replies[at], until_ns)
 
-    async def _ask_alone(self, command: Command, before: Reply, until_ns: int | None) -> Reply:
+    async def _ask_record_only(self, command: Command, before: Reply, until_ns: int | None) -> Reply:
         """The slot is on its way, and may stay so for long: ask whoever has the record what it alone can decide."""
         topology = self._engine.topology
         node = topology.node_of(command.name)
         if node is None:
             return before
-        reply = await self._ask_there(node, command, until_ns, alone=True, asking=False)
+        reply = await self._ask_node_once(node, command, until_ns, alone=True, asking=False)
         way = turn(reply) if isinstance(reply, Unavailable) else None
         if way is not None and way.step == ASK:  # the record has gone ahead
-            reply = await self._ask_there(topology.node_at(way.host, way.port, node), command, until_ns, alone=True)
+            reply = await self._ask_node_once(topology.node_at(way.host, way.port, node), command, until_ns, alone=True)
         return reply
 
-    async def _ask_there(
+    async def _ask_node_once(
         self,
         node: Node,
         command: Command,
@@ -337,7 +337,7 @@ class RoutingTransport(BaseTransport, Generic[L]):
         asking: bool = True,
     ) -> Reply:
         """A server that is about to get the slot answers for it if it is asked in the right words."""
-        lane, limit_s = self._lane_to(node), self._limit_s(until_ns)
+        lane, limit_s = self._connections_to(node), self._limit_s(until_ns)
         try:
             return (await self._exchange(lane, (command,), limit_s, pops=pops, asking=asking, alone=alone))[0]
         except Unavailable as error:
@@ -347,25 +347,25 @@ class RoutingTransport(BaseTransport, Generic[L]):
     async def _look(self, limit_s: float) -> None:
         """Look around: who is there, and is the place kept as we keep it?"""
         engine, topology = self._engine, self._engine.topology
-        await self._aside(lambda: topology.refresh(limit_s))
-        if topology.only is not None and self._lane is not None:
-            self._lane.drop()
+        await self._run_in_thread(lambda: topology.refresh(limit_s))
+        if topology.only is not None and self._only is not None:
+            self._only.drop()
         if not engine.met:
             key = layout_key(engine.packer.prefix)
             node = topology.node_of_key(key)
             if node is None:
                 return
-            lane = self.lane_at(node)
-            engine.meet((await self._tell(lane, packed("GET", key), 1, limit_s))[0])
-            await self._aside(engine.watch)
+            lane = self.connections_at(node)
+            engine.meet((await self._send_all(lane, packed("GET", key), 1, limit_s))[0])
+            await self._run_in_thread(engine.watch)
 
     def tidy(self) -> None:
         """The topology has changed: what leads to servers that are no longer in it is closed, when nobody uses it."""
         topology = self._engine.topology
         nodes = () if topology.only is not None else topology.nodes()  # the same node is another server now
-        self._lane = None
-        for node in tuple(self._lanes):
-            if node not in nodes and (lane := self._lanes.pop(node, None)) is not None:  # two may tidy at once
+        self._only = None
+        for node in tuple(self._connections):
+            if node not in nodes and (lane := self._connections.pop(node, None)) is not None:  # two may tidy at once
                 leave(lane)
 
     def moved(self) -> None:
@@ -379,7 +379,7 @@ class RoutingTransport(BaseTransport, Generic[L]):
         """In a child. A loop does not live on there, so that what was open in it is left alone."""
 
     async def refresh(self) -> None:
-        await self._aside(self._engine.topology.settle)
+        await self._run_in_thread(self._engine.topology.settle)
 
 
 UNASKED = Unavailable("redis", "failed", "it was not asked")
@@ -389,12 +389,12 @@ def _is_failing(lane: NodeConnections) -> bool:
     return lane.failing
 
 
-def turns_of(replies: list[Reply]) -> dict[int, Redirect]:
+def redirects_of(replies: list[Reply]) -> dict[int, Redirect]:
     """What is to be done with those that were not answered, where anything can be."""
     found = {at: turn(reply) for at, reply in enumerate(replies) if isinstance(reply, Unavailable)}
     return {at: way for at, way in found.items() if way.step != STOP}
 
 
-def unsettled(reply: Reply) -> Reply:
+def as_unavailable(reply: Reply) -> Reply:
     """Nobody answered for the name in time; the last thing that was heard says why."""
     return Unavailable("redis", SETTLING, told(reply)) if isinstance(reply, Unavailable) else reply

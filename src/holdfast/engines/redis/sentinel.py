@@ -17,12 +17,12 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engines.redis.aside import aside
 from holdfast.engines.redis.connect import refused
+from holdfast.engines.redis.connection_asyncio import run_in_thread
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.listener import SubscriptionListener
 from holdfast.engines.redis.scripts import packed
-from holdfast.engines.redis.topology import SingleServer, nobody
+from holdfast.engines.redis.topology import SingleServer, ignore_change
 from holdfast.errors import LASTING, SETTLING, Unavailable
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class SentinelPrimary:
     def __init__(self, url: str, service: str, sentinels: Sequence[Connector], server: Connector) -> None:
         self.url = url
         self.wire_s, self.db = server.wire_s, server.db
-        self.on_change: Callable[[], None] = nobody
+        self.on_change: Callable[[], None] = ignore_change
         self._service = service
         self._sentinels = list(sentinels)
         self._server = server
@@ -55,15 +55,15 @@ class SentinelPrimary:
     def forked(self) -> None:
         self._guard = threading.Lock()
 
-    def dial(self, limit_s: float | None = None) -> socket.socket:
+    def open_socket(self, limit_s: float | None = None) -> socket.socket:
         if limit_s is None:
-            return self._found(None).dial()
+            return self._found(None).open_socket()
         until_s = monotonic() + limit_s
-        return self._found(limit_s).dial(max(_FAIR_S, until_s - monotonic()))
+        return self._found(limit_s).open_socket(max(_FAIR_S, until_s - monotonic()))
 
-    async def dial_asyncio(self) -> asyncio.StreamWriter:
-        found = await aside(partial(self._found, None))
-        return await found.dial_asyncio()
+    async def open_stream(self) -> asyncio.StreamWriter:
+        found = await run_in_thread(partial(self._found, None))
+        return await found.open_stream()
 
     def _found(self, limit_s: float | None) -> Connector:
         """What most sentinels say. Once more than half of all agree, the rest need not be asked."""
@@ -155,7 +155,7 @@ class SentinelPrimary:
             raise Unavailable("redis", SETTLING, self._disagreement(told))
         address = next(iter(told))
         found = self._server.at(*address, primary=True)
-        found.dial(_LOOK_S).close()
+        found.open_socket(_LOOK_S).close()
         self._is(address)
         return found
 

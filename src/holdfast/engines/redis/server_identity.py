@@ -70,8 +70,8 @@ class ServerIdentity:
     still be on its way: what that one has must not be looked for at the next.
     """
 
-    def __init__(self, witness: KnownServers, url: str) -> None:
-        self._witness = witness
+    def __init__(self, known_servers: KnownServers, url: str) -> None:
+        self._witness = known_servers
         self._url = url
         self._known: dict[str, frozenset[str]] = {}
         self._run_id = ""
@@ -80,15 +80,15 @@ class ServerIdentity:
 
     def greeted(self, reply: Any, asked_ns: int, came_ns: int) -> str:
         """A connection has been opened, and this was the answer to its greeting. It leads to the run that is given."""
-        info, witness = Info(reply), self._witness
+        info, known_servers = Info(reply), self._witness
         run_id, clock_us = info.get("run_id", ""), info.number("server_time_usec")
-        with witness.lock:
+        with known_servers.lock:
             if run_id and self._run_id and run_id != self._run_id:
-                if not witness.follows:
-                    witness.restarted_ns = SYSTEM.now_ns()  # first: whoever sees the new epoch knows since when
-                    witness.restarts += 1
+                if not known_servers.follows:
+                    known_servers.restarted_ns = SYSTEM.now_ns()  # first: whoever sees the new epoch knows since when
+                    known_servers.restarts += 1
                 detail = f"{self._url}: run {self._run_id[:12]} has ended, run {run_id[:12]} answers"
-                witness.tell(EngineEvent("engine replaced", None, detail))
+                known_servers.tell(EngineEvent("engine replaced", None, detail))
             self._run_id = run_id or self._run_id
         if clock_us is not None:
             self.timed(clock_us, asked_ns, came_ns)

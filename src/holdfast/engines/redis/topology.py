@@ -24,10 +24,10 @@ class Node(Protocol):
     wire_s: float
     db: int
 
-    def dial(self, limit_s: float | None = None) -> socket.socket:
+    def open_socket(self, limit_s: float | None = None) -> socket.socket:
         """A connected, authenticated socket."""
 
-    async def dial_asyncio(self) -> asyncio.StreamWriter:
+    async def open_stream(self) -> asyncio.StreamWriter:
         """The same for an event loop."""
 
 
@@ -86,7 +86,7 @@ class Topology(Protocol):
         """In a new child: nobody is looking around."""
 
 
-def nobody() -> None:
+def ignore_change() -> None:
     """Nobody wants to know."""
 
 
@@ -101,7 +101,7 @@ class SingleServer:
         self.only: Node | None = node
         self._node = node
         self.version = 0
-        self.on_change: Callable[[], None] = nobody
+        self.on_change: Callable[[], None] = ignore_change
 
     def node_of(self, name: str) -> Node:  # noqa: ARG002 - all names live there
         return self._node

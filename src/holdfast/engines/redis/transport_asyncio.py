@@ -10,8 +10,7 @@ import hiredis
 
 from holdfast.clock import SYSTEM
 from holdfast.commands import ASKING, LINED_UP, Change
-from holdfast.engines.redis.aside import aside
-from holdfast.engines.redis.connection_asyncio import MultiplexedConnection
+from holdfast.engines.redis.connection_asyncio import MultiplexedConnection, run_in_thread
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.routing import NodeConnections, bounded, leave, unknown_script
 from holdfast.engines.redis.scripts import more_s
@@ -110,7 +109,7 @@ class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
                 limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
                 if type(command) is Change:
                     limit_s += more_s(command)
-                lane = self._lane or self._lane_of(command.name)
+                lane = self._only or self._connections_of(command.name)
                 stream = lane.stream
                 if stream is None or stream.closed:
                     stream = await lane.open(limit_s)
@@ -140,24 +139,24 @@ class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
             raise self._refused(lane.node.url, reply)
         return reply
 
-    def _new_lane(self, node: Node) -> SharedConnection:
-        return SharedConnection(node, self._engine.witness.of(node))
+    def _new_connections(self, node: Node) -> SharedConnection:
+        return SharedConnection(node, self._engine.known_servers.of(node))
 
-    async def _tell(self, lane: SharedConnection, commands: bytes, count: int, limit_s: float) -> list[Any]:
+    async def _send_all(self, lane: SharedConnection, commands: bytes, count: int, limit_s: float) -> list[Any]:
         self.check_loop()
         stream = lane.stream
         if stream is None or stream.closed:
             stream = await lane.open(limit_s)
         return await stream.ask_all(commands, count, limit_s)
 
-    async def _aside(self, call: Callable[[], T]) -> T:
-        return await aside(call)
+    async def _run_in_thread(self, call: Callable[[], T]) -> T:
+        return await run_in_thread(call)
 
     def _links_of(self, lane: SharedConnection) -> ConnectionPool:
         """Connections of their own: what waits would hold up all other tasks."""
         if self._apart is None:
             self._apart = self._engine.transport(owns=False)
-        return self._apart.lane_at(lane.node)
+        return self._apart.connections_at(lane.node)
 
     def moved(self) -> None:
         try:
@@ -168,14 +167,14 @@ class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
     async def listen(self, token: str) -> bool:
         if self._engine.listening:
             return False
-        return await aside(partial(self._engine.listen, token))
+        return await run_in_thread(partial(self._engine.listen, token))
 
     async def close(self) -> None:
-        self._lane = None
-        while self._lanes:
-            lane = self._lanes.popitem()[1]
+        self._only = None
+        while self._connections:
+            lane = self._connections.popitem()[1]
             leave(lane)
             await lane.close()
         if self._apart is not None:
             await self._apart.close()
-        await aside(self._engine.close)
+        await run_in_thread(self._engine.close)

@@ -21,8 +21,8 @@ from holdfast.engines.redis.routing import (
     UNASKED,
     L,
     RoutingTransport,
-    turns_of,
-    unsettled,
+    as_unavailable,
+    redirects_of,
 )
 from holdfast.engines.redis.server_info import QUESTIONS
 from holdfast.errors import SETTLING, ReplyLost, Unavailable
@@ -48,7 +48,7 @@ class RedisTransport(RoutingTransport[L]):
 
     async def confirm(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
         replies = await self._confirm_round(commands, until_ns)
-        lost = list(turns_of(replies))
+        lost = list(redirects_of(replies))
         if lost:
             # Sent as any others, they find whoever answers for them now; those that do are confirmed there.
             told = await self.apply_all([commands[at] for at in lost], until_ns)
@@ -57,13 +57,13 @@ class RedisTransport(RoutingTransport[L]):
             found = [at for at in lost if not isinstance(replies[at], Unavailable)]
             again = await self._confirm_round([commands[at] for at in found], until_ns)
             for at, reply in zip(found, again, strict=True):
-                replies[at] = unsettled(reply) if isinstance(reply, Redirected) else reply
+                replies[at] = as_unavailable(reply) if isinstance(reply, Redirected) else reply
         return replies
 
     async def _confirm_round(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
         """Ask each server once, and have its replicas hear of it."""
         replies: list[Reply] = [UNASKED] * len(commands)
-        for lane, which, share in self._by_lane(commands, range(len(commands)), replies):
+        for lane, which, share in self._by_node(commands, range(len(commands)), replies):
             now_ns = SYSTEM.now_ns()
             lane_until_ns = now_ns + max(0, until_ns - now_ns) // share
             for start in range(0, len(which), AT_ONCE):
@@ -83,7 +83,7 @@ class RedisTransport(RoutingTransport[L]):
         from holdfast.engines.redis.replicas import confirmed  # noqa: PLC0415 - only for those who use it
 
         packer, links = self._engine.packer, self._links_of(lane)
-        replies, short = await self._aside(partial(confirmed, packer, links, commands, until_ns))
+        replies, short = await self._run_in_thread(partial(confirmed, packer, links, commands, until_ns))
         told = self._answers(lane.node.url, commands, replies)
         return told if short is None else [short if isinstance(each, _COUNTS) else each for each in told]
 
@@ -105,15 +105,15 @@ class RedisTransport(RoutingTransport[L]):
         """What the servers are like now; each has its share of the time."""
         engine, topology = self._engine, self._engine.topology
         if topology.follows:
-            await self._aside(lambda: topology.refresh(max(0.01, until_s - monotonic())))
+            await self._run_in_thread(lambda: topology.refresh(max(0.01, until_s - monotonic())))
             if not topology.whole:
                 raise Unavailable("redis", SETTLING, f"some of the slots of {topology.url} have no server")
-        lanes = [self.lane_at(node) for node in topology.nodes()]
+        lanes = [self.connections_at(node) for node in topology.nodes()]
         seen = []
         for before, lane in enumerate(lanes):
             asked_ns, share_s = SYSTEM.now_ns(), max(0.01, (until_s - monotonic()) / (len(lanes) - before))
             try:
-                replies = await self._tell(lane, b"".join(QUESTIONS), len(QUESTIONS), share_s)
+                replies = await self._send_all(lane, b"".join(QUESTIONS), len(QUESTIONS), share_s)
             except Unavailable:
                 self._fails(lane)
                 raise
@@ -121,4 +121,4 @@ class RedisTransport(RoutingTransport[L]):
         return promised_by_all(seen)
 
     def events(self) -> Sequence[EngineEvent]:
-        return self._engine.witness.events()
+        return self._engine.known_servers.events()

@@ -101,7 +101,7 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
         super().__init__(engine)
         self._owns = owns
         self._closed = False
-        self._popping: set[RedisConnection] = set()
+        self._blocked_connections: set[RedisConnection] = set()
         self._seats: set[str] = set()  # waiters that block, or are about to
         self._listening: set[str] = set()  # waiters that listen, because they have blocked or never may
 
@@ -132,7 +132,7 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
         limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
         if type(command) is Change:
             limit_s += more_s(command)
-        lane = self._lane or self._lane_of(command.name)
+        lane = self._only or self._connections_of(command.name)
         link = lane.take(limit_s)
         reply = link.ask(engine.packer.pack(command, pops=pops), limit_s)
         if type(reply) is hiredis.ReplyError and unknown_script(reply):
@@ -142,25 +142,25 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
             raise self._refused(lane.node.url, reply)
         return answered(type(command), reply)
 
-    def _new_lane(self, node: Node) -> ConnectionPool:
-        return ConnectionPool(node, self._engine.witness.of(node), left=self._closed)
+    def _new_connections(self, node: Node) -> ConnectionPool:
+        return ConnectionPool(node, self._engine.known_servers.of(node), left=self._closed)
 
-    async def _tell(self, lane: ConnectionPool, commands: bytes, count: int, limit_s: float) -> list[Any]:
+    async def _send_all(self, lane: ConnectionPool, commands: bytes, count: int, limit_s: float) -> list[Any]:
         link = lane.take(limit_s)
         replies = link.exchange(commands, count, limit_s)
         lane.give_back(link)
         return replies
 
-    async def _aside(self, call: Callable[[], T]) -> T:
+    async def _run_in_thread(self, call: Callable[[], T]) -> T:
         return call()
 
     def _links_of(self, lane: ConnectionPool) -> ConnectionPool:
         return lane
 
     async def ensure_connected(self, until_ns: int) -> None:
-        only, lanes = self._engine.topology.only, list(self._lanes.values())
+        only, lanes = self._engine.topology.only, list(self._connections.values())
         if only is not None:
-            lanes = [self.lane_at(only)]
+            lanes = [self.connections_at(only)]
         for before, lane in enumerate(lanes):
             if not lane.failing:  # that one is found out about by whatever is due there
                 try:
@@ -192,17 +192,17 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
     def _pop(self, ask: Asking, seconds: float) -> Answer | None:
         """Block until the lease is offered, and confirm it in the same breath."""
         packer = self._engine.packer
-        lane = self._lane or self._lane_of(ask.name)
+        lane = self._only or self._connections_of(ask.name)
         # The acquire that is sent ahead also says that from then on it listens: a ring that comes at once must be kept.
         self._listener.waiter_registry.expect(ask.token)
         try:
             link = lane.take(seconds)
-            self._popping.add(link)
+            self._blocked_connections.add(link)
             try:
                 commands = packer.pack_pop(ask, seconds) + packer.pack(ask)
                 reply = link.exchange(commands, 2, seconds + _TICK_S)[1]
             finally:
-                self._popping.discard(link)
+                self._blocked_connections.discard(link)
         except Unavailable:
             self._fails(lane)
             raise
@@ -229,9 +229,9 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
             self._engine.close()
 
     def _end(self) -> None:
-        self._lane = None
-        while self._lanes:
-            leave(self._lanes.popitem()[1])
+        self._only = None
+        while self._connections:
+            leave(self._connections.popitem()[1])
 
     def tidy(self) -> None:
         super().tidy()
@@ -239,13 +239,13 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
             self._cut_poppers()  # where they block, nobody will ring
 
     def _cut_poppers(self) -> None:
-        for link in self._popping.copy():
+        for link in self._blocked_connections.copy():
             link.cut()
 
     def forked(self) -> None:
         """In a child: the links are the parent's, and nothing is said on them."""
         self._end()
-        while self._popping:
-            self._popping.pop().close()
+        while self._blocked_connections:
+            self._blocked_connections.pop().close()
         self._seats.clear()
         self._listening.clear()

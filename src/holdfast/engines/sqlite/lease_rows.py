@@ -61,9 +61,9 @@ def unpacked(link: sqlite3.Cursor, name: str, body: str) -> tuple[Record, int]:
     if not seat:
         raise ValueError("it ends too early")
     if seat[0]:
-        token, client, held, ttl_ms, since_us, expires_us, offered, holder = seat
+        token, client, held, ttl_ms, since_us, expires_us, offered, process = seat
         times = (_number(ttl_ms), _number(since_us), _number(expires_us))
-        holder = HolderRecord(token, client, holder, _number(held), *times, offered == "1")
+        holder = HolderRecord(token, client, process, _number(held), *times, offered == "1")
     waiters: Line = StoredLine(link, name, _clients(line)) if line else NOBODY
     tombs: Tombs = StoredTombs(link, name, _number(ends_us)) if ends_us != "0" else NO_TOMBS
     return Record(_number(fence), holder, waiters, tombs, last, _number(touched_us)), _number(memory_us)

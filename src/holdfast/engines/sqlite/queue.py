@@ -18,15 +18,15 @@ from holdfast.commands.queue import (
     HELD,
     READY,
     SUSPECTS,
-    DeadLetter,
-    Message,
     ReclaimExpired,
+    StoredDeadLetter,
+    StoredMessage,
     TakeOver,
 )
 from holdfast.commands.queue_admin import PlacedMessage
 from holdfast.engines.sqlite.queue_check import audit
 from holdfast.engines.sqlite.queue_tables import NEVER_US, forget_known
-from holdfast.rules.queue.state import Entry, First, Member, QueueTotals, place_of
+from holdfast.rules.queue.state import ConsumerRecord, KeyHead, QueueEntry, QueueTotals, place_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -176,10 +176,10 @@ class StoredQueue:
 
     # Consumers.
 
-    def member(self, token: str) -> Member | None:
+    def member(self, token: str) -> ConsumerRecord | None:
         return next(map(_member, self._all(f"{_MEMBER} AND token = ?", token)), None)
 
-    def put_member(self, member: Member) -> None:
+    def put_member(self, member: ConsumerRecord) -> None:
         self._consumers += self.member(member.token) is None
         self._do(_PUT_MEMBER, *member)
 
@@ -187,7 +187,7 @@ class StoredQueue:
         self.sated(token)
         self._consumers -= self._do("DELETE FROM queue_consumer WHERE queue = ? AND token = ?", token)
 
-    def late(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[Member]:
+    def late(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[ConsumerRecord]:
         found = {_member(row) for row in self._all(_LATE, by_us, limit)}
         found.update(_member(row) for client in gone for row in self._all(_GONE, client, limit))
         return sorted(found, key=lambda each: (each.ends_us, each.token))[:limit]
@@ -213,7 +213,7 @@ class StoredQueue:
             clients.update(row[0] for row in self._all(ask))
         return clients
 
-    def members(self, limit: int) -> list[tuple[Member, int]]:
+    def members(self, limit: int) -> list[tuple[ConsumerRecord, int]]:
         return [(member, self.load(member.token)[0]) for member in map(_member, self._all(_SOONEST, limit))]
 
     def hunger(self, token: str) -> int:
@@ -230,15 +230,15 @@ class StoredQueue:
 
     # Messages that are ready.
 
-    def append(self, lane: str, message: Message) -> None:
+    def append(self, lane: str, message: StoredMessage) -> None:
         self._do(_PUT, READY, lane, 0, "", 0, 0, *message)
         self._lanes[lane] += 1
 
-    def take(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[Entry]:
+    def take(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[QueueEntry]:
         if not self._lanes[lane]:
             return []
         rows = enumerate(self._all(_READY, lane, count), fence)
-        found = [Entry(str(row[0]), lane, Message(*row[1:]), number, now_us) for number, row in rows]
+        found = [QueueEntry(str(row[0]), lane, StoredMessage(*row[1:]), number, now_us) for number, row in rows]
         self._link.executemany(_TAKE, [(token, each.fence, now_us, int(each.entry)) for each in found])
         self._lanes[lane] -= len(found)
         self._held += len(found)
@@ -253,33 +253,33 @@ class StoredQueue:
 
     # Messages that are delayed.
 
-    def delay(self, message: Message, due_us: int) -> None:
+    def delay(self, message: StoredMessage, due_us: int) -> None:
         self._do(_PUT, DELAYED, "", due_us, "", 0, 0, *message)
         self._delayed += 1
 
-    def ripe(self, now_us: int, limit: int) -> list[Message]:
+    def ripe(self, now_us: int, limit: int) -> list[StoredMessage]:
         if not self._delayed:
             return []
         found = self._all(_RIPE, now_us, limit)
         self._link.executemany(_DROP, [row[:1] for row in found])
         self._delayed -= len(found)
-        return [Message(*row[1:]) for row in found]
+        return [StoredMessage(*row[1:]) for row in found]
 
     def next_due_us(self) -> int:
         return next((row[0] for row in self._all(_DUE)), 0) if self._delayed else 0
 
     # Messages that are with a consumer.
 
-    def held(self, token: str, limit: int) -> list[Entry]:
+    def held(self, token: str, limit: int) -> list[QueueEntry]:
         return list(map(_entry, self._all(_HAS, token, limit)))
 
-    def newest(self, token: str, limit: int) -> list[Entry]:
+    def newest(self, token: str, limit: int) -> list[QueueEntry]:
         return list(map(_entry, self._all(_NEWEST, token, limit)))
 
     def names(self, token: str, limit: int) -> list[str]:
         return [str(row[0]) for row in self._all(_NAMES, token, limit)]
 
-    def find(self, token: str, entry: str) -> Entry | None:
+    def find(self, token: str, entry: str) -> QueueEntry | None:
         if not (entry.isascii() and entry.isdigit() and len(entry) < len(str(NEVER_US))):
             return None  # not one of ours
         row = self._link.execute(_FIND, (int(entry), self._id, token)).fetchone()
@@ -289,39 +289,39 @@ class StoredQueue:
         self._link.execute(_DROP, (int(entry),))
         self._held -= 1
 
-    def give(self, lane: str, message: Message, token: str, fence: int, now_us: int) -> Entry:
+    def give(self, lane: str, message: StoredMessage, token: str, fence: int, now_us: int) -> QueueEntry:
         self._do(_PUT, HELD, lane, 0, token, fence, now_us, *message)
         self._held += 1
-        return Entry(str(self._link.lastrowid), lane, message, fence, now_us)
+        return QueueEntry(str(self._link.lastrowid), lane, message, fence, now_us)
 
     # Messages that share a key.
 
-    def first_of(self, key: str) -> First | None:
-        return next((First(row[0], row[1], _entry(row[2:])) for row in self._all(_FIRST, key)), None)
+    def first_of(self, key: str) -> KeyHead | None:
+        return next((KeyHead(row[0], row[1], _entry(row[2:])) for row in self._all(_FIRST, key)), None)
 
-    def line_up(self, message: Message) -> None:
+    def line_up(self, message: StoredMessage) -> None:
         self._do(_PUT, BEHIND, "", 0, "", 0, 0, *message)
         self._behind += 1
 
-    def next_of(self, key: str) -> Message | None:
+    def next_of(self, key: str) -> StoredMessage | None:
         row = next(iter(self._all(_NEXT, key)), None) if self._behind else None
         if row is None:
             return None
         self._link.execute(_DROP, row[:1])
         self._behind -= 1
-        return Message(*row[1:])
+        return StoredMessage(*row[1:])
 
     # Dead letters.
 
-    def bury(self, letter: DeadLetter) -> None:
+    def bury(self, letter: StoredDeadLetter) -> None:
         self.exhume(letter.message.id)
         self._do(_BURY, place_of(letter), letter.reason, letter.died_us, *letter.message)
         self._dead += 1
 
-    def letter(self, id: str) -> DeadLetter | None:  # noqa: A002
+    def letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002
         return next(map(_letter, self._all(f"{_LETTER} id = ?", id)), None)
 
-    def letters(self, after: str, limit: int) -> list[DeadLetter]:
+    def letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
         return list(map(_letter, self._all(_LETTERS, after, limit)))
 
     def exhume(self, id: str) -> None:  # noqa: A002
@@ -360,12 +360,12 @@ class StoredQueue:
     def peek(self, place: str, limit: int, lane: str, now_us: int) -> list[PlacedMessage]:
         if place == DELAYED:
             delayed = self._all(_DELAYED, limit)
-            return [PlacedMessage(Message(*row[1:]), "", max(0, row[0] - now_us) // 1000) for row in delayed]
+            return [PlacedMessage(StoredMessage(*row[1:]), "", max(0, row[0] - now_us) // 1000) for row in delayed]
         if place == HELD:
-            return [PlacedMessage(Message(*row[1:]), row[0], 0) for row in self._all(_HELD, limit)]
+            return [PlacedMessage(StoredMessage(*row[1:]), row[0], 0) for row in self._all(_HELD, limit)]
         if place == BEHIND:
-            return [PlacedMessage(Message(*row), "", 0) for row in self._all(_BEHIND, limit)]
-        return [PlacedMessage(Message(*row[1:]), "", 0) for row in self._all(_READY, lane, limit)]
+            return [PlacedMessage(StoredMessage(*row), "", 0) for row in self._all(_BEHIND, limit)]
+        return [PlacedMessage(StoredMessage(*row[1:]), "", 0) for row in self._all(_READY, lane, limit)]
 
     def audit(self) -> tuple[int, list[str]]:
         return audit(self._link, self._id, self.totals())
@@ -380,16 +380,16 @@ class StoredQueue:
         self._link.execute(_SAVE, (*now, forget_us, self._id))
 
 
-def _member(row: Any) -> Member:
-    return Member._make((*row[:9], bool(row[9])))
+def _member(row: Any) -> ConsumerRecord:
+    return ConsumerRecord._make((*row[:9], bool(row[9])))
 
 
-def _entry(row: Any) -> Entry:
-    return Entry(str(row[0]), row[1], Message(*row[4:]), *row[2:4])
+def _entry(row: Any) -> QueueEntry:
+    return QueueEntry(str(row[0]), row[1], StoredMessage(*row[4:]), *row[2:4])
 
 
-def _letter(row: Any) -> DeadLetter:
-    return DeadLetter(row[0], row[1], Message(*row[2:]))
+def _letter(row: Any) -> StoredDeadLetter:
+    return StoredDeadLetter(row[0], row[1], StoredMessage(*row[2:]))
 
 
 def _packed(numbers: Counter[str]) -> str:

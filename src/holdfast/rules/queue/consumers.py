@@ -22,17 +22,17 @@ from holdfast.commands.queue import (
     SPENT,
     SUSPECTS,
     ConsumerHeartbeat,
-    DeadLetter,
     Join,
     KeysHeld,
     Leave,
-    Leaving,
+    LeaveUnfinished,
     ListKeys,
-    Message,
     NotTakenOver,
     Received,
     Reclaimed,
     ReclaimExpired,
+    StoredDeadLetter,
+    StoredMessage,
     TakeOver,
 )
 from holdfast.rules.lease_record import Moment
@@ -48,7 +48,7 @@ from holdfast.rules.queue.messages import (
     next_fence,
     ring,
 )
-from holdfast.rules.queue.state import CROWD, LONE, Entry, First, Member, QueueState, lane_of
+from holdfast.rules.queue.state import CROWD, LONE, ConsumerRecord, KeyHead, QueueEntry, QueueState, lane_of
 
 # A look that is so late, and two intervals, is too late to say who is dead.
 LATE_US = 1_000_000
@@ -72,7 +72,7 @@ def join(depot: QueueState, command: Join, moment: Moment) -> Dealt:
 
     fence = next_fence(depot, moment)
     who = (command.token, moment.client, command.holder, command.label, fence)
-    depot.put_member(Member(*who, command.ttl_ms, moment.now_us, ends_us, keeps=command.keeps))
+    depot.put_member(ConsumerRecord(*who, command.ttl_ms, moment.now_us, ends_us, keeps=command.keeps))
     return Dealt(Granted(fence), [])
 
 
@@ -103,7 +103,7 @@ def leave(depot: QueueState, command: Leave, moment: Moment) -> Dealt:
         depot.put_member(member._replace(ends_us=moment.now_us + member.ttl_ms * 1000))
         depot.sated(command.token)
     depot.count("released", given)
-    return Dealt(Released() if over else Leaving(), ring(depot, given, moment))
+    return Dealt(Released() if over else LeaveUnfinished(), ring(depot, given, moment))
 
 
 def reap(depot: QueueState, command: ReclaimExpired, moment: Moment) -> Dealt:
@@ -177,7 +177,7 @@ def _bring_back(
     return ended, moved, died, moved + followed, len(late) == FEW_AT_ONCE
 
 
-def _falls(depot: QueueState, member: Member) -> Member:
+def _falls(depot: QueueState, member: ConsumerRecord) -> ConsumerRecord:
     """Taken for dead. What it has at this moment says who may be to blame; later, some of that is gone."""
     if member.fallen:
         return member
@@ -185,7 +185,9 @@ def _falls(depot: QueueState, member: Member) -> Member:
     return member._replace(fallen=LONE if len(new) == 1 else CROWD)
 
 
-def _mourned(depot: QueueState, attempts_max: int, member: Member, entry: Entry, moment: Moment) -> Message | None:
+def _mourned(
+    depot: QueueState, attempts_max: int, member: ConsumerRecord, entry: QueueEntry, moment: Moment
+) -> StoredMessage | None:
     """The message after its consumer's death; none if that made it a dead letter.
 
     It is to blame only if nothing else was there, or nothing else that was new; and never if it was not new itself.
@@ -198,7 +200,7 @@ def _mourned(depot: QueueState, attempts_max: int, member: Member, entry: Entry,
     message = failed(entry.message, member, DIED_WITH_IT)
     if message.attempts < attempts_max:
         return message
-    depot.bury(DeadLetter(SPENT, moment.wall_us, message))
+    depot.bury(StoredDeadLetter(SPENT, moment.wall_us, message))
     return None
 
 
@@ -232,11 +234,11 @@ def take_over(depot: QueueState, command: TakeOver, moment: Moment) -> Dealt:
     return Dealt(Received((delivered(given),), None, due_ms(depot, moment)), [])
 
 
-def _vouches(member: Member, moment: Moment) -> bool:
+def _vouches(member: ConsumerRecord, moment: Moment) -> bool:
     return not member.fallen and member.ends_us > moment.now_us and member.client not in moment.gone
 
 
-def _forgiven(depot: QueueState, member: Member, moment: Moment) -> bool:
+def _forgiven(depot: QueueState, member: ConsumerRecord, moment: Moment) -> bool:
     """Whether its silence may be that of the engine: nobody has looked for long, or all were given time for that.
 
     The looks of consumers with such a ttl are a sixth of it apart, and an amnesty lasts for all of it.
@@ -250,8 +252,8 @@ def _forgiven(depot: QueueState, member: Member, moment: Moment) -> bool:
 
 
 def _bereft(
-    depot: QueueState, command: TakeOver, holder: Member | None, first: First, moment: Moment
-) -> Message | None:
+    depot: QueueState, command: TakeOver, holder: ConsumerRecord | None, first: KeyHead, moment: Moment
+) -> StoredMessage | None:
     """What its consumer, which is dead from now on, leaves behind; none if it is a dead letter."""
     depot.count("crashed", 1)
     if holder is None:

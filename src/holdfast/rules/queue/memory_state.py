@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import chain, islice
 
-from holdfast.commands.queue import BEHIND, DELAYED, HELD, READY, SUSPECTS, DeadLetter, Message
+from holdfast.commands.queue import BEHIND, DELAYED, HELD, READY, SUSPECTS, StoredDeadLetter, StoredMessage
 from holdfast.commands.queue_admin import PlacedMessage
-from holdfast.rules.queue.state import Entry, First, Member, QueueTotals, place_of
+from holdfast.rules.queue.state import ConsumerRecord, KeyHead, QueueEntry, QueueTotals, place_of
 
 _SPARE = 64
 
@@ -58,16 +58,16 @@ class MemoryQueueState:
         self.called = ""
         self._number = 0
         self._counts: Counter[str] = Counter()
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, ConsumerRecord] = {}
         self._ends: list[tuple[int, str]] = []  # what has changed since is passed over
         self._hungry: dict[str, None] = {}
-        self._lanes: dict[str, OrderedDict[str, Message]] = {}  # by entry
-        self._delayed: list[tuple[int, int, Message]] = []
-        self._held: dict[str, dict[str, Entry]] = {}  # in the order of their fences
-        self._firsts: dict[str, First] = {}  # by key
-        self._behind: dict[str, deque[tuple[int, Message]]] = {}
+        self._lanes: dict[str, OrderedDict[str, StoredMessage]] = {}  # by entry
+        self._delayed: list[tuple[int, int, StoredMessage]] = []
+        self._held: dict[str, dict[str, QueueEntry]] = {}  # in the order of their fences
+        self._firsts: dict[str, KeyHead] = {}  # by key
+        self._behind: dict[str, deque[tuple[int, StoredMessage]]] = {}
         self._followers = 0  # how many those are
-        self._dead: dict[str, DeadLetter] = {}
+        self._dead: dict[str, StoredDeadLetter] = {}
         self._deaths: list[str] = []
         self._keys, self._calls = _Remembered(), _Remembered()
 
@@ -107,10 +107,10 @@ class MemoryQueueState:
 
     # Consumers.
 
-    def member(self, token: str) -> Member | None:
+    def member(self, token: str) -> ConsumerRecord | None:
         return self._members.get(token)
 
-    def put_member(self, member: Member) -> None:
+    def put_member(self, member: ConsumerRecord) -> None:
         self._members[member.token] = member
         heapq.heappush(self._ends, (member.ends_us, member.token))
         if len(self._ends) > 2 * len(self._members) + _SPARE:
@@ -121,7 +121,7 @@ class MemoryQueueState:
         self._members.pop(token, None)
         self._hungry.pop(token, None)
 
-    def late(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[Member]:
+    def late(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[ConsumerRecord]:
         found = [each for each in self._members.values() if each.ends_us <= by_us or each.client in gone]
         return sorted(found, key=lambda each: (each.ends_us, each.token))[:limit]
 
@@ -137,7 +137,7 @@ class MemoryQueueState:
     def watched(self) -> AbstractSet[str]:
         return {member.client for member in self._members.values()}
 
-    def members(self, limit: int) -> list[tuple[Member, int]]:
+    def members(self, limit: int) -> list[tuple[ConsumerRecord, int]]:
         first = sorted(self._members.values(), key=lambda each: (each.ends_us, each.token))[:limit]
         return [(member, len(self._held.get(member.token, ()))) for member in first]
 
@@ -153,22 +153,22 @@ class MemoryQueueState:
 
     # Messages that are ready.
 
-    def append(self, lane: str, message: Message) -> None:
+    def append(self, lane: str, message: StoredMessage) -> None:
         self._number += 1
         entry = str(self._number)
         self._lanes.setdefault(lane, OrderedDict())[entry] = message
-        self._leads(READY, "", Entry(entry, lane, message))
+        self._leads(READY, "", QueueEntry(entry, lane, message))
 
-    def _leads(self, place: str, token: str, entry: Entry) -> None:
+    def _leads(self, place: str, token: str, entry: QueueEntry) -> None:
         if entry.message.key:
-            self._firsts[entry.message.key] = First(place, token, entry)
+            self._firsts[entry.message.key] = KeyHead(place, token, entry)
 
-    def take(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[Entry]:
+    def take(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[QueueEntry]:
         line = self._lanes.get(lane, OrderedDict())
         found = []
         for at in range(min(count, len(line))):
             entry, message = line.popitem(last=False)
-            found.append(Entry(entry, lane, message, fence + at, now_us))
+            found.append(QueueEntry(entry, lane, message, fence + at, now_us))
         if found:
             self._held.setdefault(token, {}).update((each.entry, each) for each in found)
             for each in found:
@@ -183,13 +183,13 @@ class MemoryQueueState:
 
     # Messages that are delayed.
 
-    def delay(self, message: Message, due_us: int) -> None:
+    def delay(self, message: StoredMessage, due_us: int) -> None:
         self._number += 1
         heapq.heappush(self._delayed, (due_us, self._number, message))
-        self._leads(DELAYED, "", Entry(str(self._number), "", message))
+        self._leads(DELAYED, "", QueueEntry(str(self._number), "", message))
 
-    def ripe(self, now_us: int, limit: int) -> list[Message]:
-        found: list[Message] = []
+    def ripe(self, now_us: int, limit: int) -> list[StoredMessage]:
+        found: list[StoredMessage] = []
         while len(found) < limit and self._delayed and self._delayed[0][0] <= now_us:
             found.append(heapq.heappop(self._delayed)[2])
         return found
@@ -199,16 +199,16 @@ class MemoryQueueState:
 
     # Messages that are with a consumer.
 
-    def held(self, token: str, limit: int) -> list[Entry]:
+    def held(self, token: str, limit: int) -> list[QueueEntry]:
         return list(islice(self._held.get(token, {}).values(), limit))
 
-    def newest(self, token: str, limit: int) -> list[Entry]:
+    def newest(self, token: str, limit: int) -> list[QueueEntry]:
         return list(islice(reversed(self._held.get(token, {}).values()), limit))
 
     def names(self, token: str, limit: int) -> list[str]:
         return list(islice(self._held.get(token, {}), limit))
 
-    def find(self, token: str, entry: str) -> Entry | None:
+    def find(self, token: str, entry: str) -> QueueEntry | None:
         return self._held.get(token, {}).get(entry)
 
     def drop(self, token: str, entry: str) -> None:
@@ -217,24 +217,24 @@ class MemoryQueueState:
         if not entries:
             del self._held[token]
 
-    def give(self, lane: str, message: Message, token: str, fence: int, now_us: int) -> Entry:
+    def give(self, lane: str, message: StoredMessage, token: str, fence: int, now_us: int) -> QueueEntry:
         self._number += 1
-        given = Entry(str(self._number), lane, message, fence, now_us)
+        given = QueueEntry(str(self._number), lane, message, fence, now_us)
         self._held.setdefault(token, {})[given.entry] = given
         self._leads(HELD, token, given)
         return given
 
     # Messages that share a key.
 
-    def first_of(self, key: str) -> First | None:
+    def first_of(self, key: str) -> KeyHead | None:
         return self._firsts.get(key)
 
-    def line_up(self, message: Message) -> None:
+    def line_up(self, message: StoredMessage) -> None:
         self._number += 1
         self._behind.setdefault(message.key, deque()).append((self._number, message))
         self._followers += 1
 
-    def next_of(self, key: str) -> Message | None:
+    def next_of(self, key: str) -> StoredMessage | None:
         line = self._behind.get(key)
         if line is None:
             self._firsts.pop(key, None)
@@ -247,15 +247,15 @@ class MemoryQueueState:
 
     # Dead letters.
 
-    def bury(self, letter: DeadLetter) -> None:
+    def bury(self, letter: StoredDeadLetter) -> None:
         self.exhume(letter.message.id)
         self._dead[letter.message.id] = letter
         insort(self._deaths, place_of(letter))
 
-    def letter(self, id: str) -> DeadLetter | None:  # noqa: A002
+    def letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002
         return self._dead.get(id)
 
-    def letters(self, after: str, limit: int) -> list[DeadLetter]:
+    def letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
         begin = bisect_right(self._deaths, after)
         return [self._dead[place.partition("-")[2]] for place in self._deaths[begin : begin + limit]]
 

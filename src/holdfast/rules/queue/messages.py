@@ -23,11 +23,9 @@ from holdfast.commands.queue import (
     RETRY,
     SUSPECTS,
     TOUCH,
-    DeadLetter,
     Delivery,
-    Message,
+    MessageOutcome,
     NewMessage,
-    Outcome,
     OutcomesRecorded,
     Publish,
     Published,
@@ -35,10 +33,12 @@ from holdfast.commands.queue import (
     Receive,
     Received,
     RecordOutcomes,
+    StoredDeadLetter,
+    StoredMessage,
 )
 from holdfast.rules.lease_record import Moment
 from holdfast.rules.pool import Call, Dealt
-from holdfast.rules.queue.state import Entry, Member, QueueState, lane_of
+from holdfast.rules.queue.state import ConsumerRecord, QueueEntry, QueueState, lane_of
 
 # How long a publish is known, so that a second copy of it sends nothing.
 SAID_MS = 60_000
@@ -76,7 +76,7 @@ def publish(depot: QueueState, command: Publish, moment: Moment) -> Dealt:
 
     ready = 0
     for draft in fresh:
-        message = Message(draft.id, draft.body, draft.headers, draft.key, draft.lane, moment.wall_us)
+        message = StoredMessage(draft.id, draft.body, draft.headers, draft.key, draft.lane, moment.wall_us)
         ready += add(depot, message, draft.delay_ms, moment)
         if draft.dedup:
             depot.know(draft.dedup, draft.id, moment.wall_us + draft.dedup_ms * 1000)
@@ -101,7 +101,7 @@ def _sorted_out(depot: QueueState, command: Publish, moment: Moment) -> tuple[tu
     return tuple(ids), fresh
 
 
-def add(depot: QueueState, message: Message, delay_ms: int, moment: Moment) -> bool:
+def add(depot: QueueState, message: StoredMessage, delay_ms: int, moment: Moment) -> bool:
     """One that was not there before: behind others of its key, delayed or ready; true if it is ready."""
     if message.key and depot.first_of(message.key) is not None:
         depot.line_up(message)
@@ -109,7 +109,7 @@ def add(depot: QueueState, message: Message, delay_ms: int, moment: Moment) -> b
     return _put(depot, message, delay_ms, moment)
 
 
-def follow(depot: QueueState, message: Message) -> bool:
+def follow(depot: QueueState, message: StoredMessage) -> bool:
     """This one is gone for good: whoever stood behind it is ready now. True if there was one."""
     following = depot.next_of(message.key) if message.key else None
     if following is None:
@@ -118,7 +118,7 @@ def follow(depot: QueueState, message: Message) -> bool:
     return True
 
 
-def _put(depot: QueueState, message: Message, delay_ms: int, moment: Moment) -> bool:
+def _put(depot: QueueState, message: StoredMessage, delay_ms: int, moment: Moment) -> bool:
     """Ready or delayed; true if it is ready."""
     if delay_ms > 0:
         depot.delay(message, moment.wall_us + delay_ms * 1000)
@@ -148,18 +148,18 @@ def take(depot: QueueState, command: Receive, moment: Moment) -> Dealt:
     return Dealt(answer, ring(depot, left, moment))
 
 
-def living(depot: QueueState, token: str) -> Member | None:
+def living(depot: QueueState, token: str) -> ConsumerRecord | None:
     """The consumer of this incarnation, if it was not taken for dead."""
     member = depot.member(token)
     return None if member is None or member.fallen else member
 
 
-def delivered(entry: Entry) -> Delivery:
+def delivered(entry: QueueEntry) -> Delivery:
     """What its consumer is told of it."""
     return Delivery(entry.entry, entry.fence, entry.lane == SUSPECTS, entry.message)
 
 
-def _compared(depot: QueueState, command: Receive) -> tuple[list[Entry], tuple[str, ...]]:
+def _compared(depot: QueueState, command: Receive) -> tuple[list[QueueEntry], tuple[str, ...]]:
     """What is with the consumer, and it does not know: an answer was lost. At most as many as it asks for.
 
     And what it says that it has, and has not. Whoever keeps thousands asks only for their names.
@@ -174,7 +174,7 @@ def _compared(depot: QueueState, command: Receive) -> tuple[list[Entry], tuple[s
     return [each for each in found if each is not None], tuple(gone)
 
 
-def _newer(depot: QueueState, command: Receive) -> list[Entry]:
+def _newer(depot: QueueState, command: Receive) -> list[QueueEntry]:
     """What was given to the consumer after all that it has seen, the smallest fence first."""
     if command.seen < 0 or not any(each.fence > command.seen for each in depot.newest(command.token, 1)):
         return []
@@ -183,10 +183,10 @@ def _newer(depot: QueueState, command: Receive) -> list[Entry]:
     return newer[::-1][: command.most]
 
 
-def _found(depot: QueueState, command: Receive, moment: Moment) -> list[Entry]:
+def _found(depot: QueueState, command: Receive, moment: Moment) -> list[QueueEntry]:
     """What is ready. Suspects come alone, and only to whoever has nothing else that is new."""
     fence, most = next_fence(depot, moment, 0), command.most
-    found: list[Entry] = []
+    found: list[QueueEntry] = []
     if command.idle and most:
         found = depot.take(SUSPECTS, min(command.idle, most), command.token, fence, moment.now_us)
     if found:
@@ -256,7 +256,9 @@ def conclude(depot: QueueState, command: RecordOutcomes, moment: Moment) -> Deal
 _WORDS = {ACK: "acked", RETRY: "retried", RELEASE: "released", DEAD: "died", TOUCH: ""}
 
 
-def _concluded(depot: QueueState, member: Member, entry: Entry, outcome: Outcome, moment: Moment) -> bool:
+def _concluded(
+    depot: QueueState, member: ConsumerRecord, entry: QueueEntry, outcome: MessageOutcome, moment: Moment
+) -> bool:
     """True if it is ready again, or the one that stood behind it is."""
     if outcome.kind == ACK:
         return follow(depot, entry.message)
@@ -266,11 +268,13 @@ def _concluded(depot: QueueState, member: Member, entry: Entry, outcome: Outcome
     tried = failed(entry.message, member, outcome.error or outcome.reason)._replace(crashes=0)
     if outcome.kind == RETRY:
         return _put(depot, tried, outcome.delay_ms, moment)
-    depot.bury(DeadLetter(outcome.reason, moment.wall_us, tried))
+    depot.bury(StoredDeadLetter(outcome.reason, moment.wall_us, tried))
     return follow(depot, tried)
 
 
-def failed(message: Message, member: Member, why: str, *, attempts: int = 1, crashes: int = 0) -> Message:
+def failed(
+    message: StoredMessage, member: ConsumerRecord, why: str, *, attempts: int = 1, crashes: int = 0
+) -> StoredMessage:
     """The message after it went wrong with this consumer."""
     return message._replace(
         attempts=message.attempts + attempts,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple, Protocol
 
-from holdfast.commands.queue import SUSPECTS, DeadLetter, Message
+from holdfast.commands.queue import SUSPECTS, StoredDeadLetter, StoredMessage
 from holdfast.commands.queue_admin import PlacedMessage
 
 # A message in whose company so many consumers have died is a suspect.
@@ -26,7 +26,7 @@ TRIALS = 3
 LONE, CROWD = "lone", "crowd"
 
 
-class Member(NamedTuple):
+class ConsumerRecord(NamedTuple):
     """One incarnation of a consumer. If it has `fallen`, it was taken for dead: others are being given what it had."""
 
     token: str
@@ -51,22 +51,22 @@ class Member(NamedTuple):
         return self.ends_us - ttl_us - ttl_us // TRIALS if self.keeps else -1
 
 
-class Entry(NamedTuple):
+class QueueEntry(NamedTuple):
     """A message that is with a consumer: the lane that it came from, the fence that it was given, and when."""
 
     entry: str
     lane: str
-    message: Message
+    message: StoredMessage
     fence: int = 0
     taken_us: int = 0
 
 
-class First(NamedTuple):
+class KeyHead(NamedTuple):
     """The message of a key that comes before all others of it: where it is, and with whom."""
 
     place: str
     token: str
-    entry: Entry
+    entry: QueueEntry
 
 
 class QueueTotals(NamedTuple):
@@ -112,16 +112,16 @@ class QueueState(Protocol):
 
     # Consumers.
 
-    def member(self, token: str) -> Member | None:
+    def member(self, token: str) -> ConsumerRecord | None:
         """The consumer of this incarnation."""
 
-    def put_member(self, member: Member) -> None:
+    def put_member(self, member: ConsumerRecord) -> None:
         """It is so now."""
 
     def drop_member(self, token: str) -> None:
         """It is gone, and hungry no more. It has no messages."""
 
-    def late(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[Member]:
+    def late(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[ConsumerRecord]:
         """Whose time has ended by then, and those of these clients: whoever ended first comes first."""
 
     def next_end_us(self) -> int:
@@ -130,7 +130,7 @@ class QueueState(Protocol):
     def watched(self) -> AbstractSet[str]:
         """The clients whose life matters."""
 
-    def members(self, limit: int) -> list[tuple[Member, int]]:
+    def members(self, limit: int) -> list[tuple[ConsumerRecord, int]]:
         """So many consumers, whose time ends first first, and how many messages each has."""
 
     def hunger(self, token: str) -> int:
@@ -144,10 +144,10 @@ class QueueState(Protocol):
 
     # Messages that are ready.
 
-    def append(self, lane: str, message: Message) -> None:
+    def append(self, lane: str, message: StoredMessage) -> None:
         """Ready, behind all others of its lane, as a new entry."""
 
-    def take(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[Entry]:
+    def take(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[QueueEntry]:
         """The first so many of the lane, now with this consumer; their fences count up from this one."""
 
     def withdraw(self, lane: str, entry: str) -> None:
@@ -158,10 +158,10 @@ class QueueState(Protocol):
 
     # Messages that are delayed.
 
-    def delay(self, message: Message, due_us: int) -> None:
+    def delay(self, message: StoredMessage, due_us: int) -> None:
         """Not ready before then."""
 
-    def ripe(self, now_us: int, limit: int) -> list[Message]:
+    def ripe(self, now_us: int, limit: int) -> list[StoredMessage]:
         """Those whose delay is over, the first first; they are nowhere now."""
 
     def next_due_us(self) -> int:
@@ -169,44 +169,44 @@ class QueueState(Protocol):
 
     # Messages that are with a consumer.
 
-    def held(self, token: str, limit: int) -> list[Entry]:
+    def held(self, token: str, limit: int) -> list[QueueEntry]:
         """What is with this consumer, the smallest fence first."""
 
-    def newest(self, token: str, limit: int) -> list[Entry]:
+    def newest(self, token: str, limit: int) -> list[QueueEntry]:
         """The same, the largest fence first."""
 
     def names(self, token: str, limit: int) -> list[str]:
         """The entries of what is with this consumer, the smallest fence first."""
 
-    def find(self, token: str, entry: str) -> Entry | None:
+    def find(self, token: str, entry: str) -> QueueEntry | None:
         """That one, if it is with this consumer."""
 
     def drop(self, token: str, entry: str) -> None:
         """It is nowhere now."""
 
-    def give(self, lane: str, message: Message, token: str, fence: int, now_us: int) -> Entry:
+    def give(self, lane: str, message: StoredMessage, token: str, fence: int, now_us: int) -> QueueEntry:
         """With this consumer, as a new entry, as if it had been taken from the lane."""
 
     # Messages that share a key. The first of them is ready, delayed or held.
 
-    def first_of(self, key: str) -> First | None:
+    def first_of(self, key: str) -> KeyHead | None:
         """Where the first one is; none if there is none of this key."""
 
-    def line_up(self, message: Message) -> None:
+    def line_up(self, message: StoredMessage) -> None:
         """Behind all others of its key. There are some."""
 
-    def next_of(self, key: str) -> Message | None:
+    def next_of(self, key: str) -> StoredMessage | None:
         """The first is gone for good: who stood behind it is nowhere now, and to be put somewhere."""
 
     # Dead letters.
 
-    def bury(self, letter: DeadLetter) -> None:
+    def bury(self, letter: StoredDeadLetter) -> None:
         """One more."""
 
-    def letter(self, id: str) -> DeadLetter | None:  # noqa: A002 - a message's
+    def letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002 - a message's
         """The dead letter of this message."""
 
-    def letters(self, after: str, limit: int) -> list[DeadLetter]:
+    def letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
         """Those after this place (`place_of`), in the order of it."""
 
     def exhume(self, id: str) -> None:  # noqa: A002
@@ -238,11 +238,11 @@ class QueueState(Protocol):
         """How many messages there are, dead ones too, and what is wrong with where they are."""
 
 
-def lane_of(message: Message) -> str:
+def lane_of(message: StoredMessage) -> str:
     """Where a message becomes ready."""
     return SUSPECTS if message.crashes >= SUSPECT_AT else message.lane
 
 
-def place_of(letter: DeadLetter) -> str:
+def place_of(letter: StoredDeadLetter) -> str:
     """Where a dead letter stands in the order of deaths, as text: who compares texts compares places."""
     return f"{letter.died_us:020d}-{letter.message.id}"
