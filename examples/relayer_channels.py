@@ -24,7 +24,7 @@ LOCK_TTL_S = 30.0  # how long a channel may be busy with a transaction of which 
 LEDGER_S = 6.0  # one ledger: after that every node knows of the last one
 SEQUENCE_MAX_AGE_S = 120.0
 
-MessageOutcome = Literal["confirmed", "pending", "wait timeout", "unknown", "failed on chain", "error"]
+Outcome = Literal["confirmed", "pending", "wait timeout", "unknown", "failed on chain", "error"]
 
 
 class OnChainFailed(Exception):
@@ -55,7 +55,7 @@ class Ledger:
         with self.guard:
             return self.sequences.get(account, 0)
 
-    def submit(self, account: str, sequence: int, outcome: MessageOutcome) -> str:
+    def submit(self, account: str, sequence: int, outcome: Outcome) -> str:
         """The status that a node would tell; `SubmitError` if nothing was sent."""
         if outcome == "error":
             raise SubmitError(account)
@@ -104,7 +104,7 @@ class Relayer:
         """A read-only call: no channel is taken at all."""
         return self.ledger.sequence(account)
 
-    def send(self, outcome: MessageOutcome, *, contract: str | None = None, share: float = 1.0) -> str:
+    def send(self, outcome: Outcome, *, contract: str | None = None, share: float = 1.0) -> str:
         """Send one transaction. `outcome` is what the simulated ledger will do with it."""
         with self.pool.borrow(tag=contract, share=share) as channel:
             sequence = self.sequences.next(self.ledger, channel.name)
@@ -142,7 +142,7 @@ def main(url: str = "memory://") -> None:
         def work(seed: int) -> None:
             dice, relayer = random.Random(seed), Relayer(hf, ledger, sequences)
             while time.monotonic() < until:
-                outcome: MessageOutcome = "error" if dice.random() < 0.1 else "confirmed"
+                outcome: Outcome = "error" if dice.random() < 0.1 else "confirmed"
                 try:
                     confirmed.append(relayer.send(outcome))
                 except SubmitError:

@@ -12,7 +12,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from holdfast.commands import READ, RWLOCK, WRITE, Granted
-from holdfast.core.lease.lock import LeaveUnfinished, LockBase
+from holdfast.core.lease.lock import Leaving, LockBase
 from holdfast.core.pool.pool import ItemBase, Terms
 from holdfast.errors import InvalidConfig
 
@@ -74,7 +74,7 @@ class SideBase(LockBase):
             lease.check()
         return lease
 
-    def _leaving(self, who: object) -> LeaveUnfinished:
+    def _leaving(self, who: object) -> Leaving:
         block = super()._leaving(who)
         others = (peer._entered.get(block.who, ()) for peer in self._all() if peer is not self)
         shared = any(block.lease in entered for entered in others)
