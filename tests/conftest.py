@@ -16,7 +16,7 @@ LONG = (
     "tests/engines/redis/test_storms.py",
     "tests/campaign/test_failovers.py",
     "tests/engines/redis/test_queues_in_groups.py",
-    "tests/engines/redis/test_directory_fleet.py",
+    "tests/engines/redis/test_registry_fleet.py",
     "tests/queues/test_queue_faults.py",
 )
 

@@ -19,11 +19,11 @@ VERSIONS = (5, 6, 7, 8)
 # What dials, reads URLs and client objects, speaks TLS, goes on when servers are replaced, and calls the user's client.
 TESTS = (
     "engines/redis/test_addresses.py",
-    "engines/redis/test_client_places.py",
+    "engines/redis/test_client_urls.py",
     "engines/redis/test_failover.py",
     "engines/redis/test_inspect.py",
     "engines/redis/test_lost_replies.py",
-    "engines/redis/test_missing_rights.py",
+    "engines/redis/test_acl_hints.py",
     "engines/redis/test_secrets.py",
     "engines/redis/test_sentinels.py",
     "engines/redis/test_tls_groups.py",

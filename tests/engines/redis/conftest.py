@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from functools import partial
 
 import pytest
-from hearing import Listener
+from expiry_events import Listener
 from leftovers import look_after, running
 from redis_faces import Loop, Place
 

@@ -20,10 +20,10 @@ from holdfast.commands import (
     Borrow,
     BreakItem,
     Busy,
-    Change,
+    ChangePool,
     CoolItem,
-    Count,
     Extend,
+    GetPoolStats,
     Granted,
     PoolHeartbeat,
     Return,
@@ -63,7 +63,7 @@ def _of_seats(command):
     """Mostly of two, sometimes of three; the pool is changed by its number alone."""
     if isinstance(command, Borrow):
         return command._replace(tag="", share_ppm=WHOLE_PPM, permits=3 if command.ttl_ms == 1000 else 2)
-    if isinstance(command, Change):
+    if isinstance(command, ChangePool):
         permits = 1 + len(command.items) % 3
         return command._replace(how="set", items=("1", "2", "3")[:permits], leave=True, permits=permits)
     return command._replace(item="1") if isinstance(command, BreakItem | CoolItem) else command
@@ -72,7 +72,7 @@ def _of_seats(command):
 def _of_readers_and_writers(command):
     if isinstance(command, Borrow):
         return command._replace(tag=WRITE if command.share_ppm == 340_000 else READ, share_ppm=1)
-    if isinstance(command, Change):
+    if isinstance(command, ChangePool):
         return PoolHeartbeat(command.name)
     return command._replace(item="writer") if isinstance(command, BreakItem | CoolItem) else command
 
@@ -95,7 +95,7 @@ def tell(after_us, client, command):
 
 
 def have(*items, how="set", leave=False, after_us=0):
-    return Said(after_us, "a", Change(NAME, how, items, leave, 2_654_435_769))
+    return Said(after_us, "a", ChangePool(NAME, how, items, leave, 2_654_435_769))
 
 
 def give(after_us, token, cooldown_ms=0, entomb=False):
@@ -139,7 +139,7 @@ class PoolTwin:
         for step in program:
             self._advance(step.after_us)
             self._both(step.client, self._resolved(step.command))
-            self._both(STRANGER, Count(NAME, 100, self.kind))
+            self._both(STRANGER, GetPoolStats(NAME, 100, self.kind))
 
     def _ask(self, *commands):
         replies = self._link.exchange(b"".join(commands), len(commands), 5.0)

@@ -184,7 +184,7 @@ class QueueTwin:
     def run(self, program):
         """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
         self._ask(packed("FLUSHALL"))
-        self.now_us, self.depot, self.sent = START_US, QueueState(), 0
+        self.now_us, self.state, self.sent = START_US, QueueState(), 0
         self._theirs, self._had, self._ids, self._calls = {}, {}, [], {}
         for number, step in enumerate(program, 1):
             self._advance(step.after_us)
@@ -201,27 +201,27 @@ class QueueTwin:
 
     def _advance(self, after_us):
         self.now_us += after_us
-        self.depot.lives = {token: end for token, end in self.depot.lives.items() if end > self.now_us}
-        self.depot.said("", self.now_us)  # what has ended is gone for good, even if the clock is set back now
+        self.state.lives = {token: end for token, end in self.state.lives.items() if end > self.now_us}
+        self.state.earlier_result("", self.now_us)  # what has ended is gone for good, even if the clock is set back now
         seconds, micros = divmod(self.now_us, 1_000_000)
         if not self._ask(packed("EVALSHA", self._move, "1", BASE, str(seconds), str(micros))):
             # Nobody remembers the queue any more; what was sent is remembered by keys of their own.
-            before, self.depot = self.depot, QueueState()
+            before, self.state = self.state, QueueState()
             if before.totals()[:5] != (0, 0, 0, 0, 0):
                 raise Difference(f"the queue was forgotten with {before.totals()}")
-            self.depot._keys, self.depot._calls = before._keys, before._calls
+            self.state._keys, self.state._calls = before._keys, before._calls
 
     # What is said.
 
     def _command(self, step):
         command = MADE[step.kind](self, step.token, step.words)
-        if isinstance(command, Join) and self.depot.member(command.token) is None:
-            (self.depot.heard.add if command.heard else self.depot.heard.discard)(command.token)
+        if isinstance(command, Join) and self.state.get_consumer(command.token) is None:
+            (self.state.heard.add if command.heard else self.state.heard.discard)(command.token)
         return command
 
     def drafts(self, call, drafts):
         """New ones, unless this is a copy of a call that is still known: then it says the same."""
-        if self.depot.said(call, self.now_us) is None:
+        if self.state.earlier_result(call, self.now_us) is None:
             self._calls[call] = tuple(self._draft(*draft) for draft in drafts)
         return self._calls[call]
 
@@ -232,7 +232,7 @@ class QueueTwin:
 
     def seen(self, token, count):
         """The largest fence that it has seen, if it has not seen the newest so many of what it has."""
-        fences = [each.fence for each in self.depot.newest(token, 1000)]
+        fences = [each.fence for each in self.state.newest_held(token, 1000)]
         return -1 if count is None else ([*fences[count:], 0])[0]
 
     def outcomes(self, token, outcomes):
@@ -260,13 +260,13 @@ class QueueTwin:
         answer = answered(type(command), reply)
         if isinstance(expected, Received) and isinstance(answer, Received):
             self._meet(command.token, expected, answer)
-        totals = self.depot.totals()
-        over = not (self.depot.size or totals.dead or totals.consumers)
+        totals = self.state.totals()
+        over = not (self.state.size or totals.dead or totals.consumers)
         facts = {
             "answer": (self._translated(expected), answer),
             "wake-ups": ([(f"{PREFIX}:wake:{call.client}", call.token) for call in wakes], _paired(heard)),
             "keys without an end": ([], endless if over else []),
-            "lives": (self.depot.lives, {token: int(end) for token, end in _paired(lives)}),
+            "lives": (self.state.lives, {token: int(end) for token, end in _paired(lives)}),
         }
         for fact, (rule, script) in facts.items():
             if rule != script:
@@ -288,7 +288,7 @@ class QueueTwin:
             raise Difference(f"audit {when}:\n  rule   {rule}\n  script {script}")
 
     def _by_rule(self, client, command):
-        return QUEUE_RULES[type(command)](self.depot, command, Moment(self.now_us, self.now_us, client))
+        return QUEUE_RULES[type(command)](self.state, command, Moment(self.now_us, self.now_us, client))
 
     def _sent(self, client, command):
         ours, theirs = self._shas[type(command)]

@@ -37,7 +37,7 @@ def place(clock, new_server, place_on):
 
 
 def jumps(place):
-    return [event.seconds for event in place.events.copy() if event.kind == "clock jumped"]
+    return [event.seconds for event in place.events.copy() if event.kind == "clock_jumped"]
 
 
 @pytest.mark.parametrize("face", ["blocking"])
@@ -52,7 +52,7 @@ def test_a_clock_set_forward_ends_leases_early_and_is_told(place, clock):
 
     assert first.remaining() > 0
     assert second.fence > first.fence
-    place.until("clock jumped")
+    place.until("clock_jumped")
     assert jumps(place)[0] == pytest.approx(20, abs=1)
     eventually(lambda: first.lost, 5)
     with pytest.raises(LeaseLost, match="before its time"):

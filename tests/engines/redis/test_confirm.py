@@ -93,7 +93,7 @@ def test_a_renewal_that_is_not_confirmed_does_not_count(trio, place_on):
     slow.freeze()
 
     eventually(lambda: lease.lost, 10)
-    assert "renewal failed" in place.kinds()
+    assert "renewal_failed" in place.kinds()
     with pytest.raises(LeaseLost):
         lease.release()
     plain.check()

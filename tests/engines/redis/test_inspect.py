@@ -300,7 +300,7 @@ def test_leases_travel_through_tls(place, own_certificates):
     held.release()
 
     waiting.result().release()
-    assert place.kinds("unavailable", "lost", "renewal failed") == []
+    assert place.kinds("unavailable", "lost", "renewal_failed") == []
     proxy.drop_reply()
     client.lock("x").acquire(timeout=5).release()
 

@@ -48,7 +48,7 @@ def test_thousands_of_leases_are_renewed_in_bounded_batches(new_server, place_on
     assert len({sent.connection for sent in renewals}) == 1
     assert names == 2
     assert MANY / AT_ONCE <= round_trips < MANY / 10
-    assert place.kinds("lost", "renewed late", "renewal failed") == []
+    assert place.kinds("lost", "renewed_late", "renewal_failed") == []
 
 
 @pytest.mark.acceptance("C-12")

@@ -4,7 +4,7 @@ import pytest
 from pool_twin import NAME, PoolTwin, ask, give, have, tell
 
 import holdfast
-from holdfast.commands import Count, PoolHeartbeat
+from holdfast.commands import GetPoolStats, PoolHeartbeat
 from holdfast.rules.pool import DUE_AT_ONCE
 from holdfast.rules.pool_state import SHARES_MAX, Share, chosen
 
@@ -64,5 +64,10 @@ def test_much_that_lapses_at_once_comes_back_in_parts_as_the_rule_says(twin):
     """No command is long, however long nobody looked: each brings back a thousand, and the next one the rest."""
     numbers = range(DUE_AT_ONCE + 10)
     program = [have(*map(str, numbers)), *(ask(1, f"a{number}", wait=False) for number in numbers)]
-    program += [tell(20_000_000, "b", Count(NAME, 0)), tell(0, "b", PoolHeartbeat(NAME)), ask(0, "c1"), give(0, "c1")]
+    program += [
+        tell(20_000_000, "b", GetPoolStats(NAME, 0)),
+        tell(0, "b", PoolHeartbeat(NAME)),
+        ask(0, "c1"),
+        give(0, "c1"),
+    ]
     twin.run(program)

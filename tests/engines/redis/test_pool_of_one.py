@@ -29,5 +29,5 @@ def test_a_reader_that_waits_keeps_its_lease_and_leaves_the_only_connection_to_i
             message.ack()
         assert (message.body, message.attempt) == ("late", 1)
         assert queue.stats().counts["acked"] == 1
-        assert [event.kind for event in events if event.kind in ("lost", "reaped", "unavailable")] == []
+        assert [event.kind for event in events if event.kind in ("lost", "reclaimed", "unavailable")] == []
     theirs.close()

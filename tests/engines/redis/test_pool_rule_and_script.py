@@ -18,7 +18,7 @@ from holdfast.commands import (
     SEMAPHORE,
     Borrow,
     BreakItem,
-    Change,
+    ChangePool,
     CoolItem,
     Extend,
     PoolHeartbeat,
@@ -51,7 +51,7 @@ def sayings(token):
     breaks = [BreakItem(NAME, item, older, "why\nnot") for item in ITEMS for older in (0, 0, 1)]
     cools = [CoolItem(NAME, item, cooldown_ms) for item in (*ITEMS, "none") for cooldown_ms in (0, 400)]
     changes = [
-        Change(NAME, how, items, leave, 3_141_592_653)
+        ChangePool(NAME, how, items, leave, 3_141_592_653)
         for how, items in (
             ("set", ITEMS), ("set", ITEMS[:1]), ("set", ()), ("add", ("s",)), ("add", ("p", "q")),
             ("remove", ("p",)), ("remove", ("q", "r")),

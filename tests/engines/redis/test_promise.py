@@ -19,7 +19,7 @@ def often(monkeypatch):
 
 
 def changes(place):
-    return [event.detail for event in place.events.copy() if event.kind == "promise changed"]
+    return [event.detail for event in place.events.copy() if event.kind == "promise_changed"]
 
 
 @paired

@@ -157,4 +157,4 @@ def test_another_server_that_answers_is_told_and_takes_nothing_away(grouped):
         lease.release()
     assert grouped.kinds("lost") == []
     assert client._client.engine.restarts == other._client.engine.restarts == 0
-    assert "answered before" in next(event.detail for event in grouped.events if event.kind == "engine replaced")
+    assert "answered before" in next(event.detail for event in grouped.events if event.kind == "engine_restarted")

@@ -102,7 +102,7 @@ def test_a_fleet_that_starts_on_what_a_dead_one_had_gets_it_in_short_steps(fleet
         each.result(1000 if LARGE else 100)
 
     assert sorted(done) == list(range(count))
-    found = [int(MOVED.search(event.detail)[1]) for event in fleet.events if event.kind == "reaped"]
+    found = [int(MOVED.search(event.detail)[1]) for event in fleet.events if event.kind == "reclaimed"]
     assert sum(found) == count
     assert max(found) < FEW_AT_ONCE, "a look has moved more than a part"
     assert len(found) <= count / (FEW_AT_ONCE - 1) + 2 * DEAD, "many looks have moved little"

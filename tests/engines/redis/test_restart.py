@@ -132,6 +132,6 @@ def test_a_short_restart_is_not_noticed_by_a_holder_that_need_not_renew(new_serv
     time.sleep(0.6)
     lease.release()
 
-    assert place.kinds("lost", "release delayed") == [] or place.face == "asyncio"
+    assert place.kinds("lost", "release_delayed") == [] or place.face == "asyncio"
     assert place.kinds("released") == ["released"]
     assert isinstance(place.peer().say(Acquire("x", "ab", "", 200, wait=False)), Granted)

@@ -74,7 +74,7 @@ def test_a_password_in_use_is_never_told(new_server, place_on, face, caplog):
     assert other.lock("x").try_acquire() is None
     place.until("renewed")
     server.kill()
-    place.until("renewal failed")
+    place.until("renewal_failed")
     eventually(lambda: lease.lost)
     with pytest.raises(holdfast.HoldfastError) as trouble:
         other.lock("x").acquire(timeout=0)

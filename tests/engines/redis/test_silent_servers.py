@@ -28,7 +28,7 @@ def test_a_lease_on_a_server_that_lives_is_renewed_in_time_while_another_is_sile
 
     clustered.server.owner_of(silent).freeze()
 
-    eventually(lambda: [event for event in clustered.events.copy() if event.kind == "renewal failed"], 10)
+    eventually(lambda: [event for event in clustered.events.copy() if event.kind == "renewal_failed"], 10)
     renewed = [event for event in clustered.events if event.name == alive and event.kind.startswith("renewed")]
     assert [event.seconds > 0.15 for event in renewed[:1]] == [True]
     clustered.server.owner_of(silent).thaw()

@@ -162,7 +162,7 @@ class Connector:
         unknown = kwargs.keys() - _taken_by(kind)
         if any(kwargs[name] for name in unknown):
             names = ", ".join(sorted(name for name in unknown if kwargs[name]))
-            raise Unavailable("redis", "failed", f"{self.url}: {kind.__module__}.{kind.__name__} knows no {names}")
+            raise Unavailable("redis", "handler_failed", f"{self.url}: {kind.__module__}.{kind.__name__} knows no {names}")
         fitting = {name: value for name, value in kwargs.items() if name not in unknown}
         try:
             return kind(**fitting, retry=retry, **_OWN)

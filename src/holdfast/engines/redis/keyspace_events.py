@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from holdfast.engines.redis.topology import Node, Topology
 
-HEARD, MISSING, CHANGED = "events heard", "events missing", "setting changed"
+HEARD, MISSING, CHANGED = "events_subscribed", "events_missing", "setting_changed"
 
 _LOOK_EVERY_S = 3.0
 _AGAIN_S, _AGAIN_MAX_S = 0.2, 3.0

@@ -251,7 +251,7 @@ ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "elsewhere": lambda reply: NotTakenOver(reply[1], reply[2], int(reply[3])),
     "keys held": lambda reply: KeysHeld(tuple(reply[2:]), reply[1]),
     "concluded": lambda reply: OutcomesRecorded(tuple(reply[1:])),
-    "reaped": lambda reply: Reclaimed(reply[1] == 1, reply[2] == 1, *reply[3:]),
+    "reclaimed": lambda reply: Reclaimed(reply[1] == 1, reply[2] == 1, *reply[3:]),
     "dead letters": lambda reply: DeadLetterPage(tuple(map(_letter, reply[2:])), reply[1]),
     "moved": lambda reply: DeadLettersRemoved(tuple(reply[1:])),
     "gauged": _gauged,

@@ -6,28 +6,28 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.commands import (
     Answer,
+    AtCapacity,
     Break,
     BreakItem,
     Busy,
-    Changed,
     CoolItem,
     Done,
+    EntryPage,
     Extend,
     Finish,
-    Full,
     Granted,
+    HandedOff,
     ItemSnapshot,
-    Kept,
-    Lent,
-    Letters,
-    Listing,
+    ItemsStillLent,
+    MailboxMessages,
     Marked,
     NotHeld,
+    PoolChanged,
     PoolSnapshot,
-    Quit,
     Refused,
     Release,
     Released,
+    ReleaseEntry,
     Renew,
     Renewed,
     Return,
@@ -35,7 +35,7 @@ from holdfast.commands import (
     Standing,
     Undo,
     UndoBorrow,
-    Unknown,
+    UnknownItems,
 )
 from holdfast.engines.redis import counters as tallies
 from holdfast.engines.redis import queue as queues
@@ -60,18 +60,18 @@ def time_of(reply: Any) -> int | None:
     return reply if type(reply) is int else None
 
 
-def _letters(reply: list[Any]) -> Letters:
+def _letters(reply: list[Any]) -> MailboxMessages:
     parts = (each.partition("\n") for each in reply[1:])
-    return Letters(tuple((letter, text) for letter, _, text in parts))
+    return MailboxMessages(tuple((letter, text) for letter, _, text in parts))
 
 
-def _listing(reply: list[Any]) -> Listing:
+def _listing(reply: list[Any]) -> EntryPage:
     _, last, *rest = reply
     entries = []
     for at in range(0, len(rest), 6):
         entry, token, holder, fence, since_ms, remaining_ms = rest[at : at + 6]
         entries.append((entry, Seat(holder, token, int(fence), since_ms, remaining_ms)))
-    return Listing(tuple(entries), last)
+    return EntryPage(tuple(entries), last)
 
 
 def _standing(reply: list[Any]) -> Standing:
@@ -96,7 +96,7 @@ _YES: dict[type, Answer] = {
     Renew: Renewed(),
     Release: Released(),
     Finish: Released(),
-    Quit: Released(),
+    ReleaseEntry: Released(),
     Break: Released(),
     Undo: Done(),
     Extend: Renewed(),
@@ -113,14 +113,14 @@ _ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
     "marked": lambda reply: Marked(*reply[1:]),
     "standing": _standing,
     "listing": _listing,
-    "full": lambda reply: Full(reply[1]),
-    "kept": lambda reply: Kept(reply[1], reply[2]),
+    "full": lambda reply: AtCapacity(reply[1]),
+    "kept": lambda reply: HandedOff(reply[1], reply[2]),
     "letters": _letters,
     "lent": lambda reply: Granted(int(reply[1]), reply[2], reply[3]),
     "short": lambda reply: Busy("", int(reply[2]), reply[3], None if reply[4] < 0 else reply[4], reply[1], *reply[5:]),
-    "changed": lambda reply: Changed(reply[1], reply[2], tuple(sorted(reply[3:]))),
-    "lent items": lambda reply: Lent(tuple(sorted(reply[1:]))),
-    "unknown items": lambda reply: Unknown(tuple(reply[1:])),
+    "changed": lambda reply: PoolChanged(reply[1], reply[2], tuple(sorted(reply[3:]))),
+    "lent items": lambda reply: ItemsStillLent(tuple(sorted(reply[1:]))),
+    "unknown items": lambda reply: UnknownItems(tuple(reply[1:])),
     "tally": _tally,
     **tallies.ANSWERS,
     **queues.ANSWERS,

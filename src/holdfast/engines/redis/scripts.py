@@ -19,23 +19,23 @@ from holdfast.commands import (
     Borrow,
     Break,
     BreakItem,
-    Change,
-    Claim,
+    ChangePool,
+    ClaimEntry,
     Command,
     CoolItem,
-    Count,
     Extend,
-    Fetch,
+    FetchMail,
     Finish,
+    GetPoolStats,
     Hit,
-    List,
+    ListEntries,
     Mark,
     PoolHeartbeat,
-    Post,
-    Quit,
     Release,
+    ReleaseEntry,
     Renew,
     Return,
+    SendToOwner,
     Show,
     Undo,
     UndoBorrow,
@@ -156,9 +156,9 @@ SCRIPTS: dict[type, Script] = {
     UndoBorrow: Script("pool/take_back", 2),
     BreakItem: Script("pool/break_item", 4),
     CoolItem: Script("pool/cool_item", 3),
-    Change: Script("pool/change", 6),
+    ChangePool: Script("pool/change", 6),
     PoolHeartbeat: Script("pool/heartbeat", 1),
-    Count: Script("pool/count", 2),
+    GetPoolStats: Script("pool/count", 2),
     Begin: Script("counters/begin", 4),
     Finish: Script("counters/finish", 4),
 }
@@ -203,9 +203,11 @@ _REST: dict[type, Callable[[Any], bytes]] = {
     UndoBorrow: lambda ask: _often(ask.kind) + _all(ask.token),
     BreakItem: lambda ask: _often(ask.kind) + _all(ask.item, ask.fence, ask.reason),
     CoolItem: lambda ask: _often(ask.kind) + _all(ask.item, ask.cooldown_ms),
-    Change: lambda ask: _often(ask.kind) + _all(ask.how, "\x00".join(ask.items), int(ask.leave), ask.dice, ask.permits),
+    ChangePool: lambda ask: (
+        _often(ask.kind) + _all(ask.how, "\x00".join(ask.items), int(ask.leave), ask.seed, ask.permits)
+    ),
     PoolHeartbeat: lambda ask: _often(ask.kind),
-    Count: lambda ask: _often(ask.kind) + _all(ask.limit),
+    GetPoolStats: lambda ask: _often(ask.kind) + _all(ask.limit),
     Begin: lambda ask: bulk(ask.ask.token) + _often(ask.ask.holder) + _often(ask.ask.ttl_ms) + _NEVER,
     Finish: lambda ask: _release(ask.end) + bulk(ask.keep.note) + _often(ask.keep.window_ms),
 }
@@ -263,11 +265,13 @@ def _quit(fixed: tuple[str, ...], place: str, ask: Any) -> tuple[str, ...]:
 
 
 ENTRIES: dict[type, EntryScript | QueueScript] = {
-    Claim: EntryScript("registry/claim", _claim),
-    Quit: EntryScript("registry/quit", _quit),
-    List: EntryScript("registry/list", lambda _fixed, _place, ask: (ask.shelf, ask.prefix, ask.after, str(ask.limit))),
-    Post: EntryScript("registry/send", lambda fixed, place, ask: (*fixed, place, ask.letter, ask.text)),
-    Fetch: EntryScript("registry/fetch", lambda _fixed, place, ask: (place, ask.token, *ask.read)),
+    ClaimEntry: EntryScript("registry/claim", _claim),
+    ReleaseEntry: EntryScript("registry/quit", _quit),
+    ListEntries: EntryScript(
+        "registry/list", lambda _fixed, _place, ask: (ask.shelf, ask.prefix, ask.after, str(ask.limit))
+    ),
+    SendToOwner: EntryScript("registry/send", lambda fixed, place, ask: (*fixed, place, ask.letter, ask.text)),
+    FetchMail: EntryScript("registry/fetch", lambda _fixed, place, ask: (place, ask.token, *ask.read)),
     **{kind: QueueScript(file, queues.ARGUMENTS[kind]) for kind, file in queues.FILES.items()},
 }
 TALLIES: dict[type, TallyScript] = {kind: TallyScript(file) for kind, file in tallies.FILES.items()}
@@ -347,4 +351,4 @@ class Packer:
 
 def more_s(command: Command) -> float:
     """How much longer than others a command may take: one that brings or takes away many items takes its time."""
-    return _CHANGE_S + len(command.items) / _ITEMS_PER_S if type(command) is Change else 0.0
+    return _CHANGE_S + len(command.items) / _ITEMS_PER_S if type(command) is ChangePool else 0.0

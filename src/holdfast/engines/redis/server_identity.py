@@ -49,7 +49,7 @@ class KnownServers:
             before, self._servers = self._servers, servers or self._servers
         if before and before != self._servers:
             self.tell(
-                EngineEvent("engine replaced", None, f"{', '.join(before)} answered before, {', '.join(servers)} now")
+                EngineEvent("engine_restarted", None, f"{', '.join(before)} answered before, {', '.join(servers)} now")
             )
 
     def tell(self, events: EngineEvent) -> None:
@@ -88,7 +88,7 @@ class ServerIdentity:
                     known_servers.restarted_ns = SYSTEM.now_ns()  # first: whoever sees the new epoch knows since when
                     known_servers.restarts += 1
                 detail = f"{self._url}: run {self._run_id[:12]} has ended, run {run_id[:12]} answers"
-                known_servers.tell(EngineEvent("engine replaced", None, detail))
+                known_servers.tell(EngineEvent("engine_restarted", None, detail))
             self._run_id = run_id or self._run_id
         if clock_us is not None:
             self.timed(clock_us, asked_ns, came_ns)
@@ -112,7 +112,7 @@ class ServerIdentity:
             if jump_s:
                 self._jumps = [*self._lately(came_ns), (jump_s, came_ns)][-_JUMPS:]
                 way = "forward: leases end earlier" if jump_s > 0 else "back: leases end later"
-                self._witness.tell(EngineEvent("clock jumped", jump_s, f"{self._url}: the server's clock went {way}"))
+                self._witness.tell(EngineEvent("clock_jumped", jump_s, f"{self._url}: the server's clock went {way}"))
 
     def listed(self, run_id: str, replicas: frozenset[str]) -> bool:
         """These replicas are linked to that run now; true if one was not known. One that is gone stays known."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import hiredis
 
 from holdfast.clock import SYSTEM
-from holdfast.commands import ASKING, LINED_UP, Change
+from holdfast.commands import ASKING, LINED_UP, ChangePool
 from holdfast.engines.redis.connection_asyncio import MultiplexedConnection, run_in_thread
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.routing import NodeConnections, bounded, leave, unknown_script
@@ -107,7 +107,7 @@ class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
             try:
                 engine = self._engine
                 limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
-                if type(command) is Change:
+                if type(command) is ChangePool:
                     limit_s += more_s(command)
                 lane = self._only or self._connections_of(command.name)
                 stream = lane.stream

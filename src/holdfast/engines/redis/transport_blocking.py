@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import hiredis
 
 from holdfast.clock import NS, NS_PER_MS, SYSTEM
-from holdfast.commands import ASKING, Busy, Change, Receive
+from holdfast.commands import ASKING, Busy, ChangePool, Receive
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.routing import NodeConnections, bounded, leave, unknown_script
@@ -130,7 +130,7 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
         """The short way of one command: nothing is in its way."""
         engine = self._engine
         limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
-        if type(command) is Change:
+        if type(command) is ChangePool:
             limit_s += more_s(command)
         lane = self._only or self._connections_of(command.name)
         link = lane.take(limit_s)

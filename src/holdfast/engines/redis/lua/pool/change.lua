@@ -4,7 +4,7 @@
 -- ARGV[4]  how     set, add or remove
 -- ARGV[5]  items   with NUL between them
 -- ARGV[6]  leave   1 if items that are lent go when they come back
--- ARGV[7]  dice    spreads the order in which new items are used first
+-- ARGV[7]  seed    spreads the order in which new items are used first
 -- ARGV[8]  permits
 --
 -- Returns  {'changed', added, removed, those that go when they come back} | {'lent items', …} | {'unknown items', …}
@@ -13,7 +13,7 @@
 
 --@include pool/pool.lua
 local SPREAD_BELOW, SPREAD_PART = 4294967296, 67108864
-local how, leave, dice = ARGV[4], ARGV[6] == '1', tonumber(ARGV[7])
+local how, leave, seed = ARGV[4], ARGV[6] == '1', tonumber(ARGV[7])
 settle()
 local wanted, asked = {}, {}
 for name in string.gmatch(ARGV[5], '[^%z]+') do
@@ -68,7 +68,7 @@ read(how == 'remove' and {} or wanted, function(name, item)
   if item then
     back[#back + 1] = { name, item }
   else
-    local placed = dice * (2 * added + 1) % SPREAD_BELOW
+    local placed = seed * (2 * added + 1) % SPREAD_BELOW
     local part = placed % SPREAD_PART
     item = new_item((part * part + placed) % SPREAD_BELOW)
     fields[#fields + 1] = name

@@ -5,7 +5,7 @@ import time
 
 import pytest
 import redis
-from least_rights import (
+from minimal_acl import (
     CHANNELS,
     COMMANDS,
     FOR_DIRECTORIES,
@@ -77,7 +77,7 @@ def test_the_documented_rights_are_enough(user):
     waited = live(user, client, other)
 
     assert waited < 2
-    assert user.place.kinds("unavailable", "renewal failed") == []
+    assert user.place.kinds("unavailable", "renewal_failed") == []
 
 
 def test_no_right_of_the_list_is_superfluous():
@@ -116,7 +116,7 @@ def test_the_documented_rights_are_enough_for_pools(user):
         pass
     eventually(lambda: pool.stats().free == 2)
     pool.set_items([])
-    assert user.place.kinds("unavailable", "renewal failed") == []
+    assert user.place.kinds("unavailable", "renewal_failed") == []
 
 
 @ONE_FACE
@@ -138,7 +138,7 @@ def test_the_documented_rights_are_enough_for_directories(user):
     assert taken
     with ours.take("42", force=True), pytest.raises(LeaseLost):
         taken.release()
-    assert user.place.kinds("unavailable", "renewal failed") == []
+    assert user.place.kinds("unavailable", "renewal_failed") == []
 
 
 @ONE_FACE
@@ -185,7 +185,7 @@ def test_the_documented_rights_are_enough_for_queues(user):
             work.done()
     assert queue.peek("behind") == []
     assert drained(queue) == [2]
-    assert user.place.kinds("unavailable", "renewal failed") == []
+    assert user.place.kinds("unavailable", "renewal_failed") == []
 
 
 @ONE_FACE
@@ -271,7 +271,7 @@ def test_without_info_a_restart_is_told_at_the_next_renewal(user):
     user.server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", KEYS, *CHANNELS, *COMMANDS, "-info")
 
     eventually(lambda: lease.lost, 10)
-    assert user.place.kinds("engine replaced") == []
+    assert user.place.kinds("engine_restarted") == []
     with pytest.raises(LeaseLost):
         lease.release()
     promise = client.promise()
@@ -303,7 +303,7 @@ def test_rights_taken_away_during_a_hold_end_in_a_loss(user):
 
     assert lease.lost.wait(5)
 
-    assert "renewal failed" in user.place.kinds()
+    assert "renewal_failed" in user.place.kinds()
     with pytest.raises(LeaseLost):
         lease.release()
     user.server.command("ACL", "SETUSER", "app", "+evalsha", "+eval")

@@ -4,8 +4,8 @@ The memory engine runs the rules, under the same hand-moved clock, as every clie
 answers and the wake-ups are compared.
 """
 
+from counters_twin import APART, MOVE, START_US
 from script_twin import Difference
-from tally_twin import APART, MOVE, START_US
 
 from holdfast import config
 from holdfast.commands import Break

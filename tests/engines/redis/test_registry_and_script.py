@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from entry_twin import ALL, CLIENTS, EntryTwin
 from hiredis import ReplyError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mutations import Mutation
+from registry_twin import ALL, CLIENTS, EntryTwin
 from script_twin import Difference
 
 from holdfast.commands import (

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from owner_pods import Pod, all_owned, opened, streams
+from ownership_pods import Pod, all_owned, opened, streams
 
 from holdfast import Assigned, AssignmentExpired, AssignmentLost, NotAcquired, Unavailable
 from holdfast.testing import Workers, eventually
 from holdfast.testing.clusters import slot_of
 
-PODS = Path(__file__).with_name("owner_pods.py")
+PODS = Path(__file__).with_name("ownership_pods.py")
 COUNT = 30
 # Longer than a failover on a busy machine: nobody is taken for dead by it.
 LONG_S = 30
@@ -56,7 +56,7 @@ def test_a_graceful_failover_disowns_nobody(grouped):
     all_done(whole, works)
     for pod in pods:
         pod.end()
-    assert grouped.kinds("lost", "reaped") == []
+    assert grouped.kinds("lost", "reclaimed") == []
 
 
 @pytest.mark.acceptance("A1-22")
@@ -99,7 +99,7 @@ def test_slots_that_move_under_streams_disown_nobody(clustered):
     assert queue.stats().counts == {"published": COUNT + 4, "taken": COUNT + 4}
     all_done(queue, works)
     pod.end()
-    assert clustered.kinds("lost", "reaped") == []
+    assert clustered.kinds("lost", "reclaimed") == []
 
 
 def test_a_killed_master_costs_no_stream(clustered):

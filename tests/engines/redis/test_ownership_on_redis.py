@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from owner_pods import Pod, all_owned, opened, streams
+from ownership_pods import Pod, all_owned, opened, streams
 from redis_faces import paired
 
 from holdfast import Assigned, AssignmentLost, LeaseLost
@@ -60,7 +60,7 @@ def test_a_server_that_stood_still_for_three_ttls_takes_nothing_from_anybody(ser
     assert [work for pod in pods for work in pod.told(AssignmentLost)] == []
     assert sum(len(pod.told(Assigned)) for pod in pods) == len(keys)
     assert queue.stats().counts == {"published": len(keys), "taken": len(keys)}
-    assert place.kinds("lost", "reaped") == []
+    assert place.kinds("lost", "reclaimed") == []
     for work in works.values():
         work.done()
     for pod in pods:

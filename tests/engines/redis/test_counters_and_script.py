@@ -1,12 +1,12 @@
 """What is counted on a server is what the law says: same answers at any time, also when the clock is set back."""
 
 import pytest
+from counters_twin import NAME, Said, TallyTwin
 from hiredis import ReplyError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mutations import Mutation
 from script_twin import Difference
-from tally_twin import NAME, Said, TallyTwin
 
 from holdfast.commands import Balance, Forget, Hit, Reserve, Settle
 from holdfast.engines.redis.scripts import TALLIES

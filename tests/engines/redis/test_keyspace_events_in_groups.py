@@ -1,7 +1,7 @@
 """The ends of consumers, told by every master: each is listened to once, also after others have taken their places."""
 
 import pytest
-from hearing import SETTING, WAIT_S, end, letters, subscribed, until_subscribed
+from expiry_events import SETTING, WAIT_S, end, letters, subscribed, until_subscribed
 from leftovers import look_after
 
 from holdfast import Unavailable
@@ -79,7 +79,7 @@ def test_every_master_is_set_and_listened_to_once(quiet, listen):
     assert len({quiet.owner_of(name).port for name in NAMES}) == len(keep)
     end_each(quiet, listener, "t")
     assert sorted(listener.ends) == sorted((name, "t") for name in NAMES)
-    assert sorted(listener.kinds()) == ["events heard"] * len(keep) + ["setting changed"] * len(keep)
+    assert sorted(listener.kinds()) == ["events_subscribed"] * len(keep) + ["setting_changed"] * len(keep)
     listener.close()
     until_subscribed(quiet.servers, 0)
     assert all(set(letters(server)) == WANTED for server in keep)
@@ -174,7 +174,7 @@ def test_while_a_cluster_has_not_settled_everything_stays_as_it_is(quiet_cluster
     keep = [server for server in quiet_cluster.masters() if server in rest]
     cut, other = keep
     cut.command("CLIENT", "KILL", "TYPE", "pubsub")
-    eventually(lambda: any("down" in detail for detail in listener.said("events missing")), WAIT_S, "word of it")
+    eventually(lambda: any("down" in detail for detail in listener.said("events_missing")), WAIT_S, "word of it")
 
     assert (subscribed(cut), subscribed(other)) == (0, 1)
     assert [letters(server) for server in rest if server not in keep] == [""] * (len(rest) - 2)
@@ -192,7 +192,7 @@ def test_a_listener_that_begins_before_the_cluster_has_settled_waits_for_it(quie
         server.command("CONFIG", "SET", SETTING, "Ex")
     silent_third(quiet_cluster)
     listener = listen(quiet_cluster.url, NAMES, configure=False)
-    assert listener.kinds() == ["events missing"]
+    assert listener.kinds() == ["events_missing"]
 
     quiet_cluster.heal()
 
@@ -207,7 +207,7 @@ def test_one_master_that_hangs_is_told_and_made_up_for(lasting, listen):
 
     listener = listen(lasting.url, NAMES)
 
-    assert [str(silent.port) in detail for detail in listener.said("events missing")] == [True]
+    assert [str(silent.port) in detail for detail in listener.said("events_missing")] == [True]
     until_subscribed(rest)
     assert all(set(letters(server)) == WANTED for server in rest)
     silent.thaw()
@@ -280,7 +280,7 @@ def test_the_end_does_not_wait_for_a_master_that_hangs(lasting, listen):
         if str(silent.port) in post.node.url:
             post.until_s = 0.0  # it would be asked in some seconds
     listener.expiries.again()
-    eventually(lambda: "events missing" in listener.kinds(), WAIT_S, "word of its silence")
+    eventually(lambda: "events_missing" in listener.kinds(), WAIT_S, "word of its silence")
 
     listener.expiries.close()
 

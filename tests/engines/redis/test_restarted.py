@@ -32,7 +32,7 @@ def test_holders_hear_of_a_server_that_forgot_them_long_before_their_next_renewa
 
     eventually(lambda: all(lease.lost for lease in leases), 8)
     assert time.monotonic() - began < NEXT_RENEWAL_S - 2
-    assert place.kinds("engine replaced") == ["engine replaced"]
+    assert place.kinds("engine_restarted") == ["engine_restarted"]
     assert place.kinds("lost") == ["lost"] * 3
     for lease in leases:
         with pytest.raises(LeaseLost):

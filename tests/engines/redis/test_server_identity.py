@@ -20,7 +20,7 @@ def greet(known_servers, node, run_id):
     known_servers.of(node).greeted(greeting(run_id), 0, 0)
 
 
-@pytest.mark.parametrize(("follows", "epoch"), [(False, 1), (True, 0)])
+@pytest.mark.parametrize(("follows", "restarts"), [(False, 1), (True, 0)])
 def test_a_new_run_is_told_and_counts_only_where_nobody_takes_its_place(follows, restarts):
     """With replicas another run has what was replicated: nobody is to wait out what was heard of the former one."""
     known_servers, node = KnownServers(follows=follows), Node("redis://a")

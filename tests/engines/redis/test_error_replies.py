@@ -40,7 +40,7 @@ def test_a_server_that_has_forgotten_the_scripts_is_sent_their_text(place):
     for lease in leases:
         lease.release()
 
-    assert place.kinds("lost", "unavailable", "renewal failed") == []
+    assert place.kinds("lost", "unavailable", "renewal_failed") == []
 
 
 @ONE_FACE
@@ -94,10 +94,10 @@ def test_a_replica_is_read_only(server, new_server, place_on):
 
     place.until("unavailable")
     refused(place.connect(), "read-only")
-    place.until("renewal failed")
+    place.until("renewal_failed")
     replica.command("REPLICAOF", "NO", "ONE")
 
-    place.until("renewed late" if "renewed late" in place.kinds() else "renewed")
+    place.until("renewed_late" if "renewed_late" in place.kinds() else "renewed")
     held.release()
     waiting.result().release()
     assert place.kinds("lost") == []
@@ -148,7 +148,7 @@ def test_a_full_server_grants_nothing_and_still_frees(server, new_server, place_
 
     assert full.value.reason == "full"
     assert released_again == [Released(), Released()]
-    assert place.kinds("lost", "renewal failed") == []
+    assert place.kinds("lost", "renewal_failed") == []
     assert client.show("undone").holder is None
     assert client.show("x").holder is None
     server.command("CONFIG", "SET", "maxmemory", 0)
@@ -331,6 +331,6 @@ def test_commands_of_a_batch_that_are_unknown_are_each_sent_whole(sync):
     sync.until("renewed", 20)
 
     assert proxy.count(calls_of(Renew)) >= 40
-    assert sync.kinds("lost", "renewal failed") == []
+    assert sync.kinds("lost", "renewal_failed") == []
     for lease in leases:
         lease.release()

@@ -18,7 +18,7 @@ from holdfast.testing import eventually
 
 # A minute in `make matrix`; here, as long as it takes to see two refreshes.
 LIVES_S = 60 if os.environ.get("HOLDFAST_GROUPS") == "all" else 8
-OWNING = Path(__file__).with_name("owning.py")
+OWNING = Path(__file__).with_name("registry_owner.py")
 
 
 class Owning:

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from hearing import SETTING, WAIT_S, end, letters, live_key, subscribed, until_subscribed
+from expiry_events import SETTING, WAIT_S, end, letters, live_key, subscribed, until_subscribed
 
 from holdfast import Unavailable
 from holdfast.engines.redis.notify_settings import missing
@@ -138,9 +138,9 @@ def test_letters_are_added_and_none_is_taken_out(untold, listen, before):
 
     now = letters(untold)
     assert set(now) == set(found) | set(missing(found))
-    assert listener.kinds() == ["setting changed"] * (now != found) + ["events heard"]
-    assert all(repr(found) in detail for detail in listener.said("setting changed"))
-    assert listen(untold.url).kinds() == ["events heard"]
+    assert listener.kinds() == ["setting_changed"] * (now != found) + ["events_subscribed"]
+    assert all(repr(found) in detail for detail in listener.said("setting_changed"))
+    assert listen(untold.url).kinds() == ["events_subscribed"]
     end(untold, "q", "t")
     listener.until_heard(("q", "t"))
     listener.close()
@@ -168,8 +168,8 @@ def test_whoever_only_listens_changes_nothing(untold, listen):
     listener = listen(untold.url, configure=False)
 
     assert letters(untold) == "K"
-    assert listener.kinds() == ["events missing"]
-    assert f"CONFIG SET {SETTING} KEx" in listener.said("events missing")[0]
+    assert listener.kinds() == ["events_missing"]
+    assert f"CONFIG SET {SETTING} KEx" in listener.said("events_missing")[0]
     untold.command("CONFIG", "SET", SETTING, "KEx")
     end(untold, "q", "t")
     listener.until_heard(("q", "t"))
@@ -215,7 +215,7 @@ def test_a_server_without_the_command_is_told_as_such(new_server, listen):
     assert (trouble.value.reason, trouble.value.retryable) == ("failed", False)
     assert [advice for advice in ADVICE if advice not in str(trouble.value)] == []
     listener = listen(server.url, configure=False)
-    assert listener.kinds() == ["events heard"]
+    assert listener.kinds() == ["events_subscribed"]
     end(server, "q", "t")
     listener.until_heard(("q", "t"))
 
@@ -253,10 +253,10 @@ def test_a_server_that_is_away_is_waited_for_by_whoever_only_listens(new_server,
     listener = listen(url, configure=False)
 
     assert trouble.value.reason == "unreachable"
-    assert listener.kinds() == ["events missing"]
+    assert listener.kinds() == ["events_missing"]
     server = new_server(port=port, arguments=(f"--{SETTING}", "Ex"))
     until_subscribed([server])
-    eventually(lambda: listener.kinds() == ["events missing", "events heard"], WAIT_S)
+    eventually(lambda: listener.kinds() == ["events_missing", "events_subscribed"], WAIT_S)
     end(server, "q", "t")
     listener.until_heard(("q", "t"))
 
@@ -272,7 +272,7 @@ def test_a_server_that_starts_again_is_set_again(new_server, listen):
     eventually(lambda: set(letters(server)) == {"E", "x"}, WAIT_S)
     end(server, "q", "t")
     listener.until_heard(("q", "t"))
-    assert listener.kinds() == ["setting changed", "events heard", "events missing", "setting changed", "events heard"]
+    assert listener.kinds() == ["setting_changed", "events_subscribed", "events_missing", "setting_changed", "events_subscribed"]
 
 
 def test_a_connection_that_breaks_is_opened_again_once(untold, listen):
@@ -280,7 +280,7 @@ def test_a_connection_that_breaks_is_opened_again_once(untold, listen):
     listener = listen(untold.url)
     for number in range(3):
         untold.command("CLIENT", "KILL", "TYPE", "pubsub")
-        eventually(lambda seen=number: listener.kinds().count("events heard") == seen + 2, WAIT_S)
+        eventually(lambda seen=number: listener.kinds().count("events_subscribed") == seen + 2, WAIT_S)
         until_subscribed([untold])
     end(untold, "q", "t")
     listener.until_heard(("q", "t"))
@@ -299,7 +299,7 @@ def test_the_end_does_not_wait_for_a_server_that_hangs(new_server, listen, confi
     server.freeze()
     next(iter(listener.expiries._posts.values())).until_s = 0.0  # it would be asked in some seconds
     listener.expiries.again()
-    eventually(lambda: "events missing" in listener.kinds(), WAIT_S, "word of its silence")
+    eventually(lambda: "events_missing" in listener.kinds(), WAIT_S, "word of its silence")
 
     began = time.monotonic()
     listener.expiries.close()
@@ -376,7 +376,7 @@ def test_a_forked_child_has_none_and_leaves_the_parents_alone(untold, listen):
     end(untold, "q", "t")
     listener.until_heard(("q", "t"))
     assert subscribed(untold) == 1
-    assert listener.kinds().count("events missing") == 0
+    assert listener.kinds().count("events_missing") == 0
 
 
 def test_a_client_that_is_closed_opens_none(untold, listen):

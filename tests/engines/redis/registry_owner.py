@@ -20,7 +20,7 @@ def main(url, label, ttl):
         except holdfast.Unavailable as error:
             return {"unavailable": error.reason}
         if not got:
-            return {"owner": got.holder.label, "fence": got.fence, "remaining": got.remaining}
+            return {"owner": got.owner.label, "fence": got.fence, "remaining": got.remaining}
         leases[key] = got
         return {"fence": got.fence, "remaining": got.remaining()}
 

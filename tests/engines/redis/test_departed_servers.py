@@ -59,7 +59,7 @@ def test_a_server_that_has_left_takes_no_slot_with_it(left):
         seen = set(looks(client))
 
     assert seen == {tuple(sorted(f"redis://127.0.0.1:{server.port}" for server in cluster.masters()))}
-    assert "engine replaced" not in [event.kind for event in events]
+    assert "engine_restarted" not in [event.kind for event in events]
 
 
 def test_a_look_without_time_for_all_believes_no_stranger(left):

@@ -1,7 +1,7 @@
 """Owners that hear of others' ends: faster than a look, and never needed."""
 
 import pytest
-from hearing import SETTING, WAIT_S, subscribed
+from expiry_events import SETTING, WAIT_S, subscribed
 
 import holdfast
 from holdfast import Assigned, AssignmentExpired, InvalidConfig, NotAcquired
@@ -64,7 +64,7 @@ def test_news_that_nobody_reads_is_bounded_and_what_is_dropped_is_counted(server
             first = owner.next(WAIT_S)
             assert isinstance(first, AssignmentExpired)
             assert owner.dropped == 1
-            dropped = [event.detail for event in told if event.kind == "news dropped"]
+            dropped = [event.detail for event in told if event.kind == "events_dropped"]
             assert dropped == ["1 of others' ends"]
             assert isinstance(owner.next(0), AssignmentExpired)
             assert owner.next(0) is None
@@ -80,7 +80,7 @@ def test_without_the_server_telling_anything_nothing_is_lost_but_time(server):
         queue.publish(0, key="chat-0")
         assert len(doomed(queue)) == 1
         with queue.owner("a", events="listen") as owner:
-            eventually(lambda: [event for event in told if event.kind == "events missing"], WAIT_S, "a word about it")
+            eventually(lambda: [event for event in told if event.kind == "events_missing"], WAIT_S, "a word about it")
             found = owner.next(WAIT_S)
             assert isinstance(found, Assigned)
             assert found.work.redelivered

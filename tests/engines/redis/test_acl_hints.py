@@ -6,7 +6,7 @@ Servers word it differently, and older ones tell only the line of a script. So e
 import logging
 
 import pytest
-from least_rights import CHANNELS, COMMANDS, FOR_POOLS, KEYS, TO_CONFIRM, grant
+from minimal_acl import CHANNELS, COMMANDS, FOR_POOLS, KEYS, TO_CONFIRM, grant
 from redis_faces import Place
 
 from holdfast import Unavailable
