@@ -22,55 +22,55 @@ debugging = log.isEnabledFor
 KINDS = (
     "granted",  # seconds: how long it was waited
     "refused",  # not acquired; seconds: how long it was waited
-    "waited",  # joined the queue; detail: who holds
+    "waiting",  # joined the queue; detail: who holds
     "renewed",  # seconds: how much trust was left
-    "renewed late",  # the same, but less than a third of the ttl was left
-    "renewal failed",  # the engine could not be asked; it will be, until the deadline
+    "renewed_late",  # the same, but less than a third of the ttl was left
+    "renewal_failed",  # the engine could not be asked; it will be, until the deadline
     "lost",  # seconds: how long it was held; detail: why
     "released",  # seconds: how long it was held
-    "release delayed",  # the engine could not be told; the keeper goes on
+    "release_delayed",  # the engine could not be told; the keeper goes on
     "undone",  # what no caller owned was given back
-    "given up",  # the engine could not be told of an end, and will not be: what it keeps lapses; detail: why
-    "repeated",  # work that is to be done once had been done before
-    "limited",  # a rate or a budget said no; seconds: after how long it may say yes, if it may
+    "delivery_abandoned",  # the engine could not be told of an end, and will not be: what it keeps lapses; detail: why
+    "duplicate",  # work that is to be done once had been done before
+    "rate_limited",  # a rate or a budget said no; seconds: after how long it may say yes, if it may
     "fenced",  # a guarded write was refused, and the block of its lease ended by that
     "unavailable",  # detail: why
     "abandoned",  # a lease was dropped without a release
-    "promise changed",  # of no lease; detail: weaker, stronger or changed, and what
-    "clock jumped",  # of no lease: the engine's clock; seconds: by how much, forward or (less than 0) back
-    "failed",  # the work on a message failed; detail: how, and what becomes of it
-    "buried",  # a message is a dead letter; detail: why
-    "reaped",  # of no lease: consumers were found dead; detail: how many, and what became of what they had
-    "amnesty",  # of no lease: dead consumers were looked for much too late, so that nobody is taken for dead yet
-    "owned",  # a key is ours; seconds: how long ago that was asked for
-    "disowned",  # a key is not ours any more, as we wanted; seconds: how long it was; detail: how it ended
-    "end heard",  # of no lease: another consumer's time has ended, as the server tells; detail: whose
-    "news dropped",  # of no lease: a slow reader has no room for what is only news; detail: how many
-    "events heard",  # of no lease: a server is listened to that tells of the ends of consumers; detail: which
-    "events missing",  # of no lease: one is not, or tells nothing, so that ends are found later; detail: which, and why
-    "setting changed",  # of no lease: a setting of a server was changed, as was asked for; detail: which, and to what
-    "engine replaced",  # of no lease: another run of the engine, or another server, answers; it may have forgotten
+    "promise_changed",  # of no lease; detail: weaker, stronger or changed, and what
+    "clock_jumped",  # of no lease: the engine's clock; seconds: by how much, forward or (less than 0) back
+    "handler_failed",  # the work on a message failed; detail: how, and what becomes of it
+    "dead_lettered",  # a message is a dead letter; detail: why
+    "reclaimed",  # of no lease: consumers were found dead; detail: how many, and what became of what they had
+    "reclaim_postponed",  # of no lease: dead consumers were looked for much too late, so that nobody is taken for dead yet
+    "assigned",  # a key is ours; seconds: how long ago that was asked for
+    "unassigned",  # a key is not ours any more, as we wanted; seconds: how long it was; detail: how it ended
+    "expiry_event",  # of no lease: another consumer's time has ended, as the server tells; detail: whose
+    "events_dropped",  # of no lease: a slow reader has no room for what is only news; detail: how many
+    "events_subscribed",  # of no lease: a server is listened to that tells of the ends of consumers; detail: which
+    "events_missing",  # of no lease: one is not, or tells nothing, so that ends are found later; detail: which, and why
+    "setting_changed",  # of no lease: a setting of a server was changed, as was asked for; detail: which, and to what
+    "engine_restarted",  # of no lease: another run of the engine, or another server, answers; it may have forgotten
 )
 
 _LEVELS = {
-    "renewed late": logging.WARNING,
-    "renewal failed": logging.WARNING,
+    "renewed_late": logging.WARNING,
+    "renewal_failed": logging.WARNING,
     "lost": logging.WARNING,
-    "release delayed": logging.WARNING,
-    "given up": logging.WARNING,
+    "release_delayed": logging.WARNING,
+    "delivery_abandoned": logging.WARNING,
     "unavailable": logging.WARNING,
     "fenced": logging.WARNING,
     "abandoned": logging.WARNING,
-    "promise changed": logging.WARNING,
-    "clock jumped": logging.WARNING,
-    "engine replaced": logging.WARNING,
-    "failed": logging.WARNING,
-    "buried": logging.WARNING,
-    "reaped": logging.WARNING,
-    "amnesty": logging.WARNING,
-    "news dropped": logging.WARNING,
-    "events missing": logging.WARNING,
-    "setting changed": logging.WARNING,
+    "promise_changed": logging.WARNING,
+    "clock_jumped": logging.WARNING,
+    "engine_restarted": logging.WARNING,
+    "handler_failed": logging.WARNING,
+    "dead_lettered": logging.WARNING,
+    "reclaimed": logging.WARNING,
+    "reclaim_postponed": logging.WARNING,
+    "events_dropped": logging.WARNING,
+    "events_missing": logging.WARNING,
+    "setting_changed": logging.WARNING,
 }
 
 

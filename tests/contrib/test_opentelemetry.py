@@ -150,6 +150,6 @@ def test_counts_begin_at_zero_and_failed_renewals_are_an_outage(telemetry, clien
     assert telemetry.point("holdfast.lost", family="x", reason="expired").value == 0
     assert telemetry.point("holdfast.unavailable", family="x").value == 0
 
-    telemetry.observer(Event("renewal failed", "x/1", 1))
+    telemetry.observer(Event("renewal_failed", "x/1", 1))
     assert telemetry.point("holdfast.unavailable", family="x").value == 1
     assert telemetry.point("holdfast.renewals.failed", family="x").value == 1

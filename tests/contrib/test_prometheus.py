@@ -131,7 +131,7 @@ def test_the_number_of_held_leases_goes_up_and_down(scraped, url):
 
 def test_rare_events_are_counted_too(scraped):
     """What no test can provoke at will is told to the observer as the library would."""
-    for kind in ("renewed late", "renewal failed", "release delayed", "fenced", "abandoned"):
+    for kind in ("renewed_late", "renewal_failed", "release_delayed", "fenced", "abandoned"):
         scraped.observer(Event(kind, "x", 1, 0.25))
 
     for name in ("renewed_late", "renewals_failed", "releases_delayed", "fenced", "abandoned"):
@@ -172,7 +172,7 @@ def test_what_is_no_lock_is_counted_under_its_own_name(scraped, url):
 def test_what_the_engine_tells_of_itself_has_no_family(scraped):
     """It is of no lease. The count begins at 0, so that the first time is seen."""
     before = scraped.value("holdfast_engine_news_total", news="engine replaced")
-    scraped.observer(Event("engine replaced", "", None, None, "another run"))
+    scraped.observer(Event("engine_restarted", "", None, None, "another run"))
 
     assert (before, scraped.value("holdfast_engine_news_total", news="engine replaced")) == (0, 1)
     assert not any(dict(labels).get("family") == "" for _, labels in scraped.scrape())
@@ -180,7 +180,7 @@ def test_what_the_engine_tells_of_itself_has_no_family(scraped):
 
 def test_a_lease_whose_release_is_delayed_is_not_held_for_ever(scraped):
     """Whatever its end is called, the number of held leases goes down by one, and once."""
-    for end in ("release delayed", "undone", "given up"):
+    for end in ("release_delayed", "undone", "delivery_abandoned"):
         scraped.observer(Event("granted", "x", 1, 0.1))
         for kind in (end, "released"):
             scraped.observer(Event(kind, "x", 1, 0.1))
@@ -251,7 +251,7 @@ def test_many_names_make_few_families():
     """A name is anybody's choice; millions of time series are nobody's."""
     scraped = Scraped(families=3)
     for number in range(100):
-        scraped.observer(Event("waited", f"user-{number}"))
+        scraped.observer(Event("waiting", f"user-{number}"))
     told = {dict(labels)["family"]: v for (name, labels), v in scraped.scrape().items() if "contended_total" in name}
 
     assert len(told) == 4
@@ -261,7 +261,7 @@ def test_many_names_make_few_families():
 def test_the_users_own_families_are_used():
     """Whoever knows the names knows how to group them."""
     scraped = Scraped(family=lambda name: name.rpartition(".")[2])
-    scraped.observer(Event("waited", "a/b.pdf"))
+    scraped.observer(Event("waiting", "a/b.pdf"))
 
     assert scraped.value("holdfast_contended_total", family="pdf") == 1
 
@@ -357,7 +357,7 @@ def test_what_becomes_of_keys_is_counted(scraped, url):
             assert owned() == scraped.value("holdfast_wait_seconds_count", family="chats", outcome="owned") == 4
             works[0].done()
             works[1].release(delay=60)
-            assert (owned(), ended("disowned")) == (2, 2)
+            assert (owned(), ended("unassigned")) == (2, 2)
             run(
                 hf._client.transport.apply_all(
                     [RecordOutcomes("chats/open", works[2].token, (MessageOutcome(works[2]._entry, ACK),))]
@@ -367,4 +367,4 @@ def test_what_becomes_of_keys_is_counted(scraped, url):
                 works[2].done()
             assert (owned(), ended("lost")) == (1, 1)
             assert scraped.value("holdfast_lost_total", family="chats", reason="expired") == 1
-        assert (owned(), ended("disowned")) == (0, 3)
+        assert (owned(), ended("unassigned")) == (0, 3)

@@ -9,9 +9,9 @@ from holdfast.observer import tell
 LINES = [
     (("lost", "x", 7, 1.23456789, "expired"), "holdfast: lost 'x' fence=7 seconds=1.235: expired"),
     (("abandoned", "x", 7), "holdfast: abandoned 'x' fence=7"),
-    (("reaped", "jobs", None, None, "1 consumer"), "holdfast: reaped 'jobs': 1 consumer"),
+    (("reclaimed", "jobs", None, None, "1 consumer"), "holdfast: reaped 'jobs': 1 consumer"),
     (("engine replaced", "", None, None, "a before, b now"), "holdfast: engine replaced: a before, b now"),
-    (("clock jumped", "", None, -3.0), "holdfast: clock jumped seconds=-3.000"),
+    (("clock_jumped", "", None, -3.0), "holdfast: clock jumped seconds=-3.000"),
     (("unavailable", "x", None, None, "away", 3), "holdfast: unavailable 'x': away (and 2 more like it)"),
 ]
 

@@ -142,7 +142,7 @@ def test_an_interrupt_while_the_lease_is_handed_over_leaves_it_to_the_next(clien
 
 def connect_observed(url, waited):
     """A client that says when it stands in the queue."""
-    return holdfast.connect(url, observer=lambda event: waited.set() if event.kind == "waited" else None)
+    return holdfast.connect(url, observer=lambda event: waited.set() if event.kind == "waiting" else None)
 
 
 def test_an_interrupt_in_release_leaves_a_lease_that_can_still_be_released(client, settled):

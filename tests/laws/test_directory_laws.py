@@ -8,7 +8,7 @@ import pytest
 from law_faces import together
 
 from holdfast import Closed, InvalidConfig, InvalidName, LeaseLost, NotAcquired
-from holdfast.commands import Acquire, Claim, List, Quit, Renew
+from holdfast.commands import Acquire, ClaimEntry, ListEntries, ReleaseEntry, Renew
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried
@@ -125,7 +125,7 @@ def test_a_lapsed_claim_is_in_nobodys_way(face):
     directory = face.connect().registry("conversations", ttl=5)
     peer = face.peer()
     shelves = ("k", "g:ann")
-    peer.say(Claim(Acquire("conversations\0k42", "dead", "{}", 400, wait=False), shelves, "g:ann", 1))
+    peer.say(ClaimEntry(Acquire("conversations\0k42", "dead", "{}", 400, wait=False), shelves, "g:ann", 1))
 
     with pytest.raises(NotAcquired):
         directory.claim("43", group="ann", limit=1)
@@ -141,7 +141,7 @@ def test_another_claim_of_a_key_is_not_counted_for_the_group_of_the_last(face):
     """What stands on a shelf counts only for whoever put it there."""
     directory = face.connect().registry("conversations")
     peer = face.peer()
-    peer.say(Claim(Acquire("conversations\0k42", "dead", "{}", 300, wait=False), ("k", "g:ann"), "g:ann", 1))
+    peer.say(ClaimEntry(Acquire("conversations\0k42", "dead", "{}", 300, wait=False), ("k", "g:ann"), "g:ann", 1))
     eventually(lambda: directory.owner("42") is None, 10, "the end of the dead one's claim")
 
     lease = directory.claim("42", group="bob", limit=1)
@@ -242,7 +242,7 @@ def test_changes_are_told_as_they_are_seen(face):
     assert following() == ("released", "43")
     taken = ours.take("42", force=True, reason="moved")
     assert following() == ("moved", "42")
-    peer.say(Claim(Acquire("conversations\0k44", "dead", "{}", 2500, wait=False), ("k",)))
+    peer.say(ClaimEntry(Acquire("conversations\0k44", "dead", "{}", 2500, wait=False), ("k",)))
     assert following() == ("claimed", "44")
     assert following() == ("lost", "44")
     taken.release()
@@ -276,12 +276,12 @@ def test_lost_answers_of_claims_change_nothing(face, reached):
     directory = client.registry("conversations")
     wire = face.wire(client)
 
-    wire.lose_reply(Claim, times=1, reached=reached)
+    wire.lose_reply(ClaimEntry, times=1, reached=reached)
     lease = directory.claim("42", group="ann", limit=1)
     assert keys(directory.list()) == ["42"]
-    wire.lose_reply(Quit, times=1, reached=reached)
+    wire.lose_reply(ReleaseEntry, times=1, reached=reached)
     lease.release()
-    assert (len(wire.commands(Claim)), len(wire.commands(Quit))) == (2, 2)
+    assert (len(wire.commands(ClaimEntry)), len(wire.commands(ReleaseEntry))) == (2, 2)
     assert directory.list() == directory.list(group="ann") == []
 
 
@@ -292,7 +292,7 @@ def test_a_claim_is_one_round_trip_and_so_is_its_end(face):
 
     client.registry("conversations").claim("42", group="ann", limit=3).release()
 
-    assert [type(command) for command in wire.commands()] == [Claim, Quit]
+    assert [type(command) for command in wire.commands()] == [ClaimEntry, ReleaseEntry]
 
 
 def test_senseless_keys_groups_and_settings_are_refused_before_anything_is_sent(face):
@@ -339,7 +339,7 @@ def test_a_list_costs_what_it_finds(face):
     wire = face.wire(client)
 
     assert keys(client.registry("conversations").list()) == ["42"]
-    assert len(wire.commands(List)) == len(wire.commands()) == 1
+    assert len(wire.commands(ListEntries)) == len(wire.commands()) == 1
     for each in (*others, lease):
         each.release()
 

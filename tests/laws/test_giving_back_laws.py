@@ -4,7 +4,7 @@ import pytest
 from law_faces import together
 
 from holdfast import LeaseLost, NotAcquired
-from holdfast.commands import Acquire, Claim, Quit, Release, Released
+from holdfast.commands import Acquire, ClaimEntry, Release, Released, ReleaseEntry
 from holdfast.core.step import run
 from holdfast.testing import eventually
 
@@ -78,8 +78,8 @@ def test_a_second_copy_of_a_hand_off_keeps_it_for_nobody(face):
     """The first copy has done it; what happened since is not the second one's to change."""
     second, third = (face.connect(label=f"server {n}").registry("conversations") for n in (2, 3))
     peer, name, shelves = face.peer(), "conversations\0k42", ("k",)
-    end = Quit(Release(name, "t"), shelves, "server 2", 3_000_000)
-    peer.say(Claim(Acquire(name, "t", "{}", 60_000, wait=False), shelves))
+    end = ReleaseEntry(Release(name, "t"), shelves, "server 2", 3_000_000)
+    peer.say(ClaimEntry(Acquire(name, "t", "{}", 60_000, wait=False), shelves))
 
     assert peer.say(end) == Released()
     held = second.claim("42")

@@ -227,16 +227,16 @@ def never_next(monkeypatch):
 
 def the_dead_speak(monkeypatch):
     for home in (queue, consumers):
-        monkeypatch.setattr(home, "living", lambda depot, token: depot.member(token))
+        monkeypatch.setattr(home, "living", lambda state, token: depot.get_consumer(token))
 
 
 MISTAKES = {
-    "all of a key are ready": lambda patch: patch.setattr(MemoryQueueState, "first_of", lambda *_: None),
-    "what is taken over stays where it is": lambda patch: patch.setattr(MemoryQueueState, "withdraw", lambda *_: None),
+    "all of a key are ready": lambda patch: patch.setattr(MemoryQueueState, "key_head", lambda *_: None),
+    "what is taken over stays where it is": lambda patch: patch.setattr(MemoryQueueState, "remove_ready", lambda *_: None),
     "a fence is old": lambda patch: patch.setattr(consumers, "next_fence", lambda *_: 5),
     "who lives is robbed": lambda patch: robbed(patch, False),
     "who is late is not robbed": lambda patch: robbed(patch, True),
-    "the dead take it along": lambda patch: patch.setattr(MemoryQueueState, "held", lambda *_: []),
+    "the dead take it along": lambda patch: patch.setattr(MemoryQueueState, "list_held", lambda *_: []),
     "the next is never ready": never_next,
     "the dead speak": the_dead_speak,
 }

@@ -4,7 +4,7 @@ import pytest
 from law_faces import together
 
 from holdfast import LeaseLost, NotAcquired, NotFound, Unavailable
-from holdfast.commands import Fetch, Post
+from holdfast.commands import FetchMail, SendToOwner
 from holdfast.core.registry import mailbox as letters
 
 pytestmark = pytest.mark.carried
@@ -42,13 +42,13 @@ def test_a_message_whose_answer_was_lost_is_read_once(face):
     wire = face.wire(client)
     lease = face.connect().registry("conversations").claim("42")
 
-    wire.lose_reply(Post, times=2)
+    wire.lose_reply(SendToOwner, times=2)
     directory.send("42", "once")
     directory.send("42", "twice")
-    assert len(wire.commands(Post)) == 4
+    assert len(wire.commands(SendToOwner)) == 4
     assert [lease.receive(timeout=5) for _ in range(2)] == ["once", "twice"]
     assert lease.receive(timeout=0) is None
-    peer, copy = face.peer(), Post("conversations\0k42", "letter", "a copy comes after the first was read")
+    peer, copy = face.peer(), SendToOwner("conversations\0k42", "letter", "a copy comes after the first was read")
     peer.say(copy)
     assert lease.receive(timeout=5) == copy.text
     peer.say(copy)
@@ -83,11 +83,11 @@ def test_an_answer_that_was_lost_loses_no_message(face, reached):
 
     for text in ("first", "second"):
         others.send("42", text)
-    wire.lose_reply(Fetch, times=1, reached=reached)
+    wire.lose_reply(FetchMail, times=1, reached=reached)
     assert lease.receive(timeout=5) == "first"
     others.send("42", "third")
     assert lease.receive(timeout=5) == "second"
-    wire.lose_reply(Fetch, times=1, reached=reached)
+    wire.lose_reply(FetchMail, times=1, reached=reached)
     assert lease.receive(timeout=5) == "third"
     assert lease.receive(timeout=0) is None
     lease.release()
@@ -99,7 +99,7 @@ def test_a_box_holds_so_many_messages_and_gives_them_in_parts(face):
     others, peer = face.connect().registry("conversations"), face.peer()
 
     for number in range(1000):
-        peer.say(Post("conversations\0k42", f"letter {number}", str(number)))
+        peer.say(SendToOwner("conversations\0k42", f"letter {number}", str(number)))
     with pytest.raises(NotAcquired) as refusal:
         others.send("42", "one too many")
     assert refusal.value.reason == "its owner has 1000 messages to read"
@@ -118,9 +118,9 @@ def test_whoever_waits_for_a_message_is_rung(face, monkeypatch):
     others, wire = face.connect().registry("conversations"), face.wire(client)
 
     for text in ("the first ring", "another"):
-        before = len(wire.commands(Fetch))
+        before = len(wire.commands(FetchMail))
         waiting = face.start(lease.receive, timeout=3000)
-        wire.until_sent(Fetch, before + 1)
+        wire.until_sent(FetchMail, before + 1)
         others.send("42", text)
         assert waiting.result() == text
     lease.release()
@@ -135,7 +135,7 @@ def test_a_message_whose_ring_was_lost_is_found_by_looking(face):
     wire.deaf = True
 
     waiting = face.start(lease.receive, timeout=30)
-    wire.until_sent(Fetch, 1)
+    wire.until_sent(FetchMail, 1)
     others.send("42", "unheard")
     assert waiting.result() == "unheard"
     lease.release()
@@ -147,13 +147,13 @@ def test_whoever_waits_for_a_message_waits_out_an_engine_in_trouble(face):
     client = face.connect()
     lease = client.registry("conversations").claim("42")
     others, wire = face.connect().registry("conversations"), face.wire(client)
-    wire.fail(Fetch)
+    wire.fail(FetchMail)
 
     with pytest.raises(Unavailable):
         lease.receive(timeout=0)
-    before = len(wire.commands(Fetch))
+    before = len(wire.commands(FetchMail))
     waiting = face.start(lease.receive, timeout=30)
-    wire.until_sent(Fetch, before + 1)
+    wire.until_sent(FetchMail, before + 1)
     others.send("42", "after the trouble")
     wire.heal()
     assert waiting.result() == "after the trouble"

@@ -30,7 +30,7 @@ def test_the_life_of_a_lease_is_told_in_order(face):
 
     granted, *renewed, released = events
     assert (granted.kind, released.kind) == ("granted", "released")
-    assert {event.kind for event in renewed} <= {"renewed", "renewed late"}
+    assert {event.kind for event in renewed} <= {"renewed", "renewed_late"}
     assert {event.fence for event in events} == {lease.fence}
     assert 0 <= granted.seconds < 0.5
     assert 0.1 < released.seconds < 2
@@ -44,7 +44,7 @@ def test_waiting_and_being_refused_are_told(face):
     with holder.lock("x") as lease:
         with pytest.raises(NotAcquired):
             other.lock("x").acquire(timeout=0.1)
-        assert kinds(events) == ["waited", "refused"]
+        assert kinds(events) == ["waiting", "refused"]
         waited, refused = events
         assert waited.fence == refused.fence == lease.fence
         assert "holder" in waited.detail
@@ -54,7 +54,7 @@ def test_waiting_and_being_refused_are_told(face):
         until_queued(holder, "x", 1)
     waiting.result().release()
 
-    assert kinds(events)[2:] == ["waited", "granted", "released"]
+    assert kinds(events)[2:] == ["waiting", "granted", "released"]
 
 
 def test_a_loss_is_told_with_its_reason(face):
@@ -79,7 +79,7 @@ def test_an_interrupted_wait_is_told_as_undone(face):
         until_queued(holder, "x", 1)
         wire.interrupt()
         assert waiting.error() is not None
-        eventually(lambda: kinds(events) == ["waited", "undone"])
+        eventually(lambda: kinds(events) == ["waiting", "undone"])
 
 
 def test_events_carry_no_payload(face):
@@ -96,7 +96,7 @@ def test_events_carry_no_payload(face):
         other.break_lease("x", "by hand")
         raise ValueError(SECRET)
 
-    assert {event.kind for event in events} >= {"granted", "waited", "refused", "released", "lost"}
+    assert {event.kind for event in events} >= {"granted", "waiting", "refused", "released", "lost"}
     assert {event.kind for event in events} <= set(KINDS)
     assert SECRET not in repr(events)
 

@@ -9,7 +9,7 @@ import pytest
 from law_faces import LOST_S, together, until_idle
 
 from holdfast import InvalidConfig, InvalidName, ItemsLent, LeaseLost, NotAcquired, NotFound, NotOwner, Unavailable
-from holdfast.commands import Borrow, BreakItem, Change, Extend, NotHeld, Released, Return, UndoBorrow
+from holdfast.commands import Borrow, BreakItem, ChangePool, Extend, NotHeld, Released, Return, UndoBorrow
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried
@@ -162,18 +162,18 @@ def test_an_item_is_never_lent_twice_and_nobody_starves(face):
     fences, until = {}, time.monotonic() + 2.0
 
     def work(number):
-        dice, pool = random.Random(number), clients[number % 2].pool("pool", on_death=0)
+        seed, pool = random.Random(number), clients[number % 2].pool("pool", on_death=0)
         while time.monotonic() < until:
             with pool.borrow(timeout=30) as item:
                 with guard:
                     if inside.setdefault(item.name, number) != number or item.fence <= fences.get(item.name, 0):
                         twice.append((item.name, number))
                     fences[item.name] = item.fence
-                time.sleep(dice.random() * 0.004)
+                time.sleep(seed.random() * 0.004)
                 with guard:
                     del inside[item.name]
                 uses[number] += 1
-                if dice.random() < 0.2:
+                if seed.random() < 0.2:
                     item.cool(0.005)
 
     running = [face.start(work, number) for number in range(8)]
@@ -418,7 +418,7 @@ def test_a_change_that_is_sent_twice_changes_once(face):
     pool.set_items(["a", "b", "c"])
     wire = face.wire(client)
     for change in (lambda: pool.remove(["a"]), lambda: pool.add(["d"]), lambda: pool.set_items(["c", "d"])):
-        wire.lose_reply(Change, 1)
+        wire.lose_reply(ChangePool, 1)
         change()
     assert sorted(states(pool)) == ["c", "d"]
 
@@ -430,14 +430,14 @@ def test_a_change_that_is_sent_twice_tells_what_is_leaving_and_what_was_never_th
     pool.set_items(["a", "b"])
     items = [pool.borrow(), pool.borrow()]
     wire = face.wire(client)
-    wire.lose_reply(Change, 1)
+    wire.lose_reply(ChangePool, 1)
     assert pool.remove(["a"], leave=True) == ("a",)
-    wire.lose_reply(Change, 1)
+    wire.lose_reply(ChangePool, 1)
     assert pool.set_items(["c"], leave=True) == ("a", "b")
-    wire.lose_reply(Change, 1)
+    wire.lose_reply(ChangePool, 1)
     with pytest.raises(NotFound, match="'none'"):
         pool.remove(["c", "none"])
-    wire.lose_reply(Change, 1)
+    wire.lose_reply(ChangePool, 1)
     assert pool.add(["d"]) is None
     for item in items:
         item.release()

@@ -230,7 +230,7 @@ def test_a_release_whose_answer_was_lost_is_a_release(face):
 
     assert other.show("x").holder is None
     assert len(wire.commands(Release)) == 2
-    assert [event.kind for event in events] == ["granted", "release delayed", "released"]
+    assert [event.kind for event in events] == ["granted", "release_delayed", "released"]
 
 
 @pytest.mark.acceptance("A0-14")
@@ -266,7 +266,7 @@ def test_a_release_that_cannot_be_sent_returns_the_result_and_is_finished_later(
     assert client.lock("x", ttl=30)(work)() == "result"
 
     assert time.monotonic() - began < 3
-    assert "release delayed" in [event.kind for event in events]
+    assert "release_delayed" in [event.kind for event in events]
     assert "lost" not in [event.kind for event in events]
     assert other.lock("x").try_acquire() is None
     wire.heal()

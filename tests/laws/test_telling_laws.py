@@ -12,7 +12,7 @@ from holdfast.testing import eventually
 
 
 def told(events, name):
-    return [event.kind for event in events if event.name == name and event.kind not in ("renewed", "renewed late")]
+    return [event.kind for event in events if event.name == name and event.kind not in ("renewed", "renewed_late")]
 
 
 @together
@@ -24,11 +24,11 @@ def test_an_end_that_the_engine_never_hears_of_is_told_as_given_up(face):
     lease = client.lock("x", ttl=1).acquire()
     wire.fail(Release)
     lease.release()
-    eventually(lambda: "given up" in told(events, "x"), 15)
+    eventually(lambda: "delivery_abandoned" in told(events, "x"), 15)
     wire.heal()
 
-    ends = [event for event in events if event.kind in ("given up", "released", "lost")]
-    assert [(event.kind, event.name, event.fence) for event in ends] == [("given up", "x", lease.fence)]
+    ends = [event for event in events if event.kind in ("delivery_abandoned", "released", "lost")]
+    assert [(event.kind, event.name, event.fence) for event in ends] == [("delivery_abandoned", "x", lease.fence)]
     assert "as the law demands" in ends[0].detail
 
 
@@ -43,7 +43,7 @@ def test_a_client_that_closes_says_what_it_still_owed(face):
     lease.release()
     client.close(0)
 
-    assert told(events, "x")[-1] == "given up"
+    assert told(events, "x")[-1] == "delivery_abandoned"
 
 
 @together
@@ -61,7 +61,7 @@ def test_a_loss_is_told_once_although_the_engine_is_told_of_its_end(face):
     other.lock("x", timeout=5).acquire().release()
     eventually(client._client.keeper.idle, 10)
 
-    assert [kind for kind in told(events, "x") if kind in ("lost", "released", "given up")] == ["lost"]
+    assert [kind for kind in told(events, "x") if kind in ("lost", "released", "delivery_abandoned")] == ["lost"]
 
 
 def test_thousands_of_failures_are_told_each_and_logged_once_a_second(face, caplog):
@@ -76,8 +76,8 @@ def test_thousands_of_failures_are_told_each_and_logged_once_a_second(face, capl
         eventually(lambda: all(lease.lost for lease in leases), 20)
     wire.heal()
     seconds = time.monotonic() - began
-    failures = [event for event in events if event.kind == "renewal failed"]
-    lines = [record.getMessage() for record in caplog.records if "renewal failed" in record.getMessage()]
+    failures = [event for event in events if event.kind == "renewal_failed"]
+    lines = [record.getMessage() for record in caplog.records if "renewal_failed" in record.getMessage()]
     for lease in leases:
         with pytest.raises(LeaseLost):
             lease.release()
@@ -95,7 +95,7 @@ def test_work_that_is_done_once_is_told_like_a_lease_and_a_repetition_as_such(fa
     payments.call("42", lambda: 1)
     payments.call("42", lambda: 2)
 
-    assert told(events, "payments/42") == ["granted", "released", "repeated"]
+    assert told(events, "payments/42") == ["granted", "released", "duplicate"]
     granted, released = events[0], events[1]
     assert granted.fence == released.fence
     assert granted.seconds >= 0
@@ -167,5 +167,5 @@ def test_what_a_limit_refuses_is_told_once_for_each_caller(face):
     assert smooth.hit("ann", cost=20)
     assert smooth.wait("ann", timeout=10)  # it was refused meanwhile, and that was no last word
 
-    assert [(event.kind, event.name) for event in events] == [("limited", "logins/ann")] * 3 + [("limited", "fees/ann")]
+    assert [(event.kind, event.name) for event in events] == [("rate_limited", "logins/ann")] * 3 + [("rate_limited", "fees/ann")]
     assert all(0 < event.seconds <= 3600 for event in events[:3])

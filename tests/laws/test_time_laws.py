@@ -73,8 +73,8 @@ def test_one_failed_renewal_is_borne(face):
         lease.check()
 
     kinds = [event.kind for event in events]
-    assert kinds.count("renewal failed") == 1
-    assert kinds.index("renewal failed") < kinds.index("renewed")
+    assert kinds.count("renewal_failed") == 1
+    assert kinds.index("renewal_failed") < kinds.index("renewed")
     assert "lost" not in kinds
     assert kinds[-1] == "released"
 
@@ -94,7 +94,7 @@ def test_renewals_that_fail_past_the_deadline_lose_the_lease_once(face):
 
     kinds = [event.kind for event in events]
     assert kinds.count("lost") == 1
-    assert kinds.count("renewal failed") >= 2
+    assert kinds.count("renewal_failed") >= 2
     assert len(calls) == 1
     assert (loss.value.reason, loss.value.fence) == ("expired", lease.fence)
 

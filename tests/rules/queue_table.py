@@ -23,12 +23,12 @@ class Table:
     """A queue, and what is said to it. A consumer's token begins with the name of its client."""
 
     def __init__(self):
-        self.depot, self.now_us, self.sent = MemoryQueueState(), START_US, 0
+        self.state, self.now_us, self.sent = MemoryQueueState(), START_US, 0
 
     def say(self, client, command, after_ms=0, gone=()):
         self.now_us += after_ms * 1000
         moment = Moment(self.now_us, self.now_us, client, gone=frozenset(gone))
-        return QUEUE_RULES[type(command)](self.depot, command, moment)
+        return QUEUE_RULES[type(command)](self.state, command, moment)
 
     def ask(self, client, command, **when):
         return self.say(client, command, **when).answer

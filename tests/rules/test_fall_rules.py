@@ -22,7 +22,7 @@ from holdfast.commands.queue import (
     NotTakenOver,
     TakeOver,
 )
-from holdfast.rules.pool import Call
+from holdfast.rules.pool import Wakeup
 from holdfast.rules.queue.state import TRIALS
 
 
@@ -319,7 +319,7 @@ def test_a_take_over_of_the_last_attempt_is_a_dead_letter_and_the_next_is_ready(
     table.take("c1", wait=True)
     dealt = table.say("a", TakeOver("q", "a1", "k", 1, 1))
 
-    assert dealt == (NotTakenOver(DIED), [Call("c", "c1")])
+    assert dealt == (NotTakenOver(DIED), [Wakeup("c", "c1")])
     (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).letters
     assert (letter.reason, letter.message.id, letter.message.attempts) == (SPENT, "1", 1)
     assert table.taken("c1") == ["2"]
@@ -348,7 +348,7 @@ def test_a_consumer_that_takes_over_is_hungry_no_more():
     table.join("a1", "b1")
     table.take("b1", wait=True)
     table.take("a1", wait=True)
-    assert table.publish("1", key="k").wakes == [Call("b", "b1")]
+    assert table.publish("1", key="k").wakes == [Wakeup("b", "b1")]
     assert one(over(table, "a1")).message.id == "1"
 
     assert table.publish("2").wakes == []

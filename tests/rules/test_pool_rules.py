@@ -1,8 +1,8 @@
 """The law of pools, where no engine can show it by itself."""
 
-from holdfast.commands import Borrow, Busy, Change, Granted, PoolHeartbeat, Return, UndoBorrow
+from holdfast.commands import Borrow, Busy, ChangePool, Granted, PoolHeartbeat, Return, UndoBorrow
 from holdfast.rules import Moment
-from holdfast.rules.pool import DUE_AT_ONCE, POOL_RULES, Call
+from holdfast.rules.pool import DUE_AT_ONCE, POOL_RULES, Wakeup
 from holdfast.rules.pool_state import MemoryPoolState
 
 START_US = 1_700_000_000_000_000
@@ -13,7 +13,7 @@ class Table:
 
     def __init__(self, *items):
         self.shelf, self.now_us = MemoryPoolState(), START_US
-        self.say("a", Change("x", "set", items, False, 5))
+        self.say("a", ChangePool("x", "set", items, False, 5))
 
     def say(self, client, command, after_us=0):
         self.now_us += after_us
@@ -30,8 +30,8 @@ def test_whoever_is_next_looks_again_when_an_item_begins_to_cool():
     table.borrow("b1")
     table.borrow("c1")
 
-    assert table.say("a", Return("x", "p", "a1", cooldown_ms=500)).wakes == [Call("b", "b1")]
-    assert table.say("c", PoolHeartbeat("x"), after_us=500_000).wakes == [Call("b", "b1")]
+    assert table.say("a", Return("x", "p", "a1", cooldown_ms=500)).wakes == [Wakeup("b", "b1")]
+    assert table.say("c", PoolHeartbeat("x"), after_us=500_000).wakes == [Wakeup("b", "b1")]
 
 
 def test_whoever_takes_an_offer_in_the_same_step_is_not_rung():
@@ -52,7 +52,7 @@ def test_an_undone_waiter_is_not_rung_and_the_next_one_is():
         table.borrow(token)
     table.say("a", Return("x", "p", "a1"))
 
-    assert table.say("b", UndoBorrow("x", "b1")).wakes == [Call("c", "c1")]
+    assert table.say("b", UndoBorrow("x", "b1")).wakes == [Wakeup("c", "c1")]
 
 
 def test_many_lapsed_loans_come_back_a_part_at_a_time():
@@ -83,7 +83,7 @@ def test_nobody_is_put_back_into_the_queue_of_an_empty_pool():
     table.borrow("a1")
     table.borrow("b1")
     table.say("a", Return("x", "p", "a1"))
-    table.say("a", Change("x", "remove", ("p",), True, 5))
+    table.say("a", ChangePool("x", "remove", ("p",), True, 5))
     table.say("c", PoolHeartbeat("x"), after_us=1_000_001)
 
     assert len(table.shelf.queue) == 0

@@ -23,7 +23,7 @@ from holdfast.commands.queue import (
     Receive,
     Redrive,
 )
-from holdfast.rules.pool import Call
+from holdfast.rules.pool import Wakeup
 from holdfast.rules.queue.messages import CALL_US, SAID_MS
 
 
@@ -112,8 +112,8 @@ def test_a_publish_rings_as_many_as_there_are_messages():
     for place, token in enumerate(("a1", "b1", "c1")):
         assert table.take(token, wait=True).position == place
 
-    assert table.publish("1", "2").wakes == [Call("a", "a1"), Call("b", "b1")]
-    assert table.publish("3", "4").wakes == [Call("c", "c1")]
+    assert table.publish("1", "2").wakes == [Wakeup("a", "a1"), Wakeup("b", "b1")]
+    assert table.publish("3", "4").wakes == [Wakeup("c", "c1")]
     assert table.publish("5").wakes == []
 
 
@@ -126,7 +126,7 @@ def test_whoever_is_late_or_gone_is_not_rung():
         table.take(token, wait=True)
     table.now_us += 1_000_000
 
-    assert table.say("p", Publish("q", "x", (NewMessage("1", b""),)), gone={"b"}).wakes == [Call("c", "c1")]
+    assert table.say("p", Publish("q", "x", (NewMessage("1", b""),)), gone={"b"}).wakes == [Wakeup("c", "c1")]
 
 
 def test_a_take_that_leaves_something_rings_others():
@@ -140,7 +140,7 @@ def test_a_take_that_leaves_something_rings_others():
 
     dealt = table.say("a", Receive("q", "a1", 1))
     assert [each.message.id for each in dealt.answer.deliveries] == ["1"]
-    assert dealt.wakes == [Call("b", "b1")]
+    assert dealt.wakes == [Wakeup("b", "b1")]
 
 
 def test_fences_of_deliveries_only_grow():
@@ -236,7 +236,7 @@ def test_whoever_leaves_gives_back_everything_and_uses_no_attempt():
     table.take("b1", wait=True)
     dealt = table.say("a", Leave("q", "a1"))
 
-    assert dealt == (Released(), [Call("b", "b1")])
+    assert dealt == (Released(), [Wakeup("b", "b1")])
     assert [(each.message.id, each.message.attempts) for each in table.take("b1").deliveries] == [("1", 0), ("2", 0)]
     assert isinstance(table.take("a1"), NotHeld)
 

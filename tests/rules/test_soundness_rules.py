@@ -102,10 +102,10 @@ def test_whoever_sees_all_at_one_instant_tells_every_kind_of_fault():
         spoil(table.depot)
         return table.ask("a", CheckConsistency("q")).faults
 
-    def twice(depot):
-        [held] = depot.held("a1", 1)
-        depot.append("", held.message)
+    def twice(state):
+        [held] = depot.list_held("a1", 1)
+        depot.add_ready("", held.message)
 
     assert told(twice) == ("message one is in 2 places",)
-    assert told(lambda depot: depot.drop_member("a1")) == ("1 messages are with nobody",)
-    assert told(lambda depot: depot._deaths.clear()) == ("1 dead letters, 0 of them in order",)
+    assert told(lambda state: depot.remove_consumer("a1")) == ("1 messages are with nobody",)
+    assert told(lambda state: depot._deaths.clear()) == ("1 dead letters, 0 of them in order",)

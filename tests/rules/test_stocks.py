@@ -14,10 +14,10 @@ from holdfast.commands import (
     WRITE,
     Borrow,
     BreakItem,
-    Change,
+    ChangePool,
     CoolItem,
-    Count,
     Extend,
+    GetPoolStats,
     Granted,
     PoolHeartbeat,
     Return,
@@ -31,7 +31,7 @@ from holdfast.rules.pool_state import MemoryPoolState
 CLIENTS = ("1", "2", "3")
 ITEMS = ("p", "q", "r", "s")
 JUMPS_US = (0, 0, 0, 1, 200_000, 999_999, 1_000_001, 5_000_000, 61_000_000)
-DICE = 2_654_435_769
+SEED = 2_654_435_769
 TOKENS = [f"{client}-{number}" for client in CLIENTS for number in (1, 2)]
 
 
@@ -58,10 +58,10 @@ def words(kind, token):
     if kind == POOL:
         for how, items in (("set", ITEMS), ("set", ITEMS[:2]), ("set", ()), ("add", ("t",)), ("remove", ("p", "q"))):
             for leave in (False, True):
-                yield Change("x", how, items, leave, DICE, 0, kind)
+                yield ChangePool("x", how, items, leave, SEED, 0, kind)
     if kind == SEMAPHORE:
-        yield Change("x", "set", ("1", "2", "3"), True, 5, 3, kind)
-        yield Change("x", "set", ("1", "2"), True, 5, 2, kind)
+        yield ChangePool("x", "set", ("1", "2", "3"), True, 5, 3, kind)
+        yield ChangePool("x", "set", ("1", "2"), True, 5, 2, kind)
 
 
 def borrow(token, *share):
@@ -69,7 +69,7 @@ def borrow(token, *share):
 
 
 def change(how, *items):
-    return 0, TOKENS[0], Change("x", how, items, True, DICE, 0, POOL)
+    return 0, TOKENS[0], ChangePool("x", how, items, True, SEED, 0, POOL)
 
 
 # Two lines that may both be served, which random programs meet seldom.
@@ -98,13 +98,13 @@ def run(kind, program):
     for statement in stored.SCHEMA.split(";\n"):
         link.execute(statement)
     shelf, has, now_us = MemoryPoolState(kind), {}, 1_700_000_000_000_000
-    first = Change("x", "set", ITEMS, False, DICE, 0, kind)
+    first = ChangePool("x", "set", ITEMS, False, SEED, 0, kind)
     for jump, token, word in [(0, TOKENS[0], first if kind == POOL else PoolHeartbeat("x", kind)), *program]:
         now_us += jump
         client = token[0]
         silent = frozenset(other for other in shelf.watched() if (now_us // 7_000_000 + int(other)) % 5 == 0)
         moment = Moment(now_us, now_us, client, silent=silent - {client})
-        for command in (resolved(word, has, shelf), Count("x", 100, kind)):
+        for command in (resolved(word, has, shelf), GetPoolStats("x", 100, kind)):
             rule = POOL_RULES[type(command)]
             table = stored.StoredPool(link, kind, "x")
             assert table.watched() == shelf.watched()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.commands import POOL, RWLOCK, SEMAPHORE, Count, PoolSnapshot
+from holdfast.commands import POOL, RWLOCK, SEMAPHORE, GetPoolStats, PoolSnapshot
 from holdfast.core.step import run
 from holdfast.errors import Unavailable
 
@@ -101,7 +101,7 @@ def _counted(hf: Holdfast, wanted: Iterable[tuple[str, str]]) -> list[Many]:
     wanted = tuple(wanted)
     if not wanted:
         return []
-    answers = run(client.transport.apply_all([Count(name, 0, pool_kind) for name, pool_kind in wanted]))
+    answers = run(client.transport.apply_all([GetPoolStats(name, 0, pool_kind) for name, pool_kind in wanted]))
     found = []
     for (name, pool_kind), answer in zip(wanted, answers, strict=True):
         if isinstance(answer, Unavailable):

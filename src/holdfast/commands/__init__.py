@@ -41,24 +41,34 @@ from holdfast.commands.pool import (
     WRITE,
     Borrow,
     BreakItem,
-    Change,
-    Changed,
+    ChangePool,
     CoolItem,
-    Count,
     Extend,
+    GetPoolStats,
     ItemSnapshot,
-    Lent,
+    ItemsStillLent,
+    PoolChanged,
     PoolHeartbeat,
     PoolSnapshot,
     Return,
     UndoBorrow,
-    Unknown,
+    UnknownItems,
 )
 from holdfast.commands.queue import Leave, LeaveUnfinished, QueueAnswer, QueueCommand, Receive, Received
-from holdfast.commands.registry import Claim, Fetch, Full, Kept, Letters, List, Listing, Post, Quit
+from holdfast.commands.registry import (
+    AtCapacity,
+    ClaimEntry,
+    EntryPage,
+    FetchMail,
+    HandedOff,
+    ListEntries,
+    MailboxMessages,
+    ReleaseEntry,
+    SendToOwner,
+)
 
 Tally = Hit | Forget | Reserve | Settle | Balance | Keep | Seen
-Entry = Claim | Quit | List | Post | Fetch
+Entry = ClaimEntry | ReleaseEntry | ListEntries | SendToOwner | FetchMail
 Command = (
     Tally
     | Entry
@@ -77,13 +87,13 @@ Command = (
     | UndoBorrow
     | BreakItem
     | CoolItem
-    | Change
+    | ChangePool
     | PoolHeartbeat
-    | Count
+    | GetPoolStats
     | QueueCommand
 )
 Asking = Acquire | Borrow | Receive
-Giving = Release | Return | Finish | Quit | Leave
+Giving = Release | Return | Finish | ReleaseEntry | Leave
 # Commands whose sender may have to wait for an answer that it likes.
 ASKING: frozenset[type] = frozenset((Acquire, Borrow, Receive))
 # Answers with a `position`: whoever has one stands in a line now, where it may be rung.
@@ -91,10 +101,10 @@ LINED_UP: frozenset[type] = frozenset((Busy, Received))
 
 Answer = (
     Decided
-    | Full
-    | Kept
-    | Letters
-    | Listing
+    | AtCapacity
+    | HandedOff
+    | MailboxMessages
+    | EntryPage
     | Spent
     | Finished
     | Granted
@@ -107,9 +117,9 @@ Answer = (
     | Marked
     | Standing
     | PoolSnapshot
-    | Changed
-    | Lent
-    | Unknown
+    | PoolChanged
+    | ItemsStillLent
+    | UnknownItems
     | QueueAnswer
 )
 
@@ -125,53 +135,52 @@ __all__ = [
     "Acquire",
     "Answer",
     "Asking",
+    "AtCapacity",
     "Balance",
     "Begin",
     "Borrow",
     "Break",
     "BreakItem",
     "Busy",
-    "Change",
-    "Changed",
-    "Claim",
+    "ChangePool",
+    "ClaimEntry",
     "Command",
     "CoolItem",
-    "Count",
     "Decided",
     "Done",
     "Entry",
+    "EntryPage",
     "Extend",
-    "Fetch",
+    "FetchMail",
     "Finish",
     "Finished",
     "Forget",
-    "Full",
+    "GetPoolStats",
     "Giving",
     "Granted",
+    "HandedOff",
     "Hit",
     "ItemSnapshot",
+    "ItemsStillLent",
     "Keep",
-    "Kept",
     "Leave",
     "LeaveUnfinished",
-    "Lent",
-    "Letters",
-    "List",
-    "Listing",
+    "ListEntries",
+    "MailboxMessages",
     "Mark",
     "Marked",
     "NotHeld",
     "Nudge",
+    "PoolChanged",
     "PoolHeartbeat",
     "PoolSnapshot",
-    "Post",
     "QueueAnswer",
     "QueueCommand",
-    "Quit",
     "Receive",
     "Received",
     "Refused",
     "Release",
+    "ReleaseEntry",
     "Released",
     "Renew",
     "Renewed",
@@ -179,6 +188,7 @@ __all__ = [
     "Return",
     "Seat",
     "Seen",
+    "SendToOwner",
     "Settle",
     "Show",
     "Spent",
@@ -186,5 +196,5 @@ __all__ = [
     "Tally",
     "Undo",
     "UndoBorrow",
-    "Unknown",
+    "UnknownItems",
 ]

@@ -79,18 +79,18 @@ class CoolItem(NamedTuple):
     kind: str = POOL
 
 
-class Change(NamedTuple):
+class ChangePool(NamedTuple):
     """Add items, remove them, or have these and no others (`how`: add, remove, set).
 
     An item that is lent cannot be taken away: the change is refused, or with `leave` the item goes when it comes back.
-    `dice`, an odd number, spreads the order in which new items are used for the first time.
+    `seed`, an odd number, spreads the order in which new items are used for the first time.
     """
 
     name: str
     how: str
     items: tuple[str, ...]
     leave: bool
-    dice: int
+    seed: int
     permits: int = 0
     kind: str = POOL
 
@@ -102,7 +102,7 @@ class PoolHeartbeat(NamedTuple):
     kind: str = POOL
 
 
-class Count(NamedTuple):
+class GetPoolStats(NamedTuple):
     """How the pool stands, with no more than so many of its items, and of those who wait."""
 
     name: str
@@ -141,7 +141,7 @@ class PoolSnapshot(NamedTuple):
     trouble: str = ""
 
 
-class Changed(NamedTuple):
+class PoolChanged(NamedTuple):
     """The pool has these items now: so many came, so many went, and these go when they come back."""
 
     added: int
@@ -149,13 +149,13 @@ class Changed(NamedTuple):
     leaving: tuple[str, ...]
 
 
-class Lent(NamedTuple):
+class ItemsStillLent(NamedTuple):
     """Nothing was changed: these items are lent."""
 
     items: tuple[str, ...]
 
 
-class Unknown(NamedTuple):
+class UnknownItems(NamedTuple):
     """Nothing was changed: the pool has no such items."""
 
     items: tuple[str, ...]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from holdfast.commands.lease import Acquire, Release, Seat
 
 
-class Claim(NamedTuple):
+class ClaimEntry(NamedTuple):
     """Give me the lease of an entry and put it on these shelves of its directory; in one step.
 
     With a `limit`, only if so many others do not stand on the shelf `group` already; -1 is no limit. What is kept for
@@ -25,7 +25,7 @@ class Claim(NamedTuple):
         return self.ask.name
 
 
-class Quit(NamedTuple):
+class ReleaseEntry(NamedTuple):
     """Give the lease of an entry back and take it off these shelves; in one step, and only if it was mine to give.
 
     With an `heir`, it is kept for whoever has that label, for so long.
@@ -41,7 +41,7 @@ class Quit(NamedTuple):
         return self.end.name
 
 
-class List(NamedTuple):
+class ListEntries(NamedTuple):
     """Who holds what on this shelf of the directory: entries that begin so and come after that one, in order."""
 
     name: str
@@ -51,7 +51,7 @@ class List(NamedTuple):
     limit: int
 
 
-class Post(NamedTuple):
+class SendToOwner(NamedTuple):
     """Put a letter into the box of whoever holds the entry; `letter` tells two copies apart from two letters."""
 
     name: str
@@ -59,7 +59,7 @@ class Post(NamedTuple):
     text: str
 
 
-class Fetch(NamedTuple):
+class FetchMail(NamedTuple):
     """The oldest letters in the box of this token, after those that were `read` have been taken out.
 
     What nobody says to have read stays there: an answer that is lost loses no letter.
@@ -70,26 +70,26 @@ class Fetch(NamedTuple):
     read: tuple[str, ...] = ()
 
 
-class Full(NamedTuple):
+class AtCapacity(NamedTuple):
     """So many others stand on that shelf: there is no room."""
 
     others: int
 
 
-class Kept(NamedTuple):
+class HandedOff(NamedTuple):
     """It is kept for whoever has this label, for so much longer."""
 
     heir: str
     remaining_ms: int
 
 
-class Letters(NamedTuple):
+class MailboxMessages(NamedTuple):
     """Pairs of a letter's own token and its text, in the order in which they came."""
 
     letters: tuple[tuple[str, str], ...]
 
 
-class Listing(NamedTuple):
+class EntryPage(NamedTuple):
     """Entries that are held, in order, with their holders. `last`: where to go on; empty if that was all."""
 
     entries: tuple[tuple[str, Seat], ...]

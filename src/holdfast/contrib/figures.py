@@ -27,37 +27,37 @@ REASONS = ("expired", "broken", "closed", "replaced", "forked")
 # What each event is counted as. A renewal that failed tells of an engine that could not be used, like any other
 # question; holders may be the only ones who ask.
 COUNTED = {
-    "waited": ("contended",),
-    "renewed late": ("renewed_late",),
-    "renewal failed": ("renewals_failed", "unavailable"),
-    "release delayed": ("releases_delayed",),
-    "given up": ("given_up",),
+    "waiting": ("contended",),
+    "renewed_late": ("renewed_late",),
+    "renewal_failed": ("renewals_failed", "unavailable"),
+    "release_delayed": ("releases_delayed",),
+    "delivery_abandoned": ("given_up",),
     "fenced": ("fenced",),
     "unavailable": ("unavailable",),
     "abandoned": ("abandoned",),
-    "repeated": ("repeated",),
-    "limited": ("limited",),
-    "failed": ("messages_failed",),
-    "buried": ("messages_buried",),
-    "reaped": ("reapings",),
-    "amnesty": ("amnesties",),
-    "end heard": ("ends_heard",),
-    "news dropped": ("news_dropped",),
+    "duplicate": ("duplicate",),
+    "rate_limited": ("rate_limited",),
+    "handler_failed": ("messages_failed",),
+    "dead_lettered": ("messages_buried",),
+    "reclaimed": ("reapings",),
+    "reclaim_postponed": ("amnesties",),
+    "expiry_event": ("ends_heard",),
+    "events_dropped": ("news_dropped",),
 }
 # How long somebody waited, or had something, by how that ended.
-WAITS = ("granted", "refused", "owned")
-HOLDS = ("released", "lost", "disowned")
+WAITS = ("granted", "refused", "assigned")
+HOLDS = ("released", "lost", "unassigned")
 # What is told of the engine and of no lease: it has no family.
 NEWS = (
-    "promise changed",
-    "clock jumped",
-    "engine replaced",
-    "events heard",
-    "events missing",
-    "setting changed",
+    "promise_changed",
+    "clock_jumped",
+    "engine_restarted",
+    "events_subscribed",
+    "events_missing",
+    "setting_changed",
 )
-ENDS = ("released", "lost", "abandoned", "release delayed", "undone", "given up")
-DISOWNED = ("disowned", "lost")
+ENDS = ("released", "lost", "abandoned", "release_delayed", "undone", "delivery_abandoned")
+DISOWNED = ("unassigned", "lost")
 
 
 def first_part(name: str) -> str:

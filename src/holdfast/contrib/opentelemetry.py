@@ -63,7 +63,7 @@ class OpenTelemetryObserver:
         meter = metrics.get_meter(_SCOPE, meter_provider=meter_provider)
         self._tracer = trace.get_tracer(_SCOPE, tracer_provider=tracer_provider)
         self._families = Families(family, families)
-        self._held_leases, self._owned_keys = Held(), Held("owned", DISOWNED)
+        self._held_leases, self._owned_keys = Held(), Held("assigned", DISOWNED)
         self._least = LeastMargin()
         self._holds: dict[tuple[str, int | None], Span] = {}
 
@@ -88,8 +88,8 @@ class OpenTelemetryObserver:
                 ("unavailable", "{time}", "Times that the engine could not be used"),
                 ("abandoned", "{lease}", "Leases that were dropped without a release"),
                 ("given_up", "{end}", "Ends that the engine was not told of"),
-                ("repeated", "{time}", "Work that is to be done once and had been done before"),
-                ("limited", "{time}", "Times that a rate or a budget said no"),
+                ("duplicate", "{time}", "Work that is to be done once and had been done before"),
+                ("rate_limited", "{time}", "Times that a rate or a budget said no"),
                 ("messages_failed", "{attempt}", "Attempts at a message that failed here"),
                 ("messages_buried", "{message}", "Messages that became dead letters here"),
                 ("reapings", "{look}", "Looks of this client that found dead consumers"),
@@ -135,7 +135,7 @@ class OpenTelemetryObserver:
             self._wait.record(seconds, {**labels, "outcome": event.kind})
         elif event.kind in HOLDS:
             self._hold.record(seconds, {**labels, "outcome": event.kind})
-        elif event.kind in ("renewed", "renewed late"):
+        elif event.kind in ("renewed", "renewed_late"):
             self._margin.record(seconds, labels)
             self._least.note(seconds)
 

@@ -48,7 +48,7 @@ class PrometheusObserver:
         families: int = FAMILIES_MAX,
     ) -> None:
         self._families = Families(family, families)
-        self._held_leases, self._owned_keys = Held(), Held("owned", DISOWNED)
+        self._held_leases, self._owned_keys = Held(), Held("assigned", DISOWNED)
         self._least = LeastMargin()
 
         def counter(name: str, says: str, *labels: str) -> Counter:
@@ -72,8 +72,8 @@ class PrometheusObserver:
                 ("unavailable", "Times that the engine could not be used"),
                 ("abandoned", "Leases that were dropped without a release"),
                 ("given_up", "Ends that the engine was not told of: what it kept has lapsed"),
-                ("repeated", "Work that is to be done once and had been done before"),
-                ("limited", "Times that a rate or a budget said no"),
+                ("duplicate", "Work that is to be done once and had been done before"),
+                ("rate_limited", "Times that a rate or a budget said no"),
                 ("messages_failed", "Attempts at a message that failed here"),
                 ("messages_buried", "Messages that became dead letters here"),
                 ("reapings", "Looks of this client that found dead consumers"),
@@ -107,7 +107,7 @@ class PrometheusObserver:
             self._wait.labels(family, event.kind).observe(seconds)
         elif event.kind in HOLDS and seconds is not None:
             self._hold.labels(family, event.kind).observe(seconds)
-        elif event.kind in ("renewed", "renewed late") and seconds is not None:
+        elif event.kind in ("renewed", "renewed_late") and seconds is not None:
             self._margin.labels(family).observe(seconds)
             self._least.note(seconds)
         if event.kind == "lost":

@@ -82,4 +82,4 @@ class Outlook:
         before, self.last = self.last, found
         changed = "" if before is None else difference(before, found)
         if changed:
-            tell(self._observer, "promise changed", "", detail=changed)
+            tell(self._observer, "promise_changed", "", detail=changed)

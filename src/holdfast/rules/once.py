@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 from holdfast.commands import (
     Begin,
-    Claim,
+    ClaimEntry,
     Done,
-    Fetch,
+    FetchMail,
     Finish,
     Finished,
     Keep,
-    List,
-    Post,
-    Quit,
+    ListEntries,
     Released,
+    ReleaseEntry,
     Seen,
+    SendToOwner,
     Show,
     Standing,
 )
@@ -59,7 +59,7 @@ def compound(
         return of_lease(command.ask) if known == UNKNOWN else known
     if type(command) is Finish:
         return _finish(command, of_lease, of_tally)
-    if type(command) in (Claim, Quit, List, Post, Fetch):
+    if type(command) in (ClaimEntry, ReleaseEntry, ListEntries, SendToOwner, FetchMail):
         return directory.entry(command, of_lease, shelves)
     return of_tally(command)
 

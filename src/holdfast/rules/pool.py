@@ -16,17 +16,17 @@ from holdfast.commands import (
     Borrow,
     BreakItem,
     Busy,
-    Change,
-    Changed,
+    ChangePool,
     CoolItem,
-    Count,
     Done,
     Extend,
+    GetPoolStats,
     Granted,
     ItemSnapshot,
-    Lent,
+    ItemsStillLent,
     Marked,
     NotHeld,
+    PoolChanged,
     PoolHeartbeat,
     PoolSnapshot,
     Refused,
@@ -35,7 +35,7 @@ from holdfast.commands import (
     Return,
     Seat,
     UndoBorrow,
-    Unknown,
+    UnknownItems,
 )
 from holdfast.rules.lease import OFFER_MAX_US, TOMB_US
 from holdfast.rules.lease_record import Moment, Tomb
@@ -48,18 +48,18 @@ OTHER_PERMITS = "other permits"
 _SPREAD_BELOW, _SPREAD_PART = 2**32, 2**26
 
 
-class Call(NamedTuple):
+class Wakeup(NamedTuple):
     """Somebody to ring: an item is offered to it, or it had better look again."""
 
     client: str
     token: str
 
 
-class Dealt(NamedTuple):
+class RuleResult(NamedTuple):
     """The answer, and whom to ring."""
 
     answer: Answer
-    wakes: list[Call]
+    wakes: list[Wakeup]
 
 
 def next_fence(stock: PoolState, moment: Moment) -> int:
@@ -68,7 +68,7 @@ def next_fence(stock: PoolState, moment: Moment) -> int:
     return stock.fence
 
 
-def settle(stock: PoolState, moment: Moment) -> list[Call]:
+def settle(stock: PoolState, moment: Moment) -> list[Wakeup]:
     """Bring the stock to the present: what has lapsed comes back, what is free goes to whoever waits for it."""
     fallen = moment.gone | moment.silent
     if fallen:
@@ -106,9 +106,9 @@ def _free(stock: PoolState, item: Item) -> None:
         stock.put(_at_rest(item)._replace(state=FREE, back_us=0, cooldown_ms=0))
 
 
-def hand_out(stock: PoolState, moment: Moment) -> list[Call]:
+def hand_out(stock: PoolState, moment: Moment) -> list[Wakeup]:
     """Offer free items to those who wait: to whoever came first among those who may use one."""
-    rung: list[Call] = []
+    rung: list[Wakeup] = []
     while True:
         for seeker in _next(stock):
             item = _pick(stock, seeker.token, seeker.share)
@@ -130,7 +130,7 @@ def hand_out(stock: PoolState, moment: Moment) -> list[Call]:
                 share=seeker.share,
             )
         )
-        rung.append(Call(seeker.client, seeker.token))
+        rung.append(Wakeup(seeker.client, seeker.token))
 
 
 def _next(stock: PoolState) -> list[PoolWaiter]:
@@ -142,18 +142,18 @@ def _pick(stock: PoolState, token: str, share: Share) -> Item | None:
     return entry(stock, token, share.tag) if stock.kind == RWLOCK else stock.freest(share)
 
 
-def borrow(stock: PoolState, command: Borrow, moment: Moment) -> Dealt:
+def borrow(stock: PoolState, command: Borrow, moment: Moment) -> RuleResult:
     """Lend, confirm, queue or refuse: in that one step nobody can come between."""
-    rung: list[Call] = []
+    rung: list[Wakeup] = []
     item = stock.taken_by(command.token)
     if item is None or item.back_us <= moment.now_us:
         ended = stock.tombs.find(command.token, moment.now_us)
         if ended is not None:
-            return Dealt(Refused(ended.why), [])
+            return RuleResult(Refused(ended.why), [])
         rung = settle(stock, moment)
         if command.permits and command.permits != stock.permits:
             if stock.permits:
-                return Dealt(Refused(OTHER_PERMITS), rung)
+                return RuleResult(Refused(OTHER_PERMITS), rung)
             _seat(stock, command.permits)
         item = stock.taken_by(command.token)
         rung = [call for call in rung if call.token != command.token]
@@ -161,7 +161,7 @@ def borrow(stock: PoolState, command: Borrow, moment: Moment) -> Dealt:
     if item is None and stock.queue.find(command.token) is None and not (stock.kind == RWLOCK and len(stock.queue)):
         item = _pick(stock, command.token, Share(command.tag, command.share_ppm))
     if item is None:
-        return Dealt(_wait(stock, command, moment), rung)
+        return RuleResult(_wait(stock, command, moment), rung)
 
     fence = next_fence(stock, moment) if item.state == FREE else item.fence
     new = item.state != LENT
@@ -181,7 +181,7 @@ def borrow(stock: PoolState, command: Borrow, moment: Moment) -> Dealt:
             share=Share(),
         )
     )
-    return Dealt(Granted(fence, item.name), rung)
+    return RuleResult(Granted(fence, item.name), rung)
 
 
 def _wait(stock: PoolState, command: Borrow, moment: Moment) -> Busy:
@@ -207,33 +207,33 @@ def _wait(stock: PoolState, command: Borrow, moment: Moment) -> Busy:
     return Busy("", stock.fence, _next_ms(stock, moment), place, reason)
 
 
-def extend(stock: PoolState, command: Extend, moment: Moment) -> Dealt:
+def extend(stock: PoolState, command: Extend, moment: Moment) -> RuleResult:
     """Restart the ttl of a full lease; a lapsed one stays lapsed, even if nobody took the item."""
     item = stock.find(command.item)
     if item is None or item.state != LENT or item.token != command.token or item.back_us <= moment.now_us:
         rung = settle(stock, moment)
-        return Dealt(_not_held(stock, command.token, moment), rung)
+        return RuleResult(_not_held(stock, command.token, moment), rung)
     # Never nearer than it was: a renewal that was overtaken by a longer one must not cut that one short.
     back_us = max(item.back_us, moment.now_us + command.ttl_ms * 1000)
     stock.put(item._replace(ttl_ms=command.ttl_ms, back_us=back_us))
-    return Dealt(Renewed(), [])
+    return RuleResult(Renewed(), [])
 
 
-def give_back(stock: PoolState, command: Return, moment: Moment) -> Dealt:
+def give_back(stock: PoolState, command: Return, moment: Moment) -> RuleResult:
     """Free the item, or have it cool, and offer it on, in one step; the same token may say so twice."""
     rung = settle(stock, moment)
     item = stock.find(command.item)
     if item is None or not item.taken or item.token != command.token:
         again = item is not None and item.last == command.token
-        return Dealt(Released() if again else _not_held(stock, command.token, moment), rung)
+        return RuleResult(Released() if again else _not_held(stock, command.token, moment), rung)
 
     if command.entomb:
         _entomb(stock, Tomb(command.token, moment.now_us + TOMB_US, "released"), moment)
     rung += _rest(stock, item._replace(last=command.token), command.cooldown_ms, moment)
-    return Dealt(Released(), rung)
+    return RuleResult(Released(), rung)
 
 
-def _rest(stock: PoolState, item: Item, cooldown_ms: int, moment: Moment) -> list[Call]:
+def _rest(stock: PoolState, item: Item, cooldown_ms: int, moment: Moment) -> list[Wakeup]:
     """Nobody has the item any more: it cools for so long, or goes to the next one."""
     if not cooldown_ms:
         _free(stock, item)
@@ -242,10 +242,10 @@ def _rest(stock: PoolState, item: Item, cooldown_ms: int, moment: Moment) -> lis
         _at_rest(item)._replace(state=COOLING, back_us=moment.now_us + cooldown_ms * 1000, cooldown_ms=cooldown_ms)
     )
     # It may come back before anything that they know of: whoever is next looks again.
-    return [Call(seeker.client, seeker.token) for seeker in _next(stock)]
+    return [Wakeup(seeker.client, seeker.token) for seeker in _next(stock)]
 
 
-def take_back(stock: PoolState, command: UndoBorrow, moment: Moment) -> Dealt:
+def take_back(stock: PoolState, command: UndoBorrow, moment: Moment) -> RuleResult:
     """End a token that nobody owns, wherever it stands, and refuse what still comes under it."""
     rung = settle(stock, moment)
     if stock.tombs.find(command.token, moment.now_us) is None:
@@ -255,34 +255,34 @@ def take_back(stock: PoolState, command: UndoBorrow, moment: Moment) -> Dealt:
     if item is not None:
         _free(stock, item)
     rung += hand_out(stock, moment)
-    return Dealt(Done(), [call for call in rung if call.token != command.token])
+    return RuleResult(Done(), [call for call in rung if call.token != command.token])
 
 
-def break_item(stock: PoolState, command: BreakItem, moment: Moment) -> Dealt:
+def break_item(stock: PoolState, command: BreakItem, moment: Moment) -> RuleResult:
     """End the lease under this fence by force: the fence grows, the item rests, its borrower will be told why."""
     rung = settle(stock, moment)
     item = stock.find(command.item)
     if item is None or not item.taken or item.fence != command.fence:
-        return Dealt(NotHeld("no such lease"), rung)
+        return RuleResult(NotHeld("no such lease"), rung)
     until_us = moment.now_us + max(TOMB_US, 2 * item.ttl_ms * 1000)
     _entomb(stock, Tomb(item.token, until_us, "broken", command.reason), moment)
     cooldown_ms = item.cooldown_ms if item.state == LENT else 0
     rung += _rest(stock, item._replace(fence=next_fence(stock, moment)), cooldown_ms, moment)
-    return Dealt(Released(), rung)
+    return RuleResult(Released(), rung)
 
 
-def cool_item(stock: PoolState, command: CoolItem, moment: Moment) -> Dealt:
+def cool_item(stock: PoolState, command: CoolItem, moment: Moment) -> RuleResult:
     """Keep an item that nobody has from everybody; what is lent is its borrower's affair."""
     rung = settle(stock, moment)
     item = stock.find(command.item)
     if item is None:
-        return Dealt(Unknown((command.item,)), rung)
+        return RuleResult(UnknownItems((command.item,)), rung)
     if item.taken:
-        return Dealt(Lent((command.item,)), rung)
-    return Dealt(Done(), rung + _rest(stock, item, command.cooldown_ms, moment))
+        return RuleResult(ItemsStillLent((command.item,)), rung)
+    return RuleResult(Done(), rung + _rest(stock, item, command.cooldown_ms, moment))
 
 
-def change(stock: PoolState, command: Change, moment: Moment) -> Dealt:
+def change(stock: PoolState, command: ChangePool, moment: Moment) -> RuleResult:
     """Other items from now on: all of the change, or none of it."""
     rung = settle(stock, moment)
     wanted = dict.fromkeys(command.items)
@@ -293,16 +293,16 @@ def change(stock: PoolState, command: Change, moment: Moment) -> Dealt:
     found = {name: stock.find(name) for name in (*wanted, *going)}
     absent = tuple(name for name in going if (item := found[name]) is None or item.leaving)
     if absent:
-        return Dealt(Unknown(absent), rung)
+        return RuleResult(UnknownItems(absent), rung)
     lent = tuple(sorted(name for name in going if (item := found[name]) is not None and item.taken))
     if lent and not command.leave:
-        return Dealt(Lent(lent), rung)
+        return RuleResult(ItemsStillLent(lent), rung)
 
     added = 0
     for name in () if command.how == "remove" else wanted:
         item = found[name]
         if item is None:
-            stock.put(Item(name, FREE, _spread(command.dice, added)))
+            stock.put(Item(name, FREE, _spread(command.seed, added)))
         elif item.leaving:
             stock.put(item._replace(leaving=False))
         added += item is None or item.leaving
@@ -316,21 +316,21 @@ def change(stock: PoolState, command: Change, moment: Moment) -> Dealt:
     stock.permits = command.permits
     stock.regroup()
     rung += hand_out(stock, moment) if stock.size else _send_away(stock)
-    return Dealt(Changed(added, len(going), lent), rung)
+    return RuleResult(PoolChanged(added, len(going), lent), rung)
 
 
-def _spread(dice: int, number: int) -> int:
+def _spread(seed: int, number: int) -> int:
     """The order of a new item: below that of any used one, and other for each dice. No step exceeds 53 bits."""
-    placed = dice * (2 * number + 1) % _SPREAD_BELOW
+    placed = seed * (2 * number + 1) % _SPREAD_BELOW
     part = placed % _SPREAD_PART
     return (part * part + placed) % _SPREAD_BELOW
 
 
-def _send_away(stock: PoolState) -> list[Call]:
+def _send_away(stock: PoolState) -> list[Wakeup]:
     """There is nothing to wait for any more."""
     waiting = stock.queue.first(len(stock.queue))
     stock.queue.drop(set(stock.queue.clients))
-    return [Call(seeker.client, seeker.token) for seeker in waiting]
+    return [Wakeup(seeker.client, seeker.token) for seeker in waiting]
 
 
 def _seat(stock: PoolState, permits: int) -> None:
@@ -341,16 +341,16 @@ def _seat(stock: PoolState, permits: int) -> None:
     stock.regroup()
 
 
-def tend(stock: PoolState, _command: PoolHeartbeat, moment: Moment) -> Dealt:
+def tend(stock: PoolState, _command: PoolHeartbeat, moment: Moment) -> RuleResult:
     """A client says that its waiters live. Offers that were made but not heard are rung again."""
     rung = settle(stock, moment)
     unheard = sorted(stock.offers(moment.client), key=lambda item: item.token)
     known = {call.token for call in rung}
-    rung += [Call(item.client, item.token) for item in unheard if item.token not in known]
-    return Dealt(Marked(_next_ms(stock, moment), unheard[0].token if unheard else ""), rung)
+    rung += [Wakeup(item.client, item.token) for item in unheard if item.token not in known]
+    return RuleResult(Marked(_next_ms(stock, moment), unheard[0].token if unheard else ""), rung)
 
 
-def count(stock: PoolState, command: Count, moment: Moment) -> Dealt:
+def count(stock: PoolState, command: GetPoolStats, moment: Moment) -> RuleResult:
     """How the pool stands now."""
     rung = settle(stock, moment)
     lent, cooling, free = stock.counts()
@@ -360,7 +360,7 @@ def count(stock: PoolState, command: Count, moment: Moment) -> Dealt:
         for seeker in stock.queue.first(command.limit)
     )
     figures = (stock.fence, stock.permits, stock.size, lent, cooling, free, len(stock.queue))
-    return Dealt(PoolSnapshot(*figures, items, waiters), rung)
+    return RuleResult(PoolSnapshot(*figures, items, waiters), rung)
 
 
 def _seen(item: Item, moment: Moment) -> ItemSnapshot:
@@ -384,7 +384,7 @@ def _next_ms(stock: PoolState, moment: Moment) -> int:
     return max(1, -(-(back_us - moment.now_us) // 1000)) if back_us else 0
 
 
-PoolRule = Callable[[PoolState, Any, Moment], Dealt]
+PoolRule = Callable[[PoolState, Any, Moment], RuleResult]
 
 POOL_RULES: dict[type, PoolRule] = {
     Borrow: borrow,
@@ -393,7 +393,7 @@ POOL_RULES: dict[type, PoolRule] = {
     UndoBorrow: take_back,
     BreakItem: break_item,
     CoolItem: cool_item,
-    Change: change,
+    ChangePool: change,
     PoolHeartbeat: tend,
-    Count: count,
+    GetPoolStats: count,
 }

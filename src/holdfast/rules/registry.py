@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from holdfast.commands import (
-    Claim,
-    Fetch,
-    Full,
+    AtCapacity,
+    ClaimEntry,
+    EntryPage,
+    FetchMail,
     Granted,
-    Kept,
-    Letters,
-    List,
-    Listing,
+    HandedOff,
+    ListEntries,
+    MailboxMessages,
     NotHeld,
     Nudge,
-    Post,
-    Quit,
     Released,
+    ReleaseEntry,
     Seat,
+    SendToOwner,
     Show,
     Standing,
 )
@@ -69,16 +69,16 @@ def entry(command: Any, of_lease: Callable[[Any], Any], shelves: RegistryIndex) 
     return _RULES[type(command)](command, of_lease, shelves)
 
 
-def _claim(command: Claim, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:
+def _claim(command: ClaimEntry, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:
     directory, _, name = command.name.partition("\0")
     heir, left_ms = shelves.heir(directory, name)
     if left_ms > 0 and heir != command.label:
-        return Kept(heir, left_ms)
+        return HandedOff(heir, left_ms)
     if command.limit >= 0:
         found = shelves.standing(directory, command.group, "", "", 2**31)
         others = [each for each, _ in _live(directory, command.group, found, of_lease, shelves) if each != name]
         if len(others) >= command.limit:
-            return Full(len(others))
+            return AtCapacity(len(others))
 
     answer = of_lease(command.ask)
     if type(answer) is Granted:
@@ -89,7 +89,7 @@ def _claim(command: Claim, of_lease: Callable[[Any], Any], shelves: RegistryInde
     return answer
 
 
-def _quit(command: Quit, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:
+def _quit(command: ReleaseEntry, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:
     """All of it is done by the copy that releases: one that comes later must not keep it for the heir once more."""
     directory, _, name = command.name.partition("\0")
     now = of_lease(Show(command.name))
@@ -104,29 +104,29 @@ def _quit(command: Quit, of_lease: Callable[[Any], Any], shelves: RegistryIndex)
     return answer
 
 
-def _post(command: Post, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:
+def _post(command: SendToOwner, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:
     owner = _holder(of_lease(Show(command.name)))
     if owner is None:
         return NotHeld("no owner")
     if not shelves.post(owner.token, command.letter, command.text):
-        return Full(LETTERS_MAX)
+        return AtCapacity(LETTERS_MAX)
     return of_lease(Nudge(command.name))
 
 
-def _fetch(command: Fetch, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:  # noqa: ARG001 - as the others
+def _fetch(command: FetchMail, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:  # noqa: ARG001 - as the others
     found = shelves.letters(command.token, len(command.read) + LETTERS_AT_ONCE)
     read = 0
     while read < len(found) and found[read][0] in command.read:
         read += 1
     if read:
         shelves.tear(command.token, read)
-    return Letters(tuple(found[read : read + LETTERS_AT_ONCE]))
+    return MailboxMessages(tuple(found[read : read + LETTERS_AT_ONCE]))
 
 
-def _listed(command: List, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Listing:
+def _listed(command: ListEntries, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> EntryPage:
     found = list(shelves.standing(command.name, command.shelf, command.prefix, command.after, command.limit))
     last = found[-1][0] if len(found) == command.limit else ""
-    return Listing(tuple(_live(command.name, command.shelf, found, of_lease, shelves)), last)
+    return EntryPage(tuple(_live(command.name, command.shelf, found, of_lease, shelves)), last)
 
 
 def _live(
@@ -148,9 +148,9 @@ def _holder(now: Any) -> Seat | None:
 
 
 _RULES: dict[type, Callable[[Any, Callable[[Any], Any], RegistryIndex], Any]] = {
-    Claim: _claim,
-    Quit: _quit,
-    List: _listed,
-    Post: _post,
-    Fetch: _fetch,
+    ClaimEntry: _claim,
+    ReleaseEntry: _quit,
+    ListEntries: _listed,
+    SendToOwner: _post,
+    FetchMail: _fetch,
 }

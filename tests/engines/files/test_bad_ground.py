@@ -288,7 +288,7 @@ def test_a_disk_error_while_renewing_is_told_and_borne(connect, monkeypatch):
         eventually(lambda: not fail and "renewed" in [event.kind for event in events], timeout=5)
         lease.check()
 
-    assert "renewal failed" in [event.kind for event in events]
+    assert "renewal_failed" in [event.kind for event in events]
 
 
 @pytest.mark.parametrize("applied", [True, False])

@@ -177,7 +177,7 @@ def test_an_offer_whose_confirmation_was_lost_is_confirmed_again(place):
         proxy.drop_reply(2, when=ACQUIRES)  # a thread's confirmation is sent before it sleeps
     waiting = place.start(lambda: client.lock("x").acquire(timeout=20))
     place.until_queued(holder, "x", 1)
-    place.until("waited")
+    place.until("waiting")
     time.sleep(0.3)  # it has asked for the last time before it sleeps
     if place.face == "asyncio":
         proxy.drop_reply(when=ACQUIRES)

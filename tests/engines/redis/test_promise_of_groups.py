@@ -149,7 +149,7 @@ def test_another_server_that_answers_is_told_and_takes_nothing_away(grouped):
     grouped.server.failover(grouped.server.owner_of(NAMES[0]))
     client.refresh_topology()
 
-    grouped.until("engine replaced", timeout=30)
+    grouped.until("engine_restarted", timeout=30)
     held[0].release()
     waiting.result(20).release()
     for lease in held[1:]:

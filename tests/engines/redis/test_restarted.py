@@ -50,7 +50,7 @@ def test_a_new_run_with_all_its_data_takes_nothing_away(server, new_server, plac
 
     server.restart()
 
-    place.until("engine replaced", timeout=8)
+    place.until("engine_restarted", timeout=8)
     place.until("renewed", timeout=8)
     lease.check()
     lease.release()
@@ -68,7 +68,7 @@ def test_a_waiter_waits_out_the_holder_that_the_server_forgot(server, new_server
     held = peer.say(Acquire("x", "frozen", "", 3500, wait=False))
     assert isinstance(held, Granted)
     waiting = place.start(lambda: (waiter.lock("x", ttl=3).acquire(timeout=30), time.monotonic()))
-    place.until("waited")  # the server may know that it waits before it knows itself for whom
+    place.until("waiting")  # the server may know that it waits before it knows itself for whom
 
     server.restart(keep_data=False)
 
@@ -109,7 +109,7 @@ def test_a_waiter_for_a_seat_or_a_side_waits_out_whom_the_server_forgot(new_serv
     assert all(isinstance(peer.say(borrow), Granted) for borrow in held)
     waiting = place.start(lambda: (way(waiter).acquire(timeout=30), time.monotonic()))
     lender = other.semaphore("x", permits=1) if way is seat else other.rwlock("x")
-    place.until("waited")
+    place.until("waiting")
 
     server.restart(keep_data=False)
 
@@ -131,7 +131,7 @@ def test_waiters_for_several_seats_wait_out_all_of_them(new_server, place_on):
         assert isinstance(peer.say(Borrow("x", f"frozen {ms}", "", ms, False, permits=2, kind=SEMAPHORE)), Granted)
     ways = [place.connect().semaphore("x", permits=2, ttl=3) for _ in range(2)]
     waiting = [place.start(lambda way=way: (way.acquire(timeout=30), time.monotonic())) for way in ways]
-    place.until("waited", 2)
+    place.until("waiting", 2)
 
     server.restart(keep_data=False)
 
@@ -152,7 +152,7 @@ def test_whoever_waited_for_an_item_waits_out_what_was_lent_when_the_pool_is_the
     for ms, cooldown_ms in ((1500, 0), (2500, 1000)):  # the second one rests after its end
         assert isinstance(peer.say(Borrow("x", f"frozen {ms}", "", ms, False, cooldown_ms)), Granted)
     waiting = place.start(lambda: pool.borrow(timeout=30))
-    place.until("waited")
+    place.until("waiting")
 
     server.restart(keep_data=False)
 
@@ -183,7 +183,7 @@ def test_after_a_restart_with_its_data_nobody_waits_out_what_was_given_back(new_
     assert told.value.reason == "all busy"
 
     server.restart()
-    place.until("engine replaced", timeout=10)
+    place.until("engine_restarted", timeout=10)
     item.release()
 
     got = waiter.pool("x").borrow(timeout=5)

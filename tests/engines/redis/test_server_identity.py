@@ -30,7 +30,7 @@ def test_a_new_run_is_told_and_counts_only_where_nobody_takes_its_place(follows,
 
     assert known_servers.restarts == restarts
     assert [(events.kind, events.detail) for events in known_servers.events()] == [
-        ("engine replaced", "redis://a: run one has ended, run two answers")
+        ("engine_restarted", "redis://a: run one has ended, run two answers")
     ]
     assert known_servers.events() == []
 

@@ -99,7 +99,7 @@ class Both(RuleBasedStateMachine):
         self.small.setattr(consumers, "AT_ONCE", 2)
         self.small.setattr(consumers, "FEW_AT_ONCE", 3)
         self.now_us, self.gone = START_US, frozenset()
-        self.warehouse, self.sent, self.calls = MemoryQueueState(), 0, 0
+        self.state, self.sent, self.calls = MemoryQueueState(), 0, 0
         self.theirs, self.ours, self.had, self.ids = {}, {}, {}, []
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
         self.connection.executescript(SCHEMA)
@@ -167,7 +167,7 @@ class Both(RuleBasedStateMachine):
     def take(self, jump_us, token, most, wait, idle, known, lanes, share, unseen=None):
         self.move(jump_us)
         entries = None if known is None else tuple(self.had.get(token, ())[:known])
-        fences = [each.fence for each in self.warehouse.newest(token, 200)]
+        fences = [each.fence for each in self.state.newest_held(token, 200)]
         seen = -1 if unseen is None else [*fences[unseen:], 0][0]
         self.say(token, Receive(NAME, token, most, wait, idle, entries, lanes, share, seen))
 
@@ -225,22 +225,22 @@ class Both(RuleBasedStateMachine):
     @invariant()
     def a_stranger_sees_the_same(self):
         for look in LOOKS:
-            seen = self.by_law(self.warehouse, "3", look)
+            seen = self.by_law(self.state, "3", look)
             assert self.by_rows("3", look) == seen, look
             if isinstance(seen.answer, DeadLetterPage) and seen.answer.last:
                 rest = look._replace(after=seen.answer.last)
-                assert self.by_rows("3", rest) == self.by_law(self.warehouse, "3", rest), rest
+                assert self.by_rows("3", rest) == self.by_law(self.state, "3", rest), rest
 
     def some(self, which):
         return tuple(self.ids[-at] if at <= len(self.ids) else "none" for at in which)
 
     def move(self, jump_us):
         self.now_us += jump_us
-        for depot in (self.warehouse, StoredQueue(self.connection.cursor(), NAME)):
-            depot.said("", self.now_us)  # what has ended is gone for good, even if the clock is set back now
+        for state in (self.state, StoredQueue(self.connection.cursor(), NAME)):
+            depot.earlier_result("", self.now_us)  # what has ended is gone for good, even if the clock is set back now
 
     def say(self, token, command):
-        expected, wakes = self.by_law(self.warehouse, token[0], command)
+        expected, wakes = self.by_law(self.state, token[0], command)
         answer, rung = self.by_rows(token[0], self.translated(command))
         if isinstance(expected, Received):
             for one, other in zip(expected.deliveries, answer.deliveries, strict=True):
@@ -250,13 +250,13 @@ class Both(RuleBasedStateMachine):
                     self.had[token].append(one.entry)
         assert (self.translated(expected), wakes) == (answer, rung), command
 
-    def by_law(self, depot, client, command):
+    def by_law(self, state, client, command):
         moment = Moment(self.now_us - BOOTED_US, self.now_us, client, self.gone)
         return QUEUE_RULES[type(command)](depot, command, moment)
 
     def by_rows(self, client, command):
         depot = StoredQueue(self.connection.cursor(), NAME)
-        dealt = self.by_law(depot, client, command)
+        dealt = self.by_law(state, client, command)
         depot.save(self.now_us, MEMORY_US)
         return dealt
 

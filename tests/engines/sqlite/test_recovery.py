@@ -294,7 +294,7 @@ def test_a_release_that_the_engine_cannot_hear_is_finished_later(connect):
     database._inside = real
 
     assert 1 < seconds < 3
-    assert "release delayed" in events
+    assert "release_delayed" in events
     eventually(lambda: client.show("x").holder is None, timeout=2)
     with pytest.raises(LeaseLost):
         lease.check()

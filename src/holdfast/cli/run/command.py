@@ -92,16 +92,16 @@ class Chronicle:
         self.given_up = ""
 
     def __call__(self, event: holdfast.Event) -> None:
-        if event.kind == "waited" and sys.stderr.isatty():
+        if event.kind == "waiting" and sys.stderr.isatty():
             self._say(f"waiting for {self._request.name!r}, held by {event.detail}")
-        elif event.kind == "renewal failed" and not self._failing:
+        elif event.kind == "renewal_failed" and not self._failing:
             self._failing = True
             self._say(f"the lease cannot be renewed just now, going on until it ends: {event.detail}")
-        elif event.kind in ("renewed", "renewed late"):
+        elif event.kind in ("renewed", "renewed_late"):
             self._failing = False
-        elif event.kind == "release delayed":
+        elif event.kind == "release_delayed":
             self.delayed = event.detail
-        elif event.kind == "given up":
+        elif event.kind == "delivery_abandoned":
             self.given_up = event.detail
         self._signals.stir()
 

@@ -117,9 +117,9 @@ class Vigils:
         now_ns, name = self._clock.now_ns(), vigil.mark.name
         vigil.due_ns = now_ns + later(answer.next_ms * NS_PER_MS, now_ns)
         if answer.amnesty:
-            tell(observer, "amnesty", name, detail="nobody has looked for dead consumers for long: all get time")
+            tell(observer, "reclaim_postponed", name, detail="nobody has looked for dead consumers for long: all get time")
         if answer.consumers or answer.moved or answer.died:
-            tell(observer, "reaped", name, detail=found_by_look(answer))
+            tell(observer, "reclaimed", name, detail=found_by_look(answer))
 
 
 def found_by_look(answer: Reclaimed) -> str:

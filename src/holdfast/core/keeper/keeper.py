@@ -286,7 +286,7 @@ class Keeper:
             if self._still_owed(chore, answer):
                 owed.append(chore)
             else:
-                tell(self._observer, "given up", chore.name, chore.fence, detail=str(answer))
+                tell(self._observer, "delivery_abandoned", chore.name, chore.fence, detail=str(answer))
         return owed
 
     def _tell_trouble(self, kind: str, name: str, why: str, fence: int | None = None) -> None:
@@ -327,7 +327,7 @@ class Keeper:
                 self._not_renewed(lease, answer)
             elif lease._state is HELD:
                 left_s = (lease._deadline_ns - self._clock.now_ns()) / NS
-                kind = "renewed late" if left_s * 3 < lease.ttl else "renewed"
+                kind = "renewed_late" if left_s * 3 < lease.ttl else "renewed"
                 lease._trust_from(sent_ns, ttl_ms)
                 lease._trouble = ""
                 tell(self._observer, kind, lease._known_as, lease._fence, left_s)
@@ -337,7 +337,7 @@ class Keeper:
         if error.reason in GONE:
             lease._lose(error.reason, str(error))
             return
-        self._tell_trouble("renewal failed", lease._known_as, str(error), lease._fence)
+        self._tell_trouble("renewal_failed", lease._known_as, str(error), lease._fence)
         lease._due_ns = self._clock.now_ns() + self._pause_ns(lease, error)
 
     def _pause_ns(self, lease: LeaseBase, error: Unavailable) -> int:

@@ -47,7 +47,7 @@ def tell_end(observer: Observer | None, chore: Chore, answer: Reply, now_ns: int
     if is_undo(chore.command):
         tell(observer, "undone", chore.name, chore.fence)
     elif chore.since_ns and isinstance(answer, NotHeld) and answer.reason != "released":
-        tell(observer, "given up", chore.name, chore.fence, detail=f"{answer.reason} {answer.detail}".strip())
+        tell(observer, "delivery_abandoned", chore.name, chore.fence, detail=f"{answer.reason} {answer.detail}".strip())
     elif chore.since_ns:
         tell(observer, "released", chore.name, chore.fence, (now_ns - chore.since_ns) / NS)
 

@@ -124,7 +124,7 @@ async def _stand_in_line(lease: LeaseBase, answer: Answer, began_ns: int, until_
                 if not queued:
                     queued = True
                     client.keeper.waiting(lease, answer.remaining_ms, answer.holder)
-                    client.tell("waited", lease._known_as, answer.fence, detail=_holder(answer))
+                    client.tell("waiting", lease._known_as, answer.fence, detail=_holder(answer))
                 _refuse_if_closed(client)
                 nap_ms = trust.patience_ms(answer.position or 0, answer.remaining_ms, lease._ttl_ms)
                 if sure:  # else it is asked at once: by now another run of the engine answers
@@ -272,7 +272,7 @@ def _not_acquired(lease: LeaseBase, answer: Answer, began_ns: int) -> HoldfastEr
         lease._state = ENDED
         client.keeper.let_go(lease)
     remaining_s = answer.remaining_ms / 1000
-    facts = {"owner": holder, "fence": answer.fence, "remaining": remaining_s}
+    facts = {"holder": holder, "fence": answer.fence, "remaining": remaining_s}
     refusal = NotAcquired(lease.name, reason=answer.reason, waited=waited_s, **facts)  # type: ignore[arg-type]
     if answer.holder == client.packed:
         refusal.add_note("this process holds it itself: whoever holds a lock enters it again only if it is reentrant")
@@ -336,7 +336,7 @@ async def _release_again(lease: LeaseBase, command: Giving, first_ns: int, error
         now_ns = client.clock.now_ns()
         if not told_ns or now_ns - told_ns >= NS:
             told_ns = now_ns
-            client.tell("release delayed", lease._known_as, lease._fence, detail=str(error))
+            client.tell("release_delayed", lease._known_as, lease._fence, detail=str(error))
         sent_before = sent_before or isinstance(error, ReplyLost)
         if now_ns + _RETRY_NS >= first_ns + WIRE_NS:
             return None

@@ -15,7 +15,7 @@ from holdfast.commands import (
     Acquire,
     Asking,
     Begin,
-    Claim,
+    ClaimEntry,
     Command,
     Finished,
     Giving,
@@ -131,7 +131,7 @@ class LeaseBase:
 
     # What is said to the engine about it. A lease of another kind says it in other words.
 
-    def _ask(self, wait: bool) -> Asking | Begin | Claim | Join:
+    def _ask(self, wait: bool) -> Asking | Begin | ClaimEntry | Join:
         return Acquire(self.name, self.token, self._packed, self._ttl_ms, wait)
 
     def _renewal(self, ttl_ms: int) -> Command:
@@ -256,10 +256,10 @@ class Compound:
     """A lease whose asking and giving back are parts of larger steps; it stands before the lease among the bases."""
 
     # What to say instead of plainly asking, without waiting; and instead of plainly giving back.
-    _begins: Callable[[Acquire], Begin | Claim] | None = None
+    _begins: Callable[[Acquire], Begin | ClaimEntry] | None = None
     _ends: Callable[[Release], Giving] | None = None
 
-    def _ask(self, wait: bool) -> Asking | Begin | Claim:
+    def _ask(self, wait: bool) -> Asking | Begin | ClaimEntry:
         ask: Any = super()._ask(wait)  # type: ignore[misc]
         return ask if wait or self._begins is None else self._begins(ask)
 

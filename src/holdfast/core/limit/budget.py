@@ -83,7 +83,7 @@ async def reserve(budget: BudgetBase, reservation: ReservationBase, limit: int |
     if not answer.ok:
         remaining, retry_s = max(0, most - answer.spent - answer.reserved), answer.retry_us / 1e6
         after_s = retry_s if most >= amount else 0.0
-        budget._client.tell("limited", name, seconds=after_s or None)
+        budget._client.tell("rate_limited", name, seconds=after_s or None)
         raise BudgetExceeded(name, amount, remaining, most, after_s)
     reservation._began_us, reservation._hold_ms = answer.began_us, budget._hold_ms
 

@@ -98,7 +98,7 @@ class LimiterBase:
 
     def _tell_limited(self, key: str, retry_s: float) -> None:
         if self._client.observer is not None or debugging(DEBUG):
-            self._client.tell("limited", name_of(self.name, key), seconds=retry_s)
+            self._client.tell("rate_limited", name_of(self.name, key), seconds=retry_s)
 
     def _command(self, key: str, cost: int, *, take: bool) -> Hit:
         name = name_of(self.name, key)

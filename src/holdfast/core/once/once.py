@@ -109,7 +109,7 @@ async def begin(first: Any) -> None:
         undo(first)
         raise
     if first._finished is not None:
-        client.tell("repeated", first.name)
+        client.tell("duplicate", first.name)
         return
     client.keeper.due(first._due_ns)
     if isinstance(answer, Granted) and (client.observer is not None or debugging(DEBUG)):

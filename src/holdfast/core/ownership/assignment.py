@@ -126,4 +126,4 @@ async def _ended(work: AssignmentBase, said: Awaitable[None], how: str) -> None:
     except LeaseLost as lost:
         mourned(work, lost.reason)
         raise
-    told(work, "disowned", f"key {work.key}: {how}")
+    told(work, "unassigned", f"key {work.key}: {how}")

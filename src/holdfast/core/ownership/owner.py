@@ -106,7 +106,7 @@ class OwnerBase:
     def _drop(self, count: int) -> None:
         if count:
             self.dropped += count
-            self._client.tell("news dropped", self._posts[0]._queue.name, detail=f"{count} of others' ends")
+            self._client.tell("events_dropped", self._posts[0]._queue.name, detail=f"{count} of others' ends")
 
     def _end(self, reason: str, error: Exception | None = None) -> None:
         self._over = True
@@ -162,7 +162,7 @@ async def _leave_all(posts: Sequence[Post], *, patient: bool = True) -> None:
     if posts:
         for work in tuple(posts[0]._with.values()):
             if work._lease._state is LIVING:
-                told(work, "disowned", f"key {work.key}: handed back")
+                told(work, "unassigned", f"key {work.key}: handed back")
             else:
                 mourned(work, work._lease._why[0])
         clock = posts[0]._queue._client.clock
@@ -266,7 +266,7 @@ async def _fill(owner: OwnerBase, post: Post) -> None:
 
 def _tell_owned(work: MessageBase) -> None:
     waited_s = max(0.0, time.time() - work.published)
-    work._consumer._queue._client.tell("owned", work.queue, work.fence, waited_s, detail=f"key {work.key}")
+    work._consumer._queue._client.tell("assigned", work.queue, work.fence, waited_s, detail=f"key {work.key}")
 
 
 async def _note_end(owner: OwnerBase, queue: str, token: str) -> None:
@@ -277,7 +277,7 @@ async def _note_end(owner: OwnerBase, queue: str, token: str) -> None:
         owner._client.tell("unavailable", queue, detail=str(error))
         return
     assert isinstance(answer, KeysHeld)
-    owner._client.tell("end heard", queue, detail=f"of a consumer with {answer.held} keys")
+    owner._client.tell("expiry_event", queue, detail=f"of a consumer with {answer.held} keys")
     room = max(0, NEWS_MAX - sum(isinstance(each, AssignmentExpired) for each in owner._news))
     owner._news.extend(map(AssignmentExpired, answer.keys[:room]))
     owner._drop(max(0, answer.held - room))

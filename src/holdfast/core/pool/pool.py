@@ -17,16 +17,16 @@ from holdfast.commands import (
     Asking,
     Borrow,
     BreakItem,
-    Change,
-    Changed,
+    ChangePool,
     Command,
     CoolItem,
-    Count,
     Extend,
+    GetPoolStats,
     Giving,
     Granted,
-    Lent,
+    ItemsStillLent,
     NotHeld,
+    PoolChanged,
     PoolHeartbeat,
     PoolSnapshot,
     Release,
@@ -34,7 +34,7 @@ from holdfast.commands import (
     Return,
     Undo,
     UndoBorrow,
-    Unknown,
+    UnknownItems,
 )
 from holdfast.core.keeper.keeper import WIRE_NS
 from holdfast.core.keeper.restart_guard import many_rights
@@ -286,13 +286,13 @@ async def change(
     names = checked_items(items)
     if some and not names:
         raise InvalidConfig("items", names, "there must be at least one")
-    dice = int.from_bytes(os.urandom(4), "big") | 1
-    answer = await _say(pool._client, Change(pool.name, how, names, leave, dice, permits, pool.kind))
-    if isinstance(answer, Lent):
+    seed = int.from_bytes(os.urandom(4), "big") | 1
+    answer = await _say(pool._client, ChangePool(pool.name, how, names, leave, seed, permits, pool.kind))
+    if isinstance(answer, ItemsStillLent):
         raise ItemsLent(pool.name, answer.items)
-    if isinstance(answer, Unknown):
+    if isinstance(answer, UnknownItems):
         raise NotFound(pool.name, f"item {answer.items[0]!r}")
-    assert isinstance(answer, Changed)
+    assert isinstance(answer, PoolChanged)
     return answer.leaving
 
 
@@ -301,9 +301,9 @@ async def cool(pool: PoolBase, item: str, seconds: Seconds) -> None:
     answer = await _say(
         pool._client, CoolItem(pool.name, checked_name(item, "an item"), duration_ms(seconds), pool.kind)
     )
-    if isinstance(answer, Lent):
+    if isinstance(answer, ItemsStillLent):
         raise ItemsLent(pool.name, answer.items)
-    if isinstance(answer, Unknown):
+    if isinstance(answer, UnknownItems):
         raise NotFound(pool.name, f"item {item!r}")
 
 
@@ -333,7 +333,7 @@ async def stats(pool: Lender, limit: int) -> PoolStats:
     """How the pool stands now."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= ITEMS_MAX:
         raise InvalidConfig("limit", limit, f"it must be a whole number from 0 to {ITEMS_MAX}")
-    answer = await _say(pool._client, Count(pool.name, limit, pool.kind))
+    answer = await _say(pool._client, GetPoolStats(pool.name, limit, pool.kind))
     assert isinstance(answer, PoolSnapshot)
     items = tuple(
         ItemStatus(
@@ -367,17 +367,19 @@ async def _say(client: Client, command: Command) -> Any:
             continue
         if sent_before and isinstance(command, BreakItem) and isinstance(answer, NotHeld):
             return None  # the first copy has done it
-        if sent_before and isinstance(command, Change):
+        if sent_before and isinstance(command, ChangePool):
             return await _changed_before(client, command, answer)
         return answer
 
 
-async def _changed_before(client: Client, command: Change, answer: Any) -> Any:
+async def _changed_before(client: Client, command: ChangePool, answer: Any) -> Any:
     """What the first copy of a change would have answered: it has done what the second found done."""
-    if isinstance(answer, Lent) or (isinstance(answer, Unknown) and set(answer.items) != set(command.items)):
+    if isinstance(answer, ItemsStillLent) or (
+        isinstance(answer, UnknownItems) and set(answer.items) != set(command.items)
+    ):
         return answer
-    figures = await _say(client, Count(command.name, 0, command.kind))
-    taken = await _say(client, Count(command.name, figures.lent + figures.cooling, command.kind))
+    figures = await _say(client, GetPoolStats(command.name, 0, command.kind))
+    taken = await _say(client, GetPoolStats(command.name, figures.lent + figures.cooling, command.kind))
     leaving = {seen.item for seen in taken.items if seen.leaving and seen.state in ("lent", "offered")}
     going = leaving - set(command.items) if command.how == "set" else leaving & set(command.items)
-    return Changed(0, 0, tuple(sorted(going)))
+    return PoolChanged(0, 0, tuple(sorted(going)))

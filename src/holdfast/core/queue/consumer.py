@@ -229,7 +229,7 @@ async def _said_all(consumer: ConsumerBase, lease: ConsumerSession, unsaid: tupl
         try:
             await conclude(consumer._queue, lease, unsaid, consumer, again=True)
         except Unavailable as error:
-            client.tell("given up", consumer._queue.name, lease._fence, detail=str(error))
+            client.tell("delivery_abandoned", consumer._queue.name, lease._fence, detail=str(error))
     while client.keeper.owes(lease.token) and client.clock.now_ns() < until_ns:
         await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
     return not client.keeper.owes(lease.token)
@@ -377,7 +377,7 @@ async def _read(consumer: ConsumerBase, lease: ConsumerSession, deliveries: tupl
         except Exception as error:
             bad.append(MessageOutcome(delivery.entry, DEAD, 0, UNREADABLE, readable(error)))
             detail = f"message {delivery.message.id}: {UNREADABLE}: {error!r}"
-            queue._client.tell("buried", queue.name, delivery.fence, detail=detail)
+            queue._client.tell("dead_lettered", queue.name, delivery.fence, detail=detail)
     if bad:
         consumer._unsure = True  # whoever interrupts this has seen none of them
         await conclude(queue, lease, tuple(bad), consumer)

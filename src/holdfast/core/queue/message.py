@@ -204,10 +204,10 @@ def told(queue: QueueBase, outcome: MessageOutcome, message: MessageBase) -> Non
     """Tell the observer what did not go well."""
     if outcome.kind == DEAD:
         why = f"{outcome.reason}: {outcome.error}" if outcome.error else outcome.reason
-        queue._client.tell("buried", queue.name, message.fence, detail=f"message {message.id}: {why}")
+        queue._client.tell("dead_lettered", queue.name, message.fence, detail=f"message {message.id}: {why}")
     elif outcome.error:
         detail = f"message {message.id}, attempt {message.attempt}: {readable(outcome.error)}"
-        queue._client.tell("failed", queue.name, message.fence, detail=detail)
+        queue._client.tell("handler_failed", queue.name, message.fence, detail=detail)
 
 
 async def conclude(
@@ -236,7 +236,7 @@ async def conclude(
             if client.clock.now_ns() + _RETRY_NS >= began_ns + WIRE_NS:
                 if consumer is None:
                     raise
-                client.tell("release delayed", queue.name, lease._fence, detail=str(error))
+                client.tell("release_delayed", queue.name, lease._fence, detail=str(error))
                 client.keeper.owe(command, OWED_NS)
                 consumer._owe(outcomes)
                 return ()

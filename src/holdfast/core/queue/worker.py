@@ -204,7 +204,7 @@ async def _look(worker: WorkerBase) -> bool:
         return True
     assert isinstance(answer, Reclaimed)
     if answer.moved or answer.died:
-        queue._client.tell("reaped", queue.name, detail=found_by_look(answer))
+        queue._client.tell("reclaimed", queue.name, detail=found_by_look(answer))
     return True
 
 

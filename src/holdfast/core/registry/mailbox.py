@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, Seconds, timeout_ns
-from holdfast.commands import Fetch, Full, Letters, NotHeld, Post
+from holdfast.commands import AtCapacity, FetchMail, MailboxMessages, NotHeld, SendToOwner
 from holdfast.core.lease.lease import Compound
 from holdfast.core.resend import ask_again
 from holdfast.errors import PASSING, InvalidConfig, NotAcquired, NotFound, Unavailable
@@ -52,8 +52,8 @@ async def send(directory: RegistryBase, key: str, message: str) -> None:
     """Put it into the owner's box; `NotFound` if nobody owns the key, which is an error and no silence."""
     if not isinstance(message, str) or not is_unicode(message) or len(message.encode()) > MESSAGE_MAX_BYTES:
         raise InvalidConfig("message", message, f"it must be text of at most {MESSAGE_MAX_BYTES} bytes")
-    answer = await ask_again(directory._client, Post(directory._name_of_key(key), new_token(), message))
-    if isinstance(answer, Full):
+    answer = await ask_again(directory._client, SendToOwner(directory._name_of_key(key), new_token(), message))
+    if isinstance(answer, AtCapacity):
         raise NotAcquired(f"{directory.name}/{key}", reason=f"its owner has {answer.others} messages to read")
     if isinstance(answer, NotHeld):
         raise NotFound(f"{directory.name}/{key}", "owner")
@@ -87,12 +87,12 @@ async def _fetch(lease: Any) -> Unavailable | None:
     """Look into the box. Trouble that may pass is told and given back: while the key is ours, it can be waited out."""
     client = lease._client
     try:
-        box = await ask_again(client, Fetch(lease.name, lease.token, lease._read))
+        box = await ask_again(client, FetchMail(lease.name, lease.token, lease._read))
     except Unavailable as error:
         if error.reason not in PASSING:
             raise
         client.tell("unavailable", lease.name, detail=str(error))
         return error
-    assert isinstance(box, Letters)
+    assert isinstance(box, MailboxMessages)
     lease._arrived(box.letters)
     return None

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from holdfast.clock import NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
 from holdfast.commands import (
+    AtCapacity,
     Busy,
-    Claim,
-    Full,
+    ClaimEntry,
+    EntryPage,
     Granted,
-    Kept,
-    List,
-    Listing,
-    Quit,
+    HandedOff,
+    ListEntries,
+    ReleaseEntry,
     Seat,
 )
 from holdfast.core.inspection import break_entry, standing
@@ -73,7 +73,7 @@ class RegistryEntry(NamedTuple):
     def __enter__(self) -> NoReturn:
         """A block is entered by whoever owns the key, and by nobody else."""
         why = "kept for another" if self.kept else "busy"
-        facts = {"owner": str(self.owner), "fence": self.fence, "remaining": self.remaining}
+        facts = {"holder": str(self.owner), "fence": self.fence, "remaining": self.remaining}
         raise NotAcquired(self.key, reason=why, **facts)  # type: ignore[arg-type]
 
     def __exit__(self, *failure: object) -> None:
@@ -149,8 +149,8 @@ def prepared(
         raise InvalidConfig("limit", limit, "it must be a whole number, 0 or more, and needs a group")
     most, shelf = (-1, "") if limit is None else (limit, f"g:{group}")
     whose = lease._client.holder.label if label is None else label
-    lease._begins = lambda ask: Claim(ask, shelves, shelf, most, whose)
-    lease._ends = lambda end: Quit(end, shelves, *lease._heir)
+    lease._begins = lambda ask: ClaimEntry(ask, shelves, shelf, most, whose)
+    lease._ends = lambda end: ReleaseEntry(end, shelves, *lease._heir)
     return lease
 
 
@@ -169,11 +169,11 @@ async def claim(directory: RegistryBase, lease: LeaseBase, key: str) -> Registry
             # Who it is stands in the answer, but not since when.
             now = await standing(client, lease.name)
             return held_by(key, now.holder or Seat(answer.holder, "", answer.fence, 0, answer.remaining_ms))
-        if isinstance(answer, Kept):
+        if isinstance(answer, HandedOff):
             _given_up(lease, began_ns, f"kept for {answer.heir}")
             heir = Holder("", 0, 0, answer.heir)
             return RegistryEntry(key, heir, 0, 0.0, answer.remaining_ms / 1000)
-        if isinstance(answer, Full):
+        if isinstance(answer, AtCapacity):
             reason = f"its group has {answer.others} already"
             _given_up(lease, began_ns, reason)
             raise NotAcquired(f"{directory.name}/{key}", reason=reason)
@@ -238,7 +238,7 @@ async def members(directory: RegistryBase, key: str) -> list[str]:
 async def idle(directory: RegistryBase) -> list[RegistryEntry]:
     """What this process owns and nobody has joined: what does not run either may be closed."""
     mine = await owned(directory, owner=directory._client.holder)
-    asked = [List(directory.name, f"m:{each.key}", _MEMBERS, "", _PAGE) for each in mine]
+    asked = [ListEntries(directory.name, f"m:{each.key}", _MEMBERS, "", _PAGE) for each in mine]
     answers = await directory._client.ask_all(asked)
     # A page of nothing but the dead may have another behind it.
     joined = [
@@ -252,8 +252,8 @@ async def _listed(directory: RegistryBase, shelf: str, prefix: str) -> list[tupl
     found: list[tuple[str, Seat]] = []
     after, at_once = "", _PAGE if shelf == _KEYS else _PAGE_OF_OTHERS
     while True:
-        page = await ask_again(directory._client, List(directory.name, shelf, prefix, after, at_once))
-        assert isinstance(page, Listing)
+        page = await ask_again(directory._client, ListEntries(directory.name, shelf, prefix, after, at_once))
+        assert isinstance(page, EntryPage)
         found += page.entries
         after = page.last
         if not after:

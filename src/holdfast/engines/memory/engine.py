@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from holdfast.engines import Reply
     from holdfast.rules.lease import Rule
     from holdfast.rules.lease_record import HolderRecord
-    from holdfast.rules.pool import Call
+    from holdfast.rules.pool import Wakeup
 
 _PROMISE = Promise(
     engine="memory",
@@ -137,7 +137,7 @@ class MemoryStore:
         if self.domain.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks
             raise Unavailable("memory", "stalled", "this thread is inside a command already: a signal handler asked")
         answers: list[Reply] = []
-        rung: list[HolderRecord | Call] = []
+        rung: list[HolderRecord | Wakeup] = []
         with self.domain.lock:
             for command in commands:
                 rule = RULES.get(type(command))
@@ -171,7 +171,7 @@ class MemoryStore:
             self.domain.marks[self.client] = now_us + MARK_MS * 1000
         return step.answer, step.wake
 
-    def _deal(self, command: Any, rung: list[HolderRecord | Call]) -> Answer:
+    def _deal(self, command: Any, rung: list[HolderRecord | Wakeup]) -> Answer:
         """The answer of a pool."""
         pools, key, now_us = self.domain.pools, (command.kind, command.name), self.clock.now_ns() // NS_PER_US
         pool = pools.get(key)
@@ -187,7 +187,7 @@ class MemoryStore:
             self.domain.marks[self.client] = now_us + MARK_MS * 1000
         return answer
 
-    def _pass_on(self, command: Any, rung: list[HolderRecord | Call]) -> Answer:
+    def _pass_on(self, command: Any, rung: list[HolderRecord | Wakeup]) -> Answer:
         """The answer of a queue."""
         queues, moment = self.domain.queues, Moment(self.clock.now_ns() // NS_PER_US, self.clock.wall_us(), self.client)
         depot = queues.get(command.name)
@@ -195,7 +195,7 @@ class MemoryStore:
             depot = queues[command.name] = MemoryQueueState()
         answer, wakes = QUEUE_RULES[type(command)](depot, command, moment)
         rung += wakes
-        if depot.over():
+        if depot.is_empty():
             del queues[command.name]
         return answer
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.commands.queue_admin import CheckConsistency
     from holdfast.engines import Reply
     from holdfast.rules.lease_record import Moment
-    from holdfast.rules.pool import Dealt
+    from holdfast.rules.pool import RuleResult
 
 PARTS = POOL_RULES.keys() | QUEUE_RULES.keys()
 
@@ -32,7 +32,9 @@ class Seen(NamedTuple):
     gone: bool
 
 
-def deal(link: sqlite3.Cursor, command: Any, moment: Moment, look_at: Callable[[str], Seen], memory_us: int) -> Dealt:
+def deal(
+    link: sqlite3.Cursor, command: Any, moment: Moment, look_at: Callable[[str], Seen], memory_us: int
+) -> RuleResult:
     """The answer, and whom to ring."""
     of_part = _of_pool if type(command) in POOL_RULES else _of_queue
     return of_part(link, command, moment, look_at, memory_us)
@@ -40,7 +42,7 @@ def deal(link: sqlite3.Cursor, command: Any, moment: Moment, look_at: Callable[[
 
 def _of_pool(
     link: sqlite3.Cursor, command: Any, moment: Moment, look_at: Callable[[str], Seen], memory_us: int
-) -> Dealt:
+) -> RuleResult:
     """A dead borrower's item comes back by its ttl: only waiters are looked at."""
     stock = StoredPool(link, command.kind, command.name)
     seen = [look_at(client) for client in stock.watched() - {moment.client}]
@@ -53,7 +55,7 @@ def _of_pool(
 
 def _of_queue(
     link: sqlite3.Cursor, command: Any, moment: Moment, look_at: Callable[[str], Seen], memory_us: int
-) -> Dealt:
+) -> RuleResult:
     """A consumer whose process has ended is dead at once."""
     depot = StoredQueue(link, command.name)
     others = depot.concerned(command) - {moment.client}

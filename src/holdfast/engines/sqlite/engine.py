@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from holdfast.engines.admin import EngineReport, NamePage
     from holdfast.engines.sqlite.database import Database
     from holdfast.rules.lease_record import HolderRecord, Record
-    from holdfast.rules.pool import Call
+    from holdfast.rules.pool import Wakeup
 
 _AT_ONCE = 200
 _FORGET_EVERY = 64
@@ -99,7 +99,7 @@ class SqliteStore:
 
     def _answer(
         self, link: sqlite3.Cursor, commands: Sequence[Command]
-    ) -> tuple[list[Reply], list[HolderRecord | Call]]:
+    ) -> tuple[list[Reply], list[HolderRecord | Wakeup]]:
         if self._closed:
             raise Closed  # asked before the end, and only now at its turn: nobody would keep what it got
         if len(commands) == 1:
@@ -131,8 +131,8 @@ class SqliteStore:
 
     def _answer_each(
         self, link: sqlite3.Cursor, commands: Sequence[Command]
-    ) -> tuple[list[Reply], list[HolderRecord | Call]]:
-        rung: list[HolderRecord | Call] = []
+    ) -> tuple[list[Reply], list[HolderRecord | Wakeup]]:
+        rung: list[HolderRecord | Wakeup] = []
         now_us = SYSTEM.now_ns() // NS_PER_US
         answers = [self._answer_one(link, command, now_us, rung) for command in commands]
         # With the first command too: a process that takes one lease and ends does its part.
@@ -147,7 +147,7 @@ class SqliteStore:
         return answers, rung
 
     def _answer_one(
-        self, link: sqlite3.Cursor, command: Command, now_us: int, rung: list[HolderRecord | Call]
+        self, link: sqlite3.Cursor, command: Command, now_us: int, rung: list[HolderRecord | Wakeup]
     ) -> Reply:
         if type(command) in dealing.PARTS:
             return self._deal(link, command, now_us, rung)
@@ -180,7 +180,7 @@ class SqliteStore:
             self._ahead.pop(command.token, None)
         return answer
 
-    def _deal(self, link: sqlite3.Cursor, command: Any, now_us: int, rung: list[HolderRecord | Call]) -> Reply:
+    def _deal(self, link: sqlite3.Cursor, command: Any, now_us: int, rung: list[HolderRecord | Wakeup]) -> Reply:
         """The answer of a pool or a queue. A damaged one is nobody's business but its own."""
         link.execute("SAVEPOINT part")
         try:
@@ -289,7 +289,7 @@ class SqliteStore:
                 link.execute("DELETE FROM session WHERE id = ?", (session,))
                 FifoListener.remove(self._pipe(session))
 
-    def _wake(self, holder: HolderRecord | Call) -> None:
+    def _wake(self, holder: HolderRecord | Wakeup) -> None:
         session = int(holder.client)
         here = _here.get((str(self.database.path), session))
         if here is not None:

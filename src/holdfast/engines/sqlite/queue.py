@@ -147,20 +147,20 @@ class StoredQueue:
         return self._lanes.total() + self._delayed + self._held + self._behind
 
     @property
-    def crew(self) -> int:
+    def consumer_count(self) -> int:
         return self._consumers
 
-    def load(self, token: str) -> tuple[int, int]:
+    def held_counts(self, token: str) -> tuple[int, int]:
         return self._all(_LOAD_OF, token)[0][0], self._held
 
-    def count(self, what: str, more: int) -> None:
+    def add_to_counter(self, what: str, more: int) -> None:
         if more:
             self._counts[what] += more
 
     def totals(self) -> QueueTotals:
         lanes = [lane for lane, ready in self._lanes.items() if ready and lane != SUSPECTS]
         firsts = [row[0] for lane in lanes for row in self._all(_OLDEST, lane)]
-        suspects = self.waiting(SUSPECTS)
+        suspects = self.ready_count(SUSPECTS)
         return QueueTotals(
             self._lanes.total() - suspects,
             suspects,
@@ -176,26 +176,26 @@ class StoredQueue:
 
     # Consumers.
 
-    def member(self, token: str) -> ConsumerRecord | None:
+    def get_consumer(self, token: str) -> ConsumerRecord | None:
         return next(map(_member, self._all(f"{_MEMBER} AND token = ?", token)), None)
 
-    def put_member(self, member: ConsumerRecord) -> None:
-        self._consumers += self.member(member.token) is None
+    def put_consumer(self, member: ConsumerRecord) -> None:
+        self._consumers += self.get_consumer(member.token) is None
         self._do(_PUT_MEMBER, *member)
 
-    def drop_member(self, token: str) -> None:
-        self.sated(token)
+    def remove_consumer(self, token: str) -> None:
+        self.remove_waiting(token)
         self._consumers -= self._do("DELETE FROM queue_consumer WHERE queue = ? AND token = ?", token)
 
-    def late(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[ConsumerRecord]:
+    def expired_consumers(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[ConsumerRecord]:
         found = {_member(row) for row in self._all(_LATE, by_us, limit)}
         found.update(_member(row) for client in gone for row in self._all(_GONE, client, limit))
         return sorted(found, key=lambda each: (each.ends_us, each.token))[:limit]
 
-    def next_end_us(self) -> int:
+    def next_expiry_us(self) -> int:
         return next((_member(row).ends_us for row in self._all(_SOONEST, 1)), 0)
 
-    def watched(self) -> AbstractSet[str]:
+    def watched_clients(self) -> AbstractSet[str]:
         return {row[0] for row in self._all("SELECT DISTINCT client FROM queue_consumer WHERE queue = ?")}
 
     def concerned(self, command: object) -> AbstractSet[str]:
@@ -204,37 +204,37 @@ class StoredQueue:
         Whoever would take something over has to know whether its holder lives.
         """
         if isinstance(command, ReclaimExpired):
-            return self.watched()
-        first = self.first_of(command.key) if isinstance(command, TakeOver) else None
-        holder = self.member(first.token) if first is not None else None
+            return self.watched_clients()
+        first = self.key_head(command.key) if isinstance(command, TakeOver) else None
+        holder = self.get_consumer(first.token) if first is not None else None
         clients = set() if holder is None else {holder.client}
         if self._hungry:
             ask = "SELECT DISTINCT client FROM queue_consumer WHERE queue = ? AND hungry IS NOT NULL"
             clients.update(row[0] for row in self._all(ask))
         return clients
 
-    def members(self, limit: int) -> list[tuple[ConsumerRecord, int]]:
-        return [(member, self.load(member.token)[0]) for member in map(_member, self._all(_SOONEST, limit))]
+    def list_consumers(self, limit: int) -> list[tuple[ConsumerRecord, int]]:
+        return [(member, self.held_counts(member.token)[0]) for member in map(_member, self._all(_SOONEST, limit))]
 
-    def hunger(self, token: str) -> int:
+    def add_waiting(self, token: str) -> int:
         self._hungry += self._link.execute(_HUNGER, (self._id, token)).rowcount
         ahead: int = self._all(_AHEAD, token)[0][0]
         return ahead
 
-    def sated(self, token: str) -> None:
+    def remove_waiting(self, token: str) -> None:
         if self._hungry:
             self._hungry -= self._do(_SATED, token)
 
-    def hungriest(self) -> str | None:
+    def first_waiting(self) -> str | None:
         return next((row[0] for row in self._all(_HUNGRIEST)), None) if self._hungry else None
 
     # Messages that are ready.
 
-    def append(self, lane: str, message: StoredMessage) -> None:
+    def add_ready(self, lane: str, message: StoredMessage) -> None:
         self._do(_PUT, READY, lane, 0, "", 0, 0, *message)
         self._lanes[lane] += 1
 
-    def take(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[QueueEntry]:
+    def deliver_ready(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[QueueEntry]:
         if not self._lanes[lane]:
             return []
         rows = enumerate(self._all(_READY, lane, count), fence)
@@ -244,20 +244,20 @@ class StoredQueue:
         self._held += len(found)
         return found
 
-    def withdraw(self, lane: str, entry: str) -> None:
+    def remove_ready(self, lane: str, entry: str) -> None:
         self._link.execute(_DROP, (int(entry),))
         self._lanes[lane] -= 1
 
-    def waiting(self, lane: str) -> int:
+    def ready_count(self, lane: str) -> int:
         return self._lanes[lane]
 
     # Messages that are delayed.
 
-    def delay(self, message: StoredMessage, due_us: int) -> None:
+    def add_delayed(self, message: StoredMessage, due_us: int) -> None:
         self._do(_PUT, DELAYED, "", due_us, "", 0, 0, *message)
         self._delayed += 1
 
-    def ripe(self, now_us: int, limit: int) -> list[StoredMessage]:
+    def pop_due(self, now_us: int, limit: int) -> list[StoredMessage]:
         if not self._delayed:
             return []
         found = self._all(_RIPE, now_us, limit)
@@ -270,40 +270,40 @@ class StoredQueue:
 
     # Messages that are with a consumer.
 
-    def held(self, token: str, limit: int) -> list[QueueEntry]:
+    def list_held(self, token: str, limit: int) -> list[QueueEntry]:
         return list(map(_entry, self._all(_HAS, token, limit)))
 
-    def newest(self, token: str, limit: int) -> list[QueueEntry]:
+    def newest_held(self, token: str, limit: int) -> list[QueueEntry]:
         return list(map(_entry, self._all(_NEWEST, token, limit)))
 
-    def names(self, token: str, limit: int) -> list[str]:
+    def held_entries(self, token: str, limit: int) -> list[str]:
         return [str(row[0]) for row in self._all(_NAMES, token, limit)]
 
-    def find(self, token: str, entry: str) -> QueueEntry | None:
+    def find_held(self, token: str, entry: str) -> QueueEntry | None:
         if not (entry.isascii() and entry.isdigit() and len(entry) < len(str(NEVER_US))):
             return None  # not one of ours
         row = self._link.execute(_FIND, (int(entry), self._id, token)).fetchone()
         return None if row is None else _entry(row)
 
-    def drop(self, token: str, entry: str) -> None:  # noqa: ARG002 - an entry is with one consumer
+    def remove_held(self, token: str, entry: str) -> None:  # noqa: ARG002 - an entry is with one consumer
         self._link.execute(_DROP, (int(entry),))
         self._held -= 1
 
-    def give(self, lane: str, message: StoredMessage, token: str, fence: int, now_us: int) -> QueueEntry:
+    def deliver(self, lane: str, message: StoredMessage, token: str, fence: int, now_us: int) -> QueueEntry:
         self._do(_PUT, HELD, lane, 0, token, fence, now_us, *message)
         self._held += 1
         return QueueEntry(str(self._link.lastrowid), lane, message, fence, now_us)
 
     # Messages that share a key.
 
-    def first_of(self, key: str) -> KeyHead | None:
+    def key_head(self, key: str) -> KeyHead | None:
         return next((KeyHead(row[0], row[1], _entry(row[2:])) for row in self._all(_FIRST, key)), None)
 
-    def line_up(self, message: StoredMessage) -> None:
+    def add_behind(self, message: StoredMessage) -> None:
         self._do(_PUT, BEHIND, "", 0, "", 0, 0, *message)
         self._behind += 1
 
-    def next_of(self, key: str) -> StoredMessage | None:
+    def pop_next_of_key(self, key: str) -> StoredMessage | None:
         row = next(iter(self._all(_NEXT, key)), None) if self._behind else None
         if row is None:
             return None
@@ -313,21 +313,21 @@ class StoredQueue:
 
     # Dead letters.
 
-    def bury(self, letter: StoredDeadLetter) -> None:
-        self.exhume(letter.message.id)
+    def add_dead_letter(self, letter: StoredDeadLetter) -> None:
+        self.remove_dead_letter(letter.message.id)
         self._do(_BURY, place_of(letter), letter.reason, letter.died_us, *letter.message)
         self._dead += 1
 
-    def letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002
+    def get_dead_letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002
         return next(map(_letter, self._all(f"{_LETTER} id = ?", id)), None)
 
-    def letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
+    def list_dead_letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
         return list(map(_letter, self._all(_LETTERS, after, limit)))
 
-    def exhume(self, id: str) -> None:  # noqa: A002
+    def remove_dead_letter(self, id: str) -> None:  # noqa: A002
         self._dead -= self._do("DELETE FROM queue_letter WHERE queue = ? AND id = ?", id)
 
-    def evict(self, most: int) -> int:
+    def evict_dead_letters(self, most: int) -> int:
         over = max(0, self._dead - most)
         if over:
             self._dead -= self._do(_EVICT, over)
@@ -335,17 +335,17 @@ class StoredQueue:
 
     # What is remembered for a while.
 
-    def known(self, dedup: str, now_us: int) -> str:
+    def dedup_id(self, dedup: str, now_us: int) -> str:
         return next(iter(self._recalled("sent", dedup, now_us) or ()), "")
 
-    def know(self, dedup: str, id: str, until_us: int) -> None:  # noqa: A002
+    def remember_dedup(self, dedup: str, id: str, until_us: int) -> None:  # noqa: A002
         self._recall("sent", dedup, (id,), until_us)
 
-    def said(self, token: str, now_us: int) -> tuple[str, ...] | None:
+    def earlier_result(self, token: str, now_us: int) -> tuple[str, ...] | None:
         forget_known(self._link, now_us)
         return self._recalled("said", token, now_us)
 
-    def say(self, token: str, ids: tuple[str, ...], until_us: int) -> None:
+    def remember_result(self, token: str, ids: tuple[str, ...], until_us: int) -> None:
         self._recall("said", token, ids, until_us)
 
     def _recalled(self, kind: str, key: str, now_us: int) -> tuple[str, ...] | None:
@@ -367,7 +367,7 @@ class StoredQueue:
             return [PlacedMessage(StoredMessage(*row), "", 0) for row in self._all(_BEHIND, limit)]
         return [PlacedMessage(StoredMessage(*row[1:]), "", 0) for row in self._all(_READY, lane, limit)]
 
-    def audit(self) -> tuple[int, list[str]]:
+    def check_consistency(self) -> tuple[int, list[str]]:
         return audit(self._link, self._id, self.totals())
 
     def save(self, wall_us: int, memory_us: int) -> None:

@@ -36,7 +36,7 @@ from holdfast.commands.queue import (
     TakeOver,
 )
 from holdfast.rules.lease_record import Moment
-from holdfast.rules.pool import Dealt
+from holdfast.rules.pool import RuleResult
 from holdfast.rules.queue.messages import (
     UNKNOWN_CONSUMER,
     delivered,
@@ -60,86 +60,86 @@ NEVER_US = 2**62
 DIED_WITH_IT = "its consumer died"
 
 
-def join(depot: QueueState, command: Join, moment: Moment) -> Dealt:
+def join(state: QueueState, command: Join, moment: Moment) -> RuleResult:
     """One more consumer, or the same one again; but not one that was taken for dead."""
     ends_us = moment.now_us + command.ttl_ms * 1000
-    before = depot.member(command.token)
+    before = depot.get_consumer(command.token)
     if before is not None and before.fallen:  # a copy that comes late: its messages are being given to others
-        return Dealt(UNKNOWN_CONSUMER, [])
+        return RuleResult(UNKNOWN_CONSUMER, [])
     if before is not None:
-        depot.put_member(before._replace(ttl_ms=command.ttl_ms, ends_us=ends_us))
-        return Dealt(Granted(before.fence), [])
+        depot.put_consumer(before._replace(ttl_ms=command.ttl_ms, ends_us=ends_us))
+        return RuleResult(Granted(before.fence), [])
 
-    fence = next_fence(depot, moment)
+    fence = next_fence(state, moment)
     who = (command.token, moment.client, command.holder, command.label, fence)
-    depot.put_member(ConsumerRecord(*who, command.ttl_ms, moment.now_us, ends_us, keeps=command.keeps))
-    return Dealt(Granted(fence), [])
+    depot.put_consumer(ConsumerRecord(*who, command.ttl_ms, moment.now_us, ends_us, keeps=command.keeps))
+    return RuleResult(Granted(fence), [])
 
 
-def beat(depot: QueueState, command: ConsumerHeartbeat, moment: Moment) -> Dealt:
+def beat(state: QueueState, command: ConsumerHeartbeat, moment: Moment) -> RuleResult:
     """It lives, for so long from now; also if that comes late."""
-    member = living(depot, command.token)
+    member = living(state, command.token)
     if member is None:
-        return Dealt(UNKNOWN_CONSUMER, [])
+        return RuleResult(UNKNOWN_CONSUMER, [])
 
-    depot.put_member(member._replace(ttl_ms=command.ttl_ms, ends_us=moment.now_us + command.ttl_ms * 1000))
-    return Dealt(Renewed(), [])
+    depot.put_consumer(member._replace(ttl_ms=command.ttl_ms, ends_us=moment.now_us + command.ttl_ms * 1000))
+    return RuleResult(Renewed(), [])
 
 
-def leave(depot: QueueState, command: Leave, moment: Moment) -> Dealt:
+def leave(state: QueueState, command: Leave, moment: Moment) -> RuleResult:
     """What it has is ready for others, as if it had never been taken; a part at a time."""
-    member = living(depot, command.token)
+    member = living(state, command.token)
     if member is None:
-        return Dealt(UNKNOWN_CONSUMER, [])
+        return RuleResult(UNKNOWN_CONSUMER, [])
 
-    entries = depot.held(command.token, AT_ONCE + 1)
+    entries = depot.list_held(command.token, AT_ONCE + 1)
     for each in entries[:AT_ONCE]:
-        depot.drop(command.token, each.entry)
-        depot.append(lane_of(each.message), each.message)
+        depot.remove_held(command.token, each.entry)
+        depot.add_ready(lane_of(each.message), each.message)
     given, over = min(len(entries), AT_ONCE), len(entries) <= AT_ONCE
     if over:
-        depot.drop_member(command.token)
+        depot.remove_consumer(command.token)
     else:  # nobody renews it any more, but whoever speaks lives
-        depot.put_member(member._replace(ends_us=moment.now_us + member.ttl_ms * 1000))
-        depot.sated(command.token)
-    depot.count("released", given)
-    return Dealt(Released() if over else LeaveUnfinished(), ring(depot, given, moment))
+        depot.put_consumer(member._replace(ends_us=moment.now_us + member.ttl_ms * 1000))
+        depot.remove_waiting(command.token)
+    depot.add_to_counter("released", given)
+    return RuleResult(Released() if over else LeaveUnfinished(), ring(state, given, moment))
 
 
-def reap(depot: QueueState, command: ReclaimExpired, moment: Moment) -> Dealt:
+def reap(state: QueueState, command: ReclaimExpired, moment: Moment) -> RuleResult:
     """Look, if it is time. Whoever is proven dead is found at any time."""
     now_us, interval_us, grace_us = moment.now_us, command.interval_ms * 1000, command.grace_ms * 1000
     early = depot.looked_us <= now_us < depot.look_us
-    gone = moment.gone & depot.watched()
+    gone = moment.gone & depot.watched_clients()
     if early and not gone:
-        return Dealt(Reclaimed(False, False, 0, 0, 0, _ms(depot.look_us - now_us)), [])
+        return RuleResult(Reclaimed(False, False, 0, 0, 0, _ms(state.look_us - now_us)), [])
 
     if now_us < depot.looked_us:
-        _bring_forward(depot, now_us)
+        _bring_forward(state, now_us)
     late_us = now_us - depot.look_us
-    amnesty = bool(depot.looked_us) and (now_us < depot.looked_us or late_us > max(2 * interval_us, LATE_US))
+    amnesty = bool(state.looked_us) and (now_us < depot.looked_us or late_us > max(2 * interval_us, LATE_US))
     by_us = -1 if early or amnesty else now_us - grace_us
-    ended, moved, died, ready, more = _bring_back(depot, command, moment, by_us, gone)
+    ended, moved, died, ready, more = _bring_back(state, command, moment, by_us, gone)
     if amnesty:
         depot.look_us = now_us + command.amnesty_ms * 1000
     elif not early:
-        next_us = depot.next_end_us()
+        next_us = depot.next_expiry_us()
         soon_us = max(now_us + BREATH_US, next_us + grace_us) if next_us else now_us + interval_us
         depot.look_us = now_us if more else min(now_us + interval_us, soon_us)
     depot.looked_us = now_us
-    depot.count("crashed", moved + died)
-    depot.count("died", died)
+    depot.add_to_counter("crashed", moved + died)
+    depot.add_to_counter("died", died)
     if died:
-        make_room(depot, command.dead_max)
-    answer = Reclaimed(True, amnesty, ended, moved, died, 1 if more else _ms(depot.look_us - now_us))
-    return Dealt(answer, ring(depot, ready, moment))
+        make_room(state, command.dead_max)
+    answer = Reclaimed(True, amnesty, ended, moved, died, 1 if more else _ms(state.look_us - now_us))
+    return RuleResult(answer, ring(state, ready, moment))
 
 
-def _bring_forward(depot: QueueState, now_us: int) -> None:
+def _bring_forward(state: QueueState, now_us: int) -> None:
     """The clock went back: nobody's time ends later than its ttl from now, else the dead would live until then."""
-    for each in depot.late(NEVER_US, frozenset(), LOOKED_AT):
+    for each in state.expired_consumers(NEVER_US, frozenset(), LOOKED_AT):
         if each.ends_us > now_us + each.ttl_ms * 1000:
-            depot.put_member(each._replace(ends_us=now_us + each.ttl_ms * 1000))
+            depot.put_consumer(each._replace(ends_us=now_us + each.ttl_ms * 1000))
 
 
 def _bring_back(
@@ -152,36 +152,36 @@ def _bring_back(
     """
     ended = moved = died = followed = 0
     room = FEW_AT_ONCE
-    late = depot.late(by_us, gone, room)
+    late = depot.expired_consumers(by_us, gone, room)
     for each in late:
         if not room:
             return ended, moved, died, moved + followed, True
         room -= 1
-        member = _falls(depot, each)
-        entries = depot.held(member.token, room + 1)
+        member = _falls(state, each)
+        entries = depot.list_held(member.token, room + 1)
         for entry in entries[:room]:
-            depot.drop(member.token, entry.entry)
-            message = _mourned(depot, command.attempts_max, member, entry, moment)
+            depot.remove_held(member.token, entry.entry)
+            message = _mourned(state, command.attempts_max, member, entry, moment)
             if message is not None:
-                depot.append(lane_of(message), message)
+                depot.add_ready(lane_of(message), message)
                 moved += 1
             else:
-                followed += follow(depot, entry.message)
+                followed += follow(state, entry.message)
                 died += 1
         if len(entries) > room:
-            depot.put_member(member)
+            depot.put_consumer(member)
             return ended, moved, died, moved + followed, True
         room -= len(entries)
-        depot.drop_member(member.token)
+        depot.remove_consumer(member.token)
         ended += 1
     return ended, moved, died, moved + followed, len(late) == FEW_AT_ONCE
 
 
-def _falls(depot: QueueState, member: ConsumerRecord) -> ConsumerRecord:
+def _falls(state: QueueState, member: ConsumerRecord) -> ConsumerRecord:
     """Taken for dead. What it has at this moment says who may be to blame; later, some of that is gone."""
     if member.fallen:
         return member
-    new = [entry for entry in depot.newest(member.token, 2) if entry.taken_us >= member.trial_us]
+    new = [entry for entry in state.newest_held(member.token, 2) if entry.taken_us >= member.trial_us]
     return member._replace(fallen=LONE if len(new) == 1 else CROWD)
 
 
@@ -200,45 +200,45 @@ def _mourned(
     message = failed(entry.message, member, DIED_WITH_IT)
     if message.attempts < attempts_max:
         return message
-    depot.bury(StoredDeadLetter(SPENT, moment.wall_us, message))
+    depot.add_dead_letter(StoredDeadLetter(SPENT, moment.wall_us, message))
     return None
 
 
-def take_over(depot: QueueState, command: TakeOver, moment: Moment) -> Dealt:
+def take_over(state: QueueState, command: TakeOver, moment: Moment) -> RuleResult:
     """The first message of a key, for whoever asks, if nobody can vouch for it."""
-    if living(depot, command.token) is None:
-        return Dealt(UNKNOWN_CONSUMER, [])
-    first = depot.first_of(command.key)
+    if living(state, command.token) is None:
+        return RuleResult(UNKNOWN_CONSUMER, [])
+    first = depot.key_head(command.key)
     if first is None or first.place == DELAYED:
-        return Dealt(NotTakenOver("" if first is None else DELAYED), [])
+        return RuleResult(NotTakenOver("" if first is None else DELAYED), [])
     if first.token == command.token:  # asked for before
-        return Dealt(Received((delivered(first.entry),), None, due_ms(depot, moment)), [])
+        return RuleResult(Received((delivered(first.entry),), None, due_ms(state, moment)), [])
 
     lane, message = first.entry.lane, first.entry.message
     if first.place == HELD:
-        holder = depot.member(first.token)
-        if holder is not None and (_vouches(holder, moment) or _forgiven(depot, holder, moment)):
-            return Dealt(NotTakenOver(HELD, holder.label, first.entry.fence), [])
-        bereft = _bereft(depot, command, holder, first, moment)
+        holder = depot.get_consumer(first.token)
+        if holder is not None and (_vouches(holder, moment) or _forgiven(state, holder, moment)):
+            return RuleResult(NotTakenOver(HELD, holder.label, first.entry.fence), [])
+        bereft = _bereft(state, command, holder, first, moment)
         if bereft is None:
-            followed = follow(depot, message)
-            make_room(depot, command.dead_max)
-            return Dealt(NotTakenOver(DIED), ring(depot, int(followed), moment))
+            followed = follow(state, message)
+            make_room(state, command.dead_max)
+            return RuleResult(NotTakenOver(DIED), ring(state, int(followed), moment))
         lane, message = lane_of(bereft), bereft
     else:
-        depot.withdraw(lane, first.entry.entry)
-    fence = next_fence(depot, moment)
-    depot.count("taken", 1)
-    given = depot.give(lane, message, command.token, fence, moment.now_us)
-    depot.sated(command.token)
-    return Dealt(Received((delivered(given),), None, due_ms(depot, moment)), [])
+        depot.remove_ready(lane, first.entry.entry)
+    fence = next_fence(state, moment)
+    depot.add_to_counter("taken", 1)
+    given = depot.deliver(lane, message, command.token, fence, moment.now_us)
+    depot.remove_waiting(command.token)
+    return RuleResult(Received((delivered(given),), None, due_ms(state, moment)), [])
 
 
 def _vouches(member: ConsumerRecord, moment: Moment) -> bool:
     return not member.fallen and member.ends_us > moment.now_us and member.client not in moment.gone
 
 
-def _forgiven(depot: QueueState, member: ConsumerRecord, moment: Moment) -> bool:
+def _forgiven(state: QueueState, member: ConsumerRecord, moment: Moment) -> bool:
     """Whether its silence may be that of the engine: nobody has looked for long, or all were given time for that.
 
     The looks of consumers with such a ttl are a sixth of it apart, and an amnesty lasts for all of it.
@@ -255,23 +255,23 @@ def _bereft(
     depot: QueueState, command: TakeOver, holder: ConsumerRecord | None, first: KeyHead, moment: Moment
 ) -> StoredMessage | None:
     """What its consumer, which is dead from now on, leaves behind; none if it is a dead letter."""
-    depot.count("crashed", 1)
+    depot.add_to_counter("crashed", 1)
     if holder is None:
-        depot.drop(first.token, first.entry.entry)
+        depot.remove_held(first.token, first.entry.entry)
         return first.entry.message
-    fallen = _falls(depot, holder)
-    depot.drop(first.token, first.entry.entry)
-    depot.put_member(fallen)
-    message = _mourned(depot, command.attempts_max, fallen, first.entry, moment)
-    depot.count("died", int(message is None))
+    fallen = _falls(state, holder)
+    depot.remove_held(first.token, first.entry.entry)
+    depot.put_consumer(fallen)
+    message = _mourned(state, command.attempts_max, fallen, first.entry, moment)
+    depot.add_to_counter("died", int(message is None))
     return message
 
 
-def list_keys(depot: QueueState, command: ListKeys, moment: Moment) -> Dealt:  # noqa: ARG001 - as all rules
+def list_keys(state: QueueState, command: ListKeys, moment: Moment) -> RuleResult:  # noqa: ARG001 - as all rules
     """For whoever has heard that a consumer has ended."""
-    held = depot.held(command.token, command.limit)
+    held = depot.list_held(command.token, command.limit)
     keys = tuple(each.message.key for each in held if each.message.key)
-    return Dealt(KeysHeld(keys, depot.load(command.token)[0]), [])
+    return RuleResult(KeysHeld(keys, state.held_counts(command.token)[0]), [])
 
 
 def _ms(span_us: int) -> int:

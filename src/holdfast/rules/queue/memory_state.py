@@ -77,18 +77,18 @@ class MemoryQueueState:
         return ready + held + len(self._delayed) + self._followers
 
     @property
-    def crew(self) -> int:
+    def consumer_count(self) -> int:
         return len(self._members)
 
-    def load(self, token: str) -> tuple[int, int]:
+    def held_counts(self, token: str) -> tuple[int, int]:
         return len(self._held.get(token, ())), sum(map(len, self._held.values()))
 
-    def count(self, what: str, more: int) -> None:
+    def add_to_counter(self, what: str, more: int) -> None:
         if more:
             self._counts[what] += more
 
     def totals(self) -> QueueTotals:
-        suspects = self.waiting(SUSPECTS)
+        suspects = self.ready_count(SUSPECTS)
         held = sum(map(len, self._held.values()))
         firsts = [next(iter(line.values())).sent_us for lane, line in self._lanes.items() if line and lane != SUSPECTS]
         ready = sum(map(len, self._lanes.values())) - suspects
@@ -107,25 +107,25 @@ class MemoryQueueState:
 
     # Consumers.
 
-    def member(self, token: str) -> ConsumerRecord | None:
+    def get_consumer(self, token: str) -> ConsumerRecord | None:
         return self._members.get(token)
 
-    def put_member(self, member: ConsumerRecord) -> None:
+    def put_consumer(self, member: ConsumerRecord) -> None:
         self._members[member.token] = member
         heapq.heappush(self._ends, (member.ends_us, member.token))
         if len(self._ends) > 2 * len(self._members) + _SPARE:
             self._ends = [(each.ends_us, token) for token, each in self._members.items()]
             heapq.heapify(self._ends)
 
-    def drop_member(self, token: str) -> None:
+    def remove_consumer(self, token: str) -> None:
         self._members.pop(token, None)
         self._hungry.pop(token, None)
 
-    def late(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[ConsumerRecord]:
+    def expired_consumers(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[ConsumerRecord]:
         found = [each for each in self._members.values() if each.ends_us <= by_us or each.client in gone]
         return sorted(found, key=lambda each: (each.ends_us, each.token))[:limit]
 
-    def next_end_us(self) -> int:
+    def next_expiry_us(self) -> int:
         while self._ends:
             ends_us, token = self._ends[0]
             member = self._members.get(token)
@@ -134,26 +134,26 @@ class MemoryQueueState:
             heapq.heappop(self._ends)
         return 0
 
-    def watched(self) -> AbstractSet[str]:
+    def watched_clients(self) -> AbstractSet[str]:
         return {member.client for member in self._members.values()}
 
-    def members(self, limit: int) -> list[tuple[ConsumerRecord, int]]:
+    def list_consumers(self, limit: int) -> list[tuple[ConsumerRecord, int]]:
         first = sorted(self._members.values(), key=lambda each: (each.ends_us, each.token))[:limit]
         return [(member, len(self._held.get(member.token, ()))) for member in first]
 
-    def hunger(self, token: str) -> int:
+    def add_waiting(self, token: str) -> int:
         self._hungry.setdefault(token)
         return list(self._hungry).index(token)
 
-    def sated(self, token: str) -> None:
+    def remove_waiting(self, token: str) -> None:
         self._hungry.pop(token, None)
 
-    def hungriest(self) -> str | None:
+    def first_waiting(self) -> str | None:
         return next(iter(self._hungry), None)
 
     # Messages that are ready.
 
-    def append(self, lane: str, message: StoredMessage) -> None:
+    def add_ready(self, lane: str, message: StoredMessage) -> None:
         self._number += 1
         entry = str(self._number)
         self._lanes.setdefault(lane, OrderedDict())[entry] = message
@@ -163,7 +163,7 @@ class MemoryQueueState:
         if entry.message.key:
             self._firsts[entry.message.key] = KeyHead(place, token, entry)
 
-    def take(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[QueueEntry]:
+    def deliver_ready(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[QueueEntry]:
         line = self._lanes.get(lane, OrderedDict())
         found = []
         for at in range(min(count, len(line))):
@@ -175,20 +175,20 @@ class MemoryQueueState:
                 self._leads(HELD, token, each)
         return found
 
-    def withdraw(self, lane: str, entry: str) -> None:
+    def remove_ready(self, lane: str, entry: str) -> None:
         del self._lanes[lane][entry]
 
-    def waiting(self, lane: str) -> int:
+    def ready_count(self, lane: str) -> int:
         return len(self._lanes.get(lane, ()))
 
     # Messages that are delayed.
 
-    def delay(self, message: StoredMessage, due_us: int) -> None:
+    def add_delayed(self, message: StoredMessage, due_us: int) -> None:
         self._number += 1
         heapq.heappush(self._delayed, (due_us, self._number, message))
         self._leads(DELAYED, "", QueueEntry(str(self._number), "", message))
 
-    def ripe(self, now_us: int, limit: int) -> list[StoredMessage]:
+    def pop_due(self, now_us: int, limit: int) -> list[StoredMessage]:
         found: list[StoredMessage] = []
         while len(found) < limit and self._delayed and self._delayed[0][0] <= now_us:
             found.append(heapq.heappop(self._delayed)[2])
@@ -199,25 +199,25 @@ class MemoryQueueState:
 
     # Messages that are with a consumer.
 
-    def held(self, token: str, limit: int) -> list[QueueEntry]:
+    def list_held(self, token: str, limit: int) -> list[QueueEntry]:
         return list(islice(self._held.get(token, {}).values(), limit))
 
-    def newest(self, token: str, limit: int) -> list[QueueEntry]:
+    def newest_held(self, token: str, limit: int) -> list[QueueEntry]:
         return list(islice(reversed(self._held.get(token, {}).values()), limit))
 
-    def names(self, token: str, limit: int) -> list[str]:
+    def held_entries(self, token: str, limit: int) -> list[str]:
         return list(islice(self._held.get(token, {}), limit))
 
-    def find(self, token: str, entry: str) -> QueueEntry | None:
+    def find_held(self, token: str, entry: str) -> QueueEntry | None:
         return self._held.get(token, {}).get(entry)
 
-    def drop(self, token: str, entry: str) -> None:
+    def remove_held(self, token: str, entry: str) -> None:
         entries = self._held[token]
         del entries[entry]
         if not entries:
             del self._held[token]
 
-    def give(self, lane: str, message: StoredMessage, token: str, fence: int, now_us: int) -> QueueEntry:
+    def deliver(self, lane: str, message: StoredMessage, token: str, fence: int, now_us: int) -> QueueEntry:
         self._number += 1
         given = QueueEntry(str(self._number), lane, message, fence, now_us)
         self._held.setdefault(token, {})[given.entry] = given
@@ -226,15 +226,15 @@ class MemoryQueueState:
 
     # Messages that share a key.
 
-    def first_of(self, key: str) -> KeyHead | None:
+    def key_head(self, key: str) -> KeyHead | None:
         return self._firsts.get(key)
 
-    def line_up(self, message: StoredMessage) -> None:
+    def add_behind(self, message: StoredMessage) -> None:
         self._number += 1
         self._behind.setdefault(message.key, deque()).append((self._number, message))
         self._followers += 1
 
-    def next_of(self, key: str) -> StoredMessage | None:
+    def pop_next_of_key(self, key: str) -> StoredMessage | None:
         line = self._behind.get(key)
         if line is None:
             self._firsts.pop(key, None)
@@ -247,45 +247,45 @@ class MemoryQueueState:
 
     # Dead letters.
 
-    def bury(self, letter: StoredDeadLetter) -> None:
-        self.exhume(letter.message.id)
+    def add_dead_letter(self, letter: StoredDeadLetter) -> None:
+        self.remove_dead_letter(letter.message.id)
         self._dead[letter.message.id] = letter
         insort(self._deaths, place_of(letter))
 
-    def letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002
+    def get_dead_letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002
         return self._dead.get(id)
 
-    def letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
+    def list_dead_letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
         begin = bisect_right(self._deaths, after)
         return [self._dead[place.partition("-")[2]] for place in self._deaths[begin : begin + limit]]
 
-    def exhume(self, id: str) -> None:  # noqa: A002
+    def remove_dead_letter(self, id: str) -> None:  # noqa: A002
         letter = self._dead.pop(id, None)
         if letter is not None:
             del self._deaths[bisect_left(self._deaths, place_of(letter))]
 
-    def evict(self, most: int) -> int:
+    def evict_dead_letters(self, most: int) -> int:
         over = self._deaths[: max(0, len(self._deaths) - most)]
         for place in over:
-            self.exhume(place.partition("-")[2])
+            self.remove_dead_letter(place.partition("-")[2])
         return len(over)
 
     # What is remembered for a while.
 
-    def known(self, dedup: str, now_us: int) -> str:
+    def dedup_id(self, dedup: str, now_us: int) -> str:
         found = self._keys.get(dedup, now_us)
         return found if isinstance(found, str) else ""
 
-    def know(self, dedup: str, id: str, until_us: int) -> None:  # noqa: A002
+    def remember_dedup(self, dedup: str, id: str, until_us: int) -> None:  # noqa: A002
         self._keys.put(dedup, id, until_us)
 
-    def said(self, token: str, now_us: int) -> tuple[str, ...] | None:
+    def earlier_result(self, token: str, now_us: int) -> tuple[str, ...] | None:
         self._keys.forget(now_us)
         self._calls.forget(now_us)
         found = self._calls.get(token, now_us)
         return found if isinstance(found, tuple) else None
 
-    def say(self, token: str, ids: tuple[str, ...], until_us: int) -> None:
+    def remember_result(self, token: str, ids: tuple[str, ...], until_us: int) -> None:
         self._calls.put(token, ids, until_us)
 
     # For people.
@@ -305,7 +305,7 @@ class MemoryQueueState:
             PlacedMessage(message, "", 0) for message in islice(self._lanes.get(lane, OrderedDict()).values(), limit)
         ]
 
-    def audit(self) -> tuple[int, list[str]]:
+    def check_consistency(self) -> tuple[int, list[str]]:
         ready = [message for line in self._lanes.values() for message in line.values()]
         held = [each.message for entries in self._held.values() for each in entries.values()]
         first = [*ready, *held, *(message for _, _, message in self._delayed)]
@@ -322,6 +322,6 @@ class MemoryQueueState:
             faults.append(f"{len(self._dead)} dead letters, {len(self._deaths)} of them in order")
         return sum(places.values()), faults
 
-    def over(self) -> bool:
+    def is_empty(self) -> bool:
         """Nothing of it needs to be remembered."""
         return not (self.size or self._dead or self._members or self._keys or self._calls)

@@ -37,7 +37,7 @@ from holdfast.commands.queue import (
     StoredMessage,
 )
 from holdfast.rules.lease_record import Moment
-from holdfast.rules.pool import Call, Dealt
+from holdfast.rules.pool import RuleResult, Wakeup
 from holdfast.rules.queue.state import ConsumerRecord, QueueEntry, QueueState, lane_of
 
 # How long a publish is known, so that a second copy of it sends nothing.
@@ -47,52 +47,52 @@ CALL_US = 30_000_000
 UNKNOWN_CONSUMER = NotHeld("expired", "this consumer was taken for dead, or the engine has forgotten it")
 
 
-def next_fence(depot: QueueState, moment: Moment, count: int = 1) -> int:
+def next_fence(state: QueueState, moment: Moment, count: int = 1) -> int:
     """The first of so many fences, all larger than every one before."""
-    first = max(depot.fence + 1, moment.wall_us)
+    first = max(state.fence + 1, moment.wall_us)
     depot.fence = first + count - 1 if count else depot.fence
     return first
 
 
-def ring(depot: QueueState, count: int, moment: Moment) -> list[Call]:
+def ring(state: QueueState, count: int, moment: Moment) -> list[Wakeup]:
     """So many of those who have waited longest, and live: they wait no more, and are to be rung."""
-    calls: list[Call] = []
-    while len(calls) < count and (token := depot.hungriest()) is not None:
-        depot.sated(token)
-        member = depot.member(token)
+    calls: list[Wakeup] = []
+    while len(calls) < count and (token := depot.first_waiting()) is not None:
+        depot.remove_waiting(token)
+        member = depot.get_consumer(token)
         if member is not None and member.ends_us > moment.now_us and member.client not in moment.gone:
-            calls.append(Call(member.client, token))
+            calls.append(Wakeup(member.client, token))
     return calls
 
 
-def publish(depot: QueueState, command: Publish, moment: Moment) -> Dealt:
+def publish(state: QueueState, command: Publish, moment: Moment) -> RuleResult:
     """Send all of them, or none."""
-    said = depot.said(command.token, moment.wall_us)
+    said = depot.earlier_result(command.token, moment.wall_us)
     if said is not None:
-        return Dealt(Published(said), [])
-    ids, fresh = _sorted_out(depot, command, moment)
+        return RuleResult(Published(said), [])
+    ids, fresh = _sorted_out(state, command, moment)
     if command.bound and fresh and depot.size + len(fresh) > command.bound:
-        return Dealt(PublishRefused(depot.size), [])
+        return RuleResult(PublishRefused(state.size), [])
 
     ready = 0
     for draft in fresh:
         message = StoredMessage(draft.id, draft.body, draft.headers, draft.key, draft.lane, moment.wall_us)
-        ready += add(depot, message, draft.delay_ms, moment)
+        ready += add(state, message, draft.delay_ms, moment)
         if draft.dedup:
-            depot.know(draft.dedup, draft.id, moment.wall_us + draft.dedup_ms * 1000)
-    depot.count("published", len(fresh))
-    depot.count("repeated", len(ids) - len(fresh))
-    depot.say(command.token, ids, moment.wall_us + SAID_MS * 1000)
-    return Dealt(Published(ids), ring(depot, ready, moment))
+            depot.remember_dedup(draft.dedup, draft.id, moment.wall_us + draft.dedup_ms * 1000)
+    depot.add_to_counter("published", len(fresh))
+    depot.add_to_counter("repeated", len(ids) - len(fresh))
+    depot.remember_result(command.token, ids, moment.wall_us + SAID_MS * 1000)
+    return RuleResult(Published(ids), ring(state, ready, moment))
 
 
-def _sorted_out(depot: QueueState, command: Publish, moment: Moment) -> tuple[tuple[str, ...], list[NewMessage]]:
+def _sorted_out(state: QueueState, command: Publish, moment: Moment) -> tuple[tuple[str, ...], list[NewMessage]]:
     """The id that each will have, and those that were not sent before, by this call or an earlier one."""
     ids: list[str] = []
     fresh: list[NewMessage] = []
     seen: dict[str, str] = {}
     for draft in command.drafts:
-        known = draft.dedup and (seen.get(draft.dedup) or depot.known(draft.dedup, moment.wall_us))
+        known = draft.dedup and (seen.get(draft.dedup) or depot.dedup_id(draft.dedup, moment.wall_us))
         if not known:
             fresh.append(draft)
             if draft.dedup:
@@ -101,56 +101,56 @@ def _sorted_out(depot: QueueState, command: Publish, moment: Moment) -> tuple[tu
     return tuple(ids), fresh
 
 
-def add(depot: QueueState, message: StoredMessage, delay_ms: int, moment: Moment) -> bool:
+def add(state: QueueState, message: StoredMessage, delay_ms: int, moment: Moment) -> bool:
     """One that was not there before: behind others of its key, delayed or ready; true if it is ready."""
-    if message.key and depot.first_of(message.key) is not None:
-        depot.line_up(message)
+    if message.key and depot.key_head(message.key) is not None:
+        depot.add_behind(message)
         return False
-    return _put(depot, message, delay_ms, moment)
+    return _put(state, message, delay_ms, moment)
 
 
-def follow(depot: QueueState, message: StoredMessage) -> bool:
+def follow(state: QueueState, message: StoredMessage) -> bool:
     """This one is gone for good: whoever stood behind it is ready now. True if there was one."""
-    following = depot.next_of(message.key) if message.key else None
+    following = depot.pop_next_of_key(message.key) if message.key else None
     if following is None:
         return False
-    depot.append(lane_of(following), following)
+    depot.add_ready(lane_of(following), following)
     return True
 
 
-def _put(depot: QueueState, message: StoredMessage, delay_ms: int, moment: Moment) -> bool:
+def _put(state: QueueState, message: StoredMessage, delay_ms: int, moment: Moment) -> bool:
     """Ready or delayed; true if it is ready."""
     if delay_ms > 0:
-        depot.delay(message, moment.wall_us + delay_ms * 1000)
+        depot.add_delayed(message, moment.wall_us + delay_ms * 1000)
     else:
-        depot.append(lane_of(message), message)
+        depot.add_ready(lane_of(message), message)
     return delay_ms <= 0
 
 
-def take(depot: QueueState, command: Receive, moment: Moment) -> Dealt:
+def take(state: QueueState, command: Receive, moment: Moment) -> RuleResult:
     """Give what there is; ring others if more is left than was taken."""
-    member = living(depot, command.token)
+    member = living(state, command.token)
     if member is None:
-        return Dealt(UNKNOWN_CONSUMER, [])
+        return RuleResult(UNKNOWN_CONSUMER, [])
     if member.ends_us <= moment.now_us:  # late, but not taken for dead: whoever speaks lives
-        depot.put_member(member._replace(ends_us=moment.now_us + member.ttl_ms * 1000))
-    for message in depot.ripe(moment.wall_us, AT_ONCE):
-        depot.append(lane_of(message), message)
+        depot.put_consumer(member._replace(ends_us=moment.now_us + member.ttl_ms * 1000))
+    for message in state.pop_due(moment.wall_us, AT_ONCE):
+        depot.add_ready(lane_of(message), message)
 
-    forgotten, gone = _compared(depot, command)
-    found = forgotten or _found(depot, command, moment)
-    position = depot.hunger(command.token) if command.wait and not found else None
+    forgotten, gone = _compared(state, command)
+    found = forgotten or _found(state, command, moment)
+    position = depot.add_waiting(command.token) if command.wait and not found else None
     if position is None:
-        depot.sated(command.token)
-    drain = _calls(depot, command, moment)
-    left = sum(depot.waiting(lane) for lane in command.lanes)
-    answer = Received(tuple(map(delivered, found)), position, due_ms(depot, moment), drain, gone)
-    return Dealt(answer, ring(depot, left, moment))
+        depot.remove_waiting(command.token)
+    drain = _calls(state, command, moment)
+    left = sum(state.ready_count(lane) for lane in command.lanes)
+    answer = Received(tuple(map(delivered, found)), position, due_ms(state, moment), drain, gone)
+    return RuleResult(answer, ring(state, left, moment))
 
 
-def living(depot: QueueState, token: str) -> ConsumerRecord | None:
+def living(state: QueueState, token: str) -> ConsumerRecord | None:
     """The consumer of this incarnation, if it was not taken for dead."""
-    member = depot.member(token)
+    member = depot.get_consumer(token)
     return None if member is None or member.fallen else member
 
 
@@ -159,98 +159,98 @@ def delivered(entry: QueueEntry) -> Delivery:
     return Delivery(entry.entry, entry.fence, entry.lane == SUSPECTS, entry.message)
 
 
-def _compared(depot: QueueState, command: Receive) -> tuple[list[QueueEntry], tuple[str, ...]]:
+def _compared(state: QueueState, command: Receive) -> tuple[list[QueueEntry], tuple[str, ...]]:
     """What is with the consumer, and it does not know: an answer was lost. At most as many as it asks for.
 
     And what it says that it has, and has not. Whoever keeps thousands asks only for their names.
     """
     if command.known is None:
-        return _newer(depot, command), ()
+        return _newer(state, command), ()
     token, known, limit = command.token, set(command.known), len(command.known) + AT_ONCE
-    names = depot.names(token, limit)
+    names = depot.held_entries(token, limit)
     some, has = len(names) == limit, set(names)
-    gone = (each for each in command.known if each not in has and not (some and depot.find(token, each)))
-    found = (depot.find(token, each) for each in [each for each in names if each not in known][: command.most])
+    gone = (each for each in command.known if each not in has and not (some and depot.find_held(token, each)))
+    found = (depot.find_held(token, each) for each in [each for each in names if each not in known][: command.most])
     return [each for each in found if each is not None], tuple(gone)
 
 
-def _newer(depot: QueueState, command: Receive) -> list[QueueEntry]:
+def _newer(state: QueueState, command: Receive) -> list[QueueEntry]:
     """What was given to the consumer after all that it has seen, the smallest fence first."""
-    if command.seen < 0 or not any(each.fence > command.seen for each in depot.newest(command.token, 1)):
+    if command.seen < 0 or not any(each.fence > command.seen for each in state.newest_held(command.token, 1)):
         return []
-    entries = depot.newest(command.token, depot.load(command.token)[0])
+    entries = depot.newest_held(command.token, state.held_counts(command.token)[0])
     newer = [each for each in entries if each.fence > command.seen]
     return newer[::-1][: command.most]
 
 
-def _found(depot: QueueState, command: Receive, moment: Moment) -> list[QueueEntry]:
+def _found(state: QueueState, command: Receive, moment: Moment) -> list[QueueEntry]:
     """What is ready. Suspects come alone, and only to whoever has nothing else that is new."""
-    fence, most = next_fence(depot, moment, 0), command.most
+    fence, most = next_fence(state, moment, 0), command.most
     found: list[QueueEntry] = []
     if command.idle and most:
-        found = depot.take(SUSPECTS, min(command.idle, most), command.token, fence, moment.now_us)
+        found = depot.deliver_ready(SUSPECTS, min(command.idle, most), command.token, fence, moment.now_us)
     if found:
         depot.called, most = "", 0
     elif command.share:
-        most = min(most, _share(depot, command))
+        most = min(most, _share(state, command))
     for lane in command.lanes:
         if len(found) < most:
-            found += depot.take(lane, most - len(found), command.token, fence + len(found), moment.now_us)
-    depot.count("taken", len(found))
+            found += depot.deliver_ready(lane, most - len(found), command.token, fence + len(found), moment.now_us)
+    depot.add_to_counter("taken", len(found))
     if found:
-        next_fence(depot, moment, len(found))
+        next_fence(state, moment, len(found))
     return found
 
 
-def _share(depot: QueueState, command: Receive) -> int:
+def _share(state: QueueState, command: Receive) -> int:
     """An equal part of what is ready, and not more than would be an equal part of everything; but always one.
 
     Else whoever is fast would have most; and if others take no more, nothing may be left for ever.
     """
-    mine, held = depot.load(command.token)
-    ready = sum(depot.waiting(lane) for lane in dict.fromkeys(command.lanes))
-    return max(1, min(-(-ready // depot.crew), -(-(ready + held) // depot.crew) - mine))
+    mine, held = depot.held_counts(command.token)
+    ready = sum(state.ready_count(lane) for lane in dict.fromkeys(command.lanes))
+    return max(1, min(-(-ready // depot.consumer_count), -(-(ready + held) // depot.consumer_count) - mine))
 
 
-def _calls(depot: QueueState, command: Receive, moment: Moment) -> bool:
+def _calls(state: QueueState, command: Receive, moment: Moment) -> bool:
     """Whether this consumer is asked to come back idle: one at a time, so that the others go on."""
-    if not depot.waiting(SUSPECTS):
+    if not depot.ready_count(SUSPECTS):
         return False
     if depot.called not in ("", command.token) and depot.called_us > moment.now_us:
         return False
     if depot.called != command.token or depot.called_us <= moment.now_us:
-        depot.called, depot.called_us = command.token, moment.now_us + CALL_US
+        depot.called, state.called_us = command.token, moment.now_us + CALL_US
     return True
 
 
-def due_ms(depot: QueueState, moment: Moment) -> int:
+def due_ms(state: QueueState, moment: Moment) -> int:
     """When the next delay is over; rounded up, so that whoever asks then finds it. 0 if there is none."""
     due_us = depot.next_due_us()
     return max(1, -(-(due_us - moment.wall_us) // 1000)) if due_us else 0
 
 
-def conclude(depot: QueueState, command: RecordOutcomes, moment: Moment) -> Dealt:
+def conclude(state: QueueState, command: RecordOutcomes, moment: Moment) -> RuleResult:
     """Each by itself: what is with this consumer is concluded, what is not is lost to it."""
-    member = living(depot, command.token)
+    member = living(state, command.token)
     lost: list[str] = []
     counts = dict.fromkeys(_WORDS, 0)
     ready = 0
     for outcome in command.outcomes:
-        entry = None if member is None else depot.find(command.token, outcome.entry)
+        entry = None if member is None else depot.find_held(command.token, outcome.entry)
         if member is None or entry is None:
             lost.append(outcome.entry)
             continue
         counts[outcome.kind] += 1
         if outcome.kind != TOUCH:
-            depot.drop(command.token, outcome.entry)
-            ready += _concluded(depot, member, entry, outcome, moment)
+            depot.remove_held(command.token, outcome.entry)
+            ready += _concluded(state, member, entry, outcome, moment)
     for kind, word in _WORDS.items():
         if word:
-            depot.count(word, counts[kind])
-    depot.count("lost", len(lost))
+            depot.add_to_counter(word, counts[kind])
+    depot.add_to_counter("lost", len(lost))
     if counts[DEAD]:
-        make_room(depot, command.dead_max)
-    return Dealt(OutcomesRecorded(tuple(lost)), ring(depot, ready, moment))
+        make_room(state, command.dead_max)
+    return RuleResult(OutcomesRecorded(tuple(lost)), ring(state, ready, moment))
 
 
 _WORDS = {ACK: "acked", RETRY: "retried", RELEASE: "released", DEAD: "died", TOUCH: ""}
@@ -261,15 +261,15 @@ def _concluded(
 ) -> bool:
     """True if it is ready again, or the one that stood behind it is."""
     if outcome.kind == ACK:
-        return follow(depot, entry.message)
+        return follow(state, entry.message)
     if outcome.kind == RELEASE:
-        return _put(depot, entry.message, outcome.delay_ms, moment)
+        return _put(state, entry.message, outcome.delay_ms, moment)
     # Its consumer has lived to tell: whatever was suspected, it kills nobody.
     tried = failed(entry.message, member, outcome.error or outcome.reason)._replace(crashes=0)
     if outcome.kind == RETRY:
-        return _put(depot, tried, outcome.delay_ms, moment)
-    depot.bury(StoredDeadLetter(outcome.reason, moment.wall_us, tried))
-    return follow(depot, tried)
+        return _put(state, tried, outcome.delay_ms, moment)
+    depot.add_dead_letter(StoredDeadLetter(outcome.reason, moment.wall_us, tried))
+    return follow(state, tried)
 
 
 def failed(
@@ -285,10 +285,10 @@ def failed(
     )
 
 
-def make_room(depot: QueueState, most: int) -> None:
+def make_room(state: QueueState, most: int) -> None:
     """No more dead letters than that; what had to go is counted. 0 is any number."""
     if most:
-        depot.count("evicted", depot.evict(most))
+        depot.add_to_counter("evicted", depot.evict_dead_letters(most))
 
 
-QueueRule = Callable[[QueueState, Any, Moment], Dealt]
+QueueRule = Callable[[QueueState, Any, Moment], RuleResult]

@@ -98,13 +98,13 @@ class QueueState(Protocol):
         """How many messages it has, without dead letters."""
 
     @property
-    def crew(self) -> int:
+    def consumer_count(self) -> int:
         """How many consumers there are."""
 
-    def load(self, token: str) -> tuple[int, int]:
+    def held_counts(self, token: str) -> tuple[int, int]:
         """How many messages are with this consumer, and with all of them."""
 
-    def count(self, what: str, more: int) -> None:
+    def add_to_counter(self, what: str, more: int) -> None:
         """So many more of that have happened."""
 
     def totals(self) -> QueueTotals:
@@ -112,56 +112,56 @@ class QueueState(Protocol):
 
     # Consumers.
 
-    def member(self, token: str) -> ConsumerRecord | None:
+    def get_consumer(self, token: str) -> ConsumerRecord | None:
         """The consumer of this incarnation."""
 
-    def put_member(self, member: ConsumerRecord) -> None:
+    def put_consumer(self, member: ConsumerRecord) -> None:
         """It is so now."""
 
-    def drop_member(self, token: str) -> None:
+    def remove_consumer(self, token: str) -> None:
         """It is gone, and hungry no more. It has no messages."""
 
-    def late(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[ConsumerRecord]:
+    def expired_consumers(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[ConsumerRecord]:
         """Whose time has ended by then, and those of these clients: whoever ended first comes first."""
 
-    def next_end_us(self) -> int:
+    def next_expiry_us(self) -> int:
         """When the next time of a consumer ends; 0 if there is none."""
 
-    def watched(self) -> AbstractSet[str]:
+    def watched_clients(self) -> AbstractSet[str]:
         """The clients whose life matters."""
 
-    def members(self, limit: int) -> list[tuple[ConsumerRecord, int]]:
+    def list_consumers(self, limit: int) -> list[tuple[ConsumerRecord, int]]:
         """So many consumers, whose time ends first first, and how many messages each has."""
 
-    def hunger(self, token: str) -> int:
+    def add_waiting(self, token: str) -> int:
         """This consumer waits for messages, behind so many others; it keeps its place."""
 
-    def sated(self, token: str) -> None:
+    def remove_waiting(self, token: str) -> None:
         """It does not."""
 
-    def hungriest(self) -> str | None:
+    def first_waiting(self) -> str | None:
         """Who has waited longest."""
 
     # Messages that are ready.
 
-    def append(self, lane: str, message: StoredMessage) -> None:
+    def add_ready(self, lane: str, message: StoredMessage) -> None:
         """Ready, behind all others of its lane, as a new entry."""
 
-    def take(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[QueueEntry]:
+    def deliver_ready(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[QueueEntry]:
         """The first so many of the lane, now with this consumer; their fences count up from this one."""
 
-    def withdraw(self, lane: str, entry: str) -> None:
+    def remove_ready(self, lane: str, entry: str) -> None:
         """This one is nowhere now. It may take long in a long lane."""
 
-    def waiting(self, lane: str) -> int:
+    def ready_count(self, lane: str) -> int:
         """How many are ready in this lane."""
 
     # Messages that are delayed.
 
-    def delay(self, message: StoredMessage, due_us: int) -> None:
+    def add_delayed(self, message: StoredMessage, due_us: int) -> None:
         """Not ready before then."""
 
-    def ripe(self, now_us: int, limit: int) -> list[StoredMessage]:
+    def pop_due(self, now_us: int, limit: int) -> list[StoredMessage]:
         """Those whose delay is over, the first first; they are nowhere now."""
 
     def next_due_us(self) -> int:
@@ -169,64 +169,64 @@ class QueueState(Protocol):
 
     # Messages that are with a consumer.
 
-    def held(self, token: str, limit: int) -> list[QueueEntry]:
+    def list_held(self, token: str, limit: int) -> list[QueueEntry]:
         """What is with this consumer, the smallest fence first."""
 
-    def newest(self, token: str, limit: int) -> list[QueueEntry]:
+    def newest_held(self, token: str, limit: int) -> list[QueueEntry]:
         """The same, the largest fence first."""
 
-    def names(self, token: str, limit: int) -> list[str]:
+    def held_entries(self, token: str, limit: int) -> list[str]:
         """The entries of what is with this consumer, the smallest fence first."""
 
-    def find(self, token: str, entry: str) -> QueueEntry | None:
+    def find_held(self, token: str, entry: str) -> QueueEntry | None:
         """That one, if it is with this consumer."""
 
-    def drop(self, token: str, entry: str) -> None:
+    def remove_held(self, token: str, entry: str) -> None:
         """It is nowhere now."""
 
-    def give(self, lane: str, message: StoredMessage, token: str, fence: int, now_us: int) -> QueueEntry:
+    def deliver(self, lane: str, message: StoredMessage, token: str, fence: int, now_us: int) -> QueueEntry:
         """With this consumer, as a new entry, as if it had been taken from the lane."""
 
     # Messages that share a key. The first of them is ready, delayed or held.
 
-    def first_of(self, key: str) -> KeyHead | None:
+    def key_head(self, key: str) -> KeyHead | None:
         """Where the first one is; none if there is none of this key."""
 
-    def line_up(self, message: StoredMessage) -> None:
+    def add_behind(self, message: StoredMessage) -> None:
         """Behind all others of its key. There are some."""
 
-    def next_of(self, key: str) -> StoredMessage | None:
+    def pop_next_of_key(self, key: str) -> StoredMessage | None:
         """The first is gone for good: who stood behind it is nowhere now, and to be put somewhere."""
 
     # Dead letters.
 
-    def bury(self, letter: StoredDeadLetter) -> None:
+    def add_dead_letter(self, letter: StoredDeadLetter) -> None:
         """One more."""
 
-    def letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002 - a message's
+    def get_dead_letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002 - a message's
         """The dead letter of this message."""
 
-    def letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
+    def list_dead_letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
         """Those after this place (`place_of`), in the order of it."""
 
-    def exhume(self, id: str) -> None:  # noqa: A002
+    def remove_dead_letter(self, id: str) -> None:  # noqa: A002
         """It is no dead letter any more."""
 
-    def evict(self, most: int) -> int:
+    def evict_dead_letters(self, most: int) -> int:
         """Drop the oldest, so that there are no more than so many; how many were dropped."""
 
     # What is remembered for a while.
 
-    def known(self, dedup: str, now_us: int) -> str:
+    def dedup_id(self, dedup: str, now_us: int) -> str:
         """The id that was sent under this key, if that still counts; else empty."""
 
-    def know(self, dedup: str, id: str, until_us: int) -> None:  # noqa: A002
+    def remember_dedup(self, dedup: str, id: str, until_us: int) -> None:  # noqa: A002
         """That id was sent under this key."""
 
-    def said(self, token: str, now_us: int) -> tuple[str, ...] | None:
+    def earlier_result(self, token: str, now_us: int) -> tuple[str, ...] | None:
         """What this call was answered before."""
 
-    def say(self, token: str, ids: tuple[str, ...], until_us: int) -> None:
+    def remember_result(self, token: str, ids: tuple[str, ...], until_us: int) -> None:
         """This call was answered so."""
 
     # For people.
@@ -234,7 +234,7 @@ class QueueState(Protocol):
     def peek(self, place: str, limit: int, lane: str, now_us: int) -> list[PlacedMessage]:
         """The first messages of a place."""
 
-    def audit(self) -> tuple[int, list[str]]:
+    def check_consistency(self) -> tuple[int, list[str]]:
         """How many messages there are, dead ones too, and what is wrong with where they are."""
 
 

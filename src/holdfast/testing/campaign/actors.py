@@ -136,7 +136,7 @@ class Actor:
 
     def observe(self, event: Event) -> None:
         """What the library tells: the place in the queue, and each renewal."""
-        if event.kind == "waited":
+        if event.kind == "waiting":
             self.recorder.record("queued", event.name)
         elif event.kind.startswith("renewed") and event.fence is not None:
             with self._guard:
