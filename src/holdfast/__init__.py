@@ -1,14 +1,15 @@
 """Holdfast: one holder at a time, and proof of it.
 
-The blocking face; `holdfast.aio` has the same names, awaited. The names below are loaded when they are first used, so
-that a program which only may need a lock does not pay for one.
+This package is the blocking face; `holdfast.aio` has the same names with `await`. The value types that methods return
+are in `holdfast.types`. Python loads each name when a program first uses it, so a program pays only for the features
+that it uses.
 """
 
 from __future__ import annotations
 
 from holdfast._lazy import later
 
-TYPE_CHECKING = False  # as typing's, which would have to be imported
+TYPE_CHECKING = False  # importing typing for its constant would cost every program that imports holdfast
 if TYPE_CHECKING:
     from holdfast.blocking import (
         Assignment,
@@ -20,40 +21,23 @@ if TYPE_CHECKING:
         Leader,
         Lease,
         Lock,
-        LossEvent,
         Message,
         Once,
-        OnceClaim,
         Owner,
         PartitionedQueue,
-        Permit,
         Pool,
         Queue,
         RateLimiter,
         Registry,
-        RegistryLease,
         Reservation,
-        RWLease,
         RWLock,
-        RWLockMode,
         Semaphore,
         Term,
         Worker,
         connect,
     )
-    from holdfast.core.build.build_dir import BuildResult
-    from holdfast.core.build.build_once import Staging
-    from holdfast.core.build.domain import LockDomain
-    from holdfast.core.inspection import LeaseStatus
-    from holdfast.core.lease.leader import LeaderStatus
-    from holdfast.core.limit.budget import BudgetStatus
-    from holdfast.core.limit.limit import Decision
     from holdfast.core.ownership.assignment import Assigned, AssignmentExpired, AssignmentLost, OwnerStopped
-    from holdfast.core.pool.pool import ItemStatus, PoolStats
-    from holdfast.core.queue.dlq import DeadLetter
     from holdfast.core.queue.outcomes import Backoff, Reject, Release, Retry
-    from holdfast.core.queue.queue import ConsistencyReport, ConsumerStatus, QueueStats, Seen
-    from holdfast.core.registry.registry import RegistryChange, RegistryEntry
     from holdfast.engines import Caveat, Promise
     from holdfast.errors import (
         BudgetExceeded,
@@ -82,49 +66,32 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "holdfast.blocking": (
-        "Worker",
-        "Queue",
-        "Message",
-        "DeadLetterQueue",
-        "Consumer",
-        "Owner",
-        "PartitionedQueue",
         "Assignment",
-        "RWLease",
         "Budget",
-        "RegistryLease",
-        "Registry",
-        "OnceClaim",
+        "Consumer",
+        "DeadLetterQueue",
         "Holdfast",
         "Item",
         "Leader",
         "Lease",
-        "RateLimiter",
         "Lock",
+        "Message",
         "Once",
+        "Owner",
+        "PartitionedQueue",
         "Pool",
+        "Queue",
         "RWLock",
+        "RateLimiter",
+        "Registry",
         "Reservation",
-        "Permit",
         "Semaphore",
-        "RWLockMode",
-        "LossEvent",
         "Term",
+        "Worker",
         "connect",
     ),
-    "holdfast.core.limit.budget": ("BudgetStatus",),
-    "holdfast.core.build.build_once": ("Staging",),
-    "holdfast.core.registry.registry": ("RegistryChange", "RegistryEntry"),
-    "holdfast.core.queue.dlq": ("DeadLetter",),
-    "holdfast.core.build.domain": ("LockDomain",),
-    "holdfast.core.inspection": ("LeaseStatus",),
-    "holdfast.core.lease.leader": ("LeaderStatus",),
-    "holdfast.core.limit.limit": ("Decision",),
+    "holdfast.core.ownership.assignment": ("Assigned", "AssignmentExpired", "AssignmentLost", "OwnerStopped"),
     "holdfast.core.queue.outcomes": ("Backoff", "Reject", "Release", "Retry"),
-    "holdfast.core.pool.pool": ("ItemStatus", "PoolStats"),
-    "holdfast.core.queue.queue": ("ConsumerStatus", "QueueStats", "Seen", "ConsistencyReport"),
-    "holdfast.core.build.build_dir": ("BuildResult",),
-    "holdfast.core.ownership.assignment": ("Assigned", "OwnerStopped", "AssignmentExpired", "AssignmentLost"),
     "holdfast.engines": ("Caveat", "Promise"),
     "holdfast.errors": (
         "BudgetExceeded",
@@ -153,7 +120,6 @@ _HOMES = {
 }
 
 __all__ = [
-    "Owner",
     "Assigned",
     "Assignment",
     "AssignmentExpired",
@@ -161,17 +127,11 @@ __all__ = [
     "Backoff",
     "Budget",
     "BudgetExceeded",
-    "BudgetStatus",
     "BuildFailed",
-    "BuildResult",
     "Caveat",
     "Closed",
-    "ConsistencyReport",
     "Consumer",
-    "ConsumerStatus",
-    "DeadLetter",
     "DeadLetterQueue",
-    "Decision",
     "DomainMismatch",
     "Event",
     "Fenced",
@@ -181,16 +141,11 @@ __all__ = [
     "InvalidConfig",
     "InvalidName",
     "Item",
-    "ItemStatus",
     "ItemsLent",
     "Leader",
-    "LeaderStatus",
     "Lease",
     "LeaseLost",
-    "LeaseStatus",
     "Lock",
-    "LockDomain",
-    "LossEvent",
     "Message",
     "NotAcquired",
     "NotFound",
@@ -198,35 +153,25 @@ __all__ = [
     "NotPermitted",
     "Observer",
     "Once",
-    "OnceClaim",
+    "Owner",
     "OwnerStopped",
     "PartitionedQueue",
     "PartlyDone",
     "PayloadMismatch",
-    "Permit",
     "Pool",
-    "PoolStats",
     "Promise",
     "PromiseNotKept",
     "Queue",
     "QueueFull",
-    "QueueStats",
-    "RWLease",
     "RWLock",
-    "RWLockMode",
     "RateLimited",
     "RateLimiter",
     "Registry",
-    "RegistryChange",
-    "RegistryEntry",
-    "RegistryLease",
     "Reject",
     "Release",
     "Reservation",
     "Retry",
-    "Seen",
     "Semaphore",
-    "Staging",
     "Term",
     "Unavailable",
     "Worker",
@@ -239,7 +184,7 @@ _load, __dir__ = later(__name__, _HOMES)
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        from importlib.metadata import version  # noqa: PLC0415 - only when it is asked for
+        from importlib.metadata import version  # noqa: PLC0415 - reading the metadata is slow, and few programs need it
 
         return version("holdfast")
     return _load(name)

@@ -10,7 +10,7 @@ from holdfast import (
     Backoff,
 )
 from holdfast.commands.queue import (
-    FEW_AT_ONCE,
+    COSTLY_BATCH_MAX,
     ConsumerHeartbeat,
     Join,
     Leave,
@@ -128,7 +128,7 @@ def test_a_consumer_that_was_taken_for_dead_in_parts_cannot_come_back_between_th
     peer.say(ReclaimExpired("sessions", 100, 0, 100, 5))
 
     def fallen():
-        return peer.say(ReclaimExpired("sessions", 100, 0, 100, 5)).moved == FEW_AT_ONCE - 1
+        return peer.say(ReclaimExpired("sessions", 100, 0, 100, 5)).moved == COSTLY_BATCH_MAX - 1
 
     eventually(fallen, 20, "a death that is found")
     assert type(peer.say(ConsumerHeartbeat("sessions", "doomed", 1000))).__name__ == "NotHeld"

@@ -124,8 +124,8 @@ def test_a_lapsed_claim_is_in_nobodys_way(face):
     """Whoever died is not listed, does not count for its group, and its key can be claimed."""
     directory = face.connect().registry("conversations", ttl=5)
     peer = face.peer()
-    shelves = ("k", "g:ann")
-    peer.say(ClaimEntry(Acquire("conversations\0k42", "dead", "{}", 400, wait=False), shelves, "g:ann", 1))
+    indexes = ("k", "g:ann")
+    peer.say(ClaimEntry(Acquire("conversations\0k42", "dead", "{}", 400, wait=False), indexes, "g:ann", 1))
 
     with pytest.raises(NotAcquired):
         directory.claim("43", group="ann", limit=1)
@@ -370,9 +370,9 @@ def test_senseless_messages_and_heirs_are_refused_before_anything_is_sent(face):
         with pytest.raises(InvalidConfig) as refusal:
             directory.send("42", message)
         assert refusal.value.setting == "message"
-    for heir in (None, 7, "", "l" * 201):
+    for successor in (None, 7, "", "l" * 201):
         with pytest.raises(InvalidConfig) as refusal:
-            lease.hand_off(heir)
+            lease.hand_off(successor)
         assert refusal.value.setting == "to"
     with pytest.raises(InvalidConfig):
         lease.hand_off("server 2", within=0)

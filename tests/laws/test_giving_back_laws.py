@@ -77,9 +77,9 @@ def test_an_heir_that_has_come_and_gone_keeps_nothing(face):
 def test_a_second_copy_of_a_hand_off_keeps_it_for_nobody(face):
     """The first copy has done it; what happened since is not the second one's to change."""
     second, third = (face.connect(label=f"server {n}").registry("conversations") for n in (2, 3))
-    peer, name, shelves = face.peer(), "conversations\0k42", ("k",)
-    end = ReleaseEntry(Release(name, "t"), shelves, "server 2", 3_000_000)
-    peer.say(ClaimEntry(Acquire(name, "t", "{}", 60_000, wait=False), shelves))
+    peer, name, indexes = face.peer(), "conversations\0k42", ("k",)
+    end = ReleaseEntry(Release(name, "t"), indexes, "server 2", 3_000_000)
+    peer.say(ClaimEntry(Acquire(name, "t", "{}", 60_000, wait=False), indexes))
 
     assert peer.say(end) == Released()
     held = second.claim("42")

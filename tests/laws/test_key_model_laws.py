@@ -227,12 +227,14 @@ def never_next(monkeypatch):
 
 def the_dead_speak(monkeypatch):
     for home in (queue, consumers):
-        monkeypatch.setattr(home, "living", lambda state, token: depot.get_consumer(token))
+        monkeypatch.setattr(home, "living", lambda state, token: state.get_consumer(token))
 
 
 MISTAKES = {
     "all of a key are ready": lambda patch: patch.setattr(MemoryQueueState, "key_head", lambda *_: None),
-    "what is taken over stays where it is": lambda patch: patch.setattr(MemoryQueueState, "remove_ready", lambda *_: None),
+    "what is taken over stays where it is": lambda patch: patch.setattr(
+        MemoryQueueState, "remove_ready", lambda *_: None
+    ),
     "a fence is old": lambda patch: patch.setattr(consumers, "next_fence", lambda *_: 5),
     "who lives is robbed": lambda patch: robbed(patch, False),
     "who is late is not robbed": lambda patch: robbed(patch, True),

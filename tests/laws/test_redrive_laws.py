@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.commands.queue import AT_ONCE, DEAD, Join, MessageOutcome, NewMessage, Publish, Receive, RecordOutcomes
+from holdfast.commands.queue import AT_ONCE, REJECT, Join, MessageOutcome, NewMessage, Publish, Receive, RecordOutcomes
 
 pytestmark = pytest.mark.carried("queues")
 
@@ -13,7 +13,7 @@ def bury(peer, call, count):
     peer.say(Publish("jobs", call, tuple(NewMessage(f"{call} {number}", b"1") for number in range(count))))
     taken = peer.say(Receive("jobs", "digger", count)).deliveries
     peer.say(
-        RecordOutcomes("jobs", "digger", tuple(MessageOutcome(each.entry, DEAD, reason="no use") for each in taken))
+        RecordOutcomes("jobs", "digger", tuple(MessageOutcome(each.entry, REJECT, reason="no use") for each in taken))
     )
 
 

@@ -7,12 +7,12 @@ from holdfast.commands import NotHeld
 from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
+    ATTEMPTS_USED_UP,
+    COSTLY_BATCH_MAX,
+    DEAD,
     DELAYED,
-    DIED,
-    FEW_AT_ONCE,
     HELD,
     RETRY,
-    SPENT,
     ConsumerHeartbeat,
     Join,
     Leave,
@@ -23,7 +23,7 @@ from holdfast.commands.queue import (
     TakeOver,
 )
 from holdfast.rules.pool import Wakeup
-from holdfast.rules.queue.state import TRIALS
+from holdfast.rules.queue.state import PROBATIONS_PER_TTL
 
 
 def over(table, token, key="k", *, attempts_max=3, dead_max=0, gone=()):
@@ -54,7 +54,7 @@ def test_a_consumer_that_was_taken_for_dead_in_parts_does_not_come_back_between_
     """Some of what it had is with others by now: it is told so, whatever it says, and the rest follows."""
     table = Table()
     table.join("a1", "b1")
-    some = FEW_AT_ONCE - 1  # and the consumer itself
+    some = COSTLY_BATCH_MAX - 1  # and the consumer itself
     for at in range(some + 2):
         table.publish(str(at), key=f"k{at}")
     entries = [each.entry for each in table.take("b1", 2 * some).deliveries]
@@ -153,7 +153,7 @@ def test_new_is_what_was_taken_a_trial_before_the_last_sign_of_life(early_us, at
     table.join("b1", keeps=True)
     table.publish("1", key="1")
     table.take("b1")
-    table.now_us += TTL_MS * 1000 // TRIALS + early_us
+    table.now_us += TTL_MS * 1000 // PROBATIONS_PER_TTL + early_us
     table.ask("b", ConsumerHeartbeat("q", "b1", TTL_MS))
     table.now_us += (TTL_MS + GRACE_MS) * 1000
     table.reap()
@@ -319,9 +319,9 @@ def test_a_take_over_of_the_last_attempt_is_a_dead_letter_and_the_next_is_ready(
     table.take("c1", wait=True)
     dealt = table.say("a", TakeOver("q", "a1", "k", 1, 1))
 
-    assert dealt == (NotTakenOver(DIED), [Wakeup("c", "c1")])
+    assert dealt == (NotTakenOver(DEAD), [Wakeup("c", "c1")])
     (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).letters
-    assert (letter.reason, letter.message.id, letter.message.attempts) == (SPENT, "1", 1)
+    assert (letter.reason, letter.message.id, letter.message.attempts) == (ATTEMPTS_USED_UP, "1", 1)
     assert table.taken("c1") == ["2"]
     assert table.sound().dead == 1
 
@@ -336,7 +336,7 @@ def test_a_take_over_obeys_the_cap_of_dead_letters():
         table.take(f"b{name}")
         table.now_us += TTL_MS * 1000
         table.join("a1")
-        assert over(table, "a1", name, attempts_max=1, dead_max=1) == NotTakenOver(DIED)
+        assert over(table, "a1", name, attempts_max=1, dead_max=1) == NotTakenOver(DEAD)
 
     assert [each.message.id for each in table.ask("a", ListDeadLetters("q", "", 10)).letters] == ["y"]
     assert dict(table.sound().counts)["evicted"] == 1

@@ -7,7 +7,7 @@ from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
     BEHIND,
-    DEAD,
+    REJECT,
     RELEASE,
     RETRY,
     TOUCH,
@@ -50,7 +50,7 @@ def test_of_one_key_one_message_is_out_at_a_time_and_in_the_order_of_sending():
     assert (table.taken("b1"), behind(table)) == (["2"], ["3"])
 
 
-@pytest.mark.parametrize("kind", [ACK, DEAD])
+@pytest.mark.parametrize("kind", [ACK, REJECT])
 def test_the_next_of_a_key_is_ready_when_the_one_before_is_done_or_dead(kind):
     """It is gone for good, so that nobody waits for it; and whoever waits for messages is rung."""
     table = Table()
@@ -142,14 +142,14 @@ def test_a_letter_that_is_sent_again_stands_behind_all_others_of_its_key():
     table = Table()
     table.join("a1")
     table.publish("bad", "1", "2", key="k")
-    table.conclude("a1", MessageOutcome(entry_of(table, "a1"), DEAD, reason="r", keyed=True))
+    table.conclude("a1", MessageOutcome(entry_of(table, "a1"), REJECT, reason="r", keyed=True))
     table.ask("a", Redrive("q", ("bad",)))
 
     order = []
     while found := table.take("a1").deliveries:
         (one,) = found
         order.append(one.message.id)
-        kind = DEAD if one.message.id == "bad" else ACK
+        kind = REJECT if one.message.id == "bad" else ACK
         table.conclude("a1", MessageOutcome(one.entry, kind, reason="r", keyed=True))
     assert order == ["1", "2", "bad"]
     table.ask("a", Redrive("q", ("bad",)))
@@ -177,7 +177,7 @@ def test_an_audit_finds_two_that_come_first_and_lines_without_a_first():
     table = Table()
     table.publish("1", "2", key="k")
     table.publish("3")
-    ready = table.depot._lanes[""]
+    ready = table.state._lanes[""]
     ready["1000"] = ready["1"]._replace(id="4")
     assert table.ask("a", CheckConsistency("q")).faults == ("1 keys have more than one message that comes first",)
     ready.pop("1000")

@@ -12,12 +12,12 @@ class Table:
     """A pool, and what is said to it."""
 
     def __init__(self, *items):
-        self.shelf, self.now_us = MemoryPoolState(), START_US
+        self.state, self.now_us = MemoryPoolState(), START_US
         self.say("a", ChangePool("x", "set", items, False, 5))
 
     def say(self, client, command, after_us=0):
         self.now_us += after_us
-        return POOL_RULES[type(command)](self.shelf, command, Moment(self.now_us, self.now_us, client))
+        return POOL_RULES[type(command)](self.state, command, Moment(self.now_us, self.now_us, client))
 
     def borrow(self, token, *, ttl_ms=3000, wait=True, after_us=0):
         return self.say(token[0], Borrow("x", token, "", ttl_ms, wait), after_us)
@@ -61,11 +61,11 @@ def test_many_lapsed_loans_come_back_a_part_at_a_time():
     table = Table(*names)
     for name in names:
         table.borrow(f"a{name}", ttl_ms=200)
-    assert table.shelf.counts() == (DUE_AT_ONCE + 10, 0, 0)
+    assert table.state.counts() == (DUE_AT_ONCE + 10, 0, 0)
     table.say("b", PoolHeartbeat("x"), after_us=200_000)
-    assert table.shelf.counts() == (10, 0, DUE_AT_ONCE)
+    assert table.state.counts() == (10, 0, DUE_AT_ONCE)
     table.say("b", PoolHeartbeat("x"))
-    assert table.shelf.counts() == (0, 0, DUE_AT_ONCE + 10)
+    assert table.state.counts() == (0, 0, DUE_AT_ONCE + 10)
 
 
 def test_a_busy_answer_tells_when_the_next_item_comes_back():
@@ -74,7 +74,7 @@ def test_a_busy_answer_tells_when_the_next_item_comes_back():
     table.borrow("a1", ttl_ms=3000)
     table.borrow("a2", ttl_ms=1000)
 
-    assert table.borrow("b1").answer == Busy("", table.shelf.fence, 1000, 0, "all busy")
+    assert table.borrow("b1").answer == Busy("", table.state.fence, 1000, 0, "all busy")
 
 
 def test_nobody_is_put_back_into_the_queue_of_an_empty_pool():
@@ -86,5 +86,5 @@ def test_nobody_is_put_back_into_the_queue_of_an_empty_pool():
     table.say("a", ChangePool("x", "remove", ("p",), True, 5))
     table.say("c", PoolHeartbeat("x"), after_us=1_000_001)
 
-    assert len(table.shelf.queue) == 0
-    assert table.borrow("b1").answer == Busy("", table.shelf.fence, 0, None, "empty pool")
+    assert len(table.state.queue) == 0
+    assert table.borrow("b1").answer == Busy("", table.state.fence, 0, None, "empty pool")

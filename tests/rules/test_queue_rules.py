@@ -6,11 +6,11 @@ from holdfast.commands import NotHeld, Released
 from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
-    DEAD,
-    FEW_AT_ONCE,
+    ATTEMPTS_USED_UP,
+    COSTLY_BATCH_MAX,
+    REJECT,
     RELEASE,
     RETRY,
-    SPENT,
     TOUCH,
     ConsumerHeartbeat,
     Leave,
@@ -24,7 +24,7 @@ from holdfast.commands.queue import (
     Redrive,
 )
 from holdfast.rules.pool import Wakeup
-from holdfast.rules.queue.messages import CALL_US, SAID_MS
+from holdfast.rules.queue.messages import DRAIN_US, RESULT_MEMORY_MS
 
 
 def test_messages_come_in_the_order_in_which_they_were_sent():
@@ -52,7 +52,7 @@ def test_a_copy_of_a_publish_sends_nothing_and_answers_the_same():
     command = Publish("q", "call", (NewMessage("1", b""), NewMessage("2", b"")))
     first = table.ask("p", command)
 
-    assert table.ask("p", command, after_ms=SAID_MS - 1) == first
+    assert table.ask("p", command, after_ms=RESULT_MEMORY_MS - 1) == first
     assert table.sound().ready == 2
 
 
@@ -181,7 +181,7 @@ def test_each_outcome_has_its_effect_and_no_other():
         MessageOutcome(at["done"], ACK),
         MessageOutcome(at["failed"], RETRY, error="oh"),
         MessageOutcome(at["unused"], RELEASE),
-        MessageOutcome(at["bad"], DEAD, reason="no use", error="trace"),
+        MessageOutcome(at["bad"], REJECT, reason="no use", error="trace"),
         MessageOutcome(at["kept"], TOUCH),
     )
 
@@ -247,7 +247,7 @@ def test_dead_letters_beyond_the_cap_are_dropped_and_counted():
     table.join("a1")
     table.publish("1", "2", "3")
     for each in table.take("a1").deliveries:
-        table.conclude("a1", MessageOutcome(each.entry, DEAD, reason="r"), dead_max=2)
+        table.conclude("a1", MessageOutcome(each.entry, REJECT, reason="r"), dead_max=2)
 
     assert [each.message.id for each in table.ask("a", ListDeadLetters("q", "", 10)).letters] == ["2", "3"]
     assert dict(table.sound().counts)["evicted"] == 1
@@ -258,7 +258,7 @@ def test_dead_letters_are_listed_in_pages_redriven_and_purged():
     table = Table()
     table.join("a1")
     table.publish("1", "2", "3")
-    table.conclude("a1", *(MessageOutcome(each.entry, DEAD, reason="r") for each in table.take("a1").deliveries))
+    table.conclude("a1", *(MessageOutcome(each.entry, REJECT, reason="r") for each in table.take("a1").deliveries))
     page = table.ask("a", ListDeadLetters("q", "", 2))
 
     assert [each.message.id for each in page.letters] == ["1", "2"]
@@ -359,7 +359,12 @@ def test_a_message_alone_with_a_dead_consumer_loses_an_attempt_each_time():
         table.lives(TTL_MS + INTERVAL_MS, "a1")
 
     (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).letters
-    assert (letter.reason, letter.message.attempts, letter.message.first, letter.message.last) == (SPENT, 3, "b0", "b2")
+    assert (letter.reason, letter.message.attempts, letter.message.first, letter.message.last) == (
+        ATTEMPTS_USED_UP,
+        3,
+        "b0",
+        "b2",
+    )
     assert table.sound()[:4] == (0, 0, 0, 0)
 
 
@@ -421,7 +426,7 @@ def test_one_consumer_at_a_time_is_asked_to_come_back_idle():
     table.join("c1")
 
     assert [table.take(token).drain for token in ("a1", "c1", "a1")] == [True, False, True]
-    table.now_us += CALL_US
+    table.now_us += DRAIN_US
     assert [table.take(token).drain for token in ("c1", "a1")] == [True, False]
 
 
@@ -430,12 +435,12 @@ def test_a_large_harvest_comes_a_part_at_a_time_and_blames_nobody():
     table = Table()
     table.join("a1", "b1")
     for _ in range(2):
-        table.publish(*(f"{table.sent}-{at}" for at in range(FEW_AT_ONCE)))
-    table.taken("b1", FEW_AT_ONCE)
+        table.publish(*(f"{table.sent}-{at}" for at in range(COSTLY_BATCH_MAX)))
+    table.taken("b1", COSTLY_BATCH_MAX)
     looks = table.lives(TTL_MS + 2 * INTERVAL_MS, "a1")
 
-    assert [each.moved for each in looks if each.moved] == [FEW_AT_ONCE - 1, 1]  # its consumer counts, too
-    table.taken("a1", FEW_AT_ONCE)
+    assert [each.moved for each in looks if each.moved] == [COSTLY_BATCH_MAX - 1, 1]  # its consumer counts, too
+    table.taken("a1", COSTLY_BATCH_MAX)
     assert {each.message.attempts for each in table.take("a1", 2 * AT_ONCE).deliveries} == {0}
 
 
@@ -463,7 +468,7 @@ def test_nothing_is_lost_in_any_order_of_events():
             else:
                 held[token] += [each.entry for each in answer.deliveries]
         elif deed == "conclude" and token and held[token]:
-            kind = dice.choice((ACK, RETRY, RELEASE, DEAD, TOUCH))
+            kind = dice.choice((ACK, RETRY, RELEASE, REJECT, TOUCH))
             table.conclude(token, MessageOutcome(dice.choice(held[token]), kind, dice.choice((0, 300)), "r"))
         elif deed == "reap":
             table.reap(attempts_max=2)

@@ -2,7 +2,7 @@
 
 from queue_table import Table
 
-from holdfast.commands.queue import DEAD, HELD, READY, MessageOutcome
+from holdfast.commands.queue import HELD, READY, REJECT, MessageOutcome
 from holdfast.commands.queue_admin import AGAIN, CONSUMERS, LANES, MESSAGES, CheckConsistency, ConsistencyPage
 from holdfast.rules.queue.consistency import walk
 
@@ -97,15 +97,15 @@ def test_whoever_sees_all_at_one_instant_tells_every_kind_of_fault():
         table.publish("one", "two", "dies")
         table.taken("a1", 1)
         [*_, dies] = table.take("a2", 2).deliveries
-        table.conclude("a2", MessageOutcome(dies.entry, DEAD))
+        table.conclude("a2", MessageOutcome(dies.entry, REJECT))
         assert table.sound().dead == 1
-        spoil(table.depot)
+        spoil(table.state)
         return table.ask("a", CheckConsistency("q")).faults
 
     def twice(state):
-        [held] = depot.list_held("a1", 1)
-        depot.add_ready("", held.message)
+        [held] = state.list_held("a1", 1)
+        state.add_ready("", held.message)
 
     assert told(twice) == ("message one is in 2 places",)
-    assert told(lambda state: depot.remove_consumer("a1")) == ("1 messages are with nobody",)
-    assert told(lambda state: depot._deaths.clear()) == ("1 dead letters, 0 of them in order",)
+    assert told(lambda state: state.remove_consumer("a1")) == ("1 messages are with nobody",)
+    assert told(lambda state: state._deaths.clear()) == ("1 dead letters, 0 of them in order",)

@@ -84,10 +84,10 @@ def programs(kind):
     return st.lists(st.sampled_from(steps), min_size=1, max_size=40)
 
 
-def resolved(command, has, shelf):
+def resolved(command, has, state):
     if isinstance(command, Return | Extend):
         return command._replace(item=has.get(command.token, "none"))
-    if isinstance(command, BreakItem) and (item := shelf.find(command.item)):
+    if isinstance(command, BreakItem) and (item := state.find(command.item)):
         return command._replace(fence=item.fence)
     return command
 
@@ -97,18 +97,18 @@ def run(kind, program):
     link = sqlite3.connect(":memory:", isolation_level=None).cursor()
     for statement in stored.SCHEMA.split(";\n"):
         link.execute(statement)
-    shelf, has, now_us = MemoryPoolState(kind), {}, 1_700_000_000_000_000
+    state, has, now_us = MemoryPoolState(kind), {}, 1_700_000_000_000_000
     first = ChangePool("x", "set", ITEMS, False, SEED, 0, kind)
     for jump, token, word in [(0, TOKENS[0], first if kind == POOL else PoolHeartbeat("x", kind)), *program]:
         now_us += jump
         client = token[0]
-        silent = frozenset(other for other in shelf.watched() if (now_us // 7_000_000 + int(other)) % 5 == 0)
+        silent = frozenset(other for other in state.watched() if (now_us // 7_000_000 + int(other)) % 5 == 0)
         moment = Moment(now_us, now_us, client, silent=silent - {client})
-        for command in (resolved(word, has, shelf), GetPoolStats("x", 100, kind)):
+        for command in (resolved(word, has, state), GetPoolStats("x", 100, kind)):
             rule = POOL_RULES[type(command)]
             table = stored.StoredPool(link, kind, "x")
-            assert table.watched() == shelf.watched()
-            expected, found = rule(shelf, command, moment), rule(table, command, moment)
+            assert table.watched() == state.watched()
+            expected, found = rule(state, command, moment), rule(table, command, moment)
             table.save(now_us, 60_000_000)
             assert found == expected, command
             if isinstance(expected.answer, Granted):

@@ -9,8 +9,8 @@ from holdfast import config
 from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.replies import answered
-from holdfast.engines.redis.scripts import PREFIX, TALLIES, Packer, packed, record_key
-from holdfast.rules import TALLIES as RULES
+from holdfast.engines.redis.scripts import COUNTER_RULES, PREFIX, Packer, packed, record_key
+from holdfast.rules import COUNTER_RULES as RULES
 from holdfast.rules import Moment
 from holdfast.rules.counters import until_us
 
@@ -54,7 +54,7 @@ class TallyTwin:
         self._link = RedisConnection(connector_of(config.settings(url)))
         self._packer = Packer(PREFIX, "client", 60_000)
         self._shas = {}
-        for kind, script in TALLIES.items():
+        for kind, script in COUNTER_RULES.items():
             text = APART + (script.text if mutation is None else mutation.applied_to(script.text))
             self._shas[kind] = (script.sha.encode(), self._ask(packed("SCRIPT", "LOAD", text)).encode())
         self._move = self._ask(packed("SCRIPT", "LOAD", MOVE))
@@ -78,12 +78,12 @@ class TallyTwin:
             command = step.command
             if getattr(command, "began_us", None) == -1:
                 command = command._replace(began_us=began_us)
-            before = kept.get(command.shelf, (None,))[0]
+            before = kept.get(command.kind, (None,))[0]
             after, rule = RULES[type(command)](before, command, Moment(0, now_us, ""))
             if after is None:
-                kept.pop(command.shelf, None)
+                kept.pop(command.kind, None)
             elif after is not before:
-                kept[command.shelf] = (after, command)
+                kept[command.kind] = (after, command)
             began_us = getattr(rule, "began_us", 0) or began_us
             ours, theirs = self._shas[type(command)]
             reply = self._ask(self._packer.pack(command).replace(ours, theirs))

@@ -134,7 +134,7 @@ class PoolTwin:
     def run(self, program):
         """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
         self._ask(packed("FLUSHALL"))
-        self.now_us, self.shelf, self.marks = START_US, MemoryPoolState(self.kind), {}
+        self.now_us, self.state, self.marks = START_US, MemoryPoolState(self.kind), {}
         self._has, self._listens, self._life = {}, {}, 0
         for step in program:
             self._advance(step.after_us)
@@ -153,7 +153,7 @@ class PoolTwin:
         before = self._offers()
         expected, wakes = self._by_rule(client, command)
         reply, (endless, heard) = self._by_script(client, command)
-        kept = self.kind == POOL and self.shelf.size > 0
+        kept = self.kind == POOL and self.state.size > 0
         told = answered(type(command), reply)
         facts = {
             "answer": (expected, told._replace(**dict.fromkeys({"all_ms", "life"} & set(told._fields), 0))),
@@ -171,7 +171,7 @@ class PoolTwin:
 
     def _all_ms(self):
         """What a server tells beside the rule: when the last of all that is away would be free."""
-        away = [item for item in self.shelf.first(5000) if item.state != FREE]
+        away = [item for item in self.state.first(5000) if item.state != FREE]
         if not away:
             return 0
         last = max(away, key=lambda item: (item.back_us, item.name))
@@ -179,7 +179,7 @@ class PoolTwin:
         return max(1, -(-(free_us - self.now_us) // 1000))
 
     def _offers(self):
-        return {item.token for client in CLIENTS for item in self.shelf.offers(client)}
+        return {item.token for client in CLIENTS for item in self.state.offers(client)}
 
     def _rings(self, command, wakes, before):
         """How the server is to wake whom the rule names: by the bell that it pops, or by its client's channel."""
@@ -195,7 +195,7 @@ class PoolTwin:
         self.now_us += after_us
         seconds, micros = divmod(self.now_us, 1_000_000)
         if not self._ask(packed("EVALSHA", self._move, "1", self.base, str(seconds), str(micros))):
-            self.shelf, self._life = MemoryPoolState(self.kind), 0
+            self.state, self._life = MemoryPoolState(self.kind), 0
 
     def _resolved(self, command):
         """An item or a fence cannot be known before the program runs; and each roof has its own words."""
@@ -203,17 +203,17 @@ class PoolTwin:
         if isinstance(command, Extend | Return):
             return command._replace(item=self._has.get(command.token, "none"))
         if isinstance(command, BreakItem):
-            item = self.shelf.find(command.item)
+            item = self.state.find(command.item)
             return command._replace(fence=(item.fence if item else 7) - command.fence)
         return command
 
     def _by_rule(self, client, command):
-        late = {item.token for client in CLIENTS for item in self.shelf.offers(client) if item.back_us <= self.now_us}
+        late = {item.token for client in CLIENTS for item in self.state.offers(client) if item.back_us <= self.now_us}
         silent = frozenset(
-            other for other in self.shelf.watched() if self.marks.get(other, 0) <= self.now_us and other != client
+            other for other in self.state.watched() if self.marks.get(other, 0) <= self.now_us and other != client
         )
         moment = Moment(self.now_us, self.now_us, client, silent=silent)
-        answer, wakes = POOL_RULES[type(command)](self.shelf, command, moment)
+        answer, wakes = POOL_RULES[type(command)](self.state, command, moment)
         queued = isinstance(answer, Busy) and answer.position is not None
         if type(command) is PoolHeartbeat or queued:
             self.marks[client] = self.now_us + MARK_MS * 1000

@@ -5,8 +5,8 @@ from queue_twin import Said
 from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
-    DEAD,
-    FEW_AT_ONCE,
+    COSTLY_BATCH_MAX,
+    REJECT,
     RELEASE,
     RETRY,
     TOUCH,
@@ -122,9 +122,9 @@ WITNESSES = {
     ],
     "all that may become of it": [
         *join(0, "a1"), send(0, many=4, call="1"), take(0, "a1", 4),
-        end(0, "a1", (4, ACK, 0, ""), (3, RETRY, 0, "oh"), (2, RELEASE, 0, ""), (1, DEAD, 0, "")),
+        end(0, "a1", (4, ACK, 0, ""), (3, RETRY, 0, "oh"), (2, RELEASE, 0, ""), (1, REJECT, 0, "")),
         end(0, "a1", (4, ACK, 0, ""), (9, TOUCH, 0, "")), take(0, "a1", 4), end(0, "a1", (1, TOUCH, 0, ""),
-        (1, DEAD, 0, "no"), (2, DEAD, 0, "")), Said(0, GetDeadLetter, "a1", ((1,),)),
+        (1, REJECT, 0, "no"), (2, REJECT, 0, "")), Said(0, GetDeadLetter, "a1", ((1,),)),
         Said(0, GetDeadLetter, "a1", ((3,),)),
     ],
     "told twice in one breath": [
@@ -132,7 +132,7 @@ WITNESSES = {
     ],
     "no more letters than that": [
         *join(0, "a1"), send(0, many=4, call="1"), take(0, "a1", 4),
-        end(0, "a1", *((at, DEAD, 0, "") for at in (4, 3, 2)), dead_max=2), end(1, "a1", (1, DEAD, 0, ""), dead_max=1),
+        end(0, "a1", *((at, REJECT, 0, "") for at in (4, 3, 2)), dead_max=2), end(1, "a1", (1, REJECT, 0, ""), dead_max=1),
     ],
     "an answer was lost": [
         *join(0, "a1"), send(0, many=4, call="1"), take(0, "a1", 2), take(0, "a1", 9, known=1),
@@ -176,15 +176,15 @@ WITNESSES = {
         reap(0), reap(500_000), reap(500_000), reap(-5_000_000), reap(1_000_000),
     ],
     "more than one look can do": [
-        *join(0, "a1", "b2"), *(send(0, many=50, call=f"{n}") for n in range(3)), take(0, "a1", FEW_AT_ONCE), reap(0),
+        *join(0, "a1", "b2"), *(send(0, many=50, call=f"{n}") for n in range(3)), take(0, "a1", COSTLY_BATCH_MAX), reap(0),
         *looks(3500, "b2"), reap(0), reap(0), reap(0),
     ],
     "letters go again": [
         *join(0, "a1"), send(0, (0, "", "high"), (0, "", ""), call="1"), take(0, "a1", 2, lanes=("high", "")),
-        end(0, "a1", (1, DEAD, 0, "e"), (2, DEAD, 0, "")), take(0, "a1", wait=True),
+        end(0, "a1", (1, REJECT, 0, "e"), (2, REJECT, 0, "")), take(0, "a1", wait=True),
         Said(5, Redrive, "a1", ((1, 1), False, "call 1")), Said(5, Redrive, "a1", ((1, 1), False, "call 1")),
         Said(5, Redrive, "a1", ((1, 2), True)), take(0, "a1", 9),
-        end(0, "a1", (1, DEAD, 0, "")), Said(0, Purge, "a1", ((1, 1, 5), "call 2")),
+        end(0, "a1", (1, REJECT, 0, "")), Said(0, Purge, "a1", ((1, 1, 5), "call 2")),
         Said(0, Purge, "a1", ((1, 1, 5), "call 2")), Said(0, Purge, "a1", ((1, 1, 5), "call 3")),
         Said(0, Leave, "a1"), take(0, "a1"),
     ],
@@ -201,7 +201,7 @@ WITNESSES = {
         *join(0, "a1", "b1"), keyed(0, "k", "k", call="1"), take(0, "a1", 9), end(0, "a1", (1, RETRY, 400, "e")),
         take(0, "b1", 9), take(399_999, "b1", 9), take(1, "b1", 9), end(0, "b1", (1, RELEASE, 0, "")),
         keyed(0, "k", call="2"), take(0, "a1", 9), Said(0, Leave, "a1"), take(0, "b1", 9), end(0, "b1"),
-        take(0, "b1", 9), end(0, "b1", (1, DEAD, 0, "")), take(0, "b1", 9), end(0, "b1"), keyed(0, "k", call="3"),
+        take(0, "b1", 9), end(0, "b1", (1, REJECT, 0, "")), take(0, "b1", 9), end(0, "b1"), keyed(0, "k", call="3"),
     ],
     "a key in several lanes": [
         *join(0, "a1"), keyed(0, "k", call="1"), keyed(0, "k", call="2", lane="high"),
@@ -214,10 +214,10 @@ WITNESSES = {
         over(0, "a1"), take(299_999, "a1", 9), take(1, "a1", 9), end(0, "a1"), take(0, "a1", 9),
     ],
     "a letter goes behind the others of its key": [
-        *join(0, "a1"), keyed(0, "k", call="1"), take(0, "a1"), end(0, "a1", (1, DEAD, 0, "")),
+        *join(0, "a1"), keyed(0, "k", call="1"), take(0, "a1"), end(0, "a1", (1, REJECT, 0, "")),
         keyed(0, "k", "k", call="2"), take(0, "a1", wait=True), take(0, "a1", 9, wait=True),
         Said(0, Redrive, "a1", ((3,), True)), take(0, "a1", 9), end(0, "a1", *FOUR), take(0, "a1", 9), end(0, "a1"),
-        take(0, "a1", 9), end(0, "a1", (1, DEAD, 0, "")), take(0, "a1", wait=True),
+        take(0, "a1", 9), end(0, "a1", (1, REJECT, 0, "")), take(0, "a1", wait=True),
         Said(0, Redrive, "a1", ((3,), False)), take(0, "a1"), end(0, "a1"),
     ],
     "a key and a death": [
@@ -234,7 +234,7 @@ WITNESSES = {
     "a take-over of what kills": [
         *join(0, "a1", "b1"), keyed(0, "k", "k", call="1"), take(0, "a1"), *beats(3_000_000, "b1"),
         take(0, "b1", wait=True), over(0, "b1", attempts=1), over(0, "b1", attempts=1, dead_max=1),
-        end(0, "b1", (1, DEAD, 0, "")), *looks(1000, "b1"), Said(0, Redrive, "b1", ((1, 2), True)), over(0, "b1"),
+        end(0, "b1", (1, REJECT, 0, "")), *looks(1000, "b1"), Said(0, Redrive, "b1", ((1, 2), True)), over(0, "b1"),
     ],
     "a take-over of one of many": [
         *join(0, "a1", "b1", heard=True), keyed(0, "k", "kk", "k1", "k", call="1"), take(0, "a1", 9),
@@ -264,7 +264,7 @@ WITNESSES = {
     "an owner has many, and a look ends in between": [
         *join(0, "a1", keeps=True, heard=True), *join(0, "b2"), *(
             keyed(0, *(f"{n}-{m}" for m in range(50)), call=f"{n}") for n in range(3)
-        ), take(0, "a1", FEW_AT_ONCE - 1), reap(0), *looks(2000, "a1", "b2"), take(0, "a1", 1), *looks(3500, "b2"),
+        ), take(0, "a1", COSTLY_BATCH_MAX - 1), reap(0), *looks(2000, "a1", "b2"), take(0, "a1", 1), *looks(3500, "b2"),
         reap(0), *beats(0, "a1"), end(0, "a1"), take(0, "b2", 99), reap(0), reap(0),
     ],
     **{
@@ -272,7 +272,7 @@ WITNESSES = {
             *join(0, "a1", "a2"), *join(0, "b2"), *(send(0, many=50, call=f"{n}") for n in range(6)),
             take(0, "a1", many), take(0, "a2", 1), reap(0), *looks(3500, "b2"), reap(0), reap(0), reap(0),
         ]
-        for many in (FEW_AT_ONCE - 2, FEW_AT_ONCE - 1, FEW_AT_ONCE)
+        for many in (COSTLY_BATCH_MAX - 2, COSTLY_BATCH_MAX - 1, COSTLY_BATCH_MAX)
     },
     "an owner dares to take several suspects": [
         *join(0, "a1", ttl_ms=200, keeps=True), send(0, many=4, call="1"), take(0, "a1", 4), *looks(3500, "c1"),

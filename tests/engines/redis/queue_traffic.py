@@ -2,7 +2,7 @@
 
 from holdfast.commands.queue import (
     ACK,
-    DEAD,
+    REJECT,
     RELEASE,
     RETRY,
     ConsumerHeartbeat,
@@ -65,7 +65,7 @@ class Traffic:
     def conclude(self):
         token = self.by.choice(list(self.held))
         entries, self.held[token] = self.held[token][:4], self.held[token][4:]
-        kinds = (ACK, ACK, RETRY, RELEASE, DEAD)
+        kinds = (ACK, ACK, RETRY, RELEASE, REJECT)
         said = tuple(
             MessageOutcome(entry, self.by.choice(kinds), delay_ms=self.by.choice((0, 0, 1)), reason="r")
             for entry in entries

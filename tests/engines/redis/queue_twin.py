@@ -136,28 +136,28 @@ MADE = {
 }
 
 
-class QueueState(MemoryQueueState):
+class RedisQueueState(MemoryQueueState):
     """As the server has it: the time at which a message was taken is its fence, and lives are keys that end."""
 
     def __init__(self):
         super().__init__()
         self.heard, self.lives = set(), {}
 
-    def take(self, lane, count, token, fence, now_us):
-        taken = (super(QueueState, self).take(lane, 1, token, fence + at, fence + at) for at in range(count))
+    def deliver_ready(self, lane, count, token, fence, now_us):
+        taken = (super(RedisQueueState, self).deliver_ready(lane, 1, token, fence + at, fence + at) for at in range(count))
         return [entry for found in taken for entry in found]
 
-    def give(self, lane, message, token, fence, now_us):
-        return super().give(lane, message, token, fence, fence)
+    def deliver(self, lane, message, token, fence, now_us):
+        return super().deliver(lane, message, token, fence, fence)
 
-    def put_member(self, member):
-        super().put_member(member)
+    def put_consumer(self, member):
+        super().put_consumer(member)
         self.lives.pop(member.token, None)
         if member.token in self.heard and not member.fallen:
             self.lives[member.token] = member.ends_us
 
-    def drop_member(self, token):
-        super().drop_member(token)
+    def remove_consumer(self, token):
+        super().remove_consumer(token)
         self.lives.pop(token, None)
 
 
@@ -184,7 +184,7 @@ class QueueTwin:
     def run(self, program):
         """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
         self._ask(packed("FLUSHALL"))
-        self.now_us, self.state, self.sent = START_US, QueueState(), 0
+        self.now_us, self.state, self.sent = START_US, RedisQueueState(), 0
         self._theirs, self._had, self._ids, self._calls = {}, {}, [], {}
         for number, step in enumerate(program, 1):
             self._advance(step.after_us)
@@ -206,7 +206,7 @@ class QueueTwin:
         seconds, micros = divmod(self.now_us, 1_000_000)
         if not self._ask(packed("EVALSHA", self._move, "1", BASE, str(seconds), str(micros))):
             # Nobody remembers the queue any more; what was sent is remembered by keys of their own.
-            before, self.state = self.state, QueueState()
+            before, self.state = self.state, RedisQueueState()
             if before.totals()[:5] != (0, 0, 0, 0, 0):
                 raise Difference(f"the queue was forgotten with {before.totals()}")
             self.state._keys, self.state._calls = before._keys, before._calls

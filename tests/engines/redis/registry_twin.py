@@ -13,12 +13,12 @@ from holdfast.engines.memory.engine import Domain, MemoryStore
 from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.replies import answered
-from holdfast.engines.redis.scripts import ENTRIES, PREFIX, SCRIPTS, TALLIES, Packer, packed
+from holdfast.engines.redis.scripts import COUNTER_RULES, ENTRIES, PREFIX, SCRIPTS, Packer, packed
 
 CLIENTS = ("a", "b", "c")
 # Longer than any program takes: when a name is forgotten is compared in script_twin.py.
 MEMORY_MS = 24 * 3600 * 1000
-ALL = {**SCRIPTS, **ENTRIES, **TALLIES}
+ALL = {**SCRIPTS, **ENTRIES, **COUNTER_RULES}
 WAKES = """
 local rung, all = {}, redis.call('LRANGE', 'test:wakes', 0, -1)
 for i = 1, #all, 2 do

@@ -19,7 +19,7 @@ from minimal_acl import (
 from redis_faces import Place, lengthy, paired
 
 from holdfast import Backoff, LeaseLost, Reject, Retry, Unavailable
-from holdfast.engines.redis.scripts import ENTRIES, SCRIPTS, TALLIES
+from holdfast.engines.redis.scripts import COUNTERS, ENTRIES, SCRIPTS
 from holdfast.rules.pool import POOL_RULES
 from holdfast.rules.queue.dead_letters import QUEUE_RULES
 from holdfast.testing import eventually
@@ -95,7 +95,7 @@ def test_no_right_of_the_list_is_superfluous():
     assert {right.removeprefix("+") for right in FOR_DIRECTORIES} == called(
         ENTRIES.keys() - QUEUE_RULES.keys(), ENTRIES
     ) - locks
-    assert called(TALLIES, TALLIES) <= locks
+    assert called(COUNTERS, COUNTERS) <= locks
     assert {right.removeprefix("+") for right in FOR_QUEUES} == called(QUEUE_RULES, ENTRIES) - locks
 
 

@@ -11,8 +11,8 @@ from redis_faces import Place
 from holdfast.commands.queue import (
     ACK,
     BEHIND,
-    DEAD,
     READY,
+    REJECT,
     Join,
     MessageOutcome,
     NewMessage,
@@ -96,7 +96,7 @@ def quiet(peer):
     for token in ("idle", "lazy"):
         peer.say(Join("q", token, "", token, LONG_MS))
     dies = peer.say(Receive("q", "idle", 2, lanes=("own",))).deliveries[1]
-    peer.say(RecordOutcomes("q", "idle", (MessageOutcome(dies.entry, DEAD, reason="r"),)))
+    peer.say(RecordOutcomes("q", "idle", (MessageOutcome(dies.entry, REJECT, reason="r"),)))
 
 
 class Hand:

@@ -9,7 +9,7 @@ from mutations import Mutation
 from script_twin import Difference
 
 from holdfast.commands import Balance, Forget, Hit, Reserve, Settle
-from holdfast.engines.redis.scripts import TALLIES
+from holdfast.engines.redis.scripts import COUNTERS
 
 SECOND, MINUTE = 1_000_000, 60_000_000
 JUMPS_US = (0, 0, 0, 1, 999, 9_999, 10_000, 10_001, 100_000, 333_333, 999_999, 1_000_000, 1_000_001, 7_000_000)
@@ -36,7 +36,7 @@ SPENDINGS = [
     Balance(NAME, 60_000),
 ]  # fmt: skip
 BILLS = [Said(jump, command) for command in SPENDINGS for jump in JUMPS_US]
-FORGOTTEN = [Said(0, Forget(NAME, Hit(NAME, rates, False, 1, True).shelf)) for rates in RATES[:2]]
+FORGOTTEN = [Said(0, Forget(NAME, Hit(NAME, rates, False, 1, True).kind)) for rates in RATES[:2]]
 
 
 def programs(*steps):
@@ -132,7 +132,7 @@ MUTATIONS = [
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 def test_a_script_that_counts_otherwise_is_found_out(one_server, mutation):
     """The comparison would mean nothing if it could not fail: a few programs find each of these mistakes."""
-    assert any(mutation.applied_to(script.text) != script.text for script in TALLIES.values())
+    assert any(mutation.applied_to(script.text) != script.text for script in COUNTERS.values())
     twin = TallyTwin(one_server.url, mutation)
     try:
         with pytest.raises((Difference, ReplyError)):

@@ -8,7 +8,7 @@ from holdfast.commands import Granted, Released
 from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
-    DEAD,
+    REJECT,
     RELEASE,
     RETRY,
     ConsumerHeartbeat,
@@ -86,14 +86,14 @@ WRONG = [
     (":first", keyed("2", "new")),
     (":first", ended("t1", "held")),
     (":first", ended("t1", "held", kind=RETRY)),
-    (":first", ended("t1", "held", kind=DEAD)),
+    (":first", ended("t1", "held", kind=REJECT)),
     (":first", Receive("q", "t1", 9)),
     (":first", Leave("q", "t1")),
     (":first", TakeOver("q", "t2", "ready", 3)),
     (":behind", keyed("2", "held")),
     (":behind", ended("t1", "held")),
     (":lines", keyed("2", "held")),
-    (":lines", ended("t1", "held", kind=DEAD)),
+    (":lines", ended("t1", "held", kind=REJECT)),
     (":m", TakeOver("q", "t2", "ready", 3)),
     (":due", TakeOver("q", "t2", "ready", 3)),
     (":due", TakeOver("q", "t2", "owned", 3)),
@@ -158,7 +158,7 @@ def test_a_full_server_lets_messages_with_keys_end_and_change_hands(server, new_
                 peer.say(refused)
         assert dumped(server) == before
         entries = taken_by(peer, "t1", 3)
-        kinds = (ACK, RETRY, DEAD)
+        kinds = (ACK, RETRY, REJECT)
         outcomes = tuple(MessageOutcome(entry, kind, reason="r") for entry, kind in zip(entries, kinds, strict=True))
         assert peer.say(RecordOutcomes("q", "t1", outcomes)).lost == ()
         eventually(
@@ -178,7 +178,7 @@ def test_a_full_server_lets_messages_with_keys_end_and_change_hands(server, new_
 
 def test_what_was_sent_with_keys_and_done_leaves_no_memory_behind(server, peer):
     """T33 for keys: notes, lines and lives end with what they are about, by every way that a message may go."""
-    for kind in (ACK, DEAD, RELEASE, RETRY):
+    for kind in (ACK, REJECT, RELEASE, RETRY):
         peer.say(Join("q", "t1", "", "me", LONG_MS, heard=True))
         peer.say(keyed(kind, *(f"key {n % 40}" for n in range(120))))
         assert peer.say(GetStats("q")).behind == 80
@@ -189,7 +189,7 @@ def test_what_was_sent_with_keys_and_done_leaves_no_memory_behind(server, peer):
         while entries := taken_by(peer, "t1", AT_ONCE):
             peer.say(ended("t1", *entries))
         letters = peer.say(GetStats("q")).dead
-        assert letters == (40 if kind == DEAD else 0)
+        assert letters == (40 if kind == REJECT else 0)
         peer.say(Leave("q", "t1"))
         assert parts(server) == ({"", ":dead", ":died"} if letters else {""})
         if letters:
@@ -360,7 +360,7 @@ def test_letters_with_keys_are_sent_again_one_after_the_other(server, peer):
     peer.say(Join("q", "t1", "", "me", LONG_MS))
     assert isinstance(peer.say(keyed("1", "k", "k", "k")), Published)
     for _ in range(2):
-        peer.say(ended("t1", *taken_by(peer, "t1"), kind=DEAD))
+        peer.say(ended("t1", *taken_by(peer, "t1"), kind=REJECT))
     peer.say(Redrive("q", ("1-0", "1-1")))
     seen = []
     while deliveries := peer.say(Receive("q", "t1", 9)).deliveries:

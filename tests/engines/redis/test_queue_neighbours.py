@@ -13,7 +13,7 @@ from redis_faces import Place
 
 from holdfast.commands.queue import (
     AT_ONCE,
-    DEAD,
+    REJECT,
     Join,
     Leave,
     MessageOutcome,
@@ -51,7 +51,7 @@ def bury(peer):
     peer.say(Join("q", "undertaker", "", "undertaker", 600_000))
     while found := peer.say(Receive("q", "undertaker", AT_ONCE)).deliveries:
         peer.say(
-            RecordOutcomes("q", "undertaker", tuple(MessageOutcome(each.entry, DEAD, reason="why") for each in found))
+            RecordOutcomes("q", "undertaker", tuple(MessageOutcome(each.entry, REJECT, reason="why") for each in found))
         )
     peer.say(Leave("q", "undertaker"))
 

@@ -13,7 +13,7 @@ from script_twin import Difference
 
 from holdfast.commands.queue import (
     ACK,
-    DEAD,
+    REJECT,
     RELEASE,
     RETRY,
     TOUCH,
@@ -66,7 +66,7 @@ def sayings(token):
     outcomes = [
         (RecordOutcomes, (tuple((at, kind, delay_ms, error) for at in which), dead_max))
         for which in ((1,), (1, 1), (1, 2, 3))
-        for kind in (ACK, ACK, RETRY, RELEASE, DEAD, TOUCH)
+        for kind in (ACK, ACK, RETRY, RELEASE, REJECT, TOUCH)
         for delay_ms in (0, 0, 400)
         for error in ("", "érror")
         for dead_max in (0, 2)

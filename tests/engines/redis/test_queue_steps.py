@@ -17,8 +17,8 @@ from holdfast.commands import Released
 from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
-    DEAD,
-    FEW_AT_ONCE,
+    COSTLY_BATCH_MAX,
+    REJECT,
     RETRY,
     Join,
     Leave,
@@ -92,11 +92,11 @@ class Steps:
 
     def settled(self, what, found, kind, delay_ms=0):
         """As a worker settles those with keys: half as many at once."""
-        for first in range(0, len(found), FEW_AT_ONCE):
-            part = found[first : first + FEW_AT_ONCE]
+        for first in range(0, len(found), COSTLY_BATCH_MAX):
+            part = found[first : first + COSTLY_BATCH_MAX]
             error = "" if kind == ACK else "some error, " * 5
             outcomes = tuple(
-                MessageOutcome(each.entry, kind, delay_ms, "why" if kind == DEAD else "", error) for each in part
+                MessageOutcome(each.entry, kind, delay_ms, "why" if kind == REJECT else "", error) for each in part
             )
             assert self.timed(what, RecordOutcomes("q", "worker", outcomes)).lost == ()
 
@@ -133,7 +133,7 @@ class Steps:
 
 def test_no_step_is_long_however_much_there_is_to_do(steps):
     """T27: what dead fleets had comes back in parts, and each part is small in messages and in consumers alike."""
-    many, parts = TIMES * FEW_AT_ONCE, []
+    many, parts = TIMES * COSTLY_BATCH_MAX, []
     steps.fill(many)
     steps.say(Join("q", "rich", "", "rich", 1))
     steps.taken("rich", many)
@@ -143,8 +143,8 @@ def test_no_step_is_long_however_much_there_is_to_do(steps):
         steps.taken(f"poor {number}", 1)
     parts += steps.reaped("bury what many had", many, 1)
     letters = steps.say(ListDeadLetters("q", "", many)).letters
-    for first in range(0, many, FEW_AT_ONCE):
-        ids = tuple(letter.message.id for letter in letters[first : first + FEW_AT_ONCE])
+    for first in range(0, many, COSTLY_BATCH_MAX):
+        ids = tuple(letter.message.id for letter in letters[first : first + COSTLY_BATCH_MAX])
         assert len(steps.timed("redrive", Redrive("q", ids, True, f"{next(NUMBERS)}")).ids) == len(ids)
 
     steps.say(Join("q", "worker", "", "worker", 600_000))
@@ -162,9 +162,9 @@ def test_no_step_is_long_however_much_there_is_to_do(steps):
         steps.timed("leave", Leave("q", f"guest {number}"))
     steps.say(Join("q", "rich guest", "", "guest", 60_000))
     left = steps.left("rich guest", len(steps.taken("rich guest", TIMES * AT_ONCE)))
-    steps.settled("dead", steps.taken("worker", many), DEAD)
+    steps.settled("dead", steps.taken("worker", many), REJECT)
 
-    assert max(parts) == FEW_AT_ONCE
+    assert max(parts) == COSTLY_BATCH_MAX
     assert left == [AT_ONCE] * (TIMES - 1)
     middle = {what: statistics.median(spent) for what, spent in steps.spent.items()}
     print()

@@ -15,18 +15,18 @@ from holdfast.commands import (
     Acquire,
     Begin,
     Break,
-    Claim,
-    Fetch,
+    ClaimEntry,
+    FetchMail,
     Finish,
     Forget,
     Keep,
-    List,
+    ListEntries,
     Mark,
-    Post,
-    Quit,
     Release,
+    ReleaseEntry,
     Renew,
     Seen,
+    SendToOwner,
     Show,
     Undo,
 )
@@ -58,16 +58,16 @@ def shelves_of(group):
 
 def claiming(token, key="x", ttl_ms=3000, group="", limit=-1):
     ask = Acquire(name_of(key), token, f"owner of {token}", ttl_ms, wait=False)
-    return Claim(ask, shelves_of(group), f"g:{group}" if limit >= 0 else "", limit, f"server {token[0]}")
+    return ClaimEntry(ask, shelves_of(group), f"g:{group}" if limit >= 0 else "", limit, f"server {token[0]}")
 
 
-def quitting(token, key="x", group="", heir="", heir_ms=1000, entomb=False):
+def quitting(token, key="x", group="", successor="", successor_ms=1000, entomb=False):
     end = Release(name_of(key), token, entomb)
-    return Quit(end, shelves_of(group), heir, heir_ms if heir else 0)
+    return ReleaseEntry(end, shelves_of(group), successor, successor_ms if successor else 0)
 
 
-def listing(shelf="k", prefix="k", after="", limit=500):
-    return List("people", shelf, prefix, after, limit)
+def listing(index="k", prefix="k", after="", limit=500):
+    return ListEntries("people", index, prefix, after, limit)
 
 
 def of_directory(token):
@@ -76,16 +76,16 @@ def of_directory(token):
     claims = [claiming(token, key, ttl, *group) for key in "xy" for ttl in TTLS_MS for group in groups]
     heirs = [("", 0), ("", 0), ("server b", 1000), ("server c", 20_000)]
     quits = [
-        quitting(token, key, group, *heir, entomb) for key in "xy" for group in ("", "ann") for heir in heirs
+        quitting(token, key, group, *successor, entomb) for key in "xy" for group in ("", "ann") for successor in heirs
         for entomb in (False, True)
     ]  # fmt: skip
     lists = [
         listing(), listing(), listing("g:ann"), listing("g:bob"), listing(prefix="kx"), listing(limit=1),
         listing(after="kx", limit=1), listing("g:ann", after="kx", limit=1), listing("g:ann", limit=1),
     ]  # fmt: skip
-    posts = [Post(name_of(key), f"letter {n}", f"text {n}") for key in "xx" for n in range(3)]
+    posts = [SendToOwner(name_of(key), f"letter {n}", f"text {n}") for key in "xx" for n in range(3)]
     reads = [(), ("letter 0",), ("letter 0", "letter 1"), ("letter 2", "letter 1")]
-    fetches = [Fetch(name_of("x"), token, read) for read in reads]
+    fetches = [FetchMail(name_of("x"), token, read) for read in reads]
     rest = [
         command for key in "xy"
         for command in (Renew(name_of(key), token, 3000), Undo(name_of(key), token), Break(name_of(key), 0, "why"))
@@ -141,7 +141,7 @@ def said(*steps):
     return program
 
 
-LETTERS = [Post(name_of("x"), f"letter {n}", f"text {n}") for n in range(130)]
+LETTERS = [SendToOwner(name_of("x"), f"letter {n}", f"text {n}") for n in range(130)]
 SECOND = 1_000_000
 # What random programs meet seldom, and what has gone wrong before.
 WITNESSES = {
@@ -166,34 +166,34 @@ WITNESSES = {
     ),
     "a lapsed one is taken off": said(claiming("a1", ttl_ms=800), SECOND, listing(), claiming("b1"), listing()),
     "kept for an heir, who comes and goes": said(
-        claiming("a1"), quitting("a1", heir="server b"), claiming("c1"), claiming("b1"), quitting("b1"), claiming("c2"),
+        claiming("a1"), quitting("a1", successor="server b"), claiming("c1"), claiming("b1"), quitting("b1"), claiming("c2"),
     ),
     "an heir that does not come": said(
-        claiming("a1"), quitting("a1", heir="server b"), 999_001, claiming("c1"), 999, claiming("c2"),
+        claiming("a1"), quitting("a1", successor="server b"), 999_001, claiming("c1"), 999, claiming("c2"),
     ),
     "given to an heir by a token that was undone": said(
-        claiming("a1"), quitting("a1", heir="server b"), Undo(name_of("x"), "b1"), claiming("b1"), claiming("c1"),
+        claiming("a1"), quitting("a1", successor="server b"), Undo(name_of("x"), "b1"), claiming("b1"), claiming("c1"),
     ),
     "handed off twice": said(
-        claiming("a1"), quitting("a1", heir="server b"), claiming("b1"), quitting("b1"),
-        quitting("a1", heir="server b"), claiming("c1"), quitting("a1", heir="server b"), listing(),
+        claiming("a1"), quitting("a1", successor="server b"), claiming("b1"), quitting("b1"),
+        quitting("a1", successor="server b"), claiming("c1"), quitting("a1", successor="server b"), listing(),
     ),
     "handed off too late": said(
-        claiming("a1", ttl_ms=800), SECOND, quitting("a1", heir="server b"), claiming("c1"), listing(),
+        claiming("a1", ttl_ms=800), SECOND, quitting("a1", successor="server b"), claiming("c1"), listing(),
     ),
     "letters": said(
-        LETTERS[0], claiming("a1"), LETTERS[0], LETTERS[1], Fetch(name_of("x"), "a1"), Fetch(name_of("x"), "a1"),
-        LETTERS[2], Fetch(name_of("x"), "a1", ("letter 0", "letter 1")), Fetch(name_of("x"), "a1", ("letter 2",)),
-        LETTERS[2], LETTERS[0], Fetch(name_of("x"), "a1", ("letter 0",)), Fetch(name_of("x"), "a2"),
+        LETTERS[0], claiming("a1"), LETTERS[0], LETTERS[1], FetchMail(name_of("x"), "a1"), FetchMail(name_of("x"), "a1"),
+        LETTERS[2], FetchMail(name_of("x"), "a1", ("letter 0", "letter 1")), FetchMail(name_of("x"), "a1", ("letter 2",)),
+        LETTERS[2], LETTERS[0], FetchMail(name_of("x"), "a1", ("letter 0",)), FetchMail(name_of("x"), "a2"),
     ),
     "many letters": said(
-        claiming("a1"), *LETTERS, Fetch(name_of("x"), "a1"),
-        Fetch(name_of("x"), "a1", tuple(f"never sent {n}" for n in range(40))),
-        Fetch(name_of("x"), "a1", tuple(f"letter {n}" for n in range(100))),
+        claiming("a1"), *LETTERS, FetchMail(name_of("x"), "a1"),
+        FetchMail(name_of("x"), "a1", tuple(f"never sent {n}" for n in range(40))),
+        FetchMail(name_of("x"), "a1", tuple(f"letter {n}" for n in range(100))),
     ),
     "letters go with their owner": said(
-        claiming("a1"), LETTERS[0], quitting("a1"), claiming("b1"), Fetch(name_of("x"), "a1"),
-        Fetch(name_of("x"), "b1"), LETTERS[1], 3 * SECOND, LETTERS[2], Fetch(name_of("x"), "b1"),
+        claiming("a1"), LETTERS[0], quitting("a1"), claiming("b1"), FetchMail(name_of("x"), "a1"),
+        FetchMail(name_of("x"), "b1"), LETTERS[1], 3 * SECOND, LETTERS[2], FetchMail(name_of("x"), "b1"),
     ),
     "done once": said(
         begin("a1"), begin("b1"), finish("a1"), Seen(WORK), begin("b1"), 5 * SECOND, Seen(WORK), begin("b1"),
@@ -205,7 +205,7 @@ WITNESSES = {
     "finished by another": said(begin("a1"), finish("b1"), Seen(WORK), begin("c1")),
     "finished twice": said(begin("a1"), finish("a1"), Forget(WORK, "o"), finish("a1"), Seen(WORK), begin("b1")),
     "a full box": said(
-        claiming("a1", ttl_ms=20_000), *(Post(name_of("x"), f"letter {n}", "") for n in range(1001)),
+        claiming("a1", ttl_ms=20_000), *(SendToOwner(name_of("x"), f"letter {n}", "") for n in range(1001)),
     ),
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ from holdfast.commands.queue import (
     ACK,
     AT_ONCE,
     BEHIND,
-    FEW_AT_ONCE,
+    COSTLY_BATCH_MAX,
     RETRY,
     Join,
     MessageOutcome,
@@ -53,11 +53,11 @@ class PoolSnapshot:
             self.say(Publish(NAME, f"call {self.calls}", tuple(drafts[at : at + AT_ONCE])))
 
     def say(self, command):
-        depot = StoredQueue(self.link.cursor(), NAME)
+        state = StoredQueue(self.link.cursor(), NAME)
         moment = Moment(self.now_us, self.now_us, "1")
-        depot.concerned(command)
-        answer = QUEUE_RULES[type(command)](depot, command, moment).answer
-        depot.save(self.now_us, 1)
+        state.concerned(command)
+        answer = QUEUE_RULES[type(command)](state, command, moment).answer
+        state.save(self.now_us, 1)
         return answer
 
     def cost(self, command):
@@ -95,7 +95,7 @@ class PoolSnapshot:
         tell("figures", GetStats(NAME))
         tell("peek", Peek(NAME, BEHIND, 5))
         self.now_us += 1000
-        assert tell("look", ReclaimExpired(NAME, 500, 0, 0, 3)).moved == FEW_AT_ONCE - 1
+        assert tell("look", ReclaimExpired(NAME, 500, 0, 0, 3)).moved == COSTLY_BATCH_MAX - 1
         return told
 
 

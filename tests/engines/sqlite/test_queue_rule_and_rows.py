@@ -15,13 +15,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from holdfast.commands.queue import (
     ACK,
     BEHIND,
-    DEAD,
     DELAYED,
     HELD,
+    QUARANTINE,
     READY,
+    REJECT,
     RELEASE,
     RETRY,
-    SUSPECTS,
     TOUCH,
     ConsumerHeartbeat,
     DeadLetterPage,
@@ -66,7 +66,7 @@ LOOKS = (
     ListDeadLetters(NAME, "", 200),
     Peek(NAME, READY, 200),
     Peek(NAME, READY, 2, "high"),
-    Peek(NAME, READY, 200, SUSPECTS),
+    Peek(NAME, READY, 200, QUARANTINE),
     Peek(NAME, DELAYED, 200),
     Peek(NAME, HELD, 3),
     Peek(NAME, HELD, 200),
@@ -77,7 +77,7 @@ JUMPS = (0, 0, 1, 100_000, 200_000, 700_000, 3_200_000, 61_000_000, -5_000_000)
 JUMPS_US = st.sampled_from(JUMPS)
 CALLS = st.sampled_from(["", "", "letters 1", "letters 2"])
 OUTCOMES = st.tuples(
-    st.integers(1, 4), st.sampled_from([ACK, RETRY, RELEASE, DEAD, TOUCH]), st.sampled_from([0, 0, 400])
+    st.integers(1, 4), st.sampled_from([ACK, RETRY, RELEASE, REJECT, TOUCH]), st.sampled_from([0, 0, 400])
 )
 KEYS = st.sampled_from(["k", "ł"])
 DRAFTS = st.tuples(
@@ -97,7 +97,7 @@ class Both(RuleBasedStateMachine):
         super().__init__()
         self.small = pytest.MonkeyPatch()
         self.small.setattr(consumers, "AT_ONCE", 2)
-        self.small.setattr(consumers, "FEW_AT_ONCE", 3)
+        self.small.setattr(consumers, "COSTLY_BATCH_MAX", 3)
         self.now_us, self.gone = START_US, frozenset()
         self.state, self.sent, self.calls = MemoryQueueState(), 0, 0
         self.theirs, self.ours, self.had, self.ids = {}, {}, {}, []
@@ -237,7 +237,7 @@ class Both(RuleBasedStateMachine):
     def move(self, jump_us):
         self.now_us += jump_us
         for state in (self.state, StoredQueue(self.connection.cursor(), NAME)):
-            depot.earlier_result("", self.now_us)  # what has ended is gone for good, even if the clock is set back now
+            state.earlier_result("", self.now_us)  # what has ended is gone for good, even if the clock is set back now
 
     def say(self, token, command):
         expected, wakes = self.by_law(self.state, token[0], command)
@@ -252,12 +252,12 @@ class Both(RuleBasedStateMachine):
 
     def by_law(self, state, client, command):
         moment = Moment(self.now_us - BOOTED_US, self.now_us, client, self.gone)
-        return QUEUE_RULES[type(command)](depot, command, moment)
+        return QUEUE_RULES[type(command)](state, command, moment)
 
     def by_rows(self, client, command):
-        depot = StoredQueue(self.connection.cursor(), NAME)
+        state = StoredQueue(self.connection.cursor(), NAME)
         dealt = self.by_law(state, client, command)
-        depot.save(self.now_us, MEMORY_US)
+        state.save(self.now_us, MEMORY_US)
         return dealt
 
     def translated(self, said):
@@ -375,7 +375,7 @@ MOVES = (
     lambda both, by, token, _: both.take_over(by.choice(JUMPS), token, by.choice("kł"), set(), 2),
     lambda both, _, token, number: both.list_keys(token, number),
     lambda both, by, token, number: both.conclude(
-        token, [(at + 1, by.choice((ACK, RETRY, RELEASE, DEAD)), by.choice((0, 400))) for at in range(number)], 2
+        token, [(at + 1, by.choice((ACK, RETRY, RELEASE, REJECT)), by.choice((0, 400))) for at in range(number)], 2
     ),
     lambda both, by, token, _: both.beat(by.choice(JUMPS), token),
     lambda both, by, token, _: both.reap(by.choice(JUMPS), {token[0]} if by.random() < 0.2 else set(), 0),

@@ -53,9 +53,9 @@ def test_after_another_boot_what_was_old_to_an_owner_is_not_to_blame():
     now_us = 7_200_000_000
 
     def say(command, moment_us):
-        depot = StoredQueue(link.cursor(), "q")
-        answer = QUEUE_RULES[type(command)](depot, command, Moment(moment_us, START_US, "1")).answer
-        depot.save(START_US, 1)
+        state = StoredQueue(link.cursor(), "q")
+        answer = QUEUE_RULES[type(command)](state, command, Moment(moment_us, START_US, "1")).answer
+        state.save(START_US, 1)
         return answer
 
     def hand_out(token, *keys):
