@@ -25,11 +25,12 @@ demo: $(TOOL)  ## several workers, one lock: one is killed, one is frozen and re
 test: check  ## everything that must hold
 	$(BIN)/python -m pytest --cache-clear -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || $(BIN)/python tools/second_chance.py
 
-check: $(READY)  ## format, lint, types, imports
+check: $(READY)  ## format, lint, types, imports, commit messages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/commits.py
 
 format: $(READY)
 	$(BIN)/ruff format .
