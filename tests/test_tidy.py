@@ -357,7 +357,7 @@ def test_no_class_name_is_defined_twice():
 
 
 def public_functions(face):
-    """Yield the public functions, methods and constructors of a face, each with the text that describes its parameters."""
+    """Yield the public functions, methods and constructors of a face, each with the text about its parameters."""
     module = importlib.import_module(face)
     for name in module.__all__:
         thing = getattr(module, name)
@@ -370,7 +370,7 @@ def public_functions(face):
 
 
 def public_methods(name, kind):
-    """Yield the public methods of a class. The class `Holdfast` may describe parameters that many of its methods share."""
+    """Yield the public methods of a class. The docstring of `Holdfast` may describe parameters of many methods."""
     shared = inspect.getdoc(kind) if name == "Holdfast" else ""
     for member, thing in inspect.getmembers_static(kind):
         function = thing.__func__ if isinstance(thing, staticmethod | classmethod) else thing
