@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 # The servers of an engine were reached, but just now none of them answers for the name: a failover, a slot on its way.
-SETTLING = "not settled"
+MOVING = "moving"
 
 # Reasons of `Unavailable` that may pass by themselves while a waiter waits; the others need somebody to act.
-PASSING = frozenset(("unreachable", "reply lost", "stalled", "loading", "busy", "read-only", SETTLING))
+PASSING = frozenset(("unreachable", "reply lost", "stalled", "loading", "busy", "read-only", MOVING))
 
 # Reasons that no patience changes: a password, a right, a place that is not what it should be. Somebody has to act.
 LASTING = frozenset(("no permission", "other layout", "newer", "other topology", "corrupt", "replaced", "failed"))
@@ -29,7 +29,7 @@ _WHEN_MANY = {
     "all busy": "the first of them is busy{}",
     "share used up": "the first that comes back is busy{}",
     "busy": "those inside have it{}",
-    "engine replaced": "somebody may trust what it has forgotten{}",
+    "engine restarted": "somebody may trust what it has forgotten{}",
 }
 
 

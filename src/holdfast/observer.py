@@ -87,7 +87,7 @@ class Event(NamedTuple):
 Observer = Callable[[Event], None]
 
 
-def tell(
+def emit(
     observer: Observer | None,
     kind: str,
     name: str,

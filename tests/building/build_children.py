@@ -16,7 +16,7 @@ import holdfast.blocking  # so that no child that is forked for a death has to
 from holdfast.core.build import build_dir as site
 from holdfast.core.build import build_once as building
 from holdfast.core.build import domain
-from holdfast.engines import host as machine
+from holdfast import host as machine
 from holdfast.engines.files import transport as forms
 from holdfast.errors import HoldfastError
 from holdfast.testing import in_child, killed_at_every_line, ready, tell

@@ -30,7 +30,7 @@ def bury(queue, *bodies, reason="no use", key=None):
     with queue.consumer("press 0", prefetch=waiting + len(bodies)) as consumer:
         for message in consumer.receive(waiting + len(bodies), timeout=5):
             if message.id in ids:
-                message.dead(reason)
+                message.reject(reason)
             else:
                 message.release()
     return ids

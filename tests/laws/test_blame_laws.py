@@ -35,14 +35,14 @@ def test_suspects_come_back_in_groups_that_grow_as_long_as_their_owner_lives(fac
     open_sessions(queue, 12)
     reap = ReclaimExpired("sessions", 100, 0, 100, 5)
     for token in ("first death", "second death"):
-        peer.say(Join("sessions", token, "", token, 1, keeps=True))
+        peer.say(Join("sessions", token, "", token, 1, keeps_messages=True))
         assert len(peer.say(Receive("sessions", token, 12)).deliveries) == 12
         eventually(lambda: peer.say(reap) and not queue.stats().in_flight, 20, "a death that is found")
-    assert queue.stats().suspects == 12
+    assert queue.stats().quarantined == 12
     with queue.owner() as owner:
         works = added(owner, 12)
-        assert all(work.suspect for work in works)
-        dared = [command.idle for command in wire.commands(Receive) if command.idle]
+        assert all(work.quarantined for work in works)
+        dared = [command.quarantine_max for command in wire.commands(Receive) if command.quarantine_max]
         assert sorted(set(dared) - {10}) == [1, 2, 4, 8]
         for work in works:
             work.done()
@@ -57,10 +57,10 @@ def test_of_several_suspects_none_is_blamed_and_one_alone_is(engine):
     peer.say(Publish("sessions", "call", drafts))
 
     def dies(token, idle):
-        peer.say(Join("sessions", token, "", token, 1, keeps=True))
-        taken = peer.say(Receive("sessions", token, 3, idle=idle)).deliveries
+        peer.say(Join("sessions", token, "", token, 1, keeps_messages=True))
+        taken = peer.say(Receive("sessions", token, 3, quarantine_max=idle)).deliveries
         eventually(lambda: peer.say(reap) and not peer.say(GetStats("sessions")).held, 20, "a death that is found")
-        return [(each.message.attempts, each.message.crashes, each.suspect) for each in taken]
+        return [(each.message.attempts, each.message.crashes, each.quarantined) for each in taken]
 
     assert dies("one", 1) == [(0, 0, False)] * 3
     assert dies("two", 1) == [(0, 1, False)] * 3
@@ -81,15 +81,15 @@ def test_two_suspects_are_never_new_at_once_with_one_owner(face):
     open_sessions(queue, 2)
     reap = ReclaimExpired("sessions", 100, 0, 100, 5)
     for token in ("first death", "second death"):
-        peer.say(Join("sessions", token, "", token, 1, keeps=True))
+        peer.say(Join("sessions", token, "", token, 1, keeps_messages=True))
         assert len(peer.say(Receive("sessions", token, 2)).deliveries) == 2
         eventually(lambda: peer.say(reap) and not queue.stats().in_flight, 20, "a death that is found")
-    assert queue.stats().suspects == 2
+    assert queue.stats().quarantined == 2
     with queue.owner() as owner:
         time.sleep(TTL_S / 6)  # between two beats
         added(owner, 1)
         got = time.monotonic()
-        assert queue.stats().suspects == 1
+        assert queue.stats().quarantined == 1
         added(owner, 1)
         asked = wire.moments(Receive)[-1]
         assert any(got + TTL_S / 3 - 0.05 <= beat <= asked for beat in wire.moments(ConsumerHeartbeat))
@@ -104,8 +104,8 @@ def test_only_what_was_new_may_be_to_blame_for_the_death_of_an_owner(timed):
     open_sessions(queue, 3)
     for death in range(4):
         token = f"pod-{death}"
-        peer.say(Join("sessions", token, "", token, 1000, keeps=True))
-        assert len(peer.say(Receive("sessions", token, 9, idle=True)).deliveries) == 3
+        peer.say(Join("sessions", token, "", token, 1000, keeps_messages=True))
+        assert len(peer.say(Receive("sessions", token, 9, quarantine_max=True)).deliveries) == 3
         for _ in range(3):
             timed.clock.advance(0.5)
             peer.say(ConsumerHeartbeat("sessions", token, 1000))
@@ -122,13 +122,13 @@ def test_a_consumer_that_was_taken_for_dead_in_parts_cannot_come_back_between_th
     names = [f"{part}-{number}" for part in range(2) for number in range(128)]
     for part in (names[:128], names[128:]):
         peer.say(Publish("sessions", part[0], tuple(NewMessage(f"id {name}", b"x", key=name) for name in part)))
-    peer.say(Join("sessions", "doomed", "", "doomed", 100, keeps=True))
+    peer.say(Join("sessions", "doomed", "", "doomed", 100, keeps_messages=True))
     for _ in range(2):
         assert len(peer.say(Receive("sessions", "doomed", 128)).deliveries) == 128
     peer.say(ReclaimExpired("sessions", 100, 0, 100, 5))
 
     def fallen():
-        return peer.say(ReclaimExpired("sessions", 100, 0, 100, 5)).moved == COSTLY_BATCH_MAX - 1
+        return peer.say(ReclaimExpired("sessions", 100, 0, 100, 5)).requeued == COSTLY_BATCH_MAX - 1
 
     eventually(fallen, 20, "a death that is found")
     assert type(peer.say(ConsumerHeartbeat("sessions", "doomed", 1000))).__name__ == "NotHeld"

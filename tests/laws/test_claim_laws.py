@@ -24,7 +24,7 @@ def test_a_key_is_claimed_by_one_and_the_others_are_told_who(face):
     queue, other = (sessions(face.connect(), grace=30) for _ in range(2))
     peer = face.peer()
     open_sessions(queue, 1)
-    peer.say(Join("sessions", "doomed", "", "doomed", 1000, keeps=True))
+    peer.say(Join("sessions", "doomed", "", "doomed", 1000, keeps_messages=True))
     (held,) = peer.say(Receive("sessions", "doomed", 1)).deliveries
     with queue.owner("a") as first, other.owner("b") as second:
         with pytest.raises(NotAcquired, match="held by doomed"):
@@ -62,7 +62,7 @@ def test_whoever_claims_while_it_waits_is_rung_all_the_same(face):
     queue = sessions(face.connect(), grace=30)
     peer = face.peer()
     open_sessions(queue, 1)
-    peer.say(Join("sessions", "doomed", "", "doomed", 1000, keeps=True))
+    peer.say(Join("sessions", "doomed", "", "doomed", 1000, keeps_messages=True))
     peer.say(Receive("sessions", "doomed", 1))
     with queue.owner() as owner:
         waiting = face.start(lambda: owner.next(20))

@@ -3,7 +3,7 @@
 import pytest
 from law_faces import bells_of, together
 
-from holdfast.commands.queue import AT_ONCE, Join, Leave, Receive
+from holdfast.commands.queue import BATCH_MAX, Join, Leave, Receive
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -45,7 +45,7 @@ def test_a_publish_that_the_program_repeats_sends_twice_unless_it_has_a_key(face
 
     assert len(set(plain)) == 2
     assert len(set(keyed)) == 1
-    assert queue.stats().counts == {"published": 3, "repeated": 1}
+    assert queue.stats().counts == {"published": 3, "deduplicated": 1}
 
 
 @pytest.mark.acceptance("A1-18")
@@ -72,7 +72,7 @@ def test_who_leaves_with_many_messages_gives_them_back_a_part_at_a_time(face):
     """A server does nothing else in a step: none may take as long as all of a large consumer's messages."""
     client = face.connect()
     queue, wire = client.queue("jobs"), face.wire(client)
-    ids = queue.publish_many(range(3 * AT_ONCE))
+    ids = queue.publish_many(range(3 * BATCH_MAX))
     with queue.consumer(prefetch=len(ids)) as consumer:
         while consumer.in_flight < len(ids):
             consumer.receive(len(ids), timeout=5)
@@ -80,7 +80,7 @@ def test_who_leaves_with_many_messages_gives_them_back_a_part_at_a_time(face):
     assert len(wire.commands(Leave)) == 3
     assert [seen.id for seen in queue.peek(limit=len(ids))] == ids
     assert {seen.attempts for seen in queue.peek(limit=len(ids))} == {0}
-    assert queue.stats().counts == {"published": len(ids), "released": len(ids), "taken": len(ids)}
+    assert queue.stats().counts == {"published": len(ids), "released": len(ids), "received": len(ids)}
     assert queue.check()
 
 
@@ -100,7 +100,7 @@ def test_a_question_that_comes_late_takes_nothing(face):
         assert second.body == "second"
         first.ack()
         second.ack()
-    assert other.stats().counts == {"acked": 2, "published": 2, "taken": 2}
+    assert other.stats().counts == {"acked": 2, "published": 2, "received": 2}
 
 
 def test_what_a_late_question_has_taken_is_found_by_the_next_one(face):

@@ -56,7 +56,7 @@ def test_what_a_plain_handler_gives_to_be_awaited_is_awaited():
             await queue.worker(handler).run_until_idle()
         return (await queue.stats()).counts
 
-    assert on_asyncio(program) == {"acked": 2, "published": 2, "taken": 2}
+    assert on_asyncio(program) == {"acked": 2, "published": 2, "received": 2}
     assert seen == [0, 1]
 
 

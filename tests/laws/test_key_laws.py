@@ -74,7 +74,7 @@ def test_a_dead_letter_makes_way_for_the_next_of_its_key_and_comes_back_behind_a
     queue.publish_many(["bad", "good"], key="k")
     with queue.consumer(prefetch=9) as consumer:
         (bad,) = taken(consumer)
-        bad.dead("of no use")
+        bad.reject("of no use")
         (good,) = taken(consumer)
         assert good.body == "good"
         assert [(letter.body, letter.key) for letter in queue.dlq.list()] == [("bad", "k")]
@@ -149,7 +149,7 @@ def test_a_take_with_share_leaves_others_theirs(engine):
     peer.say(Publish("jobs", "call", tuple(NewMessage(f"id{number}", b"x") for number in range(30))))
 
     def takes(token):
-        return len(peer.say(Receive("jobs", token, 100, share=True)).deliveries)
+        return len(peer.say(Receive("jobs", token, 100, fair_share=True)).deliveries)
 
     assert [takes(token) for token in "aaabc"] == [10, 1, 1, 6, 4]
     assert takes("b") == 3

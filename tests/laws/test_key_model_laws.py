@@ -90,7 +90,7 @@ class Keys(RuleBasedStateMachine):
     @rule(which=WHICH, most=st.integers(1, 4))
     def take(self, which, most):
         token = self.one_of(which, self.has)
-        answer = self.say(token, Receive(self.name, token, most, idle=True))
+        answer = self.say(token, Receive(self.name, token, most, quarantine_max=True))
         if token in self.dead:
             assert isinstance(answer, NotHeld)
             return
@@ -158,7 +158,7 @@ class Keys(RuleBasedStateMachine):
     @rule()
     def crash(self):
         """Somebody looks: all whose time is over are dead, and what they had is anybody's."""
-        while not (looked := self.say("0", ReclaimExpired(self.name, 1, 0, 1, OFTEN))).looked or looked.amnesty:
+        while not (looked := self.say("0", ReclaimExpired(self.name, 1, 0, 1, OFTEN))).checked or looked.postponed:
             time.sleep(looked.next_ms / 1000)
         self.dead |= self.late
         self.late.clear()

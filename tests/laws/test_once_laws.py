@@ -7,7 +7,7 @@ import pytest
 from law_faces import passing, together, until_queued
 
 from holdfast import Closed, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, PayloadMismatch
-from holdfast.commands import Acquire, Begin, Finish, Keep, Mark, Release, Released, Undo
+from holdfast.commands import Acquire, BeginOnce, FinishOnce, MarkDone, Release, Released, Undo, WaiterHeartbeat
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried
@@ -51,9 +51,9 @@ def test_a_success_is_two_round_trips_and_a_duplicate_one(face):
     wire = face.wire(client)
 
     once.call("42", Work(1))
-    assert [type(command) for command in wire.commands()] == [Begin, Finish]
+    assert [type(command) for command in wire.commands()] == [BeginOnce, FinishOnce]
     once.call("42", Work(1))
-    assert [type(command) for command in wire.commands()] == [Begin, Finish, Begin]
+    assert [type(command) for command in wire.commands()] == [BeginOnce, FinishOnce, BeginOnce]
 
 
 def test_a_block_is_false_when_the_work_has_been_done(face):
@@ -122,10 +122,10 @@ def test_whoever_runs_out_of_patience_after_the_work_was_done_gets_what_it_gave(
         waiting = timed.start(theirs.once("payments").call, "42", Work("again"), timeout=10)
         until_queued(theirs, "payments/42", 2)
         for passes in (3.5, 3, 3):  # and nobody is silent for so long that it would lose its place
-            marks = len(wire.commands(Mark))
+            marks = len(wire.commands(WaiterHeartbeat))
             timed.clock.advance(passes)
             sleeper.say(stand_in_line)
-            eventually(lambda marks=marks: len(wire.commands(Mark)) > marks, what="a mark")
+            eventually(lambda marks=marks: len(wire.commands(WaiterHeartbeat)) > marks, what="a mark")
         first.result = "done"
     assert not waiting.done()
     timed.clock.advance(0.6)
@@ -181,7 +181,7 @@ def test_a_crash_frees_the_key_after_the_lease_and_not_after_the_window(face):
     """Whoever dies at work leaves no note."""
     once = face.connect().once("payments", window=3600, lease=0.5)
     peer = face.peer()
-    peer.say(Begin(Acquire("payments/42", "dead", "{}", 500, wait=False)))
+    peer.say(BeginOnce(Acquire("payments/42", "dead", "{}", 500, wait=False)))
 
     with pytest.raises(NotAcquired):
         once.call("42", Work())
@@ -229,11 +229,11 @@ def test_lost_answers_change_nothing(face, reached):
     wire = face.wire(client)
     work = Work(7)
 
-    wire.lose_reply(Begin, times=1, reached=reached)
-    wire.lose_reply(Finish, times=1, reached=reached)
+    wire.lose_reply(BeginOnce, times=1, reached=reached)
+    wire.lose_reply(FinishOnce, times=1, reached=reached)
     assert once.call("42", work) == 7
-    assert (len(wire.commands(Begin)), len(wire.commands(Finish))) == (2, 2)
-    wire.lose_reply(Begin, times=1, reached=reached)
+    assert (len(wire.commands(BeginOnce)), len(wire.commands(FinishOnce))) == (2, 2)
+    wire.lose_reply(BeginOnce, times=1, reached=reached)
     assert once.call("42", work) == 7
     assert work.times == 1
 
@@ -241,8 +241,8 @@ def test_lost_answers_change_nothing(face, reached):
 def test_a_second_copy_of_the_end_brings_back_nothing(face):
     """The first copy released and left the note; what happened to that since is not the second one's to change."""
     once, peer = face.connect().once("payments"), face.peer()
-    end = Finish(Release("payments/42", "t"), Keep("payments/42", '{"result":"old"}', 60_000))
-    peer.say(Begin(Acquire("payments/42", "t", "{}", 60_000, wait=False)))
+    end = FinishOnce(Release("payments/42", "t"), MarkDone("payments/42", '{"result":"old"}', 60_000))
+    peer.say(BeginOnce(Acquire("payments/42", "t", "{}", 60_000, wait=False)))
 
     assert [peer.say(end), once.seen("42")] == [Released(), True]
     once.forget("42")
@@ -259,10 +259,12 @@ def test_whoever_has_patience_asks_for_so_long_if_answers_are_lost(timed):
     client = timed.connect()
     wire = timed.wire(client)
 
-    wire.lose_reply(Begin)
+    wire.lose_reply(BeginOnce)
     with passing(timed.clock):
         running = timed.start(client.once("payments").call, "42", Work(7), timeout=1000)
-        eventually(lambda: (asked := wire.moments(Begin)) and asked[-1] > asked[0] + 5, what="five seconds of asking")
+        eventually(
+            lambda: (asked := wire.moments(BeginOnce)) and asked[-1] > asked[0] + 5, what="five seconds of asking"
+        )
         wire.heal()
         assert running.result() == 7
 
@@ -356,7 +358,7 @@ def test_an_interrupted_beginning_holds_nothing(face):
         pass
 
     wire._faults.clear()
-    wire.fail(Begin, times=1, error=Stop())
+    wire.fail(BeginOnce, times=1, error=Stop())
     with pytest.raises(Stop):
         once.call("42", Work())
     eventually(lambda: wire.commands(Undo), what="an undo")
@@ -397,7 +399,7 @@ def test_a_grant_that_comes_too_late_is_asked_for_again(face):
     client = face.connect()
     once = client.once("payments", lease=0.5)
     wire = face.wire(client)
-    there, go = wire.hold(Begin)
+    there, go = wire.hold(BeginOnce)
 
     running = face.start(once.call, "42", Work(7))
     assert there.wait(20)
@@ -405,4 +407,4 @@ def test_a_grant_that_comes_too_late_is_asked_for_again(face):
     go.set()
 
     assert running.result() == 7
-    assert len(wire.commands(Begin)) == 2
+    assert len(wire.commands(BeginOnce)) == 2

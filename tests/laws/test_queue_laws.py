@@ -110,7 +110,7 @@ def test_each_outcome_does_what_it_says(face):
         done.ack()
         failed.retry(reason="oh")
         unused.release()
-        bad.dead("no use")
+        bad.reject("no use")
         again = consumer.receive(4, timeout=5)
         assert [(message.body, message.attempt) for message in again] == [("failed", 2), ("unused", 1)]
         (letter,) = queue.dlq.list()
@@ -118,12 +118,12 @@ def test_each_outcome_does_what_it_says(face):
         for message in again:
             message.ack()
     counts = queue.stats().counts
-    assert {word: counts[word] for word in ("published", "acked", "retried", "released", "died")} == {
+    assert {word: counts[word] for word in ("published", "acked", "retried", "released", "dead_lettered")} == {
         "published": 4,
         "acked": 3,
         "retried": 1,
         "released": 1,
-        "died": 1,
+        "dead_lettered": 1,
     }
 
 
@@ -173,7 +173,7 @@ def test_attempts_that_are_used_up_make_a_dead_letter(face):
         assert consumer.receive(timeout=0) == []
     (letter,) = queue.dlq.list()
     assert (letter.id, letter.reason, letter.attempts) == (sent, "attempts used up", 3)
-    assert (letter.error, letter.first, letter.last) == ("ValueError('no luck 3')", "pod-7", "pod-7")
+    assert (letter.error, letter.first_consumer, letter.last_consumer) == ("ValueError('no luck 3')", "pod-7", "pod-7")
     assert queue.dlq.get(sent) == letter
 
 
@@ -183,10 +183,10 @@ def test_dead_letters_are_sent_again_or_forgotten(face):
     queue.publish_many(range(5))
     with queue.consumer(prefetch=5) as consumer:
         for message in consumer.receive(5, timeout=5):
-            message.dead(f"reason {message.body % 2}")
+            message.reject(f"reason {message.body % 2}")
     letters = queue.dlq.list()
     assert [letter.body for letter in letters] == [0, 1, 2, 3, 4]
-    assert [letter.body for letter in queue.dlq.list(2, after=letters[1].place)] == [2, 3]
+    assert [letter.body for letter in queue.dlq.list(2, after=letters[1].position)] == [2, 3]
 
     assert queue.dlq.redrive([letters[0].id, "nothing"]) == 1
     assert queue.dlq.redrive(where=lambda letter: letter.reason == "reason 1", rate=1000, reset_attempts=False) == 2
@@ -211,7 +211,7 @@ def test_dead_letters_beyond_the_cap_are_counted(face):
     queue.publish_many(range(30))
     with queue.consumer(prefetch=30) as consumer:
         for message in consumer.receive(30, timeout=5):
-            message.dead("r")
+            message.reject("r")
     assert [letter.body for letter in queue.dlq.list()] == list(range(20, 30))
     assert queue.stats().counts["evicted"] == 20
 
@@ -223,7 +223,7 @@ def test_a_settled_message_cannot_be_settled_again(face):
     with queue.consumer() as consumer:
         (message,) = consumer.receive(timeout=5)
         message.ack()
-        for again in (message.ack, message.retry, message.release, lambda: message.dead("r"), message.touch):
+        for again in (message.ack, message.retry, message.release, lambda: message.reject("r"), message.verify):
             with pytest.raises(NotOwner, match="settled before: ack"):
                 again()
         assert message.settled
@@ -255,7 +255,7 @@ def test_two_consumers_of_one_name_never_harm_each_other(face):
         (first,), (second,) = one.receive(timeout=5), other.receive(timeout=5)
         assert [(each.label, each.in_flight) for each in queue.consumers()] == [("pod", 1), ("pod", 1)]
         first.ack()
-        second.touch()
+        second.verify()
         second.ack()
 
 

@@ -10,7 +10,7 @@ from holdfast import Backoff, LeaseLost
 from holdfast.commands import NotHeld
 from holdfast.commands.queue import (
     ACK,
-    AT_ONCE,
+    BATCH_MAX,
     ConsumerHeartbeat,
     Join,
     MessageOutcome,
@@ -88,7 +88,7 @@ def test_a_message_may_be_worked_on_for_ten_ttls_and_is_given_to_nobody_else(tim
             message.check()
         assert waiting.result() == []
         message.ack()
-    assert ours.stats().counts == {"acked": 1, "published": 1, "taken": 1}
+    assert ours.stats().counts == {"acked": 1, "published": 1, "received": 1}
 
 
 def test_attempts_are_as_far_apart_as_the_backoff_says_also_after_a_redrive(timed):
@@ -146,7 +146,7 @@ def test_a_message_that_kills_its_consumer_is_dead_after_its_attempts(timed, att
             eventually(lambda: queue.stats().in_flight == 0, what="a death that is found")
         assert watching.in_flight == 0
     (letter,) = queue.dlq.list()
-    assert (letter.reason, letter.attempts, letter.last) == ("attempts used up", attempts, f"doomed{attempts - 1}")
+    assert (letter.reason, letter.attempts, letter.last_consumer) == ("attempts used up", attempts, f"doomed{attempts - 1}")
     assert queue.stats()[1:5] == (0, 0, 0, 0)
 
 
@@ -197,7 +197,7 @@ def test_whoever_could_not_be_heard_of_and_was_not_replaced_has_lost_nothing(tim
         two.check()
         one.ack()
         two.ack()
-    assert queue.stats().counts == {"acked": 2, "published": 2, "taken": 2}
+    assert queue.stats().counts == {"acked": 2, "published": 2, "received": 2}
 
 
 @pytest.mark.acceptance("A1-15")
@@ -267,9 +267,9 @@ def test_a_settle_that_cannot_be_told_is_told_later(face):
 def test_what_is_given_back_at_the_end_of_a_block_is_lost_for_whoever_goes_on_with_it(face):
     """Also where it is given back in several steps. What was settled is not lost: it is done."""
     queue = face.connect().queue("jobs")
-    queue.publish_many(range(2 * AT_ONCE + 2))
-    with queue.consumer(prefetch=2 * AT_ONCE + 2) as consumer:
-        done, *left = consumer.receive(2 * AT_ONCE + 2, timeout=5)
+    queue.publish_many(range(2 * BATCH_MAX + 2))
+    with queue.consumer(prefetch=2 * BATCH_MAX + 2) as consumer:
+        done, *left = consumer.receive(2 * BATCH_MAX + 2, timeout=5)
         done.ack()
         assert not any(message.lost for message in left)
     assert [message.id for message in left if not message.lost] == []
@@ -277,7 +277,7 @@ def test_what_is_given_back_at_the_end_of_a_block_is_lost_for_whoever_goes_on_wi
     for message in (left[0], left[-1]):
         with pytest.raises(LeaseLost):
             message.check()
-    assert queue.stats().ready == 2 * AT_ONCE + 1
+    assert queue.stats().ready == 2 * BATCH_MAX + 1
 
 
 def test_what_is_handed_back_by_an_owner_that_ends_is_lost(face):

@@ -8,7 +8,16 @@ import pytest
 from law_faces import passing, together
 
 from holdfast import Closed, InvalidConfig, LeaseLost, Reject, Unavailable
-from holdfast.commands.queue import AT_ONCE, ConsumerHeartbeat, Leave, Publish, Purge, Receive, RecordOutcomes, Redrive
+from holdfast.commands.queue import (
+    BATCH_MAX,
+    ConsumerHeartbeat,
+    Leave,
+    Publish,
+    Purge,
+    Receive,
+    RecordOutcomes,
+    Redrive,
+)
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.carried("queues")
@@ -31,13 +40,13 @@ def test_the_end_of_a_consumer_does_not_overtake_its_words(face):
     eventually(lambda: other.stats().consumers == 0, what="an end that was told after all")
 
     assert [seen.body for seen in other.peek()] == ["not begun"]
-    assert other.stats().counts == {"acked": 1, "published": 2, "released": 1, "taken": 2}
+    assert other.stats().counts == {"acked": 1, "published": 2, "released": 1, "received": 2}
 
 
 @together
 def test_whoever_leaves_with_much_gives_it_back_in_steps(face):
     """By itself, and by the keeper if the engine was away as the block was left. No step has more than a part."""
-    client, other, count = face.connect(), face.connect().queue("jobs"), 2 * AT_ONCE + 10
+    client, other, count = face.connect(), face.connect().queue("jobs"), 2 * BATCH_MAX + 10
     other.publish_many(range(count))
     for trouble in (False, True):
         wire = face.wire(client)
@@ -53,7 +62,7 @@ def test_whoever_leaves_with_much_gives_it_back_in_steps(face):
         assert sorted(seen.body for seen in other.peek(limit=count)) == list(range(count))
         assert len(wire.commands(Leave)) >= 3
 
-    assert other.stats().counts == {"published": count, "released": 2 * count, "taken": 2 * count}
+    assert other.stats().counts == {"published": count, "released": 2 * count, "received": 2 * count}
     assert {(seen.attempts, seen.crashes) for seen in other.peek(limit=count)} == {(0, 0)}
     assert other.check()
 
@@ -61,7 +70,7 @@ def test_whoever_leaves_with_much_gives_it_back_in_steps(face):
 @together
 def test_a_closed_client_still_gives_back_all_that_it_has(face):
     """Its keeper ends with the last step, and not with the first one."""
-    client, other, count = face.connect(), face.connect().queue("jobs"), 2 * AT_ONCE + 10
+    client, other, count = face.connect(), face.connect().queue("jobs"), 2 * BATCH_MAX + 10
     other.publish_many(range(count))
     wire = face.wire(client)
     with client.queue("jobs").consumer(prefetch=count) as consumer:
@@ -71,7 +80,7 @@ def test_a_closed_client_still_gives_back_all_that_it_has(face):
     wire.heal()
     client.close(timeout=0)
 
-    assert other.stats().counts == {"published": count, "released": count, "taken": count}
+    assert other.stats().counts == {"published": count, "released": count, "received": count}
     assert other.stats().consumers == 0
 
 
@@ -117,7 +126,7 @@ def test_a_message_that_comes_as_its_worker_is_stopped_is_given_back_unused(face
     running.result()
 
     assert begun == []
-    assert other.stats().counts == {"published": 3, "released": 2, "taken": 2}
+    assert other.stats().counts == {"published": 3, "released": 2, "received": 2}
     assert [seen.attempts for seen in other.peek()] == [0] * 3
     assert other.consumers() == []
 
@@ -207,8 +216,8 @@ with queue.consumer(prefetch=299) as consumer:
 print(queue.stats().counts)
 """
 FORKS = {
-    "one": (FORKED, "{'acked': 1, 'published': 1, 'taken': 1}\n"),
-    "many": (FORKED_WITH_MANY, "1 299 1\n{'acked': 299, 'published': 300, 'released': 1, 'taken': 300}\n"),
+    "one": (FORKED, "{'acked': 1, 'published': 1, 'received': 1}\n"),
+    "many": (FORKED_WITH_MANY, "1 299 1\n{'acked': 299, 'published': 300, 'released': 1, 'received': 300}\n"),
 }
 
 
@@ -258,7 +267,7 @@ def buried(queue, count):
     queue.publish_many(range(count))
     with queue.consumer(prefetch=count) as consumer:
         for each in consumer.receive(count, timeout=5):
-            each.dead("no use")
+            each.reject("no use")
     return [letter.id for letter in queue.dlq.list()]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.commands.queue import (
     ACK,
-    AT_ONCE,
+    BATCH_MAX,
     Join,
     Leave,
     MessageOutcome,
@@ -68,7 +68,7 @@ def test_a_word_and_two_looks_at_the_same_instant_have_one_outcome(engine):
             *(lambda name=name, peer=peer: peer.say(ReclaimExpired(name, 1000, 0, 1000, 5)) for peer in lookers),
         )
 
-        moved, lost = sum(look.moved for look in looks), said.lost == (entry,)
+        moved, lost = sum(look.requeued for look in looks), said.lost == (entry,)
         now = owner.say(GetStats(name))
         assert (moved, now.ready, dict(now.counts).get("acked", 0)) == ((1, 1, 0) if lost else (0, 0, 1))
         assert (now.held, now.dead, owner.audit(name).faults) == (0, 0, ())
@@ -94,8 +94,10 @@ def test_looks_without_pause_find_nothing_between_a_message_and_its_end(engine):
 
     looking = engine.start(look)
     for call in range(4):
-        owner.say(Publish("jobs", f"{call}", tuple(NewMessage(f"{call}/{number}", b"1") for number in range(AT_ONCE))))
-        taken = owner.say(Receive("jobs", "owner", AT_ONCE)).deliveries
+        owner.say(
+            Publish("jobs", f"{call}", tuple(NewMessage(f"{call}/{number}", b"1") for number in range(BATCH_MAX)))
+        )
+        taken = owner.say(Receive("jobs", "owner", BATCH_MAX)).deliveries
         for each in taken[::8]:
             assert owner.say(RecordOutcomes("jobs", "owner", (MessageOutcome(each.entry, ACK),))).lost == ()
         rest = tuple(MessageOutcome(each.entry, ACK) for each in taken if each not in taken[::8])
@@ -105,7 +107,7 @@ def test_looks_without_pause_find_nothing_between_a_message_and_its_end(engine):
     owner.say(Leave("jobs", "owner"))
 
     assert len(looked) > 10
-    assert sum(look.moved + look.died + look.consumers for look in looked) == 0
+    assert sum(look.requeued + look.dead_lettered + look.consumers for look in looked) == 0
     now = owner.say(GetStats("jobs"))
     assert (now.ready, now.held, now.consumers) == (0, 0, 0)
-    assert dict(now.counts) == {"acked": 4 * AT_ONCE, "published": 4 * AT_ONCE, "taken": 4 * AT_ONCE}
+    assert dict(now.counts) == {"acked": 4 * BATCH_MAX, "published": 4 * BATCH_MAX, "received": 4 * BATCH_MAX}

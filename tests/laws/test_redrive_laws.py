@@ -2,7 +2,16 @@
 
 import pytest
 
-from holdfast.commands.queue import AT_ONCE, REJECT, Join, MessageOutcome, NewMessage, Publish, Receive, RecordOutcomes
+from holdfast.commands.queue import (
+    BATCH_MAX,
+    REJECT,
+    Join,
+    MessageOutcome,
+    NewMessage,
+    Publish,
+    Receive,
+    RecordOutcomes,
+)
 
 pytestmark = pytest.mark.carried("queues")
 
@@ -24,7 +33,7 @@ def test_letters_that_come_meanwhile_are_left(face, deed):
     On one engine at a time: what `where` does is done on the loop, and would keep the other engines from theirs.
     """
     peer, queue, seen = face.peer(), face.connect().queue("jobs"), []
-    bury(peer, "old", AT_ONCE)
+    bury(peer, "old", BATCH_MAX)
 
     def look(letter):
         if not seen:
@@ -32,6 +41,6 @@ def test_letters_that_come_meanwhile_are_left(face, deed):
         seen.append(letter.id)
         return True
 
-    assert getattr(queue.dlq, deed)(where=look) == AT_ONCE
-    assert len(seen) == AT_ONCE
+    assert getattr(queue.dlq, deed)(where=look) == BATCH_MAX
+    assert len(seen) == BATCH_MAX
     assert [each.id for each in queue.dlq.list()] == ["new 0"]

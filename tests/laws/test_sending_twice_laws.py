@@ -110,7 +110,7 @@ def test_a_token_that_was_released_is_refused(engine):
     peer.say(Release("x", "a"))
     assert peer.say(ask("a")) == Refused("released")
     peer.say(ask("b"))
-    peer.say(Release("x", "b", entomb=True))
+    peer.say(Release("x", "b", tombstone=True))
     peer.say(ask("c"))
     peer.say(Release("x", "c"))
 

@@ -7,7 +7,7 @@ import pytest
 from law_faces import together
 
 from holdfast import BudgetExceeded, Held, LeaseLost, NotAcquired, RateLimited
-from holdfast.commands import Finish, Release, Renew
+from holdfast.commands import FinishOnce, Release, Renew
 from holdfast.testing import eventually
 
 
@@ -111,7 +111,7 @@ def test_a_success_that_the_engine_hears_of_late_is_told_as_released(face):
     payments = client.once("payments")
 
     def work():
-        wire.fail(Finish)
+        wire.fail(FinishOnce)
         return 1
 
     assert payments.call("42", work) == 1
@@ -167,5 +167,7 @@ def test_what_a_limit_refuses_is_told_once_for_each_caller(face):
     assert smooth.hit("ann", cost=20)
     assert smooth.wait("ann", timeout=10)  # it was refused meanwhile, and that was no last word
 
-    assert [(event.kind, event.name) for event in events] == [("rate_limited", "logins/ann")] * 3 + [("rate_limited", "fees/ann")]
+    assert [(event.kind, event.name) for event in events] == [("rate_limited", "logins/ann")] * 3 + [
+        ("rate_limited", "fees/ann")
+    ]
     assert all(0 < event.seconds <= 3600 for event in events[:3])

@@ -400,7 +400,7 @@ def test_leases_that_come_while_others_are_renewed_leave_the_keeper_alone(face):
     assert rung == [True]
 
     del keeper.stir
-    keeper.stir()
+    keeper.wake()
     go.set()
     for lease in (*later, soon):
         lease.release()

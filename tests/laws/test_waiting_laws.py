@@ -10,7 +10,7 @@ from law_faces import bells_of, queue_of, together, until_idle, until_queued
 from law_faults import Interrupted
 
 from holdfast import NotAcquired
-from holdfast.commands import Acquire, Busy, Granted, Mark, Release, Show
+from holdfast.commands import Acquire, Busy, Granted, Release, Show, WaiterHeartbeat
 from holdfast.testing import eventually
 
 pytestmark = pytest.mark.large
@@ -195,12 +195,12 @@ def test_waiters_of_a_live_client_do_not_fall(timed):
     peer.say(ask("dead"))
 
     for _ in range(20):
-        marks = len(wire.commands(Mark))
+        marks = len(wire.commands(WaiterHeartbeat))
         timed.clock.advance(2)
-        eventually(lambda marks=marks: len(wire.commands(Mark)) > marks)
+        eventually(lambda marks=marks: len(wire.commands(WaiterHeartbeat)) > marks)
 
     assert len(holder.show("x").waiters) == 3
-    assert {command.name for command in wire.commands(Mark)} == {"x"}
+    assert {command.name for command in wire.commands(WaiterHeartbeat)} == {"x"}
     lease.release()
     while running:
         done = eventually(lambda: next((each for each in running if each.done()), None))
@@ -218,7 +218,7 @@ def test_waiting_is_not_polling(face):
     waiting = face.start(lambda: (other.lock("x").acquire(), time.monotonic()))
     until_queued(holder, "x", 1)
     time.sleep(2)
-    asked, marked = wire.commands(Acquire), wire.commands(Mark)
+    asked, marked = wire.commands(Acquire), wire.commands(WaiterHeartbeat)
 
     released = time.monotonic()
     lease.release()

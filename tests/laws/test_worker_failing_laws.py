@@ -77,7 +77,7 @@ def test_a_handler_that_exits_has_failed():
     worker.stop()
     running.join(20)
     assert queue.dlq.list()[0].error == "SystemExit(3)"
-    assert queue.stats().counts["taken"] == 2
+    assert queue.stats().counts["received"] == 2
     client.close()
 
 
@@ -211,7 +211,7 @@ def test_a_suspect_does_not_stop_a_worker_whose_handler_takes_long(timed):
             peer.say(Join("jobs", doomed, "", "", 200))
             assert len(peer.say(Receive("jobs", doomed, 2)).deliveries) == 2
             eventually(lambda: other.stats().in_flight == 1, what="a death that is found")
-        assert other.stats().suspects == 2
+        assert other.stats().quarantined == 2
         before = len(wire.commands(Receive))
         wire.heal()
         wire.until_sent(Receive, before + 1)  # it is asked to come back idle

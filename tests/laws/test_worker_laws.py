@@ -216,7 +216,7 @@ def test_work_that_is_done_is_not_given_back_when_its_word_is_interrupted(face, 
         queue.worker(Handler()).run_until_idle()
 
     now = queue.stats()
-    assert (now.counts, now.ready) == ({"acked": 1, "published": 1, "taken": 1, **({"lost": 1} if heard else {})}, 0)
+    assert (now.counts, now.ready) == ({"acked": 1, "published": 1, "received": 1, **({"lost": 1} if heard else {})}, 0)
     assert [event for event in events if event.kind == "lost"] == []
 
 
@@ -231,7 +231,7 @@ def test_a_block_that_was_interrupted_at_its_end_says_again_that_it_is_done(face
         (message,) = consumer.receive(timeout=5)
         with message:
             pass
-    assert queue.stats().counts == {"acked": 1, "published": 1, "taken": 1}
+    assert queue.stats().counts == {"acked": 1, "published": 1, "received": 1}
 
 
 def test_an_idle_worker_says_next_to_nothing(timed):
@@ -261,14 +261,14 @@ def test_a_poisoned_message_is_found_and_its_neighbours_live(face):
         with queue.consumer("watching"):
             assert len(peer.say(Receive("jobs", f"dead{time_}", 10)).deliveries) == 6
             eventually(lambda: queue.stats().in_flight == 0, timeout=20, what="a death that is found")
-    assert queue.stats().suspects == 6
+    assert queue.stats().quarantined == 6
     seen = []
 
     queue.publish_many(["other"] * 20)
 
     def alone(message):
         time.sleep(0.02)
-        seen.append((message.body, message.suspect, message.attempt, worker.running))
+        seen.append((message.body, message.quarantined, message.attempt, worker.running))
         if message.body == "poison":
             raise Reject("it was this one")
 
@@ -300,7 +300,7 @@ def test_a_handler_that_blocks_the_event_loop_runs_once(face):
     with theirs.consumer():  # so that somebody else looks for the dead
         LOOP.wait_for(program())
     assert runs == [1]
-    assert theirs.stats().counts == {"acked": 1, "published": 1, "taken": 1}
+    assert theirs.stats().counts == {"acked": 1, "published": 1, "received": 1}
 
 
 def test_the_blocking_face_refuses_a_handler_that_nobody_would_await(face):

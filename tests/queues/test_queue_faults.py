@@ -135,7 +135,7 @@ def test_a_server_that_was_away_makes_no_duplicate(client, server, start, journa
     assert len(journal("begun")) == 8
     counts = queue.stats().counts
     counts.pop("lost", None)  # a word that is said again, because nobody answered, is refused the second time
-    assert counts == {"acked": 8, "published": 8, "taken": 8}
+    assert counts == {"acked": 8, "published": 8, "received": 8}
     assert all(worker.alive for worker in workers)
 
 

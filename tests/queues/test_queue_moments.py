@@ -125,7 +125,7 @@ def test_the_calendars_of_clients_do_not_matter(client, start, journal, tmp_path
     assert max(said for said, _ in met) < began - 3000, "its calendar was not behind"
     assert set(effects(journal).values()) == {1}
     assert min(at for _, at in met) >= min(at for _, at in sent) + delay
-    assert queue.stats().counts == {"acked": 20, "published": 20, "taken": 20}
+    assert queue.stats().counts == {"acked": 20, "published": 20, "received": 20}
     assert queue.check()
 
 

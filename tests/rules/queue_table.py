@@ -33,9 +33,9 @@ class Table:
     def ask(self, client, command, **when):
         return self.say(client, command, **when).answer
 
-    def join(self, *tokens, ttl_ms=TTL_MS, keeps=False):
+    def join(self, *tokens, ttl_ms=TTL_MS, keeps_messages=False):
         for token in tokens:
-            assert isinstance(self.ask(token[0], Join("q", token, "", token, ttl_ms, keeps)), Granted)
+            assert isinstance(self.ask(token[0], Join("q", token, "", token, ttl_ms, keeps_messages)), Granted)
 
     def publish(self, *bodies, bound=0, **options):
         self.sent += 1

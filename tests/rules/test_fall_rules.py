@@ -6,8 +6,8 @@ from queue_table import GRACE_MS, INTERVAL_MS, TTL_MS, Table
 from holdfast.commands import NotHeld
 from holdfast.commands.queue import (
     ACK,
-    AT_ONCE,
     ATTEMPTS_USED_UP,
+    BATCH_MAX,
     COSTLY_BATCH_MAX,
     DEAD,
     DELAYED,
@@ -58,13 +58,13 @@ def test_a_consumer_that_was_taken_for_dead_in_parts_does_not_come_back_between_
     for at in range(some + 2):
         table.publish(str(at), key=f"k{at}")
     entries = [each.entry for each in table.take("b1", 2 * some).deliveries]
-    assert [each.moved for each in table.lives(TTL_MS + INTERVAL_MS, "a1") if each.moved] == [some]
+    assert [each.requeued for each in table.lives(TTL_MS + INTERVAL_MS, "a1") if each.requeued] == [some]
 
     all_is_refused(table, "b1")
     assert table.conclude("b1", *(MessageOutcome(entry, ACK) for entry in entries[-2:])).lost == tuple(entries[-2:])
     assert table.ask("a", ListKeys("q", "b1", 9)).keys == (f"k{some}", f"k{some + 1}")
     assert (table.sound().held, table.sound().consumers) == (2, 2)
-    assert (table.reap(after_ms=INTERVAL_MS).moved, table.sound().consumers) == (2, 1)
+    assert (table.reap(after_ms=INTERVAL_MS).requeued, table.sound().consumers) == (2, 1)
     assert isinstance(table.ask("b", ConsumerHeartbeat("q", "b1", TTL_MS)), NotHeld)
 
 
@@ -89,7 +89,7 @@ def test_what_is_known_of_a_fall_is_known_when_the_rest_comes():
 
 def keeper(table, *old, new=()):
     """A consumer that has had these for long, and has just taken those, and is never heard of again."""
-    table.join("b1", keeps=True)
+    table.join("b1", keeps_messages=True)
     for name in old:
         table.publish(name, key=name)
     assert len(table.taken("b1")) == len(old)
@@ -98,7 +98,7 @@ def keeper(table, *old, new=()):
         table.publish(name, key=name)
     assert len(table.taken("b1")) == len(new)
     table.lives(TTL_MS + 2 * INTERVAL_MS, "a1")
-    return {each.message.id: each.message for each in table.take("a1", AT_ONCE, idle=True).deliveries}
+    return {each.message.id: each.message for each in table.take("a1", BATCH_MAX, quarantine_max=True).deliveries}
 
 
 def test_of_a_consumer_that_keeps_messages_only_what_was_new_is_to_blame():
@@ -113,7 +113,7 @@ def test_of_a_consumer_that_keeps_messages_only_what_was_new_is_to_blame():
         "3": (0, 0),
         "new": (1, 0),
     }
-    assert {each.last for each in back.values()} == {"b1"}
+    assert {each.last_consumer for each in back.values()} == {"b1"}
 
 
 def test_of_several_new_ones_none_is_to_blame_alone():
@@ -138,7 +138,7 @@ def test_what_was_kept_for_long_is_under_suspicion_no_more():
     table.publish("plain")
     table.taken("c1")
     table.lives(TTL_MS + INTERVAL_MS, "a1")
-    table.join("d1", keeps=True)
+    table.join("d1", keeps_messages=True)
     assert {each.message.crashes for each in table.take("d1").deliveries} == {1}
     table.lives(2 * TTL_MS, "a1", "d1")
     table.lives(TTL_MS + 2 * INTERVAL_MS, "a1")
@@ -150,7 +150,7 @@ def test_what_was_kept_for_long_is_under_suspicion_no_more():
 def test_new_is_what_was_taken_a_trial_before_the_last_sign_of_life(early_us, attempts):
     """By the clock of the engine, to the microsecond."""
     table = Table()
-    table.join("b1", keeps=True)
+    table.join("b1", keeps_messages=True)
     table.publish("1", key="1")
     table.take("b1")
     table.now_us += TTL_MS * 1000 // PROBATIONS_PER_TTL + early_us
@@ -185,9 +185,9 @@ def test_what_nobody_has_is_given_at_once_wherever_it_stands():
         table.publish(key, key=key)
     given = one(over(table, "a1"))
 
-    assert (given.message.id, given.message.attempts, given.suspect) == ("k", 0, False)
+    assert (given.message.id, given.message.attempts, given.quarantined) == ("k", 0, False)
     assert table.taken("a1") == ["x", "y"]
-    assert (table.sound().held, dict(table.sound().counts)["taken"]) == (3, 3)
+    assert (table.sound().held, dict(table.sound().counts)["received"]) == (3, 3)
     assert table.conclude("a1", MessageOutcome(given.entry, ACK, keyed=True)).lost == ()
 
 
@@ -212,7 +212,7 @@ def test_whose_time_is_over_loses_what_is_asked_for_and_is_dead():
     table.now_us += TTL_MS * 1000
     given = one(over(table, "a1"))
 
-    assert (given.message.id, given.message.attempts, given.message.last) == ("1", 1, "b1")
+    assert (given.message.id, given.message.attempts, given.message.last_consumer) == ("1", 1, "b1")
     assert given.fence > had.fence
     assert given.entry != had.entry
     all_is_refused(table, "b1")
@@ -248,7 +248,7 @@ def test_after_an_outage_nobody_is_taken_for_dead_because_somebody_asks():
     table.now_us += 5 * TTL_MS * 1000
 
     assert over(table, "a1") == NotTakenOver(HELD, "b1", had.fence)
-    assert table.reap().amnesty
+    assert table.reap().postponed
     table.now_us += TTL_MS * 1000 - 1
     assert over(table, "a1") == NotTakenOver(HELD, "b1", had.fence)
     assert one(over(table, "c1", gone={"b"})).message.id == "1"
@@ -263,7 +263,7 @@ def test_when_the_amnesty_is_over_what_nobody_vouches_for_is_given():
     table.take("b1")
     table.reap()
     table.now_us += 5 * TTL_MS * 1000
-    assert table.reap().amnesty
+    assert table.reap().postponed
     table.now_us += TTL_MS * 1000
 
     assert one(over(table, "a1")).message.id == "1"
@@ -277,7 +277,7 @@ def test_a_take_over_that_is_sent_again_answers_the_same():
     first = over(table, "a1")
 
     assert over(table, "a1") == first
-    assert dict(table.sound().counts)["taken"] == 1
+    assert dict(table.sound().counts)["received"] == 1
 
 
 def test_of_two_who_ask_one_is_given_and_the_other_is_told_by_whom():
@@ -320,7 +320,7 @@ def test_a_take_over_of_the_last_attempt_is_a_dead_letter_and_the_next_is_ready(
     dealt = table.say("a", TakeOver("q", "a1", "k", 1, 1))
 
     assert dealt == (NotTakenOver(DEAD), [Wakeup("c", "c1")])
-    (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).letters
+    (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).dead_letters
     assert (letter.reason, letter.message.id, letter.message.attempts) == (ATTEMPTS_USED_UP, "1", 1)
     assert table.taken("c1") == ["2"]
     assert table.sound().dead == 1
@@ -338,7 +338,7 @@ def test_a_take_over_obeys_the_cap_of_dead_letters():
         table.join("a1")
         assert over(table, "a1", name, attempts_max=1, dead_max=1) == NotTakenOver(DEAD)
 
-    assert [each.message.id for each in table.ask("a", ListDeadLetters("q", "", 10)).letters] == ["y"]
+    assert [each.message.id for each in table.ask("a", ListDeadLetters("q", "", 10)).dead_letters] == ["y"]
     assert dict(table.sound().counts)["evicted"] == 1
 
 

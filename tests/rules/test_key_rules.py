@@ -5,12 +5,12 @@ from queue_table import INTERVAL_MS, TTL_MS, Table
 
 from holdfast.commands.queue import (
     ACK,
-    AT_ONCE,
+    BATCH_MAX,
     BEHIND,
     REJECT,
     RELEASE,
     RETRY,
-    TOUCH,
+    VERIFY,
     Leave,
     ListDeadLetters,
     ListKeys,
@@ -27,7 +27,7 @@ from holdfast.rules.queue.memory_state import unordered
 
 
 def behind(table):
-    return [each.message.id for each in table.ask("a", Peek("q", BEHIND, 100)).glimpses]
+    return [each.message.id for each in table.ask("a", Peek("q", BEHIND, 100)).messages]
 
 
 def entry_of(table, token, **options):
@@ -66,7 +66,7 @@ def test_the_next_of_a_key_is_ready_when_the_one_before_is_done_or_dead(kind):
     assert table.sound().behind == 0
 
 
-@pytest.mark.parametrize("outcome", [(RETRY, 0), (RETRY, 700), (RELEASE, 0), (RELEASE, 700), (TOUCH, 0)])
+@pytest.mark.parametrize("outcome", [(RETRY, 0), (RETRY, 700), (RELEASE, 0), (RELEASE, 700), (VERIFY, 0)])
 def test_the_next_of_a_key_waits_while_the_one_before_is_tried_again(outcome):
     """Else a message that fails once would be overtaken by all that were sent after it."""
     table = Table()
@@ -76,7 +76,7 @@ def test_the_next_of_a_key_waits_while_the_one_before_is_tried_again(outcome):
     entry = entry_of(table, "a1")
     table.conclude("a1", MessageOutcome(entry, kind, delay_ms, keyed=True))
 
-    expected = [] if delay_ms or kind == TOUCH else ["1"]
+    expected = [] if delay_ms or kind == VERIFY else ["1"]
     assert table.taken("b1") == expected
     table.now_us += delay_ms * 1000
     assert table.taken("b1") == (["1"] if delay_ms else [])
@@ -154,7 +154,7 @@ def test_a_letter_that_is_sent_again_stands_behind_all_others_of_its_key():
     assert order == ["1", "2", "bad"]
     table.ask("a", Redrive("q", ("bad",)))
     assert table.taken("a1") == ["bad"]
-    assert table.ask("a", ListDeadLetters("q", "", 10)).letters == ()
+    assert table.ask("a", ListDeadLetters("q", "", 10)).dead_letters == ()
 
 
 def test_the_fences_of_a_key_only_grow():
@@ -163,7 +163,7 @@ def test_the_fences_of_a_key_only_grow():
     table.join("a1", "b1")
     table.publish("1", "2", "3", key="k")
     fences = []
-    for token, kind in (("a1", RELEASE), ("b1", RETRY), ("a1", ACK), ("b1", ACK), ("a1", TOUCH)):
+    for token, kind in (("a1", RELEASE), ("b1", RETRY), ("a1", ACK), ("b1", ACK), ("a1", VERIFY)):
         (one,) = table.take(token).deliveries
         fences.append(one.fence)
         table.conclude(token, MessageOutcome(one.entry, kind, keyed=True))
@@ -194,13 +194,13 @@ def test_a_fair_share_leaves_something_for_everybody():
     table.publish(*(str(at) for at in range(7)))
     table.publish("low", lane="low")
 
-    dealt = table.say("a", Receive("q", "a1", 10, share=True, lanes=("", "low", "")))
+    dealt = table.say("a", Receive("q", "a1", 10, fair_share=True, lanes=("", "low", "")))
     assert [each.message.id for each in dealt.answer.deliveries] == ["0", "1", "2"]  # 8 for 3
-    assert table.taken("b1", share=True) == ["3", "4"]  # 4 of its lane for 3
-    assert table.taken("c1", 1, share=True) == ["5"]
-    assert table.taken("c1", share=True) == ["6"]
-    assert table.taken("c1", share=True, lanes=("", "low")) == ["low"]
-    assert table.taken("c1", share=True) == []
+    assert table.taken("b1", fair_share=True) == ["3", "4"]  # 4 of its lane for 3
+    assert table.taken("c1", 1, fair_share=True) == ["5"]
+    assert table.taken("c1", fair_share=True) == ["6"]
+    assert table.taken("c1", fair_share=True, lanes=("", "low")) == ["low"]
+    assert table.taken("c1", fair_share=True) == []
 
 
 def test_what_a_consumer_has_already_is_no_matter_of_its_share():
@@ -210,7 +210,7 @@ def test_what_a_consumer_has_already_is_no_matter_of_its_share():
     table.publish("1", "2", "3")
     table.take("a1")
 
-    assert table.taken("a1", share=True, known=()) == ["1", "2", "3"]
+    assert table.taken("a1", fair_share=True, known_entries=()) == ["1", "2", "3"]
 
 
 def test_whoever_says_what_it_has_is_told_what_it_has_not():
@@ -221,10 +221,10 @@ def test_whoever_says_what_it_has_is_told_what_it_has_not():
     one, two, three = (each.entry for each in table.take("a1").deliveries)
     table.conclude("a1", MessageOutcome(two, ACK))
 
-    answer = table.take("a1", known=(one, two, three, "no entry"))
-    assert (answer.deliveries, answer.gone) == ((), (two, "no entry"))
-    assert table.take("b1", known=(one,)).gone == (one,)
-    assert table.take("a1").gone == ()
+    answer = table.take("a1", known_entries=(one, two, three, "no entry"))
+    assert (answer.deliveries, answer.lost) == ((), (two, "no entry"))
+    assert table.take("b1", known_entries=(one,)).lost == (one,)
+    assert table.take("a1").lost == ()
 
 
 def test_of_many_that_a_consumer_has_each_is_told_right():
@@ -232,13 +232,13 @@ def test_of_many_that_a_consumer_has_each_is_told_right():
     table = Table()
     table.join("a1")
     for at in range(4):
-        table.publish(*(f"{at}-{each}" for each in range(AT_ONCE)))
-        table.take("a1", AT_ONCE)
-    *_, last = (each.entry for each in table.take("a1", 4 * AT_ONCE, known=()).deliveries)
-    far = str(3 * AT_ONCE)
+        table.publish(*(f"{at}-{each}" for each in range(BATCH_MAX)))
+        table.take("a1", BATCH_MAX)
+    *_, last = (each.entry for each in table.take("a1", 4 * BATCH_MAX, known_entries=()).deliveries)
+    far = str(3 * BATCH_MAX)
 
-    answer = table.take("a1", 2, known=(far, "no entry", last))
-    assert answer.gone == ("no entry",)
+    answer = table.take("a1", 2, known_entries=(far, "no entry", last))
+    assert answer.lost == ("no entry",)
     assert [each.message.id for each in answer.deliveries] == ["0-0", "0-1"]
 
 

@@ -3,9 +3,9 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.commands import Acquire, Break, Busy, Granted, Mark, Release, Renew, Undo
+from holdfast.commands import Acquire, Break, Busy, Granted, Release, Renew, Undo, WaiterHeartbeat
 from holdfast.rules import RULES, Moment, Record
-from holdfast.rules.lease import OFFER_MAX_US, settle
+from holdfast.rules.lease import OFFER_MAX_US, advance
 
 TTL_MS = 1_000
 TOKENS = ("t1", "t2", "t3", "t4")
@@ -34,7 +34,7 @@ def command_for(kind, token, record):
         "release": Release("n", token),
         "undo": Undo("n", token),
         "break": Break("n", fence, "why"),
-        "mark": Mark("n"),
+        "mark": WaiterHeartbeat("n"),
     }[kind]
 
 
@@ -106,7 +106,7 @@ def test_nobody_overtakes_the_queue(script):
     for before, command, moment, step in program(script):
         if not isinstance(step.answer, Granted):
             continue
-        now = settle(before, moment)
+        now = advance(before, moment)
         assert now.holder is None or now.holder.token == command.token
         assert now.holder is not None or not now.waiters
 

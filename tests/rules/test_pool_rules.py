@@ -86,5 +86,5 @@ def test_nobody_is_put_back_into_the_queue_of_an_empty_pool():
     table.say("a", ChangePool("x", "remove", ("p",), True, 5))
     table.say("c", PoolHeartbeat("x"), after_us=1_000_001)
 
-    assert len(table.state.queue) == 0
+    assert len(table.state.waiting_line) == 0
     assert table.borrow("b1").answer == Busy("", table.state.fence, 0, None, "empty pool")

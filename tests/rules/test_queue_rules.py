@@ -5,13 +5,13 @@ from queue_table import INTERVAL_MS, TTL_MS, Table
 from holdfast.commands import NotHeld, Released
 from holdfast.commands.queue import (
     ACK,
-    AT_ONCE,
     ATTEMPTS_USED_UP,
+    BATCH_MAX,
     COSTLY_BATCH_MAX,
     REJECT,
     RELEASE,
     RETRY,
-    TOUCH,
+    VERIFY,
     ConsumerHeartbeat,
     Leave,
     ListDeadLetters,
@@ -59,10 +59,10 @@ def test_a_copy_of_a_publish_sends_nothing_and_answers_the_same():
 def test_a_dedup_key_answers_the_first_id_until_its_window_ends():
     """Two publishers of one thing send it once; also when both are in one call."""
     table = Table()
-    first = table.publish("1", dedup="k", dedup_ms=1000).answer
-    second = table.publish("2", dedup="k", dedup_ms=1000).answer
+    first = table.publish("1", dedup_key="k", dedup_ms=1000).answer
+    second = table.publish("2", dedup_key="k", dedup_ms=1000).answer
     table.now_us += 1_000_000
-    third = table.publish("3", "4", dedup="k", dedup_ms=1000).answer
+    third = table.publish("3", "4", dedup_key="k", dedup_ms=1000).answer
 
     assert (first.ids, second.ids, third.ids) == (("1",), ("1",), ("3", "3"))
     assert table.sound().ready == 2
@@ -85,10 +85,10 @@ def test_a_bounded_queue_refuses_all_or_takes_all():
 def test_a_repeated_message_fits_into_a_full_queue():
     """It is not sent, so it needs no room."""
     table = Table()
-    table.publish("1", dedup="k", dedup_ms=1000, bound=1)
+    table.publish("1", dedup_key="k", dedup_ms=1000, bound=1)
     table.publish("other")
 
-    assert table.publish("2", dedup="k", dedup_ms=1000, bound=1).answer.ids == ("1",)
+    assert table.publish("2", dedup_key="k", dedup_ms=1000, bound=1).answer.ids == ("1",)
 
 
 def test_a_delayed_message_is_taken_when_its_delay_is_over_and_not_before():
@@ -164,10 +164,10 @@ def test_what_was_given_in_a_lost_answer_is_given_again():
     known = table.take("a1", 1).deliveries[0].entry
     lost = table.take("a1", 1).deliveries[0]
 
-    again = table.take("a1", 5, known=(known,)).deliveries
+    again = table.take("a1", 5, known_entries=(known,)).deliveries
     assert [each.entry for each in again] == [lost.entry]
     assert again[0].fence == lost.fence  # nobody has seen it
-    assert table.taken("a1", 5, known=(known, lost.entry)) == ["3"]
+    assert table.taken("a1", 5, known_entries=(known, lost.entry)) == ["3"]
 
 
 def test_each_outcome_has_its_effect_and_no_other():
@@ -182,17 +182,17 @@ def test_each_outcome_has_its_effect_and_no_other():
         MessageOutcome(at["failed"], RETRY, error="oh"),
         MessageOutcome(at["unused"], RELEASE),
         MessageOutcome(at["bad"], REJECT, reason="no use", error="trace"),
-        MessageOutcome(at["kept"], TOUCH),
+        MessageOutcome(at["kept"], VERIFY),
     )
 
     assert answer.lost == ()
     again = {each.message.id: each.message for each in table.take("a1").deliveries}
-    assert {one: (each.attempts, each.why, each.last) for one, each in again.items()} == {
+    assert {one: (each.attempts, each.last_error, each.last_consumer) for one, each in again.items()} == {
         "failed": (1, "oh", "a1"),
         "unused": (0, "", ""),
     }
-    (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).letters
-    assert (letter.reason, letter.message.id, letter.message.attempts, letter.message.why) == (
+    (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).dead_letters
+    assert (letter.reason, letter.message.id, letter.message.attempts, letter.message.last_error) == (
         "no use",
         "bad",
         1,
@@ -249,7 +249,7 @@ def test_dead_letters_beyond_the_cap_are_dropped_and_counted():
     for each in table.take("a1").deliveries:
         table.conclude("a1", MessageOutcome(each.entry, REJECT, reason="r"), dead_max=2)
 
-    assert [each.message.id for each in table.ask("a", ListDeadLetters("q", "", 10)).letters] == ["2", "3"]
+    assert [each.message.id for each in table.ask("a", ListDeadLetters("q", "", 10)).dead_letters] == ["2", "3"]
     assert dict(table.sound().counts)["evicted"] == 1
 
 
@@ -262,7 +262,7 @@ def test_dead_letters_are_listed_in_pages_redriven_and_purged():
     page = table.ask("a", ListDeadLetters("q", "", 2))
 
     assert [each.message.id for each in page.letters] == ["1", "2"]
-    assert [each.message.id for each in table.ask("a", ListDeadLetters("q", page.last, 2)).letters] == ["3"]
+    assert [each.message.id for each in table.ask("a", ListDeadLetters("q", page.last, 2)).dead_letters] == ["3"]
     assert table.ask("a", Redrive("q", ("1", "nothing"))).ids == ("1",)
     assert table.ask("a", Redrive("q", ("2",), reset=False)).ids == ("2",)
     assert table.ask("a", Purge("q", ("3", "3"))).ids == ("3",)
@@ -280,7 +280,7 @@ def test_a_dead_consumers_messages_are_ready_after_its_ttl_and_the_grace():
     early = table.lives(TTL_MS, "a1")
 
     assert [each.consumers for each in early] == [0] * len(early)
-    assert sum(each.moved for each in table.lives(INTERVAL_MS, "a1")) == 2
+    assert sum(each.requeued for each in table.lives(INTERVAL_MS, "a1")) == 2
     assert table.taken("a1") == ["2", "3"]
     assert sum(each.consumers for each in table.lives(10 * TTL_MS, "a1")) == 0
 
@@ -291,8 +291,8 @@ def test_one_look_serves_everybody_until_it_is_time_again():
     table.join("a1")
     first, second = table.reap(), table.reap(after_ms=INTERVAL_MS - 1)
 
-    assert (first.looked, second.looked, second.next_ms) == (True, False, 1)
-    assert table.reap(after_ms=1).looked
+    assert (first.checked, second.checked, second.next_ms) == (True, False, 1)
+    assert table.reap(after_ms=1).checked
 
 
 def test_a_look_that_comes_much_too_late_gives_everybody_time_first():
@@ -305,10 +305,10 @@ def test_a_look_that_comes_much_too_late_gives_everybody_time_first():
     table.reap()
     late = table.reap(after_ms=5 * TTL_MS)
 
-    assert (late.amnesty, late.consumers, late.next_ms) == (True, 0, TTL_MS)
+    assert (late.postponed, late.consumers, late.next_ms) == (True, 0, TTL_MS)
     table.ask("a", ConsumerHeartbeat("q", "a1", TTL_MS))
     after = table.reap(after_ms=TTL_MS - 1)
-    assert not after.looked
+    assert not after.checked
     table.ask("a", ConsumerHeartbeat("q", "a1", TTL_MS))
     assert (table.reap(after_ms=1).consumers, table.taken("a1")) == (1, ["2"])
 
@@ -319,7 +319,7 @@ def test_a_clock_that_goes_back_gives_everybody_time_too():
     table.join("a1")
     table.reap()
 
-    assert table.reap(after_ms=-5000).amnesty
+    assert table.reap(after_ms=-5000).postponed
 
 
 def test_whoever_is_heard_of_late_but_before_a_look_has_lost_nothing():
@@ -344,7 +344,7 @@ def test_whoever_is_proven_dead_is_replaced_at_any_time():
     table.taken("b1")
     table.reap()
 
-    assert table.reap(after_ms=1, gone={"b"}).moved == 1
+    assert table.reap(after_ms=1, gone={"b"}).requeued == 1
 
 
 def test_a_message_alone_with_a_dead_consumer_loses_an_attempt_each_time():
@@ -358,8 +358,8 @@ def test_a_message_alone_with_a_dead_consumer_loses_an_attempt_each_time():
         assert table.taken(token) == ["1"]
         table.lives(TTL_MS + INTERVAL_MS, "a1")
 
-    (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).letters
-    assert (letter.reason, letter.message.attempts, letter.message.first, letter.message.last) == (
+    (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).dead_letters
+    assert (letter.reason, letter.message.attempts, letter.message.first_consumer, letter.message.last_consumer) == (
         ATTEMPTS_USED_UP,
         3,
         "b0",
@@ -383,17 +383,17 @@ def test_innocent_neighbours_of_a_poisoned_message_lose_no_attempt():
     for time in range(20):
         token = f"c{time}"
         table.join(token)
-        got = table.take(token, idle=True).deliveries
+        got = table.take(token, quarantine_max=True).deliveries
         if not got:
             break
         (alone,) = got
-        assert alone.suspect
+        assert alone.quarantined
         if alone.message.id == "poison":
             table.lives(TTL_MS + INTERVAL_MS, "a1")
         else:
             assert alone.message.attempts == 0
             table.conclude(token, MessageOutcome(alone.entry, ACK))
-    (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).letters
+    (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).dead_letters
     assert (letter.message.id, letter.message.attempts) == ("poison", 3)
     assert table.sound()[:4] == (0, 0, 0, 0)
 
@@ -407,11 +407,11 @@ def test_a_suspect_that_failed_without_a_death_is_none_any_more():
         table.join(f"b{time}")
         table.taken(f"b{time}")
         table.lives(TTL_MS + INTERVAL_MS, "a1")
-    (suspect,) = table.take("a1", idle=True).deliveries
+    (suspect,) = table.take("a1", quarantine_max=True).deliveries
     table.conclude("a1", MessageOutcome(suspect.entry, RETRY))
 
     assert table.taken("a1") == [suspect.message.id]
-    assert table.sound().suspects == 1
+    assert table.sound().quarantined == 1
 
 
 def test_one_consumer_at_a_time_is_asked_to_come_back_idle():
@@ -439,9 +439,9 @@ def test_a_large_harvest_comes_a_part_at_a_time_and_blames_nobody():
     table.taken("b1", COSTLY_BATCH_MAX)
     looks = table.lives(TTL_MS + 2 * INTERVAL_MS, "a1")
 
-    assert [each.moved for each in looks if each.moved] == [COSTLY_BATCH_MAX - 1, 1]  # its consumer counts, too
+    assert [each.requeued for each in looks if each.requeued] == [COSTLY_BATCH_MAX - 1, 1]  # its consumer counts, too
     table.taken("a1", COSTLY_BATCH_MAX)
-    assert {each.message.attempts for each in table.take("a1", 2 * AT_ONCE).deliveries} == {0}
+    assert {each.message.attempts for each in table.take("a1", 2 * BATCH_MAX).deliveries} == {0}
 
 
 def test_nothing_is_lost_in_any_order_of_events():
@@ -462,13 +462,13 @@ def test_nothing_is_lost_in_any_order_of_events():
             table.join(f"a{joined}")
             held[f"a{joined}"] = []
         elif deed == "take" and token:
-            answer = table.take(token, 3, wait=dice.random() < 0.5, idle=dice.random() < 0.3)
+            answer = table.take(token, 3, wait=dice.random() < 0.5, quarantine_max=dice.random() < 0.3)
             if isinstance(answer, NotHeld):
                 del held[token]
             else:
                 held[token] += [each.entry for each in answer.deliveries]
         elif deed == "conclude" and token and held[token]:
-            kind = dice.choice((ACK, RETRY, RELEASE, REJECT, TOUCH))
+            kind = dice.choice((ACK, RETRY, RELEASE, REJECT, VERIFY))
             table.conclude(token, MessageOutcome(dice.choice(held[token]), kind, dice.choice((0, 300)), "r"))
         elif deed == "reap":
             table.reap(attempts_max=2)

@@ -28,7 +28,7 @@ def played(pages, most=3):
 
 
 def still_there(question):
-    return ConsistencyPage("0", tuple(word for entry in question.suspects[::2] for word in (entry, "", "")), ())
+    return ConsistencyPage("0", tuple(word for entry in question.candidates[::2] for word in (entry, "", "")), ())
 
 
 def test_an_empty_queue_is_sound():
@@ -63,8 +63,8 @@ def test_suspects_come_in_parts_and_an_answer_may_be_about_fewer():
     entries = [f"{1_700_000_000_000_000 + n}" for n in range(250)]
 
     def some(question):
-        assert len(question.suspects) <= 200
-        return ConsistencyPage("0", still_there(question).words[: 3 * 40], ())
+        assert len(question.candidates) <= 200
+        return ConsistencyPage("0", still_there(question).values[: 3 * 40], ())
 
     told, asked = played({MESSAGES: stored(*entries), AGAIN: some})
     assert told.faults == ("250 messages are in no place",)

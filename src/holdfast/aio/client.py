@@ -21,7 +21,7 @@ from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
 from holdfast.core import inspection
-from holdfast.core import promise as outlook
+from holdfast.core import promise as promises
 from holdfast.core.build import domain
 from holdfast.core.lease import leader
 from holdfast.core.lease.lock import TTL_S
@@ -279,7 +279,7 @@ class Holdfast:
 
     async def promise(self) -> Promise:
         """Like `blocking.Holdfast.promise`, awaited."""
-        return await outlook.promise(self._client)
+        return await promises.promise(self._client)
 
     async def close(self, timeout: Seconds | None = _client.CLOSE_S) -> tuple[str, ...]:
         """Like `blocking.Holdfast.close`, awaited."""
@@ -291,7 +291,7 @@ class Holdfast:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        await self.close(_client.patience_of(error))
+        await self.close(_client.close_timeout(error))
         return False
 
     def __repr__(self) -> str:
@@ -322,7 +322,7 @@ async def connect(
         namespace=namespace,
     )
     try:
-        await outlook.require(client, wanted)
+        await promises.require(client, wanted)
     except BaseException:
         await _client.close(client, 0)
         raise

@@ -89,7 +89,7 @@ class Leader:
         term._candidacy = self._candidacy
         try:
             self._candidacy.enter(term)
-            await lifecycle.acquire(term, self._lock._patience_ns)
+            await lifecycle.acquire(term, self._lock._timeout_ns)
             self._candidacy.begin(term)
             cancel_on_loss(term, self._lock._on_loss)
             term._owned = True

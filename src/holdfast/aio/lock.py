@@ -30,10 +30,10 @@ class Lock(LockBase):
 
     async def acquire(self, timeout: Seconds | Unset | None = UNSET) -> Lease:
         """Like `blocking.Lock.acquire`, awaited."""
-        patience_ns = self._patience(timeout)
+        wait_ns = self._timeout_of(timeout)
         lease = self._lease(*self._fields())
         try:
-            await lifecycle.acquire(lease, patience_ns)
+            await lifecycle.acquire(lease, wait_ns)
             lease._owned = True
             return lease  # noqa: TRY300 - an interrupt may strike even here
         except BaseException:
@@ -54,7 +54,7 @@ class Lock(LockBase):
         lease = lease or self._lease(*self._fields())
         try:
             if fresh:
-                await lifecycle.acquire(lease, self._patience_ns)
+                await lifecycle.acquire(lease, self._timeout_ns)
             self._enter(who, lease)
             if fresh:
                 cancel_on_loss(lease, self._on_loss)

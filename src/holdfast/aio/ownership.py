@@ -41,9 +41,9 @@ class Assignment(works.AssignmentBase):
         """Like `blocking.Assignment.fail`, awaited."""
         await works.fail(self, reason, delay)
 
-    async def touch(self) -> None:
-        """Like `blocking.Assignment.touch`, awaited."""
-        await message.touch(self)
+    async def verify(self) -> None:
+        """Like `blocking.Assignment.verify`, awaited."""
+        await message.verify(self)
 
 
 class Post(post.Post):

@@ -54,10 +54,10 @@ class Pool(pool.PoolBase):
         info: dict[str, Any] | None = None,
     ) -> Item:
         """Like `blocking.Pool.borrow`, awaited."""
-        patience_ns = self._patience(timeout)
+        wait_ns = self._timeout_of(timeout)
         item = Item(*self._item_fields(tag, share, info))
         try:
-            await lifecycle.acquire(item, patience_ns)
+            await lifecycle.acquire(item, wait_ns)
             item._owned = True
             return item  # noqa: TRY300 - an interrupt may strike even here
         except BaseException:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.core.queue.dlq import DeadLetter
-    from holdfast.core.queue.queue import ConsistencyReport, ConsumerStatus, QueueStats, Seen
+    from holdfast.core.queue.queue import ConsistencyReport, ConsumerStatus, PeekedMessage, QueueStats
 
 
 class Message(message.MessageBase):
@@ -44,13 +44,13 @@ class Message(message.MessageBase):
         """Like `blocking.Message.release`, awaited."""
         await message.release(self, delay)
 
-    async def dead(self, reason: str) -> None:
-        """Like `blocking.Message.dead`, awaited."""
-        await message.dead(self, reason)
+    async def reject(self, reason: str) -> None:
+        """Like `blocking.Message.reject`, awaited."""
+        await message.reject(self, reason)
 
-    async def touch(self) -> None:
-        """Like `blocking.Message.touch`, awaited."""
-        await message.touch(self)
+    async def verify(self) -> None:
+        """Like `blocking.Message.verify`, awaited."""
+        await message.verify(self)
 
     async def __aenter__(self) -> Message:
         message.refuse_if_not_ours(self)
@@ -268,7 +268,7 @@ class Queue(queue.QueueBase):
         """Like `blocking.Queue.consumers`, awaited."""
         return await queue.consumers(self, limit)
 
-    async def peek(self, place: str = "ready", limit: int = 10) -> list[Seen]:
+    async def peek(self, place: str = "ready", limit: int = 10) -> list[PeekedMessage]:
         """Like `blocking.Queue.peek`, awaited."""
         return await queue.peek(self, place, limit)
 

@@ -60,8 +60,8 @@ class Registry(RegistryBase):
         group: str | None = None,
         limit: int | None = None,
     ) -> RegistryLease | RegistryEntry:
-        fields, shelves = self._claim_fields(key, info, group)
-        lease: RegistryLease = directory.prepared(RegistryLease(*fields), shelves, group, limit, label)
+        fields, indexes = self._claim_fields(key, info, group)
+        lease: RegistryLease = directory.prepared(RegistryLease(*fields), indexes, group, limit, label)
         lease.key = key
         held = await lease._take(self)
         return lease if held is None else held
@@ -94,8 +94,8 @@ class Registry(RegistryBase):
 
     async def join(self, key: str, member: str) -> RegistryLease:
         """Like `blocking.Registry.join`, awaited."""
-        fields, shelves = self._member_fields(key, member)
-        lease: RegistryLease = directory.prepared(RegistryLease(*fields), shelves)
+        fields, indexes = self._member_fields(key, member)
+        lease: RegistryLease = directory.prepared(RegistryLease(*fields), indexes)
         lease.key = key
         if await lease._take(self) is not None:
             raise NotAcquired(f"{self.name}/{key}", reason=f"{member} has joined already")

@@ -20,7 +20,7 @@ from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client
 from holdfast.core import inspection
-from holdfast.core import promise as outlook
+from holdfast.core import promise as promises
 from holdfast.core.build import domain
 from holdfast.core.lease import leader
 from holdfast.core.lease.lock import (
@@ -297,7 +297,7 @@ class Holdfast:
 
     def promise(self) -> Promise:
         """What may be relied on here, from a look at the engine as it is now; print it."""
-        return run(outlook.promise(self._client))
+        return run(promises.promise(self._client))
 
     def close(self, timeout: Seconds | None = _client.CLOSE_S) -> tuple[str, ...]:
         """Refuse new work, wait for what is under way, end. Gives the names of leases that are left to lapse."""
@@ -309,7 +309,7 @@ class Holdfast:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        self.close(_client.patience_of(error))
+        self.close(_client.close_timeout(error))
         return False
 
     def __repr__(self) -> str:
@@ -344,7 +344,7 @@ def connect(
         namespace=namespace,
     )
     try:
-        run(outlook.require(client, wanted))
+        run(promises.require(client, wanted))
     except BaseException:
         run(_client.close(client, 0))
         raise

@@ -92,7 +92,7 @@ class Leader:
         term._candidacy = self._candidacy
         try:
             self._candidacy.enter(term)
-            run(lifecycle.acquire(term, self._lock._patience_ns))
+            run(lifecycle.acquire(term, self._lock._timeout_ns))
             self._candidacy.begin(term)
             term._owned = True
             return term  # noqa: TRY300 - as above

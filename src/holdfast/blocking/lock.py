@@ -36,10 +36,10 @@ class Lock(LockBase):
 
     def acquire(self, timeout: Seconds | Unset | None = UNSET) -> Lease:
         """Wait for the lease; `NotAcquired` when patience ends."""
-        patience_ns = self._patience(timeout)
+        wait_ns = self._timeout_of(timeout)
         lease = self._lease(*self._fields())
         try:
-            run(lifecycle.acquire(lease, patience_ns))
+            run(lifecycle.acquire(lease, wait_ns))
             lease._owned = True
             return lease  # noqa: TRY300 - an interrupt may strike even here
         except BaseException:
@@ -60,7 +60,7 @@ class Lock(LockBase):
         lease = lease or self._lease(*self._fields())
         try:
             if fresh:
-                run(lifecycle.acquire(lease, self._patience_ns))
+                run(lifecycle.acquire(lease, self._timeout_ns))
             self._enter(who, lease)
             lease._owned = True
             return lease  # noqa: TRY300 - as above

@@ -42,9 +42,9 @@ class Assignment(works.AssignmentBase):
         """It went wrong: others try again after the delay, else by the queue's backoff. The last attempt is dead."""
         run(works.fail(self, reason, delay))
 
-    def touch(self) -> None:
+    def verify(self) -> None:
         """Ask the engine whether it is still ours: `LeaseLost` if it is not."""
-        run(message.touch(self))
+        run(message.verify(self))
 
 
 class Post(post.Post):

@@ -57,10 +57,10 @@ class Pool(pool.PoolBase):
         info: dict[str, Any] | None = None,
     ) -> Item:
         """Wait for an item; `NotAcquired` when patience ends. A tag may use its share of the items and no others."""
-        patience_ns = self._patience(timeout)
+        wait_ns = self._timeout_of(timeout)
         item = Item(*self._item_fields(tag, share, info))
         try:
-            run(lifecycle.acquire(item, patience_ns))
+            run(lifecycle.acquire(item, wait_ns))
             item._owned = True
             return item  # noqa: TRY300 - an interrupt may strike even here
         except BaseException:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.core.queue.dlq import DeadLetter
-    from holdfast.core.queue.queue import ConsistencyReport, ConsumerStatus, QueueStats, Seen
+    from holdfast.core.queue.queue import ConsistencyReport, ConsumerStatus, PeekedMessage, QueueStats
 
 
 class Message(message.MessageBase):
@@ -43,13 +43,13 @@ class Message(message.MessageBase):
         """Give it back, as if it had not been tried."""
         run(message.release(self, delay))
 
-    def dead(self, reason: str) -> None:
+    def reject(self, reason: str) -> None:
         """There is no use in trying again: make it a dead letter."""
-        run(message.dead(self, reason))
+        run(message.reject(self, reason))
 
-    def touch(self) -> None:
+    def verify(self) -> None:
         """Ask the engine whether it is still ours: `LeaseLost` if it is not."""
-        run(message.touch(self))
+        run(message.verify(self))
 
     def __enter__(self) -> Message:
         message.refuse_if_not_ours(self)
@@ -238,7 +238,7 @@ class Queue(queue.QueueBase):
         """Who takes messages."""
         return run(queue.consumers(self, limit))
 
-    def peek(self, place: str = "ready", limit: int = 10) -> list[Seen]:
+    def peek(self, place: str = "ready", limit: int = 10) -> list[PeekedMessage]:
         """The first messages that are `ready`, `delayed`, `in_flight` or `behind` others, left where they are."""
         return run(queue.peek(self, place, limit))
 

@@ -64,8 +64,8 @@ class Registry(RegistryBase):
         group: str | None = None,
         limit: int | None = None,
     ) -> RegistryLease | RegistryEntry:
-        fields, shelves = self._claim_fields(key, info, group)
-        lease: RegistryLease = directory.prepared(RegistryLease(*fields), shelves, group, limit, label)
+        fields, indexes = self._claim_fields(key, info, group)
+        lease: RegistryLease = directory.prepared(RegistryLease(*fields), indexes, group, limit, label)
         lease.key = key
         held = lease._take(self)
         return lease if held is None else held
@@ -98,8 +98,8 @@ class Registry(RegistryBase):
 
     def join(self, key: str, member: str) -> RegistryLease:
         """Be known as connected to the key until it is released. `NotAcquired` if that member is known already."""
-        fields, shelves = self._member_fields(key, member)
-        lease: RegistryLease = directory.prepared(RegistryLease(*fields), shelves)
+        fields, indexes = self._member_fields(key, member)
+        lease: RegistryLease = directory.prepared(RegistryLease(*fields), indexes)
         lease.key = key
         if lease._take(self) is not None:
             raise NotAcquired(f"{self.name}/{key}", reason=f"{member} has joined already")

@@ -336,11 +336,11 @@ def _failed(error: Exception, *, as_json: bool) -> int:
     """A disk that is full, or a mistake of ours."""
     if isinstance(error, OSError) and error.errno in _FULL:
         _give_up_output()
-        return failing.tell("handler_failed", codes.OUTPUT, f"cannot write the answer: {error.strerror}", as_json=as_json)
+        return failing.tell("failed", codes.OUTPUT, f"cannot write the answer: {error.strerror}", as_json=as_json)
     if os.environ.get("HOLDFAST_DEBUG"):
         raise error
     what = f"a mistake in holdfast: {error!r}; HOLDFAST_DEBUG=1 tells where"
-    return failing.tell("handler_failed", codes.INTERNAL, what, as_json=as_json)
+    return failing.tell("failed", codes.INTERNAL, what, as_json=as_json)
 
 
 def _give_up_output() -> None:

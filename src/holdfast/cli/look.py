@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from holdfast.blocking import Holdfast
-    from holdfast.commands import Seat, Standing
+    from holdfast.commands import LeaseInfo, LeaseParty
 
 CLOSE_S = 2.0
 # Two scans, for locks and for what many have, may take a twentieth of the time of whoever watches.
@@ -33,7 +33,7 @@ class Seen(NamedTuple):
     """One name, as the engine saw it just now."""
 
     name: str
-    standing: Standing
+    standing: LeaseInfo
 
     @property
     def interesting(self) -> bool:
@@ -63,7 +63,7 @@ class Seen(NamedTuple):
         return (self.name, f"{holder.host}:{holder.pid}", holder.label, since, left, held.fence, waiting or "")
 
 
-def _person(seat: Seat) -> dict[str, Any]:
+def _person(seat: LeaseParty) -> dict[str, Any]:
     return Holder.unpacked(seat.holder)._asdict()
 
 
@@ -239,7 +239,7 @@ def table(seen: list[Seen], width: int) -> RenderableType:
     return output.table(_COLUMNS, rows, right=("held", "left", "fence", "waiting"))
 
 
-def _whom(seat: Seat) -> tuple[str, str, str]:
+def _whom(seat: LeaseParty) -> tuple[str, str, str]:
     holder = Holder.unpacked(seat.holder)
     return f"{holder.host}:{holder.pid}", holder.label, output.span(seat.since_ms / 1000)
 

@@ -1,7 +1,7 @@
-"""Two forms of everything: tables for people, JSON for programs.
+"""Two forms of every answer: tables for people, JSON for programs.
 
-What others chose (names, labels, reasons) is shown as text and nothing else: no control character of theirs reaches the
-terminal, and no markup.
+Text that users chose (names, labels, reasons) is printed as plain text: none of its control characters and no markup
+reaches the terminal.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.plain import plain
+from holdfast.cli.errors import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+__all__ = ["console", "facts", "fitted", "listing", "plain", "print_json", "print_line", "span", "table", "text"]
 
 _PIPE_WIDTH = 4000
 _GAP = 2
 
 
 def console(stream: TextIO | None = None) -> Console:
-    """For standard output, or another stream. In a pipe nothing is cut, whatever the width of a line."""
+    """Return a console for the stream, or for standard output. In a pipe no line is cut, however long it is."""
     stream = stream or sys.stdout
     if stream.isatty():
         return Console(highlight=False, file=stream)
@@ -33,12 +35,12 @@ def console(stream: TextIO | None = None) -> Console:
 
 
 def text(value: object) -> Text:
-    """One line, shown as it is: no markup."""
+    """Return one line without markup, cut at the width of the console."""
     return Text(plain(value), no_wrap=True, overflow="ellipsis")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> Table:
-    """Columns without lines between them; those named in `right` hold numbers."""
+    """Return a table without rules. The columns named in `right` hold numbers and are aligned to the right."""
     grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for column in columns:
         grid.add_column(column, justify="right" if column in right else "left", no_wrap=True, overflow="ellipsis")
@@ -48,7 +50,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Se
 
 
 def listing(what: str, columns: Sequence[str], rows: Sequence[Sequence[object]], prefix: str, more_than: int) -> None:
-    """A table of all that begin so, figures to the right; or that there are none. `more_than` is 0 if these are all."""
+    """Print a table of names and their figures, or that there are none.
+
+    `more_than`: the limit that cut the list, or 0 if the list is complete.
+    """
     if rows:
         console().print(table(columns, rows, right=columns[1:]))
     else:
@@ -60,7 +65,10 @@ def listing(what: str, columns: Sequence[str], rows: Sequence[Sequence[object]],
 def fitted(
     columns: Sequence[str], rows: Sequence[Sequence[object]], shrink: Sequence[tuple[str, int]], width: int
 ) -> list[list[str]]:
-    """The rows as text, cut until they fit: each column of `shrink` in its turn, to no less than its number."""
+    """Return the rows as text, cut until they fit into `width`.
+
+    `shrink`: the columns that may be cut, in this order, each with the width that it keeps at least.
+    """
     cells = [[plain(cell) for cell in row] for row in rows]
     wide = [max(cell_len(text) for text in each) for each in zip(columns, *cells, strict=True)]
     for column, least in shrink:
@@ -71,7 +79,7 @@ def fitted(
 
 
 def _cut(text: str, most: int) -> str:
-    """Without its middle: beginnings and ends of names tell them apart."""
+    """Remove the middle of a text: the beginnings and ends of names tell them apart."""
     keep = len(text)
     cut = text
     while cell_len(cut) > most and keep > 0:
@@ -81,7 +89,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> Table:
-    """Names and values, one per line; long values go on below themselves."""
+    """Return a table of names and values, one pair per line; a long value continues below itself."""
     grid = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -90,13 +98,19 @@ def facts(pairs: Iterable[tuple[str, object]]) -> Table:
     return grid
 
 
+def print_line(line: str) -> None:
+    """Print one line to standard output, without markup and without wrapping."""
+    console().print(line, markup=False, soft_wrap=True)
+
+
 def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """Print one JSON value to standard output."""
     sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
 
 def span(seconds: float) -> str:
-    """A length of time as people say it: 0.4s, 12s, 3m 05s, 2h 07m, 4d 11h."""
+    """Return a duration for people: 0.4s, 12s, 3m 05s, 2h 07m, 4d 11h."""
     if seconds < 10:
         return f"{seconds:.1f}s"
     whole = int(seconds)

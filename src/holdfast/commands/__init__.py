@@ -16,22 +16,22 @@ from holdfast.commands.lease import (
     Busy,
     Done,
     Granted,
-    Mark,
-    Marked,
+    HeartbeatReceived,
+    LeaseInfo,
+    LeaseParty,
     NotHeld,
-    Nudge,
     Refused,
     Release,
     Released,
     Renew,
     Renewed,
-    Seat,
     Show,
-    Standing,
     Undo,
+    WaiterHeartbeat,
+    WakeHolder,
 )
-from holdfast.commands.limit import Balance, Decided, Forget, Hit, Reserve, Settle, Spent
-from holdfast.commands.once import Begin, Finish, Finished, Keep, Seen
+from holdfast.commands.limit import BudgetBalance, GetBalance, Hit, LimitDecision, Reserve, ResetCounter, Settle
+from holdfast.commands.once import BeginOnce, DoneMarker, FinishOnce, IsDone, MarkDone
 from holdfast.commands.pool import (
     POOL,
     READ,
@@ -67,19 +67,19 @@ from holdfast.commands.registry import (
     SendToOwner,
 )
 
-Tally = Hit | Forget | Reserve | Settle | Balance | Keep | Seen
-Entry = ClaimEntry | ReleaseEntry | ListEntries | SendToOwner | FetchMail
+CounterCommand = Hit | ResetCounter | Reserve | Settle | GetBalance | MarkDone | IsDone
+RegistryCommand = ClaimEntry | ReleaseEntry | ListEntries | SendToOwner | FetchMail
 Command = (
-    Tally
-    | Entry
-    | Begin
-    | Finish
+    CounterCommand
+    | RegistryCommand
+    | BeginOnce
+    | FinishOnce
     | Acquire
     | Renew
     | Release
     | Undo
     | Break
-    | Mark
+    | WaiterHeartbeat
     | Show
     | Borrow
     | Extend
@@ -92,21 +92,21 @@ Command = (
     | GetPoolStats
     | QueueCommand
 )
-Asking = Acquire | Borrow | Receive
-Giving = Release | Return | Finish | ReleaseEntry | Leave
+AcquireCommand = Acquire | Borrow | Receive
+ReleaseCommand = Release | Return | FinishOnce | ReleaseEntry | Leave
 # Commands whose sender may have to wait for an answer that it likes.
 ASKING: frozenset[type] = frozenset((Acquire, Borrow, Receive))
 # Answers with a `position`: whoever has one stands in a line now, where it may be rung.
-LINED_UP: frozenset[type] = frozenset((Busy, Received))
+POSITIONED: frozenset[type] = frozenset((Busy, Received))
 
 Answer = (
-    Decided
+    LimitDecision
     | AtCapacity
     | HandedOff
     | MailboxMessages
     | EntryPage
-    | Spent
-    | Finished
+    | BudgetBalance
+    | DoneMarker
     | Granted
     | Busy
     | Refused
@@ -114,8 +114,8 @@ Answer = (
     | Released
     | NotHeld
     | Done
-    | Marked
-    | Standing
+    | HeartbeatReceived
+    | LeaseInfo
     | PoolSnapshot
     | PoolChanged
     | ItemsStillLent
@@ -125,52 +125,52 @@ Answer = (
 
 __all__ = [
     "ASKING",
-    "LINED_UP",
     "POOL",
+    "POSITIONED",
     "READ",
     "RWLOCK",
     "SEMAPHORE",
     "WHOLE_PPM",
     "WRITE",
     "Acquire",
+    "AcquireCommand",
     "Answer",
-    "Asking",
     "AtCapacity",
-    "Balance",
-    "Begin",
+    "BeginOnce",
     "Borrow",
     "Break",
     "BreakItem",
+    "BudgetBalance",
     "Busy",
     "ChangePool",
     "ClaimEntry",
     "Command",
     "CoolItem",
-    "Decided",
+    "CounterCommand",
     "Done",
-    "Entry",
+    "DoneMarker",
     "EntryPage",
     "Extend",
     "FetchMail",
-    "Finish",
-    "Finished",
-    "Forget",
+    "FinishOnce",
+    "GetBalance",
     "GetPoolStats",
-    "Giving",
     "Granted",
     "HandedOff",
+    "HeartbeatReceived",
     "Hit",
+    "IsDone",
     "ItemSnapshot",
     "ItemsStillLent",
-    "Keep",
+    "LeaseInfo",
+    "LeaseParty",
     "Leave",
     "LeaveUnfinished",
+    "LimitDecision",
     "ListEntries",
     "MailboxMessages",
-    "Mark",
-    "Marked",
+    "MarkDone",
     "NotHeld",
-    "Nudge",
     "PoolChanged",
     "PoolHeartbeat",
     "PoolSnapshot",
@@ -179,22 +179,22 @@ __all__ = [
     "Receive",
     "Received",
     "Refused",
+    "RegistryCommand",
     "Release",
+    "ReleaseCommand",
     "ReleaseEntry",
     "Released",
     "Renew",
     "Renewed",
     "Reserve",
+    "ResetCounter",
     "Return",
-    "Seat",
-    "Seen",
     "SendToOwner",
     "Settle",
     "Show",
-    "Spent",
-    "Standing",
-    "Tally",
     "Undo",
     "UndoBorrow",
     "UnknownItems",
+    "WaiterHeartbeat",
+    "WakeHolder",
 ]

@@ -31,13 +31,13 @@ class Renew(NamedTuple):
 class Release(NamedTuple):
     """Give the lease back; `to` names the waiter (by token) that is to have it next, if it still waits.
 
-    `entomb` asks the engine to remember the token as ended: needed when an acquire was sent more than once, because the
+    `tombstone` asks the engine to remember the token as ended: needed when an acquire was sent more than once, because the
     first copy may still be on its way.
     """
 
     name: str
     token: str
-    entomb: bool = False
+    tombstone: bool = False
     to: str = ""
 
 
@@ -59,13 +59,13 @@ class Break(NamedTuple):
     reason: str
 
 
-class Mark(NamedTuple):
+class WaiterHeartbeat(NamedTuple):
     """This client lives, and so do its waiters under this name. Also brings the name to the present."""
 
     name: str
 
 
-class Nudge(NamedTuple):
+class WakeHolder(NamedTuple):
     """Wake whoever holds: there is something for it. A part of other commands only."""
 
     name: str
@@ -135,7 +135,7 @@ class Done(NamedTuple):
     kind: str = "done"
 
 
-class Marked(NamedTuple):
+class HeartbeatReceived(NamedTuple):
     """Heard. The present lease or offer ends in `remaining_ms` unless it is renewed; 0 if there is none.
 
     `offered` is the token of a waiter of this client to whom the lease is offered just now, or empty. `all_ms` is as in
@@ -147,7 +147,7 @@ class Marked(NamedTuple):
     all_ms: int = 0
 
 
-class Seat(NamedTuple):
+class LeaseParty(NamedTuple):
     """One holder or waiter, as people see it."""
 
     holder: str
@@ -157,10 +157,10 @@ class Seat(NamedTuple):
     remaining_ms: int
 
 
-class Standing(NamedTuple):
+class LeaseInfo(NamedTuple):
     """Who holds a name and who waits for it, in order. `offered`: the holder has not confirmed yet."""
 
     fence: int
-    holder: Seat | None
+    holder: LeaseParty | None
     offered: bool
-    waiters: tuple[Seat, ...]
+    waiters: tuple[LeaseParty, ...]

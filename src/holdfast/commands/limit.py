@@ -20,16 +20,16 @@ class Hit(NamedTuple):
     take: bool
 
     @property
-    def shelf(self) -> str:
+    def kind(self) -> str:
         """Where the counts are kept: windows of other lengths are other counts, the numbers may change."""
         return f"{'g' if self.smooth else 'l'}:{','.join(str(period_us) for _, period_us in self.rates)}"
 
 
-class Forget(NamedTuple):
+class ResetCounter(NamedTuple):
     """Nothing was counted under this name so far."""
 
     name: str
-    shelf: str
+    kind: str
 
 
 class Reserve(NamedTuple):
@@ -44,7 +44,7 @@ class Reserve(NamedTuple):
     limit: int
     period_ms: int
     hold_ms: int
-    shelf: str = "b"
+    kind: str = "b"
 
 
 class Settle(NamedTuple):
@@ -54,18 +54,18 @@ class Settle(NamedTuple):
     token: str
     began_us: int
     actual: int
-    shelf: str = "b"
+    kind: str = "b"
 
 
-class Balance(NamedTuple):
+class GetBalance(NamedTuple):
     """What was spent and what is put aside. Changes nothing."""
 
     name: str
     period_ms: int
-    shelf: str = "b"
+    kind: str = "b"
 
 
-class Decided(NamedTuple):
+class LimitDecision(NamedTuple):
     """Whether it may be done. `remaining` of `limit` is left in the window that matters most just now.
 
     `retry_us`: so long from now it would be refused again; 0 if it was not. `reset_us`: then that window is empty.
@@ -78,7 +78,7 @@ class Decided(NamedTuple):
     reset_us: int
 
 
-class Spent(NamedTuple):
+class BudgetBalance(NamedTuple):
     """How an account stands. `ok`: what was asked for was done. The period ends in `reset_us`; 0 if none has begun.
 
     `retry_us` tells when something that is put aside may be free again, if it is not spent.

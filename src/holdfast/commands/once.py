@@ -7,23 +7,23 @@ from typing import NamedTuple
 from holdfast.commands.lease import Acquire, Release
 
 
-class Keep(NamedTuple):
+class MarkDone(NamedTuple):
     """Keep this note under the name for a while."""
 
     name: str
-    note: str
+    marker: str
     window_ms: int
-    shelf: str = "o"
+    kind: str = "o"
 
 
-class Seen(NamedTuple):
+class IsDone(NamedTuple):
     """Is a note kept there? Changes nothing."""
 
     name: str
-    shelf: str = "o"
+    kind: str = "o"
 
 
-class Begin(NamedTuple):
+class BeginOnce(NamedTuple):
     """Give me the lease, unless a note says that its work was done; in one step."""
 
     ask: Acquire
@@ -33,19 +33,19 @@ class Begin(NamedTuple):
         return self.ask.name
 
 
-class Finish(NamedTuple):
+class FinishOnce(NamedTuple):
     """Give the lease back and keep a note that its work was done; in one step, and only if it was mine to give."""
 
     end: Release
-    keep: Keep
+    mark: MarkDone
 
     @property
     def name(self) -> str:
         return self.end.name
 
 
-class Finished(NamedTuple):
-    """The note that is kept; `known` is false if there is none."""
+class DoneMarker(NamedTuple):
+    """The note that is kept; `exists` is false if there is none."""
 
-    note: str
-    known: bool
+    marker: str
+    exists: bool

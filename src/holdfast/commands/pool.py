@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.commands.lease import Seat
+from holdfast.commands.lease import LeaseParty
 
 # What many rights are kept under: a pool of named items, the numbered seats of a semaphore, a read-write lock.
 POOL, SEMAPHORE, RWLOCK = "pool", "semaphore", "rwlock"
@@ -42,13 +42,13 @@ class Extend(NamedTuple):
 
 
 class Return(NamedTuple):
-    """Give the item back; with `cooldown_ms` it is kept from everybody that long. `entomb` as in `Release`."""
+    """Give the item back; with `cooldown_ms` it is kept from everybody that long. `tombstone` as in `Release`."""
 
     name: str
     item: str
     token: str
     cooldown_ms: int = 0
-    entomb: bool = False
+    tombstone: bool = False
     kind: str = POOL
 
 
@@ -96,7 +96,7 @@ class ChangePool(NamedTuple):
 
 
 class PoolHeartbeat(NamedTuple):
-    """Like `Mark`, for those who wait for an item."""
+    """Like `WaiterHeartbeat`, for those who wait for an item."""
 
     name: str
     kind: str = POOL
@@ -137,7 +137,7 @@ class PoolSnapshot(NamedTuple):
     free: int
     waiting: int
     items: tuple[ItemSnapshot, ...]
-    waiters: tuple[Seat, ...]
+    waiters: tuple[LeaseParty, ...]
     trouble: str = ""
 
 

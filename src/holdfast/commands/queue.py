@@ -7,7 +7,7 @@ its *entry* is new each time that it is put into a lane, so whoever still names 
 Of the messages that share a key one comes first: it is ready, delayed or held. The others stand behind it in the order
 in which they were sent, until it is done or dead.
 
-No command names more than `AT_ONCE` messages, and none moves many more: so no step is long. Those that cost most have
+No command names more than `BATCH_MAX` messages, and none moves many more: so no step is long. Those that cost most have
 half of that.
 """
 
@@ -27,17 +27,17 @@ from holdfast.commands.queue_admin import (
     QueueCounts,
 )
 
-AT_ONCE = 128
+BATCH_MAX = 128
 # Of what is brought back from the dead, and of messages with keys that are settled: each costs twice as much, or more.
-FEW_AT_ONCE = AT_ONCE // 2
+COSTLY_BATCH_MAX = BATCH_MAX // 2
 # The lane of messages in whose company consumers have died; they are taken one at a time, by whoever has nothing else.
-SUSPECTS = "!"
+QUARANTINE = "!"
 # What may become of a message: see `MessageOutcome`.
-ACK, RETRY, RELEASE, DEAD, TOUCH = "ack", "retry", "release", "dead", "touch"
+ACK, RETRY, RELEASE, REJECT, VERIFY = "ack", "retry", "release", "reject", "verify"
 # Where a message may be.
-READY, DELAYED, HELD, BEHIND, DIED = "ready", "delayed", "held", "behind", "dead"
+READY, DELAYED, HELD, BEHIND, DEAD = "ready", "delayed", "held", "behind", "dead"
 # Why most dead letters are dead.
-SPENT = "attempts used up"
+ATTEMPTS_USED_UP = "attempts used up"
 
 
 class NewMessage(NamedTuple):
@@ -51,7 +51,7 @@ class NewMessage(NamedTuple):
     body: bytes
     headers: str = ""
     delay_ms: int = 0
-    dedup: str = ""
+    dedup_key: str = ""
     dedup_ms: int = 0
     key: str = ""
     lane: str = ""
@@ -69,24 +69,24 @@ class StoredMessage(NamedTuple):
     headers: str
     key: str
     lane: str
-    sent_us: int
+    published_us: int
     attempts: int = 0
     crashes: int = 0
-    first: str = ""
-    last: str = ""
-    why: str = ""
+    first_consumer: str = ""
+    last_consumer: str = ""
+    last_error: str = ""
 
 
 class Publish(NamedTuple):
     """Send these messages: all of them, or none where the queue would have more than `bound`; 0 is no bound.
 
-    Everything counts but dead letters. The token is of this call: sent again within `SAID_MS` it answers the same, and
+    Everything counts but dead letters. The token is of this call: sent again within `RESULT_MEMORY_MS` it answers the same, and
     sends nothing.
     """
 
     name: str
     token: str
-    drafts: tuple[NewMessage, ...]
+    messages: tuple[NewMessage, ...]
     bound: int = 0
 
 
@@ -103,8 +103,8 @@ class Join(NamedTuple):
     holder: str
     label: str
     ttl_ms: int
-    keeps: bool = False
-    heard: bool = False
+    keeps_messages: bool = False
+    announce_expiry: bool = False
 
 
 class ConsumerHeartbeat(NamedTuple):
@@ -121,7 +121,7 @@ class ConsumerHeartbeat(NamedTuple):
 class Leave(NamedTuple):
     """This consumer ends; what it still has is ready again, and no attempt was used.
 
-    `Released`, or `NotHeld`. `LeaveUnfinished` if it has more than `AT_ONCE`: so many are ready again, it still lives, and says
+    `Released`, or `NotHeld`. `LeaveUnfinished` if it has more than `BATCH_MAX`: so many are ready again, it still lives, and says
     so again.
     """
 
@@ -148,18 +148,18 @@ class Receive(NamedTuple):
     token: str
     most: int
     wait: bool = False
-    idle: int = 0
-    known: tuple[str, ...] | None = None
+    quarantine_max: int = 0
+    known_entries: tuple[str, ...] | None = None
     lanes: tuple[str, ...] = ("",)
-    share: bool = False
-    seen: int = -1
+    fair_share: bool = False
+    seen_fence: int = -1
 
 
 class MessageOutcome(NamedTuple):
     """What has become of a delivered message.
 
     `ack`: done, it is gone. `retry`: an attempt has failed; ready again after the delay. `release`: given back unused;
-    the same, but no attempt was used. `dead`: an attempt has failed, and there will be no other. `touch`: nothing, but
+    the same, but no attempt was used. `reject`: an attempt has failed, and there will be no other. `verify`: nothing, but
     tell me whether it is still mine. `keyed`: others may stand behind it.
     """
 
@@ -187,15 +187,15 @@ class ReclaimExpired(NamedTuple):
     """Look for consumers that have died, unless somebody has looked just now; give others what they had.
 
     Dead is who has said nothing for its ttl and the grace. After a time in which nobody looked, or the clock went back,
-    everybody gets `amnesty_ms` to be heard of: it may be the engine that was away. A message that was alone with its
+    everybody gets `postpone_ms` to be heard of: it may be the engine that was away. A message that was alone with its
     consumer, and a suspect, lose an attempt; others become suspects by their second crash. With a consumer that keeps
-    them for long, only what was new counts: see `ConsumerRecord.trial_us`.
+    them for long, only what was new counts: see `ConsumerRecord.probation_us`.
     """
 
     name: str
     interval_ms: int
     grace_ms: int
-    amnesty_ms: int
+    postpone_ms: int
     attempts_max: int
     dead_max: int = 0
 
@@ -241,7 +241,7 @@ class GetDeadLetter(NamedTuple):
 class Redrive(NamedTuple):
     """Make these dead letters messages again; with `reset`, as if they had never been tried. `DeadLettersRemoved`.
 
-    With a token, which is of this call: sent again within `SAID_MS` it answers the same, and moves nothing.
+    With a token, which is of this call: sent again within `RESULT_MEMORY_MS` it answers the same, and moves nothing.
     """
 
     name: str
@@ -278,7 +278,7 @@ class Delivery(NamedTuple):
 
     entry: str
     fence: int
-    suspect: bool
+    quarantined: bool
     message: StoredMessage
 
 
@@ -293,7 +293,7 @@ class Received(NamedTuple):
     position: int | None
     next_ms: int
     drain: bool = False
-    gone: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 class LeaveUnfinished(NamedTuple):
@@ -327,11 +327,11 @@ class Reclaimed(NamedTuple):
     `looked` is false if it was too early; `amnesty`: consumers were found late, and were given time.
     """
 
-    looked: bool
-    amnesty: bool
+    checked: bool
+    postponed: bool
     consumers: int
-    moved: int
-    died: int
+    requeued: int
+    dead_lettered: int
     next_ms: int
 
 
@@ -346,7 +346,7 @@ class StoredDeadLetter(NamedTuple):
 class DeadLetterPage(NamedTuple):
     """Dead letters, the oldest death first. `last`: where to go on; empty if that was all."""
 
-    letters: tuple[StoredDeadLetter, ...]
+    dead_letters: tuple[StoredDeadLetter, ...]
     last: str
 
 

@@ -64,7 +64,7 @@ class CheckConsistency(NamedTuple):
     which: str = ""
     at: str = "0"
     most: int = PAGE
-    suspects: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
 
 
 # Answers.
@@ -79,11 +79,11 @@ class QueueCounts(NamedTuple):
     """
 
     ready: int
-    suspects: int
+    quarantined: int
     delayed: int
     held: int
     dead: int
-    hungry: int
+    waiting: int
     consumers: int
     oldest_ms: int
     next_ms: int
@@ -120,7 +120,7 @@ class PlacedMessage(NamedTuple):
 class Peeked(NamedTuple):
     """Messages that were looked at."""
 
-    glimpses: tuple[PlacedMessage, ...]
+    messages: tuple[PlacedMessage, ...]
 
 
 class ConsistencyPage(NamedTuple):
@@ -131,9 +131,9 @@ class ConsistencyPage(NamedTuple):
     """
 
     at: str
-    words: tuple[str, ...]
+    values: tuple[str, ...]
     faults: tuple[tuple[str, str, str], ...]
-    by: str = ""
+    server: str = ""
 
 
 class ConsistencyChecked(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.commands.lease import Acquire, Release, Seat
+from holdfast.commands.lease import Acquire, LeaseParty, Release
 
 
 class ClaimEntry(NamedTuple):
@@ -15,7 +15,7 @@ class ClaimEntry(NamedTuple):
     """
 
     ask: Acquire
-    shelves: tuple[str, ...]
+    indexes: tuple[str, ...]
     group: str = ""
     limit: int = -1
     label: str = ""
@@ -28,13 +28,13 @@ class ClaimEntry(NamedTuple):
 class ReleaseEntry(NamedTuple):
     """Give the lease of an entry back and take it off these shelves; in one step, and only if it was mine to give.
 
-    With an `heir`, it is kept for whoever has that label, for so long.
+    With an `successor`, it is kept for whoever has that label, for so long.
     """
 
     end: Release
-    shelves: tuple[str, ...]
-    heir: str = ""
-    heir_ms: int = 0
+    indexes: tuple[str, ...]
+    successor: str = ""
+    successor_ms: int = 0
 
     @property
     def name(self) -> str:
@@ -45,17 +45,17 @@ class ListEntries(NamedTuple):
     """Who holds what on this shelf of the directory: entries that begin so and come after that one, in order."""
 
     name: str
-    shelf: str
+    index_name: str
     prefix: str
     after: str
     limit: int
 
 
 class SendToOwner(NamedTuple):
-    """Put a letter into the box of whoever holds the entry; `letter` tells two copies apart from two letters."""
+    """Put a letter into the box of whoever holds the entry; `message_id` tells two copies apart from two letters."""
 
     name: str
-    letter: str
+    message_id: str
     text: str
 
 
@@ -79,18 +79,18 @@ class AtCapacity(NamedTuple):
 class HandedOff(NamedTuple):
     """It is kept for whoever has this label, for so much longer."""
 
-    heir: str
+    successor: str
     remaining_ms: int
 
 
 class MailboxMessages(NamedTuple):
     """Pairs of a letter's own token and its text, in the order in which they came."""
 
-    letters: tuple[tuple[str, str], ...]
+    messages: tuple[tuple[str, str], ...]
 
 
 class EntryPage(NamedTuple):
     """Entries that are held, in order, with their holders. `last`: where to go on; empty if that was all."""
 
-    entries: tuple[tuple[str, Seat], ...]
+    entries: tuple[tuple[str, LeaseParty], ...]
     last: str

@@ -25,7 +25,7 @@ from holdfast import failpoints
 from holdfast.contrib.npm_runs import Runs, said
 from holdfast.core.build.build_dir import RECORD, BuildResult, Site
 from holdfast.core.lease.lock import TTL_S
-from holdfast.engines.host import open_up, trouble
+from holdfast.host import open_up, trouble
 from holdfast.errors import BuildFailed, HoldfastError, InvalidConfig, InvalidName, LeaseLost, NotAcquired
 from holdfast.names import new_token
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from holdfast import config
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.core.keeper.keeper import WIRE_NS, Keeper
-from holdfast.core.keeper.restart_guard import Aftermath
+from holdfast.core.keeper.restart_guard import RestartGuard
 from holdfast.core.lease.lease import ASKING, HELD
 from holdfast.core.limit.local import Ledgers
 from holdfast.engines import ALTERNATIVES, open_engine
 from holdfast.errors import Closed, InvalidConfig, ReplyLost, Unavailable
 from holdfast.names import readable, this_process
-from holdfast.observer import Observer, log, tell
+from holdfast.observer import Observer, emit, log
 
 if TYPE_CHECKING:
     import threading
@@ -70,8 +70,8 @@ class Client:
             self.url = self.engine.location().partition(" ")[0]  # a client object has no URL: where it leads to is told
         self.clock = self.engine.clock
         self.transport: Transport = self.engine.blocking() if face == "blocking" else self.engine.asyncio()
-        self.aftermath = Aftermath(self.engine)
-        self.keeper = Keeper(self.engine.keeper(), self.clock, observer, self.aftermath)
+        self.restart_guard = RestartGuard(self.engine)
+        self.keeper = Keeper(self.engine.keeper(), self.clock, observer, self.restart_guard)
         self.ledgers = Ledgers()
         # The objects of each read-write lock: whoever is inside through one of them is known to all.
         self.sides: MutableMapping[str, weakref.WeakSet[Any]] = weakref.WeakValueDictionary()
@@ -93,18 +93,18 @@ class Client:
     def closed(self) -> bool:
         return self.state is CLOSED
 
-    def tell(
+    def emit(
         self, kind: str, name: str, fence: int | None = None, seconds: float | None = None, detail: str = ""
     ) -> None:
         """Log what happened, and hand it to the observer."""
-        tell(self.observer, kind, name, fence, seconds, detail)
+        emit(self.observer, kind, name, fence, seconds, detail)
 
     def begin(self, lease: LeaseBase) -> None:
         """Register a token before its first byte is sent; refuse when closing."""
         # First kept, then looked: whoever closes sets the state first and then looks for what is kept.
-        self.keeper.kept[lease.token] = weakref.ref(lease)
+        self.keeper.leases[lease.token] = weakref.ref(lease)
         if self.state is not OPEN:
-            self.keeper.let_go(lease)
+            self.keeper.forget(lease)
             raise Closed
 
     def refuse_without(self, what: str) -> None:
@@ -114,7 +114,7 @@ class Client:
                 self._url_setting, self.url, f"{self.engine.name} keeps leases and no {what}: {ALTERNATIVES}"
             )
 
-    async def ask(self, command: Command) -> Answer:
+    async def send(self, command: Command) -> Answer:
         """One command that belongs to no lease of ours."""
         if self.state is CLOSED:
             raise Closed
@@ -124,7 +124,7 @@ class Client:
         except ReplyLost as error:
             raise Unavailable(error.engine, error.reason, error.detail) from error
 
-    async def ask_all(self, commands: Sequence[Command]) -> list[Any]:
+    async def send_all(self, commands: Sequence[Command]) -> list[Any]:
         """Several such commands, in as few exchanges as the engine can do with; what it cannot answer is raised."""
         if self.state is CLOSED:
             raise Closed
@@ -142,10 +142,10 @@ class Client:
 
     def forked(self) -> None:
         """In a child: every lease is the parent's, and nothing that was inherited is touched."""
-        leases = self.keeper.standing()
+        leases = self.keeper.live_leases()
         self.keeper.forked()
         self.engine.forked()
-        self.aftermath.forked()
+        self.restart_guard.forked()
         self.ledgers = Ledgers()
         self.holder = this_process(self._label, self._info)
         self.packed = self.holder.packed()
@@ -155,17 +155,17 @@ class Client:
             lease._state, lease._why = "lost", ("forked", "")
 
 
-def patience_of(error: BaseException | None) -> float:
+def close_timeout(error: BaseException | None) -> float:
     """How long to wait for what is held when the client's block is left."""
     return CLOSE_S if error is None else LEAVE_S
 
 
 async def close(client: Client, timeout: Seconds | None) -> tuple[str, ...]:
     """Refuse, wait, end; the names of leases that could not be waited for. Interrupted, it may be called again."""
-    patience_ns = timeout_ns(timeout)
+    wait_ns = timeout_ns(timeout)
     if client.state is not CLOSED:
         client.transport.check_loop()
-    until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
+    until_ns = NEVER_NS if wait_ns is None else client.clock.now_ns() + wait_ns
     first = False
     try:
         with client.guard:
@@ -173,14 +173,14 @@ async def close(client: Client, timeout: Seconds | None) -> tuple[str, ...]:
             client._being_closed = True
             if client.state is OPEN:
                 client.state = CLOSING
-        for lease in client.keeper.standing():
+        for lease in client.keeper.live_leases():
             lease._closing()
         if not first:
             await _until(client, lambda: client.state is CLOSED, until_ns)
             return client._left if client.state is CLOSED else _names(client)
 
-        if patience_ns != 0 and (held := _names(client)):
-            bound = "for ever" if patience_ns is None else f"for {patience_ns / NS:g} s at most"
+        if wait_ns != 0 and (held := _names(client)):
+            bound = "for ever" if wait_ns is None else f"for {wait_ns / NS:g} s at most"
             log.warning("holdfast: closing waits %s until these are given back: %s", bound, ", ".join(held))
         await _until(client, lambda: client.keeper.idle(but_undos=True), until_ns)
         await _until(client, client.keeper.idle, min(until_ns, client.clock.now_ns() + WIRE_NS))
@@ -197,14 +197,14 @@ async def _end(client: Client) -> None:
     client.transport.wake_all()
     await _until(client, lambda: not _asking(client), client.clock.now_ns() + WIRE_NS)
     client._left = _names(client)
-    for lease in client.keeper.standing():
+    for lease in client.keeper.live_leases():
         lease._lose("closed")  # the holder is told; the engine is not, so the lease lapses
     client.keeper.stop()
     await _until(client, client.keeper.stopped, client.clock.now_ns() + 2 * WIRE_NS)
     try:
         await client.transport.close()
     except Unavailable as error:
-        client.tell("unavailable", "", detail=str(error))
+        client.emit("unavailable", "", detail=str(error))
     client.state = CLOSED
     _wake(client)
 
@@ -224,11 +224,11 @@ def _wake(client: Client) -> None:
 
 
 def _asking(client: Client) -> list[LeaseBase]:
-    return [lease for lease in client.keeper.standing() if lease._state is ASKING]
+    return [lease for lease in client.keeper.live_leases() if lease._state is ASKING]
 
 
 def _names(client: Client) -> tuple[str, ...]:
-    held = (readable(lease.name) for lease in client.keeper.standing() if lease._state is HELD)
+    held = (readable(lease.name) for lease in client.keeper.live_leases() if lease._state is HELD)
     return tuple(sorted(held))
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NS_PER_MS
-from holdfast.commands import Break, NotHeld, Show, Standing
+from holdfast.commands import Break, LeaseInfo, NotHeld, Show
 from holdfast.core.keeper.keeper import WIRE_NS
 from holdfast.errors import Closed, InvalidConfig, NotFound, ReplyLost, Unavailable
 from holdfast.names import Holder, checked_name, is_unicode
@@ -38,10 +38,10 @@ class LeaseStatus(NamedTuple):
     waiters: tuple[Holder, ...]
 
 
-async def standing(client: Client, name: str) -> Standing:
+async def standing(client: Client, name: str) -> LeaseInfo:
     """The engine's own view."""
-    answer = await client.ask(Show(name))
-    assert isinstance(answer, Standing)
+    answer = await client.send(Show(name))
+    assert isinstance(answer, LeaseInfo)
     return answer
 
 
@@ -51,7 +51,7 @@ async def show(client: Client, name: str) -> LeaseStatus:
     return _holding(name, await standing(client, name))
 
 
-def _holding(name: str, now: Standing) -> LeaseStatus:
+def _holding(name: str, now: LeaseInfo) -> LeaseStatus:
     held = now.holder
     waiters = tuple(Holder.unpacked(seat.holder) for seat in now.waiters)
     if held is None:
@@ -72,7 +72,7 @@ async def held(client: Client, prefix: str, limit: int, aside: Aside) -> list[Le
 
 async def scan(
     client: Client, prefix: str, limit: int, aside: Aside, *, every: bool = False
-) -> tuple[list[tuple[str, Standing]], bool]:
+) -> tuple[list[tuple[str, LeaseInfo]], bool]:
     """Names that begin so, with their standing, and whether there may be more of them.
 
     The limit counts names that are held or waited for, unless every one is wanted. A name that nobody holds is
@@ -82,7 +82,7 @@ async def scan(
     most = limit if every else max(limit, REMEMBERED_MAX)
     # It blocks, for as long as it takes to look through them: `aside` has that done where it is in nobody's way.
     names, more = await aside(partial(client.engine.names, prefix, most))
-    found: list[tuple[str, Standing]] = []
+    found: list[tuple[str, LeaseInfo]] = []
     for start in range(0, len(names), _AT_ONCE):
         part = names[start : start + _AT_ONCE]
         seen = zip(part, await survey(client, part), strict=True)
@@ -92,9 +92,9 @@ async def scan(
     return found, more
 
 
-async def survey(client: Client, names: Sequence[str]) -> list[Standing]:
+async def survey(client: Client, names: Sequence[str]) -> list[LeaseInfo]:
     """The engine's own view of many names."""
-    return await client.ask_all([Show(name) for name in names])
+    return await client.send_all([Show(name) for name in names])
 
 
 async def break_lease(client: Client, name: str, reason: str, fence: int | None = None) -> None:
@@ -118,7 +118,7 @@ async def break_entry(client: Client, name: str, fence: int, reason: str) -> boo
     sent_before = False
     while True:
         try:
-            answer = await client.ask(command)
+            answer = await client.send(command)
         except Unavailable as error:
             sent_before = sent_before or isinstance(error.__cause__, ReplyLost)
             if not sent_before or client.clock.now_ns() >= until_ns:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.clock import NS
 from holdfast.core.step import run
 from holdfast.errors import Closed, PromiseNotKept, ReplyLost, Unavailable
-from holdfast.observer import Observer, log, tell
+from holdfast.observer import Observer, emit, log
 from holdfast.rules.promise import difference, missing
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ async def promise(client: Client) -> Promise:
         found = await client.transport.promise()
     except ReplyLost as error:
         raise Unavailable(error.engine, error.reason, error.detail) from error
-    client.keeper.outlook.last = found
+    client.keeper.promise_watch.last = found
     return found
 
 
@@ -45,7 +45,7 @@ async def require(client: Client, wanted: tuple[str, ...]) -> None:
         raise PromiseNotKept(client.url, lacking, found)
 
 
-class Outlook:
+class PromiseWatch:
     """What the keeper watches beside its leases: that the engine is the same, and promises the same."""
 
     def __init__(self, transport: Transport, observer: Observer | None) -> None:
@@ -68,7 +68,7 @@ class Outlook:
         """Tell what the engine has noticed by itself; true if every lease had better be renewed now."""
         events = self._transport.events()
         for kind, seconds, detail in events:
-            tell(self._observer, kind, "", None, seconds, detail)
+            emit(self._observer, kind, "", None, seconds, detail)
         return bool(events)
 
     def _look(self, now_ns: int, until_ns: int) -> None:
@@ -82,4 +82,4 @@ class Outlook:
         before, self.last = self.last, found
         changed = "" if before is None else difference(before, found)
         if changed:
-            tell(self._observer, "promise_changed", "", detail=changed)
+            emit(self._observer, "promise_changed", "", detail=changed)

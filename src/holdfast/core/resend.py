@@ -28,7 +28,7 @@ async def ask_again(client: Client, command: Command) -> Answer:
     until_ns, reached = client.clock.now_ns() + WIRE_NS, False
     while True:
         try:
-            return await client.ask(command)
+            return await client.send(command)
         except Unavailable as error:
             reached = reached or isinstance(error.__cause__, ReplyLost)
             if not reached or client.clock.now_ns() >= until_ns:

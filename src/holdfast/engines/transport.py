@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.commands import ASKING, LINED_UP
+from holdfast.commands import ASKING, POSITIONED
 from holdfast.engines.wakeups import ThreadWaker
 from holdfast.errors import Unavailable
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.clock import Clock
-    from holdfast.commands import Answer, Asking, Command
+    from holdfast.commands import AcquireCommand, Answer, Command
     from holdfast.engines import EngineEvent, Promise, Reply, Waker
     from holdfast.engines.wakeups import WaiterRegistry
 
@@ -75,7 +75,7 @@ class BaseTransport:
             return self.answer(command, until_ns)
         return self._acquire(command, until_ns)  # type: ignore[arg-type]
 
-    async def _acquire(self, command: Asking, until_ns: int | None) -> Answer:
+    async def _acquire(self, command: AcquireCommand, until_ns: int | None) -> Answer:
         waiter_registry = self._listener.waiter_registry
         if command.wait:
             waiter_registry.expect(command.token)
@@ -83,11 +83,11 @@ class BaseTransport:
         try:
             reply = await self.answer(command, until_ns)
         finally:
-            if not (command.wait and type(reply) in LINED_UP and reply.position is not None):  # type: ignore[union-attr]
+            if not (command.wait and type(reply) in POSITIONED and reply.position is not None):  # type: ignore[union-attr]
                 self.forget(command.token)
         return reply
 
-    async def wait(self, ask: Asking, until_ns: int) -> Answer | None:
+    async def wait(self, ask: AcquireCommand, until_ns: int) -> Answer | None:
         await self.wait_for_wakeup(ask.token, until_ns)
         return None
 

@@ -49,7 +49,7 @@ class FileGuard:
         if len(os.fsencode(self._lock.name)) > _NAME_MAX:
             raise InvalidConfig("path", path, "its name is too long: names beside it are 12 bytes longer")
         self._timeout = timeout
-        self._patience_ns = timeout_ns(timeout)
+        self._timeout_ns = timeout_ns(timeout)
 
     def write(self, lease: Bearer, content: bytes | str) -> None:
         """Replace the file by `content`, or raise `Fenced` if a newer holder was here before."""
@@ -109,7 +109,7 @@ class FileGuard:
             lockfiles.close(descriptor)
 
     def _wait_for(self, descriptor: int) -> None:
-        until_ns = NEVER_NS if self._patience_ns is None else SYSTEM.now_ns() + self._patience_ns
+        until_ns = NEVER_NS if self._timeout_ns is None else SYSTEM.now_ns() + self._timeout_ns
         pause_s = _PAUSE_S
         while True:
             try:

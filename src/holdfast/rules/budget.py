@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from holdfast.commands import Balance, Reserve, Settle, Spent
+from holdfast.commands import BudgetBalance, GetBalance, Reserve, Settle
 from holdfast.rules.lease_record import Moment
 
 # How long a settled token is known: several times as long as anybody sends again that it is to be put aside.
@@ -35,7 +35,7 @@ class Account(NamedTuple):
     aside: Mapping[str, Aside] = {}
 
 
-def reserve(before: Account | None, command: Reserve, moment: Moment) -> tuple[Account | None, Spent]:
+def reserve(before: Account | None, command: Reserve, moment: Moment) -> tuple[Account | None, BudgetBalance]:
     """Put it aside, unless that would be more than the limit; equal passes."""
     account = settled(before, moment)
     known = account.aside.get(command.token)
@@ -52,7 +52,7 @@ def reserve(before: Account | None, command: Reserve, moment: Moment) -> tuple[A
     return account, _spent(account, moment, ok=True)
 
 
-def settle(before: Account | None, command: Settle, moment: Moment) -> tuple[Account | None, Spent]:
+def settle(before: Account | None, command: Settle, moment: Moment) -> tuple[Account | None, BudgetBalance]:
     """Count what was really spent. What belongs to a period that is over is history."""
     account = settled(before, moment)
     known = account.aside.get(command.token)
@@ -64,7 +64,7 @@ def settle(before: Account | None, command: Settle, moment: Moment) -> tuple[Acc
     return account, _spent(account, moment, ok=True)
 
 
-def balance(before: Account | None, command: Balance, moment: Moment) -> tuple[Account | None, Spent]:  # noqa: ARG001
+def balance(before: Account | None, command: GetBalance, moment: Moment) -> tuple[Account | None, BudgetBalance]:  # noqa: ARG001
     """How it stands. Changes nothing."""
     return before, _spent(settled(before, moment), moment, ok=True)
 
@@ -96,9 +96,9 @@ def _open(account: Account, moment: Moment) -> list[Aside]:
     return [each for each in account.aside.values() if not each.settled and each.until_us > moment.wall_us]
 
 
-def _spent(account: Account, moment: Moment, *, ok: bool) -> Spent:
+def _spent(account: Account, moment: Moment, *, ok: bool) -> BudgetBalance:
     open_ = _open(account, moment)
     reserved = sum(each.amount for each in open_)
     reset_us = account.ends_us - moment.wall_us if account.ends_us else 0
     lapse_us = min((each.until_us - moment.wall_us for each in open_), default=reset_us)
-    return Spent(ok, account.spent, reserved, account.began_us, reset_us, min(lapse_us, reset_us))
+    return BudgetBalance(ok, account.spent, reserved, account.began_us, reset_us, min(lapse_us, reset_us))

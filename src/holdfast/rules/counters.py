@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.commands import Answer, Balance, Forget, Hit, Keep, Reserve, Seen, Settle
+from holdfast.commands import Answer, GetBalance, Hit, IsDone, MarkDone, Reserve, ResetCounter, Settle
 from holdfast.rules import budget, limit, once
 from holdfast.rules.lease_record import Moment
 
-TallyRule = Callable[[Any, Any, Moment], tuple[Any, Answer]]
+CounterRule = Callable[[Any, Any, Moment], tuple[Any, Answer]]
 
-TALLIES: dict[type, TallyRule] = {
+COUNTER_RULES: dict[type, CounterRule] = {
     Hit: limit.hit,
-    Forget: limit.forget,
+    ResetCounter: limit.forget,
     Reserve: budget.reserve,
     Settle: budget.settle,
-    Balance: budget.balance,
-    Keep: once.keep,
-    Seen: once.seen,
+    GetBalance: budget.balance,
+    MarkDone: once.keep,
+    IsDone: once.seen,
 }
 
 
@@ -30,11 +30,11 @@ def until_us(tally: Any, command: Any) -> int:
     """Until when it has to be kept, by the engine's calendar."""
     if type(command) is Hit:
         return limit.forget_at_us(tally, command)
-    return tally.until_us if isinstance(tally, once.Note) else budget.forget_at_us(tally)
+    return tally.until_us if isinstance(tally, once.StoredMarker) else budget.forget_at_us(tally)
 
 
-def unpacked(shelf: str, stored: Any) -> Any:
+def unpacked(kind: str, stored: Any) -> Any:
     """A tally that was kept as plain lists; numbers, texts, lists and dictionaries are all that it is made of."""
-    if shelf == "o":
-        return once.Note(*stored)
-    return budget.unpacked(stored) if shelf == "b" else limit.unpacked(shelf, stored)
+    if kind == "o":
+        return once.StoredMarker(*stored)
+    return budget.unpacked(stored) if kind == "b" else limit.unpacked(kind, stored)

@@ -1,7 +1,7 @@
 """The law of a lease: who may hold, which fence comes next, who is next in line.
 
 Pure functions: a record and a command go in, the next record and the answer come out. No clock, no input, no output.
-Every function first brings the record to the present (`settle`), then refuses, then grants; only what the
+Every function first brings the record to the present (`advance`), then refuses, then grants; only what the
 holder says of its own right needs no more than its own lines. An engine loads the
 record, calls the rule, stores what changed and rings the waiter that the step names.
 """
@@ -18,24 +18,24 @@ from holdfast.commands import (
     Busy,
     Done,
     Granted,
-    Mark,
-    Marked,
+    HeartbeatReceived,
+    LeaseInfo,
+    LeaseParty,
     NotHeld,
-    Nudge,
     Refused,
     Release,
     Released,
     Renew,
     Renewed,
-    Seat,
     Show,
-    Standing,
     Undo,
+    WaiterHeartbeat,
+    WakeHolder,
 )
-from holdfast.rules.lease_record import NO_TOMBS, HolderRecord, Moment, Record, Tomb, Waiter
+from holdfast.rules.lease_record import NO_TOMBSTONES, HolderRecord, Moment, Record, Tombstone, Waiter
 
 OFFER_MAX_US = 1_000_000
-TOMB_US = 60_000_000
+TOMBSTONE_US = 60_000_000
 
 
 class Step(NamedTuple):
@@ -51,10 +51,10 @@ def next_fence(record: Record, moment: Moment) -> int:
     return max(record.fence + 1, moment.wall_us)
 
 
-def settle(record: Record, moment: Moment) -> Record:
+def advance(record: Record, moment: Moment) -> Record:
     """Bring the record to the present: what lapsed is dropped, a free right goes to the first live waiter."""
-    if 0 < record.tombs.ends_us <= moment.now_us:
-        record = record._replace(tombs=NO_TOMBS)
+    if 0 < record.tombstones.ends_us <= moment.now_us:
+        record = record._replace(tombstones=NO_TOMBSTONES)
     if record.waiters.clients and (moment.gone or moment.silent):
         fallen = record.waiters.clients.keys() & (moment.gone | moment.silent)
         if fallen:
@@ -98,10 +98,10 @@ def acquire(record: Record, command: Acquire, moment: Moment) -> Step:
         return Step(record, Refused("released"))
     before = record
     if not _holds(record.holder, command.token, moment):
-        ended = record.tombs.find(command.token, moment.now_us)
+        ended = record.tombstones.find(command.token, moment.now_us)
         if ended is not None:
             return Step(record, Refused(ended.why))
-        record = settle(record, moment)
+        record = advance(record, moment)
     holder = record.holder
     if holder is not None and holder.token != command.token:
         return _wait(before, record, holder, command, moment)
@@ -118,7 +118,7 @@ def acquire(record: Record, command: Acquire, moment: Moment) -> Step:
         offered=False,
     )
     return Step(
-        Record(fence, granted, record.waiters, record.tombs, record.last, moment.now_us),
+        Record(fence, granted, record.waiters, record.tombstones, record.last, moment.now_us),
         Granted(fence),
     )
 
@@ -141,7 +141,7 @@ def renew(record: Record, command: Renew, moment: Moment) -> Step:
     """Restart the ttl of a full lease; a lapsed one stays lapsed, even if nobody took it."""
     holder = record.holder
     if holder is None or not _holds(holder, command.token, moment) or holder.offered:
-        before, record = record, settle(record, moment)
+        before, record = record, advance(record, moment)
         return Step(record, _not_held(record, command.token, moment), _woken(before, record))
 
     expires_us = moment.now_us + command.ttl_ms * 1000
@@ -151,7 +151,7 @@ def renew(record: Record, command: Renew, moment: Moment) -> Step:
 
 def release(record: Record, command: Release, moment: Moment) -> Step:
     """Free the lease and offer it on, in one step; the same token may say so twice."""
-    before, record = record, settle(record, moment)
+    before, record = record, advance(record, moment)
     holder = record.holder
     if holder is None or holder.token != command.token:
         again = command.token == record.last
@@ -159,73 +159,73 @@ def release(record: Record, command: Release, moment: Moment) -> Step:
         return Step(record, answer, _woken(before, record))
 
     heir = record.waiters.find(command.to) if command.to else None
-    record = Record(record.fence, None, record.waiters, record.tombs, command.token, moment.now_us)
-    if command.entomb:
-        record = _entombed(record, Tomb(command.token, moment.now_us + TOMB_US, "released"), moment)
-    record = settle(record, moment) if heir is None else offer(record, heir, moment)
+    record = Record(record.fence, None, record.waiters, record.tombstones, command.token, moment.now_us)
+    if command.tombstone:
+        record = _with_tombstone(record, Tombstone(command.token, moment.now_us + TOMBSTONE_US, "released"), moment)
+    record = advance(record, moment) if heir is None else offer(record, heir, moment)
     return Step(record, Released(), _woken(before, record))
 
 
 def undo(record: Record, command: Undo, moment: Moment) -> Step:
     """End a token that nobody owns, wherever it stands, and refuse what still comes under it."""
-    before, record = record, settle(record, moment)
-    if record.tombs.find(command.token, moment.now_us) is None:
-        record = _entombed(record, Tomb(command.token, moment.now_us + TOMB_US, "undone"), moment)
+    before, record = record, advance(record, moment)
+    if record.tombstones.find(command.token, moment.now_us) is None:
+        record = _with_tombstone(record, Tombstone(command.token, moment.now_us + TOMBSTONE_US, "undone"), moment)
     rest = record.waiters.without(command.token)
     held = record.holder is not None and record.holder.token == command.token
     record = record._replace(waiters=rest, holder=None if held else record.holder, touched_us=moment.now_us)
-    record = settle(record, moment)
+    record = advance(record, moment)
     return Step(record, Done(), _woken(before, record))
 
 
 def break_(record: Record, command: Break, moment: Moment) -> Step:
     """End the lease under this fence by force: the fence grows, the holder will be told why."""
-    before, record = record, settle(record, moment)
+    before, record = record, advance(record, moment)
     holder = record.holder
     if holder is None or holder.fence != command.fence:
         return Step(record, NotHeld("no such lease"), _woken(before, record))
 
-    until_us = moment.now_us + max(TOMB_US, 2 * holder.ttl_ms * 1000)
-    record = _entombed(record, Tomb(holder.token, until_us, "broken", command.reason), moment)
+    until_us = moment.now_us + max(TOMBSTONE_US, 2 * holder.ttl_ms * 1000)
+    record = _with_tombstone(record, Tombstone(holder.token, until_us, "broken", command.reason), moment)
     record = record._replace(holder=None, fence=next_fence(record, moment), touched_us=moment.now_us)
-    record = settle(record, moment)
+    record = advance(record, moment)
     return Step(record, Released(), _woken(before, record))
 
 
-def mark(record: Record, _command: Mark, moment: Moment) -> Step:
+def waiter_heartbeat(record: Record, _command: WaiterHeartbeat, moment: Moment) -> Step:
     """A client says that it lives. An offer that was made but not heard is rung again.
 
     The answer tells when the present lease ends, so that the client looks again just then: every client with a
     waiter watches the holder, whatever place its waiters have.
     """
-    before, record = record, settle(record, moment)
+    before, record = record, advance(record, moment)
     holder = record.holder
     if holder is None:
-        return Step(record, Marked(0))
+        return Step(record, HeartbeatReceived(0))
 
     unheard = holder if holder.offered and holder.client == moment.client else None
     wake = _woken(before, record) or unheard
-    answer = Marked(_remaining_ms(holder, moment), unheard.token if unheard else "")
+    answer = HeartbeatReceived(_remaining_ms(holder, moment), unheard.token if unheard else "")
     return Step(record._replace(touched_us=moment.now_us), answer, wake)
 
 
 def show(record: Record, _command: Show, moment: Moment) -> Step:
     """Who holds and who waits, without changing anything."""
-    now = settle(record, moment)
+    now = advance(record, moment)
     held = now.holder
 
-    def seat(token: str, holder: str, fence: int, since_us: int, until_us: int) -> Seat:
+    def seat(token: str, holder: str, fence: int, since_us: int, until_us: int) -> LeaseParty:
         since_ms = (moment.now_us - since_us) // 1000
-        return Seat(holder, token, fence, since_ms, max(0, until_us - moment.now_us) // 1000)
+        return LeaseParty(holder, token, fence, since_ms, max(0, until_us - moment.now_us) // 1000)
 
     holder = None if held is None else seat(held.token, held.holder, held.fence, held.since_us, held.expires_us)
     waiters = tuple(seat(waiter.token, waiter.holder, 0, waiter.since_us, 0) for waiter in now.waiters)
-    return Step(record, Standing(now.fence, holder, held is not None and held.offered, waiters))
+    return Step(record, LeaseInfo(now.fence, holder, held is not None and held.offered, waiters))
 
 
-def nudge(record: Record, _command: Nudge, moment: Moment) -> Step:
+def wake_holder(record: Record, _command: WakeHolder, moment: Moment) -> Step:
     """Wake whoever holds. Nothing is changed, and whoever only has an offer is woken by that."""
-    holder = settle(record, moment).holder
+    holder = advance(record, moment).holder
     if holder is None or holder.offered:
         return Step(record, NotHeld("no owner"))
     return Step(record, Done(), holder)
@@ -234,7 +234,7 @@ def nudge(record: Record, _command: Nudge, moment: Moment) -> Step:
 def forget_at_us(record: Record, memory_us: int) -> int:
     """When nothing of this name needs to be remembered any more, unless it is used again."""
     held_us = 0 if record.holder is None else record.holder.expires_us
-    return max(record.touched_us, record.tombs.ends_us, held_us) + memory_us
+    return max(record.touched_us, record.tombstones.ends_us, held_us) + memory_us
 
 
 def _holds(holder: HolderRecord | None, token: str, moment: Moment) -> bool:
@@ -244,12 +244,12 @@ def _holds(holder: HolderRecord | None, token: str, moment: Moment) -> bool:
     return holder.client not in moment.gone
 
 
-def _entombed(record: Record, tomb: Tomb, moment: Moment) -> Record:
-    return record._replace(tombs=record.tombs.with_tomb(tomb, moment.now_us))
+def _with_tombstone(record: Record, tombstone: Tombstone, moment: Moment) -> Record:
+    return record._replace(tombstones=record.tombstones.with_tombstone(tombstone, moment.now_us))
 
 
 def _not_held(record: Record, token: str, moment: Moment) -> NotHeld:
-    ended = record.tombs.find(token, moment.now_us)
+    ended = record.tombstones.find(token, moment.now_us)
     return NotHeld("expired") if ended is None else NotHeld(ended.why, ended.detail)
 
 
@@ -274,7 +274,7 @@ RULES: dict[type, Rule] = {
     Release: release,
     Undo: undo,
     Break: break_,
-    Mark: mark,
+    WaiterHeartbeat: waiter_heartbeat,
     Show: show,
-    Nudge: nudge,
+    WakeHolder: wake_holder,
 }

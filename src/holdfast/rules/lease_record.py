@@ -37,7 +37,7 @@ class Waiter(NamedTuple):
     since_us: int
 
 
-class Tomb(NamedTuple):
+class Tombstone(NamedTuple):
     """A token that has ended; whatever still arrives under it is refused until the tomb crumbles."""
 
     token: str
@@ -76,17 +76,17 @@ class Line(Protocol):
     def __len__(self) -> int: ...
 
 
-class Tombs(Protocol):
+class Tombstones(Protocol):
     """The ended tokens of a name. One that has crumbled is not found, though it may not be cleared away yet."""
 
     @property
     def ends_us(self) -> int:
         """When the last of them crumbles; 0 if there is none."""
 
-    def find(self, token: str, now_us: int) -> Tomb | None:
+    def find(self, token: str, now_us: int) -> Tombstone | None:
         """Why this token has ended, if that is still known."""
 
-    def with_tomb(self, tomb: Tomb, now_us: int) -> Tombs:
+    def with_tombstone(self, tombstone: Tombstone, now_us: int) -> Tombstones:
         """With one more, or with another one in its place."""
 
 
@@ -143,37 +143,37 @@ class Waiters:
         return f"Waiters({list(self)})"
 
 
-class Graves:
+class MemoryTombstones:
     """Tombs that are carried. What has crumbled is swept when it may be half of all."""
 
     __slots__ = ("_by_token", "_sweep_at", "ends_us")
 
-    def __init__(self, by_token: dict[str, Tomb], ends_us: int, sweep_at: int = _SWEEP_MIN) -> None:
+    def __init__(self, by_token: dict[str, Tombstone], ends_us: int, sweep_at: int = _SWEEP_MIN) -> None:
         self._by_token = by_token
         self._sweep_at = sweep_at
         self.ends_us = ends_us
 
     @classmethod
-    def of(cls, tombs: Iterable[Tomb]) -> Graves:
-        by_token = {tomb.token: tomb for tomb in tombs}
-        ends_us = max((tomb.until_us for tomb in by_token.values()), default=0)
+    def of(cls, tombstones: Iterable[Tombstone]) -> MemoryTombstones:
+        by_token = {tombstone.token: tombstone for tombstone in tombstones}
+        ends_us = max((tombstone.until_us for tombstone in by_token.values()), default=0)
         return cls(by_token, ends_us, max(_SWEEP_MIN, 2 * len(by_token)))
 
-    def find(self, token: str, now_us: int) -> Tomb | None:
-        tomb = self._by_token.get(token)
-        return tomb if tomb is not None and tomb.until_us > now_us else None
+    def find(self, token: str, now_us: int) -> Tombstone | None:
+        tombstone = self._by_token.get(token)
+        return tombstone if tombstone is not None and tombstone.until_us > now_us else None
 
-    def with_tomb(self, tomb: Tomb, now_us: int) -> Graves:
-        by_token = {**self._by_token, tomb.token: tomb}
+    def with_tombstone(self, tombstone: Tombstone, now_us: int) -> MemoryTombstones:
+        by_token = {**self._by_token, tombstone.token: tombstone}
         if len(by_token) > self._sweep_at:
-            return Graves.of(other for other in by_token.values() if other.until_us > now_us)
-        return Graves(by_token, max(self.ends_us, tomb.until_us), self._sweep_at)
+            return MemoryTombstones.of(other for other in by_token.values() if other.until_us > now_us)
+        return MemoryTombstones(by_token, max(self.ends_us, tombstone.until_us), self._sweep_at)
 
-    def __iter__(self) -> Iterator[Tomb]:
+    def __iter__(self) -> Iterator[Tombstone]:
         return iter(self._by_token.values())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Graves) and set(self) == set(other)
+        return isinstance(other, MemoryTombstones) and set(self) == set(other)
 
     def __hash__(self) -> int:
         return hash(frozenset(self))
@@ -182,8 +182,8 @@ class Graves:
         return f"Graves({list(self)})"
 
 
-NOBODY = Waiters({}, {})
-NO_TOMBS = Graves({}, 0)
+NO_WAITERS = Waiters({}, {})
+NO_TOMBSTONES = MemoryTombstones({}, 0)
 
 
 class Record(NamedTuple):
@@ -191,8 +191,8 @@ class Record(NamedTuple):
 
     fence: int = 0
     holder: HolderRecord | None = None
-    waiters: Line = NOBODY
-    tombs: Tombs = NO_TOMBS
+    waiters: Line = NO_WAITERS
+    tombstones: Tombstones = NO_TOMBSTONES
     last: str = ""
     touched_us: int = 0
 

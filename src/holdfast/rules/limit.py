@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-from holdfast.commands import Decided, Done, Forget, Hit
+from holdfast.commands import Done, Hit, LimitDecision, ResetCounter
 from holdfast.errors import InvalidConfig
 from holdfast.rules.lease_record import Moment
 
@@ -104,7 +104,7 @@ class _View(NamedTuple):
     reset_us: int
 
 
-def hit(before: Windows | None, command: Hit, moment: Moment) -> tuple[Windows | None, Decided]:
+def hit(before: Windows | None, command: Hit, moment: Moment) -> tuple[Windows | None, LimitDecision]:
     """Admit it in every window, or in none."""
     way = _SMOOTH if command.smooth else _SLIDING
     windows = [
@@ -114,19 +114,19 @@ def hit(before: Windows | None, command: Hit, moment: Moment) -> tuple[Windows |
     views = [_view(way, window, rate, command, moment) for window, rate in zip(windows, command.rates, strict=True)]
     longest = max(views, key=lambda view: view.retry_us)
     if longest.retry_us:
-        return before, Decided(False, *longest)
+        return before, LimitDecision(False, *longest)
     if not command.take:
-        return before, Decided(True, *_tightest(views))
+        return before, LimitDecision(True, *_tightest(views))
     windows = [
         way.taken(window, rate, command.cost, max(moment.wall_us, window.last_us))
         for window, rate in zip(windows, command.rates, strict=True)
     ]
     free = command._replace(cost=0)
     views = [_view(way, window, rate, free, moment) for window, rate in zip(windows, command.rates, strict=True)]
-    return tuple(windows), Decided(True, *_tightest(views))
+    return tuple(windows), LimitDecision(True, *_tightest(views))
 
 
-def forget(before: Windows | None, command: Forget, moment: Moment) -> tuple[None, Done]:  # noqa: ARG001 - as each
+def forget(before: Windows | None, command: ResetCounter, moment: Moment) -> tuple[None, Done]:  # noqa: ARG001 - as each
     """Start anew."""
     return None, Done()
 
@@ -231,9 +231,9 @@ _SLIDING = _Way(Log(), _settled_log, _log_retry_us, _log_left, _log_taken)
 _SMOOTH = _Way(Level(), _settled_level, _level_retry_us, _level_left, _level_taken)
 
 
-def unpacked(shelf: str, stored: list[list[Any]]) -> Windows:
+def unpacked(kind: str, stored: list[list[Any]]) -> Windows:
     """What was kept as plain lists."""
-    return tuple(Level(*window) if shelf.startswith("g") else _log(*window) for window in stored)
+    return tuple(Level(*window) if kind.startswith("g") else _log(*window) for window in stored)
 
 
 def _log(begin_us: int, last_us: int, amount: int, total: int, older: list[list[int]]) -> Log:

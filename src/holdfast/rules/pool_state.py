@@ -14,7 +14,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from holdfast.commands import POOL, WHOLE_PPM
-from holdfast.rules.lease_record import NO_TOMBS, Tombs, counted
+from holdfast.rules.lease_record import NO_TOMBSTONES, Tombstones, counted
 
 FREE, OFFERED, LENT, COOLING = "free", "offered", "lent", "cooling"
 SHARES_MAX = 256
@@ -35,7 +35,7 @@ class Share(NamedTuple):
 WHOLE = Share()
 
 
-class Item(NamedTuple):
+class ItemRecord(NamedTuple):
     """One item of a pool, with its present lease.
 
     `order` is the fence of its last acquisition; before the first one it is a small number, other for each item.
@@ -77,7 +77,7 @@ class PoolWaiter(NamedTuple):
     share: Share
 
 
-class Queue(Protocol):
+class PoolWaitingLine(Protocol):
     """Those who wait for an item, in the order in which they came."""
 
     @property
@@ -114,8 +114,8 @@ class PoolState(Protocol):
     kind: str
     fence: int
     permits: int
-    tombs: Tombs
-    queue: Queue
+    tombstones: Tombstones
+    waiting_line: PoolWaitingLine
 
     @property
     def size(self) -> int:
@@ -127,19 +127,19 @@ class PoolState(Protocol):
     def watched(self) -> AbstractSet[str]:
         """The clients whose life matters: those that wait, and those that were made an offer."""
 
-    def find(self, name: str) -> Item | None:
+    def find(self, name: str) -> ItemRecord | None:
         """The item of this name."""
 
-    def taken_by(self, token: str) -> Item | None:
+    def taken_by(self, token: str) -> ItemRecord | None:
         """The item that this token has, or is offered."""
 
-    def offers(self, client: str) -> list[Item]:
+    def offers(self, client: str) -> list[ItemRecord]:
         """What is offered to this client."""
 
-    def freest(self, share: Share) -> Item | None:
+    def next_free(self, share: Share) -> ItemRecord | None:
         """The free item of this share that was acquired longest ago."""
 
-    def due(self, now_us: int) -> Item | None:
+    def due(self, now_us: int) -> ItemRecord | None:
         """An item that has come back by itself: the earliest."""
 
     def next_back_us(self) -> int:
@@ -148,7 +148,7 @@ class PoolState(Protocol):
     def last_back_us(self) -> int:
         """When all have come back by themselves; 0 if none is away."""
 
-    def put(self, item: Item) -> None:
+    def put(self, item: ItemRecord) -> None:
         """The item is so now."""
 
     def drop(self, name: str) -> None:
@@ -157,10 +157,10 @@ class PoolState(Protocol):
     def names(self) -> list[str]:
         """The items that it has, without those that are about to leave."""
 
-    def first(self, limit: int) -> list[Item]:
+    def first(self, limit: int) -> list[ItemRecord]:
         """So many items: those that come back next, then those that are lent next."""
 
-    def regroup(self) -> None:
+    def reset_shares(self) -> None:
         """The items are others now, so that shares are counted anew."""
 
 
@@ -178,7 +178,7 @@ def chosen(names: Iterable[str], share: Share, size: int) -> list[str]:
     return sorted(names, key=rank)[: share_size(size, share.ppm)]
 
 
-class Places:
+class MemoryPoolWaitingLine:
     """A queue that carries its seekers."""
 
     def __init__(self) -> None:
@@ -259,9 +259,9 @@ class MemoryPoolState:
         self.kind = kind
         self.fence = 0
         self.permits = 0
-        self.tombs: Tombs = NO_TOMBS
-        self.queue: Queue = Places()
-        self._items: dict[str, Item] = {}
+        self.tombstones: Tombstones = NO_TOMBSTONES
+        self.waiting_line: PoolWaitingLine = MemoryPoolWaitingLine()
+        self._items: dict[str, ItemRecord] = {}
         self._tokens: dict[str, str] = {}
         self._offered: dict[str, str] = {}  # token -> client
         self._cooling = self._leaving = 0
@@ -278,23 +278,23 @@ class MemoryPoolState:
         return len(self._tokens), self._cooling, len(self._free)
 
     def watched(self) -> AbstractSet[str]:
-        return {*self.queue.clients, *self._offered.values()}
+        return {*self.waiting_line.clients, *self._offered.values()}
 
-    def find(self, name: str) -> Item | None:
+    def find(self, name: str) -> ItemRecord | None:
         return self._items.get(name)
 
-    def taken_by(self, token: str) -> Item | None:
+    def taken_by(self, token: str) -> ItemRecord | None:
         return self._items.get(self._tokens.get(token, ""))
 
-    def offers(self, client: str) -> list[Item]:
+    def offers(self, client: str) -> list[ItemRecord]:
         return [self._items[self._tokens[token]] for token, whose in self._offered.items() if whose == client]
 
-    def freest(self, share: Share) -> Item | None:
+    def next_free(self, share: Share) -> ItemRecord | None:
         free, order = (self._free, self._by_order) if share.whole else self._share(share)
         found = order.lowest(free)
         return None if found is None else self._items[found[1]]
 
-    def due(self, now_us: int) -> Item | None:
+    def due(self, now_us: int) -> ItemRecord | None:
         found = self._by_back.lowest(self._away)
         return self._items[found[1]] if found is not None and found[0] <= now_us else None
 
@@ -305,7 +305,7 @@ class MemoryPoolState:
     def last_back_us(self) -> int:
         return max(self._away.values(), default=0)
 
-    def put(self, item: Item) -> None:
+    def put(self, item: ItemRecord) -> None:
         self._forget(item.name)
         self._items[item.name] = item
         self._cooling += item.state == COOLING
@@ -350,12 +350,12 @@ class MemoryPoolState:
     def names(self) -> list[str]:
         return [name for name, item in self._items.items() if not item.leaving]
 
-    def first(self, limit: int) -> list[Item]:
+    def first(self, limit: int) -> list[ItemRecord]:
         away = heapq.nsmallest(limit, ((back_us, name) for name, back_us in self._away.items()))
         free = heapq.nsmallest(limit - len(away), ((order, name) for name, order in self._free.items()))
         return [self._items[name] for _, name in (*away, *free)]
 
-    def regroup(self) -> None:
+    def reset_shares(self) -> None:
         self._shares.clear()
 
     def _share(self, share: Share) -> tuple[dict[str, int], _Order]:

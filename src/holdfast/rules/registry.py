@@ -16,138 +16,144 @@ from holdfast.commands import (
     FetchMail,
     Granted,
     HandedOff,
+    LeaseInfo,
+    LeaseParty,
     ListEntries,
     MailboxMessages,
     NotHeld,
-    Nudge,
     Released,
     ReleaseEntry,
-    Seat,
     SendToOwner,
     Show,
-    Standing,
+    WakeHolder,
 )
 
 # A box holds so many letters, gives so many at once, and keeps them so long after the last.
-LETTERS_MAX = 1000
-LETTERS_AT_ONCE = 100
-LETTERS_MS = 3600 * 1000
+MAILBOX_MAX = 1000
+FETCH_MAX = 100
+MAILBOX_MS = 3600 * 1000
 # How long a shelf is kept after something was put on it.
-SHELF_MS = 31 * 86400 * 1000
+INDEX_MS = 31 * 86400 * 1000
 
 
-class RegistryIndex(Protocol):
+class RegistryState(Protocol):
     """Where an engine keeps what stands where."""
 
-    def put(self, directory: str, shelf: str, entry: str, token: str) -> None:
+    def add(self, directory: str, index_name: str, entry: str, token: str) -> None:
         """It stands there now, by this token."""
 
-    def drop(self, directory: str, shelf: str, entry: str, token: str) -> None:
+    def remove(self, directory: str, index_name: str, entry: str, token: str) -> None:
         """It does not, if it was put there by this token."""
 
-    def keep_for(self, directory: str, entry: str, heir: str, lasts_ms: int) -> None:
+    def set_successor(self, directory: str, entry: str, successor: str, lasts_ms: int) -> None:
         """Keep it for somebody; for nobody any more, if the heir is empty."""
 
-    def heir(self, directory: str, entry: str) -> tuple[str, int]:
+    def successor(self, directory: str, entry: str) -> tuple[str, int]:
         """For whom it is kept, and for how many more milliseconds; 0 if for nobody."""
 
-    def post(self, token: str, letter: str, text: str) -> bool:
+    def add_message(self, token: str, message_id: str, text: str) -> bool:
         """Put a letter into a box; false if the box is full."""
 
-    def letters(self, token: str, most: int) -> list[tuple[str, str]]:
+    def messages(self, token: str, most: int) -> list[tuple[str, str]]:
         """The oldest letters in a box, at most so many."""
 
-    def tear(self, token: str, count: int) -> None:
+    def delete_messages(self, token: str, count: int) -> None:
         """Take the oldest letters out of a box, so many."""
 
-    def standing(self, directory: str, shelf: str, prefix: str, after: str, limit: int) -> Iterable[tuple[str, str]]:
+    def entries(
+        self, directory: str, index_name: str, prefix: str, after: str, limit: int
+    ) -> Iterable[tuple[str, str]]:
         """Entries that begin so and come after that one, in order, with their tokens; at most so many."""
 
 
-def entry(command: Any, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:
+def entry(command: Any, apply_lease: Callable[[Any], Any], state: RegistryState) -> Any:
     """Answer with the engine's answers to its parts: all in one step."""
-    return _RULES[type(command)](command, of_lease, shelves)
+    return _RULES[type(command)](command, apply_lease, state)
 
 
-def _claim(command: ClaimEntry, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:
+def _claim(command: ClaimEntry, apply_lease: Callable[[Any], Any], state: RegistryState) -> Any:
     directory, _, name = command.name.partition("\0")
-    heir, left_ms = shelves.heir(directory, name)
-    if left_ms > 0 and heir != command.label:
-        return HandedOff(heir, left_ms)
+    successor, left_ms = state.successor(directory, name)
+    if left_ms > 0 and successor != command.label:
+        return HandedOff(successor, left_ms)
     if command.limit >= 0:
-        found = shelves.standing(directory, command.group, "", "", 2**31)
-        others = [each for each, _ in _live(directory, command.group, found, of_lease, shelves) if each != name]
+        found = state.entries(directory, command.group, "", "", 2**31)
+        others = [each for each, _ in _live(directory, command.group, found, apply_lease, state) if each != name]
         if len(others) >= command.limit:
             return AtCapacity(len(others))
 
-    answer = of_lease(command.ask)
+    answer = apply_lease(command.ask)
     if type(answer) is Granted:
-        for shelf in command.shelves:
-            shelves.put(directory, shelf, name, command.ask.token)
-        if heir:
-            shelves.keep_for(directory, name, "", 0)  # whoever it was kept for has come, or did not in time
+        for index_name in command.indexes:
+            state.add(directory, index_name, name, command.ask.token)
+        if successor:
+            state.set_successor(directory, name, "", 0)  # whoever it was kept for has come, or did not in time
     return answer
 
 
-def _quit(command: ReleaseEntry, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:
+def _quit(command: ReleaseEntry, apply_lease: Callable[[Any], Any], state: RegistryState) -> Any:
     """All of it is done by the copy that releases: one that comes later must not keep it for the heir once more."""
     directory, _, name = command.name.partition("\0")
-    now = of_lease(Show(command.name))
+    now = apply_lease(Show(command.name))
     held = None if now.offered else _holder(now)
-    answer = of_lease(command.end)
+    answer = apply_lease(command.end)
     if type(answer) is Released and held is not None and held.token == command.end.token:
-        shelves.tear(command.end.token, LETTERS_MAX)
-        for shelf in command.shelves:
-            shelves.drop(directory, shelf, name, command.end.token)
-        if command.heir:
-            shelves.keep_for(directory, name, command.heir, command.heir_ms)
+        state.delete_messages(command.end.token, MAILBOX_MAX)
+        for index_name in command.indexes:
+            state.remove(directory, index_name, name, command.end.token)
+        if command.successor:
+            state.set_successor(directory, name, command.successor, command.successor_ms)
     return answer
 
 
-def _post(command: SendToOwner, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:
-    owner = _holder(of_lease(Show(command.name)))
+def _post(command: SendToOwner, apply_lease: Callable[[Any], Any], state: RegistryState) -> Any:
+    owner = _holder(apply_lease(Show(command.name)))
     if owner is None:
         return NotHeld("no owner")
-    if not shelves.post(owner.token, command.letter, command.text):
-        return AtCapacity(LETTERS_MAX)
-    return of_lease(Nudge(command.name))
+    if not state.add_message(owner.token, command.message_id, command.text):
+        return AtCapacity(MAILBOX_MAX)
+    return apply_lease(WakeHolder(command.name))
 
 
-def _fetch(command: FetchMail, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> Any:  # noqa: ARG001 - as the others
-    found = shelves.letters(command.token, len(command.read) + LETTERS_AT_ONCE)
+def _fetch(command: FetchMail, apply_lease: Callable[[Any], Any], state: RegistryState) -> Any:  # noqa: ARG001 - as the others
+    found = state.messages(command.token, len(command.read) + FETCH_MAX)
     read = 0
     while read < len(found) and found[read][0] in command.read:
         read += 1
     if read:
-        shelves.tear(command.token, read)
-    return MailboxMessages(tuple(found[read : read + LETTERS_AT_ONCE]))
+        state.delete_messages(command.token, read)
+    return MailboxMessages(tuple(found[read : read + FETCH_MAX]))
 
 
-def _listed(command: ListEntries, of_lease: Callable[[Any], Any], shelves: RegistryIndex) -> EntryPage:
-    found = list(shelves.standing(command.name, command.shelf, command.prefix, command.after, command.limit))
+def _listed(command: ListEntries, apply_lease: Callable[[Any], Any], state: RegistryState) -> EntryPage:
+    found = list(state.entries(command.name, command.index_name, command.prefix, command.after, command.limit))
     last = found[-1][0] if len(found) == command.limit else ""
-    return EntryPage(tuple(_live(command.name, command.shelf, found, of_lease, shelves)), last)
+    return EntryPage(tuple(_live(command.name, command.index_name, found, apply_lease, state)), last)
 
 
 def _live(
-    directory: str, shelf: str, found: Iterable[tuple[str, str]], of_lease: Callable[[Any], Any], shelves: RegistryIndex
-) -> list[tuple[str, Seat]]:
+    directory: str,
+    index_name: str,
+    found: Iterable[tuple[str, str]],
+    apply_lease: Callable[[Any], Any],
+    state: RegistryState,
+) -> list[tuple[str, LeaseParty]]:
     live = []
     for name, token in list(found):
-        held = _holder(of_lease(Show(f"{directory}\0{name}")))
+        held = _holder(apply_lease(Show(f"{directory}\0{name}")))
         if held is not None and held.token == token:
             live.append((name, held))
         else:
-            shelves.drop(directory, shelf, name, token)
+            state.remove(directory, index_name, name, token)
     return live
 
 
-def _holder(now: Any) -> Seat | None:
+def _holder(now: Any) -> LeaseParty | None:
     """Who holds it; an offer is not held yet."""
-    return now.holder if isinstance(now, Standing) and not now.offered else None
+    return now.holder if isinstance(now, LeaseInfo) and not now.offered else None
 
 
-_RULES: dict[type, Callable[[Any, Callable[[Any], Any], RegistryIndex], Any]] = {
+_RULES: dict[type, Callable[[Any, Callable[[Any], Any], RegistryState], Any]] = {
     ClaimEntry: _claim,
     ReleaseEntry: _quit,
     ListEntries: _listed,

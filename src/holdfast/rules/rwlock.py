@@ -7,14 +7,14 @@ writer while nobody is; and nobody enters past somebody who waits, so that no wr
 from __future__ import annotations
 
 from holdfast.commands import READ
-from holdfast.rules.pool_state import FREE, Item, PoolState
+from holdfast.rules.pool_state import FREE, ItemRecord, PoolState
 
 WRITER = "writer"
 
 
-def entry(stock: PoolState, token: str, tag: str) -> Item | None:
+def entry(state: PoolState, token: str, tag: str) -> ItemRecord | None:
     """The place that this token would have inside; `None` if it must wait."""
     if tag == READ:
-        return None if stock.find(WRITER) else Item(f"reader {token}", FREE, 0, leaving=True)
-    taken, cooling, _ = stock.counts()
-    return None if taken or cooling else Item(WRITER, FREE, 0, leaving=True)
+        return None if state.find(WRITER) else ItemRecord(f"reader {token}", FREE, 0, leaving=True)
+    taken, cooling, _ = state.counts()
+    return None if taken or cooling else ItemRecord(WRITER, FREE, 0, leaving=True)

@@ -35,7 +35,7 @@ def spans_ns(ttl_ms: int) -> tuple[int, int]:
     return trusted_ms(ttl_ms) * 1_000_000, renew_after_ms(ttl_ms) * 1_000_000
 
 
-def patience_ms(position: int, remaining_ms: int, ttl_ms: int) -> int:
+def recheck_after_ms(position: int, remaining_ms: int, ttl_ms: int) -> int:
     """How long a waiter sleeps before it asks again by itself.
 
     The first two watch the end of the current lease, so that a dead holder is replaced at once. The others rely on

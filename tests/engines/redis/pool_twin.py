@@ -98,8 +98,8 @@ def have(*items, how="set", leave=False, after_us=0):
     return Said(after_us, "a", ChangePool(NAME, how, items, leave, 2_654_435_769))
 
 
-def give(after_us, token, cooldown_ms=0, entomb=False):
-    return Said(after_us, token[0], Return(NAME, "", token, cooldown_ms, entomb))
+def give(after_us, token, cooldown_ms=0, tombstone=False):
+    return Said(after_us, token[0], Return(NAME, "", token, cooldown_ms, tombstone))
 
 
 UNDER = {POOL: lambda command: command, SEMAPHORE: _of_seats, RWLOCK: _of_readers_and_writers}

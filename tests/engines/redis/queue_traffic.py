@@ -59,7 +59,7 @@ class Traffic:
 
     def take(self):
         token = self.by.choice(list(self.held))
-        taken = self.peer.say(Receive(self.name, token, self.by.choice((1, 3, 9)), lanes=BUSY, idle=1))
+        taken = self.peer.say(Receive(self.name, token, self.by.choice((1, 3, 9)), lanes=BUSY, quarantine_max=1))
         self.held[token] += [each.entry for each in taken.deliveries]
 
     def conclude(self):
@@ -95,7 +95,7 @@ class Traffic:
             del self.held[token]
 
     def letters(self):
-        dead = self.peer.say(ListDeadLetters(self.name, "", 6)).letters
+        dead = self.peer.say(ListDeadLetters(self.name, "", 6)).dead_letters
         ids = tuple(each.message.id for each in dead if "/" in each.message.id)
         if ids:
             self.peer.say(self.by.choice((Redrive, Purge))(self.name, ids))

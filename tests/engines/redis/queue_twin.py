@@ -153,7 +153,7 @@ class RedisQueueState(MemoryQueueState):
     def put_consumer(self, member):
         super().put_consumer(member)
         self.lives.pop(member.token, None)
-        if member.token in self.heard and not member.fallen:
+        if member.token in self.heard and not member.blame:
             self.lives[member.token] = member.ends_us
 
     def remove_consumer(self, token):
@@ -216,7 +216,7 @@ class QueueTwin:
     def _command(self, step):
         command = MADE[step.kind](self, step.token, step.words)
         if isinstance(command, Join) and self.state.get_consumer(command.token) is None:
-            (self.state.heard.add if command.heard else self.state.heard.discard)(command.token)
+            (self.state.heard.add if command.announce_expiry else self.state.heard.discard)(command.token)
         return command
 
     def drafts(self, call, drafts):
@@ -305,8 +305,8 @@ class QueueTwin:
     def _translated(self, said):
         """The same with the entries of the script."""
         theirs = self._theirs
-        if isinstance(said, Receive) and said.known is not None:
-            return said._replace(known=tuple(theirs.get(entry, entry) for entry in said.known))
+        if isinstance(said, Receive) and said.known_entries is not None:
+            return said._replace(known_entries=tuple(theirs.get(entry, entry) for entry in said.known_entries))
         if isinstance(said, RecordOutcomes):
             outcomes = (each._replace(entry=theirs.get(each.entry, each.entry)) for each in said.outcomes)
             return said._replace(outcomes=tuple(outcomes))
@@ -314,7 +314,7 @@ class QueueTwin:
             return OutcomesRecorded(tuple(theirs.get(entry, entry) for entry in said.lost))
         if isinstance(said, Received):
             met = (each._replace(entry=theirs.get(each.entry)) for each in said.deliveries)
-            return said._replace(deliveries=tuple(met), gone=tuple(theirs.get(entry, entry) for entry in said.gone))
+            return said._replace(deliveries=tuple(met), lost=tuple(theirs.get(entry, entry) for entry in said.lost))
         return said
 
 

@@ -9,14 +9,14 @@ import hashlib
 from dataclasses import dataclass
 
 from holdfast import config
-from holdfast.commands import Acquire, Break, Busy, Mark
+from holdfast.commands import Acquire, Break, Busy, WaiterHeartbeat
 from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, packed, record_key
 from holdfast.rules import RULES, Moment, Record, forget_at_us
-from holdfast.rules.lease import settle
-from holdfast.rules.lease_record import Graves, HolderRecord, Tomb, Waiter, Waiters
+from holdfast.rules.lease import advance
+from holdfast.rules.lease_record import HolderRecord, MemoryTombstones, Tombstone, Waiter, Waiters
 from holdfast.rules.trust import MARK_MS
 
 NAME = "one name"
@@ -192,7 +192,9 @@ class Twin:
     def _by_rule(self, client, command):
         moment = self._moment(self.record, self.marks, client)
         step = RULES[type(command)](self.record, command, moment)
-        if type(command) is Mark or (type(command) is Acquire and command.wait and isinstance(step.answer, Busy)):
+        if type(command) is WaiterHeartbeat or (
+            type(command) is Acquire and command.wait and isinstance(step.answer, Busy)
+        ):
             self.marks[client] = self.now_us + MARK_MS * 1000
         return step
 
@@ -205,7 +207,7 @@ class Twin:
         return reply, self._seen(look)
 
     def _seen(self, look):
-        lines, seats, marks, tombs, ends, wakes, endless, strays = look
+        lines, seats, marks, tombstones, ends, wakes, endless, strays = look
         ends = {key: int(end) for key, end in _paired(ends).items()}
         lines = (*(lines or ()), *NOTHING[len(lines or ()) :])  # a free record ends before its holder
         fence, last, _, _, _, _, token, client, held, ttl_ms, since_us, expires_us, offered, owner = lines
@@ -214,10 +216,10 @@ class Twin:
             numbers = map(int, (held, ttl_ms, since_us, expires_us))
             holder = HolderRecord(token, _client(client), owner, *numbers, offered=offered == "1")
         waiters = [Waiter(token, _client(seat[0]), seat[3], int(seat[1]), int(seat[2])) for token, seat in seats]
-        graves = [(key.removeprefix(f"{BASE}:d:"), ends[key], *text.split("\n", 1)) for key, text in tombs]
+        graves = [(key.removeprefix(f"{BASE}:d:"), ends[key], *text.split("\n", 1)) for key, text in tombstones]
         record = Record(
             fence=int(fence), holder=holder, waiters=Waiters.of(waiters),
-            tombs=Graves.of(Tomb(*grave) for grave in graves), last=last,
+            tombstones=MemoryTombstones.of(Tombstone(*grave) for grave in graves), last=last,
         )  # fmt: skip
         marked = {_client(c): int(end) for c, end in _paired(marks).items()}
         return Seen(record, marked, ends, wakes, endless, strays)
@@ -232,19 +234,19 @@ class Twin:
 
     def _present(self, record, marks):
         """The record as the next command of a stranger would find it."""
-        now = settle(record, self._moment(record, marks, "stranger"))
-        return now._replace(touched_us=0, tombs=self._standing(now.tombs))
+        now = advance(record, self._moment(record, marks, "stranger"))
+        return now._replace(touched_us=0, tombstones=self._standing(now.tombstones))
 
-    def _standing(self, tombs):
+    def _standing(self, tombstones):
         """Those that have not crumbled: the others are seen by nobody."""
-        return Graves.of(tomb for tomb in tombs if tomb.until_us > self.now_us)
+        return MemoryTombstones.of(tombstone for tombstone in tombstones if tombstone.until_us > self.now_us)
 
     def _ends_well(self, record, before, seen):
         """The name is remembered at least as long as the rule wants, and not for ever."""
         if BASE not in seen.ends:
             return record == before == Record()
         last_us = self.now_us + (max(60_000, 2 * LONGEST_TTL_MS) + MEMORY_MS) * 1000
-        touched = record._replace(tombs=self._standing(record.tombs))
+        touched = record._replace(tombstones=self._standing(record.tombstones))
         return forget_at_us(touched, MEMORY_MS * 1000) <= seen.ends[BASE] <= last_us
 
 

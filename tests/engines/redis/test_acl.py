@@ -170,7 +170,7 @@ def test_the_documented_rights_are_enough_for_queues(user):
     eventually(lambda: queue.stats().dead == 1)
     assert [letter.body for letter in queue.dlq.list()] == ["bad"]
     assert queue.dlq.redrive() == 1
-    eventually(lambda: queue.stats().counts.get("died") == 2)
+    eventually(lambda: queue.stats().counts.get("dead_lettered") == 2)
     assert len(queue.consumers()) == 1
     assert queue.peek("ready") == []
     assert queue.check()

@@ -257,7 +257,7 @@ def test_no_step_is_long_however_many_messages_there_are(one_server, peer, loop)
     assert found.faults == ()
     assert found.messages >= MANY - len(served)
     assert len(pages) > 2 * MANY / (PAGE + 100)
-    assert max(len(page.words) for page in pages) <= 2 * (PAGE + 100)
+    assert max(len(page.values) for page in pages) <= 2 * (PAGE + 100)
     assert sum(inside.values()) < len(pages) * (PAGE + 100)
     assert meanwhile > 50
 
@@ -275,7 +275,7 @@ def test_large_messages_make_short_pages(one_server, peer):
 
     assert run(audited(ask, "q")) == (400, ())
     for part, words in (("messages", 2), (READY, 1), (BEHIND, 1)):
-        assert max(len(page.words) for each, page in pages if each == part) <= 40 * words
+        assert max(len(page.values) for each, page in pages if each == part) <= 40 * words
 
 
 def test_whatever_bytes_somebody_has_written_there_a_check_reads_them(one_server, peer):

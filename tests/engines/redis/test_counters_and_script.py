@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mutations import Mutation
 from script_twin import Difference
 
-from holdfast.commands import Balance, Forget, Hit, Reserve, Settle
+from holdfast.commands import GetBalance, Hit, Reserve, ResetCounter, Settle
 from holdfast.engines.redis.scripts import COUNTERS
 
 SECOND, MINUTE = 1_000_000, 60_000_000
@@ -33,10 +33,10 @@ SPENDINGS = [
       for token in TOKENS for amount in (0, 1, 5) for limit in (-1, 0, 6, 10)
       for period_ms, hold_ms in ((60_000, 1_000), (1_000, 60_000))),
     *(Settle(NAME, token, began_us, actual) for token in TOKENS for actual in (0, 3, 9) for began_us in (-1, -1, 7)),
-    Balance(NAME, 60_000),
+    GetBalance(NAME, 60_000),
 ]  # fmt: skip
 BILLS = [Said(jump, command) for command in SPENDINGS for jump in JUMPS_US]
-FORGOTTEN = [Said(0, Forget(NAME, Hit(NAME, rates, False, 1, True).kind)) for rates in RATES[:2]]
+FORGOTTEN = [Said(0, ResetCounter(NAME, Hit(NAME, rates, False, 1, True).kind)) for rates in RATES[:2]]
 
 
 def programs(*steps):
@@ -66,7 +66,7 @@ def paid(after_us, token, actual, began_us=-1):
 
 
 THREE, MANY, BOTH = ((3, SECOND),), ((250, SECOND),), ((3, SECOND), (5, MINUTE))
-LOOK = Said(0, Balance(NAME, 60_000))
+LOOK = Said(0, GetBalance(NAME, 60_000))
 # What has gone wrong, and what would go wrong with each of the mistakes below.
 WITNESSES = {
     "used up, and back one by one": said(THREE, 0, 100_000, 100_000, 100_000, 699_999, 1, 99_999, 1, 0, 0),

@@ -94,7 +94,7 @@ def test_a_server_that_has_a_cluster_of_its_own_by_now_is_not_followed(left):
             assert gone.command("DBSIZE") == 0
             with holdfast.connect(url) as newcomer, pytest.raises(Unavailable) as trouble:
                 newcomer.refresh_topology()  # it cannot tell which of the two is meant
-            assert trouble.value.reason == "not settled"
+            assert trouble.value.reason == "moving"
         finally:
             gone.command("CLUSTER", "RESET", "HARD")
 

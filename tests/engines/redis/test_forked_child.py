@@ -8,7 +8,7 @@ import pytest
 from redis_faces import calls_of
 
 from holdfast import LeaseLost
-from holdfast.commands import Acquire, Mark, Renew
+from holdfast.commands import Acquire, Renew, WaiterHeartbeat
 from holdfast.testing import eventually
 from holdfast.testing.resp import pack
 
@@ -73,7 +73,11 @@ def test_a_child_that_ends_sends_nothing_on_what_it_inherited(slow):
     time.sleep(0.1)
     # The parent may have said that it waits, and asked whether it still has to, also on a connection that is new, which
     # begins with a few words that are no scripts. A child that ends would give back, or leave.
-    said = [sent.words for sent in proxy.sent if not (calls_of(Mark)(sent.words) or calls_of(Acquire)(sent.words))]
+    said = [
+        sent.words
+        for sent in proxy.sent
+        if not (calls_of(WaiterHeartbeat)(sent.words) or calls_of(Acquire)(sent.words))
+    ]
     assert [words for words in said if words[0] in (b"EVALSHA", b"EVAL", b"QUIT", b"UNSUBSCRIBE")] == []
     assert proxy.bytes_up == sum(len(pack(*sent.words)) for sent in proxy.sent)
     assert proxy.open >= standing  # whatever the child has closed would be closed for its parent

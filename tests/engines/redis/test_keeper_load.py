@@ -154,7 +154,7 @@ def test_the_most_urgent_leases_are_renewed_first_and_not_too_many_at_a_time():
             return ask_all(commands, **how)
 
         keeper._ask_all = counted
-        keeper._suspect = True
+        keeper._renew_all_now = True
         keeper.due(0)
         eventually(lambda: sum(map(len, asked)) >= 1103, 10, "all to be renewed")
 

@@ -7,7 +7,7 @@ from holdfast import Unavailable
 from holdfast.commands import Granted, Released
 from holdfast.commands.queue import (
     ACK,
-    AT_ONCE,
+    BATCH_MAX,
     REJECT,
     RELEASE,
     RETRY,
@@ -146,8 +146,8 @@ def test_a_full_server_lets_messages_with_keys_end_and_change_hands(server, new_
     """At maxmemory nothing can be sent; all that takes away, gives back or hands on is done as ever."""
     server = new_server(server.kind)
     peer = place_on(server, "blocking").peer()
-    peer.say(Join("q", "t1", "", "me", LONG_MS, keeps=True, heard=True))
-    peer.say(Join("q", "t2", "", "dead soon", 200, heard=True))
+    peer.say(Join("q", "t1", "", "me", LONG_MS, keeps_messages=True, announce_expiry=True))
+    peer.say(Join("q", "t2", "", "dead soon", 200, announce_expiry=True))
     peer.say(keyed("1", "a", "a", "b", "b", "c", "c", "d", "d", "e", "e", "f"))
     assert len(taken_by(peer, "t2", 2)) == 2
     server.command("CONFIG", "SET", "maxmemory", "1")
@@ -179,14 +179,14 @@ def test_a_full_server_lets_messages_with_keys_end_and_change_hands(server, new_
 def test_what_was_sent_with_keys_and_done_leaves_no_memory_behind(server, peer):
     """T33 for keys: notes, lines and lives end with what they are about, by every way that a message may go."""
     for kind in (ACK, REJECT, RELEASE, RETRY):
-        peer.say(Join("q", "t1", "", "me", LONG_MS, heard=True))
+        peer.say(Join("q", "t1", "", "me", LONG_MS, announce_expiry=True))
         peer.say(keyed(kind, *(f"key {n % 40}" for n in range(120))))
         assert peer.say(GetStats("q")).behind == 80
         assert {":first", ":behind", ":lines", ":live:t1"} <= parts(server)
-        first = taken_by(peer, "t1", AT_ONCE)
+        first = taken_by(peer, "t1", BATCH_MAX)
         assert len(first) == 40
         peer.say(ended("t1", *first, kind=kind))
-        while entries := taken_by(peer, "t1", AT_ONCE):
+        while entries := taken_by(peer, "t1", BATCH_MAX):
             peer.say(ended("t1", *entries))
         letters = peer.say(GetStats("q")).dead
         assert letters == (40 if kind == REJECT else 0)
@@ -220,7 +220,7 @@ def test_a_take_over_whose_reply_was_lost_is_answered_in_the_same_way(place):
         proxy.drop_reply(when=TAKE_OVERS)
         work = owner.claim("k")
         assert proxy.count(TAKE_OVERS) >= 2
-        assert other.queue("q").stats().counts == {"published": 1, "taken": 1}
+        assert other.queue("q").stats().counts == {"published": 1, "received": 1}
         work.done()
     assert place.kinds("lost") == []
     assert other.queue("q").check()
@@ -230,7 +230,7 @@ def test_the_life_of_a_consumer_that_is_heard_is_a_key_that_ends_with_it(server,
     """Whoever listens for ends of keys hears of it; those who did not ask for that cost nothing more."""
     life = f"{KEY}:live:t1"
     peer.say(Join("q", "silent", "", "me", LONG_MS))
-    peer.say(Join("q", "t1", "", "me", 20_000, heard=True))
+    peer.say(Join("q", "t1", "", "me", 20_000, announce_expiry=True))
     assert 10_000 < server.command("PTTL", life) <= 20_000
     peer.say(ConsumerHeartbeat("q", "t1", LONG_MS))
     assert 50_000 < server.command("PTTL", life) <= LONG_MS
@@ -238,7 +238,7 @@ def test_the_life_of_a_consumer_that_is_heard_is_a_key_that_ends_with_it(server,
     assert server.command("KEYS", f"{KEY}:live:*") == []
 
     peer.say(keyed("1", "k"))
-    peer.say(Join("q", "t1", "", "me", 100, heard=True))
+    peer.say(Join("q", "t1", "", "me", 100, announce_expiry=True))
     eventually(lambda: not server.command("EXISTS", life), 5, "the end of its life")
     assert len(taken_by(peer, "t1")) == 1  # it was late; now it lives again
     assert server.command("EXISTS", life) == 1
@@ -346,7 +346,7 @@ def test_lanes_without_messages_and_keys_that_nobody_uses_cost_nothing(one_serve
 def test_a_batch_of_keys_costs_less_than_four_commands_for_each_message(one_server, one_peer):
     """From publish to the end, for the whole path; the same bound as for messages without a key."""
     peer = one_peer
-    peer.say(Join("q", "t1", "", "me", LONG_MS, keeps=True))
+    peer.say(Join("q", "t1", "", "me", LONG_MS, keeps_messages=True))
     one_server.command("CONFIG", "RESETSTAT")
     for call in range(4):
         peer.say(keyed(f"{call}", *(f"key {n}" for n in range(32))))

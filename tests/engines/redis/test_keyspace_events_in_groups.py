@@ -161,7 +161,7 @@ def test_a_cluster_that_has_not_settled_is_not_touched(quiet_cluster, listen):
     with pytest.raises(Unavailable) as trouble:
         listen(quiet_cluster.url)
 
-    assert (trouble.value.reason, trouble.value.retryable) == ("not settled", True)
+    assert (trouble.value.reason, trouble.value.retryable) == ("moving", True)
     assert [letters(server) for server in rest] == [""] * len(rest)
     assert [subscribed(server) for server in rest] == [0] * len(rest)
 

@@ -8,7 +8,7 @@ import pytest
 from redis_faces import ACQUIRES, calls_of, paired
 
 from holdfast import LeaseLost
-from holdfast.commands import Acquire, Granted, Mark, Refused, Release, Renew, Undo
+from holdfast.commands import Acquire, Granted, Refused, Release, Renew, Undo, WaiterHeartbeat
 from holdfast.testing.proxy import named
 
 NEVER_S = 30.0
@@ -318,7 +318,7 @@ def test_a_mark_whose_reply_was_lost_harms_nobody(slow):
     lease = holder.lock("x").acquire()
     waiting = slow.start(lambda: client.lock("x").acquire(timeout=20))
     slow.until_queued(holder, "x", 1)
-    proxy.drop_reply(when=calls_of(Mark))
+    proxy.drop_reply(when=calls_of(WaiterHeartbeat))
     slow.until("unavailable", timeout=15)
 
     lease.release()
@@ -334,7 +334,7 @@ def test_a_second_copy_that_arrives_after_the_release_is_refused(sync):
     peer = sync.peer()
     ask = Acquire("x", "ab", "", 1000, wait=True)
     assert isinstance(peer.say(ask), Granted)
-    peer.say(Release("x", "ab", entomb=True))
+    peer.say(Release("x", "ab", tombstone=True))
     assert isinstance(peer.say(Acquire("x", "cd", "", 200, wait=True)), Granted)
     peer.say(Release("x", "cd"))
 

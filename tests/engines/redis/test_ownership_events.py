@@ -29,8 +29,8 @@ def sessions(server):
 def doomed(queue):
     """A pod that takes everything, and is never heard of again."""
     client = queue._client
-    run(client.ask(Join("sessions", "doomed", "", "doomed", 1000, keeps=True, heard=True)))
-    return run(client.ask(Receive("sessions", "doomed", 9))).deliveries
+    run(client.send(Join("sessions", "doomed", "", "doomed", 1000, keeps_messages=True, announce_expiry=True)))
+    return run(client.send(Receive("sessions", "doomed", 9))).deliveries
 
 
 @pytest.mark.acceptance("A1-5")

@@ -45,14 +45,14 @@ def test_a_graceful_failover_disowns_nobody(grouped):
         assert server.command("ROLE")[0] == b"slave"
 
     for work in works.values():
-        work.touch()
+        work.verify()
         work.check()
     grouped.until("renewed", len(grouped.kinds("renewed")) + 1, LONG_S)
     assert not servers & {grouped.server.owner_of(part.name) for part in whole.parts}
     assert [work for pod in pods for work in pod.told(AssignmentLost)] == []
     assert sum(len(pod.told(Assigned)) for pod in pods) == COUNT
     stats = whole.stats()
-    assert (stats.in_flight, stats.counts) == (COUNT, {"published": COUNT, "taken": COUNT})
+    assert (stats.in_flight, stats.counts) == (COUNT, {"published": COUNT, "received": COUNT})
     all_done(whole, works)
     for pod in pods:
         pod.end()
@@ -94,9 +94,9 @@ def test_slots_that_move_under_streams_disown_nobody(clustered):
 
     assert moved > 0
     for work in works.values():
-        work.touch()
+        work.verify()
     assert pod.told(AssignmentLost) == []
-    assert queue.stats().counts == {"published": COUNT + 4, "taken": COUNT + 4}
+    assert queue.stats().counts == {"published": COUNT + 4, "received": COUNT + 4}
     all_done(queue, works)
     pod.end()
     assert clustered.kinds("lost", "reclaimed") == []
@@ -123,7 +123,7 @@ def test_a_killed_master_costs_no_stream(clustered):
 
 def _touched(work):
     try:
-        work.touch()
+        work.verify()
     except Unavailable:
         return False
     return True

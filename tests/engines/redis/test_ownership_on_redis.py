@@ -20,7 +20,7 @@ def test_a_dead_owner_is_found_behind_two_hundred_slow_ones(sync):
     queue, peer = streams(sync.connect(), parts=1, ttl=TTL_S, grace=GRACE_S), sync.peer()
     keys, tokens = opened(queue, SLOW + 1), [f"slow-{number}" for number in range(SLOW)]
     for token, ttl_s in (*((token, 60) for token in tokens), ("dead", TTL_S)):
-        peer.say(Join(queue.name, token, "", token, round(ttl_s * 1000), keeps=True))
+        peer.say(Join(queue.name, token, "", token, round(ttl_s * 1000), keeps_messages=True))
         (held,) = peer.say(Receive(queue.name, token, 1)).deliveries
     began = time.monotonic()
 
@@ -56,10 +56,10 @@ def test_a_server_that_stood_still_for_three_ttls_takes_nothing_from_anybody(ser
 
     eventually(lambda: not any(work.lost for work in works.values()), 30, "an end of the doubt")
     for work in works.values():
-        work.touch()
+        work.verify()
     assert [work for pod in pods for work in pod.told(AssignmentLost)] == []
     assert sum(len(pod.told(Assigned)) for pod in pods) == len(keys)
-    assert queue.stats().counts == {"published": len(keys), "taken": len(keys)}
+    assert queue.stats().counts == {"published": len(keys), "received": len(keys)}
     assert place.kinds("lost", "reclaimed") == []
     for work in works.values():
         work.done()

@@ -45,7 +45,7 @@ def sayings(token):
         for share in SHARES
     ]
     gives = [
-        Return(NAME, "", token, cooldown_ms, entomb) for cooldown_ms in (0, 0, 300) for entomb in (False, True)
+        Return(NAME, "", token, cooldown_ms, tombstone) for cooldown_ms in (0, 0, 300) for tombstone in (False, True)
     ] * 6
     extends = [Extend(NAME, "", token, ttl_ms) for ttl_ms in TTLS_MS] * 2
     breaks = [BreakItem(NAME, item, older, "why\nnot") for item in ITEMS for older in (0, 0, 1)]
@@ -151,7 +151,7 @@ WITNESSES = {
         ask(2_500_000, "a1", 200, cooldown_ms=700, share=("t", 340_000)),
     ],
     "a token that ended comes again": [
-        have("p"), ask(0, "a1"), give(0, "a1", entomb=True), ask(0, "a1"), give(0, "a1"),
+        have("p"), ask(0, "a1"), give(0, "a1", tombstone=True), ask(0, "a1"), give(0, "a1"),
         tell(0, "b", UndoBorrow(NAME, "b1")), ask(0, "b1"),
     ],
     "a broken lease": [

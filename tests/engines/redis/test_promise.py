@@ -5,7 +5,7 @@ from redis_faces import paired
 
 from holdfast import InvalidConfig, PromiseNotKept, Unavailable
 from holdfast.clock import NS
-from holdfast.core import promise as outlook
+from holdfast.core import promise as promise_watch
 from holdfast.engines.redis.server_info import read
 from holdfast.testing import eventually
 from holdfast.testing.ports import Port
@@ -15,7 +15,7 @@ from holdfast.testing.servers import available, missing
 @pytest.fixture
 def often(monkeypatch):
     """The keeper looks every quarter of a second."""
-    monkeypatch.setattr(outlook, "LOOK_EVERY_NS", NS // 4)
+    monkeypatch.setattr(promise_watch, "LOOK_EVERY_NS", NS // 4)
 
 
 def changes(place):
@@ -157,7 +157,7 @@ def test_a_promise_that_changes_while_leases_are_held_is_told(server, new_server
     place = place_on(server)
     client = place.connect()
     lease = client.lock("x", ttl=5).acquire()
-    eventually(lambda: client._client.keeper.outlook.last is not None, 10, "a first look")
+    eventually(lambda: client._client.keeper.promise_watch.last is not None, 10, "a first look")
 
     server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     eventually(lambda: len(changes(place)) == 1, 10)

@@ -135,7 +135,7 @@ def test_a_cluster_that_lacks_a_server_promises_nothing():
         for _ in range(3):
             with pytest.raises(Unavailable) as refusal:
                 client.promise()
-            assert refusal.value.reason in ("not settled", "unreachable")
+            assert refusal.value.reason in ("moving", "unreachable")
 
 
 def test_another_server_that_answers_is_told_and_takes_nothing_away(grouped):

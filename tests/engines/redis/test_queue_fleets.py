@@ -13,7 +13,7 @@ from redis_faces import Peer, Place
 from holdfast.commands import Renewed
 from holdfast.commands.queue import (
     ACK,
-    AT_ONCE,
+    BATCH_MAX,
     COSTLY_BATCH_MAX,
     ConsumerHeartbeat,
     Join,
@@ -45,15 +45,15 @@ def fleet(one_server, loop):
 
 def fill(peer, count):
     """So many messages, sent by as few calls as there can be."""
-    for first in range(0, count, AT_ONCE):
-        part = range(first, min(count, first + AT_ONCE))
+    for first in range(0, count, BATCH_MAX):
+        part = range(first, min(count, first + BATCH_MAX))
         peer.say(Publish("q", f"call {first}", tuple(NewMessage(f"{number}", b"%d" % number) for number in part)))
 
 
 def take(peer, token, count):
     found = 0
     while found < count:
-        found += len(peer.say(Receive("q", token, min(AT_ONCE, count - found))).deliveries)
+        found += len(peer.say(Receive("q", token, min(BATCH_MAX, count - found))).deliveries)
 
 
 def test_thousands_of_slow_ones_in_front_do_not_hide_ten_dead(fleet):
@@ -126,13 +126,13 @@ def latencies(server):
 def test_memory_goes_back_when_everything_is_done(one_server):
     """T33: lists and hashes end with their last entry; calls are remembered for a minute, and consumers not at all."""
     peer = Peer(one_server.url)
-    work(peer, "warm", AT_ONCE)
+    work(peer, "warm", BATCH_MAX)
     before = used(one_server)
 
     peak = work(peer, "all", SENT, lambda: used(one_server))
 
-    assert peak - before > 100 * AT_ONCE  # it would be seen
-    calls = -(-SENT // AT_ONCE)
+    assert peak - before > 100 * BATCH_MAX  # it would be seen
+    calls = -(-SENT // BATCH_MAX)
     assert used(one_server) - before < 500_000 + 250 * calls
     keys = {key.partition(b":said")[0] for key in one_server.command("KEYS", "hf1:{q}:mq*")}
     assert keys == {b"hf1:{q}:mq"}
@@ -146,8 +146,8 @@ def test_memory_goes_back_when_everything_is_done(one_server):
 def work(peer, call, count, look=lambda: 0):
     """Send, take and settle so many, a part at a time, by ever new consumers; the most that `look` has seen."""
     most = 0
-    for first in range(0, count, AT_ONCE):
-        part = min(AT_ONCE, count - first)
+    for first in range(0, count, BATCH_MAX):
+        part = min(BATCH_MAX, count - first)
         token = f"{call} {first // 4096}"
         peer.say(Join("q", token, "", token, 60_000))
         peer.say(
@@ -156,7 +156,7 @@ def work(peer, call, count, look=lambda: 0):
         taken = peer.say(Receive("q", token, part)).deliveries
         most = max(most, look()) if first < 4096 else most
         peer.say(RecordOutcomes("q", token, tuple(MessageOutcome(each.entry, ACK) for each in taken)))
-        if (first + AT_ONCE) % 4096 < AT_ONCE or first + AT_ONCE >= count:
+        if (first + BATCH_MAX) % 4096 < BATCH_MAX or first + BATCH_MAX >= count:
             peer.say(Leave("q", token))
     return most
 

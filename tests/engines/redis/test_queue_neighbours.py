@@ -12,7 +12,7 @@ import pytest
 from redis_faces import Place
 
 from holdfast.commands.queue import (
-    AT_ONCE,
+    BATCH_MAX,
     REJECT,
     Join,
     Leave,
@@ -35,21 +35,21 @@ pytestmark = pytest.mark.timeout(1200 if LARGE else 120)
 
 
 def fill(peer):
-    for first in range(0, COUNT, AT_ONCE):
-        drafts = tuple(NewMessage(f"{number}", b"x" * 100) for number in range(first, min(COUNT, first + AT_ONCE)))
+    for first in range(0, COUNT, BATCH_MAX):
+        drafts = tuple(NewMessage(f"{number}", b"x" * 100) for number in range(first, min(COUNT, first + BATCH_MAX)))
         peer.say(Publish("q", f"call {first}", drafts))
 
 
 def take(peer, token, count):
     found = 0
     while found < count:
-        found += len(peer.say(Receive("q", token, min(AT_ONCE, count - found))).deliveries)
+        found += len(peer.say(Receive("q", token, min(BATCH_MAX, count - found))).deliveries)
 
 
 def bury(peer):
     """All that is ready."""
     peer.say(Join("q", "undertaker", "", "undertaker", 600_000))
-    while found := peer.say(Receive("q", "undertaker", AT_ONCE)).deliveries:
+    while found := peer.say(Receive("q", "undertaker", BATCH_MAX)).deliveries:
         peer.say(
             RecordOutcomes("q", "undertaker", tuple(MessageOutcome(each.entry, REJECT, reason="why") for each in found))
         )

@@ -10,7 +10,7 @@ import holdfast
 from holdfast import InvalidConfig, Unavailable
 from holdfast.commands import Renewed
 from holdfast.commands.queue import (
-    AT_ONCE,
+    BATCH_MAX,
     DELAYED,
     READY,
     ConsumerHeartbeat,
@@ -182,10 +182,10 @@ def test_a_promoted_server_with_another_calendar_takes_nobody_for_dead(replicate
 
     found = {name: after.say(look(name, ttl_ms)) for name, ttl_ms in queues.items()}
 
-    assert {name: (each.consumers, each.moved, each.died) for name, each in found.items()} == dict.fromkeys(
+    assert {name: (each.consumers, each.requeued, each.dead_lettered) for name, each in found.items()} == dict.fromkeys(
         queues, (0, 0, 0)
     )
-    assert found["q2"].amnesty
+    assert found["q2"].postponed
     for name, ttl_ms in queues.items():
         assert after.say(ConsumerHeartbeat(name, "one", ttl_ms)) == Renewed()
         (delivery,) = after.say(Receive(name, "two", 1)).deliveries
@@ -253,8 +253,8 @@ def test_a_check_whose_server_is_replaced_in_its_course_finds_every_fault(replic
     """Where to go on in a hash is another place at another server: what is passed over there was seen by nobody."""
     primary, replica = replicated()
     before, after, count = Peer(primary.url), Peer(replica.url), 2000
-    for first in range(0, count, AT_ONCE):
-        drafts = tuple(NewMessage(f"{number}", b"1") for number in range(first, min(count, first + AT_ONCE)))
+    for first in range(0, count, BATCH_MAX):
+        drafts = tuple(NewMessage(f"{number}", b"1") for number in range(first, min(count, first + BATCH_MAX)))
         before.say(Publish("q", f"call {first}", drafts))
     for _ in range(100):
         primary.command("LPOP", "hf1:{q}:mq:s:")
@@ -329,7 +329,7 @@ def test_the_same_look_finds_the_dead_where_the_calendar_is_right(replicated):
 
     def found():
         nonlocal moved
-        moved += after.say(ReclaimExpired("q", 200, 0, 300, 5)).moved
+        moved += after.say(ReclaimExpired("q", 200, 0, 300, 5)).requeued
         return moved
 
     eventually(found, 10, "a death that is found")

@@ -16,7 +16,7 @@ from holdfast.commands.queue import (
     REJECT,
     RELEASE,
     RETRY,
-    TOUCH,
+    VERIFY,
     ConsumerHeartbeat,
     GetDeadLetter,
     Join,
@@ -66,7 +66,7 @@ def sayings(token):
     outcomes = [
         (RecordOutcomes, (tuple((at, kind, delay_ms, error) for at in which), dead_max))
         for which in ((1,), (1, 1), (1, 2, 3))
-        for kind in (ACK, ACK, RETRY, RELEASE, REJECT, TOUCH)
+        for kind in (ACK, ACK, RETRY, RELEASE, REJECT, VERIFY)
         for delay_ms in (0, 0, 400)
         for error in ("", "érror")
         for dead_max in (0, 2)

@@ -16,7 +16,7 @@ from redis_faces import Peer
 from holdfast.commands import Released
 from holdfast.commands.queue import (
     ACK,
-    AT_ONCE,
+    BATCH_MAX,
     COSTLY_BATCH_MAX,
     REJECT,
     RETRY,
@@ -75,8 +75,8 @@ class Steps:
 
     def fill(self, count, *, each=1):
         """So many messages of so many keys, of each key so many."""
-        for first in range(0, count, AT_ONCE):
-            names = [f"{next(NUMBERS)}" for _ in range(min(AT_ONCE, count - first))]
+        for first in range(0, count, BATCH_MAX):
+            names = [f"{next(NUMBERS)}" for _ in range(min(BATCH_MAX, count - first))]
             for _ in range(each):
                 drafts = tuple(NewMessage(f"{next(NUMBERS)}", b"x" * 100, key=name) for name in names)
                 self.timed("publish", Publish("q", f"{next(NUMBERS)}", drafts))
@@ -85,7 +85,7 @@ class Steps:
         found = []
         while len(found) < count:
             what = "take" if count > 1 else "take one"
-            deliveries = self.timed(what, Receive("q", token, min(AT_ONCE, count - len(found)))).deliveries
+            deliveries = self.timed(what, Receive("q", token, min(BATCH_MAX, count - len(found)))).deliveries
             assert deliveries
             found += deliveries
         return found
@@ -105,8 +105,8 @@ class Steps:
         parts, back = [], 0
         while back < count:  # a look before its time finds nothing, and one that is late is an amnesty
             answer = self.timed(what, ReclaimExpired("q", 1, 0, 1, attempts_max))
-            parts.append(answer.moved + answer.died + answer.consumers)
-            back += answer.moved + answer.died
+            parts.append(answer.requeued + answer.dead_lettered + answer.consumers)
+            back += answer.requeued + answer.dead_lettered
             time.sleep(answer.next_ms / 1000)
         return parts
 
@@ -142,7 +142,7 @@ def test_no_step_is_long_however_much_there_is_to_do(steps):
         steps.say(Join("q", f"poor {number}", "", "poor", 1))
         steps.taken(f"poor {number}", 1)
     parts += steps.reaped("bury what many had", many, 1)
-    letters = steps.say(ListDeadLetters("q", "", many)).letters
+    letters = steps.say(ListDeadLetters("q", "", many)).dead_letters
     for first in range(0, many, COSTLY_BATCH_MAX):
         ids = tuple(letter.message.id for letter in letters[first : first + COSTLY_BATCH_MAX])
         assert len(steps.timed("redrive", Redrive("q", ids, True, f"{next(NUMBERS)}")).ids) == len(ids)
@@ -154,18 +154,18 @@ def test_no_step_is_long_however_much_there_is_to_do(steps):
         assert steps.checked() == (2 * many, ())
     steps.settled("ack of those with others behind", steps.taken("worker", many), ACK)
     steps.settled("retry", steps.taken("worker", many), RETRY, 1)
-    eventually(lambda: steps.timed("take of what is due", Receive("q", "worker", AT_ONCE)).deliveries == (), 30)
+    eventually(lambda: steps.timed("take of what is due", Receive("q", "worker", BATCH_MAX)).deliveries == (), 30)
     for number in range(TIMES):
-        steps.fill(AT_ONCE)
+        steps.fill(BATCH_MAX)
         steps.say(Join("q", f"guest {number}", "", "guest", 60_000))
-        steps.taken(f"guest {number}", AT_ONCE)
+        steps.taken(f"guest {number}", BATCH_MAX)
         steps.timed("leave", Leave("q", f"guest {number}"))
     steps.say(Join("q", "rich guest", "", "guest", 60_000))
-    left = steps.left("rich guest", len(steps.taken("rich guest", TIMES * AT_ONCE)))
+    left = steps.left("rich guest", len(steps.taken("rich guest", TIMES * BATCH_MAX)))
     steps.settled("dead", steps.taken("worker", many), REJECT)
 
     assert max(parts) == COSTLY_BATCH_MAX
-    assert left == [AT_ONCE] * (TIMES - 1)
+    assert left == [BATCH_MAX] * (TIMES - 1)
     middle = {what: statistics.median(spent) for what, spent in steps.spent.items()}
     print()
     for what, spent in steps.spent.items():

@@ -6,7 +6,7 @@ from redis_faces import Peer, Place, paired
 from holdfast import Backoff, InvalidConfig, Unavailable
 from holdfast.commands import Granted, Released
 from holdfast.commands.queue import (
-    AT_ONCE,
+    BATCH_MAX,
     Join,
     Leave,
     MessageOutcome,
@@ -31,8 +31,8 @@ def calls_of(*kinds):
 
 def drained(client, name="q"):
     """Whatever is ready, taken and acknowledged."""
-    with client.queue(name).consumer(prefetch=AT_ONCE) as consumer:
-        messages = consumer.receive(AT_ONCE, timeout=0)
+    with client.queue(name).consumer(prefetch=BATCH_MAX) as consumer:
+        messages = consumer.receive(BATCH_MAX, timeout=0)
         for message in messages:
             message.ack()
         return [message.body for message in messages]
@@ -98,7 +98,7 @@ def test_a_server_that_has_forgotten_the_scripts_is_told_them(place):
         forget()
         [message] = consumer.receive(1, timeout=5)
         forget()
-        message.dead("bad")
+        message.reject("bad")
         forget()
     assert queue.stats().dead == 1
     forget()
@@ -182,7 +182,7 @@ def test_a_restart_with_its_data_loses_nothing(server, new_server, place_on):
     queue.publish("later", delay=60)
     with queue.consumer(prefetch=2) as consumer:
         first, second = consumer.receive(2, timeout=5)
-        second.dead("bad")
+        second.reject("bad")
         server.restart()
         eventually(lambda: _stats(queue) == (1, 1, 1, 1), 15, "all messages")
         first.ack()
@@ -306,9 +306,9 @@ def test_bodies_may_be_any_bytes_and_many_megabytes_go_in_parts(place):
     bodies = [every, b"", b"\r\n", "✓".encode(), b"\xed\xa0\x80", *([every] * 20), every * 4]
     queue.publish_many(bodies)
     taken = []
-    with queue.consumer(prefetch=AT_ONCE) as consumer:
+    with queue.consumer(prefetch=BATCH_MAX) as consumer:
         while len(taken) < len(bodies):
-            messages = consumer.receive(AT_ONCE, timeout=10)
+            messages = consumer.receive(BATCH_MAX, timeout=10)
             assert sum(len(message.body) for message in messages) <= 12 * len(every)
             taken += [message.body for message in messages]
             for message in messages:
@@ -340,7 +340,7 @@ def test_a_full_server_refuses_what_is_new_and_lets_everything_end(server, new_s
         outcomes = tuple(MessageOutcome(entry, kind) for entry, kind in zip(entries, kinds, strict=False))
         assert peer.say(RecordOutcomes("q", "t1", outcomes)).lost == ()
         reap = ReclaimExpired("q", 200, 100, 200, 3)
-        eventually(lambda: peer.say(reap).moved == 3, 10, "what the dead one had")
+        eventually(lambda: peer.say(reap).requeued == 3, 10, "what the dead one had")
         assert peer.say(Leave("q", "t1")) == Released()
         assert isinstance(peer.say(Join("q", "t3", "", "me", 60_000)), Granted)
         assert len(peer.say(Receive("q", "t3", 99)).deliveries) == 17

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.engines.redis.redirects import ASK, GO, LOOK, STOP, WAIT, Redirect, Redirected, turn
-from holdfast.errors import SETTLING, ReplyLost, Unavailable
+from holdfast.errors import MOVING, ReplyLost, Unavailable
 
 INNER = (
     "ERR Error running script (call to f_ab): @user_script:88: -READONLY You can't write against a read only replica."
@@ -50,8 +50,8 @@ def test_an_error_reply_says_where_a_command_goes_next(reply, way):
     ("trouble", "step"),
     [
         (ReplyLost("redis", "reply lost"), STOP),
-        (ReplyLost("redis", SETTLING), STOP),
-        (Unavailable("redis", SETTLING), LOOK),
+        (ReplyLost("redis", MOVING), STOP),
+        (Unavailable("redis", MOVING), LOOK),
         (Unavailable("redis", "unreachable"), STOP),
         (Unavailable("redis", "no permission"), STOP),
         (Unavailable("redis", "full"), STOP),

@@ -13,22 +13,22 @@ from script_twin import Difference
 
 from holdfast.commands import (
     Acquire,
-    Begin,
+    BeginOnce,
     Break,
     ClaimEntry,
     FetchMail,
-    Finish,
-    Forget,
-    Keep,
+    FinishOnce,
+    IsDone,
     ListEntries,
-    Mark,
+    MarkDone,
     Release,
     ReleaseEntry,
     Renew,
-    Seen,
+    ResetCounter,
     SendToOwner,
     Show,
     Undo,
+    WaiterHeartbeat,
 )
 
 TOKENS = tuple(f"{client}{number}" for client in CLIENTS for number in (1, 2))
@@ -61,13 +61,13 @@ def claiming(token, key="x", ttl_ms=3000, group="", limit=-1):
     return ClaimEntry(ask, shelves_of(group), f"g:{group}" if limit >= 0 else "", limit, f"server {token[0]}")
 
 
-def quitting(token, key="x", group="", successor="", successor_ms=1000, entomb=False):
-    end = Release(name_of(key), token, entomb)
+def quitting(token, key="x", group="", successor="", successor_ms=1000, tombstone=False):
+    end = Release(name_of(key), token, tombstone)
     return ReleaseEntry(end, shelves_of(group), successor, successor_ms if successor else 0)
 
 
-def listing(index="k", prefix="k", after="", limit=500):
-    return ListEntries("people", index, prefix, after, limit)
+def listing(index_name="k", prefix="k", after="", limit=500):
+    return ListEntries("people", index_name, prefix, after, limit)
 
 
 def of_directory(token):
@@ -76,8 +76,8 @@ def of_directory(token):
     claims = [claiming(token, key, ttl, *group) for key in "xy" for ttl in TTLS_MS for group in groups]
     heirs = [("", 0), ("", 0), ("server b", 1000), ("server c", 20_000)]
     quits = [
-        quitting(token, key, group, *successor, entomb) for key in "xy" for group in ("", "ann") for successor in heirs
-        for entomb in (False, True)
+        quitting(token, key, group, *successor, tombstone) for key in "xy" for group in ("", "ann") for successor in heirs
+        for tombstone in (False, True)
     ]  # fmt: skip
     lists = [
         listing(), listing(), listing("g:ann"), listing("g:bob"), listing(prefix="kx"), listing(limit=1),
@@ -98,11 +98,11 @@ WORK = "work/1"
 
 
 def begin(token, ttl_ms=3000):
-    return Begin(Acquire(WORK, token, f"owner of {token}", ttl_ms, wait=False))
+    return BeginOnce(Acquire(WORK, token, f"owner of {token}", ttl_ms, wait=False))
 
 
-def finish(token, window_ms=5000, note="done", entomb=False):
-    return Finish(Release(WORK, token, entomb), Keep(WORK, f"{note} by {token}", window_ms))
+def finish(token, window_ms=5000, note="done", tombstone=False):
+    return FinishOnce(Release(WORK, token, tombstone), MarkDone(WORK, f"{note} by {token}", window_ms))
 
 
 def waiting(token, ttl_ms=3000):
@@ -111,11 +111,13 @@ def waiting(token, ttl_ms=3000):
 
 def of_work(token):
     begins = [begin(token, ttl) for ttl in TTLS_MS] * 3
-    ends = [finish(token, window, entomb=entomb) for window in (800, 5000, 60_000) for entomb in (False, True)] * 2
+    ends = [
+        finish(token, window, tombstone=tombstone) for window in (800, 5000, 60_000) for tombstone in (False, True)
+    ] * 2
     waits = [waiting(token, ttl) for ttl in TTLS_MS]
     rest = [
-        Release(WORK, token), Undo(WORK, token), Renew(WORK, token, 3000), Seen(WORK), Seen(WORK), Forget(WORK, "o"),
-        Mark(WORK), Break(WORK, 0, "why"), Show(WORK),
+        Release(WORK, token), Undo(WORK, token), Renew(WORK, token, 3000), IsDone(WORK), IsDone(WORK), ResetCounter(WORK, "o"),
+        WaiterHeartbeat(WORK), Break(WORK, 0, "why"), Show(WORK),
     ]  # fmt: skip
     return [*begins, *ends, *waits, *rest]
 
@@ -196,14 +198,14 @@ WITNESSES = {
         FetchMail(name_of("x"), "b1"), LETTERS[1], 3 * SECOND, LETTERS[2], FetchMail(name_of("x"), "b1"),
     ),
     "done once": said(
-        begin("a1"), begin("b1"), finish("a1"), Seen(WORK), begin("b1"), 5 * SECOND, Seen(WORK), begin("b1"),
+        begin("a1"), begin("b1"), finish("a1"), IsDone(WORK), begin("b1"), 5 * SECOND, IsDone(WORK), begin("b1"),
     ),
     "finished while somebody waits": said(
-        begin("a1"), waiting("b1"), finish("a1"), waiting("b1"), Seen(WORK), begin("c1"),
+        begin("a1"), waiting("b1"), finish("a1"), waiting("b1"), IsDone(WORK), begin("c1"),
     ),
-    "finished too late": said(begin("a1", 800), SECOND, finish("a1"), Seen(WORK)),
-    "finished by another": said(begin("a1"), finish("b1"), Seen(WORK), begin("c1")),
-    "finished twice": said(begin("a1"), finish("a1"), Forget(WORK, "o"), finish("a1"), Seen(WORK), begin("b1")),
+    "finished too late": said(begin("a1", 800), SECOND, finish("a1"), IsDone(WORK)),
+    "finished by another": said(begin("a1"), finish("b1"), IsDone(WORK), begin("c1")),
+    "finished twice": said(begin("a1"), finish("a1"), ResetCounter(WORK, "o"), finish("a1"), IsDone(WORK), begin("b1")),
     "a full box": said(
         claiming("a1", ttl_ms=20_000), *(SendToOwner(name_of("x"), f"letter {n}", "") for n in range(1001)),
     ),
@@ -244,15 +246,15 @@ MUTATIONS = [
     Mutation("the heir does not matter", "if whose ~= ARGV[11] and left_ms > 0", "if false"),
     Mutation("not even the heir may come", "if whose ~= ARGV[11] and left_ms > 0", "if left_ms > 0"),
     Mutation("an heir has one more millisecond", "left_ms > 0 then return", "left_ms >= 0 then return"),
-    Mutation("an heir that came is waited for", "if heir then redis.call('DEL'", "if false then redis.call('DEL'"),
+    Mutation("an heir that came is waited for", "if successor then redis.call('DEL'", "if false then redis.call('DEL'"),
     Mutation("an ended token uses up the heir", "local ended = ARGV[3] == last or", "local ended = false and"),
     Mutation("a group has no limit", "if others >= limit then", "if false then"),
     Mutation("a key counts against itself", "elseif found[i] ~= entry then", "else"),
     Mutation("the lapsed count", "seat[12] <= now or seat[13] then", "seat[13] then"),
     Mutation("counted for the group of the last", "if seat[7] ~= found[i + 1] or", "if not seat[7] or"),
-    Mutation("a claim is not listed", "redis.call('ZADD', shelf, 0, entry)", "local nothing"),
-    Mutation("shelves stay for ever", "redis.call('PEXPIRE', shelf, SHELF_MS)", ""),
-    Mutation("given back, still in its group", "else redis.call('HDEL', shelf, ARGV[6]) end", "end"),
+    Mutation("a claim is not listed", "redis.call('ZADD', index, 0, entry)", "local nothing"),
+    Mutation("shelves stay for ever", "redis.call('PEXPIRE', index, INDEX_MS)", ""),
+    Mutation("given back, still in its group", "else redis.call('HDEL', index, ARGV[6]) end", "end"),
     Mutation("handed off by anybody", f"{HELD} then\n  redis.call('DEL', ARGV[5]",
              "if true then\n  redis.call('DEL', ARGV[5]"),
     Mutation("handed off too late", f"{HELD} then\n  redis.call('DEL', ARGV[5]",

@@ -99,7 +99,7 @@ def test_a_contended_name_whose_slot_is_on_its_way_waits_for_its_arrival(cluster
 
     with pytest.raises(Unavailable) as trouble:
         clustered.connect().lock(name).acquire(timeout=0)
-    assert trouble.value.reason == "not settled"
+    assert trouble.value.reason == "moving"
     assert [server.command("CLUSTER", "COUNTKEYSINSLOT", slot) for server in (owner, target)] == keys
     time.sleep(5)  # longer than its ttl: it is renewed
     assert not held.lost
@@ -159,7 +159,7 @@ def test_an_offer_is_not_confirmed_while_its_slot_is_on_its_way(clustered):
     (answer,) = run(transport.apply_all([second], SYSTEM.now_ns() + NS // 5))
 
     assert isinstance(answer, Unavailable)
-    assert answer.reason == "not settled"
+    assert answer.reason == "moving"
     clustered.server.move_keys(slot, owner, target)
     clustered.server.end_move(slot, owner, target)
     run(transport.apply_all([Undo(name, second.token)]))
@@ -271,7 +271,7 @@ def test_servers_that_send_a_name_to_each_other_are_told_as_such(clustered):
     for use in (lambda: client.lock(name).acquire(timeout=0), lambda: client.show(name)):
         with pytest.raises(Unavailable) as trouble:
             use()
-        assert trouble.value.reason == "not settled"
+        assert trouble.value.reason == "moving"
         assert "MOVED" in trouble.value.detail
         assert trouble.value.detail.endswith("its servers do not agree on who has that slot")
 
@@ -310,7 +310,7 @@ def test_a_cluster_that_has_not_settled_is_not_learned(clustered):
     with pytest.raises(Unavailable) as trouble:
         client.refresh_topology()
 
-    assert trouble.value.reason == "not settled"
+    assert trouble.value.reason == "moving"
     assert (list(topology._slots), topology.version) == (known, version)
 
 

@@ -162,7 +162,7 @@ def test_whoever_waited_for_an_item_waits_out_what_was_lent_when_the_pool_is_the
     other.pool("x").set_items(["a", "b"])
     with pytest.raises(NotAcquired) as early:
         pool.borrow(timeout=0)
-    assert early.value.reason == "engine replaced"
+    assert early.value.reason == "engine restarted"
     with pool.borrow(timeout=30):
         assert time.monotonic() - sent > 3.5 - 0.5
     pool.set_items([])
@@ -208,7 +208,7 @@ def test_a_client_does_not_take_again_what_it_has_just_lost(new_server, place_on
 
     with pytest.raises(NotAcquired) as refusal:
         client.lock("x").acquire(timeout=0.3)
-    assert refusal.value.reason == "engine replaced"
+    assert refusal.value.reason == "engine restarted"
     assert 10 < refusal.value.remaining < 30
     assert client.lock("x").try_acquire() is None
     with pytest.raises(LeaseLost):

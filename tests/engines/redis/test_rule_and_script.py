@@ -12,7 +12,7 @@ from hypothesis.errors import NoSuchExample
 from mutations import Mutation
 from script_twin import CLIENTS, LONGEST_TTL_MS, NAME, Difference, Twin
 
-from holdfast.commands import Acquire, Break, Mark, Release, Renew, Show, Undo
+from holdfast.commands import Acquire, Break, Release, Renew, Show, Undo, WaiterHeartbeat
 from holdfast.engines.redis.scripts import SCRIPTS
 
 TOKENS = tuple(f"{client}{number}" for client in CLIENTS for number in (1, 2))
@@ -38,10 +38,17 @@ def sayings(token):
     asks = [
         Acquire(NAME, token, f"owner of {token}", ttl_ms, wait) for ttl_ms in TTLS_MS for wait in (True, True, False)
     ]
-    ends = [Release(NAME, token, entomb, to) for entomb in (False, True) for to in ("", "", *TOKENS[::2])]
+    ends = [Release(NAME, token, tombstone, to) for tombstone in (False, True) for to in ("", "", *TOKENS[::2])]
     renewals = [Renew(NAME, token, ttl_ms) for ttl_ms in TTLS_MS[1::2]]
     breaks = [Break(NAME, older, reason) for older, reason in ((0, "stuck"), (0, "why\nnot"), (1, "too late"))]
-    rest = [Undo(NAME, token), Undo(NAME, token), Mark(NAME), Mark(NAME), Mark(NAME), Show(NAME)]
+    rest = [
+        Undo(NAME, token),
+        Undo(NAME, token),
+        WaiterHeartbeat(NAME),
+        WaiterHeartbeat(NAME),
+        WaiterHeartbeat(NAME),
+        Show(NAME),
+    ]
     return [*asks, *ends, *renewals, *breaks, *rest]
 
 
@@ -69,7 +76,7 @@ WITNESSES = {
         tell(0, "b", Release(NAME, "b1")),
     ],
     "the first is silent when it would be next": [
-        ask(0, "a1", 20_000), ask(0, "b1"), ask(0, "c1"), tell(4_999_999, "c", Mark(NAME)),
+        ask(0, "a1", 20_000), ask(0, "b1"), ask(0, "c1"), tell(4_999_999, "c", WaiterHeartbeat(NAME)),
         tell(1, "a", Release(NAME, "a1")),
     ],
     "what is only offered is renewed": [
@@ -77,17 +84,17 @@ WITNESSES = {
     ],
     "an offer is renewed": [ask(0, "a1", 200), ask(0, "b1", 1000), tell(200_000, "b", Renew(NAME, "b1", 1000))],
     "a mark keeps a waiter": [
-        ask(0, "a1", 20_000), ask(0, "b1"), tell(4_999_999, "b", Mark(NAME)), tell(1, "c", Mark(NAME)),
+        ask(0, "a1", 20_000), ask(0, "b1"), tell(4_999_999, "b", WaiterHeartbeat(NAME)), tell(1, "c", WaiterHeartbeat(NAME)),
     ],
     "a mark finds a silent waiter": [
-        ask(0, "a1", 200), ask(0, "a2", 200), tell(5_000_000, "b", Mark(NAME)), ask(0, "a1", 200),
+        ask(0, "a1", 200), ask(0, "a2", 200), tell(5_000_000, "b", WaiterHeartbeat(NAME)), ask(0, "a1", 200),
     ],
     "two join in one step": [
-        ask(0, "a1", 200), ask(0, "b1"), ask(0, "c1"), tell(200_000, "c", Mark(NAME)), ask(1_000_001, "a2"),
+        ask(0, "a1", 200), ask(0, "b1"), ask(0, "c1"), tell(200_000, "c", WaiterHeartbeat(NAME)), ask(1_000_001, "a2"),
     ],
     "an offer outlives the mark of its client": [
         ask(0, "a1", 20_000), ask(0, "b1", 20_000), tell(4_999_999, "a", Release(NAME, "a1")),
-        tell(1_000_000, "c", Mark(NAME)),
+        tell(1_000_000, "c", WaiterHeartbeat(NAME)),
     ],
     "a late client has no mark left": [
         ask(0, "a1", 200), ask(0, "b2", 200), ask(4_999_999, "a1"), ask(1, "a1", 1000),
@@ -99,42 +106,42 @@ WITNESSES = {
     ],
     "a lease is renewed for less": [ask(0, "a1"), tell(0, "a", Renew(NAME, "a1", 800))],
     "somebody looks just as an offer lapses": [
-        ask(0, "a1", 200), ask(0, "b1"), ask(0, "c1"), tell(200_000, "c", Mark(NAME)), tell(1_000_000, "c", Show(NAME)),
+        ask(0, "a1", 200), ask(0, "b1"), ask(0, "c1"), tell(200_000, "c", WaiterHeartbeat(NAME)), tell(1_000_000, "c", Show(NAME)),
     ],
     "a waiter that was late will pop again": [
-        ask(0, "a1", 200), ask(0, "b2"), ask(0, "c1"), tell(200_000, "c", Mark(NAME)), tell(1_000_000, "c", Mark(NAME)),
+        ask(0, "a1", 200), ask(0, "b2"), ask(0, "c1"), tell(200_000, "c", WaiterHeartbeat(NAME)), tell(1_000_000, "c", WaiterHeartbeat(NAME)),
         ask(0, "b2"), ask(0, "c1"), tell(0, "c", Release(NAME, "c1")),
     ],
     "a queue outlives its record": [
         ask(0, "a1", 200), ask(0, "b1"), ask(61_000_000, "c1"), ask(0, "a2"), tell(0, "c", Show(NAME)),
     ],
-    "somebody marks where nobody waits": [ask(0, "a1"), tell(0, "b", Mark(NAME))],
+    "somebody marks where nobody waits": [ask(0, "a1"), tell(0, "b", WaiterHeartbeat(NAME))],
     "a waiter asks again as the one before it is offered": [
         ask(0, "a1", 200), ask(0, "b1"), ask(0, "c1"), ask(200_000, "c1"),
     ],
     "a lapsed lease is renewed": [ask(0, "a1", 200), tell(200_000, "a", Renew(NAME, "a1", 200))],
     "a waiter loses patience": [ask(0, "a1"), ask(0, "b1"), ask(0, "b1", wait=False)],
     "a released token comes again": [
-        ask(0, "a1"), tell(0, "a", Release(NAME, "a1", entomb=True)), ask(0, "b1"), tell(0, "b", Release(NAME, "b1")),
+        ask(0, "a1"), tell(0, "a", Release(NAME, "a1", tombstone=True)), ask(0, "b1"), tell(0, "b", Release(NAME, "b1")),
         tell(0, "a", Undo(NAME, "a1")), ask(0, "a1"), tell(0, "a", Renew(NAME, "a1", 200)),
     ],
     "an offer that was made is renewed": [
-        ask(0, "a1", 200), ask(0, "b1", 1000), tell(200_000, "c", Mark(NAME)), tell(0, "b", Renew(NAME, "b1", 1000)),
+        ask(0, "a1", 200), ask(0, "b1", 1000), tell(200_000, "c", WaiterHeartbeat(NAME)), tell(0, "b", Renew(NAME, "b1", 1000)),
     ],
     "a silent waiter falls as the lease is given back": [
-        ask(0, "a1", 20_000), ask(0, "b1"), ask(0, "c1"), ask(0, "c2"), tell(4_999_999, "c", Mark(NAME)),
+        ask(0, "a1", 20_000), ask(0, "b1"), ask(0, "c1"), ask(0, "c2"), tell(4_999_999, "c", WaiterHeartbeat(NAME)),
         tell(1, "a", Release(NAME, "a1")),
     ],
     "somebody else renews": [ask(0, "a2"), tell(0, "a", Renew(NAME, "a1", 3000))],
     "somebody else releases": [
-        ask(0, "a2"), tell(0, "a", Release(NAME, "a1")), tell(0, "a", Release(NAME, "a1", entomb=True)),
+        ask(0, "a2"), tell(0, "a", Release(NAME, "a1")), tell(0, "a", Release(NAME, "a1", tombstone=True)),
     ],
     "a lapsed lease is released": [ask(0, "a1", 200), tell(200_000, "a", Release(NAME, "a1"))],
     "an acquire comes twice": [ask(0, "a1", 200), ask(1, "a1", 200)],
     "a released token asks again": [ask(0, "a1"), tell(0, "a", Release(NAME, "a1")), ask(0, "a1")],
-    "an offer is asked about": [ask(0, "a2", 200), ask(0, "a1", 200), ask(200_000, "a2"), tell(0, "a", Mark(NAME))],
+    "an offer is asked about": [ask(0, "a2", 200), ask(0, "a1", 200), ask(200_000, "a2"), tell(0, "a", WaiterHeartbeat(NAME))],
     "an offer is confirmed later": [
-        ask(0, "a2"), ask(0, "a1"), tell(0, "a", Release(NAME, "a2", entomb=True)), ask(1, "a1"),
+        ask(0, "a2"), ask(0, "a1"), tell(0, "a", Release(NAME, "a2", tombstone=True)), ask(1, "a1"),
     ],
     "a lease is undone": [ask(0, "a1"), tell(0, "a", Undo(NAME, "a1"))],
     "a lease is broken": [
@@ -142,7 +149,7 @@ WITNESSES = {
     ],
     "a mark is made where all have lapsed": [
         ask(0, "a1", 200), ask(0, "a2", 200), tell(5_000_000, "a", Break(NAME, 1, "too late")),
-        tell(0, "c", Mark(NAME)),
+        tell(0, "c", WaiterHeartbeat(NAME)),
     ],
     "a record is lost under its queue": [
         ask(0, "a1", 200), ask(0, "b2", 800), tell(0, "c", Undo(NAME, "c2")), ask(0, "a2"),

@@ -104,7 +104,7 @@ def test_sentinels_that_disagree_and_have_no_majority_are_not_believed(divided, 
     with pytest.raises(Unavailable) as trouble:
         client.lock("x").acquire(timeout=0)
 
-    assert trouble.value.reason == "not settled"
+    assert trouble.value.reason == "moving"
     assert "name several primaries" in str(trouble.value)
     assert [server.command("DBSIZE") for server in (stranger, *sentinels.servers)] == [0] * 4
     place.close()

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.commands.queue import (
     ACK,
-    AT_ONCE,
+    BATCH_MAX,
     BEHIND,
     COSTLY_BATCH_MAX,
     RETRY,
@@ -37,10 +37,10 @@ class PoolSnapshot:
         self.now_us, self.steps, self.calls = START_US, 0, 0
         self.link = sqlite3.connect(":memory:", isolation_level=None)
         self.link.executescript(SCHEMA)
-        self.say(Join(NAME, "holder", "", "", TTL_MS, keeps=True))
+        self.say(Join(NAME, "holder", "", "", TTL_MS, keeps_messages=True))
         self.publish(*(f"key {at}" for at in range(keys) for _ in range(OF_A_KEY)))
-        for at in range(0, keys // 4, AT_ONCE):
-            self.say(Receive(NAME, "holder", min(AT_ONCE, keys // 4 - at)))
+        for at in range(0, keys // 4, BATCH_MAX):
+            self.say(Receive(NAME, "holder", min(BATCH_MAX, keys // 4 - at)))
         self.link.set_progress_handler(self.step, 1)
 
     def step(self):
@@ -48,9 +48,9 @@ class PoolSnapshot:
 
     def publish(self, *keys):
         drafts = [NewMessage(f"{self.calls} {at}", b"body", key=key) for at, key in enumerate(keys)]
-        for at in range(0, len(drafts), AT_ONCE):
+        for at in range(0, len(drafts), BATCH_MAX):
             self.calls += 1
-            self.say(Publish(NAME, f"call {self.calls}", tuple(drafts[at : at + AT_ONCE])))
+            self.say(Publish(NAME, f"call {self.calls}", tuple(drafts[at : at + BATCH_MAX])))
 
     def say(self, command):
         state = StoredQueue(self.link.cursor(), NAME)
@@ -79,11 +79,11 @@ class PoolSnapshot:
             NewMessage("plain", b""),
         )
         tell("publish", Publish(NAME, "measured", drafts))
-        tell("join", Join(NAME, "asker", "", "", 10 * TTL_MS, keeps=True))
+        tell("join", Join(NAME, "asker", "", "", 10 * TTL_MS, keeps_messages=True))
         one, two = tell("take", Receive(NAME, "asker", 2)).deliveries
         tell(
             "take a share",
-            Receive(NAME, "asker", 1, share=True, lanes=("high", "", "low"), known=(one.entry, two.entry)),
+            Receive(NAME, "asker", 1, fair_share=True, lanes=("high", "", "low"), known_entries=(one.entry, two.entry)),
         )
         tell(
             "conclude",
@@ -95,7 +95,7 @@ class PoolSnapshot:
         tell("figures", GetStats(NAME))
         tell("peek", Peek(NAME, BEHIND, 5))
         self.now_us += 1000
-        assert tell("look", ReclaimExpired(NAME, 500, 0, 0, 3)).moved == COSTLY_BATCH_MAX - 1
+        assert tell("look", ReclaimExpired(NAME, 500, 0, 0, 3)).requeued == COSTLY_BATCH_MAX - 1
         return told
 
 
@@ -114,7 +114,7 @@ def counted():
 
 def test_no_command_costs_more_where_there_are_more_keys_and_messages(counted):
     """Of ten keys or of thousands: what is named is looked up, and nothing else. A look moves no more than it may."""
-    few, many = counted(4 * AT_ONCE + FEW), counted(4 * AT_ONCE + MANY)
+    few, many = counted(4 * BATCH_MAX + FEW), counted(4 * BATCH_MAX + MANY)
     costs = few.costs()
 
     assert all(costs.values())

@@ -22,7 +22,7 @@ from holdfast.commands.queue import (
     REJECT,
     RELEASE,
     RETRY,
-    TOUCH,
+    VERIFY,
     ConsumerHeartbeat,
     DeadLetterPage,
     GetDeadLetter,
@@ -77,7 +77,7 @@ JUMPS = (0, 0, 1, 100_000, 200_000, 700_000, 3_200_000, 61_000_000, -5_000_000)
 JUMPS_US = st.sampled_from(JUMPS)
 CALLS = st.sampled_from(["", "", "letters 1", "letters 2"])
 OUTCOMES = st.tuples(
-    st.integers(1, 4), st.sampled_from([ACK, RETRY, RELEASE, REJECT, TOUCH]), st.sampled_from([0, 0, 400])
+    st.integers(1, 4), st.sampled_from([ACK, RETRY, RELEASE, REJECT, VERIFY]), st.sampled_from([0, 0, 400])
 )
 KEYS = st.sampled_from(["k", "ł"])
 DRAFTS = st.tuples(
@@ -96,7 +96,7 @@ class Both(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.small = pytest.MonkeyPatch()
-        self.small.setattr(consumers, "AT_ONCE", 2)
+        self.small.setattr(consumers, "BATCH_MAX", 2)
         self.small.setattr(consumers, "COSTLY_BATCH_MAX", 3)
         self.now_us, self.gone = START_US, frozenset()
         self.state, self.sent, self.calls = MemoryQueueState(), 0, 0
@@ -138,11 +138,11 @@ class Both(RuleBasedStateMachine):
         jump_us=JUMPS_US,
         token=st.sampled_from(TOKENS),
         ttl_ms=st.sampled_from([200, 3000, 20_000]),
-        keeps=st.booleans(),
+        keeps_messages=st.booleans(),
     )
-    def join(self, jump_us, token, ttl_ms, keeps):
+    def join(self, jump_us, token, ttl_ms, keeps_messages):
         self.move(jump_us)
-        self.say(token, Join(NAME, token, "owner", f"läbel {token}", ttl_ms, keeps))
+        self.say(token, Join(NAME, token, "owner", f"läbel {token}", ttl_ms, keeps_messages))
 
     @rule(jump_us=JUMPS_US, token=st.sampled_from(TOKENS))
     def beat(self, jump_us, token):
@@ -263,8 +263,8 @@ class Both(RuleBasedStateMachine):
     def translated(self, said):
         """The same with the entries of the rows."""
         theirs = self.theirs
-        if isinstance(said, Receive) and said.known is not None:
-            return said._replace(known=tuple(theirs[entry] for entry in said.known))
+        if isinstance(said, Receive) and said.known_entries is not None:
+            return said._replace(known_entries=tuple(theirs[entry] for entry in said.known_entries))
         if isinstance(said, RecordOutcomes):
             outcomes = (each._replace(entry=theirs.get(each.entry, each.entry)) for each in said.outcomes)
             return said._replace(outcomes=tuple(outcomes))
@@ -272,7 +272,7 @@ class Both(RuleBasedStateMachine):
             return OutcomesRecorded(tuple(theirs.get(entry, entry) for entry in said.lost))
         if isinstance(said, Received):
             deliveries = tuple(each._replace(entry=theirs[each.entry]) for each in said.deliveries)
-            return said._replace(deliveries=deliveries, gone=tuple(theirs[entry] for entry in said.gone))
+            return said._replace(deliveries=deliveries, lost=tuple(theirs[entry] for entry in said.lost))
         return said
 
 
@@ -323,7 +323,7 @@ def wait_in_line():
     both = Both()
     try:
         both.begin()
-        both.join(0, "1b", 3000, keeps=False)
+        both.join(0, "1b", 3000, keeps_messages=False)
         both.take(0, "1a", 9, False, False, None, ("",), False)
         for token in ("2a", "1b", "2a"):
             both.take(0, token, 1, True, False, None, ("",), False)
@@ -338,7 +338,7 @@ def die_late():
     both = Both()
     try:
         both.begin()
-        both.join(0, "3a", 3000, keeps=True)
+        both.join(0, "3a", 3000, keeps_messages=True)
         both.take(0, "3a", 3, False, False, None, ("",), False)
         both.beat(2_000_000, "3a")
         both.beat(2_000_000, "3a")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.commands import Acquire, Break, Mark, Release, Renew, Show, Undo
+from holdfast.commands import Acquire, Break, Release, Renew, Show, Undo, WaiterHeartbeat
 from holdfast.engines.sqlite import lease_rows as rows
 from holdfast.engines.sqlite import schema as layout
 from holdfast.rules import RULES, Moment, Record
@@ -37,11 +37,11 @@ def command_for(kind, token, record):
         "ask": Acquire("n", token, "o", TTL_MS, wait=False),
         "wait": Acquire("n", token, f"owner of {token}", TTL_MS, wait=True),
         "renew": Renew("n", token, TTL_MS),
-        "release": Release("n", token, entomb=token.endswith("1")),
+        "release": Release("n", token, tombstone=token.endswith("1")),
         "give": Release("n", token, to="b2"),
         "undo": Undo("n", token),
         "break": Break("n", fence, "why"),
-        "mark": Mark("n"),
+        "mark": WaiterHeartbeat("n"),
     }[kind]
 
 
@@ -94,11 +94,11 @@ def assert_alike(stored, plain, now_us):
     assert list(stored.waiters) == list(plain.waiters)
     assert dict(stored.waiters.clients) == plain.waiters.clients
     assert len(stored.waiters) == len(plain.waiters)
-    assert stored.tombs.ends_us == plain.tombs.ends_us
+    assert stored.tombstones.ends_us == plain.tombstones.ends_us
     for token in TOKENS:
         assert stored.waiters.place(token) == plain.waiters.place(token)
         assert stored.waiters.find(token) == plain.waiters.find(token)
-        assert stored.tombs.find(token, now_us) == plain.tombs.find(token, now_us)
+        assert stored.tombstones.find(token, now_us) == plain.tombstones.find(token, now_us)
 
 
 def effort(link, work):
@@ -115,7 +115,9 @@ def effort(link, work):
     return count
 
 
-@pytest.mark.parametrize("command", [Renew("n", "h", 30_000), Mark("n"), Acquire("n", "new", "o", 30_000, wait=False)])
+@pytest.mark.parametrize(
+    "command", [Renew("n", "h", 30_000), WaiterHeartbeat("n"), Acquire("n", "new", "o", 30_000, wait=False)]
+)
 def test_thousands_who_wait_cost_a_command_nothing(command):
     """A holder that renews, and a client that marks, must not pay for the length of the queue or for old tombs."""
     moment = Moment(1_000_000_000, 1_000_000_000, "h")

@@ -98,7 +98,7 @@ def test_a_frozen_process_is_replaced_and_its_late_word_is_refused(connect, url,
         message.ack()
         eventually(lambda: queue.stats()[1:6] == (0, 0, 0, 0, 0), 20, what="an empty queue")
     counts = queue.stats().counts
-    assert (counts["acked"], counts["taken"], counts["crashed"]) == (1, 2, 1)
+    assert (counts["acked"], counts["received"], counts["crashed"]) == (1, 2, 1)
 
 
 def test_a_worker_that_is_told_to_stop_ends_what_runs_and_gives_the_rest_back(connect, url, holdfast_workers):

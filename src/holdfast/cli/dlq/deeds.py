@@ -53,7 +53,7 @@ def list_letters(url: str | None, name: str, *, limit: int, after: str, as_json:
     else:
         console.print("there are no dead letters" + (" behind that place" if after else ""))
     if len(found) == limit < dead:
-        sys.stderr.write(f"holdfast: {dead} letters are dead: --limit shows more, --after {found[-1].place} the next\n")
+        sys.stderr.write(f"holdfast: {dead} letters are dead: --limit shows more, --after {found[-1].position} the next\n")
     return codes.OK
 
 
@@ -70,8 +70,8 @@ def show(url: str | None, name: str, message: str, *, as_json: bool) -> int:
         ("error", letter.error or "-"),
         ("attempts", letter.attempts),
         ("crashes", letter.crashes),
-        ("first with", letter.first or "-"),
-        ("last with", letter.last or "-"),
+        ("first with", letter.first_consumer or "-"),
+        ("last with", letter.last_consumer or "-"),
         ("sent", bodies.day(letter.published)),
         ("died", bodies.day(letter.died)),
         *((f"header {name}", value) for name, value in letter.headers.items()),
@@ -147,7 +147,7 @@ def _parts(dlq: DeadLetterQueue, total: int, chosen: Chosen, most: int) -> Itera
             size = len(letters)
             if not letters:
                 return
-            after = letters[-1].place  # type: ignore[union-attr]
+            after = letters[-1].position  # type: ignore[union-attr]
         looked += size
         yield size, [letter.id for letter in letters if letter is not None and chosen.has(letter)]
 
@@ -186,4 +186,4 @@ def _letter(each: DeadLetter) -> dict[str, Any]:
 
 def _row(each: DeadLetter) -> tuple[object, ...]:
     died = f"{output.span(bodies.ago(each.died))} ago"
-    return (each.id, each.key, died, each.attempts, each.last, each.reason, each.error, bodies.for_people(each.body))
+    return (each.id, each.key, died, each.attempts, each.last_consumer, each.reason, each.error, bodies.for_people(each.body))

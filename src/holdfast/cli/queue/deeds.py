@@ -20,7 +20,7 @@ from holdfast.names import checked_name
 
 if TYPE_CHECKING:
     from holdfast.blocking import Queue
-    from holdfast.core.queue.queue import ConsistencyReport, ConsumerStatus, QueueStats, Seen
+    from holdfast.core.queue.queue import ConsistencyReport, ConsumerStatus, PeekedMessage, QueueStats
 
 _AT_ONCE = 500  # queues that are looked at in one exchange
 _PLACES = ("ready", "suspects", "delayed", "in_flight", "behind", "dead", "consumers", "waiting")
@@ -172,7 +172,7 @@ def _checked(queue: Queue, *, as_json: bool) -> ConsistencyReport:
     if as_json or not sys.stderr.isatty():
         return queue.check()
     now = queue.stats()
-    total = 2 * (now.ready + now.suspects + now.delayed + now.in_flight + now.behind) + now.dead
+    total = 2 * (now.ready + now.quarantined + now.delayed + now.in_flight + now.behind) + now.dead
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=output.console(sys.stderr)) as progress:
         bar = progress.add_task("looking", total=total)
@@ -209,7 +209,7 @@ def _consumer(each: ConsumerStatus) -> dict[str, Any]:
     }
 
 
-def _message(each: Seen, labels: dict[str, str]) -> dict[str, Any]:
+def _message(each: PeekedMessage, labels: dict[str, str]) -> dict[str, Any]:
     return {
         "id": each.id,
         **bodies.for_programs(each.body),
@@ -223,7 +223,7 @@ def _message(each: Seen, labels: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _row(each: Seen, labels: dict[str, str]) -> tuple[object, ...]:
+def _row(each: PeekedMessage, labels: dict[str, str]) -> tuple[object, ...]:
     sent = f"{output.span(bodies.ago(each.published))} ago"
     due = output.span(each.due) if each.due else ""
     return (

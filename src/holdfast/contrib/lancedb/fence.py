@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.engines.host import open_up, trouble
+from holdfast.host import open_up, trouble
 from holdfast.errors import Unavailable
 from holdfast.guards import lockfiles
 from holdfast.rules.guard import Stamp, admitted

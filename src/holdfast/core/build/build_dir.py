@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast import failpoints
-from holdfast.engines.host import open_up, patiently, trouble
+from holdfast.host import open_up, patiently, trouble
 from holdfast.errors import InvalidName
 from holdfast.names import is_unicode, new_token
 

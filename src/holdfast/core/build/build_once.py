@@ -116,7 +116,7 @@ async def build_once(
     build: Callable[[Staging], Awaitable[object]],
     lease_of: Callable[[str], LeaseBase],
     aside: Aside,
-    patience_ns: int | None,
+    wait_ns: int | None,
 ) -> BuildResult:
     """What is there, or what `build` makes of an empty place. `aside` runs what may take a while."""
     found = work.find()
@@ -124,7 +124,7 @@ async def build_once(
         return found
     lease = lease_of(await aside(work.lease_name))
     try:
-        await lifecycle.acquire(lease, patience_ns)
+        await lifecycle.acquire(lease, wait_ns)
         lease._owned = True
     except BaseException:
         lifecycle.undo(lease)

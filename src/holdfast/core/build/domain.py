@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.engines.host import open_up, patiently, trouble
+from holdfast.host import open_up, patiently, trouble
 from holdfast.errors import DomainMismatch, InvalidConfig, Unavailable
 from holdfast.names import new_token
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NS_PER_MS
-from holdfast.commands import Command, Marked, PoolHeartbeat, Undo, UndoBorrow
+from holdfast.commands import Command, HeartbeatReceived, PoolHeartbeat, Undo, UndoBorrow
 from holdfast.commands.queue import Reclaimed
-from holdfast.core.keeper.restart_guard import Aftermath, many_rights
+from holdfast.core.keeper.restart_guard import RestartGuard, many_rights
 from holdfast.core.lease.lease import later
-from holdfast.observer import Observer, tell
+from holdfast.observer import Observer, emit
 from holdfast.rules import trust
 from holdfast.rules.lease import OFFER_MAX_US
 
@@ -27,7 +27,7 @@ _OFFER_MS = OFFER_MAX_US // 1000
 _EVERY_NS = trust.MARK_MS * NS_PER_MS // 3
 
 
-class Vigil:
+class HeartbeatSchedule:
     """One name that this client's waiters wait for: how many they are, and when and how to say again that they live."""
 
     __slots__ = ("due_ns", "mark", "marked_ns", "since_ns", "waiters")
@@ -40,14 +40,14 @@ class Vigil:
         self.due_ns = due_ns
 
 
-class Vigils:
+class WaiterHeartbeats:
     """Those of one client."""
 
-    def __init__(self, clock: Clock, guard: threading.RLock, aftermath: Aftermath) -> None:
+    def __init__(self, clock: Clock, guard: threading.RLock, restart_guard: RestartGuard) -> None:
         self._clock = clock
         self._guard = guard
-        self._aftermath = aftermath
-        self._kept: dict[Command, Vigil] = {}  # by the command that marks it
+        self._restart_guard = restart_guard
+        self._kept: dict[Command, HeartbeatSchedule] = {}  # by the command that marks it
 
     def begin(self, lease: LeaseBase, remaining_ms: int, holder: str) -> int:
         """A waiter stands in the queue of the name, whose present lease ends then; when its mark is due."""
@@ -60,73 +60,78 @@ class Vigils:
 
     def keep(self, lease: LeaseBase, due_ns: int) -> None:
         """The marking of this lease is to be said by then."""
-        mark = lease._marking()
+        mark = lease._heartbeat_command()
         with self._guard:
-            vigil = self._kept.setdefault(mark, Vigil(mark, self._clock.now_ns(), due_ns))
-            vigil.waiters.add(lease.token)
-            vigil.due_ns = min(vigil.due_ns, due_ns)
+            schedule = self._kept.setdefault(mark, HeartbeatSchedule(mark, self._clock.now_ns(), due_ns))
+            schedule.waiters.add(lease.token)
+            schedule.due_ns = min(schedule.due_ns, due_ns)
 
     def end(self, lease: LeaseBase) -> None:
-        mark = lease._marking()
+        mark = lease._heartbeat_command()
         with self._guard:
-            vigil = self._kept.get(mark)
-            if vigil is not None:
-                vigil.waiters.discard(lease.token)
-                if not vigil.waiters:
+            schedule = self._kept.get(mark)
+            if schedule is not None:
+                schedule.waiters.discard(lease.token)
+                if not schedule.waiters:
                     del self._kept[mark]
 
     def hasten(self, now_ns: int, breath_ns: int) -> None:
         """Mark all of them soon, but none twice within a breath."""
         with self._guard:
-            for vigil in self._kept.values():
-                vigil.due_ns = min(vigil.due_ns, max(now_ns, vigil.marked_ns + breath_ns))
+            for schedule in self._kept.values():
+                schedule.due_ns = min(schedule.due_ns, max(now_ns, schedule.marked_ns + breath_ns))
 
     def begun_ns(self) -> list[int]:
         """Since when they wait."""
         with self._guard:
-            return [vigil.since_ns for vigil in self._kept.values()]
+            return [schedule.since_ns for schedule in self._kept.values()]
 
     def ends_ns(self) -> list[int]:
         """When their marks are due."""
         with self._guard:
-            return [vigil.due_ns for vigil in self._kept.values()]
+            return [schedule.due_ns for schedule in self._kept.values()]
 
     def waits_for(self, name: str) -> bool:
         with self._guard:
             return any(mark.name == name for mark in self._kept)
 
-    def due(self, now_ns: int) -> list[Vigil]:
+    def due(self, now_ns: int) -> list[HeartbeatSchedule]:
         """Those whose mark is due; it is taken as said."""
         with self._guard:
-            due = [vigil for vigil in self._kept.values() if vigil.due_ns <= now_ns]
-        for vigil in due:
-            vigil.due_ns, vigil.marked_ns = now_ns + _EVERY_NS, now_ns
+            due = [schedule for schedule in self._kept.values() if schedule.due_ns <= now_ns]
+        for schedule in due:
+            schedule.due_ns, schedule.marked_ns = now_ns + _EVERY_NS, now_ns
         return due
 
-    def marked(self, vigil: Vigil, answer: Marked, sent_ns: int) -> None:
+    def marked(self, schedule: HeartbeatSchedule, answer: HeartbeatReceived, sent_ns: int) -> None:
         """Those who have what is waited for have it at least so long: kept in case the engine forgets them."""
         if not answer.remaining_ms:
             return
-        now_ns, mark = self._clock.now_ns(), vigil.mark
-        vigil.due_ns = min(vigil.due_ns, now_ns + answer.remaining_ms * NS_PER_MS)
+        now_ns, mark = self._clock.now_ns(), schedule.mark
+        schedule.due_ns = min(schedule.due_ns, now_ns + answer.remaining_ms * NS_PER_MS)
         about = many_rights(mark.name, mark.kind) if isinstance(mark, PoolHeartbeat) else mark.name
-        self._aftermath.renewed(about, sent_ns, now_ns + (answer.all_ms or answer.remaining_ms) * NS_PER_MS)
+        self._restart_guard.renewed(about, sent_ns, now_ns + (answer.all_ms or answer.remaining_ms) * NS_PER_MS)
 
-    def reaped(self, vigil: Vigil, answer: Reclaimed, observer: Observer | None) -> None:
+    def reaped(self, schedule: HeartbeatSchedule, answer: Reclaimed, observer: Observer | None) -> None:
         """What a look for dead consumers has found, if it was anything; the next is when the engine says."""
-        now_ns, name = self._clock.now_ns(), vigil.mark.name
-        vigil.due_ns = now_ns + later(answer.next_ms * NS_PER_MS, now_ns)
-        if answer.amnesty:
-            tell(observer, "reclaim_postponed", name, detail="nobody has looked for dead consumers for long: all get time")
-        if answer.consumers or answer.moved or answer.died:
-            tell(observer, "reclaimed", name, detail=found_by_look(answer))
+        now_ns, name = self._clock.now_ns(), schedule.mark.name
+        schedule.due_ns = now_ns + later(answer.next_ms * NS_PER_MS, now_ns)
+        if answer.postponed:
+            emit(
+                observer,
+                "reclaim_postponed",
+                name,
+                detail="nobody has looked for dead consumers for long: all get time",
+            )
+        if answer.consumers or answer.requeued or answer.dead_lettered:
+            emit(observer, "reclaimed", name, detail=found_by_look(answer))
 
 
 def found_by_look(answer: Reclaimed) -> str:
     """For people."""
     who = "1 consumer" if answer.consumers == 1 else f"{answer.consumers} consumers"
-    what = "1 message" if answer.moved == 1 else f"{answer.moved} messages"
-    return f"{who}, {what} ready again, {answer.died} dead"
+    what = "1 message" if answer.requeued == 1 else f"{answer.requeued} messages"
+    return f"{who}, {what} ready again, {answer.dead_lettered} dead"
 
 
 def undoing(mark: Command, token: str) -> Undo | UndoBorrow:

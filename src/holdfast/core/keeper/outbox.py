@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.clock import NS
 from holdfast.commands import Command, NotHeld, Undo, UndoBorrow
 from holdfast.commands.queue import RecordOutcomes
-from holdfast.observer import tell
+from holdfast.observer import emit
 
 if TYPE_CHECKING:
     from holdfast.engines import Reply
     from holdfast.observer import Observer
 
 
-class Chore:
+class PendingCommand:
     """A command that must still reach the engine; after `until_ns` the ttl has done its work.
 
     `name` and `fence` say what it is about, as people know it. `since_ns` is when the lease was granted that it gives
@@ -32,9 +32,9 @@ class Chore:
         self.due_ns = 0
 
 
-def concluding(chores: list[Chore]) -> set[str]:
+def concluding(chores: list[PendingCommand]) -> set[str]:
     """The consumers of whose messages the engine is still to hear."""
-    return {chore.command.token for chore in chores if isinstance(chore.command, RecordOutcomes)}
+    return {pending.command.token for pending in chores if isinstance(pending.command, RecordOutcomes)}
 
 
 def is_undo(command: Command) -> bool:
@@ -42,14 +42,20 @@ def is_undo(command: Command) -> bool:
     return isinstance(command, Undo | UndoBorrow)
 
 
-def tell_end(observer: Observer | None, chore: Chore, answer: Reply, now_ns: int) -> None:
+def tell_end(observer: Observer | None, pending: PendingCommand, answer: Reply, now_ns: int) -> None:
     """The engine has answered: it has heard of the end, or says that there was one before."""
-    if is_undo(chore.command):
-        tell(observer, "undone", chore.name, chore.fence)
-    elif chore.since_ns and isinstance(answer, NotHeld) and answer.reason != "released":
-        tell(observer, "delivery_abandoned", chore.name, chore.fence, detail=f"{answer.reason} {answer.detail}".strip())
-    elif chore.since_ns:
-        tell(observer, "released", chore.name, chore.fence, (now_ns - chore.since_ns) / NS)
+    if is_undo(pending.command):
+        emit(observer, "undone", pending.name, pending.fence)
+    elif pending.since_ns and isinstance(answer, NotHeld) and answer.reason != "released":
+        emit(
+            observer,
+            "delivery_abandoned",
+            pending.name,
+            pending.fence,
+            detail=f"{answer.reason} {answer.detail}".strip(),
+        )
+    elif pending.since_ns:
+        emit(observer, "released", pending.name, pending.fence, (now_ns - pending.since_ns) / NS)
 
 
 class _Logged(NamedTuple):

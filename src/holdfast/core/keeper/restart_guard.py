@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MOST = 1024
 
 
-class Heard(NamedTuple):
+class KnownHolder(NamedTuple):
     """What this client was told of: until when it is held, and by which run of the engine.
 
     `mark` is what another run would repeat only if it has forgotten nothing: the fence of a lease, or which life of
@@ -35,7 +35,7 @@ def many_rights(name: str, kind: str) -> str:
     return f"{name}\x00{kind}"
 
 
-class Aftermath:
+class RestartGuard:
     """What one client knows of leases, its own lost ones and those of others."""
 
     def __init__(self, engine: Engine) -> None:
@@ -44,7 +44,7 @@ class Aftermath:
 
     def forked(self) -> None:
         """A child has heard of nothing yet."""
-        self._heard: dict[str, Heard] = {}
+        self._heard: dict[str, KnownHolder] = {}
 
     def heard(self, name: str, mark: int, sent_ns: int, until_ns: int, now_ns: int) -> bool:
         """Somebody holds the name until then: so a question of `sent_ns` was answered.
@@ -62,7 +62,7 @@ class Aftermath:
         if len(self._heard) >= _MOST:
             self._heard = {each: heard for each, heard in self._heard.items() if heard.until_ns > now_ns}
         if len(self._heard) < _MOST:
-            self._heard[name] = Heard(until_ns, mark, restarts)
+            self._heard[name] = KnownHolder(until_ns, mark, restarts)
         return sure
 
     def renewed(self, name: str, sent_ns: int, until_ns: int) -> None:
@@ -73,7 +73,7 @@ class Aftermath:
 
     def forgotten(self, name: str, fence: int | None, until_ns: int) -> None:
         """The engine does not know a lease of ours, which was trusted until then: so it was replaced."""
-        self._heard[name] = Heard(until_ns, fence, self._engine.restarts - 1)
+        self._heard[name] = KnownHolder(until_ns, fence, self._engine.restarts - 1)
 
     def until_ns(self, *names: str, life: int = 0) -> int:
         """Before that moment no grant of what is so named may be taken; 0 if nothing is known against it.

@@ -9,15 +9,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Answer, Busy, Finished, Giving, Granted, LeaveUnfinished, NotHeld, Refused, Released
+from holdfast.commands import (
+    Answer,
+    Busy,
+    DoneMarker,
+    Granted,
+    LeaveUnfinished,
+    NotHeld,
+    Refused,
+    ReleaseCommand,
+    Released,
+)
 from holdfast.core.client import ABORTING, CLOSED, OPEN
 from holdfast.core.keeper.keeper import WIRE_NS
 from holdfast.core.lease.confirm import confirmed
 from holdfast.core.lease.lease import ENDED, ENDING, HELD, LOST, DoneAlready, LeaseBase, jittered, waited_out
 from holdfast.errors import (
     GONE,
+    MOVING,
     PASSING,
-    SETTLING,
     Closed,
     Fenced,
     HoldfastError,
@@ -33,7 +43,7 @@ from holdfast.rules import trust
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from holdfast.commands import Asking
+    from holdfast.commands import AcquireCommand
     from holdfast.core.client import Client
 
 # An engine in trouble is asked again, ever less often, and by no two waiters in step.
@@ -50,9 +60,9 @@ def undo(lease: LeaseBase) -> None:
     if lease._state is not ENDED:
         lease._client.keeper.undo(lease)
         lease._state = ENDED
-    lease._client.keeper.no_longer_waiting(lease)
+    lease._client.keeper.stop_heartbeat(lease)
     lease._client.transport.forget(lease.token)
-    lease._client.keeper.let_go(lease)
+    lease._client.keeper.forget(lease)
 
 
 def end(lease: LeaseBase, to: str = "") -> None:
@@ -61,19 +71,19 @@ def end(lease: LeaseBase, to: str = "") -> None:
         lease._client.keeper.finish_release(lease, lease._giving_back(to))
         lease._state = ENDED
         lease._wake()
-    lease._client.keeper.let_go(lease)
+    lease._client.keeper.forget(lease)
 
 
-async def acquire(lease: LeaseBase, patience_ns: int | None) -> None:
+async def acquire(lease: LeaseBase, wait_ns: int | None) -> None:
     """Ask until the lease is granted or patience ends.
 
     `None` waits for ever. 0 is one decision: the engine is asked once, and again only if its answer was lost.
     """
     client = lease._client
     began_ns = client.clock.now_ns()
-    until_ns = NEVER_NS if patience_ns is None else began_ns + patience_ns
+    until_ns = NEVER_NS if wait_ns is None else began_ns + wait_ns
     # One decision has the wire timeout for its re-sends; whoever waits has the rest of its patience.
-    give_up_ns = began_ns + WIRE_NS if patience_ns == 0 else until_ns
+    give_up_ns = began_ns + WIRE_NS if wait_ns == 0 else until_ns
     client.begin(lease)
     try:
         # The first question is asked here, not in `_send`: mostly it is the only one, and every frame costs.
@@ -92,10 +102,10 @@ async def acquire(lease: LeaseBase, patience_ns: int | None) -> None:
         undo(lease)
         raise
     keeper = client.keeper
-    if lease._due_ns < keeper.heeds_ns:
-        keeper.stir()
+    if lease._due_ns < keeper.wakes_before_ns:
+        keeper.wake()
     if client.observer is not None or debugging(DEBUG):
-        client.tell("granted", lease._known_as, lease._fence, (client.clock.now_ns() - began_ns) / NS)
+        client.emit("granted", lease._known_as, lease._fence, (client.clock.now_ns() - began_ns) / NS)
 
 
 def _ask(lease: LeaseBase, sent_ns: int, until_ns: int, give_up_ns: int) -> Answer | Awaitable[Answer]:
@@ -116,17 +126,17 @@ async def _stand_in_line(lease: LeaseBase, answer: Answer, began_ns: int, until_
             if isinstance(answer, Granted):
                 await _wait_out(lease, answer, began_ns, until_ns)
             else:
-                if isinstance(answer, Finished):
+                if isinstance(answer, DoneMarker):
                     raise DoneAlready(answer)
                 if not isinstance(answer, Busy) or answer.position is None:
                     raise _not_acquired(lease, answer, began_ns)
                 sure = _remember(lease, answer)
                 if not queued:
                     queued = True
-                    client.keeper.waiting(lease, answer.remaining_ms, answer.holder)
-                    client.tell("waiting", lease._known_as, answer.fence, detail=_holder(answer))
+                    client.keeper.start_heartbeat(lease, answer.remaining_ms, answer.holder)
+                    client.emit("waiting", lease._known_as, answer.fence, detail=_holder(answer))
                 _refuse_if_closed(client)
-                nap_ms = trust.patience_ms(answer.position or 0, answer.remaining_ms, lease._ttl_ms)
+                nap_ms = trust.recheck_after_ms(answer.position or 0, answer.remaining_ms, lease._ttl_ms)
                 if sure:  # else it is asked at once: by now another run of the engine answers
                     told = await _wait(lease, min(until_ns, clock.now_ns() + nap_ms * NS_PER_MS))
                     _refuse_if_closed(client)
@@ -137,7 +147,7 @@ async def _stand_in_line(lease: LeaseBase, answer: Answer, began_ns: int, until_
                 return
     finally:
         if queued:
-            client.keeper.no_longer_waiting(lease)
+            client.keeper.stop_heartbeat(lease)
 
 
 def _is_granted(lease: LeaseBase, answer: Answer, give_up_ns: int) -> bool:
@@ -153,7 +163,10 @@ def _is_granted(lease: LeaseBase, answer: Answer, give_up_ns: int) -> bool:
         return False
     if answer.item:
         lease._told(answer)
-    if client.engine.restarts and client.aftermath.until_ns(lease._about, lease._awaited, life=answer.life) > now_ns:
+    if (
+        client.engine.restarts
+        and client.restart_guard.until_ns(lease._about, lease._awaited, life=answer.life) > now_ns
+    ):
         return False
     if client.state is not OPEN:
         _refuse_if_closed(client)
@@ -168,12 +181,12 @@ async def _wait_out(lease: LeaseBase, answer: Granted, began_ns: int, until_ns: 
     stands meanwhile, so that nobody else gets it either.
     """
     client, now_ns = lease._client, lease._client.clock.now_ns()
-    left_ns = client.aftermath.until_ns(lease._about, lease._awaited, life=answer.life) - now_ns
+    left_ns = client.restart_guard.until_ns(lease._about, lease._awaited, life=answer.life) - now_ns
     if left_ns <= 0:
         return
     if now_ns >= until_ns:
         waited_s = (now_ns - began_ns) / NS
-        raise NotAcquired(lease.name, reason="engine replaced", waited=waited_s, remaining=left_ns / NS)
+        raise NotAcquired(lease.name, reason="engine restarted", waited=waited_s, remaining=left_ns / NS)
     _refuse_if_closed(client)
     await client.transport.waker().wait(min(until_ns, now_ns + min(left_ns, trust.spans_ns(lease._ttl_ms)[1])))
 
@@ -182,7 +195,7 @@ def _remember(lease: LeaseBase, answer: Busy) -> bool:
     """Keep what was heard of others, for the case that the engine forgets; false if it may have done so already."""
     client, now_ns = lease._client, lease._client.clock.now_ns()
     until_ns = now_ns + (answer.all_ms or answer.remaining_ms) * NS_PER_MS
-    return client.aftermath.heard(lease._awaited, answer.life or answer.fence, lease._sent_ns, until_ns, now_ns)
+    return client.restart_guard.heard(lease._awaited, answer.life or answer.fence, lease._sent_ns, until_ns, now_ns)
 
 
 async def _confirm(lease: LeaseBase) -> None:
@@ -202,7 +215,7 @@ async def _wait(lease: LeaseBase, until_ns: int) -> Answer | None:
     Such a question was sent before the sleep, and the lease that comes of it counts from then.
     """
     client = lease._client
-    ask = cast("Asking", lease._ask(wait=True))
+    ask = cast("AcquireCommand", lease._ask(wait=True))
     lease._sent_ns = client.clock.now_ns()
     try:
         return await client.transport.wait(ask, until_ns)
@@ -224,7 +237,7 @@ async def _send(lease: LeaseBase, until_ns: int, give_up_ns: int, error: Unavail
             now_ns = client.clock.now_ns()
             if not told_ns or now_ns - told_ns >= NS:
                 told_ns = now_ns
-                client.tell("unavailable", lease._known_as, detail=str(error))
+                client.emit("unavailable", lease._known_as, detail=str(error))
             _refuse_if_hopeless(lease, error, now_ns, give_up_ns)
             waited_out(error)
             await client.transport.waker().wait(min(give_up_ns, now_ns + jittered(pause_ns, now_ns)))
@@ -244,7 +257,7 @@ def _refuse_if_hopeless(lease: LeaseBase, error: Unavailable, now_ns: int, give_
     """Go on only if the engine was reached once, its trouble may pass, and there is time."""
     lost = isinstance(error, ReplyLost)
     lease._resent = lease._resent or lost
-    lease._reached = lease._reached or lease._resent or error.reason == SETTLING
+    lease._reached = lease._reached or lease._resent or error.reason == MOVING
     if not lease._reached:
         lease._sent_ns = 0  # nothing has arrived, so there is nothing to undo
         raise error
@@ -266,11 +279,11 @@ def _not_acquired(lease: LeaseBase, answer: Answer, began_ns: int) -> HoldfastEr
         return lease._refusal(reason, waited_s)
     holder = _holder(answer) if answer.holder else ""
     why = f"held by {holder}" if holder else answer.reason
-    client.tell("refused", lease._known_as, answer.fence, waited_s, detail=why)
+    client.emit("refused", lease._known_as, answer.fence, waited_s, detail=why)
     if not lease._resent:
         # The engine has just said that this token is neither holder nor waiter, and no copy is under way.
         lease._state = ENDED
-        client.keeper.let_go(lease)
+        client.keeper.forget(lease)
     remaining_s = answer.remaining_ms / 1000
     facts = {"holder": holder, "fence": answer.fence, "remaining": remaining_s}
     refusal = NotAcquired(lease.name, reason=answer.reason, waited=waited_s, **facts)  # type: ignore[arg-type]
@@ -316,7 +329,7 @@ async def release(lease: LeaseBase, to: str = "") -> None:
         raise
 
 
-def _too_late(lease: LeaseBase, command: Giving) -> NoReturn:
+def _too_late(lease: LeaseBase, command: ReleaseCommand) -> NoReturn:
     """There is nothing left to give back: the holder is told."""
     lease._lose("expired", lease._trouble)  # no effect if it is known to be lost already
     # Our clock stops earlier than the engine's.
@@ -326,7 +339,7 @@ def _too_late(lease: LeaseBase, command: Giving) -> NoReturn:
     raise lease._loss()
 
 
-async def _release_again(lease: LeaseBase, command: Giving, first_ns: int, error: Unavailable) -> Answer | None:
+async def _release_again(lease: LeaseBase, command: ReleaseCommand, first_ns: int, error: Unavailable) -> Answer | None:
     """The engine's answer after trouble on the way, or `None` if it could not be told within the wire timeout."""
     client = lease._client
     sent_before, told_ns = False, 0
@@ -336,7 +349,7 @@ async def _release_again(lease: LeaseBase, command: Giving, first_ns: int, error
         now_ns = client.clock.now_ns()
         if not told_ns or now_ns - told_ns >= NS:
             told_ns = now_ns
-            client.tell("release_delayed", lease._known_as, lease._fence, detail=str(error))
+            client.emit("release_delayed", lease._known_as, lease._fence, detail=str(error))
         sent_before = sent_before or isinstance(error, ReplyLost)
         if now_ns + _RETRY_NS >= first_ns + WIRE_NS:
             return None
@@ -353,7 +366,7 @@ async def _release_again(lease: LeaseBase, command: Giving, first_ns: int, error
         return answer
 
 
-def _released(lease: LeaseBase, command: Giving, answer: Answer | None) -> None:
+def _released(lease: LeaseBase, command: ReleaseCommand, answer: Answer | None) -> None:
     if isinstance(answer, NotHeld):
         lease._lose(answer.reason, answer.detail, since=ENDING)
         raise lease._loss()
@@ -364,9 +377,9 @@ def _released(lease: LeaseBase, command: Giving, answer: Answer | None) -> None:
     if answer is None:
         client.keeper.finish_release(lease, command)
         return
-    client.keeper.let_go(lease)
+    client.keeper.forget(lease)
     if client.observer is not None or debugging(DEBUG):
-        client.tell("released", lease._known_as, lease._fence, (client.clock.now_ns() - lease._since_ns) / NS)
+        client.emit("released", lease._known_as, lease._fence, (client.clock.now_ns() - lease._since_ns) / NS)
 
 
 async def leave(lease: LeaseBase, error: BaseException | None, to: str = "") -> None:
@@ -394,4 +407,4 @@ def _tell_fenced(lease: LeaseBase, error: BaseException | None) -> None:
         for one in error.exceptions:
             _tell_fenced(lease, one)
     elif isinstance(error, Fenced) and error.fence == lease._fence:
-        lease._client.tell("fenced", lease._known_as, error.fence, detail=str(error))
+        lease._client.emit("fenced", lease._known_as, error.fence, detail=str(error))

@@ -17,7 +17,7 @@ from holdfast.names import LABEL_MAX, Holder, is_unicode
 from holdfast.observer import log
 
 if TYPE_CHECKING:
-    from holdfast.commands import Seat
+    from holdfast.commands import LeaseParty
     from holdfast.core.client import Client
     from holdfast.core.lease.lease import LeaseBase
 
@@ -109,7 +109,7 @@ class LeaderWatch:
                 # Whoever watches for ever watches through an outage too; only the first look tells of it at once.
                 if self._seen is None or error.reason not in PASSING:
                     raise
-                client.tell("unavailable", self._candidacy.name, detail=str(error))
+                client.emit("unavailable", self._candidacy.name, detail=str(error))
                 continue
             seen = (None if now is None else now.fence,)
             if seen != self._seen:
@@ -167,5 +167,5 @@ async def _token_of(candidacy: Candidacy, heir: str) -> str:
     return next((seat.token for seat in now.waiters if _label(seat) == heir), "")
 
 
-def _label(seat: Seat) -> str:
+def _label(seat: LeaseParty) -> str:
     return Holder.unpacked(seat.holder).label

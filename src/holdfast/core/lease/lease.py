@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.commands import (
     Acquire,
-    Asking,
-    Begin,
+    AcquireCommand,
+    BeginOnce,
     ClaimEntry,
     Command,
-    Finished,
-    Giving,
+    DoneMarker,
     Granted,
     Leave,
-    Mark,
     Release,
+    ReleaseCommand,
     Renew,
     Undo,
     UndoBorrow,
+    WaiterHeartbeat,
 )
 from holdfast.commands.queue import Join
 from holdfast.errors import HoldfastError, LeaseLost, NotAcquired
@@ -131,22 +131,22 @@ class LeaseBase:
 
     # What is said to the engine about it. A lease of another kind says it in other words.
 
-    def _ask(self, wait: bool) -> Asking | Begin | ClaimEntry | Join:
+    def _ask(self, wait: bool) -> AcquireCommand | BeginOnce | ClaimEntry | Join:
         return Acquire(self.name, self.token, self._packed, self._ttl_ms, wait)
 
     def _renewal(self, ttl_ms: int) -> Command:
         return Renew(self.name, self.token, ttl_ms)
 
-    def _giving_back(self, to: str) -> Giving:
-        return Release(self.name, self.token, entomb=self._resent, to=to)
+    def _giving_back(self, to: str) -> ReleaseCommand:
+        return Release(self.name, self.token, tombstone=self._resent, to=to)
 
     def _taking_back(self) -> Undo | UndoBorrow | Leave:
         return Undo(self.name, self.token)
 
-    def _marking(self) -> Command:
-        return Mark(self.name)
+    def _heartbeat_command(self) -> Command:
+        return WaiterHeartbeat(self.name)
 
-    def _late(self, command: Giving) -> Giving | None:
+    def _late(self, command: ReleaseCommand) -> ReleaseCommand | None:
         """What to tell an engine that may still trust a lease that we no longer do, so that the next need not wait."""
         return command
 
@@ -219,10 +219,10 @@ class LeaseBase:
             if self._state is not since:
                 return
             self._state, self._why = LOST, (reason, detail)
-        client.keeper.let_go(self)
+        client.keeper.forget(self)
         self._wake()
         held_s = (client.clock.now_ns() - self._since_ns) / NS
-        client.tell("lost", self._known_as, self._fence, held_s, detail=f"{reason} {detail}".strip())
+        client.emit("lost", self._known_as, self._fence, held_s, detail=f"{reason} {detail}".strip())
         if self._on_loss is not None:
             client.transport.run_callback(self._call_on_loss)
 
@@ -242,7 +242,7 @@ class LeaseBase:
         state = self._state
         if (state is not ASKING and state is not HELD) or sys.is_finalizing():
             return
-        self._client.keeper.dropped(self)
+        self._client.keeper.drop(self)
         if self._owned:
             warnings.warn(
                 f"lease {readable(self.name)!r} was dropped without a release; it lapses within {self.ttl} s",
@@ -256,22 +256,22 @@ class Compound:
     """A lease whose asking and giving back are parts of larger steps; it stands before the lease among the bases."""
 
     # What to say instead of plainly asking, without waiting; and instead of plainly giving back.
-    _begins: Callable[[Acquire], Begin | ClaimEntry] | None = None
-    _ends: Callable[[Release], Giving] | None = None
+    _begins: Callable[[Acquire], BeginOnce | ClaimEntry] | None = None
+    _ends: Callable[[Release], ReleaseCommand] | None = None
 
-    def _ask(self, wait: bool) -> Asking | Begin | ClaimEntry:
+    def _ask(self, wait: bool) -> AcquireCommand | BeginOnce | ClaimEntry:
         ask: Any = super()._ask(wait)  # type: ignore[misc]
         return ask if wait or self._begins is None else self._begins(ask)
 
-    def _giving_back(self, to: str) -> Giving:
+    def _giving_back(self, to: str) -> ReleaseCommand:
         end: Any = super()._giving_back(to)  # type: ignore[misc]
         return end if self._ends is None else self._ends(end)
 
 
 class DoneAlready(Exception):
-    """The last word of a waiter was answered with a note. Not for callers: whoever asks with a `Begin` catches it."""
+    """The last word of a waiter was answered with a note. Not for callers: whoever asks with a `BeginOnce` catches it."""
 
-    def __init__(self, known: Finished) -> None:
+    def __init__(self, known: DoneMarker) -> None:
         super().__init__(known)
         self.known = known
 
@@ -312,8 +312,8 @@ class LossEventBase:
 
     async def _wait(self, timeout: Seconds | None) -> bool:
         lease = self._lease
-        client, patience_ns = lease._client, timeout_ns(timeout)
-        until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
+        client, wait_ns = lease._client, timeout_ns(timeout)
+        until_ns = NEVER_NS if wait_ns is None else client.clock.now_ns() + wait_ns
         waker = client.transport.waker()
         with client.guard:
             lease._wakers = (*lease._wakers, waker)

@@ -71,7 +71,7 @@ class LockBase:
         self.name = checked_name(name)
         self._client = client
         self._ttl_ms = ttl_ms(ttl)
-        self._patience_ns = None if timeout is None else timeout_ns(timeout)
+        self._timeout_ns = None if timeout is None else timeout_ns(timeout)
         if reentrant:
             self._reentrant = True
         if on_loss is not REPORT:
@@ -94,8 +94,8 @@ class LockBase:
         on_loss = None if self._on_loss is REPORT or not callable(self._on_loss) else self._on_loss
         return (client, self.name, self._ttl_ms, holder, packed, on_loss, self._confirm is not None)
 
-    def _patience(self, timeout: Seconds | Unset | None) -> int | None:
-        return self._patience_ns if isinstance(timeout, Unset) else timeout_ns(timeout)
+    def _timeout_of(self, timeout: Seconds | Unset | None) -> int | None:
+        return self._timeout_ns if isinstance(timeout, Unset) else timeout_ns(timeout)
 
     def _inside(self, who: object) -> LeaseBase | None:
         """The lease under which this thread or task may simply enter again; `LeaseLost` if it is no longer held.
@@ -150,7 +150,7 @@ class LockBase:
         """What another lock with another name would be made with."""
         return {
             "ttl": self._ttl_ms / 1000,
-            "timeout": None if self._patience_ns is None else self._patience_ns / 1e9,
+            "timeout": None if self._timeout_ns is None else self._timeout_ns / 1e9,
             "reentrant": self._reentrant,
             "on_loss": self._on_loss,
             "confirm": self._confirm,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import NS_PER_MS, Seconds, ttl_ms
-from holdfast.commands import Balance, Reserve, Settle, Spent
+from holdfast.commands import BudgetBalance, GetBalance, Reserve, Settle
 from holdfast.core.lease.lock import UNSET, Unset
 from holdfast.core.resend import ask_again
 from holdfast.errors import BudgetExceeded, Closed, InvalidConfig, Unavailable
@@ -79,11 +79,11 @@ async def reserve(budget: BudgetBase, reservation: ReservationBase, limit: int |
     name, amount = reservation._name, reservation.amount
     command = Reserve(name, reservation._token, amount, most, budget._period_ms, budget._hold_ms)
     answer = await ask_again(budget._client, command)
-    assert isinstance(answer, Spent)
+    assert isinstance(answer, BudgetBalance)
     if not answer.ok:
         remaining, retry_s = max(0, most - answer.spent - answer.reserved), answer.retry_us / 1e6
         after_s = retry_s if most >= amount else 0.0
-        budget._client.tell("rate_limited", name, seconds=after_s or None)
+        budget._client.emit("rate_limited", name, seconds=after_s or None)
         raise BudgetExceeded(name, amount, remaining, most, after_s)
     reservation._began_us, reservation._hold_ms = answer.began_us, budget._hold_ms
 
@@ -123,7 +123,7 @@ async def leave(reservation: ReservationBase, error: BaseException | None) -> No
 
 def _hand_on(reservation: ReservationBase, actual: int) -> None:
     reservation._actual = actual
-    reservation._client.keeper.owe(_settling(reservation, actual), reservation._hold_ms * NS_PER_MS)
+    reservation._client.keeper.deliver_later(_settling(reservation, actual), reservation._hold_ms * NS_PER_MS)
 
 
 def _settling(reservation: ReservationBase, actual: int) -> Settle:
@@ -133,8 +133,8 @@ def _settling(reservation: ReservationBase, actual: int) -> Settle:
 async def peek(budget: BudgetBase, key: str, limit: int | Unset | None) -> BudgetStatus:
     """How the budget of a key stands."""
     most = budget._limit_of(limit)
-    answer = await ask_again(budget._client, Balance(name_of(budget.name, key), budget._period_ms))
-    assert isinstance(answer, Spent)
+    answer = await ask_again(budget._client, GetBalance(name_of(budget.name, key), budget._period_ms))
+    assert isinstance(answer, BudgetBalance)
     left = None if most == _ANY else max(0, most - answer.spent - answer.reserved)
     return BudgetStatus(answer.spent, answer.reserved, left, None if most == _ANY else most, answer.reset_us / 1e6)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_US, Seconds, timeout_ns
-from holdfast.commands import Decided, Forget, Hit
+from holdfast.commands import Hit, LimitDecision, ResetCounter
 from holdfast.core.client import ABORTING, CLOSED
 from holdfast.core.limit.local import BELIEVED_NS, KNOWN_MAX, PAUSE_MAX_NS
 from holdfast.core.resend import ask_again
@@ -98,7 +98,7 @@ class LimiterBase:
 
     def _tell_limited(self, key: str, retry_s: float) -> None:
         if self._client.observer is not None or debugging(DEBUG):
-            self._client.tell("rate_limited", name_of(self.name, key), seconds=retry_s)
+            self._client.emit("rate_limited", name_of(self.name, key), seconds=retry_s)
 
     def _command(self, key: str, cost: int, *, take: bool) -> Hit:
         name = name_of(self.name, key)
@@ -115,7 +115,7 @@ class LimiterBase:
             decision = Decision(allowed, 0, self._least, 0.0 if allowed else PAUSE_MAX_NS / NS, 0.0)
         said = "allowed" if decision.allowed else "refused"
         why = f"{said} by policy {self._policy}: {self._ledger.trouble}"
-        self._client.tell("unavailable", command.name, detail=why)
+        self._client.emit("unavailable", command.name, detail=why)
         return decision
 
     def _by_share(self, command: Hit) -> Decision:
@@ -125,7 +125,7 @@ class LimiterBase:
             # The clock that never goes back: nobody else shares these counts.
             moment = Moment(0, clock.now_ns() // NS_PER_US, "")
             answer = ledger.alone.answer(command._replace(name=name, rates=self._share), moment)
-        assert isinstance(answer, Decided)
+        assert isinstance(answer, LimitDecision)
         return _decision(answer)
 
 
@@ -151,7 +151,7 @@ async def _decided(limiter: LimiterBase, key: str, cost: int, *, take: bool) -> 
         ledger.failed(str(error), client.clock.now_ns())
         return limiter._without_engine(command)
     ledger.answered()
-    assert isinstance(answer, Decided)
+    assert isinstance(answer, LimitDecision)
     if not answer.allowed:
         ledger.believe(key, cost, answer, sent_ns)
     return _decision(answer)
@@ -160,14 +160,14 @@ async def _decided(limiter: LimiterBase, key: str, cost: int, *, take: bool) -> 
 async def counted(limiter: LimiterBase, key: str) -> Decision:
     """What the engine has counted; an error if it cannot be asked. A policy answers programs, people want to know."""
     answer = await ask_again(limiter._client, limiter._command(key, 1, take=False))
-    assert isinstance(answer, Decided)
+    assert isinstance(answer, LimitDecision)
     return _decision(answer)
 
 
 async def wait(limiter: LimiterBase, key: str, cost: int, timeout: Seconds | None) -> Decision:
     """Ask until it is allowed; `RateLimited` as soon as that cannot be before patience ends."""
-    client, patience_ns = limiter._client, timeout_ns(timeout)
-    until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
+    client, wait_ns = limiter._client, timeout_ns(timeout)
+    until_ns = NEVER_NS if wait_ns is None else client.clock.now_ns() + wait_ns
     while True:
         decision = limiter._known(key, cost, final=False)
         if decision is None:
@@ -192,9 +192,9 @@ async def wait(limiter: LimiterBase, key: str, cost: int, timeout: Seconds | Non
 async def reset(limiter: LimiterBase, key: str) -> None:
     """Forget what was counted under the key. Others may believe a refusal for a second more."""
     command = Hit(name_of(limiter.name, key), limiter._rates, limiter._smooth, 1, take=False)
-    await ask_again(limiter._client, Forget(command.name, command.shelf))
+    await ask_again(limiter._client, ResetCounter(command.name, command.kind))
     limiter._ledger.refusals.pop(key, None)
 
 
-def _decision(answer: Decided) -> Decision:
+def _decision(answer: LimitDecision) -> Decision:
     return Decision(answer.allowed, answer.remaining, answer.limit, answer.retry_us / 1e6, answer.reset_us / 1e6)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import NS, NS_PER_MS, NS_PER_US
 from holdfast.core.lease.lease import jittered
-from holdfast.engines.counters import Tallies
+from holdfast.rules.memory_counters import MemoryCounters
 
 if TYPE_CHECKING:
-    from holdfast.commands import Decided
+    from holdfast.commands import LimitDecision
     from holdfast.rules.limit import Rates
 
 KNOWN_MAX = 10_000
@@ -42,13 +42,13 @@ class Ledger:
 
     def __init__(self) -> None:
         self.refusals: dict[str, Refusal] = {}
-        self.alone = Tallies()
+        self.alone = MemoryCounters()
         self.guard = threading.Lock()
         self.asked_again_ns = 0
         self.trouble = ""
         self._pause_ns = 0
 
-    def believe(self, key: str, cost: int, answer: Decided, sent_ns: int) -> None:
+    def believe(self, key: str, cost: int, answer: LimitDecision, sent_ns: int) -> None:
         """It was refused after it was sent, so it holds at least as long from then."""
         if len(self.refusals) >= KNOWN_MAX:
             self.refusals.clear()

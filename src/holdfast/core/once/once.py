@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, Seconds, timeout_ns, ttl_ms
-from holdfast.commands import Begin, Busy, Finish, Finished, Forget, Granted, Keep, Seen
+from holdfast.commands import BeginOnce, Busy, DoneMarker, FinishOnce, Granted, IsDone, MarkDone, ResetCounter
 from holdfast.core.lease import acquire as lifecycle
 from holdfast.core.lease.lease import ASKING, ENDED, Compound, DoneAlready
 from holdfast.core.resend import ask_again, decision
@@ -56,7 +56,7 @@ class Outcome(Compound):
 
     _digest = ""
     _window_ms = 0
-    _patience_ns: int | None = 0
+    _timeout_ns: int | None = 0
     _finished: dict[str, Any] | None = None
     _result: Any = None
 
@@ -82,8 +82,8 @@ class Outcome(Compound):
 
 def prepared(first: Any, once: OnceBase, digest: str, timeout: Seconds | None) -> Any:
     """A new first, with the settings of its once."""
-    first._begins = Begin
-    first._digest, first._window_ms, first._patience_ns = digest, once._window_ms, timeout_ns(timeout)
+    first._begins = BeginOnce
+    first._digest, first._window_ms, first._timeout_ns = digest, once._window_ms, timeout_ns(timeout)
     return first
 
 
@@ -91,17 +91,17 @@ async def begin(first: Any) -> None:
     """Take the lease, or find the note. `NotAcquired` if somebody is at it until patience ends."""
     if first._state is not ASKING or first._sent_ns:
         raise RuntimeError("a first is entered once: ask for another")
-    client, patience_ns = first._client, first._patience_ns
+    client, wait_ns = first._client, first._timeout_ns
     began_ns = client.clock.now_ns()
-    until_ns = NEVER_NS if patience_ns is None else began_ns + patience_ns
+    until_ns = NEVER_NS if wait_ns is None else began_ns + wait_ns
     client.begin(first)
     try:
         answer = await decision(first, began_ns, until_ns)
         if isinstance(answer, Busy):
             _refuse_other(first, Holder.unpacked(answer.holder).info.get(_DIGEST, ""))
-        if isinstance(answer, Busy) and patience_ns != 0:
+        if isinstance(answer, Busy) and wait_ns != 0:
             await _wait(first, until_ns)
-        elif isinstance(answer, Finished):
+        elif isinstance(answer, DoneMarker):
             _found(first, answer)
         elif not isinstance(answer, Granted):
             raise lifecycle._not_acquired(first, answer, began_ns)
@@ -109,12 +109,12 @@ async def begin(first: Any) -> None:
         undo(first)
         raise
     if first._finished is not None:
-        client.tell("duplicate", first.name)
+        client.emit("duplicate", first.name)
         return
     client.keeper.due(first._due_ns)
     if isinstance(answer, Granted) and (client.observer is not None or debugging(DEBUG)):
         # Whoever stood in line for it was told by the line.
-        client.tell("granted", first.name, first._fence, (client.clock.now_ns() - began_ns) / NS)
+        client.emit("granted", first.name, first._fence, (client.clock.now_ns() - began_ns) / NS)
 
 
 async def _wait(first: Any, until_ns: int) -> None:
@@ -126,23 +126,23 @@ async def _wait(first: Any, until_ns: int) -> None:
     except DoneAlready as done:
         _found(first, done.known)
         return
-    known = await ask_again(client, Seen(first.name))
-    assert isinstance(known, Finished)
-    if known.known:
+    known = await ask_again(client, IsDone(first.name))
+    assert isinstance(known, DoneMarker)
+    if known.exists:
         await lifecycle.release(first)
         _found(first, known)
 
 
-def _found(first: Any, known: Finished) -> None:
+def _found(first: Any, known: DoneMarker) -> None:
     """It has been done: there is no lease, and nothing to give back unless a copy of the question may still arrive."""
     import json  # noqa: PLC0415 - only for what was done before
 
-    note = json.loads(known.note)
+    note = json.loads(known.marker)
     _refuse_other(first, note.get("payload", ""))
     if first._resent or first._fence is not None:
         lifecycle.undo(first)
     first._state, first._finished = ENDED, note
-    first._client.keeper.let_go(first)
+    first._client.keeper.forget(first)
 
 
 def _refuse_other(first: Any, digest: str) -> None:
@@ -161,8 +161,8 @@ async def leave(first: Any, error: BaseException | None) -> None:
 
 def succeeded(first: Any) -> None:
     """From now on, giving the lease back leaves a note."""
-    note = Keep(first.name, _note(first), first._window_ms)
-    first._ends = lambda end: Finish(end, note)
+    note = MarkDone(first.name, _note(first), first._window_ms)
+    first._ends = lambda end: FinishOnce(end, note)
 
 
 def _note(first: Any) -> str:
@@ -192,14 +192,14 @@ def ended(first: LeaseBase) -> None:
 
 async def seen(once: OnceBase, key: str) -> bool:
     """Whether it has been done."""
-    answer = await ask_again(once._client, Seen(name_of(once.name, key)))
-    assert isinstance(answer, Finished)
-    return answer.known
+    answer = await ask_again(once._client, IsDone(name_of(once.name, key)))
+    assert isinstance(answer, DoneMarker)
+    return answer.exists
 
 
 async def forget(once: OnceBase, key: str) -> None:
     """Let it be done again."""
-    await ask_again(once._client, Forget(name_of(once.name, key), "o"))
+    await ask_again(once._client, ResetCounter(name_of(once.name, key), "o"))
 
 
 def digest_of(payload: Any) -> str:

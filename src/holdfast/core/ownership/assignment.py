@@ -95,7 +95,7 @@ def told(work: MessageBase, kind: str, detail: str) -> None:
     """Tell the observer for how long a key was owned."""
     client = work._consumer._queue._client
     owned_s = (client.clock.now_ns() - work._got_ns) / NS if isinstance(work, AssignmentBase) else None
-    client.tell(kind, work.queue, work.fence, owned_s, detail=detail)
+    client.emit(kind, work.queue, work.fence, owned_s, detail=detail)
 
 
 def mourned(work: MessageBase, why: str) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NS, NS_PER_MS
-from holdfast.commands.queue import AT_ONCE
+from holdfast.commands.queue import BATCH_MAX
 from holdfast.core.lease.lease import HELD as LIVING
 from holdfast.core.ownership.assignment import mourned
 from holdfast.core.queue.consumer import ConsumerBase
-from holdfast.rules.queue.state import TRIALS
+from holdfast.rules.queue.state import PROBATIONS_PER_TTL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,22 +49,22 @@ class Post(ConsumerBase):
     def _is_calm(self) -> bool:
         """Nothing that it has is new: if it died now, only a suspect that it is given would be to blame.
 
-        What is new is reckoned from when the engine has heard of us last: see `ConsumerRecord.trial_us`.
+        What is new is reckoned from when the engine has heard of us last: see `ConsumerRecord.probation_us`.
         """
         lease = self._lease
         return self._calm_ns() <= (lease._heard_ns if lease is not None else 0)
 
     def _has_taken(self, works: Sequence[MessageBase]) -> None:
         """If those are suspects, and it lives, it takes more the next time: a fleet that died has many of them."""
-        if works and works[0].suspect:
-            self._dares = min(2 * len(works), AT_ONCE)
+        if works and works[0].quarantined:
+            self._dares = min(2 * len(works), BATCH_MAX)
 
     def _calm_ns(self) -> int:
         """When it may be asked again for a suspect, if it is heard of after that."""
         return self._newest_ns + self._trial_ns() if self._with else 0
 
     def _trial_ns(self) -> int:
-        return self._queue._ttl_ms * NS_PER_MS // TRIALS
+        return self._queue._ttl_ms * NS_PER_MS // PROBATIONS_PER_TTL
 
     def _is_due(self, now_ns: int, room: int) -> bool:
         """Whether to ask. Whoever stands in line is rung: what happens elsewhere is no reason."""

@@ -106,7 +106,7 @@ class OwnerBase:
     def _drop(self, count: int) -> None:
         if count:
             self.dropped += count
-            self._client.tell("events_dropped", self._posts[0]._queue.name, detail=f"{count} of others' ends")
+            self._client.emit("events_dropped", self._posts[0]._queue.name, detail=f"{count} of others' ends")
 
     def _end(self, reason: str, error: Exception | None = None) -> None:
         self._over = True
@@ -138,10 +138,10 @@ def _listen(owner: OwnerBase, hears: Callable[..., Any]) -> Any:
     """Have the servers tell of others' ends. What is said of that is about the first queue."""
     names = tuple(post._queue.name for post in owner._posts)
 
-    def tell(kind: str, detail: str) -> None:
-        owner._client.tell(kind, names[0], detail=detail)
+    def emit(kind: str, detail: str) -> None:
+        owner._client.emit(kind, names[0], detail=detail)
 
-    return hears(names, configure=owner._events == CONFIGURE, on_end=owner._told_end, tell=tell)
+    return hears(names, configure=owner._events == CONFIGURE, on_end=owner._told_end, emit=emit)
 
 
 async def leave(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
@@ -174,11 +174,11 @@ async def _leave_all(posts: Sequence[Post], *, patient: bool = True) -> None:
             await _leave_all(posts[1:], patient=patient and soon)
 
 
-async def news(owner: OwnerBase, patience_ns: int | None) -> News | None:
+async def news(owner: OwnerBase, wait_ns: int | None) -> News | None:
     """What is new; `None` if there is nothing before patience ends, or nothing more to come."""
     clock = owner._client.clock
-    until_ns = NEVER_NS if patience_ns is None else clock.now_ns() + patience_ns
-    if patience_ns == 0:  # no ring is waited for
+    until_ns = NEVER_NS if wait_ns is None else clock.now_ns() + wait_ns
+    if wait_ns == 0:  # no ring is waited for
         _rung(owner._posts)
     while (event := _unread(owner)) is None and not owner._over:
         if owner._waker is None:
@@ -266,18 +266,18 @@ async def _fill(owner: OwnerBase, post: Post) -> None:
 
 def _tell_owned(work: MessageBase) -> None:
     waited_s = max(0.0, time.time() - work.published)
-    work._consumer._queue._client.tell("assigned", work.queue, work.fence, waited_s, detail=f"key {work.key}")
+    work._consumer._queue._client.emit("assigned", work.queue, work.fence, waited_s, detail=f"key {work.key}")
 
 
 async def _note_end(owner: OwnerBase, queue: str, token: str) -> None:
     """Somebody's time has ended: tell what it had, if that is still with it."""
     try:
-        answer = await owner._client.ask(ListKeys(queue, token, NEWS_MAX))
+        answer = await owner._client.send(ListKeys(queue, token, NEWS_MAX))
     except Unavailable as error:
-        owner._client.tell("unavailable", queue, detail=str(error))
+        owner._client.emit("unavailable", queue, detail=str(error))
         return
     assert isinstance(answer, KeysHeld)
-    owner._client.tell("expiry_event", queue, detail=f"of a consumer with {answer.held} keys")
+    owner._client.emit("expiry_event", queue, detail=f"of a consumer with {answer.held} keys")
     room = max(0, NEWS_MAX - sum(isinstance(each, AssignmentExpired) for each in owner._news))
     owner._news.extend(map(AssignmentExpired, answer.keys[:room]))
     owner._drop(max(0, answer.held - room))
@@ -293,7 +293,7 @@ async def _sleep(owner: OwnerBase, until_ns: int) -> None:
         _rung(waiting, rung)
     except Unavailable as error:
         _rung(owner._posts)
-        client.tell("unavailable", owner._posts[0]._queue.name, detail=str(error))
+        client.emit("unavailable", owner._posts[0]._queue.name, detail=str(error))
         now_ns = client.clock.now_ns()
         await waker.wait(now_ns + jittered(_RETRY_NS, now_ns))
     except BaseException:

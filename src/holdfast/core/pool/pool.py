@@ -13,8 +13,8 @@ from holdfast.clock import NS_PER_MS, Seconds, duration_ms, timeout_ns, ttl_ms
 from holdfast.commands import (
     POOL,
     WHOLE_PPM,
+    AcquireCommand,
     Answer,
-    Asking,
     Borrow,
     BreakItem,
     ChangePool,
@@ -22,7 +22,6 @@ from holdfast.commands import (
     CoolItem,
     Extend,
     GetPoolStats,
-    Giving,
     Granted,
     ItemsStillLent,
     NotHeld,
@@ -30,6 +29,7 @@ from holdfast.commands import (
     PoolHeartbeat,
     PoolSnapshot,
     Release,
+    ReleaseCommand,
     Renewed,
     Return,
     Undo,
@@ -108,7 +108,7 @@ class PoolBase:
         self.name = checked_name(name)
         self._client = client
         self._ttl_ms = ttl_ms(ttl)
-        self._patience_ns = timeout_ns(timeout)
+        self._timeout_ns = timeout_ns(timeout)
         self._cooldown_ms = duration_ms(cool, setting="cool")
         self._expiry_cooldown_ms = self._cooldown_ms if on_death is None else duration_ms(on_death, setting="on_death")
         self._cool_on = checked_errors(cool_on)
@@ -122,8 +122,8 @@ class PoolBase:
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name!r} on {self._client.url}>"
 
-    def _patience(self, timeout: Seconds | Unset | None) -> int | None:
-        return self._patience_ns if isinstance(timeout, Unset) else timeout_ns(timeout)
+    def _timeout_of(self, timeout: Seconds | Unset | None) -> int | None:
+        return self._timeout_ns if isinstance(timeout, Unset) else timeout_ns(timeout)
 
     def _item_fields(self, tag: str | None, share: float, info: dict[str, Any] | None) -> tuple[Any, ...]:
         """What the lease of an item is made of."""
@@ -185,7 +185,7 @@ class ItemBase(LeaseBase):
 
     # Its words to the engine.
 
-    def _ask(self, wait: bool) -> Asking:
+    def _ask(self, wait: bool) -> AcquireCommand:
         pool, tag, share_ppm = self._terms
         ask = (self._pool, self.token, self._packed, self._ttl_ms, wait, pool._expiry_cooldown_ms, tag, share_ppm)
         return Borrow(*ask, pool._permits, pool.kind)
@@ -199,10 +199,10 @@ class ItemBase(LeaseBase):
     def _taking_back(self) -> Undo | UndoBorrow:
         return UndoBorrow(self._pool, self.token, self._terms.pool.kind)
 
-    def _marking(self) -> Command:
+    def _heartbeat_command(self) -> Command:
         return PoolHeartbeat(self._pool, self._terms.pool.kind)
 
-    def _late(self, command: Giving) -> Giving | None:  # noqa: ARG002
+    def _late(self, command: ReleaseCommand) -> ReleaseCommand | None:  # noqa: ARG002
         return None  # how a lost borrower's work ended is uncertain: the item comes back after its ttl, and rests
 
     def _told(self, answer: Granted) -> None:
@@ -358,7 +358,7 @@ async def _say(client: Client, command: Command) -> Any:
     until_ns, sent_before = client.clock.now_ns() + WIRE_NS, False
     while True:
         try:
-            answer = await client.ask(command)
+            answer = await client.send(command)
         except Unavailable as error:
             if not isinstance(error.__cause__, ReplyLost) or client.clock.now_ns() >= until_ns:
                 raise

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import NotHeld
-from holdfast.commands.queue import AT_ONCE, DEAD, MessageOutcome, Receive, Received
+from holdfast.commands.queue import BATCH_MAX, REJECT, MessageOutcome, Receive, Received
 from holdfast.core.client import OPEN
 from holdfast.core.keeper.keeper import WIRE_NS
 from holdfast.core.lease import acquire as lifecycle
@@ -72,7 +72,7 @@ class ConsumerBase:
         self._buffer: deque[MessageBase] = deque()  # those that nobody has asked for yet
         self._unsure = False  # an answer may have been lost
         self._missed = self._made_up = 0  # answers to others that may have been lost; those that were asked for since
-        self._given = 0  # the largest fence that this incarnation was given, if there is no other way than a take
+        self._inbox = 0  # the largest fence that this incarnation was given, if there is no other way than a take
         self._sure_ns = 0  # when everything here was known for the last time
         self._restarts = queue._client.engine.restarts
         self._stopped = False
@@ -167,13 +167,13 @@ async def _live(consumer: ConsumerBase) -> ConsumerSession:
     lease = ConsumerSession(client, queue.name, queue._ttl_ms, consumer.name, queue._reaping(), **how)
     try:
         await lifecycle.acquire(lease, 0)
-        client.keeper.look_after(lease, client.clock.now_ns())
+        client.keeper.schedule_heartbeat(lease, client.clock.now_ns())
         if consumer._lease is not None:
-            client.keeper.no_longer_waiting(consumer._lease)
+            client.keeper.stop_heartbeat(consumer._lease)
         _drop_unread(consumer)
         consumer._owed.clear()
         consumer._unsaid.clear()
-        consumer._given = -1 if consumer._keeps else 0
+        consumer._inbox = -1 if consumer._keeps else 0
         consumer._unsure, consumer._sure_ns, consumer._restarts = False, client.clock.now_ns(), client.engine.restarts
         consumer._lease = lease
     except BaseException:
@@ -214,7 +214,7 @@ async def leave(consumer: ConsumerBase, *, patient: bool = True) -> None:
         consumer._with.clear()
         if lease is not None:
             lifecycle.end(lease)
-            lease._client.keeper.no_longer_waiting(lease)
+            lease._client.keeper.stop_heartbeat(lease)
             lease._client.transport.forget(lease.token)
 
 
@@ -229,17 +229,17 @@ async def _said_all(consumer: ConsumerBase, lease: ConsumerSession, unsaid: tupl
         try:
             await conclude(consumer._queue, lease, unsaid, consumer, again=True)
         except Unavailable as error:
-            client.tell("delivery_abandoned", consumer._queue.name, lease._fence, detail=str(error))
-    while client.keeper.owes(lease.token) and client.clock.now_ns() < until_ns:
+            client.emit("delivery_abandoned", consumer._queue.name, lease._fence, detail=str(error))
+    while client.keeper.has_pending_outcomes(lease.token) and client.clock.now_ns() < until_ns:
         await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
-    return not client.keeper.owes(lease.token)
+    return not client.keeper.has_pending_outcomes(lease.token)
 
 
-async def receive(consumer: ConsumerBase, most: int, patience_ns: int | None) -> list[Any]:
+async def receive(consumer: ConsumerBase, most: int, wait_ns: int | None) -> list[Any]:
     """Up to so many messages, as soon as there is one; none if patience ends, or the consumer is stopped."""
     client = consumer._queue._client
     _whole("most", most, 1, PREFETCH_MAX)
-    until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
+    until_ns = NEVER_NS if wait_ns is None else client.clock.now_ns() + wait_ns
     if not consumer._entered:
         raise RuntimeError(f"consumer {consumer.name!r} takes messages inside its `with` block only")
     if not await _unread_is_ours(consumer, until_ns):
@@ -288,7 +288,7 @@ async def sleep(consumer: ConsumerBase, got: ReceiveResult, until_ns: int) -> No
     try:
         await client.transport.wait(got.asked, at_ns)
     except Unavailable as error:
-        client.tell("unavailable", consumer._queue.name, detail=str(error))
+        client.emit("unavailable", consumer._queue.name, detail=str(error))
         now_ns = client.clock.now_ns()
         await client.transport.waker().wait(now_ns + jittered(_RETRY_MAX_NS, now_ns))
 
@@ -314,9 +314,9 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> ReceiveResu
         if most:
             details = (wait, consumer._idle(now_ns), known, consumer._lanes(), consumer._share)
         else:  # nothing new: what is with it unseen; else it only stands in no line any more, and others are rung
-            most = AT_ONCE if known is not None else 0
+            most = BATCH_MAX if known is not None else 0
             details = (False, False, known, () if most else consumer._lanes(), True)
-        asked = Receive(queue.name, lease.token, min(most, AT_ONCE), *details, consumer._given)
+        asked = Receive(queue.name, lease.token, min(most, BATCH_MAX), *details, consumer._inbox)
         consumer._unsure = True  # until the answer is here
         lease._owned = True  # before that, whoever is interrupted leaves no consumer behind
         reply = client.transport.apply(asked)
@@ -324,7 +324,7 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> ReceiveResu
     except Unavailable as error:
         if error.reason in LASTING:
             raise
-        client.tell("unavailable", queue.name, detail=str(error))
+        client.emit("unavailable", queue.name, detail=str(error))
         now_ns = client.clock.now_ns()
         return ReceiveResult([], None, now_ns + jittered(_RETRY_MAX_NS, now_ns), answered=False)
     consumer._unsure = False
@@ -335,10 +335,10 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> ReceiveResu
     assert isinstance(answer, Received)
     if known is not None:
         consumer._sure_ns, consumer._restarts, consumer._made_up = now_ns, client.engine.restarts, missed
-        _mourn(consumer, answer.gone)
+        _mourn(consumer, answer.lost)
     messages = await _read(consumer, lease, answer.deliveries)
-    if consumer._given >= 0:  # after that: whoever is interrupted in it is given them again
-        consumer._given = max([consumer._given, *(each.fence for each in answer.deliveries)])
+    if consumer._inbox >= 0:  # after that: whoever is interrupted in it is given them again
+        consumer._inbox = max([consumer._inbox, *(each.fence for each in answer.deliveries)])
     if answer.deliveries and not messages:
         return None
     again_ns = client.clock.now_ns() + max(_LOOK_MIN_NS, min(_LOOK_MAX_NS, queue._ttl_ms * NS_PER_MS // 6))
@@ -360,7 +360,7 @@ def _mourn(consumer: ConsumerBase, gone: tuple[str, ...]) -> None:
             consumer._bereft(message)
             message._lease._wake()
             queue = consumer._queue
-            queue._client.tell("lost", queue.name, message.fence, detail=f"expired (message {message.id}: forgotten)")
+            queue._client.emit("lost", queue.name, message.fence, detail=f"expired (message {message.id}: forgotten)")
 
 
 async def _read(consumer: ConsumerBase, lease: ConsumerSession, deliveries: tuple[Delivery, ...]) -> list[Any]:
@@ -375,9 +375,9 @@ async def _read(consumer: ConsumerBase, lease: ConsumerSession, deliveries: tupl
             unpacked_headers(delivery.message.headers)
             found.append(consumer._Message(consumer, lease, delivery, body))
         except Exception as error:
-            bad.append(MessageOutcome(delivery.entry, DEAD, 0, UNREADABLE, readable(error)))
+            bad.append(MessageOutcome(delivery.entry, REJECT, 0, UNREADABLE, readable(error)))
             detail = f"message {delivery.message.id}: {UNREADABLE}: {error!r}"
-            queue._client.tell("dead_lettered", queue.name, delivery.fence, detail=detail)
+            queue._client.emit("dead_lettered", queue.name, delivery.fence, detail=detail)
     if bad:
         consumer._unsure = True  # whoever interrupts this has seen none of them
         await conclude(queue, lease, tuple(bad), consumer)

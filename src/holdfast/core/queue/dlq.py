@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NS
 from holdfast.commands.queue import (
-    AT_ONCE,
-    FEW_AT_ONCE,
+    BATCH_MAX,
+    COSTLY_BATCH_MAX,
     DeadLetterPage,
     DeadLettersRemoved,
     GetDeadLetter,
@@ -39,7 +39,7 @@ class DeadLetter(NamedTuple):
 
     `error` is what the last attempt said; `first` and `last` are the consumers that failed with it. `published` and
     `died` are in seconds since 1970. A body that cannot be decoded is given as its bytes. `place` is where it stands
-    in the list: `list(after=letter.place)` goes on behind it. `key` is the one that it was sent with.
+    in the list: `list(after=letter.position)` goes on behind it. `key` is the one that it was sent with.
     """
 
     id: str
@@ -49,11 +49,11 @@ class DeadLetter(NamedTuple):
     error: str
     attempts: int
     crashes: int
-    first: str
-    last: str
+    first_consumer: str
+    last_consumer: str
     published: float
     died: float
-    place: str
+    position: str
     key: str = ""
 
 
@@ -74,7 +74,7 @@ async def letters(dlq: DlqBase, limit: int, after: str) -> list[DeadLetter]:
         raise InvalidConfig("after", after, "it must be the `place` of a letter")
     found: list[DeadLetter] = []
     while len(found) < limit:
-        page, after = await _page(dlq, min(AT_ONCE, limit - len(found)), after)
+        page, after = await _page(dlq, min(BATCH_MAX, limit - len(found)), after)
         found += page
         if not after:
             break
@@ -86,9 +86,9 @@ async def get(dlq: DlqBase, id: str) -> DeadLetter:  # noqa: A002 - a message's
     queue = dlq._queue
     answer = await ask_again(queue._client, GetDeadLetter(queue.name, _checked_ids((id,))[0]))
     assert isinstance(answer, DeadLetterPage)
-    if not answer.letters:
+    if not answer.dead_letters:
         raise NotFound(queue.name, f"dead letter {id!r}")
-    return _shown(queue, answer.letters[0])
+    return _shown(queue, answer.dead_letters[0])
 
 
 async def redrive(
@@ -104,7 +104,7 @@ async def redrive(
     _check_where(where)
     queue, client = dlq._queue, dlq._queue._client
     done, began_ns, left = 0, client.clock.now_ns(), await _how_many(dlq, ids)
-    most = FEW_AT_ONCE if rate is None else max(1, min(FEW_AT_ONCE, int(rate)))
+    most = COSTLY_BATCH_MAX if rate is None else max(1, min(COSTLY_BATCH_MAX, int(rate)))
     after = ""
     given = None if ids is None else list(_checked_ids(ids))
     while True:
@@ -138,10 +138,10 @@ async def purge(
     given = None if ids is None else list(_checked_ids(ids))
     while True:
         if given is not None:
-            part, given = given[:AT_ONCE], given[AT_ONCE:]
+            part, given = given[:BATCH_MAX], given[BATCH_MAX:]
             page, more = (await _those(dlq, part) if where or before is not None else None), bool(given)
         else:
-            page, after = await _page(dlq, min(AT_ONCE, left), after) if left else ([], "")
+            page, after = await _page(dlq, min(BATCH_MAX, left), after) if left else ([], "")
             left -= len(page)
             more = bool(after and left)
         if page is not None:
@@ -173,7 +173,7 @@ async def _page(dlq: DlqBase, limit: int, after: str) -> tuple[list[DeadLetter],
     queue = dlq._queue
     answer = await ask_again(queue._client, ListDeadLetters(queue.name, after, limit))
     assert isinstance(answer, DeadLetterPage)
-    return [_shown(queue, letter) for letter in answer.letters], answer.last
+    return [_shown(queue, letter) for letter in answer.dead_letters], answer.last
 
 
 async def _those(dlq: DlqBase, ids: list[str]) -> list[DeadLetter]:
@@ -181,7 +181,7 @@ async def _those(dlq: DlqBase, ids: list[str]) -> list[DeadLetter]:
     for each in ids:
         answer = await ask_again(dlq._queue._client, GetDeadLetter(dlq._queue.name, each))
         assert isinstance(answer, DeadLetterPage)
-        found += [_shown(dlq._queue, letter) for letter in answer.letters]
+        found += [_shown(dlq._queue, letter) for letter in answer.dead_letters]
     return found
 
 
@@ -192,12 +192,12 @@ def _shown(queue: QueueBase, letter: StoredDeadLetter) -> DeadLetter:
         shown_body(queue._codec, kept),
         shown_headers(kept.headers),
         letter.reason,
-        kept.why,
+        kept.last_error,
         kept.attempts,
         kept.crashes,
-        kept.first,
-        kept.last,
-        kept.sent_us / 1_000_000,
+        kept.first_consumer,
+        kept.last_consumer,
+        kept.published_us / 1_000_000,
         letter.died_us / 1_000_000,
         place_of(letter),
         kept.key,

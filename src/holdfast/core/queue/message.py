@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NS, NS_PER_MS, Seconds, duration_ms
-from holdfast.commands.queue import ACK, DEAD, RELEASE, TOUCH, MessageOutcome, OutcomesRecorded, RecordOutcomes
+from holdfast.commands.queue import ACK, REJECT, RELEASE, VERIFY, MessageOutcome, OutcomesRecorded, RecordOutcomes
 from holdfast.core.keeper.keeper import WIRE_NS
 from holdfast.core.lease.lease import ENDED, ENDING, HELD
 from holdfast.core.queue.codec import unpacked_headers
@@ -43,7 +43,7 @@ class MessageBase:
         self.id = kept.id
         self.body = body
         self.fence = fence
-        self.suspect = suspect
+        self.quarantined = suspect
         self._kept = kept
 
     @property
@@ -79,7 +79,7 @@ class MessageBase:
     @property
     def published(self) -> float:
         """When it was sent, in seconds since 1970, by the engine's calendar."""
-        return self._kept.sent_us / 1_000_000
+        return self._kept.published_us / 1_000_000
 
     @property
     def settled(self) -> bool:
@@ -138,15 +138,15 @@ async def release(message: MessageBase, delay: Seconds) -> None:
     await settle(message, MessageOutcome(message._entry, RELEASE, duration_ms(delay, setting="delay")))
 
 
-async def dead(message: MessageBase, reason: str) -> None:
+async def reject(message: MessageBase, reason: str) -> None:
     """A dead letter."""
-    await settle(message, MessageOutcome(message._entry, DEAD, 0, checked_reason(reason)))
+    await settle(message, MessageOutcome(message._entry, REJECT, 0, checked_reason(reason)))
 
 
-async def touch(message: MessageBase) -> None:
+async def verify(message: MessageBase) -> None:
     """Ask the engine whether it is still ours."""
     refuse_if_not_ours(message)
-    lost = await conclude(message._consumer._queue, message._lease, (MessageOutcome(message._entry, TOUCH),))
+    lost = await conclude(message._consumer._queue, message._lease, (MessageOutcome(message._entry, VERIFY),))
     if lost:
         raise _lost(message)
 
@@ -202,12 +202,12 @@ def _lost(message: MessageBase) -> LeaseLost:
 
 def told(queue: QueueBase, outcome: MessageOutcome, message: MessageBase) -> None:
     """Tell the observer what did not go well."""
-    if outcome.kind == DEAD:
+    if outcome.kind == REJECT:
         why = f"{outcome.reason}: {outcome.error}" if outcome.error else outcome.reason
-        queue._client.tell("dead_lettered", queue.name, message.fence, detail=f"message {message.id}: {why}")
+        queue._client.emit("dead_lettered", queue.name, message.fence, detail=f"message {message.id}: {why}")
     elif outcome.error:
         detail = f"message {message.id}, attempt {message.attempt}: {readable(outcome.error)}"
-        queue._client.tell("handler_failed", queue.name, message.fence, detail=detail)
+        queue._client.emit("handler_failed", queue.name, message.fence, detail=detail)
 
 
 async def conclude(
@@ -236,8 +236,8 @@ async def conclude(
             if client.clock.now_ns() + _RETRY_NS >= began_ns + WIRE_NS:
                 if consumer is None:
                     raise
-                client.tell("release_delayed", queue.name, lease._fence, detail=str(error))
-                client.keeper.owe(command, OWED_NS)
+                client.emit("release_delayed", queue.name, lease._fence, detail=str(error))
+                client.keeper.deliver_later(command, OWED_NS)
                 consumer._owe(outcomes)
                 return ()
             await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)

@@ -6,7 +6,7 @@ import random
 from typing import NamedTuple
 
 from holdfast.clock import Seconds, duration_ms, timeout_ns
-from holdfast.commands.queue import ACK, DEAD, RELEASE, RETRY, SPENT, MessageOutcome
+from holdfast.commands.queue import ACK, ATTEMPTS_USED_UP, REJECT, RELEASE, RETRY, MessageOutcome
 from holdfast.errors import InvalidConfig
 from holdfast.names import is_unicode
 
@@ -89,7 +89,7 @@ def checked_reason(reason: object) -> str:
 def retried(entry: str, attempt: int, most: int, delay_ms: int, error: str) -> MessageOutcome:
     """One more attempt has failed. The last one makes it a dead letter."""
     if attempt >= most:
-        return MessageOutcome(entry, DEAD, 0, SPENT, error)
+        return MessageOutcome(entry, REJECT, 0, ATTEMPTS_USED_UP, error)
     return MessageOutcome(entry, RETRY, delay_ms, "", error)
 
 
@@ -103,7 +103,7 @@ def by_error(entry: str, attempt: int, most: int, backoff: Backoff, error: BaseE
     if isinstance(error, Reject):
         behind = _behind(error)
         why = "" if behind is None else readable(behind)
-        return MessageOutcome(entry, DEAD, 0, readable(error.reason)[:REASON_MAX], why)
+        return MessageOutcome(entry, REJECT, 0, readable(error.reason)[:REASON_MAX], why)
     if isinstance(error, Release):
         return MessageOutcome(entry, RELEASE, duration_ms(error.delay, setting="delay"))
     if isinstance(error, Exception):

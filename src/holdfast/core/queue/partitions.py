@@ -123,7 +123,7 @@ async def stats(parts: Sequence[QueueBase], name: str) -> QueueStats:
     for one in each:
         for word, count in one.counts.items():
             counts[word] = counts.get(word, 0) + count
-    places = ("ready", "suspects", "delayed", "in_flight", "dead", "consumers", "waiting", "behind")
+    places = ("ready", "quarantined", "delayed", "in_flight", "dead", "consumers", "waiting", "behind")
     figures = {place: sum(getattr(one, place) for one in each) for place in places}
     oldest = max((one.oldest for one in each if one.oldest is not None), default=None)
     next_due = min((one.next_due for one in each if one.next_due is not None), default=None)

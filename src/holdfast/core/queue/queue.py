@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, duration_ms, timeout_ns, ttl_ms
 from holdfast.commands.queue import (
-    AT_ONCE,
+    BATCH_MAX,
     BEHIND,
     DELAYED,
     HELD,
@@ -42,7 +42,7 @@ from holdfast.core.lease.lock import confirmed_by
 from holdfast.core.queue.codec import Codec, checked_codec, encoded, packed_headers, shown_body, shown_headers
 from holdfast.core.queue.outcomes import Backoff, checked_backoff
 from holdfast.core.resend import ask_again, ask_confirmed
-from holdfast.errors import SETTLING, InvalidConfig, QueueFull, Unavailable
+from holdfast.errors import MOVING, InvalidConfig, QueueFull, Unavailable
 from holdfast.names import Holder, checked_name, new_token
 from holdfast.rules.queue import consistency as soundness
 
@@ -79,7 +79,7 @@ class QueueStats(NamedTuple):
 
     name: str
     ready: int
-    suspects: int
+    quarantined: int
     delayed: int
     in_flight: int
     dead: int
@@ -103,7 +103,7 @@ class ConsumerStatus(NamedTuple):
     remaining: float
 
 
-class Seen(NamedTuple):
+class PeekedMessage(NamedTuple):
     """One message that was looked at, where it is. `consumer`: the token of whoever has it; `due` in seconds."""
 
     id: str
@@ -218,7 +218,7 @@ def many_bodies(bodies: Iterable[Any]) -> Iterable[Any]:
 async def send_all(queue: QueueBase, drafts: list[NewMessage], until_ns: int) -> list[str]:
     """The ids of these, sent a part at a time."""
     sent: list[str] = []
-    most = min(AT_ONCE, queue._bound or AT_ONCE)
+    most = min(BATCH_MAX, queue._bound or BATCH_MAX)
     while len(sent) < len(drafts):
         first, part, size = len(sent), 0, 0
         for draft in drafts[first : first + most]:
@@ -234,8 +234,8 @@ async def send_all(queue: QueueBase, drafts: list[NewMessage], until_ns: int) ->
 
 
 def _until_ns(queue: QueueBase, timeout: Seconds | None) -> int:
-    patience_ns = timeout_ns(timeout)
-    return NEVER_NS if patience_ns is None else queue._client.clock.now_ns() + patience_ns
+    wait_ns = timeout_ns(timeout)
+    return NEVER_NS if wait_ns is None else queue._client.clock.now_ns() + wait_ns
 
 
 async def _send(
@@ -253,7 +253,7 @@ async def _send(
         if now_ns >= until_ns:
             raise QueueFull(queue.name, answer.size, queue._bound, before)
         room = queue._bound - answer.size
-        if 0 < room < len(command.drafts):
+        if 0 < room < len(command.messages):
             command = Publish(queue.name, new_token(), drafts[:room], queue._bound)
             continue
         await client.transport.waker().wait(min(until_ns, now_ns + jittered(pause_ns, now_ns)))
@@ -269,7 +269,7 @@ async def stats(queue: QueueBase) -> QueueStats:
 
 async def all_stats(client: Client, names: Sequence[str]) -> list[QueueStats]:
     """How many queues stand, in few exchanges; without those of which the engine knows nothing any more."""
-    answers = await client.ask_all([GetStats(name) for name in names])
+    answers = await client.send_all([GetStats(name) for name in names])
     return [_standing(name, now) for name, now in zip(names, answers, strict=True) if now != _NOTHING]
 
 
@@ -279,7 +279,7 @@ _NOTHING = QueueCounts(0, 0, 0, 0, 0, 0, 0, -1, 0, ())
 
 def _standing(name: str, now: QueueCounts) -> QueueStats:
     oldest = None if now.oldest_ms < 0 else now.oldest_ms / 1000
-    places = (now.ready, now.suspects, now.delayed, now.held, now.dead, now.consumers, now.hungry)
+    places = (now.ready, now.quarantined, now.delayed, now.held, now.dead, now.consumers, now.waiting)
     next_due = now.next_ms / 1000 if now.next_ms else None
     return QueueStats(name, *places, oldest, next_due, dict(now.counts), now.behind)
 
@@ -302,7 +302,7 @@ async def consumers(queue: QueueBase, limit: int) -> list[ConsumerStatus]:
     ]
 
 
-async def peek(queue: QueueBase, place: str, limit: int) -> list[Seen]:
+async def peek(queue: QueueBase, place: str, limit: int) -> list[PeekedMessage]:
     """The first messages of a place, left where they are."""
     if place not in _PLACES:
         raise InvalidConfig("place", place, f"it must be one of {', '.join(_PLACES)}")
@@ -311,15 +311,15 @@ async def peek(queue: QueueBase, place: str, limit: int) -> list[Seen]:
     for lane in LANES.values() if place == READY else ("",):
         answer = await ask_again(queue._client, Peek(queue.name, _PLACES[place], limit - len(glimpses), lane))
         assert isinstance(answer, Peeked)
-        glimpses += answer.glimpses
+        glimpses += answer.messages
     return [
-        Seen(
+        PeekedMessage(
             each.message.id,
             shown_body(queue._codec, each.message),
             shown_headers(each.message.headers),
             each.message.attempts,
             each.message.crashes,
-            each.message.sent_us / 1_000_000,
+            each.message.published_us / 1_000_000,
             each.consumer,
             each.due_ms / 1000,
             each.message.key,
@@ -355,17 +355,17 @@ async def audited(
             if isinstance(answer, ConsistencyChecked):
                 return answer
             assert isinstance(answer, ConsistencyPage)
-            if by not in (None, answer.by):
+            if by not in (None, answer.server):
                 break
-            by = answer.by
+            by = answer.server
             if told is not None:
-                told(len(answer.words) // (2 if question.part == MESSAGES else 1))
+                told(len(answer.values) // (2 if question.part == MESSAGES else 1))
             try:
                 question = walk.send(answer)
             except StopIteration as end:
                 found: ConsistencyChecked = end.value
                 return found
-    raise Unavailable("engine", SETTLING, f"another server has answered before a check of {name!r} was at its end")
+    raise Unavailable("engine", MOVING, f"another server has answered before a check of {name!r} was at its end")
 
 
 def _whole(setting: str, value: int, least: int, most: int = 2**31 - 1) -> int:

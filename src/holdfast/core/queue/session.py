@@ -49,7 +49,7 @@ class ConsumerSession(LeaseBase):
     def _taking_back(self) -> Leave:
         return Leave(self.name, self.token)
 
-    def _marking(self) -> Command:
+    def _heartbeat_command(self) -> Command:
         return self._reaping
 
     @property

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
-from holdfast.commands.queue import AT_ONCE, FEW_AT_ONCE, Reclaimed
+from holdfast.commands.queue import BATCH_MAX, COSTLY_BATCH_MAX, Reclaimed
 from holdfast.core.keeper.heartbeats import found_by_look
 from holdfast.core.queue import consumer as consuming
 from holdfast.core.queue.consumer import ConsumerBase
@@ -35,7 +35,7 @@ CONCURRENCY_MAX = 5_000
 GRACE_S = 30.0
 _LOOK_NS = NS
 # What one with a key counts for: somebody may stand behind it.
-_WEIGHT = AT_ONCE // FEW_AT_ONCE
+_WEIGHT = BATCH_MAX // COSTLY_BATCH_MAX
 _CANCEL_NS = 5 * NS
 _RETRY_NS = 200 * NS_PER_MS
 # Whoever is asked to come back idle takes nothing for so long, and tries again so much later.
@@ -170,7 +170,7 @@ async def _turn(worker: WorkerBase, *, wait: bool) -> bool:
     _warn(worker)
     _begin(worker)
     room = consumer._prefetch - len(worker._running) - len(worker._waiting)
-    alone = any(each.suspect for each in worker._running.values())
+    alone = any(each.quarantined for each in worker._running.values())
     if room <= 0 or alone or (worker._running and _drains(worker)):
         if not await _finds_unseen(worker):
             await _rest(worker)
@@ -200,11 +200,11 @@ async def _look(worker: WorkerBase) -> bool:
     try:
         answer = await ask_again(queue._client, queue._reaping())
     except Unavailable as error:
-        queue._client.tell("unavailable", queue.name, detail=str(error))
+        queue._client.emit("unavailable", queue.name, detail=str(error))
         return True
     assert isinstance(answer, Reclaimed)
-    if answer.moved or answer.died:
-        queue._client.tell("reclaimed", queue.name, detail=found_by_look(answer))
+    if answer.requeued or answer.dead_lettered:
+        queue._client.emit("reclaimed", queue.name, detail=found_by_look(answer))
     return True
 
 
@@ -281,7 +281,7 @@ async def _settle(worker: WorkerBase) -> None:
     consumer = worker._consumer
     while worker._ended:
         first: list[tuple[MessageBase, BaseException | None]] = []
-        lease, room = worker._ended[0][0]._lease, AT_ONCE
+        lease, room = worker._ended[0][0]._lease, BATCH_MAX
         while worker._ended and room > 0 and worker._ended[0][0]._lease is lease:
             first.append(worker._ended.popleft())
             room -= _WEIGHT if first[-1][0]._kept.key else 1
@@ -295,7 +295,7 @@ async def _settle(worker: WorkerBase) -> None:
                 consumer._forget(message)
                 if message._entry in lost:
                     detail = f"expired (message {message.id} is not with this consumer, its {outcome.kind} was refused)"
-                    consumer._queue._client.tell("lost", consumer._queue.name, message.fence, detail=detail)
+                    consumer._queue._client.emit("lost", consumer._queue.name, message.fence, detail=detail)
                 else:
                     message._settled = outcome.kind
                     told(consumer._queue, outcome, message)

@@ -29,7 +29,7 @@ _KNOWN_MAX = 10_000
 class Box(Compound):
     """What a claim has besides its lease: for whom it is kept, and letters that were not read yet."""
 
-    _heir: tuple[str, int] = ("", 0)
+    _successor: tuple[str, int] = ("", 0)
     _read: tuple[str, ...] = ()  # what has arrived, and the engine does not know it yet
 
     def _open(self) -> None:
@@ -61,8 +61,8 @@ async def send(directory: RegistryBase, key: str, message: str) -> None:
 
 async def receive(lease: Any, timeout: Seconds | None) -> str | None:
     """The next message, or `None` if none comes in time. `LeaseLost` if the key is no longer this owner's."""
-    client, patience_ns = lease._client, timeout_ns(timeout)
-    until_ns = NEVER_NS if patience_ns is None else client.clock.now_ns() + patience_ns
+    client, wait_ns = lease._client, timeout_ns(timeout)
+    until_ns = NEVER_NS if wait_ns is None else client.clock.now_ns() + wait_ns
     client.transport.expect(lease.token)
     try:
         while True:
@@ -91,8 +91,8 @@ async def _fetch(lease: Any) -> Unavailable | None:
     except Unavailable as error:
         if error.reason not in PASSING:
             raise
-        client.tell("unavailable", lease.name, detail=str(error))
+        client.emit("unavailable", lease.name, detail=str(error))
         return error
     assert isinstance(box, MailboxMessages)
-    lease._arrived(box.letters)
+    lease._arrived(box.messages)
     return None

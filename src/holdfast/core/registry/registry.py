@@ -19,9 +19,9 @@ from holdfast.commands import (
     EntryPage,
     Granted,
     HandedOff,
+    LeaseParty,
     ListEntries,
     ReleaseEntry,
-    Seat,
 )
 from holdfast.core.inspection import break_entry, standing
 from holdfast.core.lease import acquire as lifecycle
@@ -117,8 +117,8 @@ class RegistryBase:
         told = this_process(self._client.holder.label, info).info  # checks it, before our own words come in
         facts = {"claim": told, "group": group or "", _WHERE: _where()}
         owner = this_process(self._client.holder.label)._replace(info={**self._client.holder.info, **facts})
-        shelves = (_KEYS, f"o:{_identity(owner)}", *(() if group is None else (f"g:{group}",)))
-        return self._fields(entry, owner), shelves
+        indexes = (_KEYS, f"o:{_identity(owner)}", *(() if group is None else (f"g:{group}",)))
+        return self._fields(entry, owner), indexes
 
     def _member_fields(self, key: str, member: str) -> tuple[tuple[Any, ...], tuple[str, ...]]:
         entry = f"{_MEMBERS}{checked_key('key', key)}\0{checked_key('member', member)}"
@@ -142,15 +142,15 @@ def checked_key(what: str, value: object) -> str:
 
 
 def prepared(
-    lease: Any, shelves: tuple[str, ...], group: str | None = None, limit: int | None = None, label: str | None = None
+    lease: Any, indexes: tuple[str, ...], group: str | None = None, limit: int | None = None, label: str | None = None
 ) -> Any:
     """A new claim that stands on these shelves."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0 or group is None):
         raise InvalidConfig("limit", limit, "it must be a whole number, 0 or more, and needs a group")
-    most, shelf = (-1, "") if limit is None else (limit, f"g:{group}")
+    most, index_name = (-1, "") if limit is None else (limit, f"g:{group}")
     whose = lease._client.holder.label if label is None else label
-    lease._begins = lambda ask: ClaimEntry(ask, shelves, shelf, most, whose)
-    lease._ends = lambda end: ReleaseEntry(end, shelves, *lease._heir)
+    lease._begins = lambda ask: ClaimEntry(ask, indexes, index_name, most, whose)
+    lease._ends = lambda end: ReleaseEntry(end, indexes, *lease._successor)
     return lease
 
 
@@ -168,11 +168,11 @@ async def claim(directory: RegistryBase, lease: LeaseBase, key: str) -> Registry
             _given_up(lease, began_ns, f"held by {Holder.unpacked(answer.holder)}")
             # Who it is stands in the answer, but not since when.
             now = await standing(client, lease.name)
-            return held_by(key, now.holder or Seat(answer.holder, "", answer.fence, 0, answer.remaining_ms))
+            return held_by(key, now.holder or LeaseParty(answer.holder, "", answer.fence, 0, answer.remaining_ms))
         if isinstance(answer, HandedOff):
-            _given_up(lease, began_ns, f"kept for {answer.heir}")
-            heir = Holder("", 0, 0, answer.heir)
-            return RegistryEntry(key, heir, 0, 0.0, answer.remaining_ms / 1000)
+            _given_up(lease, began_ns, f"kept for {answer.successor}")
+            successor = Holder("", 0, 0, answer.successor)
+            return RegistryEntry(key, successor, 0, 0.0, answer.remaining_ms / 1000)
         if isinstance(answer, AtCapacity):
             reason = f"its group has {answer.others} already"
             _given_up(lease, began_ns, reason)
@@ -184,22 +184,22 @@ async def claim(directory: RegistryBase, lease: LeaseBase, key: str) -> Registry
         raise
     client.keeper.due(lease._due_ns)
     if client.observer is not None or debugging(DEBUG):
-        client.tell("granted", lease.name, lease._fence, (client.clock.now_ns() - began_ns) / NS)
+        client.emit("granted", lease.name, lease._fence, (client.clock.now_ns() - began_ns) / NS)
     return None
 
 
 def _given_up(lease: LeaseBase, began_ns: int, why: str) -> None:
     client = lease._client
-    client.tell("refused", lease.name, seconds=(client.clock.now_ns() - began_ns) / NS, detail=why)
+    client.emit("refused", lease.name, seconds=(client.clock.now_ns() - began_ns) / NS, detail=why)
     if not lease._resent:
         # The engine has just said that this token has nothing, and no copy is under way.
         lease._state = ENDED
-        lease._client.keeper.let_go(lease)
+        lease._client.keeper.forget(lease)
 
 
 async def hand_off(lease: Any, to: str, within: Seconds) -> None:
     """Give the key back, kept for whoever has that label, for so long."""
-    lease._heir = checked_heir(to, within)
+    lease._successor = checked_heir(to, within)
     await lifecycle.release(lease)
 
 
@@ -220,10 +220,10 @@ async def owned(
     directory: RegistryBase, prefix: str = "", group: str | None = None, owner: Holder | None = None
 ) -> list[RegistryEntry]:
     """What is owned, in the order of keys: all of it, of a group, or by one process."""
-    shelf = _KEYS if group is None else f"g:{checked_key('group', group)}"
+    index_name = _KEYS if group is None else f"g:{checked_key('group', group)}"
     if owner is not None and group is None:
-        shelf = f"o:{_identity(owner)}"
-    found = [held_by(entry[1:], seat) for entry, seat in await _listed(directory, shelf, _KEYS + prefix)]
+        index_name = f"o:{_identity(owner)}"
+    found = [held_by(entry[1:], seat) for entry, seat in await _listed(directory, index_name, _KEYS + prefix)]
     # A server sorts by its own locale, where it is not Redis that sorts but Lua.
     found.sort(key=lambda each: each.key)
     return [each for each in found if owner is None or _identity(each.owner) == _identity(owner)]
@@ -239,7 +239,7 @@ async def idle(directory: RegistryBase) -> list[RegistryEntry]:
     """What this process owns and nobody has joined: what does not run either may be closed."""
     mine = await owned(directory, owner=directory._client.holder)
     asked = [ListEntries(directory.name, f"m:{each.key}", _MEMBERS, "", _PAGE) for each in mine]
-    answers = await directory._client.ask_all(asked)
+    answers = await directory._client.send_all(asked)
     # A page of nothing but the dead may have another behind it.
     joined = [
         bool(page.entries) or (page.last and await members(directory, each.key))
@@ -248,11 +248,11 @@ async def idle(directory: RegistryBase) -> list[RegistryEntry]:
     return [each for each, some in zip(mine, joined, strict=True) if not some]
 
 
-async def _listed(directory: RegistryBase, shelf: str, prefix: str) -> list[tuple[str, Seat]]:
-    found: list[tuple[str, Seat]] = []
-    after, at_once = "", _PAGE if shelf == _KEYS else _PAGE_OF_OTHERS
+async def _listed(directory: RegistryBase, index_name: str, prefix: str) -> list[tuple[str, LeaseParty]]:
+    found: list[tuple[str, LeaseParty]] = []
+    after, at_once = "", _PAGE if index_name == _KEYS else _PAGE_OF_OTHERS
     while True:
-        page = await ask_again(directory._client, ListEntries(directory.name, shelf, prefix, after, at_once))
+        page = await ask_again(directory._client, ListEntries(directory.name, index_name, prefix, after, at_once))
         assert isinstance(page, EntryPage)
         found += page.entries
         after = page.last
@@ -277,7 +277,7 @@ async def expel(directory: RegistryBase, key: str, reason: str, fence: int | Non
 async def release_all(directory: RegistryBase) -> list[str]:
     """Give back whatever this client owns or has joined there; the keys that it had lost before."""
     lost = []
-    for lease in directory._client.keeper.standing():
+    for lease in directory._client.keeper.live_leases():
         if lease._state is HELD and lease.name.startswith(directory._name_of("")):
             try:
                 await lifecycle.release(lease)
@@ -286,7 +286,7 @@ async def release_all(directory: RegistryBase) -> list[str]:
     return sorted(set(lost))
 
 
-def held_by(key: str, seat: Seat) -> RegistryEntry:
+def held_by(key: str, seat: LeaseParty) -> RegistryEntry:
     who = Holder.unpacked(seat.holder)
     return RegistryEntry(
         key, who, seat.fence, seat.since_ms / 1000, seat.remaining_ms / 1000, str(who.info.get("group", ""))
@@ -315,7 +315,7 @@ class RegistryWatch:
             except Unavailable as error:
                 if self._seen is None or error.reason not in PASSING:
                     raise
-                client.tell("unavailable", self._directory.name, detail=str(error))
+                client.emit("unavailable", self._directory.name, detail=str(error))
                 self._at_ns = client.clock.now_ns()
                 continue
             found = self._compared(now, (client.clock.now_ns() - self._at_ns) / NS)

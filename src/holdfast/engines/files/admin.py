@@ -88,7 +88,7 @@ def _forget(ground: Ground, dates: Dates, folder: str, wall_us: int) -> None:
         written = paper.read(sheet.body, dates)
         record, memory_us = written.record, written.memory_us
         now_us = SYSTEM.now_ns() // NS_PER_US
-        if record.holder is not None or record.waiters.clients or record.tombs.ends_us > now_us:
+        if record.holder is not None or record.waiters.clients or record.tombstones.ends_us > now_us:
             return
         age_us = wall_us - register.written_ns(sheet.number) // NS_PER_US
         if now_us - record.touched_us >= memory_us or age_us >= max(_DAY_US, memory_us):

@@ -11,7 +11,16 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engines.files.clocks import Date
-from holdfast.rules.lease_record import NO_TOMBS, NOBODY, Graves, HolderRecord, Record, Tomb, Waiter, Waiters
+from holdfast.rules.lease_record import (
+    NO_TOMBSTONES,
+    NO_WAITERS,
+    HolderRecord,
+    MemoryTombstones,
+    Record,
+    Tombstone,
+    Waiter,
+    Waiters,
+)
 
 if TYPE_CHECKING:
     from holdfast.engines.files.clocks import Dates
@@ -32,7 +41,7 @@ class Paper(NamedTuple):
     name: str = ""
     holder: list[Any] | None = None
     waiters: dict[str, list[Any]] = {}  # noqa: RUF012 - never changed
-    tombs: dict[str, list[Any]] = {}  # noqa: RUF012 - never changed
+    tombstones: dict[str, list[Any]] = {}  # noqa: RUF012 - never changed
     memory_us: int = 0
 
 
@@ -48,14 +57,15 @@ def read(body: bytes, dates: Dates) -> Paper:
     if not all(who[1].isalnum() for who in (*line, *([sheet["holder"]] if sheet["holder"] else []))):
         raise ValueError("a client is a plain word: it will be looked for as a file")
     waiters = [Waiter._make((*who, dates.began_us(Date(*at)))) for *who, at in line]
-    tombs = [
-        Tomb(token, dates.here_us(Date(*at)) + lasts_us, why, detail) for token, lasts_us, why, detail, at in buried
+    tombstones = [
+        Tombstone(token, dates.here_us(Date(*at)) + lasts_us, why, detail)
+        for token, lasts_us, why, detail, at in buried
     ]
     record = Record(
         sheet["fence"],
         _read_holder(sheet["holder"], dates),
-        Waiters.of(waiters) if waiters else NOBODY,
-        Graves.of(tombs) if tombs else NO_TOMBS,
+        Waiters.of(waiters) if waiters else NO_WAITERS,
+        MemoryTombstones.of(tombstones) if tombstones else NO_TOMBSTONES,
         sheet["last"],
         dates.here_us(Date(*sheet["at"])),
     )
@@ -84,8 +94,8 @@ def is_same(before: Record, after: Record) -> bool:
 
 def written(name: str, before: Paper, after: Record, now: Date, memory_us: int) -> bytes:
     """The sheet that comes after this paper; for how long it is remembered is for whoever used the name last to say."""
-    tombs = after.tombs
-    assert isinstance(tombs, Graves)
+    tombstones = after.tombstones
+    assert isinstance(tombstones, MemoryTombstones)
     sheet = {
         "v": LAYOUT,
         "name": name,
@@ -96,9 +106,10 @@ def written(name: str, before: Paper, after: Record, now: Date, memory_us: int) 
         "holder": _holder_line(before, after.holder, now),
         "waiters": [before.waiters.get(waiter.token) or [*waiter[:4], now] for waiter in after.waiters],
         "tombs": [
-            before.tombs.get(tomb.token) or [tomb.token, tomb.until_us - now.at_us, tomb.why, tomb.detail, now]
-            for tomb in tombs
-            if tomb.until_us > now.at_us
+            before.tombstones.get(tombstone.token)
+            or [tombstone.token, tombstone.until_us - now.at_us, tombstone.why, tombstone.detail, now]
+            for tombstone in tombstones
+            if tombstone.until_us > now.at_us
         ],
     }
     return _encode(sheet).encode()

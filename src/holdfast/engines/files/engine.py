@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NS_PER_MS, NS_PER_US, SYSTEM
-from holdfast.commands import Acquire, Break, Busy, Mark, NotHeld, Release, Released, Renew, Undo
+from holdfast.commands import Acquire, Break, Busy, NotHeld, Release, Released, Renew, Undo, WaiterHeartbeat
 from holdfast.engines.admin import NamePage
 from holdfast.engines.fifo_listener import FifoListener, LazyFifoListener, wake_session
 from holdfast.engines.files import admin as survey
@@ -27,7 +27,7 @@ from holdfast.engines.files.log import Register, Turn
 from holdfast.engines.files.promise import promised
 from holdfast.engines.files.root import NAME
 from holdfast.engines.files.sessions import Seen, Session, look
-from holdfast.engines.host import boot_id
+from holdfast.host import boot_id
 from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import Closed, ReplyLost, Unavailable
 from holdfast.rules import RULES, Moment
@@ -176,7 +176,7 @@ class FileStore:
 
     def _note(self, session: Session, command: Command, answer: Answer, record: Record) -> None:
         """What this client remembers of its waiters."""
-        if type(answer) is Busy or type(command) is Mark:
+        if type(answer) is Busy or type(command) is WaiterHeartbeat:
             with contextlib.suppress(OSError):  # a full disk: the answer stands all the same
                 session.mark()
         if type(command) is Acquire and type(answer) is Busy and command.wait:
@@ -288,7 +288,7 @@ def _leaves_all_as_it_is(command: Command, holder: HolderRecord | None) -> bool:
     """Whether the line is the same after this command, as long as the holder stays what it is."""
     if type(command) is Acquire:
         return holder is not None and command.token == holder.token
-    return type(command) in (Renew, Mark)
+    return type(command) in (Renew, WaiterHeartbeat)
 
 
 def _asks_who_is_first(command: Command) -> bool:

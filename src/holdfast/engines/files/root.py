@@ -14,7 +14,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from holdfast.engines.host import NETWORK, TELLING, filesystem, patiently, trouble
+from holdfast.host import NETWORK, TELLING, filesystem, patiently, trouble
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.names import new_token
 

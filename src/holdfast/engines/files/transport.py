@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.engines.local import LocalBlocking, LocalEngine
 
 if TYPE_CHECKING:
-    from holdfast.commands import Answer, Asking
+    from holdfast.commands import AcquireCommand, Answer
     from holdfast.engines import Transport
     from holdfast.engines.files.engine import FileStore
 
@@ -33,5 +33,5 @@ class FileBlocking(LocalBlocking):
 
     store: FileStore
 
-    async def wait(self, ask: Asking, until_ns: int) -> Answer | None:
+    async def wait(self, ask: AcquireCommand, until_ns: int) -> Answer | None:
         return await super().wait(ask, self.store.look_again_ns(ask.token, until_ns))

@@ -13,17 +13,17 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NS_PER_US
-from holdfast.commands import ASKING, POOL, Acquire, Busy, Mark, PoolHeartbeat
+from holdfast.commands import ASKING, POOL, Acquire, Busy, PoolHeartbeat, WaiterHeartbeat
 from holdfast.commands.queue_admin import QUEUES
 from holdfast.engines import Caveat, Promise
 from holdfast.engines.admin import EngineReport, Fact, NamePage
-from holdfast.engines.counters import Tallies
 from holdfast.engines.local import LocalEngine
-from holdfast.engines.memory.registry import MemoryShelves
+from holdfast.engines.memory.registry import MemoryRegistryState
 from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.names import new_token
 from holdfast.rules import RULES, Moment, Record, forget_at_us
+from holdfast.rules.memory_counters import MemoryCounters
 from holdfast.rules.once import compound
 from holdfast.rules.pool import POOL_RULES
 from holdfast.rules.pool_state import MemoryPoolState
@@ -61,17 +61,17 @@ _PROMISE = Promise(
 _POOLS_SPARE = 64
 
 
-class Pool:
+class MemoryPool:
     """A pool, and when it was used last."""
 
     def __init__(self, kind: str) -> None:
-        self.shelf = MemoryPoolState(kind)
+        self.pool_state = MemoryPoolState(kind)
         self.touched_us = 0
 
     def over(self, before_us: int) -> bool:
         """Nothing of it needs to be remembered: nobody has set it up, and nobody has used it for long."""
-        taken, cooling, free = self.shelf.counts()
-        used = taken or cooling or len(self.shelf.queue) or (free and self.shelf.kind == POOL)
+        taken, cooling, free = self.pool_state.counts()
+        used = taken or cooling or len(self.pool_state.waiting_line) or (free and self.pool_state.kind == POOL)
         return not used and self.touched_us < before_us
 
 
@@ -84,12 +84,12 @@ class Domain:
         self.lock = threading.RLock()  # it knows its owner
         self.waiter_registry = WaiterRegistry()
         self.records: dict[str, Record] = {}
-        self.pools: dict[tuple[str, str], Pool] = {}
+        self.pools: dict[tuple[str, str], MemoryPool] = {}
         self.queues: dict[str, MemoryQueueState] = {}
         self.marks: dict[str, int] = {}
         self.ends: list[tuple[int, str]] = []
-        self.tallies = Tallies()
-        self.shelves = MemoryShelves()
+        self.counters = MemoryCounters()
+        self.registry = MemoryRegistryState()
 
 
 class _Domains:
@@ -167,7 +167,9 @@ class MemoryStore:
             if command.name not in records:
                 heapq.heappush(self.domain.ends, (forget_at_us(step.record, self._memory_us), command.name))
             records[command.name] = step.record
-        if type(command) is Mark or (type(command) is Acquire and command.wait and isinstance(step.answer, Busy)):
+        if type(command) is WaiterHeartbeat or (
+            type(command) is Acquire and command.wait and isinstance(step.answer, Busy)
+        ):
             self.domain.marks[self.client] = now_us + MARK_MS * 1000
         return step.answer, step.wake
 
@@ -177,10 +179,10 @@ class MemoryStore:
         pool = pools.get(key)
         if pool is None:
             self._forget_pools(now_us)
-            pool = pools[key] = Pool(command.kind)
-        silent = frozenset(client for client in pool.shelf.watched() if self._is_silent(client, now_us))
+            pool = pools[key] = MemoryPool(command.kind)
+        silent = frozenset(client for client in pool.pool_state.watched() if self._is_silent(client, now_us))
         moment = Moment(now_us, self.clock.wall_us(), self.client, silent=silent)
-        answer, wakes = POOL_RULES[type(command)](pool.shelf, command, moment)
+        answer, wakes = POOL_RULES[type(command)](pool.pool_state, command, moment)
         pool.touched_us = now_us
         rung += wakes
         if type(command) is PoolHeartbeat or (type(command) in ASKING and isinstance(answer, Busy)):
@@ -190,12 +192,12 @@ class MemoryStore:
     def _pass_on(self, command: Any, rung: list[HolderRecord | Wakeup]) -> Answer:
         """The answer of a queue."""
         queues, moment = self.domain.queues, Moment(self.clock.now_ns() // NS_PER_US, self.clock.wall_us(), self.client)
-        depot = queues.get(command.name)
-        if depot is None:
-            depot = queues[command.name] = MemoryQueueState()
-        answer, wakes = QUEUE_RULES[type(command)](depot, command, moment)
+        state = queues.get(command.name)
+        if state is None:
+            state = queues[command.name] = MemoryQueueState()
+        answer, wakes = QUEUE_RULES[type(command)](state, command, moment)
         rung += wakes
-        if depot.is_empty():
+        if state.is_empty():
             del queues[command.name]
         return answer
 
@@ -214,13 +216,15 @@ class MemoryStore:
         """The answer to what is no command of a lease alone."""
         moment = Moment(self.clock.now_ns() // NS_PER_US, self.clock.wall_us(), self.client)
         woken: list[HolderRecord | None] = [None]
-        self.domain.shelves.now_us = moment.wall_us
+        self.domain.registry.now_us = moment.wall_us
 
-        def of_lease(part: Command) -> Answer:
+        def apply_lease(part: Command) -> Answer:
             answer, woken[0] = self._answer(part, RULES[type(part)])
             return answer
 
-        answer = compound(command, of_lease, lambda part: self.domain.tallies.answer(part, moment), self.domain.shelves)
+        answer = compound(
+            command, apply_lease, lambda part: self.domain.counters.answer(part, moment), self.domain.registry
+        )
         return answer, woken[0]
 
     def _moment(self, record: Record, now_us: int) -> Moment:

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from holdfast.rules.registry import LETTERS_MAX, LETTERS_MS
+from holdfast.rules.registry import MAILBOX_MAX, MAILBOX_MS
 
 
-class MemoryShelves:
+class MemoryRegistryState:
     """Entries in order, with the tokens that put them there. An empty shelf is none."""
 
     def __init__(self) -> None:
         self._order: dict[tuple[str, str], list[str]] = {}
         self._tokens: dict[tuple[str, str], dict[str, str]] = {}
-        self._heirs: dict[tuple[str, str], tuple[str, int]] = {}
-        self._boxes: dict[str, tuple[int, list[tuple[str, str]]]] = {}  # with their ends, which come in this order
+        self._successors: dict[tuple[str, str], tuple[str, int]] = {}
+        self._mailboxes: dict[str, tuple[int, list[tuple[str, str]]]] = {}  # with their ends, which come in this order
         self.now_us = 0  # set by whoever asks
 
-    def put(self, directory: str, shelf: str, entry: str, token: str) -> None:
-        key = (directory, shelf)
+    def add(self, directory: str, index_name: str, entry: str, token: str) -> None:
+        key = (directory, index_name)
         tokens = self._tokens.setdefault(key, {})
         if entry not in tokens:
             insort(self._order.setdefault(key, []), entry)
         tokens[entry] = token
 
-    def drop(self, directory: str, shelf: str, entry: str, token: str) -> None:
-        key = (directory, shelf)
+    def remove(self, directory: str, index_name: str, entry: str, token: str) -> None:
+        key = (directory, index_name)
         tokens = self._tokens.get(key, {})
         if tokens.get(entry) != token:
             return
@@ -35,8 +35,8 @@ class MemoryShelves:
         if not order:
             del self._order[key], self._tokens[key]
 
-    def standing(self, directory: str, shelf: str, prefix: str, after: str, limit: int) -> list[tuple[str, str]]:
-        key = (directory, shelf)
+    def entries(self, directory: str, index_name: str, prefix: str, after: str, limit: int) -> list[tuple[str, str]]:
+        key = (directory, index_name)
         order, tokens = self._order.get(key, []), self._tokens.get(key, {})
         found: list[tuple[str, str]] = []
         for at in range(bisect_left(order, max(prefix, after)), len(order)):
@@ -47,41 +47,41 @@ class MemoryShelves:
                 found.append((entry, tokens[entry]))
         return found
 
-    def keep_for(self, directory: str, entry: str, heir: str, lasts_ms: int) -> None:
-        if heir:
-            self._heirs[directory, entry] = (heir, self.now_us + lasts_ms * 1000)
+    def set_successor(self, directory: str, entry: str, successor: str, lasts_ms: int) -> None:
+        if successor:
+            self._successors[directory, entry] = (successor, self.now_us + lasts_ms * 1000)
         else:
-            self._heirs.pop((directory, entry), None)
+            self._successors.pop((directory, entry), None)
 
-    def heir(self, directory: str, entry: str) -> tuple[str, int]:
-        heir, until_us = self._heirs.get((directory, entry), ("", 0))
+    def successor(self, directory: str, entry: str) -> tuple[str, int]:
+        successor, until_us = self._successors.get((directory, entry), ("", 0))
         if until_us <= self.now_us:
-            self._heirs.pop((directory, entry), None)
-        return heir, max(0, until_us - self.now_us) // 1000
+            self._successors.pop((directory, entry), None)
+        return successor, max(0, until_us - self.now_us) // 1000
 
-    def post(self, token: str, letter: str, text: str) -> bool:
-        box = self._box(token)
-        if len(box) >= LETTERS_MAX:
+    def add_message(self, token: str, message_id: str, text: str) -> bool:
+        box = self._mailbox(token)
+        if len(box) >= MAILBOX_MAX:
             return False
-        box.append((letter, text))
-        self._boxes.pop(token, None)  # it is the newest now
-        self._boxes[token] = (self.now_us + LETTERS_MS * 1000, box)
+        box.append((message_id, text))
+        self._mailboxes.pop(token, None)  # it is the newest now
+        self._mailboxes[token] = (self.now_us + MAILBOX_MS * 1000, box)
         return True
 
-    def letters(self, token: str, most: int) -> list[tuple[str, str]]:
-        return self._box(token)[:most]
+    def messages(self, token: str, most: int) -> list[tuple[str, str]]:
+        return self._mailbox(token)[:most]
 
-    def tear(self, token: str, count: int) -> None:
-        box = self._box(token)
+    def delete_messages(self, token: str, count: int) -> None:
+        box = self._mailbox(token)
         del box[:count]
         if not box:
-            self._boxes.pop(token, None)
+            self._mailboxes.pop(token, None)
 
-    def _box(self, token: str) -> list[tuple[str, str]]:
+    def _mailbox(self, token: str) -> list[tuple[str, str]]:
         """A box that counts; those whose time is over are forgotten, the oldest first."""
-        while self._boxes:
-            oldest = next(iter(self._boxes))
-            if self._boxes[oldest][0] > self.now_us:
+        while self._mailboxes:
+            oldest = next(iter(self._mailboxes))
+            if self._mailboxes[oldest][0] > self.now_us:
                 break
-            del self._boxes[oldest]
-        return self._boxes.get(token, (0, []))[1]
+            del self._mailboxes[oldest]
+        return self._mailboxes.get(token, (0, []))[1]

@@ -20,7 +20,7 @@ from holdfast.engines.redis.connect import refused
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.scripts import packed, tag
 from holdfast.engines.redis.topology import ignore_change
-from holdfast.errors import SETTLING, Unavailable
+from holdfast.errors import MOVING, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -232,12 +232,12 @@ class Cluster:
         members = [report for report in reports if report[2] in ours or report[0].place in named]
         unwell = [node.url for node, well, _ in members if not well]
         if unwell:
-            raise Unavailable("redis", SETTLING, f"{', '.join(unwell)} of {self.url}: the cluster is down")
+            raise Unavailable("redis", MOVING, f"{', '.join(unwell)} of {self.url}: the cluster is down")
         view = ours[0]
         if any(other.owners != view.owners for _, _, other in members):
-            raise Unavailable("redis", SETTLING, f"the servers of {self.url} do not agree on who owns which slot")
+            raise Unavailable("redis", MOVING, f"the servers of {self.url} do not agree on who owns which slot")
         if None in view.places:
-            raise Unavailable("redis", SETTLING, f"the servers of {self.url} do not know who owns some of the slots")
+            raise Unavailable("redis", MOVING, f"the servers of {self.url} do not know who owns some of the slots")
         return view
 
     def _report(self, node: Connector) -> tuple[bool, SlotMap]:

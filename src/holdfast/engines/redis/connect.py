@@ -23,7 +23,7 @@ from holdfast.config import NOT_SHOWN, UNREADABLE
 from holdfast.engines.redis.acl import to_grant
 from holdfast.engines.redis.redirects import word
 from holdfast.engines.redis.scripts import PREFIX
-from holdfast.errors import SETTLING, InvalidConfig, Unavailable
+from holdfast.errors import MOVING, InvalidConfig, Unavailable
 
 if TYPE_CHECKING:
     from holdfast.config import Settings
@@ -162,7 +162,7 @@ class Connector:
         unknown = kwargs.keys() - _taken_by(kind)
         if any(kwargs[name] for name in unknown):
             names = ", ".join(sorted(name for name in unknown if kwargs[name]))
-            raise Unavailable("redis", "handler_failed", f"{self.url}: {kind.__module__}.{kind.__name__} knows no {names}")
+            raise Unavailable("redis", "failed", f"{self.url}: {kind.__module__}.{kind.__name__} knows no {names}")
         fitting = {name: value for name, value in kwargs.items() if name not in unknown}
         try:
             return kind(**fitting, retry=retry, **_OWN)
@@ -171,7 +171,7 @@ class Connector:
 
     def _refuse_replica(self, role: Any) -> None:
         if role[0] not in (b"master", "master"):
-            raise Unavailable("redis", SETTLING, f"{self.url} is named as the primary, but is none yet")
+            raise Unavailable("redis", MOVING, f"{self.url} is named as the primary, but is none yet")
 
     def trouble(self, error: BaseException) -> Unavailable:
         """What an error on the way to the server means. Never carries a password."""
@@ -183,7 +183,7 @@ class Connector:
             why = f": {error}{to_grant(str(error))}" if lacks else f" refused the credentials: {error}"
             return Unavailable("redis", "no permission", f"{self.url}{why}")
         if wrong in _ANSWER_REASONS:
-            reason = SETTLING if self._member and wrong == "LOADING" else _ANSWER_REASONS[wrong]
+            reason = MOVING if self._member and wrong == "LOADING" else _ANSWER_REASONS[wrong]
             return Unavailable("redis", reason, f"{self.url}: {error}")
         if "DB index is out of range" in str(error) or "invalid DB index" in str(error):
             return Unavailable("redis", "failed", f"{self.url}: the server has no such database: {error}")
@@ -194,7 +194,7 @@ class Connector:
 
     @property
     def _away(self) -> str:
-        return SETTLING if self._member else "unreachable"
+        return MOVING if self._member else "unreachable"
 
 
 def refused(url: str, error: BaseException, prefix: str = PREFIX) -> Unavailable:

@@ -1,7 +1,7 @@
-"""The commands of tallies: their scripts, their bytes, and what the replies mean.
+"""The commands of rate limits, budgets and `once` on Redis: scripts, arguments and replies.
 
-A tally is one key on its shelf, `hf1:{NAME}:SHELF`, beside the keys of a lease of the same name. There is no client and
-no wake-up in it, so the scripts are given nothing but what they need.
+A counter is one key, `PREFIX:{NAME}:KIND`, beside the keys of a lease of the same name. Its scripts serve no waiter, so
+they get no client.
 """
 
 from __future__ import annotations
@@ -12,63 +12,78 @@ from typing import TYPE_CHECKING, Any
 from holdfast.commands import (
     Answer,
     Balance,
+    BeginOnce,
     Decided,
     Done,
-    Finished,
+    DoneMarker,
+    FinishOnce,
     Forget,
     Hit,
-    Keep,
+    IsDone,
+    MarkDone,
+    Released,
     Reserve,
-    Seen,
     Settle,
     Spent,
 )
+from holdfast.engines.redis.lease import release_arguments
+from holdfast.engines.redis.resp import bulk, repeated
+from holdfast.engines.redis.script import Script
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# The file of each command, and how its arguments are made.
-FILES: dict[type, str] = {
-    Hit: "counters/hit",
-    Forget: "counters/forget",
-    Reserve: "counters/reserve",
-    Settle: "counters/settle",
-    Balance: "counters/balance",
-    Keep: "counters/mark_done",
-    Seen: "counters/is_done",
-}
-
 
 @lru_cache(maxsize=64)
-def _hit(rates: tuple[tuple[int, int], ...], smooth: bool, cost: int, take: bool) -> tuple[str, ...]:
-    """The same from one hit to the next."""
+def _rates(rates: tuple[tuple[int, int], ...], smooth: bool, cost: int, take: bool) -> tuple[str, ...]:
+    """Return the arguments of a hit, which are the same from one hit to the next."""
     return (str(int(smooth)), str(cost), str(int(take)), *(str(number) for rate in rates for number in rate))
 
 
-ARGUMENTS: dict[type, Callable[[Any], tuple[str, ...]]] = {
-    Hit: lambda ask: _hit(ask.rates, ask.smooth, ask.cost, ask.take),
-    Forget: lambda _ask: (),
-    Reserve: lambda ask: (ask.token, *map(str, (ask.amount, ask.limit, ask.period_ms, ask.hold_ms))),
-    Settle: lambda ask: (ask.token, str(ask.began_us), str(ask.actual)),
-    Balance: lambda _ask: (),
-    Keep: lambda ask: (ask.note, str(ask.window_ms)),
-    Seen: lambda _ask: (),
+def _reserve(command: Reserve) -> tuple[str, ...]:
+    return (command.token, *map(str, (command.amount, command.limit, command.period_ms, command.hold_ms)))
+
+
+def _begin(command: BeginOnce) -> bytes:
+    acquire = command.ask
+    return bulk(acquire.token) + repeated(acquire.holder) + repeated(acquire.ttl_ms) + bulk("0")
+
+
+def _finish(command: FinishOnce) -> bytes:
+    return release_arguments(command.end) + bulk(command.keep.note) + repeated(command.keep.window_ms)
+
+
+def _counter(file: str, arguments: Callable[[Any], tuple[str, ...]]) -> Script:
+    return Script(f"counters/{file}", arguments, counter=True)
+
+
+SCRIPTS: dict[type, Script] = {
+    Hit: _counter("hit", lambda command: _rates(command.rates, command.smooth, command.cost, command.take)),
+    Forget: _counter("forget", lambda _command: ()),
+    Reserve: _counter("reserve", _reserve),
+    Settle: _counter("settle", lambda command: (command.token, str(command.began_us), str(command.actual))),
+    Balance: _counter("balance", lambda _command: ()),
+    MarkDone: _counter("mark_done", lambda command: (command.note, str(command.window_ms))),
+    IsDone: _counter("is_done", lambda _command: ()),
+    BeginOnce: Script("counters/begin", _begin, count=4),
+    FinishOnce: Script("counters/finish", _finish, count=4),
 }
 
 
-def decided(reply: list[Any]) -> Answer:
+def _decided(reply: list[Any]) -> Answer:
     _, allowed, remaining, limit, retry_us, reset_us = reply
     return Decided(allowed == 1, remaining, limit, retry_us, reset_us)
 
 
-def spent(reply: list[Any]) -> Answer:
+def _spent(reply: list[Any]) -> Answer:
     _, ok, amount, reserved, began_us, reset_us, retry_us = reply
     return Spent(ok == 1, int(amount), int(reserved), int(began_us), reset_us, retry_us)
 
 
-ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
-    "decided": decided,
-    "spent": spent,
-    "finished": lambda reply: Finished(reply[1], known=reply[2] == 1),
+DONE: dict[type, Answer] = {FinishOnce: Released()}
+REPLIES: dict[str, Callable[[list[Any]], Answer]] = {
+    "decided": _decided,
+    "spent": _spent,
+    "finished": lambda reply: DoneMarker(reply[1], known=reply[2] == 1),
     "done": lambda _reply: Done(),
 }

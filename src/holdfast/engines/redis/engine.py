@@ -16,7 +16,7 @@ from holdfast.engines.redis.server_identity import KnownServers
 from holdfast.engines.redis.server_info import Info, read
 from holdfast.engines.redis.transport_blocking import RedisBlockingTransport
 from holdfast.engines.wakeups import WaiterRegistry
-from holdfast.errors import SETTLING, Closed, Unavailable
+from holdfast.errors import MOVING, Closed, Unavailable
 from holdfast.names import new_token
 from holdfast.observer import log
 
@@ -72,7 +72,7 @@ class RedisEngine:
         if isinstance(layout, Exception):  # what could not be read may be anything
             error = refused(self.topology.url, layout, self._prefix)
             if self.topology.follows and astray(str(layout)):
-                raise Unavailable("redis", SETTLING, error.detail)
+                raise Unavailable("redis", MOVING, error.detail)
             if error.reason != "other topology":  # one server of a cluster: each name is told where it belongs
                 raise error
         if isinstance(layout, str) and layout != str(LAYOUT):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.commands import Answer, Released, Renewed
 from holdfast.commands.queue import (
     ACK,
-    SUSPECTS,
+    QUARANTINE,
     ConsumerHeartbeat,
     DeadLetterPage,
     DeadLettersRemoved,
@@ -91,14 +91,14 @@ FILES: dict[type, str] = {
 def _draft(draft: NewMessage) -> tuple[Argument, ...]:
     id_, headers, key, lane = (each.encode() for each in (draft.id, draft.headers, draft.key, draft.lane))
     options = b""
-    if draft.delay_ms or draft.dedup or key or lane:
-        options = b"%d %d\n%b" % (draft.delay_ms, draft.dedup_ms, draft.dedup.encode())
+    if draft.delay_ms or draft.dedup_key or key or lane:
+        options = b"%d %d\n%b" % (draft.delay_ms, draft.dedup_ms, draft.dedup_key.encode())
     spans = (len(id_), len(headers), len(key), len(lane))
     return id_, options, b"%d %d %d %d\n%b%b%b%b%b" % (*spans, id_, headers, key, lane, draft.body)
 
 
 def _publish(ask: Publish) -> tuple[Argument, ...]:
-    return (ask.token, str(ask.bound), *(word for draft in ask.drafts for word in _draft(draft)))
+    return (ask.token, str(ask.bound), *(word for draft in ask.messages for word in _draft(draft)))
 
 
 def _flag(value: bool) -> str:
@@ -106,9 +106,9 @@ def _flag(value: bool) -> str:
 
 
 def _take(ask: Receive) -> tuple[Argument, ...]:
-    seen = ("seen", str(ask.seen)) if ask.seen >= 0 else ()
-    known = seen if ask.known is None else ("known", *ask.known)
-    flags = (_flag(ask.wait), str(int(ask.idle)), _flag(ask.share))
+    seen = ("seen", str(ask.seen_fence)) if ask.seen_fence >= 0 else ()
+    known = seen if ask.known_entries is None else ("known", *ask.known_entries)
+    flags = (_flag(ask.wait), str(int(ask.quarantine_max)), _flag(ask.fair_share))
     return (ask.token, str(ask.most), *flags, str(len(ask.lanes)), *ask.lanes, *known)
 
 
@@ -126,7 +126,7 @@ def _conclude(ask: RecordOutcomes) -> tuple[Argument, ...]:
 
 def _audit(ask: CheckConsistency) -> tuple[Argument, ...]:
     """Somebody else may have written any bytes there: what was read goes back unharmed."""
-    return (ask.part, _raw(ask.which), ask.at, str(ask.most), *map(_raw, ask.suspects))
+    return (ask.part, _raw(ask.which), ask.at, str(ask.most), *map(_raw, ask.candidates))
 
 
 def _numbers(*numbers: int) -> tuple[Argument, ...]:
@@ -135,12 +135,14 @@ def _numbers(*numbers: int) -> tuple[Argument, ...]:
 
 ARGUMENTS: dict[type, Callable[[Any], tuple[Argument, ...]]] = {
     Publish: _publish,
-    Join: lambda ask: (ask.token, ask.holder, ask.label, str(ask.ttl_ms), _flag(ask.keeps), _flag(ask.heard)),
+    Join: lambda ask: (ask.token, ask.holder, ask.label, str(ask.ttl_ms), _flag(ask.keeps_messages), _flag(ask.announce_expiry)),
     ConsumerHeartbeat: lambda ask: (ask.token, str(ask.ttl_ms)),
     Leave: lambda ask: (ask.token,),
     Receive: _take,
     RecordOutcomes: _conclude,
-    ReclaimExpired: lambda ask: _numbers(ask.interval_ms, ask.grace_ms, ask.amnesty_ms, ask.attempts_max, ask.dead_max),
+    ReclaimExpired: lambda ask: _numbers(
+        ask.interval_ms, ask.grace_ms, ask.postpone_ms, ask.attempts_max, ask.dead_max
+    ),
     TakeOver: lambda ask: (ask.token, ask.key, *_numbers(ask.attempts_max, ask.dead_max)),
     ListKeys: lambda ask: (ask.token, str(ask.limit)),
     ListDeadLetters: lambda ask: ("list", ask.after, str(ask.limit)),
@@ -171,7 +173,7 @@ def _message(entry: str, raw: bytes) -> StoredMessage:
     """What a text says. One that is not a message's is the body of one, so that a reader never fails by it."""
     head = _HEAD.match(raw)
     if head is not None:
-        sent_us, attempts, crashes, *spans = map(int, head.groups())
+        published_us, attempts, crashes, *spans = map(int, head.groups())
         begin = head.end() + sum(spans)
         tail = _TAIL.match(raw, begin)
         if tail is not None:
@@ -179,7 +181,7 @@ def _message(entry: str, raw: bytes) -> StoredMessage:
             end = tail.end() + sum(lengths)
             if end <= len(raw):
                 told = _cut(raw, head.end(), *spans)
-                return StoredMessage(*_sent(raw, tail.end(), lengths, end), sent_us, attempts, crashes, *told)
+                return StoredMessage(*_sent(raw, tail.end(), lengths, end), published_us, attempts, crashes, *told)
     return StoredMessage(f"foreign-{entry}", raw, "", "", "", 0)
 
 
@@ -198,7 +200,7 @@ def _taken(reply: list[Any]) -> Received:
     deliveries = []
     for at, fence in zip(range(0, len(rest), 2), fences, strict=False):
         message = _message(rest[at], _raw(rest[at + 1]))
-        deliveries.append(Delivery(rest[at], fence, lane_of(message) == SUSPECTS, message))
+        deliveries.append(Delivery(rest[at], fence, lane_of(message) == QUARANTINE, message))
     return Received(tuple(deliveries), None if position < 0 else position, next_ms, drain == 1, tuple(gone))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from holdfast.errors import SETTLING, ReplyLost, Unavailable
+from holdfast.errors import MOVING, ReplyLost, Unavailable
 
 # Stop: tell the caller. Go: this slot lives there now. Ask: only this once, there. Wait: it will be served in a moment.
 # Look: find out who serves it now.
@@ -53,7 +53,7 @@ def turn(trouble: Unavailable) -> Redirect:
     if isinstance(trouble, ReplyLost):
         return Redirect(STOP)
     if not isinstance(trouble, Redirected):
-        return Redirect(LOOK if trouble.reason == SETTLING else STOP)
+        return Redirect(LOOK if trouble.reason == MOVING else STOP)
     step = _STEPS.get(word(trouble.reply), STOP)
     if step not in (GO, ASK):
         return Redirect(step)

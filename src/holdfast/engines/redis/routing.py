@@ -19,7 +19,7 @@ from holdfast.engines.redis.redirects import ASK, GO, LOOK, STOP, WAIT, Redirect
 from holdfast.engines.redis.replies import answered, time_of
 from holdfast.engines.redis.scripts import layout_key, more_s, packed
 from holdfast.engines.transport import BaseTransport
-from holdfast.errors import SETTLING, ReplyLost, Unavailable
+from holdfast.errors import MOVING, ReplyLost, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,9 +109,7 @@ class RoutingTransport(BaseTransport, Generic[L]):
     def _connections_of(self, name: str) -> L:
         node = self._engine.topology.node_of(name)
         if node is None or not self._engine.met:
-            raise Unavailable(
-                "redis", SETTLING, f"nobody is known to answer for {name!r} at {self._engine.topology.url}"
-            )
+            raise Unavailable("redis", MOVING, f"nobody is known to answer for {name!r} at {self._engine.topology.url}")
         return self._connections_to(node)
 
     def _connections_to(self, node: Node) -> L:
@@ -249,7 +247,7 @@ class RoutingTransport(BaseTransport, Generic[L]):
         topology = self._engine.topology
         if isinstance(trouble, ReplyLost):
             self._engine.doubt()
-        if topology.follows and (isinstance(trouble, ReplyLost) or trouble.reason == SETTLING):
+        if topology.follows and (isinstance(trouble, ReplyLost) or trouble.reason == MOVING):
             lane = self._only or self._connections.get(topology.node_of(command.name))  # type: ignore[arg-type]
             if lane is not None:
                 self._fails(lane)
@@ -397,4 +395,4 @@ def redirects_of(replies: list[Reply]) -> dict[int, Redirect]:
 
 def as_unavailable(reply: Reply) -> Reply:
     """Nobody answered for the name in time; the last thing that was heard says why."""
-    return Unavailable("redis", SETTLING, told(reply)) if isinstance(reply, Unavailable) else reply
+    return Unavailable("redis", MOVING, told(reply)) if isinstance(reply, Unavailable) else reply

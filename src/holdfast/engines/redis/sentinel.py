@@ -23,7 +23,7 @@ from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.listener import SubscriptionListener
 from holdfast.engines.redis.scripts import packed
 from holdfast.engines.redis.topology import SingleServer, ignore_change
-from holdfast.errors import LASTING, SETTLING, Unavailable
+from holdfast.errors import LASTING, MOVING, Unavailable
 
 if TYPE_CHECKING:
     import asyncio
@@ -73,7 +73,7 @@ class SentinelPrimary:
         told = self._views(each_s, most=count // 2 + 1)
         address, who = max(told.items(), key=lambda view: len(view[1]))
         if 2 * len(who) <= sum(map(len, told.values())):
-            raise Unavailable("redis", SETTLING, self._disagreement(told))
+            raise Unavailable("redis", MOVING, self._disagreement(told))
         self._is(address)
         return self._server.at(*address, primary=True)
 
@@ -152,7 +152,7 @@ class SentinelPrimary:
         """All sentinels that answer must name the same server, and it must be a primary: that one, by its address."""
         told = self._views(_LOOK_S)
         if len(told) > 1:
-            raise Unavailable("redis", SETTLING, self._disagreement(told))
+            raise Unavailable("redis", MOVING, self._disagreement(told))
         address = next(iter(told))
         found = self._server.at(*address, primary=True)
         found.open_socket(_LOOK_S).close()

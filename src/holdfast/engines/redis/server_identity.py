@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.clock import NS, SYSTEM
 from holdfast.engines import EngineEvent
 from holdfast.engines.redis.server_info import Info
-from holdfast.errors import SETTLING, ReplyLost, Unavailable
+from holdfast.errors import MOVING, ReplyLost, Unavailable
 from holdfast.rules import clock_jump as drift
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class ServerIdentity:
 
     def unanswered(self, error: ReplyLost) -> Unavailable:
         """The greeting was lost: nothing was asked for yet, so the server could not be reached."""
-        return Unavailable("redis", SETTLING if self._witness.follows else "unreachable", error.detail)
+        return Unavailable("redis", MOVING if self._witness.follows else "unreachable", error.detail)
 
     def another(self) -> None:
         """Another server is known to answer as this node from now on."""

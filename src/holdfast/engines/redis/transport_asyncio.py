@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import hiredis
 
 from holdfast.clock import SYSTEM
-from holdfast.commands import ASKING, LINED_UP, ChangePool
+from holdfast.commands import ASKING, POSITIONED, ChangePool
 from holdfast.engines.redis.connection_asyncio import MultiplexedConnection, run_in_thread
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.routing import NodeConnections, bounded, leave, unknown_script
@@ -17,7 +17,7 @@ from holdfast.engines.redis.scripts import more_s
 from holdfast.engines.redis.server_info import GREETING
 from holdfast.engines.redis.transport_base import RedisTransport
 from holdfast.engines.transport_asyncio import AsyncioTransport
-from holdfast.errors import SETTLING, ReplyLost, Unavailable
+from holdfast.errors import MOVING, ReplyLost, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ class SharedConnection(NodeConnections):
         given for that.
         """
         if self.left:
-            raise Unavailable("redis", SETTLING, f"{self.node.url} has just been left")
+            raise Unavailable("redis", MOVING, f"{self.node.url} has just been left")
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._greeted())
             self._opening.add_done_callback(self._opened)
@@ -121,7 +121,7 @@ class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
                 answer = await self._follow_one(command, trouble, until_ns)
             return answer
         finally:
-            if acquires and not (type(answer) in LINED_UP and answer.position is not None):  # type: ignore[union-attr]
+            if acquires and not (type(answer) in POSITIONED and answer.position is not None):  # type: ignore[union-attr]
                 waiter_registry.forget(command.token)  # type: ignore[union-attr]
 
     async def _once_more(

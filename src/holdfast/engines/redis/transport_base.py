@@ -25,7 +25,7 @@ from holdfast.engines.redis.routing import (
     redirects_of,
 )
 from holdfast.engines.redis.server_info import QUESTIONS
-from holdfast.errors import SETTLING, ReplyLost, Unavailable
+from holdfast.errors import MOVING, ReplyLost, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +95,7 @@ class RedisTransport(RoutingTransport[L]):
             try:
                 return await self._seen(until_s)
             except Unavailable as error:
-                passing = isinstance(error, ReplyLost) or error.reason == SETTLING
+                passing = isinstance(error, ReplyLost) or error.reason == MOVING
                 if not follows or not passing or monotonic() + pause_s >= until_s:
                     raise
             await self.waker().wait(SYSTEM.now_ns() + int(pause_s * NS))
@@ -107,7 +107,7 @@ class RedisTransport(RoutingTransport[L]):
         if topology.follows:
             await self._run_in_thread(lambda: topology.refresh(max(0.01, until_s - monotonic())))
             if not topology.whole:
-                raise Unavailable("redis", SETTLING, f"some of the slots of {topology.url} have no server")
+                raise Unavailable("redis", MOVING, f"some of the slots of {topology.url} have no server")
         lanes = [self.connections_at(node) for node in topology.nodes()]
         seen = []
         for before, lane in enumerate(lanes):

@@ -30,7 +30,7 @@ from holdfast.errors import ReplyLost, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from holdfast.commands import Answer, Asking, Command
+    from holdfast.commands import AcquireCommand, Answer, Command
     from holdfast.engines.redis.engine import RedisEngine
     from holdfast.engines.redis.server_identity import ServerIdentity
     from holdfast.engines.redis.topology import Node
@@ -169,13 +169,13 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
                     self._fails(lane)
                     raise
 
-    def _may_pop(self, ask: Asking, until_ns: int | None) -> bool:
+    def _may_pop(self, ask: AcquireCommand, until_ns: int | None) -> bool:
         """Whether this waiter will block on the server first: once, for short, and while there are seats for it."""
         if isinstance(ask, Receive) or ask.token in self._listening or len(self._seats) >= _POPPING_MAX:
             return False
         return until_ns is None or until_ns - SYSTEM.now_ns() >= _pop_ns(ask.ttl_ms)
 
-    async def wait(self, ask: Asking, until_ns: int) -> Answer | None:
+    async def wait(self, ask: AcquireCommand, until_ns: int) -> Answer | None:
         if isinstance(ask, Receive) or ask.token in self._listening:
             return await super().wait(ask, until_ns)
         may_pop = self._may_pop(ask, until_ns)
@@ -189,7 +189,7 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
         finally:
             self._seats.discard(ask.token)
 
-    def _pop(self, ask: Asking, seconds: float) -> Answer | None:
+    def _pop(self, ask: AcquireCommand, seconds: float) -> Answer | None:
         """Block until the lease is offered, and confirm it in the same breath."""
         packer = self._engine.packer
         lane = self._only or self._connections_of(ask.name)

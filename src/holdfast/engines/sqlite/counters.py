@@ -7,7 +7,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Unavailable
-from holdfast.rules.counters import TALLIES, unpacked, until_us
+from holdfast.rules.counters import COUNTER_RULES, unpacked, until_us
 
 if TYPE_CHECKING:
     from holdfast.engines import Reply
@@ -21,17 +21,17 @@ _FORGET_AT_ONCE = 200
 
 def answer(link: sqlite3.Cursor, command: Any, moment: Moment) -> Reply:
     """Read, ask the law, write, answer."""
-    shelf, name = command.shelf, command.name
+    kind, name = command.kind, command.name
     try:
-        row = link.execute(_ASK, (shelf, name)).fetchone()
-        before = None if row is None else unpacked(shelf, json.loads(row[0]))
+        row = link.execute(_ASK, (kind, name)).fetchone()
+        before = None if row is None else unpacked(kind, json.loads(row[0]))
     except (ValueError, TypeError, LookupError, AttributeError, sqlite3.OperationalError) as error:
         return Unavailable("sqlite", "corrupt", f"what was counted under {name!r} cannot be read: {error}")
-    after, told = TALLIES[type(command)](before, command, moment)
+    after, told = COUNTER_RULES[type(command)](before, command, moment)
     if after is None and before is not None:
-        link.execute(_DROP, (shelf, name))
+        link.execute(_DROP, (kind, name))
     elif after is not before:
-        link.execute(_KEEP, (shelf, name, until_us(after, command), json.dumps(after, separators=(",", ":"))))
+        link.execute(_KEEP, (kind, name, until_us(after, command), json.dumps(after, separators=(",", ":"))))
     return told
 
 

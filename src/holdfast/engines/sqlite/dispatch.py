@@ -57,11 +57,11 @@ def _of_queue(
     link: sqlite3.Cursor, command: Any, moment: Moment, look_at: Callable[[str], Seen], memory_us: int
 ) -> RuleResult:
     """A consumer whose process has ended is dead at once."""
-    depot = StoredQueue(link, command.name)
-    others = depot.concerned(command) - {moment.client}
+    state = StoredQueue(link, command.name)
+    others = state.concerned(command) - {moment.client}
     gone = frozenset(client for client in others if look_at(client).gone)
-    dealt = QUEUE_RULES[type(command)](depot, command, moment._replace(gone=gone))
-    depot.save(moment.wall_us, memory_us)
+    dealt = QUEUE_RULES[type(command)](state, command, moment._replace(gone=gone))
+    state.save(moment.wall_us, memory_us)
     return dealt
 
 
@@ -75,7 +75,7 @@ def audited(link: sqlite3.Cursor, command: CheckConsistency, open_gate: Callable
         return ConsistencyChecked(0, ())
     open_gate()
     try:
-        messages, faults = StoredQueue(link, command.name).audit()
+        messages, faults = StoredQueue(link, command.name).check_consistency()
     except (ValueError, TypeError, LookupError, OverflowError) as error:
         return rows.unreadable(command.name, error)
     return ConsistencyChecked(messages, tuple(faults))

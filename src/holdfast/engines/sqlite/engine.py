@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import failpoints
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
-from holdfast.commands import Acquire, Busy, Granted, Mark, PoolHeartbeat, Released, Renewed, Undo
+from holdfast.commands import Acquire, Busy, Granted, PoolHeartbeat, Released, Renewed, Undo, WaiterHeartbeat
 from holdfast.commands.queue_admin import CheckConsistency
 from holdfast.engines.fifo_listener import FifoListener, LazyFifoListener, wake_session
 from holdfast.engines.sqlite import admin as survey
@@ -31,7 +31,7 @@ from holdfast.engines.sqlite.waiting_line import Damaged
 from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import Closed, Unavailable
 from holdfast.rules import RULES, Moment
-from holdfast.rules.lease_record import NO_TOMBS, NOBODY
+from holdfast.rules.lease_record import NO_TOMBSTONES, NO_WAITERS
 from holdfast.rules.once import compound
 from holdfast.rules.trust import MARK_MS
 
@@ -118,7 +118,7 @@ class SqliteStore:
             return None
         moment = Moment(SYSTEM.now_ns() // NS_PER_US, SYSTEM.wall_us(), self._me)
         after, answer, _ = rule(row.record, command, moment)
-        if type(answer) not in _PLAIN or after.waiters is not NOBODY or after.tombs is not NO_TOMBS:
+        if type(answer) not in _PLAIN or after.waiters is not NO_WAITERS or after.tombstones is not NO_TOMBSTONES:
             return None
         failpoints.point("sqlite.before-commit")
         now = rows.exchange(link, command.name, row, after, self._memory_us)
@@ -154,9 +154,11 @@ class SqliteStore:
         name, rule = command.name, RULES.get(type(command))
         if rule is None:
             moment = Moment(now_us, SYSTEM.wall_us(), self._me)
-            of_lease = partial(self._answer_one, link, now_us=now_us, rung=rung)
-            of_tally = partial(tallies.answer, link, moment=moment)
-            reply: Reply = compound(command, of_lease, of_tally, shelves.SqliteShelves(link, moment.wall_us))
+            apply_lease = partial(self._answer_one, link, now_us=now_us, rung=rung)
+            apply_counter = partial(tallies.answer, link, moment=moment)
+            reply: Reply = compound(
+                command, apply_lease, apply_counter, shelves.SqliteRegistryState(link, moment.wall_us)
+            )
             return reply
         try:
             row = rows.load(link, name)
@@ -172,7 +174,7 @@ class SqliteStore:
         self._remember(name, row)
         if wake is not None:
             rung.append(wake)
-        if type(answer) is Busy or type(command) is Mark:
+        if type(answer) is Busy or type(command) is WaiterHeartbeat:
             self._mark(link, now_us)
         if type(command) is Acquire and type(answer) is Busy and command.wait:
             self._ahead[command.token] = self._pids_of(link, after)

@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.commands import Acquire, Mark, Renew
-from holdfast.engines.sqlite.waiting_line import StoredLine, StoredTombs, bury, join
+from holdfast.commands import Acquire, Renew, WaiterHeartbeat
+from holdfast.engines.sqlite.waiting_line import StoredLine, StoredTombstones, bury, join
 from holdfast.errors import Unavailable
 from holdfast.rules import forget_at_us
-from holdfast.rules.lease_record import NO_TOMBS, NOBODY, Graves, HolderRecord, Line, Record, Tombs
+from holdfast.rules.lease_record import (
+    NO_TOMBSTONES,
+    NO_WAITERS,
+    HolderRecord,
+    Line,
+    MemoryTombstones,
+    Record,
+    Tombstones,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -36,7 +44,7 @@ class Row(NamedTuple):
         """Nobody else has anything to do with it: no waiter, no tomb, no offer, no other holder."""
         record, holder = self.record, self.record.holder
         mine = holder is None or (holder.client == client and not holder.offered)
-        return mine and not record.waiters.clients and not record.tombs.ends_us
+        return mine and not record.waiters.clients and not record.tombstones.ends_us
 
 
 def packed(record: Record, memory_us: int) -> str:
@@ -44,7 +52,7 @@ def packed(record: Record, memory_us: int) -> str:
 
     One column is bound and read faster than a dozen.
     """
-    head = f"{record.fence}\n{record.last}\n{record.touched_us}\n{memory_us}\n{record.tombs.ends_us}\n"
+    head = f"{record.fence}\n{record.last}\n{record.touched_us}\n{memory_us}\n{record.tombstones.ends_us}\n"
     clients = record.waiters.clients
     line = _line(clients) if clients else ""
     held = record.holder
@@ -64,9 +72,9 @@ def unpacked(link: sqlite3.Cursor, name: str, body: str) -> tuple[Record, int]:
         token, client, held, ttl_ms, since_us, expires_us, offered, process = seat
         times = (_number(ttl_ms), _number(since_us), _number(expires_us))
         holder = HolderRecord(token, client, process, _number(held), *times, offered == "1")
-    waiters: Line = StoredLine(link, name, _clients(line)) if line else NOBODY
-    tombs: Tombs = StoredTombs(link, name, _number(ends_us)) if ends_us != "0" else NO_TOMBS
-    return Record(_number(fence), holder, waiters, tombs, last, _number(touched_us)), _number(memory_us)
+    waiters: Line = StoredLine(link, name, _clients(line)) if line else NO_WAITERS
+    tombstones: Tombstones = StoredTombstones(link, name, _number(ends_us)) if ends_us != "0" else NO_TOMBSTONES
+    return Record(_number(fence), holder, waiters, tombstones, last, _number(touched_us)), _number(memory_us)
 
 
 def _number(text: str) -> int:
@@ -87,8 +95,8 @@ def store(link: sqlite3.Cursor, name: str, row: Row, after: Record, memory_us: i
     before = row.record
     if after.waiters is not before.waiters:
         _store_waiters(link, name, after.waiters)
-    if after.tombs is not before.tombs:
-        _store_tombs(link, name, after.tombs)
+    if after.tombstones is not before.tombstones:
+        _store_tombstones(link, name, after.tombstones)
     body = packed(after, memory_us)
     if row.body:
         link.execute("UPDATE record SET body = ? WHERE name = ?", (body, name))
@@ -151,12 +159,12 @@ def _store_waiters(link: sqlite3.Cursor, name: str, line: Line) -> None:
         join(link, name, waiter)
 
 
-def _store_tombs(link: sqlite3.Cursor, name: str, tombs: Tombs) -> None:
-    if isinstance(tombs, StoredTombs):
-        tombs.write()
-    elif isinstance(tombs, Graves):
-        for tomb in tombs:  # there were none before, or all of them have crumbled
-            bury(link, name, tomb)
+def _store_tombstones(link: sqlite3.Cursor, name: str, tombstones: Tombstones) -> None:
+    if isinstance(tombstones, StoredTombstones):
+        tombstones.write()
+    elif isinstance(tombstones, MemoryTombstones):
+        for tombstone in tombstones:  # there were none before, or all of them have crumbled
+            bury(link, name, tombstone)
 
 
 def _line(clients: Mapping[str, int]) -> str:
@@ -172,7 +180,7 @@ def leaves_all_as_it_is(command: Command, holder: HolderRecord | None) -> bool:
     """Whether the line is the same after this command, as long as the holder stays what it is."""
     if type(command) is Acquire:
         return holder is not None and command.token == holder.token
-    return type(command) in (Renew, Mark)
+    return type(command) in (Renew, WaiterHeartbeat)
 
 
 def unreadable(name: str, error: Exception) -> Unavailable:

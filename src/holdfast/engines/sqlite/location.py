@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from holdfast.engines.host import NETWORK, boot_id, filesystem
+from holdfast.host import NETWORK, boot_id, filesystem
 from holdfast.errors import InvalidConfig
 
 if TYPE_CHECKING:

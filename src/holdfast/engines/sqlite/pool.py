@@ -10,8 +10,18 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.commands import POOL
-from holdfast.rules.lease_record import Tomb, Tombs
-from holdfast.rules.pool_state import COOLING, FREE, OFFERED, SHARES_MAX, Item, PoolWaiter, Queue, Share, chosen
+from holdfast.rules.lease_record import Tombstone, Tombstones
+from holdfast.rules.pool_state import (
+    COOLING,
+    FREE,
+    OFFERED,
+    SHARES_MAX,
+    ItemRecord,
+    PoolWaiter,
+    PoolWaitingLine,
+    Share,
+    chosen,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -134,8 +144,8 @@ _LOAD = f"SELECT id, {_FIGURES} FROM pool WHERE roof = ? AND name = ?"  # noqa: 
 _SAVE = f"UPDATE pool SET ({_FIGURES}, look_us) = (?{', ?' * 10}) WHERE id = ?"  # noqa: S608
 
 
-def _item(fields: Any) -> Item:
-    return Item._make((*fields[:9], bool(fields[9]), *fields[10:14], Share(*fields[14:])))
+def _item(fields: Any) -> ItemRecord:
+    return ItemRecord._make((*fields[:9], bool(fields[9]), *fields[10:14], Share(*fields[14:])))
 
 
 def _seeker(fields: Any) -> PoolWaiter:
@@ -211,7 +221,7 @@ class StoredQueue:
         return self._waiting
 
 
-class StoredPoolTombs:
+class StoredPoolTombstones:
     """The tombs of a pool; what has crumbled is swept with old pools."""
 
     def __init__(self, link: sqlite3.Cursor, pool: int, ends_us: int) -> None:
@@ -219,16 +229,16 @@ class StoredPoolTombs:
         self._pool = pool
         self.ends_us = ends_us
 
-    def find(self, token: str, now_us: int) -> Tomb | None:
+    def find(self, token: str, now_us: int) -> Tombstone | None:
         if self.ends_us <= now_us:
             return None
         ask = "SELECT token, until_us, why, detail FROM pool_tomb WHERE pool = ? AND token = ? AND until_us > ?"
         found = self._link.execute(ask, (self._pool, token, now_us)).fetchone()
-        return None if found is None else Tomb(*found)
+        return None if found is None else Tombstone(*found)
 
-    def with_tomb(self, tomb: Tomb, now_us: int) -> StoredPoolTombs:  # noqa: ARG002 - as in line.py
-        self._link.execute("INSERT OR REPLACE INTO pool_tomb VALUES (?, ?, ?, ?, ?)", (self._pool, *tomb))
-        return StoredPoolTombs(self._link, self._pool, max(self.ends_us, tomb.until_us))
+    def with_tombstone(self, tombstone: Tombstone, now_us: int) -> StoredPoolTombstones:  # noqa: ARG002 - as in line.py
+        self._link.execute("INSERT OR REPLACE INTO pool_tomb VALUES (?, ?, ?, ?, ?)", (self._pool, *tombstone))
+        return StoredPoolTombstones(self._link, self._pool, max(self.ends_us, tombstone.until_us))
 
 
 class StoredPool:
@@ -244,15 +254,15 @@ class StoredPool:
         self.fence, self.permits = figures.fence, figures.permits
         self.size, self._taken, self._cooling, self._free = figures.size, figures.taken, figures.cooling, figures.free
         self._offered, self._shares = figures.offered, figures.shares
-        self.tombs: Tombs = StoredPoolTombs(link, self._id, figures.ends_us)
-        self.queue: Queue = StoredQueue(link, self._id, figures.waiting)
-        self._known: dict[str, Item] = {}
+        self.tombstones: Tombstones = StoredPoolTombstones(link, self._id, figures.ends_us)
+        self.waiting_line: PoolWaitingLine = StoredQueue(link, self._id, figures.waiting)
+        self._known: dict[str, ItemRecord] = {}
 
-    def _one(self, ask: str, *details: object) -> Item | None:
+    def _one(self, ask: str, *details: object) -> ItemRecord | None:
         found = self._link.execute(ask, (self._id, *details)).fetchone()
         return None if found is None else self._seen(_item(found))
 
-    def _seen(self, item: Item) -> Item:
+    def _seen(self, item: ItemRecord) -> ItemRecord:
         self._known[item.name] = item
         return item
 
@@ -260,31 +270,31 @@ class StoredPool:
         return self._taken, self._cooling, self._free
 
     def watched(self) -> AbstractSet[str]:
-        clients = set(self.queue.clients)
+        clients = set(self.waiting_line.clients)
         if self._offered:
             ask = "SELECT DISTINCT client FROM pool_item WHERE pool = ? AND state = 'offered'"
             clients.update(row[0] for row in self._link.execute(ask, (self._id,)))
         return clients
 
-    def find(self, name: str) -> Item | None:
+    def find(self, name: str) -> ItemRecord | None:
         return self._known.get(name) or self._one(_FIND, name)
 
-    def taken_by(self, token: str) -> Item | None:
+    def taken_by(self, token: str) -> ItemRecord | None:
         return self._one(_TAKEN_BY, token)
 
-    def offers(self, client: str) -> list[Item]:
+    def offers(self, client: str) -> list[ItemRecord]:
         if not self._offered:
             return []
         return [self._seen(_item(row)) for row in self._link.execute(_OFFERS, (self._id, client)).fetchall()]
 
-    def freest(self, share: Share) -> Item | None:
+    def next_free(self, share: Share) -> ItemRecord | None:
         if share.whole:
             return self._one(_FREEST)
         self._gather(share)
         found = self._link.execute(_FREEST_OF, (self._id, *share)).fetchone()
         return None if found is None else self.find(found[0])
 
-    def due(self, now_us: int) -> Item | None:
+    def due(self, now_us: int) -> ItemRecord | None:
         item = self._one(_AWAY, 1)
         return item if item is not None and item.back_us <= now_us else None
 
@@ -296,7 +306,7 @@ class StoredPool:
         item = self._one(_AWAY_LAST)
         return 0 if item is None else item.back_us
 
-    def put(self, item: Item) -> None:
+    def put(self, item: ItemRecord) -> None:
         self._count(self.find(item.name), -1)
         self._count(item, 1)
         *plain, share = item
@@ -310,7 +320,7 @@ class StoredPool:
         self._known.pop(name, None)
         self._shift(name, None)
 
-    def _count(self, item: Item | None, more: int) -> None:
+    def _count(self, item: ItemRecord | None, more: int) -> None:
         if item is None:
             return
         self.size += 0 if item.leaving else more
@@ -327,12 +337,12 @@ class StoredPool:
         ask = "SELECT name FROM pool_item WHERE pool = ? AND NOT leaving"
         return [row[0] for row in self._link.execute(ask, (self._id,))]
 
-    def first(self, limit: int) -> list[Item]:
+    def first(self, limit: int) -> list[ItemRecord]:
         away = self._link.execute(_AWAY, (self._id, limit)).fetchall()
         free = self._link.execute(_FREE, (self._id, limit - len(away))).fetchall()
         return [_item(fields) for fields in (*away, *free)]
 
-    def regroup(self) -> None:
+    def reset_shares(self) -> None:
         if self._shares:
             self._link.execute("DELETE FROM pool_share WHERE pool = ?", (self._id,))
             self._shares = 0
@@ -343,7 +353,7 @@ class StoredPool:
         if not self.size or self._link.execute(ask, (self._id, *share)).fetchone() is not None:
             return
         if self._shares >= SHARES_MAX:
-            self.regroup()
+            self.reset_shares()
         # In the order of the table: rows that come as they will lie are written in a fraction of the time.
         names = sorted(chosen(self.names(), share, self.size))
         self._link.execute(_ENROL, (*share, self._id, json.dumps(names)))
@@ -356,9 +366,11 @@ class StoredPool:
             last = self._link.execute(
                 "SELECT max(back_us) FROM pool_item WHERE pool = ? AND state <> 'free'", (self._id,)
             ).fetchone()[0]
-            look_us = max(now_us, last or 0, self.tombs.ends_us) + memory_us
-        counts = (self._taken, self._cooling, self._free, self._offered, len(self.queue), self._shares)
-        self._link.execute(_SAVE, (self.fence, self.permits, self.tombs.ends_us, self.size, *counts, look_us, self._id))
+            look_us = max(now_us, last or 0, self.tombstones.ends_us) + memory_us
+        counts = (self._taken, self._cooling, self._free, self._offered, len(self.waiting_line), self._shares)
+        self._link.execute(
+            _SAVE, (self.fence, self.permits, self.tombstones.ends_us, self.size, *counts, look_us, self._id)
+        )
 
 
 def forget(link: sqlite3.Cursor, now_us: int) -> None:

@@ -16,8 +16,8 @@ from holdfast.commands.queue import (
     BEHIND,
     DELAYED,
     HELD,
+    QUARANTINE,
     READY,
-    SUSPECTS,
     ReclaimExpired,
     StoredDeadLetter,
     StoredMessage,
@@ -105,16 +105,16 @@ class _Figures(NamedTuple):
     """What stands in the queue's own row."""
 
     fence: int = 0
-    looked_us: int = 0
-    look_us: int = 0
-    called: str = ""
-    called_us: int = 0
+    checked_us: int = 0
+    next_check_us: int = 0
+    drain_token: str = ""
+    drain_until_us: int = 0
     lanes: str = "{}"
     delayed: int = 0
     held: int = 0
     behind: int = 0
     dead: int = 0
-    hungry: int = 0
+    waiting: int = 0
     consumers: int = 0
     counts: str = "{}"
     known_us: int = 0
@@ -130,11 +130,11 @@ class StoredQueue:
             found = (link.execute(_BEGIN, (name, *_Figures())).lastrowid, *_Figures())
         self._id, self._before = found[0], _Figures(*found[1:])
         was = self._before
-        self.fence, self.looked_us, self.look_us = was.fence, was.looked_us, was.look_us
-        self.called, self.called_us = was.called, was.called_us
+        self.fence, self.checked_us, self.next_check_us = was.fence, was.checked_us, was.next_check_us
+        self.drain_token, self.drain_until_us = was.drain_token, was.drain_until_us
         self._lanes, self._counts = Counter(json.loads(was.lanes)), Counter(json.loads(was.counts))
         self._delayed, self._held, self._behind, self._dead = was.delayed, was.held, was.behind, was.dead
-        self._hungry, self._consumers, self._known_us = was.hungry, was.consumers, was.known_us
+        self._hungry, self._consumers, self._known_us = was.waiting, was.consumers, was.known_us
 
     def _all(self, ask: str, *details: object) -> list[Any]:
         return self._link.execute(ask, (self._id, *details)).fetchall()
@@ -158,12 +158,12 @@ class StoredQueue:
             self._counts[what] += more
 
     def totals(self) -> QueueTotals:
-        lanes = [lane for lane, ready in self._lanes.items() if ready and lane != SUSPECTS]
+        lanes = [lane for lane, ready in self._lanes.items() if ready and lane != QUARANTINE]
         firsts = [row[0] for lane in lanes for row in self._all(_OLDEST, lane)]
-        suspects = self.ready_count(SUSPECTS)
+        quarantined = self.ready_count(QUARANTINE)
         return QueueTotals(
-            self._lanes.total() - suspects,
-            suspects,
+            self._lanes.total() - quarantined,
+            quarantined,
             self._delayed,
             self._held,
             self._dead,
@@ -372,7 +372,7 @@ class StoredQueue:
 
     def save(self, wall_us: int, memory_us: int) -> None:
         """Write the queue's own row, if it has changed. One that is over is forgotten a while after its last use."""
-        told = (self.fence, self.looked_us, self.look_us, self.called, self.called_us, _packed(self._lanes))
+        told = (self.fence, self.checked_us, self.next_check_us, self.drain_token, self.drain_until_us, _packed(self._lanes))
         sizes = (self._delayed, self._held, self._behind, self._dead, self._hungry, self._consumers)
         now = _Figures(*told, *sizes, _packed(self._counts), self._known_us)
         used = self.size or self._dead or self._consumers

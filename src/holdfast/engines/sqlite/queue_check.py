@@ -24,12 +24,12 @@ SELECT id, count(*) FROM (
 _COUNT = "SELECT count(*) FROM queue_message WHERE queue = ? AND place ="
 _COUNTS = {
     "ready": f"{_COUNT} 'ready' AND lane <> '!'",
-    "suspects": f"{_COUNT} 'ready' AND lane = '!'",
+    "quarantined": f"{_COUNT} 'ready' AND lane = '!'",
     "delayed": f"{_COUNT} 'delayed'",
     "held": f"{_COUNT} 'held'",
     "behind": f"{_COUNT} 'behind'",
     "dead": "SELECT count(*) FROM queue_letter WHERE queue = ?",
-    "hungry": "SELECT count(*) FROM queue_consumer WHERE queue = ? AND hungry IS NOT NULL",
+    "waiting": "SELECT count(*) FROM queue_consumer WHERE queue = ? AND hungry IS NOT NULL",
     "consumers": "SELECT count(*) FROM queue_consumer WHERE queue = ?",
 }
 _WITH_NOBODY = """
@@ -53,5 +53,5 @@ def audit(link: sqlite3.Cursor, queue: int, told: QueueTotals) -> tuple[int, lis
     for what, count in counted.items():
         if count != getattr(told, what):
             faults.append(f"{count} {what}, and the queue counts {getattr(told, what)}")
-    places = ("ready", "suspects", "delayed", "held", "behind", "dead")
+    places = ("ready", "quarantined", "delayed", "held", "behind", "dead")
     return lost + sum(counted[place] for place in places), faults

@@ -130,7 +130,7 @@ ALTER TABLE queue_consumer RENAME TO queue_consumer_older;
 """
 _NEWER = """
 INSERT INTO queue_consumer SELECT queue, token, client, owner, label, fence, ttl_ms, since_us, ends_us,
-    CASE WHEN crowd THEN 'crowd' ELSE '' END, 0, hungry FROM queue_consumer_older;
+    CASE WHEN crowd THEN 'unclear' ELSE '' END, 0, hungry FROM queue_consumer_older;
 DROP TABLE queue_consumer_older;
 """
 UP_TO_DATE = _OLDER + _ORDER + _CONSUMERS + _NEWER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from holdfast.rules.registry import LETTERS_MAX, LETTERS_MS, SHELF_MS
+from holdfast.rules.registry import INDEX_MS, MAILBOX_MAX, MAILBOX_MS
 
 _PUT = "INSERT OR REPLACE INTO shelf (directory, shelf, entry, token, until_us) VALUES (?, ?, ?, ?, ?)"
 _DROP = "DELETE FROM shelf WHERE directory = ? AND shelf = ? AND entry = ? AND token = ?"
@@ -20,45 +20,45 @@ _TEAR = "DELETE FROM letter WHERE id IN (SELECT id FROM letter WHERE token = ? O
 _FORGET_AT_ONCE = 200
 
 
-class SqliteShelves:
+class SqliteRegistryState:
     """The shelves, inside one transaction."""
 
     def __init__(self, link: sqlite3.Cursor, now_us: int) -> None:
         self._link = link
         self._now_us = now_us
-        self._until_us = now_us + SHELF_MS * 1000
+        self._until_us = now_us + INDEX_MS * 1000
 
-    def put(self, directory: str, shelf: str, entry: str, token: str) -> None:
-        self._link.execute(_PUT, (directory, shelf, entry, token, self._until_us))
+    def add(self, directory: str, index_name: str, entry: str, token: str) -> None:
+        self._link.execute(_PUT, (directory, index_name, entry, token, self._until_us))
 
-    def drop(self, directory: str, shelf: str, entry: str, token: str) -> None:
-        self._link.execute(_DROP, (directory, shelf, entry, token))
+    def remove(self, directory: str, index_name: str, entry: str, token: str) -> None:
+        self._link.execute(_DROP, (directory, index_name, entry, token))
 
-    def standing(self, directory: str, shelf: str, prefix: str, after: str, limit: int) -> list[tuple[str, str]]:
-        asked = (directory, shelf, prefix, after, len(prefix), prefix, limit)
+    def entries(self, directory: str, index_name: str, prefix: str, after: str, limit: int) -> list[tuple[str, str]]:
+        asked = (directory, index_name, prefix, after, len(prefix), prefix, limit)
         return self._link.execute(_FIND, asked).fetchall()
 
-    def keep_for(self, directory: str, entry: str, heir: str, lasts_ms: int) -> None:
-        if heir:
-            self._link.execute(_PUT, (directory, _HEIRS, entry, heir, self._now_us + lasts_ms * 1000))
+    def set_successor(self, directory: str, entry: str, successor: str, lasts_ms: int) -> None:
+        if successor:
+            self._link.execute(_PUT, (directory, _HEIRS, entry, successor, self._now_us + lasts_ms * 1000))
         else:
             self._link.execute(_NO_HEIR, (directory, _HEIRS, entry))
 
-    def heir(self, directory: str, entry: str) -> tuple[str, int]:
+    def successor(self, directory: str, entry: str) -> tuple[str, int]:
         found = self._link.execute(_HEIR, (directory, _HEIRS, entry)).fetchone() or ("", 0)
         return found[0], max(0, found[1] - self._now_us) // 1000
 
-    def post(self, token: str, letter: str, text: str) -> bool:
-        if self._link.execute("SELECT count(*) FROM letter WHERE token = ?", (token,)).fetchone()[0] >= LETTERS_MAX:
+    def add_message(self, token: str, message_id: str, text: str) -> bool:
+        if self._link.execute("SELECT count(*) FROM letter WHERE token = ?", (token,)).fetchone()[0] >= MAILBOX_MAX:
             return False
-        fields = (token, letter, text, self._now_us + LETTERS_MS * 1000)
+        fields = (token, message_id, text, self._now_us + MAILBOX_MS * 1000)
         self._link.execute("INSERT INTO letter (token, letter, text, until_us) VALUES (?, ?, ?, ?)", fields)
         return True
 
-    def letters(self, token: str, most: int) -> list[tuple[str, str]]:
+    def messages(self, token: str, most: int) -> list[tuple[str, str]]:
         return self._link.execute(_LETTERS, (token, most)).fetchall()
 
-    def tear(self, token: str, count: int) -> None:
+    def delete_messages(self, token: str, count: int) -> None:
         self._link.execute(_TEAR, (token, count))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.rules.lease_record import Tomb, Waiter, counted
+from holdfast.rules.lease_record import Tombstone, Waiter, counted
 
 if TYPE_CHECKING:
     import sqlite3
@@ -124,33 +124,35 @@ def join(link: sqlite3.Cursor, name: str, waiter: Waiter) -> None:
     link.execute(_JOIN, (name, *waiter))
 
 
-class StoredTombs:
+class StoredTombstones:
     """The tombs of a name. `ends_us` comes from the name's own row; what has crumbled is swept with old names."""
 
     __slots__ = ("_added", "_link", "_name", "ends_us")
 
-    def __init__(self, link: sqlite3.Cursor, name: str, ends_us: int, added: tuple[Tomb, ...] = ()) -> None:
+    def __init__(self, link: sqlite3.Cursor, name: str, ends_us: int, added: tuple[Tombstone, ...] = ()) -> None:
         self._link = link
         self._name = name
         self.ends_us = ends_us
         self._added = added
 
-    def find(self, token: str, now_us: int) -> Tomb | None:
-        for tomb in self._added:
-            if tomb.token == token:
-                return tomb
+    def find(self, token: str, now_us: int) -> Tombstone | None:
+        for tombstone in self._added:
+            if tombstone.token == token:
+                return tombstone
         ask = "SELECT token, until_us, why, detail FROM tomb WHERE name = ? AND token = ? AND until_us > ?"
         fields = self._link.execute(ask, (self._name, token, now_us)).fetchone()
-        return None if fields is None else Tomb(*fields)
+        return None if fields is None else Tombstone(*fields)
 
-    def with_tomb(self, tomb: Tomb, now_us: int) -> StoredTombs:  # noqa: ARG002 - what has crumbled is swept elsewhere
-        return StoredTombs(self._link, self._name, max(self.ends_us, tomb.until_us), (*self._added, tomb))
+    def with_tombstone(self, tombstone: Tombstone, now_us: int) -> StoredTombstones:  # noqa: ARG002 - what has crumbled is swept elsewhere
+        return StoredTombstones(
+            self._link, self._name, max(self.ends_us, tombstone.until_us), (*self._added, tombstone)
+        )
 
     def write(self) -> None:
-        for tomb in self._added:
-            bury(self._link, self._name, tomb)
+        for tombstone in self._added:
+            bury(self._link, self._name, tombstone)
 
 
-def bury(link: sqlite3.Cursor, name: str, tomb: Tomb) -> None:
+def bury(link: sqlite3.Cursor, name: str, tombstone: Tombstone) -> None:
     """One tomb, or another one in its place."""
-    link.execute("INSERT OR REPLACE INTO tomb VALUES (?, ?, ?, ?, ?)", (name, *tomb))
+    link.execute("INSERT OR REPLACE INTO tomb VALUES (?, ?, ?, ?, ?)", (name, *tombstone))

@@ -22,7 +22,7 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from holdfast.commands.queue import BEHIND, DELAYED, DIED, HELD, READY
+from holdfast.commands.queue import BEHIND, DEAD, DELAYED, HELD, READY
 from holdfast.commands.queue_admin import (
     AGAIN,
     CONSUMERS,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     Pages = Generator[CheckConsistency, ConsistencyPage, None]
 
-SUSPECTS_AT_ONCE = 100
+RECHECKED_AT_ONCE = 100
 NEWEST = 2**63
 _OURS = re.compile(r"(\d{16,})k?", re.ASCII)
 # What is told of all that was found of a kind.
@@ -98,8 +98,8 @@ class _Walk:
 
     # Pages.
 
-    def _ask(self, part: str, which: str = "", at: str = "0", suspects: Sequence[str] = ()) -> CheckConsistency:
-        return CheckConsistency(self._name, part, which, at, self._most, tuple(suspects))
+    def _ask(self, part: str, which: str = "", at: str = "0", candidates: Sequence[str] = ()) -> CheckConsistency:
+        return CheckConsistency(self._name, part, which, at, self._most, tuple(candidates))
 
     def _each(
         self, part: str, see: Callable[[str, Sequence[str]], None] | None = None, which: str = ""
@@ -109,7 +109,7 @@ class _Walk:
             page = yield self._ask(part, which, at)
             self._hear(place, page)
             if see is not None:
-                see(place, page.words)
+                see(place, page.values)
             at = page.at
             if at == "0":
                 return
@@ -153,7 +153,7 @@ class _Walk:
         for part in (DELAYED, BEHIND):
             yield from self._each(part, self._sight)
         page = yield self._ask(LANES)
-        for lane in page.words:
+        for lane in page.values:
             yield from self._lane(lane)
         yield from self._consumers()
 
@@ -167,8 +167,8 @@ class _Walk:
         while True:
             page = yield self._ask(READY, lane, str(at))
             self._hear(place, page)
-            self._sight(place, page.words)
-            size, words = int(page.at), page.words
+            self._sight(place, page.values)
+            size, words = int(page.at), page.values
             numbers = self._in_order(place, words)
             if at > 1 and (not words or (numbers and numbers[0] < oldest)):
                 at = max(1, min(at - self._most, size))
@@ -194,14 +194,14 @@ class _Walk:
         unseen, at = [entry for entry, place in self._places.items() if not place], 0
         self._orphans.clear()
         while at < len(unseen):
-            part = unseen[at : at + SUSPECTS_AT_ONCE]
-            page = yield self._ask(AGAIN, suspects=[word for entry in part for word in (entry, "")])
-            for entry, (id_, key, followed) in zip(part, _threes(page.words), strict=False):
+            part = unseen[at : at + RECHECKED_AT_ONCE]
+            page = yield self._ask(AGAIN, candidates=[word for entry in part for word in (entry, "")])
+            for entry, (id_, key, followed) in zip(part, _threes(page.values), strict=False):
                 if id_:
                     self._orphans[entry] = (key, followed)
                 else:
                     del self._places[entry]
-            at += len(page.words) // 3
+            at += len(page.values) // 3
 
     def _doubled(self) -> Generator[CheckConsistency, ConsistencyPage, dict[str, int]]:
         """In how many places a message is, by its id, of those that are in more than one."""
@@ -209,11 +209,11 @@ class _Walk:
         for id_ in self._shared.keys() | (self._letters & self._ids.keys()):
             entries = self._shared.get(id_) or {self._ids[id_]}
             seen = [(entry, self._places[entry]) for entry in sorted(entries) if self._places.get(entry)]
-            suspects.append([*seen, (id_, DIED)] if id_ in self._letters else seen)
+            suspects.append([*seen, (id_, DEAD)] if id_ in self._letters else seen)
         doubled: dict[str, int] = {}
         for group in suspects:
-            page = yield self._ask(AGAIN, suspects=[word for each in group for word in each])
-            standing = [id_ for id_, _, _ in _threes(page.words) if id_]
+            page = yield self._ask(AGAIN, candidates=[word for each in group for word in each])
+            standing = [id_ for id_, _, _ in _threes(page.values) if id_]
             if len(standing) > 1:
                 doubled[standing[0]] = len(standing)
                 self._found["unordered"] -= {entry for entry, _ in group}
@@ -223,8 +223,8 @@ class _Walk:
         """Keys of which two come first, and neither is noted."""
         for key, entries in self._unnoted.items():
             if len(entries) > 1:
-                page = yield self._ask(AGAIN, suspects=[word for entry in sorted(entries) for word in (entry, "")])
-                if sum(bool(id_) for id_, _, _ in _threes(page.words)) > 1:
+                page = yield self._ask(AGAIN, candidates=[word for entry in sorted(entries) for word in (entry, "")])
+                if sum(bool(id_) for id_, _, _ in _threes(page.values)) > 1:
                     self._found["several"].add(key)
 
     def _told(self, doubled: dict[str, int]) -> ConsistencyChecked:

@@ -33,20 +33,20 @@ from holdfast.commands.queue_admin import (
 from holdfast.rules.lease_record import Moment
 from holdfast.rules.pool import RuleResult
 from holdfast.rules.queue.consumers import beat, join, leave, list_keys, reap, take_over
-from holdfast.rules.queue.messages import SAID_MS, QueueRule, add, conclude, due_ms, publish, ring, take
+from holdfast.rules.queue.messages import RESULT_MEMORY_MS, QueueRule, add, conclude, due_ms, publish, ring, take
 from holdfast.rules.queue.state import QueueState, place_of
 
 
 def list_dead(state: QueueState, command: ListDeadLetters, moment: Moment) -> RuleResult:  # noqa: ARG001 - as all rules
     """A page of them."""
-    letters = depot.list_dead_letters(command.after, command.limit)
+    letters = state.list_dead_letters(command.after, command.limit)
     last = place_of(letters[-1]) if letters and len(letters) == command.limit else ""
     return RuleResult(DeadLetterPage(tuple(letters), last), [])
 
 
 def get_dead(state: QueueState, command: GetDeadLetter, moment: Moment) -> RuleResult:  # noqa: ARG001
     """One or none."""
-    letter = depot.get_dead_letter(command.id)
+    letter = state.get_dead_letter(command.id)
     return RuleResult(DeadLetterPage(() if letter is None else (letter,), ""), [])
 
 
@@ -58,16 +58,16 @@ def redrive(state: QueueState, command: Redrive, moment: Moment) -> RuleResult:
     moved: list[str] = []
     ready = 0
     for each in command.ids:
-        letter = depot.get_dead_letter(each)
+        letter = state.get_dead_letter(each)
         if letter is None:
             continue
         message = letter.message._replace(crashes=0)
         if command.reset:
-            message = message._replace(attempts=0, first="", last="", why="")
-        depot.remove_dead_letter(each)
+            message = message._replace(attempts=0, first_consumer="", last_consumer="", last_error="")
+        state.remove_dead_letter(each)
         ready += add(state, message, 0, moment)
         moved.append(each)
-    depot.add_to_counter("redriven", len(moved))
+    state.add_to_counter("redriven", len(moved))
     _say(state, command, moved, moment)
     return RuleResult(DeadLettersRemoved(tuple(moved)), ring(state, ready, moment))
 
@@ -77,29 +77,29 @@ def purge(state: QueueState, command: Purge, moment: Moment) -> RuleResult:
     said = _said(state, command, moment)
     if said is not None:
         return RuleResult(DeadLettersRemoved(said), [])
-    gone = [each for each in dict.fromkeys(command.ids) if depot.get_dead_letter(each) is not None]
+    gone = [each for each in dict.fromkeys(command.ids) if state.get_dead_letter(each) is not None]
     for each in gone:
-        depot.remove_dead_letter(each)
-    depot.add_to_counter("purged", len(gone))
+        state.remove_dead_letter(each)
+    state.add_to_counter("purged", len(gone))
     _say(state, command, gone, moment)
     return RuleResult(DeadLettersRemoved(tuple(gone)), [])
 
 
 def _said(state: QueueState, command: Redrive | Purge, moment: Moment) -> tuple[str, ...] | None:
-    return depot.earlier_result(command.token, moment.wall_us) if command.token else None
+    return state.earlier_result(command.token, moment.wall_us) if command.token else None
 
 
 def _say(state: QueueState, command: Redrive | Purge, moved: list[str], moment: Moment) -> None:
     """What was moved is known for a while, so that a second copy answers the same."""
     if command.token and moved:
-        depot.remember_result(command.token, tuple(moved), moment.wall_us + SAID_MS * 1000)
+        state.remember_result(command.token, tuple(moved), moment.wall_us + RESULT_MEMORY_MS * 1000)
 
 
 def gauge(state: QueueState, command: GetStats, moment: Moment) -> RuleResult:  # noqa: ARG001
     """Figures."""
-    now = depot.totals()
+    now = state.totals()
     oldest_ms = max(0, moment.wall_us - now.oldest_us) // 1000 if now.oldest_us else -1
-    places = (now.ready, now.suspects, now.delayed, now.held, now.dead, now.hungry, now.consumers)
+    places = (now.ready, now.quarantined, now.delayed, now.held, now.dead, now.waiting, now.consumers)
     return RuleResult(QueueCounts(*places, oldest_ms, due_ms(state, moment), now.counts, now.behind), [])
 
 
@@ -127,7 +127,7 @@ def peek(state: QueueState, command: Peek, moment: Moment) -> RuleResult:
 
 def audit(state: QueueState, command: CheckConsistency, moment: Moment) -> RuleResult:  # noqa: ARG001
     """Every message, once."""
-    messages, faults = depot.check_consistency()
+    messages, faults = state.check_consistency()
     return RuleResult(ConsistencyChecked(messages, tuple(faults)), [])
 
 

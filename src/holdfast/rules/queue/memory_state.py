@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import chain, islice
 
-from holdfast.commands.queue import BEHIND, DELAYED, HELD, READY, SUSPECTS, StoredDeadLetter, StoredMessage
+from holdfast.commands.queue import BEHIND, DELAYED, HELD, QUARANTINE, READY, StoredDeadLetter, StoredMessage
 from holdfast.commands.queue_admin import PlacedMessage
 from holdfast.rules.queue.state import ConsumerRecord, KeyHead, QueueEntry, QueueTotals, place_of
 
@@ -54,8 +54,8 @@ class MemoryQueueState:
 
     def __init__(self) -> None:
         self.fence = 0
-        self.looked_us = self.look_us = self.called_us = 0
-        self.called = ""
+        self.checked_us = self.next_check_us = self.drain_until_us = 0
+        self.drain_token = ""
         self._number = 0
         self._counts: Counter[str] = Counter()
         self._members: dict[str, ConsumerRecord] = {}
@@ -88,9 +88,11 @@ class MemoryQueueState:
             self._counts[what] += more
 
     def totals(self) -> QueueTotals:
-        suspects = self.ready_count(SUSPECTS)
+        suspects = self.ready_count(QUARANTINE)
         held = sum(map(len, self._held.values()))
-        firsts = [next(iter(line.values())).sent_us for lane, line in self._lanes.items() if line and lane != SUSPECTS]
+        firsts = [
+            next(iter(line.values())).published_us for lane, line in self._lanes.items() if line and lane != QUARANTINE
+        ]
         ready = sum(map(len, self._lanes.values())) - suspects
         return QueueTotals(
             ready,

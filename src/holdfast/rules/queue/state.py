@@ -1,7 +1,7 @@
 """What the law of queues speaks of: consumers, entries, and the depot that has all messages.
 
 A depot is asked through a few questions, and told what has changed. So an engine may look up what the law asks for, and
-a take costs the same whether ten messages are there or a million. `MemoryQueueState` (in `warehouse.py`) carries its messages.
+a take costs the same whether ten messages are there or a million. `MemoryQueueState` (in `state.py`) carries its messages.
 
 Leases of consumers stand on the engine's clock that never jumps; delays, dates and what is remembered on its calendar,
 because they outlive a restart of the machine.
@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple, Protocol
 
-from holdfast.commands.queue import SUSPECTS, StoredDeadLetter, StoredMessage
+from holdfast.commands.queue import QUARANTINE, StoredDeadLetter, StoredMessage
 from holdfast.commands.queue_admin import PlacedMessage
 
 # A message in whose company so many consumers have died is a suspect.
-SUSPECT_AT = 2
+QUARANTINE_AT = 2
 # How many trials there are in a ttl, of consumers that keep their messages.
-TRIALS = 3
+PROBATIONS_PER_TTL = 3
 
 
 # What is known of a consumer that was taken for dead and still has messages: whether one of them, and only one, may be
 # to blame.
-LONE, CROWD = "lone", "crowd"
+BLAME_ONE, BLAME_UNCLEAR = "one", "unclear"
 
 
 class ConsumerRecord(NamedTuple):
@@ -37,18 +37,18 @@ class ConsumerRecord(NamedTuple):
     ttl_ms: int
     since_us: int
     ends_us: int
-    fallen: str = ""
-    keeps: bool = False
+    blame: str = ""
+    keeps_messages: bool = False
 
     @property
-    def trial_us(self) -> int:
+    def probation_us(self) -> int:
         """What it takes after this may have to do with its death; what it has had for longer has not.
 
         Whoever keeps messages for hours has hundreds of them, and all but the newest have shown that they kill nobody.
         It was heard of last a ttl before its end; before that, a part of the ttl is trial enough.
         """
         ttl_us = self.ttl_ms * 1000
-        return self.ends_us - ttl_us - ttl_us // TRIALS if self.keeps else -1
+        return self.ends_us - ttl_us - ttl_us // PROBATIONS_PER_TTL if self.keeps_messages else -1
 
 
 class QueueEntry(NamedTuple):
@@ -58,7 +58,7 @@ class QueueEntry(NamedTuple):
     lane: str
     message: StoredMessage
     fence: int = 0
-    taken_us: int = 0
+    received_us: int = 0
 
 
 class KeyHead(NamedTuple):
@@ -73,11 +73,11 @@ class QueueTotals(NamedTuple):
     """How many messages are where. `oldest_us` is when the first ready one was sent; 0 if there is none."""
 
     ready: int
-    suspects: int
+    quarantined: int
     delayed: int
     held: int
     dead: int
-    hungry: int
+    waiting: int
     consumers: int
     oldest_us: int
     counts: tuple[tuple[str, int], ...]
@@ -88,10 +88,10 @@ class QueueState(Protocol):
     """A queue, as the law sees it."""
 
     fence: int
-    looked_us: int  # when somebody looked for dead consumers last; 0 if nobody ever has
-    look_us: int  # when it is time to look again
-    called: str  # who was asked to come back idle, for a suspect
-    called_us: int  # until when nobody else is
+    checked_us: int  # when somebody looked for dead consumers last; 0 if nobody ever has
+    next_check_us: int  # when it is time to look again
+    drain_token: str  # who was asked to come back idle, for a suspect
+    drain_until_us: int  # until when nobody else is
 
     @property
     def size(self) -> int:
@@ -240,7 +240,7 @@ class QueueState(Protocol):
 
 def lane_of(message: StoredMessage) -> str:
     """Where a message becomes ready."""
-    return SUSPECTS if message.crashes >= SUSPECT_AT else message.lane
+    return QUARANTINE if message.crashes >= QUARANTINE_AT else message.lane
 
 
 def place_of(letter: StoredDeadLetter) -> str:

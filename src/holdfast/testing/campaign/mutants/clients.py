@@ -147,9 +147,9 @@ def blind_retry(_folder: Path) -> None:
             try:
                 return await _answer(owner.transport, question, one._sent_ns + NS)
             except Unavailable:
-                owner.keeper.let_go(one)
+                owner.keeper.forget(one)
                 one.token = new_token()
-                owner.keeper.kept[one.token] = weakref.ref(one)
+                owner.keeper.leases[one.token] = weakref.ref(one)
                 await owner.transport.waker().wait(owner.clock.now_ns() + NS // 20)
                 one._sent_ns = owner.clock.now_ns()
 
@@ -187,9 +187,9 @@ def fails_open(_folder: Path) -> None:
     """An engine that cannot be reached is taken for leave to go on."""
 
     def trusting(acquire: Callable[..., Any]) -> Callable[..., Any]:
-        async def acquired(one: lease.LeaseBase, patience_ns: int | None) -> None:
+        async def acquired(one: lease.LeaseBase, wait_ns: int | None) -> None:
             try:
-                await acquire(one, patience_ns)
+                await acquire(one, wait_ns)
             except Unavailable:
                 one._granted(time.time_ns() // 1000, one._client.clock.now_ns())
 
@@ -219,10 +219,10 @@ def _looks_again(after_ms: int, marks_after_ns: int) -> None:
     """How often a waiter looks by itself, and its keeper for it."""
 
     def only_wait(self: keeper.Keeper, now_ns: int) -> None:
-        for vigil in self._vigils.due(now_ns):
-            vigil.due_ns = now_ns + marks_after_ns
+        for schedule in self._heartbeats.due(now_ns):
+            schedule.due_ns = now_ns + marks_after_ns
 
-    put(trust, "patience_ms", lambda *_: after_ms)
+    put(trust, "recheck_after_ms", lambda *_: after_ms)
     put(keeper.Keeper, "_mark", only_wait)
 
 
@@ -231,8 +231,8 @@ def cancel_without_undo(_folder: Path) -> None:
 
     def forget(one: lease.LeaseBase) -> None:
         one._state = lease.ENDED
-        one._client.keeper.no_longer_waiting(one)
-        one._client.keeper.let_go(one)
+        one._client.keeper.stop_heartbeat(one)
+        one._client.keeper.forget(one)
 
     put(lifecycle, "undo", forget)
 

@@ -27,8 +27,8 @@ def release_without_token_check(_folder: Path) -> None:
     """Whoever says that it gives back is believed."""
 
     def release(record: Record, command: Release, moment: Moment) -> Step:
-        before, record = record, law.settle(record, moment)
-        record = law.settle(record._replace(holder=None, last=command.token, touched_us=moment.now_us), moment)
+        before, record = record, law.advance(record, moment)
+        record = law.advance(record._replace(holder=None, last=command.token, touched_us=moment.now_us), moment)
         return law.Step(record, Released(), law._woken(before, record))
 
     RULES[Release] = release
@@ -38,7 +38,7 @@ def recreate_on_renew(folder: Path) -> None:
     """An engine that puts back what it does not find, and a client that renews whatever its own clock says."""
 
     def renew(record: Record, command: Renew, moment: Moment) -> Step:
-        record = law.settle(record, moment)
+        record = law.advance(record, moment)
         expires_us = moment.now_us + command.ttl_ms * 1000
         there = record.holder
         if there is not None and there.token == command.token:
@@ -78,26 +78,26 @@ def hand_off_to_the_dead(_folder: Path) -> None:
     """An offer lasts for a whole ttl, and nobody looks whether the waiter lives."""
     law.OFFER_MAX_US = 3600 * 1_000_000
 
-    def blind(settle: Callable[..., Record]) -> Callable[..., Record]:
+    def blind(advance: Callable[..., Record]) -> Callable[..., Record]:
         def settled(record: Record, moment: Moment) -> Record:
             holder = record.holder
             seen = moment.gone & {holder.client} if holder is not None and not holder.offered else frozenset()
-            return settle(record, moment._replace(gone=seen, silent=frozenset()))
+            return advance(record, moment._replace(gone=seen, silent=frozenset()))
 
         return settled
 
-    wrap(law, "settle", blind)
+    wrap(law, "advance", blind)
 
 
 def barging(_folder: Path) -> None:
     """A free lease goes to whoever asks first, whoever waits."""
 
-    def unfair(settle: Callable[..., Record]) -> Callable[..., Record]:
+    def unfair(advance: Callable[..., Record]) -> Callable[..., Record]:
         def settled(record: Record, moment: Moment) -> Record:
-            after = settle(record, moment)
+            after = advance(record, moment)
             free = after.holder is not None and after.holder.offered
             return after._replace(holder=None, waiters=record.waiters) if free else after
 
         return settled
 
-    wrap(law, "settle", unfair)
+    wrap(law, "advance", unfair)

@@ -13,8 +13,8 @@ local token = ARGV[3]
 local who = living(token)
 if not who then return { 'unknown consumer' } end
 local mine = base .. ':h:' .. token
-local entries = redis.call('ZRANGE', mine, 0, AT_ONCE - 1)
-local found, given, over = texts_of(entries), 0, redis.call('ZCARD', mine) <= AT_ONCE
+local entries = redis.call('ZRANGE', mine, 0, BATCH_MAX - 1)
+local found, given, over = texts_of(entries), 0, redis.call('ZCARD', mine) <= BATCH_MAX
 for i, entry in ipairs(entries) do
   if found[i] then given = given + again(entry, found[i]) end
 end

@@ -51,7 +51,7 @@ local function text_of(message)
     .. #message.last .. ' ' .. #message.why .. '\n' .. message.first .. message.last .. message.why .. message.tail
 end
 
-local function lane_of(message) return message.crashes >= SUSPECT_AT and SUSPECTS or message.lane end
+local function lane_of(message) return message.crashes >= QUARANTINE_AT and QUARANTINE or message.lane end
 
 -- The message after it went wrong with this consumer.
 local function failed(message, label, why, attempts, crashes)
@@ -81,7 +81,7 @@ local function again(entry, text)
   from = from + id + headers
   local own = key ~= '0' and string.sub(text, from, from + key - 1) or nil
   from = from + key
-  append(tonumber(crashes) >= SUSPECT_AT and SUSPECTS or string.sub(text, from, from + lane - 1), text, own)
+  append(tonumber(crashes) >= QUARANTINE_AT and QUARANTINE or string.sub(text, from, from + lane - 1), text, own)
   return 1
 end
 

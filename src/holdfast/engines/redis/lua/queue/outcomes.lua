@@ -11,7 +11,7 @@
 
 --@include queue/state.lua
 --@include queue/messages.lua
-local WORDS = { ack = 'acked', retry = 'retried', release = 'released', dead = 'died' }
+local WORDS = { ack = 'acked', retry = 'retried', release = 'released', reject = 'dead_lettered' }
 local words, token = ARGV, ARGV[3]
 local mine, who = base .. ':h:' .. token, living(token)
 local entries, told, found, lost, gone, over, ready = {}, {}, {}, { 'concluded' }, {}, 0, 0
@@ -19,7 +19,7 @@ local entries, told, found, lost, gone, over, ready = {}, {}, {}, { 'concluded' 
 for i = 5, #words, 2 do
   local entry = words[i]
   entries[(i - 3) / 2] = entry
-  if (#entry > DIGITS or words[i + 1] ~= '') and string.sub(words[i + 1], 1, 5) ~= 'touch' then
+  if (#entry > DIGITS or words[i + 1] ~= '') and string.sub(words[i + 1], 1, 6) ~= 'verify' then
     told[#told + 1] = entry
   end
 end
@@ -28,7 +28,7 @@ if who then
   for i, text in ipairs(texts_of(told)) do found[told[i]] = text end
 end
 
-local dropped, tally = {}, { ack = 0, retry = 0, release = 0, dead = 0 }
+local dropped, tally = {}, { ack = 0, retry = 0, release = 0, reject = 0 }
 for i, entry in ipairs(entries) do
   local how, kind, has = words[4 + 2 * i], 'ack', fences[i] and not dropped[entry]
   local message, wait_ms, reason, why
@@ -38,13 +38,13 @@ for i, entry in ipairs(entries) do
     reason, why = string.sub(how, at, at + length - 1), string.sub(how, at + length)
     wait_ms = tonumber(wait_ms)
   end
-  if has and kind ~= 'touch' and (kind ~= 'ack' or #entry > DIGITS) then
+  if has and kind ~= 'verify' and (kind ~= 'ack' or #entry > DIGITS) then
     has = found[entry]
     message = has and read(entry, has)
   end
   if not has then
     lost[#lost + 1] = entry
-  elseif kind ~= 'touch' then
+  elseif kind ~= 'verify' then
     dropped[entry] = true
     over = over + 1
     gone[over] = entry

@@ -11,7 +11,7 @@
 -- Same law as rules/queue/messages.py: publish.
 
 --@include queue/state.lua
-local SAID_MS = 60000
+local RESULT_MEMORY_MS = 60000
 local said = base .. ':said:' .. ARGV[3]
 local before = redis.call('GET', said)
 if before and before ~= '' then return { 'published', unpack(cmsgpack.unpack(before)) } end
@@ -73,9 +73,9 @@ check()
 store()
 for _, key in ipairs(keys) do redis.call('SET', base .. ':dup:' .. key[1], key[2], 'PX', key[3]) end
 local repeated = #answer - 1 - fresh
-redis.call('SET', said, repeated > 0 and cmsgpack.pack({ unpack(answer, 2) }) or '', 'PX', SAID_MS)
+redis.call('SET', said, repeated > 0 and cmsgpack.pack({ unpack(answer, 2) }) or '', 'PX', RESULT_MEMORY_MS)
 count('published', fresh)
-count('repeated', repeated)
+count('deduplicated', repeated)
 ring(ready)
 save(fresh == 0)
 wake()

@@ -16,14 +16,14 @@
 
 --@include queue/state.lua
 --@include queue/messages.lua
-local CALL_US, BYTES, FEW = 30000000, 1048576, 8
+local DRAIN_US, BYTES, FEW = 30000000, 1048576, 8
 local token, most, wanted = ARGV[3], math.min(tonumber(ARGV[4]), PART), tonumber(ARGV[8])
-local mine, suspects, past_lanes = base .. ':h:' .. token, base .. ':s:' .. SUSPECTS, 9 + wanted
+local mine, suspects, past_lanes = base .. ':h:' .. token, base .. ':s:' .. QUARANTINE, 9 + wanted
 local who = living(token)
 if not who then return { 'unknown consumer' } end
 local changed = false
 
-local due = redis.call('ZRANGEBYSCORE', base .. ':due', '-inf', int(now), 'LIMIT', 0, AT_ONCE)
+local due = redis.call('ZRANGEBYSCORE', base .. ':due', '-inf', int(now), 'LIMIT', 0, BATCH_MAX)
 if #due > 0 then
   for i, text in ipairs(texts_of(due)) do
     if text then again(due[i], text) end
@@ -50,7 +50,7 @@ elseif ARGV[past_lanes] then
   for i, has in ipairs(fences_of(said, token)) do
     if not has then gone[#gone + 1] = said[i] end
   end
-  for _, entry in ipairs(redis.call('ZRANGE', mine, 0, #said + AT_ONCE - 1)) do
+  for _, entry in ipairs(redis.call('ZRANGE', mine, 0, #said + BATCH_MAX - 1)) do
     if not known[entry] and #found < most then found[#found + 1] = entry end
   end
   forgotten = #found > 0
@@ -60,16 +60,16 @@ local sizes, ready = {}, 0  -- of the lanes that it asks for, and the suspects'
 for _, lane in ipairs(lanes) do
   local asked = false
   for i = 9, past_lanes - 1 do asked = asked or ARGV[i] == lane end
-  if asked or lane == SUSPECTS then sizes[lane] = redis.call('LLEN', base .. ':s:' .. lane) end
+  if asked or lane == QUARANTINE then sizes[lane] = redis.call('LLEN', base .. ':s:' .. lane) end
   if asked then ready = ready + sizes[lane] end
 end
 
 local sources = {}  -- from which lanes, and how many from each
 if not forgotten then
   local few = math.min(tonumber(ARGV[6]), most)
-  if few > 0 and (sizes[SUSPECTS] or 0) > 0 then
+  if few > 0 and (sizes[QUARANTINE] or 0) > 0 then
     found = redis.call('LRANGE', suspects, 0, few - 1)
-    suspect, most, sources[1] = true, 0, { SUSPECTS, #found }
+    suspect, most, sources[1] = true, 0, { QUARANTINE, #found }
   elseif ARGV[7] == '1' then
     -- An equal part of what is ready, and not more than would be an equal part of everything; but always one.
     local crew, all = redis.call('HLEN', base .. ':who'), redis.call('HLEN', base .. ':m')
@@ -137,7 +137,7 @@ if #sources > 0 then
     sizes[lane], taken = sizes[lane] - off, taken - off
     if sizes[lane] == 0 then forget_lane(lane) end
   end
-  count('taken', many)
+  count('received', many)
   if suspect then called = '' end
   if many > 0 then answer[5][1] = int(next_fence(many)) end
   changed = true
@@ -147,10 +147,10 @@ if who[ENDS] <= now then  -- late, but not taken for dead: whoever speaks lives
   put_member(token, who)
 end
 
-if (sizes[SUSPECTS] or 0) > 0 and (called == '' or called == token or called_until <= now) then
+if (sizes[QUARANTINE] or 0) > 0 and (called == '' or called == token or called_until <= now) then
   answer[4] = 1
   if called ~= token or called_until <= now then
-    called, called_until, changed = token, now + CALL_US, true
+    called, called_until, changed = token, now + DRAIN_US, true
   end
 end
 local rest = 0

@@ -33,9 +33,9 @@ if now < looked then
   end
 end
 
-local late, ended, moved, died, ready, more, room = {}, {}, 0, 0, 0, false, FEW_AT_ONCE
+local late, ended, moved, died, ready, more, room = {}, {}, 0, 0, 0, false, COSTLY_BATCH_MAX
 if not amnesty then
-  late = redis.call('ZRANGEBYSCORE', base .. ':ends', '-inf', int(now - grace), 'LIMIT', 0, FEW_AT_ONCE)
+  late = redis.call('ZRANGEBYSCORE', base .. ':ends', '-inf', int(now - grace), 'LIMIT', 0, COSTLY_BATCH_MAX)
 end
 local taken, crowded = {}, nil  -- token -> its entries that go; who has more than there is room for
 for _, token in ipairs(late) do
@@ -66,7 +66,7 @@ for _, token in ipairs(late) do
   room = room - #entries
   ended[#ended + 1] = { token, who }
 end
-more = more or #late == FEW_AT_ONCE
+more = more or #late == COSTLY_BATCH_MAX
 
 if #graves > 0 then redis.call('ZCARD', base .. ':died') end
 check()
@@ -91,7 +91,7 @@ else
 end
 looked = now
 count('crashed', moved + died)
-count('died', died)
+count('dead_lettered', died)
 close_graves(tonumber(ARGV[7]))
 ring(moved + ready)
 save(true)

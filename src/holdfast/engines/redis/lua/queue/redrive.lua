@@ -11,7 +11,7 @@
 
 --@include queue/state.lua
 --@include queue/messages.lua
-local SAID_MS = 60000
+local RESULT_MEMORY_MS = 60000
 local said = ARGV[4] ~= '' and base .. ':said:' .. ARGV[4]
 local before = said and redis.call('GET', said)
 if before then return { 'moved', unpack(cmsgpack.unpack(before)) } end
@@ -43,7 +43,7 @@ if how == 'purge' then make_way() end
 store()
 redis.call('HDEL', base .. ':dead', unpack(moved, 2))
 redis.call('ZREM', base .. ':died', unpack(dug))
-if said then redis.call('SET', said, cmsgpack.pack({ unpack(moved, 2) }), 'PX', SAID_MS) end
+if said then redis.call('SET', said, cmsgpack.pack({ unpack(moved, 2) }), 'PX', RESULT_MEMORY_MS) end
 count(how == 'purge' and 'purged' or 'redriven', #moved - 1)
 ring(ready)
 save(true)

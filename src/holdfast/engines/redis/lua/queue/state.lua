@@ -32,7 +32,7 @@
 -- behind its number, and so is longer: who has it knows that without its text.
 
 local base, me = KEYS[1] .. ':mq', ARGV[1]
-local AT_ONCE, FEW_AT_ONCE, SUSPECTS, SUSPECT_AT, PART, DIGITS = 128, 64, '!', 2, 1000, 16
+local BATCH_MAX, COSTLY_BATCH_MAX, QUARANTINE, QUARANTINE_AT, PART, DIGITS = 128, 64, '!', 2, 1000, 16
 local CLIENT, OWNER, LABEL, FENCE, TTL, SINCE, ENDS, FALLEN, KEEPS, HEARD = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -103,7 +103,7 @@ end
 -- So many of those who have waited longest, and live: they wait no more.
 local function ring(most)
   while #calls < 2 * most do
-    local found = redis.call('ZPOPMIN', base .. ':hungry', math.min(most - #calls / 2, AT_ONCE))
+    local found = redis.call('ZPOPMIN', base .. ':hungry', math.min(most - #calls / 2, BATCH_MAX))
     if #found == 0 then return end
     for i = 1, #found, 2 do
       local who = member(found[i])

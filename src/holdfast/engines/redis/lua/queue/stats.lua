@@ -10,7 +10,7 @@
 --@include queue/state.lua
 local ready, oldest = 0, -1
 for _, lane in ipairs(lanes) do
-  if lane ~= SUSPECTS then
+  if lane ~= QUARANTINE then
     ready = ready + redis.call('LLEN', base .. ':s:' .. lane)
     local first = redis.call('LINDEX', base .. ':s:' .. lane, 0)
     local text = first and redis.call('HGET', base .. ':m', first)
@@ -18,7 +18,7 @@ for _, lane in ipairs(lanes) do
     if sent then oldest = math.max(oldest, math.floor(math.max(0, now - sent) / 1000)) end
   end
 end
-local suspects, delayed = redis.call('LLEN', base .. ':s:' .. SUSPECTS), redis.call('ZCARD', base .. ':due')
+local suspects, delayed = redis.call('LLEN', base .. ':s:' .. QUARANTINE), redis.call('ZCARD', base .. ':due')
 local others = redis.call('ZCARD', base .. ':behind')
 local held = redis.call('HLEN', base .. ':m') - ready - suspects - delayed - others
 local answer = {

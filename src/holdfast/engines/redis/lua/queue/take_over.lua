@@ -59,14 +59,14 @@ if who then
   redis.call('ZCARD', base .. ':ends')
 end
 if who and not mourned(message, who, before, tonumber(ARGV[5])) then
-  count('died', 1)
+  count('dead_lettered', 1)
   ready = follow(key)
   redis.call('ZCARD', base .. ':died')
 else
   words = text_of(message)
   given = new_entry(words, key)
   lead(key, given .. ' ' .. token)
-  count('taken', 1)
+  count('received', 1)
 end
 redis.call('ZCARD', mine)
 check()

@@ -1,7 +1,7 @@
--- Who holds what on a shelf of a directory; what is held no more is taken off.
+-- Who holds what on a index of a directory; what is held no more is taken off.
 --
 -- KEYS[1]  place   the directory's key
--- ARGV[1]  shelf   `k`, or any other: see registry/claim.lua
+-- ARGV[1]  index   `k`, or any other: see registry/claim.lua
 -- ARGV[2]  prefix
 -- ARGV[3]  after   the entry behind which to go on, or empty
 -- ARGV[4]  limit
@@ -12,13 +12,13 @@
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local shelf, prefix, after, limit = KEYS[1] .. ':s:' .. ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local index, prefix, after, limit = KEYS[1] .. ':s:' .. ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local order, tokens = {}, {}
 if ARGV[1] == 'k' then
   local from = after ~= '' and '(' .. after or '[' .. prefix
-  order = redis.call('ZRANGEBYLEX', shelf, from, '[' .. prefix .. '\255', 'LIMIT', 0, limit)
+  order = redis.call('ZRANGEBYLEX', index, from, '[' .. prefix .. '\255', 'LIMIT', 0, limit)
 else
-  local found = redis.call('HGETALL', shelf)
+  local found = redis.call('HGETALL', index)
   for i = 1, #found, 2 do
     if string.sub(found[i], 1, #prefix) == prefix and found[i] > after then
       order[#order + 1], tokens[found[i]] = found[i], found[i + 1]
@@ -41,9 +41,9 @@ for i, entry in ipairs(order) do
       answer[#answer + 1] = fact
     end
   elseif ARGV[1] == 'k' then
-    redis.call('ZREM', shelf, entry)
+    redis.call('ZREM', index, entry)
   else
-    redis.call('HDEL', shelf, entry)
+    redis.call('HDEL', index, entry)
   end
 end
 return answer

@@ -1,12 +1,12 @@
--- Put a letter into the box of whoever holds the entry, and wake it.
+-- Put a message_id into the box of whoever holds the entry, and wake it.
 --
 -- KEYS[1]  record
 -- ARGV[1…2]         as lease/record.lua
--- ARGV[3]  place    the directory's key; the box is :p:TOKEN behind it, a list: letter, a new line, text
--- ARGV[4]  letter
+-- ARGV[3]  place    the directory's key; the box is :p:TOKEN behind it, a list: message_id, a new line, text
+-- ARGV[4]  message_id
 -- ARGV[5]  text
 --
--- Returns  {'done'} | {'not held', 'no owner', ''} | {'full', letters}
+-- Returns  {'done'} | {'not held', 'no owner', ''} | {'full', messages}
 --
 -- Same law as rules/registry.py: entry.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Any
 
-from holdfast.rules.counters import TALLIES, until_us
+from holdfast.rules.counters import COUNTER_RULES, until_us
 
 if TYPE_CHECKING:
     from holdfast.commands import Answer
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 4
 
 
-class Tallies:
+class MemoryCounters:
     """What is counted, by shelf and name. Whoever asks sees to it that nobody else does at the same time."""
 
     def __init__(self) -> None:
@@ -28,9 +28,9 @@ class Tallies:
         return len(self._known)
 
     def answer(self, command: Any, moment: Moment) -> Answer:
-        key = (command.shelf, command.name)
+        key = (command.kind, command.name)
         before = self._known.get(key, (None, 0))[0]
-        after, answer = TALLIES[type(command)](before, command, moment)
+        after, answer = COUNTER_RULES[type(command)](before, command, moment)
         if after is None:
             self._known.pop(key, None)
         elif after is not before:

@@ -1,0 +1,40 @@
+"""The names of keys and channels on the server, and the version of their layout.
+
+Every key begins with the prefix, which carries the layout version, and then the name as a hash tag: all keys of one
+name are in one slot of a cluster.
+"""
+
+from __future__ import annotations
+
+from holdfast.names import between_braces
+
+LAYOUT = 1
+PREFIX = f"hf{LAYOUT}"
+# What separates a registry from its entry in the name of a lease.
+ENTRY_SEPARATOR = "\0"
+
+
+def prefix_of(namespace: str) -> str:
+    """Return what every key and channel of a namespace begins with, so that a user's rights can be limited to it."""
+    return f"{PREFIX}:{namespace}" if namespace else PREFIX
+
+
+def layout_key(prefix: str) -> str:
+    """Return the key under which a later version writes its layout, so that this version refuses the server."""
+    return f"{prefix}:layout"
+
+
+def hash_tag(name: str) -> str:
+    """Return the hash tag of a name, from which its slot is computed. Entries share the slot of their registry."""
+    if ENTRY_SEPARATOR in name:
+        name = name.partition(ENTRY_SEPARATOR)[0]
+    return between_braces(name)
+
+
+def record_key(prefix: str, name: str) -> str:
+    """Return the key of a name's record. The name is its hash tag, so that all keys of the name share one slot."""
+    key = f"{prefix}:{{{hash_tag(name)}}}"
+    if ENTRY_SEPARATOR not in name:
+        return key
+    entry = name.partition(ENTRY_SEPARATOR)[2].replace("%", "%25").replace(":", "%3A")
+    return f"{key}:e:{entry}"

@@ -1,0 +1,72 @@
+"""The commands of leases on Redis: scripts, arguments and replies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.commands import (
+    Acquire,
+    Answer,
+    Break,
+    Busy,
+    Done,
+    Mark,
+    Marked,
+    NotHeld,
+    Refused,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+    Seat,
+    Show,
+    Standing,
+    Undo,
+)
+from holdfast.engines.redis.resp import bulk, repeated
+from holdfast.engines.redis.script import Script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_EMPTY = bulk("")
+
+
+def release_arguments(command: Release) -> bytes:
+    """Pack a release: the token, and the rare cases in one argument that is mostly empty."""
+    _, token, entomb, to = command
+    how = bulk(f"{int(entomb)}{to}") if entomb or to else _EMPTY
+    return b"$%d\r\n%b\r\n%b" % (len(token), token.encode(), how)
+
+
+def _no_arguments(_command: Any) -> bytes:
+    return b""
+
+
+SCRIPTS: dict[type, Script] = {
+    Acquire: Script("lease/acquire", _no_arguments, count=4),  # the packer packs it by itself, in one step
+    Renew: Script("lease/renew", lambda command: bulk(command.token) + repeated(command.ttl_ms), count=2),
+    Release: Script("lease/release", release_arguments, count=2),
+    Undo: Script("lease/undo", lambda command: bulk(command.token), count=1),
+    Break: Script("lease/break", lambda command: bulk(str(command.fence)) + bulk(command.reason), count=2),
+    Mark: Script("lease/heartbeat", _no_arguments, count=0),
+    Show: Script("lease/show", _no_arguments, count=0),
+}
+
+
+def _standing(reply: list[Any]) -> Standing:
+    _, fence, offered, token, holder, held, since_ms, remaining_ms, *rest = reply
+    holder = Seat(holder, token, int(held), since_ms, remaining_ms) if token else None
+    waiters = tuple(Seat(rest[at + 1], rest[at], 0, rest[at + 2], 0) for at in range(0, len(rest), 3))
+    return Standing(int(fence), holder, bool(offered), waiters)
+
+
+# The answer that a bare number as the reply stands for.
+DONE: dict[type, Answer] = {Renew: Renewed(), Release: Released(), Break: Released(), Undo: Done()}
+REPLIES: dict[str, Callable[[list[Any]], Answer]] = {
+    "busy": lambda reply: Busy(reply[1], int(reply[2]), reply[3], None if reply[4] < 0 else reply[4]),
+    "refused": lambda reply: Refused(reply[1]),
+    "not held": lambda reply: NotHeld(reply[1], reply[2]),
+    "marked": lambda reply: Marked(*reply[1:]),
+    "standing": _standing,
+}
