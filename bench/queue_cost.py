@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast import config
 from holdfast.commands.queue import (
     ACK,
-    AT_ONCE,
-    DEAD,
+    BATCH_MAX,
+    REJECT,
     RETRY,
     Join,
     Leave,
@@ -192,9 +192,9 @@ def looks(server: Server, held: int, consumers: int) -> tuple[float, float]:
     ours, meter = Ours(server), Meter(server)
     for number in range(consumers):
         ours.say(Join("q", f"c{number}", "", "me", 3_600_000))
-    for first in range(0, held, AT_ONCE):
-        ours.publish(first, AT_ONCE)
-        ours.say(Receive("q", f"c{first // AT_ONCE % consumers}", AT_ONCE))
+    for first in range(0, held, BATCH_MAX):
+        ours.publish(first, BATCH_MAX)
+        ours.say(Receive("q", f"c{first // BATCH_MAX % consumers}", BATCH_MAX))
     each, early = [], []
     for _ in range(50):
         time.sleep(0.003)
@@ -218,21 +218,21 @@ def _steps(server: Server) -> dict[str, int]:
 
     def taken(token: str, count: int) -> list[str]:
         entries = []
-        for first in range(0, count, AT_ONCE):
-            part = min(AT_ONCE, count - first)
+        for first in range(0, count, BATCH_MAX):
+            part = min(BATCH_MAX, count - first)
             ours.publish(time.monotonic_ns(), part)
             entries += [each.entry for each in ours.say(Receive("q", token, part)).deliveries]
         return entries
 
     taken("t", 1)
-    found[f"publish {AT_ONCE}"] = meter.step_us(lambda: ours.publish(0, AT_ONCE))
-    found[f"take {AT_ONCE}"] = meter.step_us(lambda: ours.take(AT_ONCE))
-    for kind in (ACK, RETRY, DEAD):
-        outcomes = tuple(MessageOutcome(entry, kind, 0, "reason", "an error") for entry in taken("t", AT_ONCE))
+    found[f"publish {BATCH_MAX}"] = meter.step_us(lambda: ours.publish(0, BATCH_MAX))
+    found[f"take {BATCH_MAX}"] = meter.step_us(lambda: ours.take(BATCH_MAX))
+    for kind in (ACK, RETRY, REJECT):
+        outcomes = tuple(MessageOutcome(entry, kind, 0, "reason", "an error") for entry in taken("t", BATCH_MAX))
         ours.say(RecordOutcomes("q", "t", outcomes[:1]))
         command = RecordOutcomes("q", "t", outcomes[1:])
-        found[f"conclude {AT_ONCE} by {kind}"] = meter.step_us(lambda command=command: ours.say(command))
-    for number, count in enumerate((1, AT_ONCE, 1000)):
+        found[f"conclude {BATCH_MAX} by {kind}"] = meter.step_us(lambda command=command: ours.say(command))
+    for number, count in enumerate((1, BATCH_MAX, 1000)):
         ours.say(Join("q", f"leaves {number}", "", "me", 3_600_000))
         taken(f"leaves {number}", count)
         found[f"leave with {count}"] = meter.step_us(lambda number=number: ours.say(Leave("q", f"leaves {number}")))
@@ -242,7 +242,7 @@ def _steps(server: Server) -> dict[str, int]:
     server.command("DEL", "hf1:{q}:mq")
     time.sleep(0.2)
     ours.say(ReclaimExpired("q", 1000, 0, 1000, 5))
-    found[f"a look that moves {AT_ONCE}"] = meter.step_us(lambda: ours.say(ReclaimExpired("q", 1000, 0, 1000, 5)))
+    found[f"a look that moves {BATCH_MAX}"] = meter.step_us(lambda: ours.say(ReclaimExpired("q", 1000, 0, 1000, 5)))
     ours.close()
     return found
 

@@ -62,7 +62,7 @@ PARTS: dict[str, Callable[[Arena, Scale], list[dict[str, Any]]]] = {
     "contended": _eight_callers,
     "sixteen": partial(_sixteen_processes, contenders=who.SIXTEEN),
     "hand_over": partial(_sixteen_processes, contenders=who.HAND_OVER),
-    "lone": partial(_lone_waiter, contenders=who.LONE),
+    "lone": partial(_lone_waiter, contenders=who.SINGLE_WAITER),
     "contended_file": _eight_processes_on_a_file,
     "lone_file": partial(_lone_waiter, contenders=who.CONTENDED_FILE),
     "killed": partial(killed, contenders=who.KILLED),

@@ -261,7 +261,7 @@ def test_dead_letters_are_listed_in_pages_redriven_and_purged():
     table.conclude("a1", *(MessageOutcome(each.entry, REJECT, reason="r") for each in table.take("a1").deliveries))
     page = table.ask("a", ListDeadLetters("q", "", 2))
 
-    assert [each.message.id for each in page.letters] == ["1", "2"]
+    assert [each.message.id for each in page.dead_letters] == ["1", "2"]
     assert [each.message.id for each in table.ask("a", ListDeadLetters("q", page.last, 2)).dead_letters] == ["3"]
     assert table.ask("a", Redrive("q", ("1", "nothing"))).ids == ("1",)
     assert table.ask("a", Redrive("q", ("2",), reset=False)).ids == ("2",)

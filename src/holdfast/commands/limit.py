@@ -1,4 +1,4 @@
-"""What is asked about limits and budgets, and what is answered."""
+"""The commands and answers of rate limits and budgets."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 
 class Hit(NamedTuple):
-    """May this be done, so often and so fast? Counted at once if it may, in every window; else in none.
+    """Decide whether an action is within its rate limits; if so, count it in every window, otherwise in none.
 
-    `rates` are pairs of how many and in how many microseconds. `smooth` lets the allowance grow back evenly, instead of
-    looking at the last window. Without `take` nothing is counted. It is the one command that is never sent twice: a
-    lost answer counts as used.
+    `rates`: pairs of a count and a period in microseconds. `smooth`: the allowance grows back evenly (GCRA) instead of
+    being counted over a sliding window. Without `take` the engine decides and counts nothing. This is the only command
+    that is never resent: after a lost reply the action counts as used.
     """
 
     name: str
@@ -21,21 +21,21 @@ class Hit(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Where the counts are kept: windows of other lengths are other counts, the numbers may change."""
+        """The counter that holds the counts. It depends on the periods, so that the counts of a rate may change."""
         return f"{'g' if self.smooth else 'l'}:{','.join(str(period_us) for _, period_us in self.rates)}"
 
 
 class ResetCounter(NamedTuple):
-    """Nothing was counted under this name so far."""
+    """Delete the counter of this name and kind."""
 
     name: str
     kind: str
 
 
 class Reserve(NamedTuple):
-    """Put this amount aside for a while, if what was spent and is put aside leaves room for it.
+    """Reserve this amount for `hold_ms`, if the spent and reserved amounts leave room for it.
 
-    `limit` is what may be spent in a period, or -1 for any amount.
+    `limit` is the most that may be spent in a period, or -1 for no limit.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Reserve(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """So much was spent of what this token had put aside in the period that began then; the rest is free again."""
+    """Replace the token's reservation, made in the period that began at `began_us`, by the amount really spent."""
 
     name: str
     token: str
@@ -58,7 +58,7 @@ class Settle(NamedTuple):
 
 
 class GetBalance(NamedTuple):
-    """What was spent and what is put aside. Changes nothing."""
+    """Return the spent and the reserved amount. Changes nothing."""
 
     name: str
     period_ms: int
@@ -66,9 +66,10 @@ class GetBalance(NamedTuple):
 
 
 class LimitDecision(NamedTuple):
-    """Whether it may be done. `remaining` of `limit` is left in the window that matters most just now.
+    """Whether the action is allowed. `remaining` of `limit` is left in the window that is closest to its limit.
 
-    `retry_us`: so long from now it would be refused again; 0 if it was not. `reset_us`: then that window is empty.
+    `retry_us`: the action stays refused for so long; 0 if it was allowed. `reset_us`: that window is empty after so
+    long.
     """
 
     allowed: bool
@@ -79,9 +80,10 @@ class LimitDecision(NamedTuple):
 
 
 class BudgetBalance(NamedTuple):
-    """How an account stands. `ok`: what was asked for was done. The period ends in `reset_us`; 0 if none has begun.
+    """The balance of a budget. `ok`: the command did what it was sent for.
 
-    `retry_us` tells when something that is put aside may be free again, if it is not spent.
+    The period ends in `reset_us`; 0 if no period has begun. `retry_us`: when a reserved amount may become free, if it
+    is not spent.
     """
 
     ok: bool

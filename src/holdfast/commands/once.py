@@ -1,4 +1,4 @@
-"""What is asked about work that is to be done once, and what is answered."""
+"""The commands and answers of `once`: work that is done at most once per idempotency key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.commands.lease import Acquire, Release
 
 
 class MarkDone(NamedTuple):
-    """Keep this note under the name for a while."""
+    """Store the marker that says that the work of this name was done, for `window_ms`."""
 
     name: str
     marker: str
@@ -17,35 +17,35 @@ class MarkDone(NamedTuple):
 
 
 class IsDone(NamedTuple):
-    """Is a note kept there? Changes nothing."""
+    """Return the marker of this name. Changes nothing."""
 
     name: str
     kind: str = "o"
 
 
 class BeginOnce(NamedTuple):
-    """Give me the lease, unless a note says that its work was done; in one step."""
+    """Acquire the lease, unless a marker says that its work was done; in one step."""
 
-    ask: Acquire
+    acquire: Acquire
 
     @property
     def name(self) -> str:
-        return self.ask.name
+        return self.acquire.name
 
 
 class FinishOnce(NamedTuple):
-    """Give the lease back and keep a note that its work was done; in one step, and only if it was mine to give."""
+    """Release the lease and store the marker that its work was done, in one step, if the token holds the lease."""
 
-    end: Release
+    release: Release
     mark: MarkDone
 
     @property
     def name(self) -> str:
-        return self.end.name
+        return self.release.name
 
 
 class DoneMarker(NamedTuple):
-    """The note that is kept; `exists` is false if there is none."""
+    """The stored marker; `exists` is false if there is none."""
 
     marker: str
     exists: bool

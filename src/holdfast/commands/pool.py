@@ -1,4 +1,4 @@
-"""What is asked about pools, semaphores and read-write locks, and what is answered."""
+"""The commands and answers of pools, semaphores and read-write locks."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from typing import NamedTuple
 
 from holdfast.commands.lease import LeaseParty
 
-# What many rights are kept under: a pool of named items, the numbered seats of a semaphore, a read-write lock.
+# The kinds of pool: named items, the numbered permits of a semaphore, a read-write lock.
 POOL, SEMAPHORE, RWLOCK = "pool", "semaphore", "rwlock"
 READ, WRITE = "read", "write"
+# A share is counted in millionths of the pool; this is the whole pool.
 WHOLE_PPM = 1_000_000
 
 
 class Borrow(NamedTuple):
-    """Lend me one item, the least recently acquired; with `wait`, keep me a place in the queue if you cannot.
+    """Lend one item, the least recently acquired; with `wait`, join the waiting line if no item is available.
 
-    Sent twice it answers like `Acquire`. `cooldown_ms` is how long the item is kept from everybody if its lease lapses. A
-    `tag` may use a fixed part of the pool and no more, in millionths. `permits` makes the seats that are not there yet.
+    A resent `Borrow` is answered like a resent `Acquire`. `cooldown_ms`: how long the item stays unavailable if its
+    lease expires. `tag` and `share_ppm` limit the borrower to a fixed part of the pool, in millionths. `permits`
+    creates the permits of a semaphore that does not exist yet.
     """
 
     name: str
@@ -32,7 +34,7 @@ class Borrow(NamedTuple):
 
 
 class Extend(NamedTuple):
-    """Restart the ttl of an item that is still mine. A lapsed lease is never brought back."""
+    """Restart the ttl of an item that the token still holds. An expired lease stays expired."""
 
     name: str
     item: str
@@ -42,7 +44,7 @@ class Extend(NamedTuple):
 
 
 class Return(NamedTuple):
-    """Give the item back; with `cooldown_ms` it is kept from everybody that long. `tombstone` as in `Release`."""
+    """Return the item; it stays unavailable for `cooldown_ms`. `tombstone` as in `Release`."""
 
     name: str
     item: str
@@ -53,7 +55,7 @@ class Return(NamedTuple):
 
 
 class UndoBorrow(NamedTuple):
-    """Nobody owns what this token may have been lent: end it, and refuse it from now on."""
+    """End the lease or the wait of a token that no caller has, and refuse the token from now on."""
 
     name: str
     token: str
@@ -61,7 +63,7 @@ class UndoBorrow(NamedTuple):
 
 
 class BreakItem(NamedTuple):
-    """End the lease of an item under this fence by force; the item rests as after a death."""
+    """End the lease of an item under this fence by force; the item cools as after an expiry."""
 
     name: str
     item: str
@@ -71,7 +73,7 @@ class BreakItem(NamedTuple):
 
 
 class CoolItem(NamedTuple):
-    """Keep an item that nobody has from everybody, for so long from now; 0 ends its cooldown."""
+    """Make an item that is not lent unavailable for `cooldown_ms` from now; 0 ends its cooldown."""
 
     name: str
     item: str
@@ -80,14 +82,14 @@ class CoolItem(NamedTuple):
 
 
 class ChangePool(NamedTuple):
-    """Add items, remove them, or have these and no others (`how`: add, remove, set).
+    """Add items, remove items, or replace all items (`operation`: add, remove, set).
 
-    An item that is lent cannot be taken away: the change is refused, or with `leave` the item goes when it comes back.
-    `seed`, an odd number, spreads the order in which new items are used for the first time.
+    The pool keeps an item that is lent: it refuses the change, or with `leave` removes the item when it is returned.
+    `seed`, an odd number, spreads the order in which new items are lent for the first time.
     """
 
     name: str
-    how: str
+    operation: str
     items: tuple[str, ...]
     leave: bool
     seed: int
@@ -96,14 +98,14 @@ class ChangePool(NamedTuple):
 
 
 class PoolHeartbeat(NamedTuple):
-    """Like `WaiterHeartbeat`, for those who wait for an item."""
+    """Report that this client's waiters for an item are alive, like `WaiterHeartbeat` for a lease."""
 
     name: str
     kind: str = POOL
 
 
 class GetPoolStats(NamedTuple):
-    """How the pool stands, with no more than so many of its items, and of those who wait."""
+    """Return the figures of the pool, and at most `limit` of its items and of its waiters."""
 
     name: str
     limit: int
@@ -111,9 +113,10 @@ class GetPoolStats(NamedTuple):
 
 
 class ItemSnapshot(NamedTuple):
-    """One item, as people see it. `state`: free, offered, lent, cooling; `holder` is empty unless somebody has it.
+    """One item, for people. `state`: free, offered, lent or cooling; `holder` is empty unless the item is lent.
 
-    `since_ms` counts from its last acquisition, -1 if there was none; `remaining_ms` until it comes back by itself.
+    `since_ms`: time since the last acquisition, -1 before the first. `remaining_ms`: time until the lease, the offer or
+    the cooldown ends by itself.
     """
 
     item: str
@@ -127,7 +130,7 @@ class ItemSnapshot(NamedTuple):
 
 
 class PoolSnapshot(NamedTuple):
-    """How a pool stands: figures first; what could not be listed beside them is said in `trouble`."""
+    """The figures of a pool, some items and some waiters; `trouble` says why a listing is missing."""
 
     fence: int
     permits: int
@@ -142,7 +145,7 @@ class PoolSnapshot(NamedTuple):
 
 
 class PoolChanged(NamedTuple):
-    """The pool has these items now: so many came, so many went, and these go when they come back."""
+    """The change was made: the numbers of items added and removed, and the lent items that leave when returned."""
 
     added: int
     removed: int
@@ -150,13 +153,13 @@ class PoolChanged(NamedTuple):
 
 
 class ItemsStillLent(NamedTuple):
-    """Nothing was changed: these items are lent."""
+    """Nothing was changed, because these items are lent."""
 
     items: tuple[str, ...]
 
 
 class UnknownItems(NamedTuple):
-    """Nothing was changed: the pool has no such items."""
+    """Nothing was changed, because the pool has no such items."""
 
     items: tuple[str, ...]
     kind: str = "unknown"

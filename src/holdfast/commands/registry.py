@@ -1,4 +1,4 @@
-"""What is asked about the entries of a directory, and what is answered."""
+"""The commands and answers of a registry: who runs what, and messages to the owner of an entry."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from holdfast.commands.lease import Acquire, LeaseParty, Release
 
 
 class ClaimEntry(NamedTuple):
-    """Give me the lease of an entry and put it on these shelves of its directory; in one step.
+    """Acquire the lease of an entry and add the entry to these indexes of its registry, in one step.
 
-    With a `limit`, only if so many others do not stand on the shelf `group` already; -1 is no limit. What is kept for
-    somebody is given to nobody of another `label`.
+    With a `limit`, the claim is refused once that many other entries are in the index `group`; -1 means no limit. An
+    entry that was handed off goes only to a claim with the successor's `label`.
     """
 
-    ask: Acquire
+    acquire: Acquire
     indexes: tuple[str, ...]
     group: str = ""
     limit: int = -1
@@ -22,27 +22,27 @@ class ClaimEntry(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.ask.name
+        return self.acquire.name
 
 
 class ReleaseEntry(NamedTuple):
-    """Give the lease of an entry back and take it off these shelves; in one step, and only if it was mine to give.
+    """Release the lease of an entry and remove the entry from these indexes, in one step, if the token holds it.
 
-    With an `successor`, it is kept for whoever has that label, for so long.
+    With a `successor`, the entry is reserved for the claimer with that label for `successor_ms`.
     """
 
-    end: Release
+    release: Release
     indexes: tuple[str, ...]
     successor: str = ""
     successor_ms: int = 0
 
     @property
     def name(self) -> str:
-        return self.end.name
+        return self.release.name
 
 
 class ListEntries(NamedTuple):
-    """Who holds what on this shelf of the directory: entries that begin so and come after that one, in order."""
+    """List the entries of one index with their holders, in order: those with the prefix that come after `after`."""
 
     name: str
     index_name: str
@@ -52,7 +52,7 @@ class ListEntries(NamedTuple):
 
 
 class SendToOwner(NamedTuple):
-    """Put a letter into the box of whoever holds the entry; `message_id` tells two copies apart from two letters."""
+    """Add a message to the mailbox of the entry's owner; `message_id` is the same in both copies of a resend."""
 
     name: str
     message_id: str
@@ -60,9 +60,9 @@ class SendToOwner(NamedTuple):
 
 
 class FetchMail(NamedTuple):
-    """The oldest letters in the box of this token, after those that were `read` have been taken out.
+    """Return the oldest messages in the mailbox of this token, after deleting those that were `read`.
 
-    What nobody says to have read stays there: an answer that is lost loses no letter.
+    The engine deletes only messages that the reader confirmed, so a lost answer loses no message.
     """
 
     name: str
@@ -71,26 +71,26 @@ class FetchMail(NamedTuple):
 
 
 class AtCapacity(NamedTuple):
-    """So many others stand on that shelf: there is no room."""
+    """There is no room: the group has this many other entries, or the mailbox this many messages."""
 
-    others: int
+    size: int
 
 
 class HandedOff(NamedTuple):
-    """It is kept for whoever has this label, for so much longer."""
+    """The entry is reserved for the claimer with this label, for so much longer."""
 
     successor: str
     remaining_ms: int
 
 
 class MailboxMessages(NamedTuple):
-    """Pairs of a letter's own token and its text, in the order in which they came."""
+    """Pairs of message id and text, in order of arrival."""
 
     messages: tuple[tuple[str, str], ...]
 
 
 class EntryPage(NamedTuple):
-    """Entries that are held, in order, with their holders. `last`: where to go on; empty if that was all."""
+    """Held entries in order, with their holders. `last`: the entry to continue after; empty on the last page."""
 
     entries: tuple[tuple[str, LeaseParty], ...]
     last: str

@@ -15,6 +15,7 @@ from holdfast.cli.queue import bodies
 from holdfast.commands.queue_admin import QUEUES
 from holdfast.core.queue import queue as core_queue
 from holdfast.core.step import run
+from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig
 from holdfast.names import checked_name
 
@@ -50,7 +51,7 @@ class Letter(NamedTuple):
 def list_queues(url: str | None, prefix: str, *, limit: int, as_json: bool) -> int:
     with looking.connect(url, "queues") as hf:
         client = hf._client
-        client.refuse_without("queues")  # where there can be none, "there are none" would mislead
+        client.refuse_without(Capability.QUEUES)  # where there can be none, "there are none" would mislead
         names, more = client.engine.names(checked_name(prefix) if prefix else "", limit, QUEUES)
         parts = [names[first : first + _AT_ONCE] for first in range(0, len(names), _AT_ONCE)]
         found = [stats for part in parts for stats in run(core_queue.all_stats(client, part))]

@@ -23,6 +23,7 @@ from holdfast.core.lease.lease import jittered
 from holdfast.core.ownership.assignment import Assigned, AssignmentExpired, AssignmentLost, OwnerStopped, mourned, told
 from holdfast.core.queue import consumer as consuming
 from holdfast.core.queue.queue import _whole
+from holdfast.engines import Capability
 from holdfast.errors import Closed, InvalidConfig, Unavailable
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.core.ownership.consumer import Post
     from holdfast.core.queue.message import MessageBase
     from holdfast.core.queue.queue import QueueBase
-    from holdfast.engines import Waker
+    from holdfast.engines import ExpiryWatch, Waker
 
 MOST = 1000
 MOST_MAX = 100_000
@@ -118,8 +119,7 @@ async def enter(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable
     client = owner._client
     if owner._waker is not None:
         raise RuntimeError(f"owner {owner.name!r} is in use: make one of its own for each block")
-    hears: Any = getattr(client.engine, "expiries", None)
-    if owner._events and hears is None:
+    if owner._events and Capability.EXPIRY_EVENTS not in client.engine.capabilities:
         rule = "this engine tells of no ends: leave it out, deaths are found without"
         raise InvalidConfig("events", owner._events, rule)
     owner._stopped = owner._over = False
@@ -128,20 +128,20 @@ async def enter(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable
         for post in owner._posts:
             await consuming.enter(post)
         if owner._events:
-            owner._listener = await aside(lambda: _listen(owner, hears))
+            owner._listener = await aside(lambda: _listen(owner))
     except BaseException:
         await leave(owner, aside)
         raise
 
 
-def _listen(owner: OwnerBase, hears: Callable[..., Any]) -> Any:
+def _listen(owner: OwnerBase) -> ExpiryWatch:
     """Have the servers tell of others' ends. What is said of that is about the first queue."""
     names = tuple(post._queue.name for post in owner._posts)
 
     def emit(kind: str, detail: str) -> None:
         owner._client.emit(kind, names[0], detail=detail)
 
-    return hears(names, configure=owner._events == CONFIGURE, on_end=owner._told_end, emit=emit)
+    return owner._client.engine.watch_expiries(names, configure=owner._events == CONFIGURE, on_end=owner._told_end, emit=emit)
 
 
 async def leave(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:

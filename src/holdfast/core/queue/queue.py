@@ -42,6 +42,7 @@ from holdfast.core.lease.lock import confirmed_by
 from holdfast.core.queue.codec import Codec, checked_codec, encoded, packed_headers, shown_body, shown_headers
 from holdfast.core.queue.outcomes import Backoff, checked_backoff
 from holdfast.core.resend import ask_again, ask_confirmed
+from holdfast.engines import Capability
 from holdfast.errors import MOVING, InvalidConfig, QueueFull, Unavailable
 from holdfast.names import Holder, checked_name, new_token
 from holdfast.rules.queue import consistency as soundness
@@ -145,7 +146,7 @@ class QueueBase:
         grace: Seconds,
         confirm: str | None,
     ) -> None:
-        client.refuse_without("queues")
+        client.refuse_without(Capability.QUEUES)
         self.name = checked_name(name)
         self._client = client
         self._attempts_max = _whole("max_attempts", max_attempts, 1)

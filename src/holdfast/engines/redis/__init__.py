@@ -6,6 +6,7 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 from holdfast.clock import SYSTEM
+from holdfast.engines.interface import ALL_FEATURES, Capability, EngineDriver, Scope
 from holdfast.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -28,3 +29,8 @@ def open_engine(settings: Settings) -> RedisEngine:
     topology = topology_of(settings)
     place = place_of(settings, topology)
     return RedisEngine(topology, settings.fence_memory_us, namespace_of(settings), place)
+
+
+DRIVER = EngineDriver(
+    open_engine, Scope.HOSTS, ALL_FEATURES | {Capability.FIFO, Capability.REPLICAS, Capability.EXPIRY_EVENTS}
+)

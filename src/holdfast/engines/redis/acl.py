@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from holdfast.engines.redis.scripts import COUNTERS, ENTRIES, PREFIX, SCRIPTS
+from holdfast.engines.redis.keys import PREFIX
+from holdfast.engines.redis.scripts import SCRIPTS
 
 _COMMAND = re.compile(r"run the '([^']+)' command")
 _KEY, _CHANNEL = re.compile(r"\bkeys?\b"), re.compile(r"\bchannels?\b")
@@ -59,4 +60,4 @@ def _plus(commands: tuple[str, ...]) -> str:
 
 @cache
 def _texts() -> dict[str, str]:
-    return {script.sha: script.text for table in (SCRIPTS, COUNTERS, ENTRIES) for script in table.values()}
+    return {script.sha: script.text for script in SCRIPTS.values()}

@@ -16,7 +16,8 @@ from holdfast.clock import SYSTEM
 from holdfast.engines.admin import EngineReport, Fact, Finding, NamePage
 from holdfast.engines.redis.connect import refused
 from holdfast.engines.redis.connection_blocking import RedisConnection
-from holdfast.engines.redis.scripts import LAYOUT, PREFIX, packed
+from holdfast.engines.redis.keys import LAYOUT, PREFIX
+from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.server_info import Info
 from holdfast.errors import Unavailable
 

@@ -18,7 +18,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from holdfast.engines.redis.connect import refused
 from holdfast.engines.redis.connection_blocking import RedisConnection
-from holdfast.engines.redis.scripts import packed, tag
+from holdfast.engines.redis.keys import hash_tag
+from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.topology import ignore_change
 from holdfast.errors import MOVING, Unavailable
 
@@ -90,7 +91,7 @@ class Cluster:
         self._guard = threading.Lock()
 
     def node_of(self, name: str) -> Node | None:
-        return self._slots[slot_of(tag(name))]
+        return self._slots[slot_of(hash_tag(name))]
 
     def node_of_key(self, key: str) -> Node | None:
         return self._slots[slot_of(key)]

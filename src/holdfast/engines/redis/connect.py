@@ -21,8 +21,8 @@ from redis.retry import Retry
 
 from holdfast.config import NOT_SHOWN, UNREADABLE
 from holdfast.engines.redis.acl import to_grant
+from holdfast.engines.redis.keys import PREFIX
 from holdfast.engines.redis.redirects import word
-from holdfast.engines.redis.scripts import PREFIX
 from holdfast.errors import MOVING, InvalidConfig, Unavailable
 
 if TYPE_CHECKING:

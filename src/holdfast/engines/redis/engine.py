@@ -7,11 +7,12 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.engines import ALL_CAPABILITIES
+from holdfast.engines import ALL_FEATURES, Capability, Scope
 from holdfast.engines.redis.connect import refused
+from holdfast.engines.redis.keys import LAYOUT, prefix_of
 from holdfast.engines.redis.listener import SubscriptionListener
 from holdfast.engines.redis.redirects import astray
-from holdfast.engines.redis.scripts import LAYOUT, Packer, prefix_of
+from holdfast.engines.redis.scripts import Packer
 from holdfast.engines.redis.server_identity import KnownServers
 from holdfast.engines.redis.server_info import Info, read
 from holdfast.engines.redis.transport_blocking import RedisBlockingTransport
@@ -37,8 +38,8 @@ class RedisEngine:
 
     name = "redis"
     clock: Clock = SYSTEM
-    replicates = True
-    capabilities = ALL_CAPABILITIES
+    scope = Scope.HOSTS
+    capabilities = ALL_FEATURES | {Capability.FIFO, Capability.REPLICAS, Capability.EXPIRY_EVENTS}
 
     def __init__(self, topology: Topology, memory_us: int, namespace: str = "", place: str = "") -> None:
         self.topology = topology
@@ -165,13 +166,16 @@ class RedisEngine:
         self.waiter_registry.wake_all(but=token)
         return True
 
+    def ask_again_ns(self, token: str, until_ns: int) -> int:  # noqa: ARG002 - wake-ups arrive, or the keeper asks
+        return until_ns
+
     def doubt(self) -> None:
         """A connection of this client had no answer: the one that hears may be as dead."""
         wakeups = self._wakeups
         if wakeups is not None:
             wakeups.doubt()
 
-    def expiries(
+    def watch_expiries(
         self,
         names: Iterable[str],
         *,

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.engines.redis.acl import to_grant
 from holdfast.engines.redis.connection_blocking import RedisConnection
+from holdfast.engines.redis.keys import record_key
 from holdfast.engines.redis.notify_settings import LIMIT_S, NotifySetting, channel
-from holdfast.engines.redis.scripts import packed, record_key
+from holdfast.engines.redis.resp import packed
 from holdfast.errors import LASTING, ReplyLost, Unavailable
 from holdfast.observer import log
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.engines.redis.acl import to_grant
 from holdfast.engines.redis.connection_blocking import RedisConnection
-from holdfast.engines.redis.scripts import packed
+from holdfast.engines.redis.resp import packed
 from holdfast.errors import ReplyLost, Unavailable
 from holdfast.observer import log
 

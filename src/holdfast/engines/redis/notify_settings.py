@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engines.redis.connect import refused
 from holdfast.engines.redis.connection_blocking import RedisConnection
-from holdfast.engines.redis.scripts import packed
+from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.server_info import GREETING, Info
 from holdfast.errors import LASTING, Unavailable
 

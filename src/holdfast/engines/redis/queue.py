@@ -56,34 +56,14 @@ from holdfast.commands.queue_admin import (
     PlacedMessage,
     QueueCounts,
 )
+from holdfast.engines.redis.script import Script
 from holdfast.rules.queue.messages import UNKNOWN_CONSUMER
 from holdfast.rules.queue.state import lane_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-Argument = str | bytes
-
-# The file of each command.
-FILES: dict[type, str] = {
-    Publish: "queue/publish",
-    Join: "queue/join",
-    ConsumerHeartbeat: "queue/heartbeat",
-    Leave: "queue/leave",
-    Receive: "queue/receive",
-    RecordOutcomes: "queue/outcomes",
-    ReclaimExpired: "queue/reclaim",
-    TakeOver: "queue/take_over",
-    ListKeys: "queue/keys",
-    ListDeadLetters: "queue/dead_letters",
-    GetDeadLetter: "queue/dead_letters",
-    Redrive: "queue/redrive",
-    Purge: "queue/redrive",
-    GetStats: "queue/stats",
-    ListConsumers: "queue/consumers",
-    Peek: "queue/peek",
-    CheckConsistency: "queue/check",
-}
+    from holdfast.engines.redis.resp import Argument
 
 # Commands.
 
@@ -97,19 +77,19 @@ def _draft(draft: NewMessage) -> tuple[Argument, ...]:
     return id_, options, b"%d %d %d %d\n%b%b%b%b%b" % (*spans, id_, headers, key, lane, draft.body)
 
 
-def _publish(ask: Publish) -> tuple[Argument, ...]:
-    return (ask.token, str(ask.bound), *(word for draft in ask.messages for word in _draft(draft)))
+def _publish(command: Publish) -> tuple[Argument, ...]:
+    return (command.token, str(command.bound), *(word for draft in command.messages for word in _draft(draft)))
 
 
 def _flag(value: bool) -> str:
     return "1" if value else "0"
 
 
-def _take(ask: Receive) -> tuple[Argument, ...]:
-    seen = ("seen", str(ask.seen_fence)) if ask.seen_fence >= 0 else ()
-    known = seen if ask.known_entries is None else ("known", *ask.known_entries)
-    flags = (_flag(ask.wait), str(int(ask.quarantine_max)), _flag(ask.fair_share))
-    return (ask.token, str(ask.most), *flags, str(len(ask.lanes)), *ask.lanes, *known)
+def _take(command: Receive) -> tuple[Argument, ...]:
+    seen = ("seen", str(command.seen_fence)) if command.seen_fence >= 0 else ()
+    known = seen if command.known_entries is None else ("known", *command.known_entries)
+    flags = (_flag(command.wait), str(int(command.quarantine_max)), _flag(command.fair_share))
+    return (command.token, str(command.most), *flags, str(len(command.lanes)), *command.lanes, *known)
 
 
 def _outcome(outcome: MessageOutcome) -> tuple[Argument, ...]:
@@ -120,39 +100,39 @@ def _outcome(outcome: MessageOutcome) -> tuple[Argument, ...]:
     return outcome.entry, how
 
 
-def _conclude(ask: RecordOutcomes) -> tuple[Argument, ...]:
-    return (ask.token, str(ask.dead_max), *(word for outcome in ask.outcomes for word in _outcome(outcome)))
+def _conclude(command: RecordOutcomes) -> tuple[Argument, ...]:
+    return (command.token, str(command.dead_max), *(word for outcome in command.outcomes for word in _outcome(outcome)))
 
 
-def _audit(ask: CheckConsistency) -> tuple[Argument, ...]:
+def _audit(command: CheckConsistency) -> tuple[Argument, ...]:
     """Somebody else may have written any bytes there: what was read goes back unharmed."""
-    return (ask.part, _raw(ask.which), ask.at, str(ask.most), *map(_raw, ask.candidates))
+    return (command.part, _raw(command.which), command.at, str(command.most), *map(_raw, command.candidates))
 
 
 def _numbers(*numbers: int) -> tuple[Argument, ...]:
     return tuple(map(str, numbers))
 
 
-ARGUMENTS: dict[type, Callable[[Any], tuple[Argument, ...]]] = {
-    Publish: _publish,
-    Join: lambda ask: (ask.token, ask.holder, ask.label, str(ask.ttl_ms), _flag(ask.keeps_messages), _flag(ask.announce_expiry)),
-    ConsumerHeartbeat: lambda ask: (ask.token, str(ask.ttl_ms)),
-    Leave: lambda ask: (ask.token,),
-    Receive: _take,
-    RecordOutcomes: _conclude,
-    ReclaimExpired: lambda ask: _numbers(
-        ask.interval_ms, ask.grace_ms, ask.postpone_ms, ask.attempts_max, ask.dead_max
-    ),
-    TakeOver: lambda ask: (ask.token, ask.key, *_numbers(ask.attempts_max, ask.dead_max)),
-    ListKeys: lambda ask: (ask.token, str(ask.limit)),
-    ListDeadLetters: lambda ask: ("list", ask.after, str(ask.limit)),
-    GetDeadLetter: lambda ask: ("get", ask.id, "1"),
-    Redrive: lambda ask: ("reset" if ask.reset else "redrive", ask.token, *ask.ids),
-    Purge: lambda ask: ("purge", ask.token, *ask.ids),
-    GetStats: lambda _ask: (),
-    ListConsumers: lambda ask: (str(ask.limit),),
-    Peek: lambda ask: (ask.place, str(ask.limit), ask.lane),
-    CheckConsistency: _audit,
+SCRIPTS: dict[type, Script] = {
+    Publish: Script("queue/publish", _publish),
+    Join: Script("queue/join", lambda command: (command.token, command.holder, command.label, str(command.ttl_ms), _flag(command.keeps_messages), _flag(command.announce_expiry))),
+    ConsumerHeartbeat: Script("queue/heartbeat", lambda command: (command.token, str(command.ttl_ms))),
+    Leave: Script("queue/leave", lambda command: (command.token,)),
+    Receive: Script("queue/receive", _take),
+    RecordOutcomes: Script("queue/outcomes", _conclude),
+    ReclaimExpired: Script("queue/reclaim", lambda command: _numbers(
+        command.interval_ms, command.grace_ms, command.postpone_ms, command.attempts_max, command.dead_max
+    )),
+    TakeOver: Script("queue/take_over", lambda command: (command.token, command.key, *_numbers(command.attempts_max, command.dead_max))),
+    ListKeys: Script("queue/keys", lambda command: (command.token, str(command.limit))),
+    ListDeadLetters: Script("queue/dead_letters", lambda command: ("list", command.after, str(command.limit))),
+    GetDeadLetter: Script("queue/dead_letters", lambda command: ("get", command.id, "1")),
+    Redrive: Script("queue/redrive", lambda command: ("reset" if command.reset else "redrive", command.token, *command.ids)),
+    Purge: Script("queue/redrive", lambda command: ("purge", command.token, *command.ids)),
+    GetStats: Script("queue/stats", lambda _command: ()),
+    ListConsumers: Script("queue/consumers", lambda command: (str(command.limit),)),
+    Peek: Script("queue/peek", lambda command: (command.place, str(command.limit), command.lane)),
+    CheckConsistency: Script("queue/check", _audit),
 }
 
 # Replies.
@@ -242,9 +222,8 @@ def _sighted(reply: list[Any]) -> ConsistencyPage:
     return ConsistencyPage(at, tuple(words), faults, by)
 
 
-# What the plain answer to a command says.
-YES: dict[type, Answer] = {ConsumerHeartbeat: Renewed(), Leave: Released()}
-ANSWERS: dict[str, Callable[[list[Any]], Answer]] = {
+DONE: dict[type, Answer] = {ConsumerHeartbeat: Renewed(), Leave: Released()}
+REPLIES: dict[str, Callable[[list[Any]], Answer]] = {
     "unknown consumer": lambda _reply: UNKNOWN_CONSUMER,
     "published": lambda reply: Published(tuple(reply[1:])),
     "crowded": lambda reply: PublishRefused(reply[1]),

@@ -15,8 +15,8 @@ import hiredis
 from holdfast.clock import NS, SYSTEM
 from holdfast.engines.redis.connect import refused
 from holdfast.engines.redis.redirects import word
+from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.routing import unknown_script
-from holdfast.engines.redis.scripts import packed
 from holdfast.engines.redis.server_info import REPLICAS, Info
 from holdfast.errors import Unavailable
 

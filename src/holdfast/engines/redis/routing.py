@@ -15,9 +15,11 @@ import hiredis
 from holdfast.clock import NS, SYSTEM
 from holdfast.commands import Acquire, Release, Renew
 from holdfast.engines.redis.connect import refused
+from holdfast.engines.redis.keys import layout_key
+from holdfast.engines.redis.pool import extra_s
 from holdfast.engines.redis.redirects import ASK, GO, LOOK, STOP, WAIT, Redirect, Redirected, astray, told, turn
 from holdfast.engines.redis.replies import answered, time_of
-from holdfast.engines.redis.scripts import layout_key, more_s, packed
+from holdfast.engines.redis.resp import packed
 from holdfast.engines.transport import BaseTransport
 from holdfast.errors import MOVING, ReplyLost, Unavailable
 
@@ -218,7 +220,7 @@ class RoutingTransport(BaseTransport, Generic[L]):
         for start in range(0, len(which), AT_ONCE):
             part = which[start : start + AT_ONCE]
             asked = [commands[at] for at in part]
-            limit_s = max(_LEAST_S, self._limit_s(until_ns) / share) + sum(map(more_s, asked))
+            limit_s = max(_LEAST_S, self._limit_s(until_ns) / share) + sum(map(extra_s, asked))
             try:
                 told = await self._exchange(lane, asked, limit_s, pops=pops)
             except Unavailable as error:

@@ -21,7 +21,7 @@ from holdfast.engines.redis.connect import refused
 from holdfast.engines.redis.connection_asyncio import run_in_thread
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.listener import SubscriptionListener
-from holdfast.engines.redis.scripts import packed
+from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.topology import SingleServer, ignore_change
 from holdfast.errors import LASTING, MOVING, Unavailable
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from holdfast.engines.redis.scripts import packed
+from holdfast.engines.redis.resp import packed
 
 _SETTINGS = ("appendfsync", "no-appendfsync-on-rewrite", "min-replicas-to-write")
 QUESTIONS = (packed("INFO"), *(packed("CONFIG", "GET", setting) for setting in _SETTINGS))

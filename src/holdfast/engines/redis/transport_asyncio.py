@@ -11,9 +11,9 @@ import hiredis
 from holdfast.clock import SYSTEM
 from holdfast.commands import ASKING, POSITIONED, ChangePool
 from holdfast.engines.redis.connection_asyncio import MultiplexedConnection, run_in_thread
+from holdfast.engines.redis.pool import extra_s
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.routing import NodeConnections, bounded, leave, unknown_script
-from holdfast.engines.redis.scripts import more_s
 from holdfast.engines.redis.server_info import GREETING
 from holdfast.engines.redis.transport_base import RedisTransport
 from holdfast.engines.transport_asyncio import AsyncioTransport
@@ -108,7 +108,7 @@ class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
                 engine = self._engine
                 limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
                 if type(command) is ChangePool:
-                    limit_s += more_s(command)
+                    limit_s += extra_s(command)
                 lane = self._only or self._connections_of(command.name)
                 stream = lane.stream
                 if stream is None or stream.closed:

@@ -19,9 +19,9 @@ import hiredis
 from holdfast.clock import NS, NS_PER_MS, SYSTEM
 from holdfast.commands import ASKING, Busy, ChangePool, Receive
 from holdfast.engines.redis.connection_blocking import RedisConnection
+from holdfast.engines.redis.pool import extra_s
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.routing import NodeConnections, bounded, leave, unknown_script
-from holdfast.engines.redis.scripts import more_s
 from holdfast.engines.redis.server_info import GREETING
 from holdfast.engines.redis.transport_base import RedisTransport
 from holdfast.engines.transport import BlockingTransport
@@ -131,7 +131,7 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
         engine = self._engine
         limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
         if type(command) is ChangePool:
-            limit_s += more_s(command)
+            limit_s += extra_s(command)
         lane = self._only or self._connections_of(command.name)
         link = lane.take(limit_s)
         reply = link.ask(engine.packer.pack(command, pops=pops), limit_s)

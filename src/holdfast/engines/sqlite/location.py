@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from holdfast.host import NETWORK, boot_id, filesystem
 from holdfast.errors import InvalidConfig
+from holdfast.host import NETWORK, boot_id, filesystem
 
 if TYPE_CHECKING:
     from pathlib import Path
