@@ -40,7 +40,7 @@ bench: $(DRAWS)  ## the race against the floor and the peers; QUICK=1 for a shor
 	QUICK=$(QUICK) $(BIN)/python -m bench $(if $(BENCH_PYTHON),--python $(BENCH_PYTHON)) $(ARGS)
 
 chaos: $(DRAWS)  ## the fault campaign, with a report and pictures in OUT; MINUTES, SEED and HUNT as you like
-	$(BIN)/python -m holdfast.testing.campaign --minutes $(MINUTES) --seed $(SEED) --hunt $(HUNT) --out $(OUT) $(ARGS)
+	$(BIN)/python -m chaos --minutes $(MINUTES) --seed $(SEED) --hunt $(HUNT) --out $(OUT) $(ARGS)
 
 matrix: $(READY)  ## the laws and the Redis tests on every server and group that this machine has, and with redis-py 5 to 8
 	HOLDFAST_SERVERS=valkey,redis-6.2,redis HOLDFAST_GROUPS=all $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)

@@ -12,8 +12,8 @@ import threading
 import time
 
 import holdfast
-from holdfast.testing.clusters import Cluster
-from holdfast.testing.sentinels import Sentinels
+from tests.support.clusters import Cluster
+from tests.support.sentinels import Sentinels
 
 GROUPS = {"sentinel": Sentinels, "cluster": Cluster}
 HELD = 30

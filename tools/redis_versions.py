@@ -12,7 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.testing import networks, servers
+from holdfast.testing import servers
+from tests.support import networks
 
 ROOT = Path(__file__).parent.parent
 VERSIONS = (5, 6, 7, 8)

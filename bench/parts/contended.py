@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bench.arena import clock
 from bench.contenders import TCP, Contender
 from bench.figures import Grant, contention, lags, overlaps, percentile
-from holdfast.testing.proxy import Proxy
+from tests.support.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench import contenders as who
 from bench.figures import ratios, spread
-from holdfast.testing.clusters import Cluster
-from holdfast.testing.sentinels import Sentinels
+from tests.support.clusters import Cluster
+from tests.support.sentinels import Sentinels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import holdfast
 import holdfast.blocking  # so that no child that is forked for a death has to
+from holdfast import host as machine
 from holdfast.core.build import build_dir as site
 from holdfast.core.build import build_once as building
 from holdfast.core.build import domain
-from holdfast import host as machine
 from holdfast.engines.files import transport as forms
 from holdfast.errors import HoldfastError
-from holdfast.testing import in_child, killed_at_every_line, ready, tell
+from holdfast.testing import ready, tell
+from tests.support.deaths import in_child, killed_at_every_line
 
 
 def build(url, store, key="k", seconds=0.0, ttl=30, bad=False, movable=True, program_seconds=0):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from chaos.expectations import EXPECTATIONS, explains
+from chaos.judge import PROMISES, checkers_for, judge, judge_events
+from chaos.rounds import Round
+from chaos.stage import Played
 from holdfast.testing import Event
-from holdfast.testing.campaign.expectations import EXPECTATIONS, explains
-from holdfast.testing.campaign.judge import PROMISES, checkers_for, judge, judge_events
-from holdfast.testing.campaign.rounds import Round
-from holdfast.testing.campaign.stage import Played
 
 S = 1_000_000_000
 PIDS = {"w0": 1, "w1": 2, "w2": 4, "w0.child": 3, "stage": 9}

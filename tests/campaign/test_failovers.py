@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from chaos.expectations import FAILOVERS
+from chaos.judge import checkers_for, judge_events
+from chaos.rounds import Round
+from chaos.runs import play
 from holdfast.testing import Event, servers
-from holdfast.testing.campaign.expectations import FAILOVERS
-from holdfast.testing.campaign.judge import checkers_for, judge_events
-from holdfast.testing.campaign.rounds import Round
-from holdfast.testing.campaign.runs import play
 
 S = 1_000_000_000
 SEED = 20

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import pytest
 
+from chaos.bank import bank
+from chaos.judge import PROMISES
+from chaos.mutants import MUTATIONS
+from chaos.mutants.patching import put, rewrite
+from chaos.selftest import acquit_all, hunt_all, rounds_of
 from holdfast.commands import Release
 from holdfast.core.lease import acquire as lifecycle
-from holdfast.testing import servers, wallclock
-from holdfast.testing.campaign.bank import bank
-from holdfast.testing.campaign.judge import PROMISES
-from holdfast.testing.campaign.mutants import MUTATIONS
-from holdfast.testing.campaign.mutants.patching import put, rewrite
-from holdfast.testing.campaign.selftest import acquit_all, hunt_all, rounds_of
+from holdfast.testing import servers
+from tests.support import wallclock
 
 SEED = 1
 BANK = bank(SEED)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from chaos.judge import losses, unexplained_losses
+from chaos.rounds import WORKLOADS, named
 from holdfast.testing import Event
-from holdfast.testing.campaign.judge import losses, unexplained_losses
-from holdfast.testing.campaign.rounds import WORKLOADS, named
 
 S = 1_000_000_000
 

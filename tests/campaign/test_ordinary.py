@@ -7,13 +7,13 @@ from itertools import islice
 
 import pytest
 
-from holdfast.testing.campaign import report
-from holdfast.testing.campaign.bank import bank
-from holdfast.testing.campaign.ordinary import RIGHT, Share, met, rounds_for
-from holdfast.testing.campaign.rounds import named, plan
-from holdfast.testing.campaign.selftest import Kill
-from holdfast.testing.campaign.tally import Tally
-from holdfast.testing.places import ENGINES
+from chaos import report
+from chaos.bank import bank
+from chaos.ordinary import RIGHT, Share, met, rounds_for
+from chaos.rounds import named, plan
+from chaos.selftest import Kill
+from chaos.tally import Tally
+from tests.support.places import ENGINES
 
 SEED = 7
 BANK = bank(SEED)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.campaign import report
-from holdfast.testing.campaign.tally import Tally
+from chaos import report
+from chaos.tally import Tally
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LINK = f"](campaign/{report.PAGE})"

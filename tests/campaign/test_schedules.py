@@ -10,18 +10,18 @@ from itertools import islice, pairwise
 
 import pytest
 
-from holdfast.testing.campaign.judge import bounds_of
-from holdfast.testing.campaign.rounds import FACES, WORKLOADS, Round, named, plan
-from holdfast.testing.campaign.schedule import KINDS, SERVER, THEMES, draw, kinds_for, themes_for
-from holdfast.testing.campaign.strikes import STRIKES
-from holdfast.testing.places import ENGINES
+from chaos.judge import bounds_of
+from chaos.rounds import FACES, WORKLOADS, Round, named, plan
+from chaos.schedule import KINDS, SERVER, THEMES, draw, kinds_for, themes_for
+from chaos.strikes import STRIKES
+from tests.support.places import ENGINES
 
 ROUND = Round(7, "redis", "asyncio", "counter", seconds=30)
 
 PROGRAM = """
 from itertools import islice, pairwise
-from holdfast.testing.campaign.rounds import plan
-from holdfast.testing.campaign.schedule import draw
+from chaos.rounds import plan
+from chaos.schedule import draw
 for round_ in islice(plan(7, ("memory", "sqlite", "redis")), 30):
     print(round_, draw(round_))
 """

@@ -8,14 +8,14 @@ from itertools import pairwise, product
 
 import pytest
 
+from chaos import report
+from chaos.__main__ import CANNOT, _engines, main, until
+from chaos.rounds import FACES, WORKLOADS, Round, plan
+from chaos.runs import play_all
+from chaos.schedule import KINDS
+from chaos.tally import Tally
 from holdfast.testing import servers
-from holdfast.testing.campaign import report
-from holdfast.testing.campaign.__main__ import CANNOT, _engines, main, until
-from holdfast.testing.campaign.rounds import FACES, WORKLOADS, Round, plan
-from holdfast.testing.campaign.runs import play_all
-from holdfast.testing.campaign.schedule import KINDS
-from holdfast.testing.campaign.tally import Tally
-from holdfast.testing.places import ENGINES
+from tests.support.places import ENGINES
 
 SEED = 20
 ROUNDS = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.campaign.rounds import Round
-from holdfast.testing.campaign.schedule import HOLDER, WAITER
-from holdfast.testing.campaign.stage import Stage
+from chaos.rounds import Round
+from chaos.schedule import HOLDER, WAITER
+from chaos.stage import Stage
 
 
 class Alive:

@@ -11,8 +11,8 @@ import pytest
 from cli_tool import Served, Tool
 
 import holdfast
-from holdfast.testing.clusters import Cluster
 from holdfast.testing.servers import Server, available, missing
+from tests.support.clusters import Cluster
 
 KIND = "valkey" if "valkey" in available() else next(iter(available()), None)
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,8 +18,8 @@ from holdfast.cli import run as run_package
 from holdfast.cli.run.guard import Guard
 from holdfast.cli.run.watcher import now_ns
 from holdfast.testing import PausePoints
-from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers import missing
+from tests.support.proxy import Proxy
 
 TTL_S = 2
 NS = 1_000_000_000

@@ -15,8 +15,8 @@ from holdfast.commands import Acquire, Break, Renew, Undo
 from holdfast.core.step import run
 from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.testing import eventually
-from holdfast.testing.proxy import Proxy, script
 from holdfast.testing.servers import Server
+from tests.support.proxy import Proxy, script
 
 
 def unowned(client, name, ttl=0.2):

@@ -13,7 +13,7 @@ from holdfast.contrib.lancedb import fence
 from holdfast.contrib.lancedb.fence import FenceFile
 from holdfast.contrib.lancedb.gate import FENCES
 from holdfast.testing import eventually
-from holdfast.testing.places import SqlitePlace
+from tests.support.places import SqlitePlace
 
 CHILDREN = f"{Path(__file__).with_name('store_children.py')}"
 NEWER = 2**52

@@ -3,8 +3,8 @@
 import pytest
 from guarded import KINDS, POSTGRES, opened, prepare
 
-from holdfast.testing import postgres
 from holdfast.testing.servers import Server, available, missing
+from tests.support import postgres
 
 
 @pytest.fixture(scope="session")

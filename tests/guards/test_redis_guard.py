@@ -15,8 +15,8 @@ from holdfast import Fenced, InvalidConfig, InvalidName
 from holdfast.aio import guards as aio_guards
 from holdfast.guards import RedisGuard, Stamp
 from holdfast.rules.guard import FENCE_MAX, UNSEEN, accepts
-from holdfast.testing.clusters import Cluster
-from holdfast.testing.proxy import Proxy, named
+from tests.support.clusters import Cluster
+from tests.support.proxy import Proxy, named
 
 FIVE, SIX = Stamp(5, "of five"), Stamp(6, "of six")
 STAMPS = [Stamp(fence, token) for fence in (1, 2, 3, FENCE_MAX - 1, FENCE_MAX) for token in "ab"]

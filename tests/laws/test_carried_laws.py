@@ -1,27 +1,3 @@
-"""What an engine cannot keep is refused when it is asked for, not when it is used."""
+"""The carried laws, on the engines of this repository."""
 
-import pytest
-
-from holdfast.errors import InvalidConfig
-
-WANTED = {
-    "pool": lambda hf: hf.pool("x"),
-    "semaphore": lambda hf: hf.semaphore("x", permits=2),
-    "rwlock": lambda hf: hf.rwlock("x"),
-    "limit": lambda hf: hf.limit("1/second"),
-    "budget": lambda hf: hf.budget("x", limit=1),
-    "once": lambda hf: hf.once("x"),
-    "directory": lambda hf: hf.registry("x"),
-    "queue": lambda hf: hf.queue("x"),
-}
-
-
-@pytest.mark.parametrize("wanted", WANTED)
-def test_whatever_is_not_refused_can_be_had(face, wanted):
-    """Whoever gets a pool may rely on it; whoever cannot have one learns it before anything is sent."""
-    with face.connect() as client:
-        if face.place.leases_only:
-            with pytest.raises(InvalidConfig, match=r"keeps leases and no .*: sqlite:// has them .* redis://"):
-                WANTED[wanted](client)
-        else:
-            assert repr(WANTED[wanted](client))
+from holdfast.testing.conformance.test_carried_laws import *

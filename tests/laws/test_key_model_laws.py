@@ -11,7 +11,6 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from law_faults import Peer
 
 from holdfast import config
 from holdfast.commands import Granted, NotHeld, Renewed
@@ -36,8 +35,9 @@ from holdfast.engines import open_engine
 from holdfast.rules.queue import consumers
 from holdfast.rules.queue import messages as queue
 from holdfast.rules.queue.memory_state import MemoryQueueState
+from holdfast.testing.conformance.faults import Peer
 
-pytestmark = pytest.mark.carried("queues")
+pytestmark = pytest.mark.capability("queues")
 
 LONG_MS = 600_000
 OVER_S = 0.004

@@ -13,8 +13,9 @@ from holdfast import Reject
 from holdfast.commands.queue import Join, NewMessage, Publish, Receive, ReclaimExpired
 from holdfast.core.step import run
 from holdfast.engines.redis.scripts import ENTRIES
-from holdfast.testing import eventually, wallclock
-from holdfast.testing.proxy import Proxy, script
+from holdfast.testing import eventually
+from tests.support import wallclock
+from tests.support.proxy import Proxy, script
 
 WAIT_S = 60
 # `make trials` has as many as people mean when they say many.

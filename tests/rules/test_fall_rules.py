@@ -22,8 +22,8 @@ from holdfast.commands.queue import (
     NotTakenOver,
     TakeOver,
 )
-from holdfast.rules.pool import Wakeup
 from holdfast.rules.queue.state import PROBATIONS_PER_TTL
+from holdfast.rules.result import Wakeup
 
 
 def over(table, token, key="k", *, attempts_max=3, dead_max=0, gone=()):
@@ -348,7 +348,7 @@ def test_a_consumer_that_takes_over_is_hungry_no_more():
     table.join("a1", "b1")
     table.take("b1", wait=True)
     table.take("a1", wait=True)
-    assert table.publish("1", key="k").wakes == [Wakeup("b", "b1")]
+    assert table.publish("1", key="k").wakeups == [Wakeup("b", "b1")]
     assert one(over(table, "a1")).message.id == "1"
 
-    assert table.publish("2").wakes == []
+    assert table.publish("2").wakeups == []

@@ -22,8 +22,8 @@ from holdfast.commands.queue import (
     Redrive,
 )
 from holdfast.commands.queue_admin import CheckConsistency, Peek
-from holdfast.rules.pool import Wakeup
 from holdfast.rules.queue.memory_state import unordered
+from holdfast.rules.result import Wakeup
 
 
 def behind(table):
@@ -61,7 +61,7 @@ def test_the_next_of_a_key_is_ready_when_the_one_before_is_done_or_dead(kind):
     outcome = MessageOutcome(entry, kind, reason="r", keyed=True)
     dealt = table.say("a", table.concluding("a1", outcome))
 
-    assert dealt.wakes == [Wakeup("b", "b1")]
+    assert dealt.wakeups == [Wakeup("b", "b1")]
     assert table.taken("b1") == ["2"]
     assert table.sound().behind == 0
 
@@ -117,10 +117,10 @@ def test_who_stands_behind_counts_in_a_bounded_queue_and_rings_nobody():
     table = Table()
     table.join("a1")
     table.take("a1", wait=True)
-    assert table.publish("1", key="k", bound=2).wakes == [Wakeup("a", "a1")]
+    assert table.publish("1", key="k", bound=2).wakeups == [Wakeup("a", "a1")]
     table.take("a1", 0, wait=True)
 
-    assert table.publish("2", key="k", bound=2).wakes == []
+    assert table.publish("2", key="k", bound=2).wakeups == []
     assert table.publish("3", key="k", bound=2).answer == PublishRefused(2)
     assert table.publish("4", bound=2).answer == PublishRefused(2)
 

@@ -2,8 +2,9 @@
 
 from holdfast.commands import Borrow, Busy, ChangePool, Granted, PoolHeartbeat, Return, UndoBorrow
 from holdfast.rules import Moment
-from holdfast.rules.pool import DUE_AT_ONCE, POOL_RULES, Wakeup
+from holdfast.rules.pool import DUE_AT_ONCE, POOL_RULES
 from holdfast.rules.pool_state import MemoryPoolState
+from holdfast.rules.result import Wakeup
 
 START_US = 1_700_000_000_000_000
 
@@ -30,8 +31,8 @@ def test_whoever_is_next_looks_again_when_an_item_begins_to_cool():
     table.borrow("b1")
     table.borrow("c1")
 
-    assert table.say("a", Return("x", "p", "a1", cooldown_ms=500)).wakes == [Wakeup("b", "b1")]
-    assert table.say("c", PoolHeartbeat("x"), after_us=500_000).wakes == [Wakeup("b", "b1")]
+    assert table.say("a", Return("x", "p", "a1", cooldown_ms=500)).wakeups == [Wakeup("b", "b1")]
+    assert table.say("c", PoolHeartbeat("x"), after_us=500_000).wakeups == [Wakeup("b", "b1")]
 
 
 def test_whoever_takes_an_offer_in_the_same_step_is_not_rung():
@@ -42,7 +43,7 @@ def test_whoever_takes_an_offer_in_the_same_step_is_not_rung():
     dealt = table.borrow("b1", after_us=200_000)
 
     assert isinstance(dealt.answer, Granted)
-    assert dealt.wakes == []
+    assert dealt.wakeups == []
 
 
 def test_an_undone_waiter_is_not_rung_and_the_next_one_is():
@@ -52,7 +53,7 @@ def test_an_undone_waiter_is_not_rung_and_the_next_one_is():
         table.borrow(token)
     table.say("a", Return("x", "p", "a1"))
 
-    assert table.say("b", UndoBorrow("x", "b1")).wakes == [Wakeup("c", "c1")]
+    assert table.say("b", UndoBorrow("x", "b1")).wakeups == [Wakeup("c", "c1")]
 
 
 def test_many_lapsed_loans_come_back_a_part_at_a_time():

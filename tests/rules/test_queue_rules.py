@@ -23,8 +23,8 @@ from holdfast.commands.queue import (
     Receive,
     Redrive,
 )
-from holdfast.rules.pool import Wakeup
 from holdfast.rules.queue.messages import DRAIN_US, RESULT_MEMORY_MS
+from holdfast.rules.result import Wakeup
 
 
 def test_messages_come_in_the_order_in_which_they_were_sent():
@@ -112,9 +112,9 @@ def test_a_publish_rings_as_many_as_there_are_messages():
     for place, token in enumerate(("a1", "b1", "c1")):
         assert table.take(token, wait=True).position == place
 
-    assert table.publish("1", "2").wakes == [Wakeup("a", "a1"), Wakeup("b", "b1")]
-    assert table.publish("3", "4").wakes == [Wakeup("c", "c1")]
-    assert table.publish("5").wakes == []
+    assert table.publish("1", "2").wakeups == [Wakeup("a", "a1"), Wakeup("b", "b1")]
+    assert table.publish("3", "4").wakeups == [Wakeup("c", "c1")]
+    assert table.publish("5").wakeups == []
 
 
 def test_whoever_is_late_or_gone_is_not_rung():
@@ -126,7 +126,7 @@ def test_whoever_is_late_or_gone_is_not_rung():
         table.take(token, wait=True)
     table.now_us += 1_000_000
 
-    assert table.say("p", Publish("q", "x", (NewMessage("1", b""),)), gone={"b"}).wakes == [Wakeup("c", "c1")]
+    assert table.say("p", Publish("q", "x", (NewMessage("1", b""),)), gone={"b"}).wakeups == [Wakeup("c", "c1")]
 
 
 def test_a_take_that_leaves_something_rings_others():
@@ -140,7 +140,7 @@ def test_a_take_that_leaves_something_rings_others():
 
     dealt = table.say("a", Receive("q", "a1", 1))
     assert [each.message.id for each in dealt.answer.deliveries] == ["1"]
-    assert dealt.wakes == [Wakeup("b", "b1")]
+    assert dealt.wakeups == [Wakeup("b", "b1")]
 
 
 def test_fences_of_deliveries_only_grow():

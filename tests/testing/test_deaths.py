@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import in_child, killed_at_every_line, tell
+from holdfast.testing import tell
+from tests.support.deaths import in_child, killed_at_every_line
 
 STEPS = """
 def work(log):

@@ -9,9 +9,9 @@ import textwrap
 import pytest
 
 from holdfast.testing import eventually
-from holdfast.testing.clusters import Cluster, slot_of
-from holdfast.testing.sentinels import Sentinels
 from holdfast.testing.servers import available, missing
+from tests.support.clusters import Cluster, slot_of
+from tests.support.sentinels import Sentinels
 
 KIND = next(iter(available()), None)
 pytestmark = pytest.mark.skipif(KIND is None, reason=missing())

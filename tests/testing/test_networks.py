@@ -6,13 +6,13 @@ import textwrap
 
 import pytest
 
-from holdfast.testing import networks
 from holdfast.testing.servers import available, missing
+from tests.support import networks
 
 KIND = next(iter(available()), None)
 
 STORY = """
-    from holdfast.testing.networks import Network
+    from tests.support.networks import Network
     from holdfast.testing.processes import Worker
     from holdfast.testing.servers import Server
 

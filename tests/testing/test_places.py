@@ -11,11 +11,13 @@ import time
 import pytest
 
 import holdfast
-from holdfast.testing import Recorder, eventually, fault_windows, read_history, servers, wallclock
-from holdfast.testing.campaign.strikes import granted
-from holdfast.testing.faults import Faults
-from holdfast.testing.places import SERVER, not_here, open_place
-from holdfast.testing.wallclock import WallClock
+from chaos.strikes import granted
+from holdfast.testing import Recorder, eventually, read_history, servers
+from tests.support import wallclock
+from tests.support.faults import Faults
+from tests.support.places import SERVER, not_here, open_place
+from tests.support.wallclock import WallClock
+from tests.support.windows import fault_windows
 
 needs_server = pytest.mark.skipif("valkey" not in servers.available(), reason=servers.missing("valkey"))
 needs_compiler = pytest.mark.skipif(not wallclock.available(), reason=wallclock.missing())

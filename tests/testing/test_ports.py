@@ -9,9 +9,9 @@ from contextlib import ExitStack
 import pytest
 
 from holdfast.testing import ports
-from holdfast.testing.clusters import Cluster
 from holdfast.testing.ports import LOOPBACK, Port
 from holdfast.testing.servers import Server, available, missing
+from tests.support.clusters import Cluster
 
 KINDS = sorted(available())
 

@@ -7,7 +7,8 @@ import socket
 
 import pytest
 
-from holdfast.testing import eventually, postgres, tell
+from holdfast.testing import eventually, tell
+from tests.support import postgres
 
 NOT_HERE = postgres.programs() is None
 

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from holdfast.testing import eventually
-from holdfast.testing.proxy import Proxy, named, script
 from holdfast.testing.resp import Messages, pack
 from holdfast.testing.servers import Server, available, missing
+from tests.support.proxy import Proxy, named, script
 
 pytestmark = pytest.mark.skipif(not available(), reason=missing())
 

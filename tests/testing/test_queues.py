@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import Event
-from holdfast.testing.queues import Bounds, idle_while_awaited, overtakes
+from tests.support.queues import Bounds, idle_while_awaited, overtakes
 
 S = 1_000_000_000
 PIDS = {"a": 1, "b": 2, "c": 3, "stage": 9}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import Event
-from holdfast.testing.queues import Bounds
-from holdfast.testing.wakeups import slow_wake_ups, wake_ups_ns
+from tests.support.queues import Bounds
+from tests.support.wakeups import slow_wake_ups, wake_ups_ns
 
 S = 1_000_000_000
 PIDS = {"a": 1, "b": 2, "c": 3, "stage": 9}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import Event
-from holdfast.testing.windows import MACHINE, fault_windows
-from holdfast.testing.zombies import UNCHECKED, late_losses, zombie_times
+from tests.support.windows import MACHINE, fault_windows
+from tests.support.zombies import UNCHECKED, late_losses, zombie_times
 
 MS = 1_000_000
 

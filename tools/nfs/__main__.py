@@ -19,7 +19,7 @@ from lab import ROOT, VERSIONS, Failed, Lab
 from parts import Missing, fetched
 from stories import STORIES, Broken
 
-from holdfast.testing.networks import inside
+from tests.support.networks import inside
 
 _INSIDE = "HOLDFAST_NFS_INSIDE"
 _MISSING = 69

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import holdfast
-from holdfast.engines import host as machine
+from holdfast import host as machine
 
 if TYPE_CHECKING:
     from holdfast import Lease

@@ -1,36 +1,60 @@
-"""Fault tools: real processes that freeze and die, their history, and checkers that judge it.
+"""Tools for tests of programs that hold leases: processes that freeze and die, their history, and checkers of it.
 
-The rule: the standard library is all they need. Only `holdfast.testing.plugin`, which pytest loads by itself,
-imports pytest.
+The tools need the standard library only. `holdfast.testing.plugin`, which pytest loads by itself, is the only module
+that imports pytest, besides `holdfast.testing.conformance`. The names below are loaded when they are first used, so that
+the plugin costs nothing in test runs that use no fixture of it.
 """
 
-from holdfast.testing.checkers import (
-    Violation,
-    assert_holds,
-    check,
-    claimed_overlaps,
-    fences_grow,
-    guarded_writes_never_go_down,
-    leftovers,
-    lost_appends,
-    lost_updates,
-    observers_see_fences_grow,
+from __future__ import annotations
+
+from holdfast._lazy import later
+
+TYPE_CHECKING = False  # as typing's, which would have to be imported
+if TYPE_CHECKING:
+    from holdfast.testing.checkers import (
+        Violation,
+        assert_holds,
+        check,
+        claimed_overlaps,
+        fences_grow,
+        guarded_writes_never_go_down,
+        leftovers,
+        lost_appends,
+        lost_updates,
+        observers_see_fences_grow,
+    )
+    from holdfast.testing.child import read_line, ready, tell
+    from holdfast.testing.guard import GuardedFile, Stored
+    from holdfast.testing.history import Event, History, Kind, Recorder, read_history
+    from holdfast.testing.points import PausePoints
+    from holdfast.testing.processes import Worker, Workers
+    from holdfast.testing.waiting import eventually
+
+__getattr__, __dir__ = later(
+    __name__,
+    {
+        "holdfast.testing.checkers": (
+            "Violation",
+            "assert_holds",
+            "check",
+            "claimed_overlaps",
+            "fences_grow",
+            "guarded_writes_never_go_down",
+            "leftovers",
+            "lost_appends",
+            "lost_updates",
+            "observers_see_fences_grow",
+        ),
+        "holdfast.testing.child": ("read_line", "ready", "tell"),
+        "holdfast.testing.guard": ("GuardedFile", "Stored"),
+        "holdfast.testing.history": ("Event", "History", "Kind", "Recorder", "read_history"),
+        "holdfast.testing.points": ("PausePoints",),
+        "holdfast.testing.processes": ("Worker", "Workers"),
+        "holdfast.testing.waiting": ("eventually",),
+    },
 )
-from holdfast.testing.child import read_line, ready, tell
-from holdfast.testing.deaths import in_child, killed_at_every_line
-from holdfast.testing.guard import GuardedFile, Stored
-from holdfast.testing.history import Event, History, Kind, Recorder
-from holdfast.testing.history import read as read_history
-from holdfast.testing.points import PausePoints
-from holdfast.testing.processes import Worker, Workers
-from holdfast.testing.queues import Bounds, idle_while_awaited, overtakes
-from holdfast.testing.waiting import eventually
-from holdfast.testing.wakeups import slow_wake_ups, wake_ups_ns
-from holdfast.testing.windows import Window, fault_windows
-from holdfast.testing.zombies import Zombie, late_losses, zombie_times
 
 __all__ = [
-    "Bounds",
     "Event",
     "GuardedFile",
     "History",
@@ -39,31 +63,20 @@ __all__ = [
     "Recorder",
     "Stored",
     "Violation",
-    "Window",
     "Worker",
     "Workers",
-    "Zombie",
     "assert_holds",
     "check",
     "claimed_overlaps",
     "eventually",
-    "fault_windows",
     "fences_grow",
     "guarded_writes_never_go_down",
-    "idle_while_awaited",
-    "in_child",
-    "killed_at_every_line",
-    "late_losses",
     "leftovers",
     "lost_appends",
     "lost_updates",
     "observers_see_fences_grow",
-    "overtakes",
     "read_history",
     "read_line",
     "ready",
-    "slow_wake_ups",
     "tell",
-    "wake_ups_ns",
-    "zombie_times",
 ]

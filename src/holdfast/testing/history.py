@@ -180,7 +180,7 @@ class History:
 
     def read(self) -> list[Event]:
         """Every event so far, in the order of time."""
-        return read(self.path)
+        return read_history(self.path)
 
     def close(self) -> None:
         for recorder in self._recorders:
@@ -210,7 +210,7 @@ class Tail:
         return [_decode(line, f"{self.path}, new line") for line in data[:whole].split(b"\n")[:-1]]
 
 
-def read(path: str | os.PathLike[str]) -> list[Event]:
+def read_history(path: str | os.PathLike[str]) -> list[Event]:
     """Every event of a history, in the order of time.
 
     The last line may be torn, for a full disk or a dead machine can do that; it is left out. Any other

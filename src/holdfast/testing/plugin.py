@@ -1,74 +1,108 @@
-"""Fixtures for pytest: engines, processes, faults, pause points and a history.
+"""Fixtures for pytest: engines, worker processes, pause points and a history.
 
-The rule: what a test started is gone when it ends, however it ends: processes, servers, files, armed points. Whoever
-does not use a fixture pays nothing for it.
+A test cleans up whatever it started, however it ends: processes, servers, files, armed pause points. A test run that
+uses no fixture of this plugin pays nothing for it: this module imports no other module of Holdfast before that.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-
-from holdfast import failpoints
-from holdfast.testing.history import History
-from holdfast.testing.points import PausePoints
-from holdfast.testing.processes import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.testing.faults import Faults
-    from holdfast.testing.places import Place
+    from holdfast.testing.history import History
+    from holdfast.testing.points import PausePoints
+    from holdfast.testing.processes import Workers
+    from holdfast.testing.servers import Server
+
 
 ENGINES = ("memory", "sqlite", "file", "redis")
 
 
+@dataclass(frozen=True, slots=True)
+class EngineUnderTest:
+    """An engine for one test: `engine` is its name, `url` an empty place, `server` the server of `redis`."""
+
+    engine: str
+    url: str
+    server: Server | None = None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options of the conformance suite, `holdfast.testing.conformance`."""
+    group = parser.getgroup("holdfast", "laws of Holdfast: pytest --pyargs holdfast.testing.conformance")
+    group.addoption(
+        "--holdfast-url",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="run the laws on this engine; {unique} and {folder} in the URL are fresh for every test; repeatable",
+    )
+    group.addoption(
+        "--holdfast-unusable-url",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="a URL of a place that the engine cannot use, for the laws about such places; repeatable",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, also where unknown ones are refused."""
-    config.addinivalue_line("markers", "holdfast_engines(*engines): where holdfast_engine is to be; all without it")
+    """Declare the marker, for projects that refuse unknown ones."""
+    config.addinivalue_line("markers", "holdfast_engines(*engines): the engines of holdfast_engine; all without it")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for an engine runs once on each: on all, or on those that it names with the marker."""
+    """Run a test that uses `holdfast_engine` once on each engine, or on each that its marker names."""
     if "holdfast_engine" in metafunc.fixturenames:
         marker = metafunc.definition.get_closest_marker("holdfast_engines")
         metafunc.parametrize("holdfast_engine", marker.args if marker else ENGINES, indirect=True)
 
 
 @pytest.fixture
-def holdfast_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """A fresh place for leases: `.url(worker)`, `.engine`; on Redis also `.server` and `.link(worker)`."""
-    from holdfast.testing.places import open_place  # noqa: PLC0415 - only for tests that break servers
+def holdfast_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineUnderTest]:
+    """An empty engine for this test: `.engine`, `.url`, and on Redis `.server`, which a test may freeze or kill."""
+    name = request.param
+    folder = tmp_path / "engine"
+    folder.mkdir()
+    if name == "redis":
+        from holdfast.testing import servers
 
-    try:
-        place = open_place(request.param, tmp_path / "engine")
-    except FileNotFoundError as missing:
-        pytest.skip(str(missing))
-    with place:
-        yield place
-
-
-@pytest.fixture
-def holdfast_faults(request: pytest.FixtureRequest, holdfast_history: History) -> Faults:
-    """Breaks workers, links, clocks and the engine of this test, and writes that into its history."""
-    from holdfast.testing.faults import Faults  # noqa: PLC0415 - as above
-
-    place = request.getfixturevalue("holdfast_engine") if "holdfast_engine" in request.fixturenames else None
-    return Faults(holdfast_history.recorder("faults"), place)
+        kind = next(iter(servers.available()), None)
+        if kind is None:
+            pytest.skip(servers.missing())
+        with servers.Server(kind, appendonly=True) as server:
+            yield EngineUnderTest(name, server.url, server)
+        return
+    urls = {
+        "memory": f"memory://{folder.parent.name}",
+        "sqlite": f"sqlite://{folder}/leases.db",
+        "file": f"file://{folder}",
+    }
+    if name not in urls:
+        raise pytest.UsageError(f"there is no engine {name!r} for tests; there are {', '.join(ENGINES)}")
+    yield EngineUnderTest(name, urls[name])
 
 
 @pytest.fixture
 def holdfast_history(tmp_path: Path) -> Iterator[History]:
     """A history file of this test: `.path` for its workers, `.recorder(worker)`, `.read()`."""
+    from holdfast.testing.history import History
+
     with History(tmp_path / "history.jsonl") as history:
         yield history
 
 
 @pytest.fixture
 def holdfast_workers() -> Iterator[Workers]:
-    """The workers of this test: `.start("package.module:function", **arguments)`."""
+    """The worker processes of this test: `.start("package.module:function", **arguments)`."""
+    from holdfast.testing.processes import Workers
+
     with Workers() as workers:
         yield workers
 
@@ -76,6 +110,9 @@ def holdfast_workers() -> Iterator[Workers]:
 @pytest.fixture
 def holdfast_pauses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PausePoints]:
     """Pause points for the children of this test; points armed in this process are disarmed at its end."""
+    from holdfast import failpoints
+    from holdfast.testing.points import PausePoints
+
     points = PausePoints(tmp_path / "pauses")
     for variable, directory in points.env.items():
         monkeypatch.setenv(variable, directory)

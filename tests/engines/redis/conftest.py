@@ -10,9 +10,9 @@ from leftovers import look_after, running
 from redis_faces import Loop, Place
 
 from holdfast.engines.redis.scripts import COUNTERS, ENTRIES, SCRIPTS
-from holdfast.testing.clusters import Cluster
-from holdfast.testing.sentinels import Sentinels
 from holdfast.testing.servers import Server, available, missing
+from tests.support.clusters import Cluster
+from tests.support.sentinels import Sentinels
 
 # `make matrix` names them all.
 WANTED = os.environ.get("HOLDFAST_SERVERS", "valkey").split(",")

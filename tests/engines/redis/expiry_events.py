@@ -15,7 +15,7 @@ class Listener:
         self.ends, self.told = [], []
         self.engine = open_engine(config.settings(url))
         try:
-            self.expiries = self.engine.expiries(
+            self.expiries = self.engine.watch_expiries(
                 names,
                 configure=configure,
                 on_end=on_end or (lambda name, token: self.ends.append((name, token))),

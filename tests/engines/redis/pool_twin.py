@@ -151,7 +151,7 @@ class PoolTwin:
     def _both(self, client, command):
         self._ask(packed("DEL", "test:wakes"))
         before = self._offers()
-        expected, wakes = self._by_rule(client, command)
+        expected, wakeups = self._by_rule(client, command)
         reply, (endless, heard) = self._by_script(client, command)
         kept = self.kind == POOL and self.state.size > 0
         told = answered(type(command), reply)
@@ -159,7 +159,7 @@ class PoolTwin:
             "answer": (expected, told._replace(**dict.fromkeys({"all_ms", "life"} & set(told._fields), 0))),
             "the end of all": (self._all_ms() if hasattr(told, "all_ms") else 0, getattr(told, "all_ms", 0)),
             "life": (self._life or getattr(told, "life", 0), getattr(told, "life", self._life)),
-            "wake-ups": (sorted(self._rings(command, wakes, before)), sorted(_paired(heard))),
+            "wake-ups": (sorted(self._rings(command, wakeups, before)), sorted(_paired(heard))),
             "an end": (True, kept or endless == []),
         }
         for fact, (rule, script) in facts.items():
@@ -181,14 +181,14 @@ class PoolTwin:
     def _offers(self):
         return {item.token for client in CLIENTS for item in self.state.offers(client)}
 
-    def _rings(self, command, wakes, before):
+    def _rings(self, command, wakeups, before):
         """How the server is to wake whom the rule names: by the bell that it pops, or by its client's channel."""
         told_again = before if type(command) is PoolHeartbeat else set()
         return [
             ("pop", f"{self.base}:k:{call.token}")
             if self._listens.get(call.token) == "pop" and call.token not in told_again
             else (f"{PREFIX}:wake:{call.client}", call.token)
-            for call in wakes
+            for call in wakeups
         ]
 
     def _advance(self, after_us):
@@ -213,14 +213,14 @@ class PoolTwin:
             other for other in self.state.watched() if self.marks.get(other, 0) <= self.now_us and other != client
         )
         moment = Moment(self.now_us, self.now_us, client, silent=silent)
-        answer, wakes = POOL_RULES[type(command)](self.state, command, moment)
+        answer, wakeups = POOL_RULES[type(command)](self.state, command, moment)
         queued = isinstance(answer, Busy) and answer.position is not None
         if type(command) is PoolHeartbeat or queued:
             self.marks[client] = self.now_us + MARK_MS * 1000
         self._listens.update(dict.fromkeys(late, "ring"))  # nobody knows what it does now
         if type(command) is Borrow and queued:
             self._listens[command.token] = "pop" if pops(command.token) else "ring"
-        return answer, wakes
+        return answer, wakeups
 
     def _by_script(self, client, command):
         ours, theirs = self._shas[type(command)]

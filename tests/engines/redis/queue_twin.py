@@ -144,7 +144,9 @@ class RedisQueueState(MemoryQueueState):
         self.heard, self.lives = set(), {}
 
     def deliver_ready(self, lane, count, token, fence, now_us):
-        taken = (super(RedisQueueState, self).deliver_ready(lane, 1, token, fence + at, fence + at) for at in range(count))
+        taken = (
+            super(RedisQueueState, self).deliver_ready(lane, 1, token, fence + at, fence + at) for at in range(count)
+        )
         return [entry for found in taken for entry in found]
 
     def deliver(self, lane, message, token, fence, now_us):
@@ -255,7 +257,7 @@ class QueueTwin:
     # Both sides.
 
     def _both(self, client, command):
-        expected, wakes = self._by_rule(client, command)
+        expected, wakeups = self._by_rule(client, command)
         reply, (endless, heard, lives) = self._ask(self._sent(client, command), packed("EVALSHA", self._look, "0"))
         answer = answered(type(command), reply)
         if isinstance(expected, Received) and isinstance(answer, Received):
@@ -264,7 +266,7 @@ class QueueTwin:
         over = not (self.state.size or totals.dead or totals.consumers)
         facts = {
             "answer": (self._translated(expected), answer),
-            "wake-ups": ([(f"{PREFIX}:wake:{call.client}", call.token) for call in wakes], _paired(heard)),
+            "wake-ups": ([(f"{PREFIX}:wake:{call.client}", call.token) for call in wakeups], _paired(heard)),
             "keys without an end": ([], endless if over else []),
             "lives": (self.state.lives, {token: int(end) for token, end in _paired(lives)}),
         }

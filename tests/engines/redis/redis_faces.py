@@ -19,7 +19,7 @@ from holdfast.core.step import run
 from holdfast.engines import open_engine
 from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.testing import eventually
-from holdfast.testing.proxy import Proxy, script
+from tests.support.proxy import Proxy, script
 
 WAIT_S = 60
 SHAPES = (

@@ -22,8 +22,8 @@ from redis.sentinel import Sentinel
 
 import holdfast
 from holdfast.testing import GuardedFile, History, Recorder, Workers, claimed_overlaps, read_line, ready, tell
-from holdfast.testing.networks import Network
-from holdfast.testing.sentinels import Sentinels
+from tests.support.networks import Network
+from tests.support.sentinels import Sentinels
 
 TTL_S = 1.5
 SETTINGS = {

@@ -18,10 +18,10 @@ from leftovers import look_after
 
 import holdfast
 from holdfast.testing import Workers, eventually, read_line, ready, tell
-from holdfast.testing.clusters import Cluster
-from holdfast.testing.networks import Network
-from holdfast.testing.sentinels import Sentinels
 from holdfast.testing.servers import LOOPBACK
+from tests.support.clusters import Cluster
+from tests.support.networks import Network
+from tests.support.sentinels import Sentinels
 
 GROUPS = {"sentinel": Sentinels, "cluster": Cluster}
 TTL_S = 30

@@ -7,7 +7,8 @@ import pytest
 import holdfast
 from holdfast import Fenced, LeaseLost
 from holdfast.commands import Acquire, Busy, Granted
-from holdfast.testing import GuardedFile, eventually, wallclock
+from holdfast.testing import GuardedFile, eventually
+from tests.support import wallclock
 
 
 class Shifted(wallclock.WallClock):

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import InvalidConfig, LeaseLost, Unavailable
 from holdfast.testing import eventually
-from holdfast.testing.proxy import named
+from tests.support.proxy import named
 
 QUICKLY = ("--repl-diskless-sync-delay", "0")
 

@@ -9,8 +9,8 @@ import pytest
 import holdfast
 from holdfast import Unavailable
 from holdfast.testing import eventually
-from holdfast.testing.clusters import Cluster, slot_of
 from holdfast.testing.servers import Server, available
+from tests.support.clusters import Cluster, slot_of
 
 KIND = next(iter(available()), "valkey")
 

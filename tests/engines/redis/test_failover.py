@@ -7,8 +7,8 @@ from redis_faces import lengthy
 
 from holdfast import LeaseLost, NotAcquired, Unavailable
 from holdfast.testing import eventually
-from holdfast.testing.clusters import Cluster
 from holdfast.testing.servers import available
+from tests.support.clusters import Cluster
 
 # Longer than a failover on a busy machine, where sentinels vote more than once; nobody waits for it. A third of it may
 # have passed when the server is lost.

@@ -15,7 +15,7 @@ from holdfast.engines.redis import listener as ear
 from holdfast.engines.redis import transport_blocking
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.testing import eventually
-from holdfast.testing.proxy import named
+from tests.support.proxy import named
 
 TTL_S = 30
 FROZEN_TTL_S = 3

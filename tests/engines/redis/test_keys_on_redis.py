@@ -32,7 +32,7 @@ from holdfast.commands.queue_admin import GetStats
 from holdfast.engines.redis.scripts import ENTRIES
 from holdfast.rules.queue.messages import UNKNOWN_CONSUMER
 from holdfast.testing import eventually
-from holdfast.testing.proxy import script
+from tests.support.proxy import script
 
 KEY = "hf1:{q}:mq"
 LONG_MS = 60_000

@@ -12,8 +12,8 @@ from holdfast import Unavailable
 from holdfast.engines.redis.notify_settings import missing
 from holdfast.testing import eventually
 from holdfast.testing.ports import LOOPBACK, Port
-from holdfast.testing.proxy import Proxy
 from holdfast.testing.servers import certificates
+from tests.support.proxy import Proxy
 
 ADVICE = ("+config|get +config|set", f"CONFIG SET {SETTING}", 'events="listen"', "do without events")
 RIGHTS = ("+subscribe", "+info", "+select", "+client|setname", "resetchannels")
@@ -387,7 +387,7 @@ def test_a_client_that_is_closed_opens_none(untold, listen):
     listener.engine.close()
 
     with pytest.raises(Closed):
-        listener.engine.expiries(["q"], configure=False, on_end=print, tell=print)
+        listener.engine.watch_expiries(["q"], configure=False, on_end=print, emit=print)
 
 
 def test_many_ends_at_once_are_all_told(untold, listen):

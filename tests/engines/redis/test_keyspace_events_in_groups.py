@@ -6,8 +6,8 @@ from leftovers import look_after
 
 from holdfast import Unavailable
 from holdfast.testing import eventually
-from holdfast.testing.clusters import Cluster
 from holdfast.testing.servers import available
+from tests.support.clusters import Cluster
 
 KIND = next(iter(available()), "valkey")
 NAMES = [f"queue/{number}" for number in range(30)]

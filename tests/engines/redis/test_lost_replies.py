@@ -9,7 +9,7 @@ from redis_faces import ACQUIRES, calls_of, paired
 
 from holdfast import LeaseLost
 from holdfast.commands import Acquire, Granted, Refused, Release, Renew, Undo, WaiterHeartbeat
-from holdfast.testing.proxy import named
+from tests.support.proxy import named
 
 NEVER_S = 30.0
 

@@ -8,7 +8,7 @@ from ownership_pods import Pod, all_owned, opened, streams
 
 from holdfast import Assigned, AssignmentExpired, AssignmentLost, NotAcquired, Unavailable
 from holdfast.testing import Workers, eventually
-from holdfast.testing.clusters import slot_of
+from tests.support.clusters import slot_of
 
 PODS = Path(__file__).with_name("ownership_pods.py")
 COUNT = 30

@@ -7,7 +7,7 @@ import pytest
 import holdfast
 from holdfast import Unavailable
 from holdfast.testing import eventually
-from holdfast.testing.clusters import Cluster, slot_of
+from tests.support.clusters import Cluster, slot_of
 
 NAMES = [f"held/{number}" for number in range(12)]
 

@@ -24,7 +24,8 @@ from holdfast.commands.queue import (
 from holdfast.commands.queue_admin import CONSUMERS, MESSAGES
 from holdfast.core.queue.queue import audited
 from holdfast.core.step import run
-from holdfast.testing import eventually, wallclock
+from holdfast.testing import eventually
+from tests.support import wallclock
 
 QUICKLY = ("--repl-diskless-sync-delay", "0")
 SKEW_S = 5

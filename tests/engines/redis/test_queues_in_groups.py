@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Unavailable
 from holdfast.testing import eventually
-from holdfast.testing.clusters import slot_of
+from tests.support.clusters import slot_of
 
 COUNT = 200
 HANDS, AHEAD = 2, 8

@@ -20,7 +20,7 @@ from holdfast.commands.queue import (
 )
 from holdfast.engines.redis.scripts import ENTRIES
 from holdfast.testing import eventually
-from holdfast.testing.proxy import script
+from tests.support.proxy import script
 
 KEY = "hf1:{q}:mq"
 

@@ -12,7 +12,7 @@ from holdfast.clock import NS, SYSTEM
 from holdfast.commands import Acquire, Busy, Granted, Release, Renew, Undo
 from holdfast.core.step import run
 from holdfast.testing import assert_holds, eventually
-from holdfast.testing.clusters import slot_of
+from tests.support.clusters import slot_of
 
 # Each in a slot of its own, which is moved there and back.
 NAMES = [f"moving/{number}" for number in range(4)]

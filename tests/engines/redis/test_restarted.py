@@ -8,7 +8,7 @@ from redis_faces import paired
 from holdfast import LeaseLost, NotAcquired
 from holdfast.commands import READ, RWLOCK, SEMAPHORE, WRITE, Acquire, Borrow, Granted
 from holdfast.testing import eventually
-from holdfast.testing.proxy import named
+from tests.support.proxy import named
 
 NEXT_RENEWAL_S = 10
 

@@ -10,8 +10,8 @@ from holdfast import Unavailable, config
 from holdfast.engines import open_engine
 from holdfast.engines.redis.address import topology_of
 from holdfast.testing import eventually
-from holdfast.testing.sentinels import Sentinels
 from holdfast.testing.servers import Server, available
+from tests.support.sentinels import Sentinels
 
 KIND = next(iter(available()), "valkey")
 HOST = "127.0.0.1"

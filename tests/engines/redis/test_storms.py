@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import networks
 from holdfast.testing.servers import available, missing
+from tests.support import networks
 
 HERE = Path(__file__).parent
 ALL = os.environ.get("HOLDFAST_GROUPS") == "all"

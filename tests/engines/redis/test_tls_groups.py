@@ -13,9 +13,9 @@ import redis.sentinel
 from redis_faces import Place
 
 from holdfast import Unavailable
-from holdfast.testing.clusters import Cluster
-from holdfast.testing.sentinels import Sentinels
 from holdfast.testing.servers import Server, available, certificates
+from tests.support.clusters import Cluster
+from tests.support.sentinels import Sentinels
 
 GROUPS = {"sentinel": Sentinels, "cluster": Cluster}
 ALL = os.environ.get("HOLDFAST_GROUPS") == "all"

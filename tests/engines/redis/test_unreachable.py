@@ -12,7 +12,7 @@ from redis_faces import Place
 
 from holdfast import Unavailable, aio
 from holdfast.testing import eventually
-from holdfast.testing.proxy import Proxy, named
+from tests.support.proxy import Proxy, named
 
 CONNECT_S = 1.0
 SLACK_S = 1.0

@@ -240,7 +240,7 @@ class Both(RuleBasedStateMachine):
             state.earlier_result("", self.now_us)  # what has ended is gone for good, even if the clock is set back now
 
     def say(self, token, command):
-        expected, wakes = self.by_law(self.state, token[0], command)
+        expected, wakeups = self.by_law(self.state, token[0], command)
         answer, rung = self.by_rows(token[0], self.translated(command))
         if isinstance(expected, Received):
             for one, other in zip(expected.deliveries, answer.deliveries, strict=True):
@@ -248,7 +248,7 @@ class Both(RuleBasedStateMachine):
                 assert self.ours.setdefault(other.entry, one.entry) == one.entry
                 if one.entry not in self.had.setdefault(token, []):
                     self.had[token].append(one.entry)
-        assert (self.translated(expected), wakes) == (answer, rung), command
+        assert (self.translated(expected), wakeups) == (answer, rung), command
 
     def by_law(self, state, client, command):
         moment = Moment(self.now_us - BOOTED_US, self.now_us, client, self.gone)

@@ -1,0 +1,57 @@
+"""Lock clients that are broken on purpose: each is the real library with one mistake that others have made.
+
+The rule: a mutant changes the library inside its worker processes, and nothing else: the round, the faults and the
+checkers are those of the campaign. A campaign that does not catch a mutant has no say about the right client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chaos.mutants import clients, resources, rules, scripts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def apply(name: str, folder: Path) -> None:
+    """Break the library in this process; an empty name leaves it right."""
+    if name:
+        MUTATIONS[name](folder)
+
+
+MUTATIONS: dict[str, Callable[[Path], None]] = {
+    mutation.__name__.replace("_", "-"): mutation
+    for mutation in (
+        rules.release_without_token_check,
+        scripts.script_releases_whatever,
+        clients.unlock_by_name,
+        clients.renew_after_loss,
+        rules.recreate_on_renew,
+        scripts.script_revives_on_renew,
+        scripts.script_renews_for_nothing,
+        clients.child_keeps_the_lease,
+        clients.fails_open,
+        rules.client_clock,
+        clients.ttl_not_restarted_on_resend,
+        scripts.script_keeps_the_ttl_on_resend,
+        clients.never_renews,
+        clients.ttl_counted_from_the_answer,
+        clients.loss_not_told,
+        clients.cancels_nobody,
+        clients.fence_apart_from_grant,
+        rules.fence_kept_on_takeover,
+        resources.guard_compares_nothing,
+        resources.guard_not_told_of_readers,
+        clients.blind_retry,
+        rules.hand_off_to_the_dead,
+        clients.no_timer_beside_the_wake_up,
+        clients.nobody_is_woken,
+        clients.looks_instead_of_listening,
+        clients.cancel_without_undo,
+        rules.barging,
+        scripts.script_serves_the_last_first,
+        clients.close_leaves_the_keeper,
+    )
+}

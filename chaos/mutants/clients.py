@@ -1,0 +1,252 @@
+"""Clients that are wrong: the library with one mistake that others have made, on whatever engine.
+
+The rule: the engine decides rightly, and what is broken is what the client makes of it.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from chaos.mutants.patching import put, wrap
+from holdfast.aio import leader as aio_leader
+from holdfast.aio import lock as aio_lock
+from holdfast.clock import NS
+from holdfast.commands import Acquire, Granted, NotHeld, Release, Renew, Renewed, Show
+from holdfast.core import client
+from holdfast.core.keeper import keeper
+from holdfast.core.lease import acquire as lifecycle
+from holdfast.core.lease import lease
+from holdfast.core.step import run
+from holdfast.errors import Unavailable
+from holdfast.names import new_token
+from holdfast.rules import lease as law
+from holdfast.rules import trust
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from holdfast.commands import Answer, Command
+    from holdfast.engines import Transport
+
+
+async def _answer(transport: Transport, command: Command, until_ns: int | None = None) -> Answer:
+    answer = transport.apply(command, until_ns)
+    return answer if isinstance(answer, tuple) else await answer
+
+
+def unlock_by_name(_folder: Path) -> None:
+    """What is late to be released is released whosever it is by now."""
+
+    def by_name(ask_all: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        def asked(self: keeper.Keeper, commands: list[Command], *, confirm: bool = False) -> list[Any]:
+            return ask_all(self, [_of_whoever_holds(self, command) for command in commands], confirm=confirm)
+
+        return asked
+
+    def _of_whoever_holds(self: keeper.Keeper, command: Command) -> Command:
+        if isinstance(command, Release):
+            with suppress(Unavailable):
+                standing: Any = run(_answer(self._transport, Show(command.name)))
+                if standing.holder is not None:
+                    return command._replace(token=standing.holder.token)
+        return command
+
+    wrap(keeper.Keeper, "_ask_all", by_name)
+
+
+def deaf_to_its_own_clock(_folder: Path) -> None:
+    """The holder never compares its deadline with its clock."""
+
+    def check(self: lease.LeaseBase) -> None:
+        if self._state is not lease.HELD:
+            raise self._loss()
+
+    put(keeper.Keeper, "_tell_expired", lambda _self: None)
+    put(lease.LeaseBase, "check", check)
+    put(lease.LeaseBase, "_is_lost", lambda self: self._state is lease.LOST)
+
+
+def renew_after_loss(folder: Path) -> None:
+    """ "Not yours" is taken for an answer like any other."""
+
+    def stubborn(ask_all: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        def asked(self: keeper.Keeper, commands: list[Command], *, confirm: bool = False) -> list[Any]:
+            answers = ask_all(self, commands, confirm=confirm)
+            return [
+                Renewed() if isinstance(command, Renew) and isinstance(answer, NotHeld) else answer
+                for command, answer in zip(commands, answers, strict=True)
+            ]
+
+        return asked
+
+    deaf_to_its_own_clock(folder)
+    wrap(keeper.Keeper, "_ask_all", stubborn)
+
+
+def never_renews(_folder: Path) -> None:
+    """The keeper keeps nothing: a lease lasts for its first ttl."""
+    put(keeper.Keeper, "_renew", lambda _self, _now_ns: None)
+
+
+def ttl_counted_from_the_answer(_folder: Path) -> None:
+    """The ttl is counted from when the answer came, and the engine counts from when the command did."""
+
+    def late(trust_from: Callable[..., None]) -> Callable[..., None]:
+        def trusted(self: lease.LeaseBase, _sent_ns: int, ttl_ms: int) -> None:
+            trust_from(self, self._client.clock.now_ns(), ttl_ms)
+
+        return trusted
+
+    wrap(lease.LeaseBase, "_trust_from", late)
+
+
+def loss_not_told(_folder: Path) -> None:
+    """The keeper knows, and the work is not told."""
+    put(lease.LeaseBase, "check", lambda _self: None)
+    put(lease.LeaseBase, "_is_lost", lambda _self: False)
+
+
+def cancels_nobody(_folder: Path) -> None:
+    """`on_loss="cancel"` is accepted, and forgotten."""
+    for module in (aio_lock, aio_leader):
+        put(module, "cancel_on_loss", lambda _lease, _policy: None)
+
+
+def fence_apart_from_grant(folder: Path) -> None:
+    """First the lease, then a number from a counter beside it."""
+    counter = folder / "fence"
+
+    def in_two_steps(granted: Callable[..., None]) -> Callable[..., None]:
+        def took(self: lease.LeaseBase, _fence: int, sent_ns: int) -> None:
+            number = int(counter.read_text() or 0) if counter.exists() else 0
+            time.sleep(0.2)
+            counter.write_text(str(number + 1))
+            granted(self, number + 1, sent_ns)
+
+        return took
+
+    wrap(lease.LeaseBase, "_granted", in_two_steps)
+
+
+def blind_retry(_folder: Path) -> None:
+    """After a lost answer it asks again as somebody else."""
+
+    async def ask(
+        one: lease.LeaseBase,
+        sent_ns: int,
+        until_ns: int,
+        give_up_ns: int,
+    ) -> Answer:
+        owner, one._sent_ns = one._client, sent_ns
+        while True:
+            question = Acquire(one.name, one.token, one._packed, one._ttl_ms, wait=one._sent_ns < until_ns)
+            try:
+                return await _answer(owner.transport, question, one._sent_ns + NS)
+            except Unavailable:
+                owner.keeper.forget(one)
+                one.token = new_token()
+                owner.keeper.leases[one.token] = weakref.ref(one)
+                await owner.transport.waker().wait(owner.clock.now_ns() + NS // 20)
+                one._sent_ns = owner.clock.now_ns()
+
+    put(lifecycle, "_ask", ask)
+
+
+def ttl_not_restarted_on_resend(_folder: Path) -> None:
+    """After a lost answer it only looks whether it has the lease, and counts the ttl from then."""
+
+    async def ask(one: lease.LeaseBase, sent_ns: int, until_ns: int, give_up_ns: int) -> Answer:
+        owner, one._sent_ns = one._client, sent_ns
+        question = Acquire(one.name, one.token, one._packed, one._ttl_ms, wait=sent_ns < until_ns)
+        try:
+            return await _answer(owner.transport, question, sent_ns + NS)
+        except Unavailable:
+            one._reached = True
+        while owner.clock.now_ns() < give_up_ns:
+            one._sent_ns = owner.clock.now_ns()
+            try:
+                standing: Any = await _answer(owner.transport, Show(one.name), one._sent_ns + NS)
+            except Unavailable:
+                await owner.transport.waker().wait(owner.clock.now_ns() + NS // 20)
+                continue
+            if standing.holder is not None and standing.holder.token == one.token and not standing.offered:
+                return Granted(standing.holder.fence)
+            break
+        one._sent_ns = owner.clock.now_ns()
+        question = question._replace(wait=one._sent_ns < until_ns)
+        return await _answer(owner.transport, question, one._sent_ns + NS)
+
+    put(lifecycle, "_ask", ask)
+
+
+def fails_open(_folder: Path) -> None:
+    """An engine that cannot be reached is taken for leave to go on."""
+
+    def trusting(acquire: Callable[..., Any]) -> Callable[..., Any]:
+        async def acquired(one: lease.LeaseBase, wait_ns: int | None) -> None:
+            try:
+                await acquire(one, wait_ns)
+            except Unavailable:
+                one._granted(time.time_ns() // 1000, one._client.clock.now_ns())
+
+        return acquired
+
+    wrap(lifecycle, "acquire", trusting)
+
+
+def no_timer_beside_the_wake_up(_folder: Path) -> None:
+    """A waiter is woken by a message, or never."""
+    _looks_again(after_ms=3_600_000, marks_after_ns=3600 * NS)
+
+
+def nobody_is_woken(_folder: Path) -> None:
+    """Whoever waits looks again every 2.5 s, and that is all."""
+    put(law, "_woken", lambda *_: None)
+    _looks_again(after_ms=2500, marks_after_ns=5 * NS)
+
+
+def looks_instead_of_listening(_folder: Path) -> None:
+    """Nobody is woken, and everybody looks often enough for an offer not to lapse: only slow, and never quick."""
+    put(law, "_woken", lambda *_: None)
+    _looks_again(after_ms=900, marks_after_ns=5 * NS)
+
+
+def _looks_again(after_ms: int, marks_after_ns: int) -> None:
+    """How often a waiter looks by itself, and its keeper for it."""
+
+    def only_wait(self: keeper.Keeper, now_ns: int) -> None:
+        for schedule in self._heartbeats.due(now_ns):
+            schedule.due_ns = now_ns + marks_after_ns
+
+    put(trust, "recheck_after_ms", lambda *_: after_ms)
+    put(keeper.Keeper, "_mark", only_wait)
+
+
+def cancel_without_undo(_folder: Path) -> None:
+    """Whoever is cancelled just goes."""
+
+    def forget(one: lease.LeaseBase) -> None:
+        one._state = lease.ENDED
+        one._client.keeper.stop_heartbeat(one)
+        one._client.keeper.forget(one)
+
+    put(lifecycle, "undo", forget)
+
+
+def child_keeps_the_lease(_folder: Path) -> None:
+    """After a fork there are two who believe that it is theirs."""
+    put(client.Client, "forked", lambda _self: None)
+
+
+def close_leaves_the_keeper(_folder: Path) -> None:
+    """Closed is what it says; its thread goes on."""
+
+    async def close(one: client.Client, _timeout: object) -> tuple[str, ...]:
+        one.state = client.CLOSED
+        return ()
+
+    put(client, "close", close)

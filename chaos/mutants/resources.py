@@ -1,0 +1,21 @@
+"""Resources that are wrong: the lease is right, and what it guards does not compare."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chaos.mutants.patching import put
+from holdfast.testing.guard import GuardedFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def guard_compares_nothing(_folder: Path) -> None:
+    """The resource takes whatever comes."""
+    put(GuardedFile, "write", lambda self, _fence, _token, change: self.unguarded_write(change))
+
+
+def guard_not_told_of_readers(_folder: Path) -> None:
+    """The resource hears of a new holder only when it writes."""
+    put(GuardedFile, "guarded_read", lambda self, _fence, _token: self.read().value)

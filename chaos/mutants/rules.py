@@ -1,0 +1,103 @@
+"""Engines that are wrong: rules with one mistake each, for the engines that run them (memory and SQLite).
+
+The rule: the client is right, and what is broken is the decision.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from chaos.mutants.clients import deaf_to_its_own_clock
+from chaos.mutants.patching import put, wrap
+from holdfast.commands import Release, Released, Renew, Renewed
+from holdfast.rules import RULES
+from holdfast.rules import lease as law
+from holdfast.rules.lease_record import HolderRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from holdfast.rules.lease import Step
+    from holdfast.rules.lease_record import Moment, Record
+
+
+def release_without_token_check(_folder: Path) -> None:
+    """Whoever says that it gives back is believed."""
+
+    def release(record: Record, command: Release, moment: Moment) -> Step:
+        before, record = record, law.advance(record, moment)
+        record = law.advance(record._replace(holder=None, last=command.token, touched_us=moment.now_us), moment)
+        return law.Step(record, Released(), law._woken(before, record))
+
+    RULES[Release] = release
+
+
+def recreate_on_renew(folder: Path) -> None:
+    """An engine that puts back what it does not find, and a client that renews whatever its own clock says."""
+
+    def renew(record: Record, command: Renew, moment: Moment) -> Step:
+        record = law.advance(record, moment)
+        expires_us = moment.now_us + command.ttl_ms * 1000
+        there = record.holder
+        if there is not None and there.token == command.token:
+            return law.Step(record._replace(holder=there._replace(expires_us=expires_us)), Renewed())
+        back = HolderRecord(
+            command.token, moment.client, "", record.fence, command.ttl_ms, moment.now_us, expires_us, offered=False
+        )
+        return law.Step(record._replace(holder=back, touched_us=moment.now_us), Renewed())
+
+    RULES[Renew] = renew
+    deaf_to_its_own_clock(folder)
+
+
+def client_clock(_folder: Path) -> None:
+    """Whether a lease is over is decided by the calendar of whoever asks."""
+
+    def by_the_calendar(rule: Callable[..., Step]) -> Callable[..., Step]:
+        return lambda record, command, moment: rule(record, command, moment._replace(now_us=time.time_ns() // 1000))
+
+    for kind, rule in tuple(RULES.items()):
+        RULES[kind] = by_the_calendar(rule)
+
+
+def fence_kept_on_takeover(_folder: Path) -> None:
+    """The fence grows with a release; whoever takes over what has lapsed gets the old one."""
+    right = law.release
+    put(law, "next_fence", lambda record, moment: record.fence or moment.wall_us)
+
+    def release(record: Record, command: Release, moment: Moment) -> Step:
+        held = record.holder is not None and record.holder.token == command.token
+        return right(record._replace(fence=record.fence + 1) if held else record, command, moment)
+
+    RULES[Release] = release
+
+
+def hand_off_to_the_dead(_folder: Path) -> None:
+    """An offer lasts for a whole ttl, and nobody looks whether the waiter lives."""
+    law.OFFER_MAX_US = 3600 * 1_000_000
+
+    def blind(advance: Callable[..., Record]) -> Callable[..., Record]:
+        def settled(record: Record, moment: Moment) -> Record:
+            holder = record.holder
+            seen = moment.gone & {holder.client} if holder is not None and not holder.offered else frozenset()
+            return advance(record, moment._replace(gone=seen, silent=frozenset()))
+
+        return settled
+
+    wrap(law, "advance", blind)
+
+
+def barging(_folder: Path) -> None:
+    """A free lease goes to whoever asks first, whoever waits."""
+
+    def unfair(advance: Callable[..., Record]) -> Callable[..., Record]:
+        def settled(record: Record, moment: Moment) -> Record:
+            after = advance(record, moment)
+            free = after.holder is not None and after.holder.offered
+            return after._replace(holder=None, waiters=record.waiters) if free else after
+
+        return settled
+
+    wrap(law, "advance", unfair)

@@ -1,0 +1,97 @@
+"""The campaign tests itself first: each broken client is caught by the checker that is named for it.
+
+The rule: a mutant is caught when the checker of its own promise accuses it, in a round of the campaign with faults
+that bring its mistake to light. The right client is played in the same rounds, and every checker must be content.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from chaos.judge import Verdict, checkers_for, judge, judge_events
+from chaos.runs import play_all
+from chaos.stage import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from chaos.bank import Mutant
+    from chaos.rounds import Round
+    from holdfast.testing.history import Event
+
+_RIGHT_S = 3.0
+_CHANCES = 3
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """What became of a mutant: caught by whom, after how many seconds and rounds; or why it was not played."""
+
+    mutant: Mutant
+    caught_by: tuple[str, ...] = ()
+    seconds: float = 0.0
+    rounds: int = 0
+    shown: str = ""
+    not_run: str = ""
+
+    @property
+    def killed(self) -> bool:
+        return self.mutant.caught_by in self.caught_by
+
+
+def hunt(mutant: Mutant, folder: Path) -> Kill:
+    """Play a mutant until it is caught, for a few rounds if need be: many a mistake shows by chance only."""
+    if not mutant.runs:
+        return Kill(mutant, not_run="no C compiler")
+    began = time.monotonic()
+    for chance in range(_CHANCES):
+        round_ = replace(mutant.round, seed=mutant.round.seed + 100 * chance)
+        verdict = _met(mutant, round_, folder / str(chance))
+        if mutant.caught_by in verdict.names():
+            break
+    shown = "".join(str(one) for one in verdict.found_by(mutant.caught_by)[:1])
+    return Kill(mutant, tuple(sorted(verdict.names())), time.monotonic() - began, chance + 1, shown)
+
+
+def _met(mutant: Mutant, round_: Round, folder: Path) -> Verdict:
+    """One round of it, or less if it is caught before."""
+    if mutant.ends:
+        return judge(Stage(replace(round_, seconds=1.0), folder, mutant.name).play())
+    watch = Watch(round_, lambda verdict: mutant.caught_by in verdict.names())
+    Stage(round_, folder, mutant.name, ends=False).play(watch)
+    return watch.verdict
+
+
+class Watch:
+    """Judges a round while it is played, and says when that is enough."""
+
+    def __init__(self, round_: Round, is_enough: Callable[[Verdict], bool]) -> None:
+        self._round = round_
+        self._is_enough = is_enough
+        self.verdict = Verdict()
+
+    def __call__(self, events: list[Event]) -> bool:
+        suite = checkers_for(self._round, counter=None, appended=None, now_ns=time.monotonic_ns())
+        self.verdict = judge_events(self._round, events, suite)
+        return self._is_enough(self.verdict)
+
+
+def hunt_all(mutants: Sequence[Mutant], folder: Path) -> Iterator[Kill]:
+    """Several at once, for they mostly wait; each is told as soon as those before it are."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        yield from pool.map(lambda mutant: hunt(mutant, folder / mutant.name), mutants)
+
+
+def rounds_of(mutants: Sequence[Mutant]) -> list[Round]:
+    """The rounds in which the right client has to pass: those of the mutants, each once, and shorter."""
+    return list(dict.fromkeys(replace(mutant.round, seconds=_RIGHT_S) for mutant in mutants if mutant.runs))
+
+
+def acquit_all(rounds: Sequence[Round], folder: Path) -> list[tuple[Round, Verdict]]:
+    """The right client in these rounds."""
+    return [(played.round, verdict) for played, verdict in play_all(rounds, folder, _AT_ONCE)]

@@ -1,0 +1,44 @@
+"""Runs the laws on the engine that `--holdfast-url` names."""
+
+import pytest
+
+from holdfast.testing.conformance import fixtures
+from holdfast.testing.conformance.fixtures import *
+from holdfast.testing.conformance.places import place_of
+
+_PLACES = pytest.StashKey()
+
+
+def pytest_configure(config):
+    """Declare the markers of the laws, for projects that refuse unknown ones."""
+    fixtures.declare_markers(config)
+
+
+def _places(config):
+    urls = config.getoption("holdfast_url")
+    if not urls:
+        raise pytest.UsageError("the laws need an engine: pass its URL with --holdfast-url")
+    if _PLACES not in config.stash:
+        unusable = tuple(config.getoption("holdfast_unusable_url"))
+        config.stash[_PLACES] = [place_of(url, unusable) for url in urls]
+    return config.stash[_PLACES]
+
+
+def pytest_generate_tests(metafunc):
+    """Run each law on each place through each face."""
+    fixtures.parametrize(metafunc, _places(metafunc.config))
+
+
+def pytest_collection_modifyitems(items):
+    """Skip the laws of capabilities that an engine does not declare."""
+    for item in items:
+        lacking = fixtures.lacking(item)
+        if lacking:
+            place, names = lacking
+            item.add_marker(pytest.mark.skip(reason=f"{place} does not declare the capability {', '.join(names)}"))
+
+
+@pytest.fixture(scope="session")
+def places(pytestconfig):
+    """The engines that `--holdfast-url` names."""
+    return _places(pytestconfig)

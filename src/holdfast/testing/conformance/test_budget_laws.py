@@ -1,0 +1,265 @@
+"""Budgets: what is put aside and what is spent is never more than the limit, whoever asks."""
+
+import time
+
+import pytest
+
+from holdfast import BudgetExceeded, Closed, InvalidConfig, InvalidName, Unavailable
+from holdfast.commands import Reserve, Settle
+from holdfast.testing import eventually
+from holdfast.testing.conformance.faces import passing, together
+
+pytestmark = pytest.mark.capability("budgets")
+
+
+def passes(budget, key, amount, **options):
+    """Whether the amount can be put aside."""
+    try:
+        budget.reserve(key, amount, **options)
+    except BudgetExceeded:
+        return False
+    return True
+
+
+@pytest.mark.large
+@pytest.mark.acceptance("A3-22")
+def test_exactly_so_much_passes_however_many_charge_at_once(face):
+    """Fifty charges of 1 against a limit of 10: checking and recording are one step."""
+    budgets = [face.connect().budget("fees", limit=10) for _ in range(5)]
+
+    def charge(budget):
+        return sum(passes(budget, "ann", 1) for _ in range(10))
+
+    running = [face.start(charge, budget) for budget in budgets]
+
+    assert sum(each.result() for each in running) == 10
+    assert budgets[0].peek("ann").remaining == 0
+
+
+def test_what_was_really_spent_is_counted_and_the_rest_is_free(face):
+    """An estimate is put aside; the bill decides."""
+    budget = face.connect().budget("fees", limit=10)
+
+    first = budget.reserve("ann", 7)
+    assert budget.peek("ann")[:4] == (0, 7, 3, 10)
+    with pytest.raises(BudgetExceeded) as refusal:
+        budget.reserve("ann", 4)
+    assert (refusal.value.amount, refusal.value.remaining, refusal.value.limit) == (4, 3, 10)
+    assert refusal.value.retry_after > 0
+    assert refusal.value.retryable
+    with pytest.raises(BudgetExceeded) as refusal:
+        budget.reserve("ann", 11)
+    assert not refusal.value.retryable, "it never fits"
+    second = budget.reserve("ann", 3)  # equal passes
+    first.settle(2)
+    second.refund()
+    assert budget.peek("ann")[:4] == (2, 0, 8, 10)
+    first.settle(2)  # said twice, it is no more than true
+    second.refund()
+    assert (first.settled, second.settled, budget.peek("ann").spent) == (True, True, 2)
+    third = budget.reserve("ann", 5)
+    third.settle(9)  # more than was put aside: it has been spent
+    assert budget.peek("ann")[:4] == (11, 0, 0, 10)
+    assert not passes(budget, "ann", 1)
+
+
+def test_two_bills_for_one_reservation_are_a_mistake_and_the_first_counts(face):
+    """Silence would hide what was spent and never counted."""
+    client = face.connect()
+    budget = client.budget("fees", limit=10)
+    paid, free = budget.reserve("ann", 3), budget.reserve("ann", 3)
+    paid.settle(2)
+    free.refund()
+    wire = face.wire(client)
+
+    for again in (lambda: paid.settle(9), paid.refund, lambda: free.settle(1)):
+        with pytest.raises(InvalidConfig) as refusal:
+            again()
+        assert refusal.value.setting == "actual"
+    assert wire.commands() == []
+    with pytest.raises(ZeroDivisionError), budget.reserve("ann", 3) as reserved:
+        reserved.settle(1)
+        1 / 0
+    assert budget.peek("ann").spent == 3
+
+
+def test_no_limit_only_counts_and_nothing_blocks_all(face):
+    """0 is a limit like any other; a key may have one of its own, which counts more."""
+    client = face.connect()
+    nothing, anything = client.budget("none", limit=0), client.budget("any", limit=None)
+
+    assert not passes(nothing, "ann", 1)
+    assert passes(nothing, "ann", 0)
+    assert passes(nothing, "bob", 3, limit=3)
+    assert not passes(nothing, "bob", 1, limit=3)
+    assert passes(anything, "ann", 10**12)
+    assert anything.peek("ann")[:4] == (0, 10**12, None, None)
+    assert not passes(anything, "ann", 1, limit=10)
+
+
+def test_keys_and_budgets_are_counted_apart(face):
+    """Whoever spends its own takes nothing from others."""
+    client = face.connect()
+
+    for name in ("fees", "tokens"):
+        for key in ("ann", "a:b", "ключ ✓"):
+            assert [passes(client.budget(name, limit=2), key, 1) for _ in range(3)] == [True, True, False]
+
+
+def test_a_block_spends_what_it_put_aside_unless_it_fails(face):
+    """The plain way: nothing has to be said."""
+    budget = face.connect().budget("fees", limit=10)
+
+    with budget.reserve("ann", 4):
+        pass
+    assert budget.peek("ann")[:2] == (4, 0)
+    with pytest.raises(ZeroDivisionError), budget.reserve("ann", 4):
+        1 / 0
+    assert budget.peek("ann")[:2] == (4, 0)
+    with budget.reserve("ann", 4) as reserved:
+        reserved.settle(1)
+    assert budget.peek("ann")[:2] == (5, 0)
+
+
+def test_a_period_ends_and_all_is_free_again(timed):
+    """It begins with the first reservation; what was put aside before its end belongs to it."""
+    budget = timed.connect().budget("fees", limit=10, period=3600, hold=7200)
+
+    budget.reserve("ann", 4).settle(4)
+    open_ = budget.reserve("ann", 6)
+    assert budget.peek("ann").reset_after == pytest.approx(3600)
+    timed.clock.advance(3599)
+    assert not passes(budget, "ann", 1)
+    timed.clock.advance(1)
+    assert budget.peek("ann")[:4] == (0, 0, 10, 10)
+    assert passes(budget, "ann", 10)
+    open_.settle(6)
+    assert budget.peek("ann")[:3] == (0, 10, 0), "what belongs to a period that is over is history"
+
+
+@together
+def test_what_is_never_settled_is_free_again_after_its_hold(face):
+    """Whoever dies with an amount put aside takes nothing along."""
+    budget = face.connect().budget("fees", limit=10, hold=0.3)
+
+    late = budget.reserve("ann", 10)
+    assert not passes(budget, "ann", 1)
+    time.sleep(0.35)
+    assert budget.peek("ann")[:3] == (0, 0, 10)
+    late.settle(7)
+    assert budget.peek("ann")[:3] == (7, 0, 3), "what was spent is counted, however late"
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_lost_answer_is_asked_for_again_and_counts_once(face, reached):
+    """The token makes both copies one."""
+    client = face.connect()
+    budget = client.budget("fees", limit=10)
+    wire = face.wire(client)
+
+    wire.lose_reply(Reserve, times=2, reached=reached)
+    reserved = budget.reserve("ann", 4)
+    assert len(wire.commands(Reserve)) == 3
+    assert budget.peek("ann")[:2] == (0, 4)
+    wire.lose_reply(Settle, times=2, reached=reached)
+    reserved.settle(3)
+    assert len(wire.commands(Settle)) == 3
+    assert budget.peek("ann")[:2] == (3, 0)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_was_spent_may_be_said_again_at_any_time(timed, late):
+    """Whoever did not hear the answer says it again, perhaps much later: it counts once, also if the hold was over."""
+    client = timed.connect()
+    budget = client.budget("fees", limit=10, period=86400, hold=60)
+    wire = timed.wire(client)
+    reserved = budget.reserve("ann", 4)
+    if late:
+        timed.clock.advance(70)
+
+    wire.lose_reply(Settle)
+    with passing(timed.clock), pytest.raises(Unavailable):
+        reserved.settle(3)
+    wire.heal()
+    assert budget.peek("ann")[:2] == (3, 0)
+    timed.clock.advance(3600)
+    reserved.settle(3)
+    assert budget.peek("ann")[:2] == (3, 0)
+
+
+def test_without_its_engine_a_budget_gives_nothing(face):
+    """Money fails closed."""
+    client = face.connect()
+    budget = client.budget("fees", limit=10)
+    reserved = budget.reserve("ann", 4)
+    wire = face.wire(client)
+
+    wire.fail()
+    with pytest.raises(Unavailable):
+        budget.reserve("ann", 1)
+    with pytest.raises(Unavailable):
+        reserved.settle(4)
+    wire.heal()
+    reserved.settle(4)
+    assert budget.peek("ann")[:2] == (4, 0)
+
+
+def test_a_block_whose_end_cannot_be_told_ends_as_its_work_did(face):
+    """The work was done, or failed by itself: that stands, and the engine is told as soon as it can be."""
+    client = face.connect()
+    budget = client.budget("fees", limit=10)
+    wire = face.wire(client)
+
+    with budget.reserve("ann", 4) as spent:
+        wire.fail(Settle)
+    with pytest.raises(ZeroDivisionError), budget.reserve("bob", 4):
+        1 / 0
+    assert spent.settled
+    assert [budget.peek(key)[:2] for key in ("ann", "bob")] == [(0, 4), (0, 4)]
+    wire.heal()
+
+    eventually(lambda: [budget.peek(key)[:2] for key in ("ann", "bob")] == [(4, 0), (0, 0)], what="both are settled")
+
+
+def test_a_block_that_fails_after_its_client_was_closed_keeps_its_own_error(face):
+    """Only a block that went well tells that nobody can be told."""
+    client = face.connect()
+    failed, done = (client.budget("fees", limit=10).reserve("ann", 4) for _ in range(2))
+    client.close()
+
+    with pytest.raises(ZeroDivisionError), failed:
+        1 / 0
+    with pytest.raises(Closed), done:
+        pass
+
+
+def test_senseless_amounts_and_settings_are_refused_before_anything_is_sent(face):
+    """Whole numbers only: sums of others are not exact."""
+    client = face.connect()
+    budget = client.budget("fees", limit=10)
+    reserved = budget.reserve("ann", 1)
+    wire = face.wire(client)
+
+    for amount in (-1, 1.5, True, None, "1", 2**60):
+        for setting, use in (
+            ("amount", lambda amount=amount: budget.reserve("ann", amount)),
+            ("actual", lambda amount=amount: reserved.settle(amount)),
+            ("limit", lambda amount=amount: client.budget("fees", limit=-1 if amount is None else amount)),
+        ):
+            with pytest.raises(InvalidConfig) as refusal:
+                use()
+            assert refusal.value.setting == setting
+    for options in ({"period": 0}, {"hold": -1}):
+        with pytest.raises(InvalidConfig) as refusal:
+            client.budget("fees", 10, **options)
+        assert refusal.value.setting == next(iter(options))
+    for key in ("", 7, None, b"ann", "n" * 513):
+        with pytest.raises(InvalidName):
+            budget.reserve(key, 1)
+        with pytest.raises(InvalidName):
+            budget.peek(key)
+    assert wire.commands() == []
+    client.close()
+    for use in (lambda: budget.reserve("ann", 1), lambda: budget.peek("ann"), lambda: reserved.settle(1)):
+        with pytest.raises(Closed):
+            use()

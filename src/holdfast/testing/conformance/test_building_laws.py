@@ -1,0 +1,310 @@
+"""Built once: by one, whole, in a directory that everybody shares."""
+
+import os
+import shutil
+import time
+
+import pytest
+
+from holdfast import DomainMismatch, InvalidConfig, InvalidName, LeaseLost, NotAcquired, Unavailable
+from holdfast.core.build import domain
+from holdfast.testing import eventually
+from holdfast.testing.conformance.faces import on_loop, together
+
+
+@pytest.fixture
+def store(tmp_path):
+    """The directory in which things are built."""
+    folder = tmp_path / "store"
+    folder.mkdir()
+    return folder
+
+
+def builder(face, build):
+    """A build function as the face wants it."""
+    return build if face.kind == "blocking" else on_loop(build)
+
+
+def writing(runs, text="content"):
+    """Something to build: one file, and a note of each run."""
+
+    def build(staging):
+        runs.append(str(staging))
+        (staging / "file").write_text(text)
+        (staging / "folder").mkdir()
+        (staging / "folder" / "link").symlink_to("../file")
+
+    return build
+
+
+def left_in(store):
+    return sorted(path.name for path in (store / ".holdfast-staging").iterdir())
+
+
+@pytest.mark.acceptance("A2-20")
+def test_what_is_built_is_published_whole_with_a_record_and_built_once(face, store):
+    """The second call finds it; nothing private is left; the record says what, when, by whom and under which fence."""
+    client, other, runs = face.connect(label="ann"), face.connect(), []
+    build = builder(face, writing(runs))
+
+    built = client.build_once(store, "tool_1", build)
+    again = other.build_once(store, "tool_1", build)
+
+    assert len(runs) == 1
+    assert (built.fresh, again.fresh) == (True, False)
+    assert again == built._replace(fresh=False)
+    assert built.path == store / "tool_1"
+    assert (built.path / "folder" / "link").read_text() == "content"
+    assert "ann" in built.by
+    assert built.fence > 0
+    assert abs(built.at - time.time()) < 60
+    assert left_in(store) == []
+
+
+@pytest.mark.acceptance("A2-3", "A2-6")
+def test_a_hit_asks_nobody(face, store):
+    """Whatever is there and complete is found without a lease, and even where nothing may be written."""
+    client, runs = face.connect(), []
+    built = client.build_once(store, "tool_1", builder(face, writing(runs)))
+    wire = face.wire(client)
+    shutil.rmtree(store / ".holdfast-staging")
+    (store / ".holdfast-domain").unlink()
+
+    assert client.build_once(store, "tool_1", builder(face, writing(runs))).digest == built.digest
+
+    assert wire.commands() == []
+    assert sorted(path.name for path in store.iterdir()) == ["tool_1"]
+
+
+@together
+def test_of_many_who_want_it_one_builds_and_all_have_it(face):
+    """The others wait, look again under the lease, and skip."""
+    store, runs = face.folder / "store", []
+    store.mkdir()
+    clients = [face.connect() for _ in range(3)]
+
+    def build(staging):
+        runs.append(str(staging))
+        time.sleep(0.2)
+        (staging / "file").write_text("content")
+
+    running = [
+        face.start(lambda client=client: client.build_once(store, "k", builder(face, build))) for client in clients
+    ]
+    built = [each.result() for each in running]
+
+    assert len(runs) == 1
+    assert sorted(each.fresh for each in built) == [False, False, True]
+    assert len({each.digest for each in built}) == 1
+
+
+@pytest.mark.acceptance("A2-4")
+def test_a_build_that_fails_leaves_nothing_and_the_next_one_builds(face, store):
+    """Its own error passes unchanged; the lease is free; nothing is to be seen."""
+    client, runs = face.connect(), []
+
+    def fail(staging):
+        (staging / "half").write_text("half")
+        raise ZeroDivisionError("in the build")
+
+    with pytest.raises(ZeroDivisionError):
+        client.build_once(store, "k", builder(face, fail))
+    assert not (store / "k").exists()
+    assert left_in(store) == []
+    built = client.build_once(store, "k", builder(face, writing(runs)), timeout=0)
+
+    assert built.fresh
+
+
+def test_a_builder_that_lost_its_lease_does_not_publish(face, store):
+    """It may be paused for longer than its ttl: its late publication would come after its successor's."""
+    client, other, runs = face.connect(), face.connect(), []
+
+    def slow(staging):
+        (staging / "file").write_text("late")
+        name = f"build/{domain.read(store).id}/k"
+        other.break_lease(name, "taken over")
+        eventually(lambda: _is_lost(staging), timeout=10)
+
+    with pytest.raises(LeaseLost):
+        client.build_once(store, "k", builder(face, slow), ttl=0.6)
+    assert not (store / "k").exists()
+    built = other.build_once(store, "k", builder(face, writing(runs)))
+
+    assert (built.path / "file").read_text() == "content"
+    assert left_in(store) == []
+
+
+def _is_lost(staging):
+    try:
+        staging.check()
+    except LeaseLost:
+        return True
+    return False
+
+
+@pytest.mark.acceptance("A2-19")
+@pytest.mark.parametrize("damage", ["removed", "record removed", "record torn", "check says no"])
+def test_what_is_damaged_is_built_again(face, store, damage):
+    """What is not proven to be whole does not count, and makes room for what is."""
+    client, runs = face.connect(), []
+    build = builder(face, writing(runs))
+    client.build_once(store, "a/k", build)
+    check = None
+    if damage == "removed":
+        shutil.rmtree(store / "a" / "k")
+    elif damage == "record removed":
+        (store / "a" / "k" / ".holdfast-built").unlink()
+    elif damage == "record torn":
+        (store / "a" / "k" / ".holdfast-built").write_text('{"key": ')
+    else:
+        (store / "a" / "k" / "file").unlink()
+        check = _has_file
+
+    again = client.build_once(store, "a/k", build, check=check)
+
+    assert again.fresh
+    assert len(runs) == 2
+    assert (again.path / "file").read_text() == "content"
+    assert not client.build_once(store, "a/k", build, check=_has_file).fresh
+    assert left_in(store) == []
+
+
+def _has_file(path):
+    return (path / "file").exists()
+
+
+def test_trees_that_may_not_move_are_published_by_a_numbered_pointer(face, store):
+    """They stay where they were built; the highest number is read, and an older builder's is not."""
+    client, other, runs = face.connect(), face.connect(), []
+    build = builder(face, writing(runs))
+    first = client.build_once(store, "venv", build, movable=False)
+    found = other.build_once(store, "venv", build, movable=False)
+    assert (found.path, found.fresh) == (first.path, False)
+    assert runs == [str(first.path)]
+
+    second = other.build_once(store, "venv", build, movable=False, check=lambda path: path != first.path)
+
+    assert second.path != first.path
+    assert second.fence > first.fence
+    assert client.build_once(store, "venv", build, movable=False).path == second.path
+
+
+@pytest.mark.acceptance("A2-13")
+@pytest.mark.parametrize(
+    "key", ["../x", "a/../../b", "/etc/x", "", ".", "a//b", "a/.", "nul\0", "x" * 300, ".holdfast-staging", 7]
+)
+def test_a_key_that_leads_out_of_the_directory_is_refused(engine, store, key):
+    """Before anything is written, whatever it is."""
+    client = engine.connect()
+
+    with pytest.raises(InvalidName):
+        client.build_once(store, key, writing([]))
+
+    assert list(store.iterdir()) == []
+
+
+@pytest.mark.acceptance("A2-13")
+@pytest.mark.parametrize("key", ["foo..bar", "@scope/name_1.0.0", "a b", "Ä"])
+def test_a_key_that_stays_inside_is_taken(engine, store, key):
+    """A scope is a folder."""
+    built = engine.connect().build_once(store, key, writing([]))
+
+    assert built.path == store / key
+
+
+def test_a_folder_that_is_a_link_is_not_followed(engine, store, tmp_path):
+    """Whoever planted it would have us write where it points."""
+    (tmp_path / "elsewhere").mkdir()
+    (store / "@scope").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(Exception, match="not a link"):
+        engine.connect().build_once(store, "@scope/name", writing([]))
+
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.acceptance("C-2", "A0-29")
+def test_a_directory_that_another_engine_guards_is_refused_before_any_write(face, store, tmp_path):
+    """Two locks on one thing would be none: who is configured otherwise is told so."""
+    client, runs = face.connect(), []
+    client.build_once(store, "k", builder(face, writing(runs)))
+    before = sorted(store.rglob("*"))
+    url = f"sqlite://{tmp_path}/other.db" if face.place.engine != "sqlite" else "memory://other"
+    stranger = face.connect(url)
+
+    with pytest.raises(DomainMismatch) as refusal:
+        stranger.build_once(store, "other", builder(face, writing(runs)))
+    with pytest.raises(DomainMismatch):
+        stranger.domain(store)
+
+    assert sorted(store.rglob("*")) == before
+    assert len(runs) == 1
+    assert face.place.engine in refusal.value.guarded_by
+    assert str(store) in str(refusal.value)
+
+
+@pytest.mark.acceptance("C-2", "A0-30")
+def test_a_directory_has_one_identity_through_every_path(face, store, tmp_path):
+    """The id lies in the directory; so a link or a second mount leads to the same leases."""
+    (tmp_path / "link").symlink_to(store)
+    client, other = face.connect(), face.connect()
+
+    marked = client.domain(store)
+
+    assert other.domain(tmp_path / "link") == marked
+    assert marked.engine == face.place.engine
+
+
+def test_a_marker_that_cannot_be_read_stops_everybody(engine, store):
+    """Nothing may be assumed of who guards it."""
+    (store / ".holdfast-domain").write_text("{")
+    client = engine.connect()
+
+    with pytest.raises(InvalidConfig):
+        client.build_once(store, "k", writing([]))
+
+    assert (store / ".holdfast-domain").read_text() == "{"
+
+
+def test_a_directory_that_is_not_there_is_named(engine, store):
+    """What is missing is the directory, not the marker in it."""
+    client = engine.connect()
+
+    with pytest.raises(Unavailable, match=f"the directory {store}/slip is not there"):
+        client.build_once(store / "slip", "k", writing([]))
+
+    assert not (store / "slip").exists()
+
+
+def test_patience_for_a_build_ends_as_for_a_lock(face, store):
+    """Somebody builds; who does not want to wait is told who it is."""
+    client, other, runs = face.connect(label="slow"), face.connect(), []
+    inside, go = [], []
+
+    def build(staging):
+        inside.append(staging)
+        eventually(lambda: go, timeout=10)
+
+    building = face.start(lambda: client.build_once(store, "k", builder(face, build)))
+    eventually(lambda: inside)
+
+    with pytest.raises(NotAcquired) as refusal:
+        other.build_once(store, "k", builder(face, writing(runs)), timeout=0)
+    go.append(True)
+
+    assert "slow" in refusal.value.holder
+    assert building.result().fresh
+    assert runs == []
+
+
+def test_a_build_of_the_other_face_is_refused(face, store):
+    """A coroutine that nobody awaits would build nothing."""
+    client = face.connect()
+
+    async def awaited(staging):
+        return staging
+
+    wrong = awaited if face.kind == "blocking" else os.fspath
+    with pytest.raises(InvalidConfig):
+        client.build_once(store, "k", wrong)

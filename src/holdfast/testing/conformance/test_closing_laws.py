@@ -1,0 +1,245 @@
+"""Closing loses nothing and leaks nothing."""
+
+import logging
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+import holdfast
+from holdfast import Closed, LeaseLost, Unavailable
+from holdfast.commands import Acquire, Release, Undo
+from holdfast.testing import eventually
+from holdfast.testing.conformance.faces import descriptors, queue_of, threads_of_holdfast, together, until_queued
+
+
+@pytest.mark.acceptance("A0-16", "G-10")
+def test_close_during_a_hold_returns_after_the_release(face):
+    """The work under way is waited for, new work is refused, and then there is nothing left."""
+    client, other = face.connect(), face.connect()
+    leader = client.leader("y")
+    with client.lock("x") as lease:
+        closing = face.start(lambda: (client.close(), time.monotonic()))
+        eventually(lambda: client._client.state == "closing")
+        with pytest.raises(Closed):
+            client.lock("z").acquire()
+        time.sleep(0.1)
+        assert not closing.done()
+        lease.check()
+        left_at = time.monotonic()
+
+    left, closed_at = closing.result()
+
+    assert left == ()
+    assert left_at < closed_at < left_at + 1
+    assert other.show("x").holder is None
+    for use in (
+        client.lock("x").acquire,
+        client.lock("x").try_acquire,
+        client.lock("x").__enter__,
+        lambda: client.show("x"),
+        lambda: client.break_lease("x", "by hand"),
+        leader.current,
+        leader.candidates,
+        leader.__enter__,
+    ):
+        with pytest.raises(Closed):
+            use()
+
+
+@pytest.mark.acceptance("A0-17", "G-10")
+def test_close_during_an_acquire_waits_for_its_end(face):
+    """Whoever was waiting gets the lease and does its work; only then does the client end."""
+    holder, other = face.connect(), face.connect()
+    lease = holder.lock("x").acquire()
+    ran = []
+
+    def work():
+        with other.lock("x"):
+            ran.append(closing.done())
+
+    working = face.start(work)
+    until_queued(holder, "x", 1)
+    closing = face.start(other.close)
+    eventually(lambda: other._client.state == "closing")
+    time.sleep(0.1)
+    assert not closing.done()
+
+    lease.release()
+
+    working.result()
+    assert closing.result() == ()
+    assert ran == [False]
+    assert holder.show("x").holder is None
+
+
+@pytest.mark.acceptance("G-10")
+@together
+def test_a_lease_is_never_released_under_running_work(face):
+    """After its bound, close names what it could not wait for; the holder is told, and the ttl ends the lease."""
+    client, other = face.connect(), face.connect()
+    calls = []
+    with pytest.raises(LeaseLost) as loss, client.lock("x", ttl=1, on_loss=calls.append) as lease:
+        began = time.monotonic()
+        assert client.close(timeout=timedelta(seconds=0.2)) == ("x",)
+        closed = time.monotonic()
+        assert 0.2 <= closed - began < 1
+        assert lease.lost
+        assert lease.lost.reason == "closed"
+        assert other.lock("x").try_acquire() is None
+
+    assert (loss.value.reason, loss.value.retryable) == ("closed", False)
+    assert other.lock("x").try_acquire() is None
+    with other.lock("x", timeout=5):
+        assert time.monotonic() - began > 0.4
+    eventually(lambda: len(calls) == 1)
+    assert client.close() == ("x",)
+
+
+@pytest.mark.acceptance("G-10")
+def test_a_waiter_is_sent_home_when_the_bound_has_passed(face):
+    """It gets `Closed` and leaves the queue, so that nobody waits behind it."""
+    holder, other = face.connect(), face.connect()
+    lease = holder.lock("x").acquire()
+    waiting = face.start(lambda: other.lock("x").acquire())
+    until_queued(holder, "x", 1)
+    began = time.monotonic()
+
+    assert other.close(timeout=0.1) == ()
+
+    assert time.monotonic() - began < 1.5
+    assert isinstance(waiting.error(), Closed)
+    assert queue_of(holder, "x") == []
+    lease.release()
+
+
+def test_close_may_be_said_twice_and_by_many(face):
+    """Each returns when the client is closed, with the same answer."""
+    client = face.connect()
+    with client.lock("x"):
+        closing = [face.start(client.close) for _ in range(3)]
+        eventually(lambda: client._client.state == "closing")
+        time.sleep(0.05)
+        assert [each.done() for each in closing] == [False] * 3
+
+    assert [each.result() for each in closing] == [()] * 3
+    assert client.close() == ()
+    assert client.close(timeout=0) == ()
+
+
+@together
+def test_closing_one_client_leaves_the_leases_of_another(face):
+    """Two clients in one process, one place: the first to leave must not take the second one's lease with it."""
+    first, second, third = face.connect(), face.connect(), face.connect()
+    with first.lock("mine"):
+        pass
+    with second.lock("x", ttl=0.6) as lease:
+        assert first.close() == ()
+
+        for _ in range(8):
+            assert third.lock("x").try_acquire() is None
+            time.sleep(0.1)
+        lease.check()
+    third.lock("x").try_acquire().release()
+
+
+@pytest.mark.acceptance("G-10", "A0-16")
+def test_nothing_is_left_of_a_closed_client(face):
+    """No thread, no open file, no place in a queue: the same as before it came."""
+    threads, files = threads_of_holdfast(), descriptors()
+    events = []
+    client, other = face.connect(observer=events.append), face.connect()
+    with client.lock("x", ttl=1.5):
+        waiting = face.start(lambda: other.lock("x", ttl=1.5).acquire())
+        until_queued(client, "x", 1)
+        eventually(lambda: "renewed" in [event.kind for event in events], 10, "a renewal")
+    waiting.result().release()
+
+    assert client.close() == ()
+    assert other.close() == ()
+
+    assert threads_of_holdfast() <= threads
+    assert descriptors() <= files  # one that another test has left may be closed at any time
+
+
+def test_leaving_the_block_of_a_client_closes_it(face):
+    """`with connect(...) as hf` ends as `close` does."""
+    client = face.connect()
+    with client:
+        with client.lock("x"):
+            pass
+        assert "open" in repr(client._thing if hasattr(client, "_thing") else client)
+
+    with pytest.raises(Closed):
+        client.lock("x").acquire()
+
+
+@together
+def test_an_error_that_leaves_the_block_of_a_client_is_not_kept_back(face):
+    """What is held may be held by the very code that failed: it is named at once, and waited for in vain."""
+    client, said = face.connect(), []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append((time.monotonic(), record.getMessage()))
+    name = f"failed-{face.unique}"
+    logging.getLogger("holdfast").addHandler(handler)
+    try:
+        with pytest.raises(ValueError, match="mine"), client:
+            lease = client.lock(name, ttl=20).acquire()
+            raised = time.monotonic()
+            raise ValueError("mine")
+        seen = time.monotonic()
+    finally:
+        logging.getLogger("holdfast").removeHandler(handler)
+
+    assert 1 <= seen - raised < 10
+    assert lease.lost.reason == "closed"
+    ((at, _),) = [each for each in said if name in each[1] and "closing waits for 1 s" in each[1]]
+    assert at - raised < 1
+
+
+def test_a_client_that_never_did_anything_closes_at_once(face):
+    """Opening and closing costs nothing, and needs no keeper."""
+    began = time.monotonic()
+    client = face.connect()
+    assert [thread for thread in threading.enumerate() if thread.name == "holdfast-keeper"] == []
+
+    assert client.close() == ()
+
+    assert time.monotonic() - began < 1
+    assert isinstance(holdfast.Closed(), holdfast.HoldfastError)
+
+
+@together
+def test_closing_does_not_wait_for_an_engine_that_is_gone_to_undo_what_nobody_owns(face):
+    """The ttl undoes it as well: whoever was refused because the engine is away is not kept when it goes."""
+    client = face.connect()
+    wire = face.wire(client)
+    wire.lose_reply(Acquire, reached=False)
+    wire.fail(Undo)
+    with pytest.raises(Unavailable), client.lock("x", timeout=0.2):
+        pytest.fail("entered")
+
+    began = time.monotonic()
+    assert client.close() == ()
+    took = time.monotonic() - began
+
+    assert wire.commands(Undo)
+    assert took < 15, "it waits 30 s for what is held"
+
+
+@together
+def test_closing_waits_until_the_engine_has_heard_of_what_was_given_back(face):
+    """It may only be away for a moment, and somebody waits for that."""
+    client, other = face.connect(), face.connect()
+    wire = face.wire(client)
+    lease = client.lock("x", ttl=60).acquire()
+    wire.fail(Release)
+    lease.release()
+    closing = face.start(client.close)
+    time.sleep(3)
+    wire.heal()
+
+    assert closing.result() == ()
+    with other.lock("x", timeout=5):
+        pass

@@ -1,0 +1,127 @@
+"""How a key of a directory changes hands: kept for an heir, taken with its group, given back by a server that stops."""
+
+import pytest
+
+from holdfast import LeaseLost, NotAcquired
+from holdfast.commands import Acquire, ClaimEntry, Release, Released, ReleaseEntry
+from holdfast.core.step import run
+from holdfast.testing import eventually
+from holdfast.testing.conformance.faces import together
+
+pytestmark = pytest.mark.capability("registry")
+
+
+@together
+@pytest.mark.acceptance("A4-21")
+def test_a_key_that_is_handed_off_is_kept_for_its_heir(face):
+    """Nobody else can claim it meanwhile, and the fence grows; if the heir does not come, it is anybody's."""
+    first, second, third = (face.connect(label=f"server {n}").registry("conversations") for n in (1, 2, 3))
+    lease = first.claim("42")
+
+    lease.hand_off("server 2", within=30)
+    held = third.claim("42")
+    assert not held
+    assert held.owner.label == "server 2"
+    assert 0 < held.remaining <= 30
+    assert not first.claim("42")
+    assert first.owner("42") is None
+    taken = second.claim("42")
+    assert taken.fence > lease.fence
+    assert third.claim("42").owner.label == "server 2"
+    taken.hand_off("nobody", within=30)
+    assert not third.take("42")
+    forced = third.take("42", force=True)
+    assert forced.fence > taken.fence
+    forced.hand_off("nobody", within=0.3)
+    eventually(lambda: third.claim("42"), 10, "a key that nobody came for").release()
+
+
+def test_a_block_is_never_entered_by_whoever_does_not_own_the_key(face):
+    """A claim may be used as a block without a look at it: then the other is told as an error, with the owner in it."""
+    ours, theirs = (face.connect(label=f"server {n}").registry("conversations") for n in (1, 2))
+    lease = ours.claim("42")
+
+    with pytest.raises(NotAcquired) as refusal, theirs.claim("42"):
+        raise AssertionError("entered")
+    assert (refusal.value.name, refusal.value.fence) == ("42", lease.fence)
+    assert refusal.value.holder == str(lease.holder)
+    assert not theirs.claim("42").kept
+    lease.hand_off("server 3", within=60)
+    with pytest.raises(NotAcquired) as refusal, theirs.claim("42"):
+        raise AssertionError("entered")
+    assert (refusal.value.holder, refusal.value.reason) == ("server 3", "kept for another")
+    held = theirs.claim("42")
+    assert (held.kept, str(held.owner)) == (True, "server 3")
+    with pytest.raises(NotAcquired):
+        run(_entered(held))
+
+
+async def _entered(held):
+    async with held:
+        raise AssertionError("entered")
+
+
+def test_an_heir_that_has_come_and_gone_keeps_nothing(face):
+    """It was kept until the heir came. What the heir gives back is anybody's."""
+    first, second, third = (face.connect(label=f"server {n}").registry("conversations") for n in (1, 2, 3))
+    first.claim("42").hand_off("server 2", within=3000)
+    assert not third.claim("42")
+
+    second.claim("42").release()
+
+    lease = third.claim("42")
+    assert lease
+    lease.release()
+
+
+def test_a_second_copy_of_a_hand_off_keeps_it_for_nobody(face):
+    """The first copy has done it; what happened since is not the second one's to change."""
+    second, third = (face.connect(label=f"server {n}").registry("conversations") for n in (2, 3))
+    peer, name, indexes = face.peer(), "conversations\0k42", ("k",)
+    end = ReleaseEntry(Release(name, "t"), indexes, "server 2", 3_000_000)
+    peer.say(ClaimEntry(Acquire(name, "t", "{}", 60_000, wait=False), indexes))
+
+    assert peer.say(end) == Released()
+    held = second.claim("42")
+    assert peer.say(end) == Released()
+    held.release()
+
+    lease = third.claim("42")
+    assert lease
+    assert peer.say(end) != Released()
+    assert [each.key for each in third.list()] == ["42"]
+    lease.release()
+
+
+def test_a_key_that_is_taken_counts_for_its_group(face):
+    """Else a limit could be passed by force."""
+    ours, theirs = face.connect().registry("conversations"), face.connect().registry("conversations")
+    lost = ours.claim("42", group="ann", limit=1)
+
+    lease = theirs.take("42", force=True, group="ann", limit=1)
+
+    assert [each.key for each in theirs.list(group="ann")] == ["42"]
+    lease.release()
+    with pytest.raises(LeaseLost):
+        lost.release()
+
+
+def test_a_server_that_stops_gives_back_all_that_it_owns(face):
+    """At once, and nothing else; what it had lost before is told by its key."""
+    client = face.connect()
+    ours, others = (each.registry("conversations", ttl=3000) for each in (client, face.connect()))
+    elsewhere = [client.registry("conversations 2").claim("42"), client.lock("conversations").acquire(timeout=5)]
+    leases = [ours.claim(key) for key in ("42", "43", "a:b")]
+    joined = ours.join("other", "socket 1")
+    theirs = others.claim("other")
+    taken = others.take("43", force=True)
+
+    assert ours.release_all() == ["43"]
+
+    assert [each.key for each in others.list()] == ["43", "other"]
+    assert others.members("other") == []
+    assert not leases[0].lost
+    assert ours.release_all() == []
+    assert not any(lease.lost for lease in elsewhere)
+    for lease in (*elsewhere, theirs, taken, leases[0], joined):
+        lease.release()

@@ -1,0 +1,234 @@
+"""Leadership: one leads, the others wait in order, and the old one's work has settled before the new one starts."""
+
+import time
+
+import pytest
+
+from holdfast import LeaseLost, NotFound, NotOwner
+from holdfast.commands import Acquire, Release, Renew
+from holdfast.testing import eventually
+from holdfast.testing.conformance.faces import together, until_queued
+
+
+class Election:
+    """Candidates that lead until they are told that their term is over, and write down what happens."""
+
+    def __init__(self, face, ttl=10):
+        self.face, self.ttl = face, ttl
+        self.watcher = face.connect()
+        self.candidates, self.running, self.story = {}, {}, []
+        self.settling = 0.0
+
+    def stand(self, name, client=None):
+        client = client or self.face.connect()
+        self.candidates[name] = client.leader("x", ttl=self.ttl, timeout=20, candidate=name)
+        self.running[name] = self.face.start(self.candidates[name].run, self.lead)
+
+    def lead(self, term):
+        name = term.holder.label
+        self.story.append(("leads", name, term.fence))
+        term.over.wait()
+        time.sleep(self.settling)
+        self.story.append(("settled", name, term.fence))
+        return f"{name} is done"
+
+    def leads(self, name):
+        eventually(lambda: ("leads", name) in self.order())
+        return self.candidates[name].current()
+
+    def stood(self, count):
+        until_queued(self.watcher, "x", count)
+
+    def order(self):
+        return [(what, who) for what, who, _ in self.story]
+
+
+def test_one_leads_and_the_others_follow_in_order(face):
+    """Each starts when the one before it has resigned and settled; the fences grow."""
+    election = Election(face)
+    for number, name in enumerate(("ann", "bob", "cid")):
+        election.stand(name)
+        election.leads("ann")
+        election.stood(number)
+    assert election.candidates["ann"].candidates() == ["bob", "cid"]
+    assert election.candidates["ann"].name == "x"
+
+    for name in ("ann", "bob", "cid"):
+        now = election.leads(name)
+        assert now.holder.label == name
+        assert now.seconds >= 0
+        election.candidates[name].resign()
+        assert election.running[name].result() == f"{name} is done"
+
+    assert election.order() == [(what, name) for name in ("ann", "bob", "cid") for what in ("leads", "settled")]
+    fences = [fence for _, _, fence in election.story]
+    assert fences == sorted(fences)
+    assert len(set(fences)) == 3
+    assert election.candidates["ann"].current() is None
+
+
+@together
+def test_the_next_one_leads_only_when_the_work_has_settled(face):
+    """Resigning is a word to the work; the lease is released when the work has heard it."""
+    election = Election(face)
+    election.settling = 0.3
+    election.stand("ann")
+    election.leads("ann")
+    election.stand("bob")
+    election.stood(1)
+
+    election.candidates["ann"].resign()
+    time.sleep(0.15)
+    assert election.candidates["bob"].current().candidate == "ann"
+
+    election.leads("bob")
+    assert election.order()[:3] == [("leads", "ann"), ("settled", "ann"), ("leads", "bob")]
+    election.settling = 0
+    election.candidates["bob"].resign()
+    election.running["bob"].result()
+
+
+def test_a_term_that_is_handed_over_skips_the_queue(face):
+    """The named candidate is next, whoever waited before it; the others keep their places."""
+    election = Election(face)
+    for number, name in enumerate(("ann", "bob", "cid")):
+        election.stand(name)
+        election.leads("ann")
+        election.stood(number)
+
+    election.candidates["ann"].hand_over(to="cid")
+    election.leads("cid")
+    assert election.candidates["cid"].candidates() == ["bob"]
+    election.candidates["cid"].resign()
+    election.leads("bob")
+    election.candidates["bob"].resign()
+    for running in election.running.values():
+        running.result()
+
+    assert [who for what, who in election.order() if what == "leads"] == ["ann", "cid", "bob"]
+
+
+def test_only_who_waits_can_be_handed_the_term(face):
+    """A candidate that is not there would leave the office empty: the term goes on."""
+    election = Election(face)
+    election.stand("ann")
+    election.leads("ann")
+
+    with pytest.raises(NotFound) as refusal:
+        election.candidates["ann"].hand_over(to="nobody")
+
+    assert "nobody" in str(refusal.value)
+    time.sleep(0.05)
+    assert election.order() == [("leads", "ann")]
+    election.candidates["ann"].resign()
+    election.running["ann"].result()
+
+
+def test_only_who_leads_can_give_it_up(face):
+    """Before the term, beside it and after it there is nothing to resign from."""
+    client = face.connect()
+    leader, other = client.leader("x", candidate="ann"), client.leader("x", candidate="bob")
+    with leader:
+        for use in (other.resign, lambda: other.hand_over(to="ann")):
+            with pytest.raises(NotOwner) as refusal:
+                use()
+            assert "bob" in str(refusal.value)
+    for use in (leader.resign, lambda: leader.hand_over(to="bob")):
+        with pytest.raises(NotOwner):
+            use()
+
+
+@together
+def test_a_leader_that_is_lost_knows_before_its_successor_starts(face):
+    """`over` is set by a loss too, and the term that was lost is told as one."""
+    # The margin is a twentieth of the ttl: so much a busy machine may be late in telling.
+    election = Election(face, ttl=5)
+    client = face.connect()
+    wire = face.wire(client)
+    election.stand("ann", client)
+    election.leads("ann")
+    election.stand("bob")
+    election.stood(1)
+
+    wire.fail(Renew)
+
+    assert isinstance(election.running["ann"].error(), LeaseLost)
+    assert election.running["ann"].error().result == "ann is done"
+    election.leads("bob")
+    assert election.order() == [("leads", "ann"), ("settled", "ann"), ("leads", "bob")]
+    election.candidates["bob"].resign()
+    election.running["bob"].result()
+
+
+@together
+def test_a_leader_that_is_broken_is_told_that_its_term_is_over(face):
+    """From outside, by force: the work hears it through the same signal."""
+    election = Election(face, ttl=0.6)
+    election.stand("ann")
+    election.leads("ann")
+
+    election.watcher.break_lease("x", "a new election")
+
+    error = election.running["ann"].error()
+    assert isinstance(error, LeaseLost)
+    assert (error.reason, error.detail, error.result) == ("broken", "a new election", "ann is done")
+
+
+def test_observers_of_an_election_see_every_leader_in_order(face):
+    """Now and after every change; nobody leads between two terms is seen as such, or not at all."""
+    client = face.connect()
+    ann, bob = client.leader("x", candidate="ann"), client.leader("x", candidate="bob")
+    looks = client.leader("x").observe(interval=0.02)
+
+    seen = [next(looks)]
+    with ann as term:
+        seen.append(next(looks))
+        first = term.fence
+    seen.append(next(looks))
+    with bob:
+        seen.append(next(looks))
+    looks.close()
+
+    assert [now and now.candidate for now in seen] == [None, "ann", None, "bob"]
+    assert seen[1].fence == first < seen[3].fence
+
+
+def test_somebody_to_whom_it_is_only_offered_does_not_lead(face):
+    """Between two terms nobody leads: the next one leads when it knows that it does."""
+    client, peer = face.connect(), face.peer()
+    leader = client.leader("x", candidate="ann")
+    with leader:
+        peer.say(Acquire("x", "token", "", 30_000, wait=True))
+
+    assert leader.current() is None
+    assert leader.candidates() == []
+    peer.say(Acquire("x", "token", "", 30_000, wait=True))
+    assert leader.current() is not None
+    peer.say(Release("x", "token"))
+
+
+def test_the_work_of_a_leader_gives_its_result_or_its_error(face):
+    """`run` is the block in one line."""
+    client = face.connect()
+    leader = client.leader("x", candidate="ann")
+
+    assert leader.run(lambda term: ("led under", term.fence))[0] == "led under"
+    with pytest.raises(ZeroDivisionError):
+        leader.run(lambda _: 1 // 0)
+
+    assert leader.current() is None
+    with leader as term:
+        assert not term.over
+        term.check()
+        assert leader.current().fence == term.fence
+    assert not term.lost
+
+
+def test_a_candidate_without_a_name_is_called_after_its_process(face):
+    """There is always something to call it in `hand_over`."""
+    labelled, plain = face.connect(label="worker 7"), face.connect()
+
+    assert labelled.leader("x").candidate == "worker 7"
+    assert str(plain._client.holder.pid) in plain.leader("x").candidate
+    with plain.leader("x") as term:
+        assert plain.leader("x").current().candidate == term.holder.label == plain.leader("x").candidate

@@ -1,0 +1,394 @@
+"""Limits: never more than so many in any window, whoever asks, on every engine through both faces."""
+
+import math
+import time
+
+import pytest
+
+from holdfast import Closed, InvalidConfig, InvalidName, RateLimited
+from holdfast.commands import Hit
+from holdfast.testing import eventually
+from holdfast.testing.conformance.faces import together
+
+pytestmark = pytest.mark.capability("limits")
+
+KEYS = ["ann", "a:b:c", "with spaces", "ключ/✓", "{tag}", "50%", "/", ":"]
+BAD_RATES = ["", "ten/second", "10", "10/", "/second", "0/second", "-1/second", "1.5/second", "10/fortnight", "10/0s"]
+BAD_RATES += [
+    "10/second; 5/1s",
+    "1/40d",
+    "9999999999/s",
+    7,
+    None,
+    b"10/second",
+    ";".join(f"1/{n}s" for n in range(1, 10)),
+]
+
+
+def hits(limiter, key, times, **options):
+    """How many of so many are allowed."""
+    return sum(limiter.hit(key, **options).allowed for _ in range(times))
+
+
+def test_exactly_so_many_pass_however_many_ask_at_once(face):
+    """The count and the decision are one step that nobody can come between."""
+    clients = [face.connect() for _ in range(2)]
+    limiters = [client.limit("10/hour", name="exports") for client in clients for _ in range(2)]
+
+    running = [face.start(hits, limiter, "ann", 25) for limiter in limiters]
+
+    assert sum(each.result() for each in running) == 10
+
+
+def test_no_window_has_more_than_the_limit_wherever_it_begins(timed):
+    """A fixed window lets twice as many pass around its edge; a sliding one does not."""
+    limiter = timed.connect().limit("10/second")
+
+    timed.clock.advance(0.9)
+    assert hits(limiter, "ann", 15) == 10
+    timed.clock.advance(0.2)
+    assert hits(limiter, "ann", 15) == 0
+    timed.clock.advance(0.8)
+    assert hits(limiter, "ann", 15) == 10
+
+
+def test_what_was_used_comes_back_just_as_it_was_used(timed):
+    """Each hit counts for one period, to the microsecond."""
+    limiter = timed.connect().limit("3/second")
+
+    for _ in range(3):
+        assert limiter.hit("ann").allowed
+        timed.clock.advance(0.1)
+    refused = limiter.hit("ann")
+    assert (refused.allowed, refused.remaining, refused.limit) == (False, 0, 3)
+    assert refused.retry_after == pytest.approx(0.7)
+    assert refused.reset_after == pytest.approx(0.9)
+    timed.clock.advance(0.7)
+    assert hits(limiter, "ann", 2) == 1
+
+
+def test_a_refusal_consumes_nothing_in_any_window(timed):
+    """Windows are charged together or not at all; one after the other, refusals would use up the first."""
+    limiter = timed.connect().limit("3/second; 5/minute")
+
+    assert hits(limiter, "ann", 3) == 3
+    for _ in range(30):
+        timed.clock.advance(0.01)
+        assert not limiter.peek("ann").allowed
+        assert not limiter.hit("ann").allowed
+    timed.clock.advance(1)
+    assert hits(limiter, "ann", 3) == 2
+    refused = limiter.hit("ann")
+    assert (refused.limit, refused.remaining) == (5, 0)
+    assert 50 < refused.retry_after < 60
+
+
+@pytest.mark.acceptance("A4-18")
+def test_keys_and_names_are_counted_apart(face):
+    """Whoever uses up its own share takes nothing from others, whatever signs its key has."""
+    client = face.connect()
+    logins, exports = client.limit("2/hour", name="logins"), client.limit("2/hour", name="exports")
+
+    assert [hits(limiter, key, 3) for key in KEYS for limiter in (logins, exports)] == [2] * (2 * len(KEYS))
+    assert hits(client.limit("2/hour", name="a/b"), "c", 3) == 2
+    assert hits(client.limit("2/hour", name="a"), "b/c", 3) == 2
+
+
+def test_a_lock_and_a_limit_of_one_name_do_not_meet(face):
+    """A name may be both held and counted."""
+    client = face.connect()
+    limiter = client.limit("2/hour", name="reports")
+
+    with client.lock("reports/ann") as lease:
+        assert hits(limiter, "ann", 3) == 2
+        lease.check()
+        assert client.show("reports/ann").fence == lease.fence
+    with client.lock("reports/ann"):
+        assert hits(limiter, "ann", 1) == 0
+
+
+def test_a_cost_counts_as_so_many_and_a_smaller_one_may_still_pass(face):
+    """What is limited need not be calls. What is known of a large cost says nothing of a small one."""
+    limiter = face.connect().limit("10/hour")
+
+    assert limiter.hit("ann", cost=7).remaining == 3
+    refused = limiter.hit("ann", cost=4)
+    assert (refused.allowed, refused.remaining) == (False, 3)
+    assert refused.retry_after > 0
+    assert limiter.hit("ann", cost=3).remaining == 0
+    assert not limiter.hit("ann", cost=1)
+
+
+def test_looking_counts_nothing(face):
+    """What is left can be shown to people without using it up."""
+    limiter = face.connect().limit("2/hour; 9/day")
+
+    for _ in range(5):
+        seen = limiter.peek("ann")
+        assert (seen.allowed, seen.remaining, seen.limit, seen.retry_after) == (True, 2, 2, 0)
+    limiter.hit("ann")
+    assert limiter.peek("ann").remaining == 1
+    assert 3500 < limiter.peek("ann").reset_after <= 3600
+    limiter.hit("ann")
+    assert not limiter.peek("ann")
+
+
+@together
+def test_a_refusal_says_truly_when_to_come_back(face):
+    """Never 0, and whoever comes back then, alone, is let in."""
+    limiter = face.connect().limit("2/300ms")
+
+    assert hits(limiter, "ann", 2) == 2
+    refused = limiter.hit("ann")
+    assert not refused
+    assert 0 < refused.retry_after <= 0.3
+    time.sleep(refused.retry_after + 0.01)
+    assert limiter.hit("ann")
+
+
+@together
+def test_whoever_waits_is_let_in_when_its_time_comes(face):
+    """Waiting takes as long as the limit says, and no longer than patience."""
+    limiter = face.connect().limit("2/500ms")
+
+    began = time.monotonic()
+    assert all(limiter.wait("ann", timeout=30) for _ in range(5))
+    assert time.monotonic() - began >= 0.95
+    slow = face.connect().limit("1/hour", name="slow")
+    slow.hit("ann")
+    began = time.monotonic()
+    with pytest.raises(RateLimited) as refusal:
+        slow.wait("ann", timeout=20)
+    assert time.monotonic() - began < 15, "nobody waits for what cannot come in time"
+    assert (refusal.value.name, refusal.value.remaining, refusal.value.limit) == ("slow/ann", 0, 1)
+    assert 3500 < refusal.value.retry_after <= 3600
+    assert refusal.value.retryable
+
+
+def test_smoothing_lets_the_allowance_grow_back_evenly(timed):
+    """GCRA: after a burst, one by one; no window is looked at."""
+    limiter = timed.connect().limit("10/second", method="gcra")
+
+    assert hits(limiter, "ann", 15) == 10
+    for _ in range(5):
+        timed.clock.advance(0.1)
+        assert hits(limiter, "ann", 3) == 1
+    timed.clock.advance(10)
+    assert limiter.peek("ann").remaining == 10
+    assert limiter.hit("ann", cost=10).remaining == 0
+    refused = limiter.hit("ann", cost=5)
+    assert refused.retry_after == pytest.approx(0.5)
+    assert refused.reset_after == pytest.approx(1.0)
+
+
+def test_smoothing_and_windows_are_counted_everywhere(face):
+    """Both ways, on every engine."""
+    client = face.connect()
+
+    assert hits(client.limit("10/hour; 4/minute", method="gcra"), "ann", 9) == 4
+    assert hits(client.limit("300/hour"), "ann", 4) == 4
+    assert client.limit("300/hour").hit("ann").remaining == 295
+
+
+def test_a_refusal_that_is_known_to_hold_costs_no_round_trip(face):
+    """Whoever is refused often is refused cheaply."""
+    client = face.connect()
+    limiter = client.limit("3/hour")
+    wire = face.wire(client)
+
+    assert hits(limiter, "ann", 3) == 3
+    limiter.hit("ann")
+    known = len(wire.commands(Hit))
+    began = time.monotonic()
+    decisions = [limiter.hit("ann") for _ in range(50)]
+    seconds = time.monotonic() - began
+
+    assert not any(decisions)
+    assert all(3000 < each.retry_after <= 3600 for each in decisions)
+    assert len(wire.commands(Hit)) - known <= math.ceil(seconds) + 1, "it is believed for a second"
+
+
+@together
+def test_what_is_forgotten_by_hand_is_free_for_all_soon(face):
+    """A reset is seen by whoever did it at once, and by others within a second."""
+    ours, theirs = (face.connect().limit("2/hour", name="x") for _ in range(2))
+
+    assert hits(ours, "ann", 3) == 2
+    assert not theirs.hit("ann")
+    ours.reset("ann")
+    assert ours.hit("ann").remaining == 1
+    time.sleep(1.05)
+    assert theirs.hit("ann")
+
+
+def test_an_answer_that_was_lost_counts_as_used_and_is_not_asked_for_again(face):
+    """Asked twice, it would count twice. The caller is answered by the policy meanwhile."""
+    client = face.connect()
+    limiter = client.limit("5/hour", on_unavailable="deny")
+    wire = face.wire(client)
+
+    wire.lose_reply(Hit, times=1)
+    assert not limiter.hit("ann")
+    assert len(wire.commands(Hit)) == 1
+    eventually(lambda: limiter.peek("ann").remaining == 4, what="what the engine has counted")
+
+
+@pytest.mark.parametrize(("policy", "allowed"), [("local", 2), ("allow", 30), ("deny", 0)])
+def test_without_its_engine_a_limit_does_what_it_was_told(face, policy, allowed):
+    """A share of the rate for this process, everything or nothing; told every time, and the engine is not hammered."""
+    told = []
+    client = face.connect(observer=told.append)
+    limiter = client.limit("20/hour", name="logins", on_unavailable=policy)
+    wire = face.wire(client)
+
+    wire.fail(Hit)
+    began = time.monotonic()
+    decisions = [limiter.hit("ann") for _ in range(30)]
+    seconds = time.monotonic() - began
+
+    assert sum(map(bool, decisions)) == allowed
+    assert all(each.retry_after > 0 for each in decisions if not each)
+    outages = [event for event in told if event.kind == "unavailable"]
+    assert len(outages) == 30
+    assert all(event.name == "logins/ann" and f"policy {policy}" in event.detail for event in outages)
+    assert len(wire.commands(Hit)) <= 4 + seconds / 0.04
+    wire.heal()
+    eventually(lambda: limiter.peek("ann").remaining == 20, what="an engine that counts again, from the beginning")
+
+
+def test_a_limit_that_is_made_anew_for_every_call_is_the_same_limit(face):
+    """It is written where it is used: without the engine it admits its share once, and the engine is not hammered."""
+    client = face.connect()
+    wire = face.wire(client)
+    wire.fail(Hit)
+
+    began = time.monotonic()
+    assert sum(client.limit("20/hour", name="logins").hit("ann").allowed for _ in range(50)) == 2
+    assert len(wire.commands(Hit)) <= 4 + (time.monotonic() - began) / 0.04
+    assert client.limit("20/hour", name="other").hit("ann"), "another name is another limit"
+    assert client.limit("20/hour", name="logins", method="gcra").hit("ann"), "and so is another way to count"
+
+
+def test_a_known_refusal_holds_for_a_limit_that_is_made_anew(face):
+    """A refusal is of the limit, not of the object that was refused."""
+    client = face.connect()
+    wire = face.wire(client)
+    assert hits(client.limit("1/hour"), "ann", 2) == 1
+    known = len(wire.commands(Hit))
+
+    began = time.monotonic()
+    assert not any(client.limit("1/hour").hit("ann") for _ in range(30))
+
+    assert len(wire.commands(Hit)) - known <= math.ceil(time.monotonic() - began) + 1
+
+
+def test_the_windows_of_a_rate_are_counted_in_whatever_order_they_are_named(face):
+    """Two programs that write the same rate differently share one limit."""
+    client = face.connect()
+
+    assert hits(client.limit("3/minute; 3/hour", name="x"), "ann", 2) == 2
+    assert hits(client.limit("3/hour; 3/minute", name="x"), "ann", 2) == 1
+
+
+@pytest.mark.parametrize("policy", ["deny", "local"])
+def test_whoever_waits_without_the_engine_is_told_so_and_not_of_a_limit(face, policy):
+    """It is not over its limit: nobody can tell. And names are shown as they were given."""
+    client = face.connect()
+    limiter = client.limit("5/hour", on_unavailable=policy)
+    wire = face.wire(client)
+    wire.fail(Hit)
+    hits(limiter, "ann", 1)
+
+    with pytest.raises(RateLimited) as refusal:
+        limiter.wait("ann", timeout=0.1)
+
+    assert refusal.value.name == "5/hour/ann"
+    assert refusal.value.trouble
+    assert "'5/hour/ann' is refused while the engine cannot be asked" in str(refusal.value)
+    assert refusal.value.trouble in str(refusal.value)
+    assert "over its limit" not in str(refusal.value)
+
+
+def test_the_local_share_is_at_least_one_and_bounded_by_what_is_given(face):
+    """A process that knows how many it is one of may say so."""
+    client = face.connect()
+    wire = face.wire(client)
+    wire.fail(Hit)
+
+    assert hits(client.limit("3/hour"), "ann", 9) == 1
+    assert hits(client.limit("40/hour", local_share=0.5), "ann", 50) == 20
+    assert hits(client.limit("4/hour", local_share=1), "ann", 50) == 4
+    assert not client.limit("20/hour").hit("ann", cost=3), "more than the share never passes"
+
+
+def test_a_senseless_rate_is_refused_before_anything_is_sent(face):
+    """It is a mistake in a program, told where the limit is made."""
+    client = face.connect()
+    wire = face.wire(client)
+
+    for rate in BAD_RATES:
+        with pytest.raises(InvalidConfig) as refusal:
+            client.limit(rate)
+        assert refusal.value.setting == "rate"
+    assert wire.commands() == []
+
+
+def test_senseless_costs_keys_and_settings_are_refused_before_anything_is_sent(face):
+    """A cost above the limit could never pass: waiting for it would be for ever."""
+    client = face.connect()
+    wire = face.wire(client)
+    limiter = client.limit("10/second; 5/minute")
+
+    for cost in (0, -1, 6, 1.5, True, None, "1"):
+        for use in (limiter.hit, limiter.peek, limiter.wait):
+            with pytest.raises(InvalidConfig) as refusal:
+                use("ann", cost=cost)
+            assert refusal.value.setting == "cost"
+    for key in ("", 7, None, b"ann", ["ann"], "n" * 513, "nul\x00", "lone \ud800"):
+        for use in (limiter.hit, limiter.peek, limiter.wait, limiter.reset):
+            with pytest.raises(InvalidName):
+                use(key)
+    for options in ({"method": "fixed"}, {"on_unavailable": "explode"}, {"local_share": 0}, {"local_share": 1.1}):
+        with pytest.raises(InvalidConfig) as refusal:
+            client.limit("1/second", **options)
+        assert refusal.value.setting == next(iter(options))
+    with pytest.raises(InvalidName):
+        client.limit("1/second", name="")
+    with pytest.raises(InvalidConfig):
+        limiter.wait("ann", timeout=-1)
+    assert wire.commands() == []
+
+
+def test_a_senseless_cost_is_refused_as_such_while_a_refusal_is_known(face):
+    """Whether a program is wrong does not depend on what was asked before."""
+    limiter = face.connect().limit("2/hour")
+    assert hits(limiter, "ann", 3) == 2
+
+    for cost in (0, 3, 1.5, True):
+        for use in (limiter.hit, limiter.wait):
+            with pytest.raises(InvalidConfig):
+                use("ann", cost=cost)
+
+
+def test_a_closed_client_admits_nothing(face):
+    """Not even what it knows would be refused."""
+    client = face.connect()
+    limiter = client.limit("1/hour")
+    hits(limiter, "ann", 2)
+
+    client.close()
+
+    for use in (limiter.hit, limiter.peek, limiter.wait, limiter.reset):
+        with pytest.raises(Closed):
+            use("ann")
+
+
+@pytest.mark.large
+def test_a_changed_number_counts_what_was_counted_before(face):
+    """A rate that is raised or lowered takes effect at once; only other lengths of windows begin anew."""
+    client = face.connect()
+
+    assert hits(client.limit("3/hour", name="x"), "ann", 5) == 3
+    assert hits(client.limit("5/hour", name="x"), "ann", 5) == 2
+    assert hits(client.limit("2/hour", name="x"), "ann", 5) == 0
+    assert hits(client.limit("2/day", name="x"), "ann", 5) == 2

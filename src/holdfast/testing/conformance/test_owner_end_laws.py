@@ -1,0 +1,195 @@
+"""The ends of owners and of what they own: told to whoever has to know, and nothing is left behind."""
+
+import os
+import time
+
+import pytest
+
+import holdfast
+from holdfast import Assigned, AssignmentLost, Closed, LeaseLost, OwnerStopped
+from holdfast.commands.queue import RELEASE, ConsumerHeartbeat, Leave, MessageOutcome, RecordOutcomes
+from holdfast.testing import eventually
+from holdfast.testing.conformance.faces import together
+from holdfast.testing.conformance.faults import Fault, Interrupted
+from holdfast.testing.conformance.owner_steps import added, open_sessions, sessions
+
+pytestmark = pytest.mark.capability("queues")
+
+
+@together
+def test_an_owner_that_was_taken_for_dead_is_told_of_all_that_it_lost(face):
+    """And comes back by itself; whatever it still says of what it had is refused, as somebody else has it."""
+    client = face.connect()
+    queue, other = sessions(client), sessions(face.connect())
+    wire = face.wire(client)
+    with queue.owner("slow") as owner:
+        open_sessions(queue, 3)
+        works = added(owner, 3)
+        with other.owner("heir") as heir:
+            wire.fail(ConsumerHeartbeat)
+            taken = {work.key: work for work in added(heir, 3)}
+            wire.heal()
+            lost = [owner.next(20) for _ in range(3)]
+            assert all(isinstance(event, AssignmentLost) for event in lost)
+            assert {event.work.key for event in lost} == {work.key for work in works}
+            for work in works:
+                assert work.lost
+                assert work.remaining() == 0
+                assert taken[work.key].fence > work.fence
+                with pytest.raises(LeaseLost):
+                    work.check()
+                with pytest.raises(LeaseLost):
+                    work.done()
+            assert owner.owned == 0
+            for work in taken.values():
+                work.check()
+                work.release()
+            back = added(owner, 1) if owner.owned == 0 else []
+            assert all(work.fence > taken[work.key].fence for work in back)
+
+
+def test_what_the_engine_has_forgotten_is_lost_though_its_owner_lives(face):
+    """After a failover a take may be undone: who still believes in it is told, and does not go on."""
+    queue = sessions(face.connect())
+    peer = face.peer()
+    with queue.owner() as owner:
+        open_sessions(queue, 2)
+        first, second = added(owner, 2)
+        token, entry = first._lease.token, first._entry
+        assert peer.say(RecordOutcomes("sessions", token, (MessageOutcome(entry, RELEASE, 60_000),))).lost == ()
+        owner._posts[0]._unsure = True
+        event = owner.next(20)
+        assert isinstance(event, AssignmentLost)
+        assert event.work.key == first.key
+        with pytest.raises(LeaseLost):
+            first.check()
+        second.check()
+        assert owner.owned == 1
+
+
+def test_an_interruption_while_something_is_buried_leaves_nothing_unseen(face):
+    """What came with it is told afterwards: else it would be owned, for hours, by somebody who does not know."""
+    client = face.connect()
+    queue = sessions(client)
+    client.queue("sessions", codec="bytes").publish(b"{no json", key="bad")
+    open_sessions(queue, 2)
+    wire = face.wire(client)
+    with queue.owner() as owner:
+        wire._faults.append(Fault(RecordOutcomes, 1, applied=False, hangs=False, error=Interrupted()))
+        with pytest.raises(Interrupted):
+            owner.next(5)
+        assert sorted(work.key for work in added(owner, 2)) == ["chat-0", "chat-1"]
+        assert owner.next(0) is None
+        assert owner.owned == 2
+    assert [letter.reason for letter in queue.dlq.list()] == ["unreadable"]
+    assert queue.check()
+
+
+def test_a_closed_client_ends_an_owner_that_has_all_it_may(face):
+    """It stands in no line, and hears of it all the same."""
+    client = face.connect()
+    queue = sessions(client)
+    open_sessions(queue, 2)
+    with queue.owner(most=1) as owner:
+        added(owner, 1)
+        waiting = face.start(lambda: owner.next(20))
+        time.sleep(0.2)
+        closing = face.start(lambda: client.close(timeout=10))
+        began = time.monotonic()
+        assert waiting.result() == OwnerStopped("closed")
+        assert time.monotonic() - began < 5
+    closing.result()
+
+
+def test_an_owner_of_many_leaves_in_steps_that_are_short(face):
+    """A server that serves others must not stand still while one of its clients goes home."""
+    client = face.connect()
+    queue = sessions(client)
+    queue.publish_many(range(300), key=str)
+    with queue.owner() as owner:
+        works = added(owner, 300)
+        works[0].done()
+        wire = face.wire(client)
+    assert len(wire.commands(Leave)) == 3  # none has more than 128
+    assert queue.stats().ready == 299
+    assert queue.stats().consumers == 0
+    assert queue.stats().counts["released"] == 299
+    assert queue.check()
+
+
+def test_an_engine_that_is_away_is_waited_for_once_at_the_end_and_not_in_each_part(face):
+    """Whoever stops a pod does not wait for minutes; what it had is given back when the engine can be told."""
+    client = face.connect()
+    whole = sessions(client, ttl=30).partitioned(4)
+    open_sessions(whole, 8)
+    wire = face.wire(client)
+    with whole.owner() as owner:
+        added(owner, 8)
+        wire.fail(Leave)
+        began = time.monotonic()
+    assert time.monotonic() - began < 6
+    wire.heal()
+    eventually(lambda: whole.stats().ready == 8, 20, "everything given back")
+    assert whole.stats().consumers == 0
+    assert whole.check()
+
+
+def test_a_forked_child_is_told_of_nothing_that_its_parent_took(tmp_path):
+    """Two processes would begin the same work; and the parent's goes on."""
+    with holdfast.connect(f"sqlite://{tmp_path}/x.db") as client:
+        queue = sessions(client, ttl=30)
+        open_sessions(queue, 2)
+        with queue.owner() as owner:
+            (first,) = added(owner, 1)
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    news = [owner.next(0) for _ in range(3)]
+                    code = 2 if any(isinstance(event, Assigned) for event in news) else 0
+                finally:
+                    os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            first.check()
+            (second,) = added(owner, 1)
+            for work in (first, second):
+                work.done()
+    assert {first.key, second.key} == {"chat-0", "chat-1"}
+
+
+@pytest.mark.acceptance("A1-19")
+def test_stopping_is_told_once_and_leaves_nothing(face):
+    """Before it begins, twice, and after the end: no harm; what was owned is ready for others."""
+    client = face.connect()
+    queue = sessions(client)
+    open_sessions(queue, 2)
+    owner = queue.owner()
+    owner.stop()
+    with owner:
+        added(owner, 2)
+        waiting = face.start(lambda: owner.next(20))
+        owner.stop()
+        owner.stop()
+        assert waiting.result() == OwnerStopped("stopped")
+        assert list(owner) == []
+        with pytest.raises(RuntimeError, match="after it was stopped"):
+            owner.claim("chat-0")
+    assert owner.next(0) is None
+    assert queue.consumers() == []
+    assert queue.stats().ready == 2
+    with pytest.raises(RuntimeError, match="inside its `with` block"):
+        owner.claim("chat-0")
+
+
+def test_a_closed_client_ends_its_owner(face):
+    """Whoever waits for news is told why there are none."""
+    client = face.connect()
+    queue = sessions(client)
+    with queue.owner() as owner:
+        waiting = face.start(lambda: owner.next(20))
+        eventually(lambda: queue.stats().waiting == 1, 5, "an owner that waits")
+        closing = face.start(lambda: client.close(timeout=5))
+        assert waiting.result() == OwnerStopped("closed")
+        with pytest.raises((Closed, RuntimeError)):
+            owner.claim("x")
+    closing.result()

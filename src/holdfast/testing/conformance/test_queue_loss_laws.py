@@ -1,0 +1,296 @@
+"""Consumers that die, freeze or are only slow: the dead are replaced, the slow are not, and whoever lost is told."""
+
+import random
+import time
+
+import pytest
+
+from holdfast import Backoff, LeaseLost
+from holdfast.commands import NotHeld
+from holdfast.commands.queue import (
+    ACK,
+    BATCH_MAX,
+    ConsumerHeartbeat,
+    Join,
+    MessageOutcome,
+    Receive,
+    ReclaimExpired,
+    RecordOutcomes,
+)
+from holdfast.core.lease.lease import later
+from holdfast.testing import eventually
+from holdfast.testing.conformance.faces import passing, together
+
+pytestmark = pytest.mark.capability("queues")
+
+TTL_S = 1.0
+
+
+def queue_of(client, **options):
+    return client.queue("jobs", ttl=TTL_S, grace=0.2, **options)
+
+
+class Doomed:
+    """A consumer that takes messages and is never heard of again."""
+
+    def __init__(self, face, count, token="doomed", ttl_s=TTL_S):
+        self.peer, self.token = face.peer(), token
+        self.peer.say(Join("jobs", token, "", token, int(ttl_s * 1000)))
+        self.entries = [each.entry for each in self.peer.say(Receive("jobs", token, count)).deliveries]
+
+
+@pytest.mark.acceptance("A1-3", "A1-4")
+@together
+def test_a_dead_consumer_is_replaced_within_its_ttl_and_a_moment(face):
+    """By looks alone: nobody is told of the death. Its late words are refused."""
+    queue = queue_of(face.connect())
+    queue.publish("x")
+    doomed = Doomed(face, 1)
+    began = time.monotonic()
+    with queue.consumer() as consumer:
+        (message,) = consumer.receive(timeout=20)
+        passed = time.monotonic() - began
+        assert (message.body, message.attempt, message.redelivered) == ("x", 2, True)
+        assert TTL_S * 0.9 <= passed < TTL_S + 10
+        assert doomed.peer.say(RecordOutcomes("jobs", "doomed", (MessageOutcome(doomed.entries[0], ACK),))).lost != ()
+        assert isinstance(doomed.peer.say(ConsumerHeartbeat("jobs", "doomed", 1000)), NotHeld)
+        message.ack()
+    assert queue.stats().counts["crashed"] == 1
+    assert queue.check()
+
+
+@pytest.mark.acceptance("A1-2")
+@together
+def test_a_slow_consumer_is_left_alone(face):
+    """However long it works: its process lives, and says so."""
+    ours, theirs = (queue_of(face.connect()) for _ in range(2))
+    ours.publish("slow")
+    with ours.consumer() as slow, theirs.consumer() as other:
+        (message,) = slow.receive(timeout=5)
+        assert other.receive(timeout=3 * TTL_S) == []
+        message.check()
+        assert not message.lost
+        message.ack()
+    assert ours.stats().counts.get("crashed", 0) == 0
+
+
+def test_a_message_may_be_worked_on_for_ten_ttls_and_is_given_to_nobody_else(timed):
+    """T5: while others wait for one, and look for the dead all the time."""
+    ttl = 30.0
+    ours, theirs = (timed.connect().queue("jobs", ttl=ttl, grace=0) for _ in range(2))
+    ours.publish("slow")
+    with ours.consumer("slow") as slow, theirs.consumer("other") as other:
+        (message,) = slow.receive(timeout=5)
+        waiting = timed.start(other.receive, timeout=10 * ttl)
+        for _ in range(33):
+            timed.clock.advance(ttl / 3)
+            eventually(lambda: min(each.remaining for each in ours.consumers()) > ttl / 2, what="two that are heard of")
+            message.check()
+        assert waiting.result() == []
+        message.ack()
+    assert ours.stats().counts == {"acked": 1, "published": 1, "received": 1}
+
+
+def test_attempts_are_as_far_apart_as_the_backoff_says_also_after_a_redrive(timed):
+    """T29: twice as far each time, but for the jitter; not a moment earlier than that, and from the beginning again."""
+    backoff = Backoff(first=10, factor=2, most=30, jitter=0.1)
+    queue = timed.connect().queue("jobs", max_attempts=4, backoff=backoff)
+    queue.publish("x")
+    for time_ in range(2):
+        for attempt, span in ((1, 10), (2, 20), (3, 30), (4, None)):
+            with queue.consumer() as consumer:
+                (message,) = consumer.receive(timeout=0)
+                assert message.attempt == attempt
+                message.retry()
+                if span is not None:
+                    due = queue.stats().next_due
+                    assert 0.9 * span <= due <= 1.1 * span
+                    timed.clock.advance(due - 0.01)
+                    assert consumer.receive(timeout=0) == []
+                    timed.clock.advance(0.01)
+        assert queue.dlq.redrive() == 1, f"round {time_}"
+    assert queue.stats().counts["retried"] == 6
+
+
+@pytest.mark.acceptance("A1-14")
+def test_slow_ones_in_front_do_not_hide_a_dead_one(timed):
+    """The dead are found by who they are, not by what is oldest."""
+    client = timed.connect()
+    queue = queue_of(client)
+    queue.publish_many(range(201))
+    with queue.consumer(prefetch=200) as slow:
+        held = slow.receive(200, timeout=5)
+        held += slow.receive(200, timeout=5)
+        doomed = Doomed(timed, 1)
+        assert len(held) == 200
+        assert len(doomed.entries) == 1
+        with passing(timed.clock), queue.consumer("other") as other:
+            (message,) = other.receive(timeout=60)
+            assert message.body == 200
+            message.ack()
+        for each in held:
+            each.ack()
+    assert queue.stats().counts["crashed"] == 1
+
+
+@pytest.mark.acceptance("A1-6", "A1-7")
+@pytest.mark.parametrize("attempts", [4, 1])
+def test_a_message_that_kills_its_consumer_is_dead_after_its_attempts(timed, attempts):
+    """Killed as often as there are attempts, each time alone with it."""
+    queue = queue_of(timed.connect(), max_attempts=attempts)
+    queue.publish("poison")
+    with queue.consumer("watching") as watching, passing(timed.clock):
+        for time_ in range(attempts):
+            doomed = Doomed(timed, 1, f"doomed{time_}", ttl_s=0.2)
+            assert len(doomed.entries) == 1
+            eventually(lambda: queue.stats().in_flight == 0, what="a death that is found")
+        assert watching.in_flight == 0
+    (letter,) = queue.dlq.list()
+    assert (letter.reason, letter.attempts, letter.last_consumer) == (
+        "attempts used up",
+        attempts,
+        f"doomed{attempts - 1}",
+    )
+    assert queue.stats()[1:5] == (0, 0, 0, 0)
+
+
+@together
+def test_a_consumer_that_was_taken_for_dead_is_told_and_comes_back(face):
+    """Under a new incarnation, by itself; what it had is somebody else's, and its word about it is refused."""
+    client = face.connect()
+    queue, other = queue_of(client), queue_of(face.connect())
+    queue.publish("x")
+    wire = face.wire(client)
+    with queue.consumer() as consumer, other.consumer() as heir:
+        (message,) = consumer.receive(timeout=5)
+        before = queue.consumers()
+        wire.fail(ConsumerHeartbeat)
+        assert message.lost.wait(20)
+        with pytest.raises(LeaseLost):
+            message.check()
+        (again,) = heir.receive(timeout=20)
+        assert (again.id, again.fence > message.fence) == (message.id, True)
+        with pytest.raises(LeaseLost):
+            message.ack()
+        again.ack()
+        other.publish("next")
+        # Its beats get lost even now: what it takes tells it.
+        assert [each.body for each in consumer.receive(timeout=20)] == ["next"]
+        wire.heal()
+        assert len(before) == 2
+    assert queue.stats().counts["lost"] == 1
+
+
+def test_whoever_could_not_be_heard_of_and_was_not_replaced_has_lost_nothing(timed):
+    """After an outage of the engine all are late. Nobody is dead for that, and nothing is delivered again."""
+    client = timed.connect()
+    queue = queue_of(client)
+    queue.publish_many(range(2))
+    wire = timed.wire(client)
+    with queue.consumer(prefetch=2) as consumer:
+        one, two = consumer.receive(2, timeout=5)
+        eventually(lambda: wire.commands(ReclaimExpired), what="a first look")
+        wire.fail()
+        timed.clock.advance(5 * TTL_S)
+        assert one.lost
+        with pytest.raises(LeaseLost, match="expired"):
+            one.check()
+        wire.heal()
+        with passing(timed.clock):
+            eventually(lambda: not two.lost, what="the end of a doubt")
+        two.check()
+        one.ack()
+        two.ack()
+    assert queue.stats().counts == {"acked": 2, "published": 2, "received": 2}
+
+
+@pytest.mark.acceptance("A1-15")
+def test_a_look_comes_up_to_a_tenth_later_than_its_interval():
+    """Never earlier; and spread over that tenth, so that no two clients look in step."""
+    looks = [later(5_000_000_000, random.getrandbits(40)) for _ in range(1000)]
+
+    assert min(looks) >= 5_000_000_000
+    assert max(looks) < 5_500_000_000
+    assert max(looks) - min(looks) > 400_000_000
+
+
+def test_looks_are_paced_for_all(timed):
+    """About one look per interval and client, most of them answered at once that it is not time."""
+    clients = [timed.connect() for _ in range(3)]
+    wires = [timed.wire(client) for client in clients]
+    queues = [client.queue("jobs", ttl=30, grace=0) for client in clients]
+    consumers = [queue.consumer() for queue in queues]
+    for consumer in consumers:
+        consumer.__enter__()
+    began = timed.clock.now_ns()
+    with passing(timed.clock):
+        eventually(lambda: timed.clock.now_ns() - began > 60e9, timeout=30, what="a minute")
+    seconds = (timed.clock.now_ns() - began) / 1e9
+    looks = sum(len(wire.commands(ReclaimExpired)) for wire in wires)
+    for consumer in consumers:
+        consumer.__exit__(None, None, None)
+    assert looks <= 3 * (seconds / 5 + 2)
+    assert looks >= seconds / 6 - 3
+
+
+@together
+def test_a_consumer_goes_on_through_an_outage(face):
+    """Trouble that may pass is waited out; nothing is asked of the application."""
+    client = face.connect()
+    queue = queue_of(client)
+    wire = face.wire(client)
+    with queue.consumer() as consumer:
+        wire.fail(Receive)
+        running = face.start(consumer.receive, timeout=30)
+        eventually(lambda: len(wire.commands(Receive)) >= 2, what="another try")
+        face.connect().queue("jobs").publish("x")
+        wire.heal()
+        (message,) = running.result(30)
+        message.ack()
+    assert message.body == "x"
+
+
+@together
+def test_a_settle_that_cannot_be_told_is_told_later(face):
+    """The work is done: its block ends well, and the keeper goes on telling."""
+    client = face.connect()
+    queue = client.queue("jobs")
+    queue.publish("x")
+    wire = face.wire(client)
+    with queue.consumer() as consumer:
+        (message,) = consumer.receive(timeout=5)
+        wire.fail(RecordOutcomes)
+        with message:
+            pass
+        assert message.settled
+        wire.heal()
+        eventually(lambda: queue.stats().in_flight == 0, what="a settle by the keeper")
+    assert queue.stats().counts["acked"] == 1
+
+
+def test_what_is_given_back_at_the_end_of_a_block_is_lost_for_whoever_goes_on_with_it(face):
+    """Also where it is given back in several steps. What was settled is not lost: it is done."""
+    queue = face.connect().queue("jobs")
+    queue.publish_many(range(2 * BATCH_MAX + 2))
+    with queue.consumer(prefetch=2 * BATCH_MAX + 2) as consumer:
+        done, *left = consumer.receive(2 * BATCH_MAX + 2, timeout=5)
+        done.ack()
+        assert not any(message.lost for message in left)
+    assert [message.id for message in left if not message.lost] == []
+    assert not done.lost
+    for message in (left[0], left[-1]):
+        with pytest.raises(LeaseLost):
+            message.check()
+    assert queue.stats().ready == 2 * BATCH_MAX + 1
+
+
+def test_what_is_handed_back_by_an_owner_that_ends_is_lost(face):
+    """Whoever serves a session by the signal of its work stops, and does not serve it beside the next owner."""
+    queue = face.connect().queue("jobs")
+    queue.publish("x", key="chat")
+    with queue.owner() as owner:
+        work = owner.next(timeout=5).work
+        assert not work.lost
+    assert work.lost
+    with pytest.raises(LeaseLost):
+        work.check()

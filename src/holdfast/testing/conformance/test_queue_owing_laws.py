@@ -1,0 +1,304 @@
+"""What the engine has not heard yet: work that is done is not given back, whatever ends meanwhile."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from holdfast import Closed, InvalidConfig, LeaseLost, Reject, Unavailable
+from holdfast.commands.queue import (
+    BATCH_MAX,
+    ConsumerHeartbeat,
+    Leave,
+    Publish,
+    Purge,
+    Receive,
+    RecordOutcomes,
+    Redrive,
+)
+from holdfast.testing import eventually
+from holdfast.testing.conformance.faces import passing, together
+
+pytestmark = pytest.mark.capability("queues")
+
+
+@together
+def test_the_end_of_a_consumer_does_not_overtake_its_words(face):
+    """It has said `ack`, and was believed; then the engine comes back just as the block is left."""
+    client, other = face.connect(), face.connect().queue("jobs")
+    queue = client.queue("jobs")
+    queue.publish_many(["done", "not begun"])
+    wire = face.wire(client)
+    with queue.consumer(prefetch=2) as consumer:
+        done, _ = consumer.receive(2, timeout=5)
+        wire.fail(RecordOutcomes)
+        done.ack()
+        assert other.stats().in_flight == 2
+    assert wire.commands(Leave) == []
+    wire.heal()
+    eventually(lambda: other.stats().consumers == 0, what="an end that was told after all")
+
+    assert [seen.body for seen in other.peek()] == ["not begun"]
+    assert other.stats().counts == {"acked": 1, "published": 2, "released": 1, "received": 2}
+
+
+@together
+def test_whoever_leaves_with_much_gives_it_back_in_steps(face):
+    """By itself, and by the keeper if the engine was away as the block was left. No step has more than a part."""
+    client, other, count = face.connect(), face.connect().queue("jobs"), 2 * BATCH_MAX + 10
+    other.publish_many(range(count))
+    for trouble in (False, True):
+        wire = face.wire(client)
+        with client.queue("jobs").consumer(prefetch=count) as consumer:
+            while consumer.in_flight < count:
+                assert consumer.receive(count, timeout=5)
+            if trouble:
+                wire.fail()
+        if trouble:
+            assert other.stats().in_flight == count
+            wire.heal()
+        eventually(lambda: other.stats().consumers == 0, what="an end that was told after all")
+        assert sorted(seen.body for seen in other.peek(limit=count)) == list(range(count))
+        assert len(wire.commands(Leave)) >= 3
+
+    assert other.stats().counts == {"published": count, "released": 2 * count, "received": 2 * count}
+    assert {(seen.attempts, seen.crashes) for seen in other.peek(limit=count)} == {(0, 0)}
+    assert other.check()
+
+
+@together
+def test_a_closed_client_still_gives_back_all_that_it_has(face):
+    """Its keeper ends with the last step, and not with the first one."""
+    client, other, count = face.connect(), face.connect().queue("jobs"), 2 * BATCH_MAX + 10
+    other.publish_many(range(count))
+    wire = face.wire(client)
+    with client.queue("jobs").consumer(prefetch=count) as consumer:
+        while consumer.in_flight < count:
+            assert consumer.receive(count, timeout=5)
+        wire.fail(Leave)
+    wire.heal()
+    client.close(timeout=0)
+
+    assert other.stats().counts == {"published": count, "released": count, "received": count}
+    assert other.stats().consumers == 0
+
+
+@together
+def test_a_worker_that_stops_in_an_outage_gives_nothing_back_that_is_done(face):
+    """A deployment while the engine is away: everything that handlers have done stays done."""
+    client, other = face.connect(), face.connect().queue("jobs")
+    queue = client.queue("jobs")
+    queue.publish_many(range(8))
+    gate, begun = threading.Event(), threading.Semaphore(0)
+
+    def handle(_message):
+        begun.release()
+        assert gate.wait(20)
+
+    worker = queue.worker(handle, concurrency=4)
+    wire = face.wire(client)
+    running = face.start(worker.run)
+    for _ in range(4):
+        assert begun.acquire(timeout=20)
+    wire.fail()
+    worker.stop()
+    gate.set()
+    running.result(30)
+    wire.heal()
+    eventually(lambda: other.stats().consumers == 0, what="an end that was told after all")
+
+    assert sorted(seen.body for seen in other.peek()) == [4, 5, 6, 7]
+    assert other.stats().counts.get("lost", 0) == 0
+
+
+def test_a_message_that_comes_as_its_worker_is_stopped_is_given_back_unused(face):
+    """T26: its question was on its way, and the answer brings something. Nobody begins with it; the next one has it."""
+    client, other = face.connect(), face.connect().queue("jobs")
+    other.publish_many(range(3))
+    there, go = face.wire(client).hold(Receive)
+    begun = []
+    worker = client.queue("jobs").worker(begun.append, concurrency=2)
+    running = face.start(worker.run)
+    assert there.wait(20)
+    worker.stop()
+    go.set()
+    running.result()
+
+    assert begun == []
+    assert other.stats().counts == {"published": 3, "released": 2, "received": 2}
+    assert [seen.attempts for seen in other.peek()] == [0] * 3
+    assert other.consumers() == []
+
+
+def test_what_was_taken_ahead_is_not_handed_out_in_doubt(timed):
+    """Others may have it by now. If the engine was only away, it is handed out after all."""
+    client = timed.connect()
+    queue, heir = client.queue("jobs", ttl=20, grace=0), timed.connect().queue("jobs", ttl=20, grace=0)
+    queue.publish_many(range(3))
+    wire = timed.wire(client)
+    with queue.consumer(prefetch=3) as consumer:
+        (first,) = consumer.receive(timeout=5)
+        wire.fail(ConsumerHeartbeat)
+        timed.clock.advance(100)
+        assert consumer.receive(timeout=0) == []
+        wire.heal()
+        eventually(lambda: timed.clock.advance(0.02) or not first.lost, what="the end of a doubt")
+        (second,) = consumer.receive(timeout=0)
+        assert second.body == 1
+
+        wire.fail(ConsumerHeartbeat)
+        with passing(timed.clock), heir.consumer(prefetch=3) as other:
+            taken = other.receive(3, timeout=600)
+            assert [each.body for each in taken] == [0, 1, 2]
+            assert consumer.receive(timeout=0) == []
+            heir.publish("next")
+            wire.heal()
+            assert [each.body for each in consumer.receive(timeout=600)] == ["next"]
+        with pytest.raises(LeaseLost):
+            first.ack()
+
+
+@together
+def test_a_closed_client_hands_out_nothing_more(face):
+    """Not even what its consumer has taken ahead. Nor does anybody get messages by asking for none."""
+    client = face.connect()
+    queue = client.queue("jobs")
+    queue.publish_many(range(2))
+    with queue.consumer(prefetch=2) as consumer:
+        for most in (0, -1, None, True):
+            with pytest.raises(InvalidConfig, match="most"):
+                consumer.receive(most)
+        assert queue.stats().in_flight == 0
+        consumer.receive(timeout=5)
+        client.close(timeout=0)
+        with pytest.raises(Closed):
+            consumer.receive(timeout=5)
+
+
+FORKED = """
+import os, sys, holdfast
+queue = holdfast.connect(sys.argv[1]).queue("jobs")
+queue.publish(1)
+with queue.consumer() as consumer:
+    (message,) = consumer.receive()
+    with message:
+        child = os.fork()
+        if not child:
+            try:
+                message.ack()
+            except holdfast.LeaseLost as lost:
+                sys.exit(int(lost.reason == "forked"))
+            os._exit(9)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+        assert queue.stats().in_flight == 1
+print(queue.stats().counts)
+"""
+
+
+# It leaves by an exit, through the block; before that it takes messages of its own.
+FORKED_WITH_MANY = """
+import os, sys, holdfast
+queue = holdfast.connect(sys.argv[1]).queue("jobs")
+queue.publish_many(range(300))
+with queue.consumer(prefetch=299) as consumer:
+    many = []
+    while len(many) < 299:
+        many += consumer.receive(299)
+    child = os.fork()
+    if not child:
+        (message,) = consumer.receive(timeout=20)
+        sys.exit(message.body % 256)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 299 % 256
+    print(queue.stats().ready, queue.stats().in_flight, len(queue.consumers()))
+    for message in many:
+        message.ack()
+print(queue.stats().counts)
+"""
+FORKS = {
+    "one": (FORKED, "{'acked': 1, 'published': 1, 'received': 1}\n"),
+    "many": (FORKED_WITH_MANY, "1 299 1\n{'acked': 299, 'published': 300, 'released': 1, 'received': 300}\n"),
+}
+
+
+@pytest.mark.parametrize("held", FORKS)
+def test_a_forked_child_does_not_settle_its_parents_message(tmp_path, held):
+    """Neither by a word nor by leaving the block, which it does as it exits."""
+    program, told = FORKS[held]
+    ended = subprocess.run(
+        [sys.executable, "-c", program, f"sqlite:///{tmp_path}/jobs.db"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.stdout == told, ended.stderr
+
+
+def test_many_messages_go_through_a_small_bound(face):
+    """As many as there is room for at a time; whoever waits is not kept out by asking for more than there can be."""
+    queue = face.connect().queue("jobs", bound=5)
+    sending = face.start(queue.publish_many, range(12), timeout=20)
+    worker = queue.worker(lambda _message: None, concurrency=2)
+    running = face.start(worker.run)
+    assert len(sending.result(30)) == 12
+    eventually(lambda: queue.stats().counts.get("acked") == 12, what="all of them")
+    worker.stop()
+    running.result()
+
+
+@together
+def test_an_outage_in_the_middle_of_many_tells_what_was_sent(face):
+    """To repeat the whole call would send those twice."""
+    client = face.connect()
+    queue = client.queue("jobs")
+    wire = face.wire(client)
+    wire.let_pass(Publish, 2)
+    wire.fail(Publish)
+    with pytest.raises(Unavailable, match="256 messages were sent before") as cut:
+        queue.publish_many(range(300))
+
+    assert (len(cut.value.sent), cut.value.retryable) == (256, False)
+    assert [seen.id for seen in queue.peek(limit=300)] == list(cut.value.sent)
+
+
+def buried(queue, count):
+    """So many dead letters; and their ids."""
+    queue.publish_many(range(count))
+    with queue.consumer(prefetch=count) as consumer:
+        for each in consumer.receive(count, timeout=5):
+            each.reject("no use")
+    return [letter.id for letter in queue.dlq.list()]
+
+
+def test_dead_letters_whose_answer_was_lost_are_counted_once(face):
+    """The second copy of the command answers what the first one did."""
+    client = face.connect()
+    queue = client.queue("jobs")
+    wire = face.wire(client)
+    ids = buried(queue, 4)
+    wire.lose_reply(Redrive, 1)
+    assert queue.dlq.redrive(ids[:2]) == 2
+    wire.lose_reply(Purge, 1)
+    assert queue.dlq.purge() == 2
+    assert (len(wire.commands(Redrive)), len(wire.commands(Purge))) == (2, 2)
+    assert queue.stats()[1:6] == (2, 0, 0, 0, 0)
+    assert queue.stats().counts["redriven"] == queue.stats().counts["purged"] == 2
+
+
+@together
+def test_all_dead_letters_are_those_of_the_beginning(face):
+    """What dies again meanwhile is not sent again: with a worker that buries, that would never end."""
+    queue = face.connect().queue("jobs", max_attempts=1)
+    buried(queue, 12)
+
+    def handle(_message):
+        raise Reject("still no use")
+
+    worker = queue.worker(handle)
+    running = face.start(worker.run)
+    assert face.start(queue.dlq.redrive, rate=6).result(30) == 12
+    eventually(lambda: queue.stats().dead == 12, what="letters that are dead again")
+    worker.stop()
+    running.result()
+    assert queue.stats().counts["redriven"] == 12

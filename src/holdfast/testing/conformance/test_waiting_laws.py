@@ -1,0 +1,289 @@
+"""Waiting: first in, first out, without polling, and without waiting for the dead.
+
+These laws bind engines that promise `fifo`.
+"""
+
+import time
+
+import pytest
+
+from holdfast import NotAcquired
+from holdfast.commands import Acquire, Busy, Granted, Release, Show, WaiterHeartbeat
+from holdfast.testing import eventually
+from holdfast.testing.conformance.faces import bells_of, queue_of, together, until_idle, until_queued
+from holdfast.testing.conformance.faults import Interrupted
+
+pytestmark = pytest.mark.large
+
+LONG = 30_000
+# What a busy machine may add to a promised bound.
+MARGIN_S = 1.5
+
+
+def ask(token, *, wait=True, ttl_ms=LONG):
+    return Acquire("x", token, "", ttl_ms, wait=wait)
+
+
+def line_up(face, watcher, clients, order):
+    """Have waiters join the queue one after the other; each tells when it had its turn, and ends it."""
+
+    def wait(client, label):
+        with client.lock("x", ttl=10, timeout=20) as lease:
+            order.append((label, lease.fence))
+
+    running = []
+    for number, client in enumerate(clients):
+        running.append(face.start(wait, client, number))
+        until_queued(watcher, "x", number + 1)
+    return running
+
+
+def test_waiters_are_served_in_the_order_in_which_they_came(face):
+    """First in, first out, over several clients; the fences tell the same order."""
+    holder, *others = [face.connect() for _ in range(4)]
+    lease = holder.lock("x").acquire()
+    order = []
+    running = line_up(face, holder, [others[number % 3] for number in range(10)], order)
+
+    lease.release()
+    for each in running:
+        each.result()
+
+    assert [label for label, _ in order] == list(range(10))
+    assert [fence for _, fence in order] == sorted({fence for _, fence in order})
+
+
+@together
+def test_a_newcomer_never_overtakes_the_queue(face):
+    """Neither at a release nor at an expiry, not even for one moment: the right goes to the first waiter."""
+    client, peer = face.connect(), face.peer()
+    peer.say(ask("dies", ttl_ms=250))
+    assert isinstance(peer.say(ask("first")), Busy)
+    time.sleep(0.3)
+
+    assert client.lock("x").try_acquire() is None
+
+    assert isinstance(peer.say(ask("first")), Granted)
+    peer.say(ask("second"))
+    peer.say(Release("x", "first"))
+    with pytest.raises(NotAcquired):
+        client.lock("x").acquire(timeout=0)
+    assert isinstance(peer.say(ask("second")), Granted)
+    peer.say(Release("x", "second"))
+    client.lock("x").try_acquire().release()
+
+
+@together
+def test_a_waiter_that_gave_up_is_not_in_the_way(face):
+    """The one in the middle leaves in time; those behind it move up."""
+    holder, *others = [face.connect(label=label) for label in ("holder", "a", "b", "c")]
+    lease = holder.lock("x").acquire()
+    patience = [20, 3, 20]  # in the middle: long enough for the next one to come, everywhere at once
+    running = []
+    for number, (client, timeout) in enumerate(zip(others, patience, strict=True)):
+        running.append(face.start(lambda client=client, timeout=timeout: client.lock("x").acquire(timeout=timeout)))
+        until_queued(holder, "x", number + 1)
+
+    assert isinstance(running[1].error(), NotAcquired)
+    assert queue_of(holder, "x") == ["a", "c"]
+    lease.release()
+    running[0].result().release()
+    running[2].result().release()
+
+    assert holder.show("x").waiters == ()
+    assert [bells_of(client) for client in others] == [{}, {}, {}]
+
+
+def test_a_waiter_that_is_interrupted_is_not_in_the_way(face):
+    """Cancelled, interrupted, whatever: its place goes with it, and those behind it move up."""
+    holder, *others = [face.connect(label=label) for label in ("holder", "a", "b", "c")]
+    lease = holder.lock("x").acquire()
+    wire = face.wire(others[1])
+    running = []
+    for number, client in enumerate(others):
+        running.append(face.start(lambda client=client: client.lock("x").acquire()))
+        until_queued(holder, "x", number + 1)
+
+    wire.interrupt()
+
+    assert isinstance(running[1].error(), Interrupted)
+    eventually(lambda: queue_of(holder, "x") == ["a", "c"], timeout=2)
+    lease.release()
+    running[0].result().release()
+    running[2].result().release()
+
+
+@together
+def test_an_offer_that_nobody_confirms_passes_on(face):
+    """A waiter that cannot hear holds up the next one until its offer lapses and the next mark: under two seconds."""
+    holder, client, peer = face.connect(), face.connect(label="next"), face.peer()
+    lease = holder.lock("x").acquire()
+    peer.say(ask("silent"))
+    waiting = face.start(lambda: client.lock("x", timeout=20).acquire())
+    until_queued(holder, "x", 2)
+    lease.release()
+    released = time.monotonic()
+    assert peer.say(Show("x")).holder.token == "silent"
+
+    waiting.result().release()
+
+    assert time.monotonic() - released < 5 / 3 + MARGIN_S
+
+
+def test_an_offer_lasts_no_longer_than_the_ttl_that_was_asked_for(engine):
+    """Whoever asked for little is not waited for longer."""
+    peer = engine.peer()
+    peer.say(ask("a"))
+    peer.say(ask("b", ttl_ms=200))
+    peer.say(ask("c"))
+    peer.say(Release("x", "a"))
+    offered = peer.say(Show("x"))
+    time.sleep(0.25)
+
+    assert (offered.holder.token, offered.offered) == ("b", True)
+    assert offered.holder.remaining_ms <= 200
+    assert isinstance(peer.say(ask("c")), Granted)
+    # It may only not have heard: whoever lives keeps a place, the last one.
+    assert [seat.token for seat in peer.say(Show("x")).waiters] == ["b"]
+
+
+@pytest.mark.acceptance("G-4", "G-5")
+@together
+def test_fifty_dead_waiters_cost_one_mark_and_two_seconds(face):
+    """The waiters of a dead client fall together; the live one behind them does not wait for each in turn."""
+    holder, live, dead = face.connect(), face.connect(), face.peer()
+    lease = holder.lock("x").acquire()
+    for number in range(50):
+        assert dead.say(ask(f"dead {number}")).position == number
+    died = time.monotonic()
+    waiting = face.start(lambda: live.lock("x", timeout=30).acquire())
+    until_queued(holder, "x", 51)
+    lease.release()
+
+    waiting.result(20).release()
+
+    assert time.monotonic() - died < 5 + 2
+
+
+@pytest.mark.acceptance("G-4", "G-5")
+def test_fifty_dead_waiters_fall_together_when_their_mark_lapses(timed):
+    """The same in hand-moved time, through both faces: within five seconds and two looks."""
+    holder, live, dead = timed.connect(), timed.connect(), timed.peer()
+    lease = holder.lock("x").acquire()
+    for number in range(50):
+        dead.say(ask(f"dead {number}"))
+    died_ns = timed.clock.now_ns()
+    waiting = timed.start(lambda: live.lock("x", timeout=30).acquire())
+    until_queued(holder, "x", 51)
+    lease.release()
+
+    while not waiting.done():
+        timed.clock.advance(0.1)
+        time.sleep(0.005)
+
+    assert (timed.clock.now_ns() - died_ns) / 1e9 <= 5 + 2
+    waiting.result().release()
+
+
+def test_waiters_of_a_live_client_do_not_fall(timed):
+    """All waiters of one client share one mark, which its keeper keeps for as long as they wait."""
+    holder, waiter, peer = timed.connect(), timed.connect(), timed.peer()
+    lease = holder.lock("x", ttl=600).acquire()
+    wire = timed.wire(waiter)
+    running = [timed.start(lambda: waiter.lock("x").acquire()) for _ in range(3)]
+    until_queued(holder, "x", 3)
+    peer.say(ask("dead"))
+
+    for _ in range(20):
+        marks = len(wire.commands(WaiterHeartbeat))
+        timed.clock.advance(2)
+        eventually(lambda marks=marks: len(wire.commands(WaiterHeartbeat)) > marks)
+
+    assert len(holder.show("x").waiters) == 3
+    assert {command.name for command in wire.commands(WaiterHeartbeat)} == {"x"}
+    lease.release()
+    while running:
+        done = eventually(lambda: next((each for each in running if each.done()), None))
+        running.remove(done)
+        done.result().release()
+
+
+@pytest.mark.acceptance("G-5")
+@together
+def test_waiting_is_not_polling(face):
+    """Who waits asks once (and once more as its ears open), says now and then that it lives, and is woken at once."""
+    holder, other = face.connect(), face.connect()
+    lease = holder.lock("x").acquire()
+    wire = face.wire(other)
+    waiting = face.start(lambda: (other.lock("x").acquire(), time.monotonic()))
+    until_queued(holder, "x", 1)
+    time.sleep(2)
+    asked, marked = wire.commands(Acquire), wire.commands(WaiterHeartbeat)
+
+    released = time.monotonic()
+    lease.release()
+    heir, woken = waiting.result()
+    heir.release()
+
+    assert len(asked) <= 2
+    assert len(marked) <= 2
+    assert len(wire.commands()) <= len(asked) + len(marked) + 3
+    assert woken - released < 0.5
+
+
+@together
+def test_a_release_wakes_one_waiter_only(face):
+    """The herd sleeps on: nobody asks but the one whose turn it is."""
+    holder, *others = [face.connect() for _ in range(5)]
+    lease = holder.lock("x").acquire()
+    wires = [face.wire(client) for client in others]
+    running = []
+    for number, client in enumerate(others):
+        running.append(face.start(lambda client=client: client.lock("x").acquire()))
+        until_queued(holder, "x", number + 1)
+    for wire in wires:
+        until_idle(wire)
+    before = [len(wire.commands(Acquire)) for wire in wires]
+
+    lease.release()
+    first = running[0].result()
+    time.sleep(0.1)
+
+    after = [len(wire.commands(Acquire)) for wire in wires]
+    assert after[1:] == before[1:]
+    assert after[0] <= before[0] + 1  # none, where it had said before it slept that it takes what it is offered
+    first.release()
+    for each in running[1:]:
+        each.result().release()
+
+
+@pytest.mark.acceptance("G-5")
+@together
+def test_recovery_needs_no_ring(face):
+    """A waiter that hears nothing still gets a dead holder's lease when its ttl ends."""
+    client, peer = face.connect(), face.peer()
+    peer.say(ask("dead", ttl_ms=600))
+    face.wire(client).deaf = True
+    began = time.monotonic()
+
+    with client.lock("x", timeout=10):
+        took = time.monotonic() - began
+
+    assert 0.4 < took < 0.6 + 0.5
+
+
+@pytest.mark.acceptance("G-5")
+@together
+def test_an_offer_that_was_not_heard_costs_time_and_nothing_else(face):
+    """The ring of a release is lost: the waiter asks by itself when the lease would have ended."""
+    holder, client = face.connect(), face.connect()
+    lease = holder.lock("x", ttl=2).acquire()
+    face.wire(client).deaf = True
+    waiting = face.start(lambda: client.lock("x", timeout=30).acquire())
+    until_queued(holder, "x", 1, timeout=10)
+    released = time.monotonic()
+    lease.release()
+
+    waiting.result().release()
+
+    assert time.monotonic() - released < 2 + 5, "and not when patience ends, or a waiter far behind would look"

@@ -1,0 +1,224 @@
+"""Handlers that end in ways that nobody would wish for, and leases that come and go: the worker goes on."""
+
+import asyncio
+import sys
+import threading
+
+import pytest
+
+import holdfast
+from holdfast import Backoff, InvalidConfig, Release, Retry
+from holdfast.commands.queue import ConsumerHeartbeat, Join, Receive
+from holdfast.testing import eventually
+from holdfast.testing.conformance.faces import passing, together
+
+pytestmark = pytest.mark.capability("queues")
+
+SOON = Backoff(0.01, 1, 0.01, 0)
+
+
+class Unshowable(Exception):
+    def __repr__(self):
+        raise RuntimeError("no words for it")
+
+
+class Wordless(Retry):
+    def __init__(self):
+        pass
+
+
+def _raise(error):
+    raise error
+
+
+ENDS = {
+    "a negative delay": lambda: _raise(Retry(-1)),
+    "a delay that is text": lambda: _raise(Release("later")),
+    "a word without its delay": lambda: _raise(Wordless()),
+    "an error that cannot be shown": lambda: _raise(Unshowable()),
+    "a cancellation of its own": lambda: _raise(asyncio.CancelledError()),
+}
+
+
+@together
+def test_however_a_handler_ends_its_message_is_settled_and_its_hand_is_free(face):
+    """Each is an attempt that failed: none is tried for ever, and none stops the worker."""
+    queue = face.connect().queue("jobs", max_attempts=2, backoff=SOON)
+    queue.publish_many([*ENDS, "good"])
+    done = []
+
+    def handle(message):
+        ENDS.get(message.body, lambda: None)()
+        done.append(message.body)
+
+    worker = queue.worker(handle, concurrency=1, grace=1)
+    running = face.start(worker.run)
+    eventually(lambda: queue.stats().dead == len(ENDS), 30, "all of them settled")
+    worker.stop()
+    running.result()
+
+    letters = queue.dlq.list()
+    assert {letter.body for letter in letters} == set(ENDS)
+    assert {(letter.attempts, letter.reason, bool(letter.error)) for letter in letters} == {
+        (2, "attempts used up", True)
+    }
+    assert done == ["good"]
+
+
+def test_a_handler_that_exits_has_failed():
+    """Its thread is the worker's, and ends nothing but itself."""
+    client = holdfast.connect("memory://")
+    queue = client.queue("jobs of exiting handlers", max_attempts=2, backoff=SOON)
+    queue.publish(3)
+    worker = queue.worker(lambda message: sys.exit(message.body), concurrency=1)
+    running = threading.Thread(target=worker.run)
+    running.start()
+    eventually(lambda: queue.stats().dead == 1, what="a dead letter")
+    worker.stop()
+    running.join(20)
+    assert queue.dlq.list()[0].error == "SystemExit(3)"
+    assert queue.stats().counts["received"] == 2
+    client.close()
+
+
+def test_a_word_with_a_bad_delay_is_refused_where_it_is_said():
+    """So its traceback shows the line."""
+    for say in (lambda: Retry(-1), lambda: Retry("later"), lambda: Release(None)):
+        with pytest.raises(InvalidConfig, match="delay"):
+            say()
+
+
+def test_the_asyncio_face_frees_the_hand_of_a_plain_handler_however_it_ends():
+    """It runs in a thread, and not every error can cross to a loop unharmed."""
+
+    async def main():
+        client = await holdfast.aio.connect("memory://")
+        queue = client.queue("jobs of plain handlers", max_attempts=2, backoff=SOON)
+        await queue.publish_many([0, 1, 2])
+
+        def handle(message):
+            if message.body < 2:
+                (lambda: next(iter(())), lambda: sys.exit(1))[message.body]()
+
+        worker = queue.worker(handle, concurrency=1, grace=1)
+        running = asyncio.create_task(worker.run())
+        for _ in range(400):
+            await asyncio.sleep(0.05)
+            if (await queue.stats()).dead == 2:
+                break
+        worker.stop()
+        await running
+        letters = {letter.body: letter.error for letter in await queue.dlq.list()}
+        acked = (await queue.stats()).counts["acked"]
+        await client.close()
+        return letters, acked
+
+    assert asyncio.run(main()) == ({0: "StopIteration()", 1: "SystemExit(1)"}, 1)
+
+
+def test_a_handler_is_told_of_every_doubt(timed):
+    """The first passed, as the engine was only away; the second is another one."""
+    client = timed.connect()
+    queue = client.queue("jobs", ttl=1, grace=0.2)
+    queue.publish("x")
+    wire, told, gate = timed.wire(client), [], threading.Event()
+    worker = queue.worker(lambda _message: gate.wait(30), concurrency=2, on_loss=told.append)
+    running = timed.start(worker.run)
+    eventually(lambda: worker.running, what="a handler at work")
+    for time_ in (1, 2):
+        wire.fail()
+        with passing(timed.clock):
+            eventually(lambda time_=time_: len(told) == time_, what=f"doubt {time_}")
+        wire.heal()
+        with passing(timed.clock):
+            eventually(lambda: not told[0].lost, what="the end of a doubt")
+    gate.set()
+    worker.stop()
+    with passing(timed.clock):
+        running.result()
+    assert queue.stats().counts["acked"] == 1
+
+
+def test_what_is_taken_ahead_is_not_begun_in_doubt(timed):
+    """It may be somebody else's by now; it is begun when the engine has said that it is not."""
+    client = timed.connect()
+    queue = client.queue("jobs", ttl=1, grace=0.2)
+    queue.publish_many(range(3))
+    wire, gates, begun = timed.wire(client), [threading.Event() for _ in range(3)], []
+
+    def handle(message):
+        begun.append(message.body)
+        assert gates[message.body].wait(30)
+
+    worker = queue.worker(handle, concurrency=1, prefetch=2)
+    running = timed.start(worker.run)
+    eventually(lambda: begun == [0] and queue.stats().in_flight == 3, what="one at work and two ahead")
+    wire.fail(ConsumerHeartbeat)
+    timed.clock.advance(5)
+    gates[0].set()
+    eventually(lambda: queue.stats().counts.get("acked") == 1, what="the first one's end")
+    assert begun == [0]
+    wire.heal()
+    for gate in gates:
+        gate.set()
+    with passing(timed.clock):
+        eventually(lambda: queue.stats().counts.get("acked") == 3, what="the others")
+        worker.stop()
+        running.result()
+    assert begun == [0, 1, 2]
+
+
+def test_what_came_unseen_while_no_hand_was_free_is_given_to_others(timed):
+    """A late copy of its question was answered, and nobody read that. Its handler takes long, and others are idle."""
+    client, other = timed.connect(), timed.connect().queue("jobs")
+    gate = threading.Event()
+    worker = client.queue("jobs").worker(lambda _message: gate.wait(30), concurrency=1)
+    running = timed.start(worker.run)
+    other.publish("long")
+    eventually(lambda: worker.running, what="a handler at work")
+    other.publish("unseen")
+    assert len(timed.peer().say(Receive("jobs", other.consumers()[0].token, 1)).deliveries) == 1
+    with passing(timed.clock), other.consumer() as heir:
+        (message,) = heir.receive(timeout=600)
+        assert (message.body, message.attempt) == ("unseen", 1)
+        message.ack()
+        assert worker.running == 1
+        gate.set()
+        worker.stop()
+        running.result()
+
+
+def test_a_suspect_does_not_stop_a_worker_whose_handler_takes_long(timed):
+    """It takes nothing for a while, to come back idle; then it goes on with its free hands."""
+    client, other = timed.connect(), timed.connect().queue("jobs", ttl=1, grace=0)
+    queue = client.queue("jobs", ttl=1, grace=0)
+    other.publish("long")
+    long, done, wire = threading.Event(), [], timed.wire(client)
+
+    def handle(message):
+        if message.body == "long":
+            assert long.wait(60)
+        done.append(message.body)
+
+    worker = queue.worker(handle, concurrency=4)
+    running = timed.start(worker.run)
+    eventually(lambda: worker.running, what="the one that takes long")
+    wire.fail(Receive)
+    peer = timed.peer()
+    with passing(timed.clock):
+        other.publish_many(["a", "b"])
+        for doomed in ("first", "second"):
+            peer.say(Join("jobs", doomed, "", "", 200))
+            assert len(peer.say(Receive("jobs", doomed, 2)).deliveries) == 2
+            eventually(lambda: other.stats().in_flight == 1, what="a death that is found")
+        assert other.stats().quarantined == 2
+        before = len(wire.commands(Receive))
+        wire.heal()
+        wire.until_sent(Receive, before + 1)  # it is asked to come back idle
+        other.publish("short")
+        eventually(lambda: done == ["short"], 20, "the short one's end")
+        long.set()
+        eventually(lambda: len(done) == 4, 20, "the end of all")
+    worker.stop()
+    running.result()
+    assert sorted(done) == ["a", "b", "long", "short"]

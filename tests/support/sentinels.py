@@ -1,0 +1,177 @@
+"""A real primary with replicas and sentinels, for tests.
+
+Timeouts are short: a dead or frozen primary is replaced in about two seconds.
+
+    with Sentinels("valkey") as sentinels:
+        hf = holdfast.connect(sentinels.url)
+        sentinels.primary().kill()
+
+Each server is a `Server`: it can be frozen, killed and started again; `heal()` does that for all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from holdfast.testing.servers import LOOPBACK, Certificates, Home, Server
+from holdfast.testing.waiting import eventually
+from tests.support.groups import SETTLED_S, Group, quietly
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SERVICE = "main"
+_AMONG_THEMSELVES = ("--tls-replication", "yes")
+
+
+class Sentinel(Server):
+    """One sentinel: the same program, which watches others."""
+
+    def __init__(
+        self,
+        kind: str,
+        watched: Server,
+        *,
+        down_ms: int,
+        failover_ms: int,
+        tls: Certificates | None = None,
+        home: Home = LOOPBACK,
+    ) -> None:
+        super().__init__(kind, tls=tls, home=home)
+        words = () if tls is None else (*tls.settings(self.port), *_AMONG_THEMSELVES)
+        lines = [
+            f"port {0 if tls else self.port}",
+            *(f"{name.removeprefix('--')} {value}" for name, value in zip(words[::2], words[1::2], strict=True)),
+            f"bind {self.host}",
+            "protected-mode no",
+            f"dir {self.directory}",
+            f"logfile {self.directory}/log",
+            f"sentinel monitor {_SERVICE} {watched.host} {watched.port} 2",
+            f"sentinel down-after-milliseconds {_SERVICE} {down_ms}",
+            f"sentinel failover-timeout {_SERVICE} {failover_ms}",
+        ]
+        self._file = self.directory / "sentinel.conf"
+        self._file.write_text("\n".join(lines) + "\n")
+
+    def _settings(self) -> list[str]:
+        return [str(self._file), "--sentinel"]
+
+
+class Sentinels(Group):
+    """One primary, two replicas and three sentinels. `arguments` go to the servers.
+
+    With `tls` all of them speak TLS, also among themselves. `homes` are where the servers and then the sentinels live.
+    A primary that is silent for `down_ms` is taken for dead: with the default it is replaced in about two seconds. On a
+    machine so busy that a living one is silent for that long, give it more.
+    """
+
+    def __init__(
+        self,
+        kind: str = "valkey",
+        *,
+        arguments: tuple[str, ...] = (),
+        tls: Certificates | None = None,
+        homes: Sequence[Home] = (LOOPBACK,) * 6,
+        down_ms: int = 500,
+    ) -> None:
+        super().__init__()
+        self.tls = tls
+        settings = ("--repl-diskless-sync-delay", "0", *(_AMONG_THEMSELVES if tls else ()), *arguments)
+        first = Server(kind, arguments=settings, tls=tls, home=homes[0])
+        self.servers = [self._add(first)]
+        replica = (*settings, "--replicaof", first.host, str(first.port))
+        self.servers += [self._add(Server(kind, arguments=replica, tls=tls, home=home)) for home in homes[1:3]]
+        self.sentinels = [
+            self._add(Sentinel(kind, first, down_ms=down_ms, failover_ms=2000, tls=tls, home=home))
+            for home in homes[3:]
+        ]
+
+    @property
+    def url(self) -> str:
+        """What `holdfast.connect` takes."""
+        hosts = ",".join(f"{sentinel.host}:{sentinel.port}" for sentinel in self.sentinels)
+        return f"{self._scheme}+sentinel://{hosts}/{_SERVICE}{self._options}"
+
+    @property
+    def service(self) -> str:
+        return _SERVICE
+
+    def start(self) -> Self:
+        for server in self.servers:
+            server.start()
+        eventually(lambda: self._replicas_of(self.servers[0]) == 2, SETTLED_S, "two replicas")
+        for sentinel in self.sentinels:
+            sentinel.start()
+        self.wait_settled()
+        return self
+
+    def primary(self) -> Server:
+        """Whom the sentinels name, if they agree."""
+        ports = {self._named_by(sentinel) for sentinel in self.sentinels if sentinel.alive}
+        found = [server for server in self.servers if server.port in ports]
+        if len(ports) != 1 or len(found) != 1:
+            raise RuntimeError(f"the sentinels name {ports}")
+        return found[0]
+
+    def replicas(self) -> list[Server]:
+        """The others that run."""
+        primary = self.primary()
+        return [server for server in self.servers if server is not primary and server.alive]
+
+    def owner_of(self, name: str) -> Server:
+        return self.primary()
+
+    def failover(self, server: Server) -> Server:
+        eventually(quietly(self._asked_for_failover), SETTLED_S, "a sentinel that begins a failover")
+        return self.wait_replaced(server)
+
+    def wait_replaced(self, server: Server) -> Server:
+        def replaced() -> Server | None:
+            now = self.primary()
+            return now if now is not server and now.command("ROLE")[0] == b"master" else None
+
+        found = eventually(quietly(replaced), SETTLED_S, f"another primary than {server!r}")
+        assert found is not None
+        return found
+
+    def everybody(self) -> list[Server]:
+        return [*self.servers, *self.sentinels]
+
+    def begin_failover(self, server: Server) -> None:
+        self._asked_for_failover()
+
+    def _is_home(self) -> bool:
+        """Everybody gets the role that the sentinels know; they would see to it too, after ten seconds."""
+        primary = self.primary()
+        if primary.command("ROLE")[0] != b"master":
+            primary.command("REPLICAOF", "NO", "ONE")
+        for server in self.servers:
+            if server is not primary and server.command("ROLE")[:3] != [b"slave", primary.host.encode(), primary.port]:
+                server.command("REPLICAOF", primary.host, primary.port)
+        return all(self._facts(sentinel)[b"flags"] == b"master" for sentinel in self.sentinels)
+
+    def _settled(self) -> bool:
+        wanted = {b"num-slaves": 2, b"num-other-sentinels": 2}
+        for sentinel in self.sentinels:
+            facts = self._facts(sentinel)
+            if facts[b"flags"] != b"master" or any(int(facts[name]) < count for name, count in wanted.items()):
+                return False
+        primary = self.primary()
+        return bool(primary.command("ROLE")[0] == b"master") and self._replicas_of(primary) == 2
+
+    def _facts(self, sentinel: Server) -> dict[bytes, bytes]:
+        told = sentinel.command("SENTINEL", "MASTER", _SERVICE)
+        return dict(zip(told[::2], told[1::2], strict=True))
+
+    def _asked_for_failover(self) -> bool:
+        return bool(self.sentinels[0].command("SENTINEL", "FAILOVER", _SERVICE) == b"OK")
+
+    def _named_by(self, sentinel: Server) -> int:
+        return int(sentinel.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", _SERVICE)[1])
+
+    def _replicas_of(self, server: Server) -> int:
+        told: bytes = server.command("INFO", "replication")
+        return told.count(b"state=online")
+
+    def __repr__(self) -> str:
+        return f"Sentinels({self.url})"
