@@ -1,14 +1,16 @@
-"""What is asked about queues of messages, and what is answered.
+"""Commands about queues of messages, and their answers.
 
-A message is in exactly one place: ready in a lane, delayed, with one consumer, behind another one of its key, or among
-the dead letters. Each command moves messages from place to place in one step. A message has one id for its whole life;
-its *entry* is new each time that it is put into a lane, so whoever still names an old entry has lost it.
+A message is in exactly one place: ready in a lane, delayed, held by one consumer, behind another message of its key, or
+among the dead letters. Each command moves messages from place to place in one atomic step. A message keeps its id for
+its whole life. It gets a new *entry* each time it enters a lane, so a consumer that names an old entry has lost the
+message.
 
-Of the messages that share a key one comes first: it is ready, delayed or held. The others stand behind it in the order
-in which they were sent, until it is done or dead.
+A *lane* holds the ready messages of one priority, or those in quarantine.
 
-No command names more than `BATCH_MAX` messages, and none moves many more: so no step is long. Those that cost most have
-half of that.
+Among the messages that share a key, one comes first: it is ready, delayed or held. The others stay *behind* it, in the
+order of publication, until it is acked or becomes a dead letter.
+
+No command names more than `BATCH_MAX` messages, and none moves many more, so that no step takes long.
 """
 
 from __future__ import annotations
@@ -28,23 +30,23 @@ from holdfast.commands.queue_admin import (
 )
 
 BATCH_MAX = 128
-# Of what is brought back from the dead, and of messages with keys that are settled: each costs twice as much, or more.
+# The same bound for steps that cost at least twice as much per message: a reclaim, a redrive, and outcomes of messages
+# with keys.
 COSTLY_BATCH_MAX = BATCH_MAX // 2
-# The lane of messages in whose company consumers have died; they are taken one at a time, by whoever has nothing else.
+# The lane of messages whose consumers have died. A consumer that has no other new message receives them one at a time.
 QUARANTINE = "!"
-# What may become of a message: see `MessageOutcome`.
+# The kinds of `MessageOutcome`.
 ACK, RETRY, RELEASE, REJECT, VERIFY = "ack", "retry", "release", "reject", "verify"
-# Where a message may be.
+# The places where a message may be.
 READY, DELAYED, HELD, BEHIND, DEAD = "ready", "delayed", "held", "behind", "dead"
-# Why most dead letters are dead.
-ATTEMPTS_USED_UP = "attempts used up"
 
 
 class NewMessage(NamedTuple):
-    """A message that is to be sent. The sender makes its id.
+    """A message to publish; the producer chooses its id.
 
-    With a `dedup` key, only if no message was sent under that key in the last `dedup_ms`. With a `key` it waits for
-    all that were sent with the same one; then it has no delay. The `lane` is for priority.
+    With a `dedup_key`, the engine stores the message only if no message was published under that key in the last
+    `dedup_ms`. A message with a `key` waits for all earlier messages of that key, and has no delay. The `lane` is its
+    priority.
     """
 
     id: str
@@ -58,10 +60,11 @@ class NewMessage(NamedTuple):
 
 
 class StoredMessage(NamedTuple):
-    """A message as it is kept: what was sent, and what has become of it so far.
+    """A message as the engine stores it: the published part, and the record of its deliveries.
 
-    `attempts` have failed, and so many `crashes` of consumers were in its company. `first` and `last` are the labels of
-    the consumers that failed with it; `why` is what the last one said.
+    `attempts` counts failed attempts, `crashes` the consumers that died while they held the message.
+    `first_consumer` and `last_consumer` are the labels of the consumers that failed with it; `last_error` is the error
+    of the last one.
     """
 
     id: str
@@ -78,10 +81,10 @@ class StoredMessage(NamedTuple):
 
 
 class Publish(NamedTuple):
-    """Send these messages: all of them, or none where the queue would have more than `bound`; 0 is no bound.
+    """Publish all of these messages, or none if the queue would then hold more than `bound`; 0 means no bound.
 
-    Everything counts but dead letters. The token is of this call: sent again within `RESULT_MEMORY_MS` it answers the same, and
-    sends nothing.
+    All messages count except dead letters. The token belongs to this call: a copy that arrives within
+    `RESULT_MEMORY_MS` gets the same answer and publishes nothing.
     """
 
     name: str
@@ -91,11 +94,12 @@ class Publish(NamedTuple):
 
 
 class Join(NamedTuple):
-    """This consumer lives, for so long from now. The token is its incarnation: new for each, never used again.
+    """Start a consumer session, which lasts for `ttl_ms` without a heartbeat.
 
-    It `keeps` what it takes for long: see `ReclaimExpired`. If it is `heard`, an engine that can tell everybody when it has
-    ended does so. Answered like `Acquire`: `Granted`; sent again, with the same fence, and the ttl runs anew. `NotHeld`
-    if it was taken for dead meanwhile.
+    The token names the session; each session has a new one. `keeps_messages` marks a consumer that holds its messages
+    for a long time (see `ReclaimExpired`). With `announce_expiry`, an engine with expiry events announces the end of
+    the session. Answers: `Granted`; for a copy, `Granted` with the same fence, and the ttl starts again; `NotHeld` if
+    the engine has declared this consumer dead in the meantime.
     """
 
     name: str
@@ -108,9 +112,10 @@ class Join(NamedTuple):
 
 
 class ConsumerHeartbeat(NamedTuple):
-    """This consumer still lives. It may come late: whoever was not reaped meanwhile has lost nothing.
+    """Extend a consumer session to `ttl_ms` from now.
 
-    `Renewed`, or `NotHeld` if the consumer is not known any more.
+    A late heartbeat counts as long as nobody has reclaimed the consumer's messages. Answers: `Renewed`, or `NotHeld` if
+    the engine no longer knows the consumer.
     """
 
     name: str
@@ -119,10 +124,10 @@ class ConsumerHeartbeat(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """This consumer ends; what it still has is ready again, and no attempt was used.
+    """End a consumer session; its messages are ready again, and no attempt is used.
 
-    `Released`, or `NotHeld`. `LeaveUnfinished` if it has more than `BATCH_MAX`: so many are ready again, it still lives, and says
-    so again.
+    Answers: `Released`; `NotHeld`; `LeaveUnfinished` if the consumer holds more than `BATCH_MAX` messages. Then that
+    many are ready again, the session goes on, and the consumer sends the command again.
     """
 
     name: str
@@ -130,18 +135,21 @@ class Leave(NamedTuple):
 
 
 class Receive(NamedTuple):
-    """Give me up to `most` messages, first from the first of these lanes; with `wait`, ring me if there are none now.
+    """Receive up to `most` messages, trying the lanes in this order.
 
-    Messages whose delay is over become ready first. `idle` says that the consumer has nothing that is new, and how
-    many suspects it dares to take: it is given those alone, if there are any. `known` are the entries that it has: if
-    given, whatever is with it by the engine's account and not among them comes first, because the answer that brought
-    it was lost; and it is told which of them are not with it. With `share`, no more than its share of what is ready,
-    if all consumers had the same. `seen` is the largest fence that it was given, if not -1: whatever is with it under a
-    larger one comes first as well. So a question that comes late, after another one was asked in its place, takes
-    nothing that nobody would hear of.
+    `wait`: if there is no message, put the consumer among the waiting ones and wake it later.
+    `quarantine_max`: how many messages in quarantine the consumer accepts; 0 unless it holds nothing new. If there are
+    any, it receives those alone.
+    `known_entries`: the entries that the consumer knows it holds. If given, the engine first sends the held messages
+    that are missing in the list, because the answer that brought them was lost; `Received.lost` names the entries in
+    the list that the consumer does not hold.
+    `fair_share`: take no more than an equal share among all consumers.
+    `seen_fence`: the largest fence that the consumer has received; -1 if it does not say. The engine first sends the
+    held messages with a larger fence. So a copy of this command that arrives late, after the next one, takes no message
+    that the consumer would never see.
 
-    `Received`, or `NotHeld` if the consumer is not known any more. Sent again it may take more: whoever lost an answer
-    says what is `known`.
+    Messages whose delay has passed become ready first. Answers: `Received`, or `NotHeld` if the engine no longer knows
+    the consumer. A second copy may take more messages, so a consumer that lost an answer sends `known_entries`.
     """
 
     name: str
@@ -156,11 +164,12 @@ class Receive(NamedTuple):
 
 
 class MessageOutcome(NamedTuple):
-    """What has become of a delivered message.
+    """The outcome of one delivery.
 
-    `ack`: done, it is gone. `retry`: an attempt has failed; ready again after the delay. `release`: given back unused;
-    the same, but no attempt was used. `reject`: an attempt has failed, and there will be no other. `verify`: nothing, but
-    tell me whether it is still mine. `keyed`: others may stand behind it.
+    `ack`: the work is done, and the engine deletes the message. `retry`: the attempt failed, and the message is ready
+    again after the delay. `release`: the same, but no attempt is used. `reject`: the attempt failed, and the message
+    becomes a dead letter. `verify`: no change; the answer shows whether the consumer still holds the message. `keyed`:
+    the message has a key, so others may be behind it.
     """
 
     entry: str
@@ -172,9 +181,9 @@ class MessageOutcome(NamedTuple):
 
 
 class RecordOutcomes(NamedTuple):
-    """So much has become of these messages; each is told apart from the others, and only if it is with this consumer.
+    """Record the outcomes of messages that this consumer holds; each one succeeds or fails by itself.
 
-    Dead letters beyond `dead_max` are dropped, the oldest first, and counted; 0 keeps all.
+    The engine drops the oldest dead letters beyond `dead_max` and counts them; 0 keeps all.
     """
 
     name: str
@@ -184,12 +193,13 @@ class RecordOutcomes(NamedTuple):
 
 
 class ReclaimExpired(NamedTuple):
-    """Look for consumers that have died, unless somebody has looked just now; give others what they had.
+    """Reclaim the messages of expired consumers, unless another client has checked within the interval.
 
-    Dead is who has said nothing for its ttl and the grace. After a time in which nobody looked, or the clock went back,
-    everybody gets `postpone_ms` to be heard of: it may be the engine that was away. A message that was alone with its
-    consumer, and a suspect, lose an attempt; others become suspects by their second crash. With a consumer that keeps
-    them for long, only what was new counts: see `ConsumerRecord.probation_us`.
+    A consumer has expired if it sent no heartbeat for its ttl plus the grace. If no client has checked for a long time,
+    or the clock went back, the engine itself may have been away: then every consumer gets `postpone_ms` to send a
+    heartbeat. A message that was alone with its consumer, or in quarantine, loses an attempt; any other goes into
+    quarantine after its second crash. If the consumer keeps messages for a long time, only those on probation count:
+    see `ConsumerRecord.probation_us`.
     """
 
     name: str
@@ -201,11 +211,11 @@ class ReclaimExpired(NamedTuple):
 
 
 class TakeOver(NamedTuple):
-    """Give me the first message of this key, if nobody has it, or if the time of whoever has it is over.
+    """Receive the first message of a key, if no consumer holds it or the session of its consumer has expired.
 
-    There is no grace: the consumer that had it is taken for dead, like by a `ReclaimExpired`, and will be told. `Received` with that
-    one, `NotTakenOver` if it is not to be had, or `NotHeld` if the consumer that asks is not known any more. Sent again,
-    the second answer is the same.
+    There is no grace: the engine declares the previous consumer dead, as `ReclaimExpired` does. Answers: `Received`
+    with that message; `NotTakenOver`; `NotHeld` if the engine no longer knows the consumer that sent the command. A
+    second copy gets the same answer.
     """
 
     name: str
@@ -216,7 +226,7 @@ class TakeOver(NamedTuple):
 
 
 class ListKeys(NamedTuple):
-    """The keys of what is with this consumer, the oldest first. `KeysHeld`."""
+    """List the keys of the messages that a consumer holds, the oldest delivery first. Answer: `KeysHeld`."""
 
     name: str
     token: str
@@ -224,7 +234,7 @@ class ListKeys(NamedTuple):
 
 
 class ListDeadLetters(NamedTuple):
-    """Dead letters after this place, the oldest death first."""
+    """List dead letters after this position, the oldest first. Answer: `DeadLetterPage`."""
 
     name: str
     after: str
@@ -232,16 +242,17 @@ class ListDeadLetters(NamedTuple):
 
 
 class GetDeadLetter(NamedTuple):
-    """The dead letter of this message: `DeadLetterPage` with that one, or none."""
+    """Get the dead letter of this message. Answer: `DeadLetterPage` with one dead letter, or with none."""
 
     name: str
     id: str
 
 
 class Redrive(NamedTuple):
-    """Make these dead letters messages again; with `reset`, as if they had never been tried. `DeadLettersRemoved`.
+    """Turn these dead letters into messages again; with `reset`, without their record of attempts.
 
-    With a token, which is of this call: sent again within `RESULT_MEMORY_MS` it answers the same, and moves nothing.
+    Answer: `DeadLettersRemoved`. A token belongs to this call: a copy that arrives within `RESULT_MEMORY_MS` gets the
+    same answer and moves nothing.
     """
 
     name: str
@@ -251,7 +262,7 @@ class Redrive(NamedTuple):
 
 
 class Purge(NamedTuple):
-    """Forget these dead letters. `DeadLettersRemoved`. The token is as that of `Redrive`."""
+    """Delete these dead letters. Answer: `DeadLettersRemoved`. The token works as in `Redrive`."""
 
     name: str
     ids: tuple[str, ...]
@@ -262,19 +273,19 @@ class Purge(NamedTuple):
 
 
 class Published(NamedTuple):
-    """They are sent. The id of each: another than its own where the same `dedup` key was used before."""
+    """The messages are published. If a `dedup_key` was used before, its place has the id of the earlier message."""
 
     ids: tuple[str, ...]
 
 
 class PublishRefused(NamedTuple):
-    """Nothing was sent: the queue has so many messages already."""
+    """Nothing was published: the queue is full, and holds `size` messages."""
 
     size: int
 
 
 class Delivery(NamedTuple):
-    """One message, now with this consumer. The fence is larger than that of every delivery before, and stays."""
+    """One message that the consumer now holds. Its fence is larger than the fence of every earlier delivery."""
 
     entry: str
     fence: int
@@ -283,10 +294,11 @@ class Delivery(NamedTuple):
 
 
 class Received(NamedTuple):
-    """What there was. Of whoever waits, `position` counts the hungry ahead; `None` means: not waiting.
+    """The messages for this consumer.
 
-    The next delay is over in `next_ms`; 0 if there is none. `drain` asks this consumer to finish what it has and come
-    back idle: there is a suspect for it. `gone` are entries that it had said it has, and has not.
+    `position`: how many waiting consumers are ahead of this one; `None` if it does not wait. `next_ms`: when the next
+    delay ends; 0 if no message is delayed. `drain`: the consumer should finish its messages and come back with none,
+    because a message in quarantine is ready for it. `lost`: the entries of `known_entries` that it does not hold.
     """
 
     deliveries: tuple[Delivery, ...]
@@ -297,11 +309,14 @@ class Received(NamedTuple):
 
 
 class LeaveUnfinished(NamedTuple):
-    """A part of what it has is ready again: say so again for the rest."""
+    """A part of the consumer's messages is ready again; it must send `Leave` again for the rest."""
 
 
 class NotTakenOver(NamedTuple):
-    """It is not to be had: it is `delayed`, `dead`, or `held`: by whom, and under which fence. Empty: there is none."""
+    """The message of the key is not available: it is `delayed`, `dead`, or `held` by `label` under `fence`.
+
+    `place` is empty if the key has no message.
+    """
 
     place: str
     label: str = ""
@@ -309,22 +324,23 @@ class NotTakenOver(NamedTuple):
 
 
 class KeysHeld(NamedTuple):
-    """The first of the keys, and how many messages it has in all."""
+    """The first keys of a consumer, and how many messages it holds in all."""
 
     keys: tuple[str, ...]
     held: int
 
 
 class OutcomesRecorded(NamedTuple):
-    """Done, but for the entries that are `lost`: they were not with this consumer any more."""
+    """All outcomes are recorded, except those of `lost` entries: the consumer no longer held them."""
 
     lost: tuple[str, ...]
 
 
 class Reclaimed(NamedTuple):
-    """What a look has found; it is worth looking again in `next_ms`.
+    """The result of a check for expired consumers; the next check is worth it in `next_ms`.
 
-    `looked` is false if it was too early; `amnesty`: consumers were found late, and were given time.
+    `checked` is false if it was too early to check. `postponed`: consumers were late, and got more time. `consumers`
+    were declared dead, `requeued` of their messages are ready again, and `dead_lettered` became dead letters.
     """
 
     checked: bool
@@ -336,7 +352,7 @@ class Reclaimed(NamedTuple):
 
 
 class StoredDeadLetter(NamedTuple):
-    """A message that will not be tried again: why, since when, and all that is known of it."""
+    """A dead letter as the engine stores it: the reason, the time, and the message with its record."""
 
     reason: str
     died_us: int
@@ -344,14 +360,14 @@ class StoredDeadLetter(NamedTuple):
 
 
 class DeadLetterPage(NamedTuple):
-    """Dead letters, the oldest death first. `last`: where to go on; empty if that was all."""
+    """Dead letters, the oldest first. `last`: the position to continue after; empty if there are no more."""
 
     dead_letters: tuple[StoredDeadLetter, ...]
     last: str
 
 
 class DeadLettersRemoved(NamedTuple):
-    """It was done with these; there are no dead letters of the others."""
+    """The ids of the dead letters that were redriven or purged; there were none for the other ids."""
 
     ids: tuple[str, ...]
 

@@ -1,9 +1,9 @@
-"""The law of budgets: what is put aside counts as spent until it is settled.
+"""The rules of budgets: a reserved amount counts as spent until it is settled.
 
-A period begins with its first reservation and ends by the engine's calendar; then all is free again. What was put aside
-and never settled is free after its hold, and known until the period ends: what was spent is counted even if it comes
-late or is more than was put aside, since it has been spent. Only what is known as not yet settled is counted, so that
-a token may say so again at any time.
+A period begins with its first reservation and ends on the engine's calendar; then the whole budget is free again. An
+amount that is not settled becomes free after its hold, but its token stays known until the period ends. So an amount
+that was really spent is counted even if it is settled late or is more than was reserved. Each token is counted once,
+so a `Settle` may be resent at any time.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from holdfast.commands import BudgetBalance, GetBalance, Reserve, Settle
 from holdfast.rules.lease_record import Moment
 
-# How long a settled token is known: several times as long as anybody sends again that it is to be put aside.
+# How long a settled token stays known: several times as long as a client resends a `Reserve`.
 SETTLED_US = 10_000_000
 
 
-class Aside(NamedTuple):
-    """An amount that is put aside until then; 0 and `settled` when it has been spent or given back."""
+class ReservedAmount(NamedTuple):
+    """An amount that is reserved until `until_us`; 0 and `settled` once it was spent or refunded."""
 
     amount: int
     until_us: int
@@ -27,18 +27,18 @@ class Aside(NamedTuple):
 
 
 class Account(NamedTuple):
-    """One period of one key: when it began, how long it lasts, what was spent, what is put aside."""
+    """One period of one budget: its begin and end, the spent amount, and the reservations by token."""
 
     began_us: int = 0
     ends_us: int = 0
     spent: int = 0
-    aside: Mapping[str, Aside] = {}
+    reservations: Mapping[str, ReservedAmount] = {}
 
 
 def reserve(before: Account | None, command: Reserve, moment: Moment) -> tuple[Account | None, BudgetBalance]:
-    """Put it aside, unless that would be more than the limit; equal passes."""
-    account = settled(before, moment)
-    known = account.aside.get(command.token)
+    """Reserve the amount, unless the total would exceed the limit; exactly the limit is allowed."""
+    account = advance(before, moment)
+    known = account.reservations.get(command.token)
     if known is not None and known.until_us > moment.wall_us:
         return before, _spent(account, moment, ok=not known.settled)
     reserved = sum(each.amount for each in _open(account, moment))
@@ -47,53 +47,62 @@ def reserve(before: Account | None, command: Reserve, moment: Moment) -> tuple[A
 
     if not account.ends_us:
         account = account._replace(began_us=moment.wall_us, ends_us=moment.wall_us + command.period_ms * 1000)
-    mine = Aside(command.amount, moment.wall_us + command.hold_ms * 1000, settled=False)
-    account = account._replace(aside={**account.aside, command.token: mine})
+    mine = ReservedAmount(command.amount, moment.wall_us + command.hold_ms * 1000, settled=False)
+    account = account._replace(reservations={**account.reservations, command.token: mine})
     return account, _spent(account, moment, ok=True)
 
 
 def settle(before: Account | None, command: Settle, moment: Moment) -> tuple[Account | None, BudgetBalance]:
-    """Count what was really spent. What belongs to a period that is over is history."""
-    account = settled(before, moment)
-    known = account.aside.get(command.token)
+    """Count the amount really spent. A reservation of an earlier period changes nothing."""
+    account = advance(before, moment)
+    known = account.reservations.get(command.token)
     if command.began_us != account.began_us or known is None or known.settled:
         return before, _spent(account, moment, ok=known is not None)
 
-    done = Aside(0, moment.wall_us + SETTLED_US, settled=True)
-    account = account._replace(spent=account.spent + command.actual, aside={**account.aside, command.token: done})
+    done = ReservedAmount(0, moment.wall_us + SETTLED_US, settled=True)
+    account = account._replace(
+        spent=account.spent + command.actual, reservations={**account.reservations, command.token: done}
+    )
     return account, _spent(account, moment, ok=True)
 
 
 def balance(before: Account | None, command: GetBalance, moment: Moment) -> tuple[Account | None, BudgetBalance]:  # noqa: ARG001
-    """How it stands. Changes nothing."""
-    return before, _spent(settled(before, moment), moment, ok=True)
+    """Return the balance. Changes nothing."""
+    return before, _spent(advance(before, moment), moment, ok=True)
 
 
-def settled(account: Account | None, moment: Moment) -> Account:
-    """The account at present, without what settled long ago. A calendar set back by over a period proves nothing."""
+def advance(account: Account | None, moment: Moment) -> Account:
+    """Bring the account to the present, without tokens that were settled long ago.
+
+    The account is discarded after its period, and if the calendar was set back by more than a period.
+    """
     if (
         account is None
         or not account.began_us - (account.ends_us - account.began_us) <= moment.wall_us < account.ends_us
     ):
         return Account()
-    aside = {token: each for token, each in account.aside.items() if not each.settled or each.until_us > moment.wall_us}
-    return account._replace(aside=aside)
+    reservations = {
+        token: each
+        for token, each in account.reservations.items()
+        if not each.settled or each.until_us > moment.wall_us
+    }
+    return account._replace(reservations=reservations)
 
 
 def forget_at_us(account: Account) -> int:
-    """When nothing of it matters any more."""
+    """Return when the account is no longer needed."""
     return account.ends_us
 
 
 def unpacked(stored: list[Any]) -> Account:
-    """What was kept as plain lists."""
-    began_us, ends_us, spent, aside = stored
-    return Account(began_us, ends_us, spent, {token: Aside(*each) for token, each in aside.items()})
+    """Return the account from its stored form, plain lists."""
+    began_us, ends_us, spent, reservations = stored
+    return Account(began_us, ends_us, spent, {token: ReservedAmount(*each) for token, each in reservations.items()})
 
 
-def _open(account: Account, moment: Moment) -> list[Aside]:
-    """What is put aside and has not lapsed."""
-    return [each for each in account.aside.values() if not each.settled and each.until_us > moment.wall_us]
+def _open(account: Account, moment: Moment) -> list[ReservedAmount]:
+    """Return the reservations that are neither settled nor past their hold."""
+    return [each for each in account.reservations.values() if not each.settled and each.until_us > moment.wall_us]
 
 
 def _spent(account: Account, moment: Moment, *, ok: bool) -> BudgetBalance:

@@ -1,7 +1,8 @@
-"""What is counted or noted under a name, and belongs to nobody: rates, budgets, what was done.
+"""Counters: values stored under a name without a holder, a waiting line or a fence.
 
-A tally has no holder, no waiters and no fence. Its rule takes what was counted and a command, and gives what is counted
-now and the answer; `None` where nothing is. Tallies live on shelves beside the leases, so a name may be both.
+Rate limits, budgets and the markers of `once` are counters. A rule takes the stored value (`None` if there is none) and
+a command, and returns the new value and the answer. Counters are stored beside the leases under (kind, name), so a
+lease and a counter may have the same name.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ CounterRule = Callable[[Any, Any, Moment], tuple[Any, Answer]]
 
 COUNTER_RULES: dict[type, CounterRule] = {
     Hit: limit.hit,
-    ResetCounter: limit.forget,
+    ResetCounter: limit.reset,
     Reserve: budget.reserve,
     Settle: budget.settle,
     GetBalance: budget.balance,
-    MarkDone: once.keep,
-    IsDone: once.seen,
+    MarkDone: once.mark_done,
+    IsDone: once.is_done,
 }
 
 
-def until_us(tally: Any, command: Any) -> int:
-    """Until when it has to be kept, by the engine's calendar."""
+def until_us(counter: Any, command: Any) -> int:
+    """Return until when the engine must store the counter, on its calendar."""
     if type(command) is Hit:
-        return limit.forget_at_us(tally, command)
-    return tally.until_us if isinstance(tally, once.StoredMarker) else budget.forget_at_us(tally)
+        return limit.forget_at_us(counter, command)
+    return counter.until_us if isinstance(counter, once.StoredMarker) else budget.forget_at_us(counter)
 
 
 def unpacked(kind: str, stored: Any) -> Any:
-    """A tally that was kept as plain lists; numbers, texts, lists and dictionaries are all that it is made of."""
+    """Return a counter from its stored form: numbers, texts, lists and dictionaries, as JSON gives them."""
     if kind == "o":
         return once.StoredMarker(*stored)
     return budget.unpacked(stored) if kind == "b" else limit.unpacked(kind, stored)

@@ -1,11 +1,11 @@
-"""The law of admission: how many, in how long; and how a rate is written.
+"""The rules of rate limits: how many hits in which period, and how a rate is written.
 
-Two ways to count. A sliding window looks at what was admitted in the last period: never more than the limit, in any
-window whatsoever. Smoothing (GCRA) lets the allowance grow back evenly. Several windows are one decision: what one of
-them refuses is counted in none.
+There are two methods. A sliding window counts the hits of the last period: never more than the limit in any window.
+Smoothing (GCRA) lets the allowance grow back evenly. Several windows give one decision: a hit that one of them refuses
+is counted in none.
 
-Time comes from the engine alone, and may be set back there: then it stands still until it has caught up, for a period
-at most. The same steps in the same order as lua/hit.lua: a property test compares the two.
+Only the engine's clock counts. If it is set back, time stands still here until it has caught up, for at most one
+period. The steps and their order are those of lua/counters/hit.lua; a property test compares the two.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.commands import Done, Hit, LimitDecision, ResetCounter
 from holdfast.errors import InvalidConfig
 from holdfast.rules.lease_record import Moment
 
-# A limit up to this is kept hit by hit; beyond it, hits of a hundredth of the period share an entry.
+# Up to this limit every hit is an entry of the log; above it, the hits of a hundredth of the period share an entry.
 GRAINS = 100
 COUNT_MAX = 1_000_000_000
 PERIOD_MAX_US = 31 * 86400 * 1_000_000
@@ -39,14 +39,14 @@ _EXAMPLE = "it must read like 10/second; 100/minute, or 5/2s"
 
 
 def rates(text: object) -> Rates:
-    """What a rate says: `10/second; 100/minute` are two windows, in whatever order they are named."""
+    """Parse a rate: `10/second; 100/minute` are two windows, in any order."""
     if not isinstance(text, str):
         raise InvalidConfig("rate", text, f"{_EXAMPLE}, as text")
     found = tuple(_rate(text, part) for part in re.split("[;,]", text) if part.strip())
     if not 1 <= len(found) <= WINDOWS_MAX:
         raise InvalidConfig("rate", text, f"{_EXAMPLE}: 1 to {WINDOWS_MAX} windows")
     if len({period_us for _, period_us in found}) < len(found):
-        raise InvalidConfig("rate", text, "each length of a window may be named once")
+        raise InvalidConfig("rate", text, "each period may be named once")
     return tuple(sorted(found, key=lambda rate: rate[1]))
 
 
@@ -54,11 +54,11 @@ def _rate(text: str, part: str) -> tuple[int, int]:
     match = _RATE.fullmatch(part)
     if match is None:
         raise InvalidConfig("rate", text, _EXAMPLE)
-    count, many, word = match.groups()
-    unit = _UNITS.get(word.lower())
+    count, many, unit_name = match.groups()
+    unit = _UNITS.get(unit_name.lower())
     if unit is None:
         raise InvalidConfig(
-            "rate", text, f"{word!r} is no length of time: second, minute, hour, day, or ms, s, m, h, d"
+            "rate", text, f"{unit_name!r} is not a unit of time: use second, minute, hour, day, or ms, s, m, h, d"
         )
     period_us = int(many or "1") * unit
     if not 1 <= int(count) <= COUNT_MAX or not 1_000 <= period_us <= PERIOD_MAX_US:
@@ -66,15 +66,15 @@ def _rate(text: str, part: str) -> tuple[int, int]:
     return int(count), period_us
 
 
-def share_of(all_of: Rates, share: float) -> Rates:
-    """What one process may admit by itself: that part of each window, and at least one."""
-    return tuple((max(1, int(count * share)), period_us) for count, period_us in all_of)
+def share_of(rates: Rates, share: float) -> Rates:
+    """Return the rates that one process may admit by itself: that share of each window, at least one."""
+    return tuple((max(1, int(count * share)), period_us) for count, period_us in rates)
 
 
 class Log(NamedTuple):
-    """What was admitted in the last period: the newest entry, older ones in order, and the sum of all.
+    """The hits of the last period: the newest entry, the older ones in order, and the sum of all.
 
-    An entry counts from its last hit; so the ones before it count a little longer, never shorter.
+    An entry counts from its last hit, so the earlier hits of the entry count a little longer, never shorter.
     """
 
     begin_us: int = 0
@@ -85,7 +85,7 @@ class Log(NamedTuple):
 
 
 class Level(NamedTuple):
-    """How full the allowance is, as the time that it takes to drain, at the moment of the last hit."""
+    """How much of the allowance is used, as the time until it has grown back, at the moment of the last hit."""
 
     level_us: float = 0.0
     last_us: int = 0
@@ -96,7 +96,7 @@ Windows: TypeAlias = tuple[Window, ...]
 
 
 class _View(NamedTuple):
-    """One window at present."""
+    """The figures of one window now."""
 
     remaining: int
     limit: int
@@ -105,54 +105,54 @@ class _View(NamedTuple):
 
 
 def hit(before: Windows | None, command: Hit, moment: Moment) -> tuple[Windows | None, LimitDecision]:
-    """Admit it in every window, or in none."""
-    way = _SMOOTH if command.smooth else _SLIDING
+    """Allow the hit and count it in every window, or refuse it and count it in none."""
+    method = _SMOOTH if command.smooth else _SLIDING
     windows = [
-        way.settled(window, period_us, moment.wall_us)
-        for window, (_, period_us) in zip(before or (way.empty,) * len(command.rates), command.rates, strict=True)
+        method.advance(window, period_us, moment.wall_us)
+        for window, (_, period_us) in zip(before or (method.empty,) * len(command.rates), command.rates, strict=True)
     ]
-    views = [_view(way, window, rate, command, moment) for window, rate in zip(windows, command.rates, strict=True)]
+    views = [_view(method, window, rate, command, moment) for window, rate in zip(windows, command.rates, strict=True)]
     longest = max(views, key=lambda view: view.retry_us)
     if longest.retry_us:
         return before, LimitDecision(False, *longest)
     if not command.take:
         return before, LimitDecision(True, *_tightest(views))
     windows = [
-        way.taken(window, rate, command.cost, max(moment.wall_us, window.last_us))
+        method.taken(window, rate, command.cost, max(moment.wall_us, window.last_us))
         for window, rate in zip(windows, command.rates, strict=True)
     ]
     free = command._replace(cost=0)
-    views = [_view(way, window, rate, free, moment) for window, rate in zip(windows, command.rates, strict=True)]
+    views = [_view(method, window, rate, free, moment) for window, rate in zip(windows, command.rates, strict=True)]
     return tuple(windows), LimitDecision(True, *_tightest(views))
 
 
-def forget(before: Windows | None, command: ResetCounter, moment: Moment) -> tuple[None, Done]:  # noqa: ARG001 - as each
-    """Start anew."""
+def reset(before: Windows | None, command: ResetCounter, moment: Moment) -> tuple[None, Done]:  # noqa: ARG001 - the signature of all
+    """Delete the counter."""
     return None, Done()
 
 
 def forget_at_us(windows: Windows, command: Hit) -> int:
-    """When nothing of it matters any more."""
+    """Return when the counter is no longer needed."""
     return max(window.last_us + period_us for window, (_, period_us) in zip(windows, command.rates, strict=True))
 
 
-def _view(way: _Way, window: Any, rate: tuple[int, int], command: Hit, moment: Moment) -> _View:
+def _view(method: _Method, window: Any, rate: tuple[int, int], command: Hit, moment: Moment) -> _View:
     now_us = max(moment.wall_us, window.last_us)
-    remaining, reset_us = way.left(window, rate, now_us)
-    return _View(remaining, rate[0], way.retry_us(window, rate, command.cost, now_us), reset_us)
+    remaining, reset_us = method.left(window, rate, now_us)
+    return _View(remaining, rate[0], method.retry_us(window, rate, command.cost, now_us), reset_us)
 
 
 def _tightest(views: list[_View]) -> _View:
-    """The window with the least left; of several, the one that takes longest to be free again."""
+    """Return the window with the least remaining; if several have as little, the one that takes longest to empty."""
     return min(views, key=lambda view: (view.remaining, -view.reset_us))
 
 
-# A sliding window.
+# The sliding window.
 
 
-def _settled_log(log: Log, period_us: int, now_us: int) -> Log:
+def _current_log(log: Log, period_us: int, now_us: int) -> Log:
     if log.last_us + period_us <= now_us or log.last_us - period_us > now_us:
-        return Log()  # all of it is old; or the clock was set back so far that nothing can be told
+        return Log()  # every hit is too old, or the clock was set back by more than a period
     gone = 0
     while gone < len(log.older) and log.older[gone][0] + period_us <= now_us:
         gone += 1
@@ -167,7 +167,7 @@ def _log_retry_us(log: Log, rate: tuple[int, int], cost: int, now_us: int) -> in
     if short <= 0:
         return 0
     if cost > count:
-        return period_us  # never, with this limit; but it may be changed
+        return period_us  # never under this limit; but the limit may change
     for at_us, amount in log.older:
         short -= amount
         if short <= 0:
@@ -188,17 +188,17 @@ def _log_taken(log: Log, rate: tuple[int, int], cost: int, now_us: int) -> Log:
     return Log(now_us, now_us, cost, log.total + cost, older)
 
 
-# A level that drains evenly; a microsecond is left for rounding.
+# Smoothing (GCRA): a level that falls evenly. One microsecond of tolerance covers rounding.
 
 
-def _settled_level(level: Level, period_us: int, now_us: int) -> Level:
+def _current_level(level: Level, period_us: int, now_us: int) -> Level:
     if level.last_us - period_us > now_us:
         return Level()
     now_us = max(now_us, level.last_us)
     return Level(max(0.0, level.level_us - (now_us - level.last_us)), now_us)
 
 
-def _level_retry_us(level: Level, rate: tuple[int, int], cost: int, now_us: int) -> int:  # noqa: ARG001 - as above
+def _level_retry_us(level: Level, rate: tuple[int, int], cost: int, now_us: int) -> int:  # noqa: ARG001 - the signature of both methods
     count, period_us = rate
     over_us = level.level_us + cost * (period_us / count) - period_us
     if cost > count:
@@ -217,22 +217,22 @@ def _level_taken(level: Level, rate: tuple[int, int], cost: int, now_us: int) ->
     return Level(level.level_us + cost * (period_us / count), now_us)
 
 
-class _Way(NamedTuple):
-    """One way to count: bring a window to the present, say when a cost fits, what is left, and take it."""
+class _Method(NamedTuple):
+    """A method of counting: bring a window to the present, compute the retry time and the rest, and count a hit."""
 
     empty: Any
-    settled: Callable[[Any, int, int], Any]
+    advance: Callable[[Any, int, int], Any]
     retry_us: Callable[[Any, tuple[int, int], int, int], int]
     left: Callable[[Any, tuple[int, int], int], tuple[int, int]]
     taken: Callable[[Any, tuple[int, int], int, int], Any]
 
 
-_SLIDING = _Way(Log(), _settled_log, _log_retry_us, _log_left, _log_taken)
-_SMOOTH = _Way(Level(), _settled_level, _level_retry_us, _level_left, _level_taken)
+_SLIDING = _Method(Log(), _current_log, _log_retry_us, _log_left, _log_taken)
+_SMOOTH = _Method(Level(), _current_level, _level_retry_us, _level_left, _level_taken)
 
 
 def unpacked(kind: str, stored: list[list[Any]]) -> Windows:
-    """What was kept as plain lists."""
+    """Return the windows from their stored form, plain lists."""
     return tuple(Level(*window) if kind.startswith("g") else _log(*window) for window in stored)
 
 

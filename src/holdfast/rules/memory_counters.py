@@ -1,6 +1,6 @@
-"""Tallies in this process: for the memory engine, and for a limit whose engine cannot be reached.
+"""Counters in memory: for the memory engine, and for a rate limit whose engine is unavailable.
 
-Bounded: what has ended is forgotten, a little with every command.
+Memory is bounded: every command deletes a few counters that have ended.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _AT_ONCE = 4
 
 
 class MemoryCounters:
-    """What is counted, by shelf and name. Whoever asks sees to it that nobody else does at the same time."""
+    """The counters, by kind and name. The caller makes sure that only one thread uses it at a time."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], tuple[Any, int]] = {}
@@ -28,6 +28,7 @@ class MemoryCounters:
         return len(self._known)
 
     def answer(self, command: Any, moment: Moment) -> Answer:
+        """Apply the rule of the command and return its answer."""
         key = (command.kind, command.name)
         before = self._known.get(key, (None, 0))[0]
         after, answer = COUNTER_RULES[type(command)](before, command, moment)

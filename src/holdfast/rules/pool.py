@@ -1,18 +1,17 @@
-"""The law of pools: who is lent which item, when an item comes back, who is next.
+"""The rules of pools: which waiter gets which item, when an item becomes available again, who is next.
 
-A stock and a command go in, the answer comes out, and the stock has been told what changed. No clock, no input, no
-output. Every function first brings the stock to the present (`advance`), then refuses, then grants. After each step no
-free item is left that somebody in the queue may use: so a newcomer who finds one free overtakes nobody.
+A rule takes the state of a pool, a command and the moment; it changes the state and returns the answer. Rules use no
+clock and do no I/O. Every rule first brings the state to the present (`advance`), then refuses, then grants. After each
+step no item is free that a waiter may use, so a newcomer that finds a free item overtakes no waiter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.commands import (
     RWLOCK,
-    Answer,
     Borrow,
     BreakItem,
     Busy,
@@ -40,62 +39,52 @@ from holdfast.commands import (
 from holdfast.rules.lease import OFFER_MAX_US, TOMBSTONE_US
 from holdfast.rules.lease_record import Moment, Tombstone
 from holdfast.rules.pool_state import COOLING, FREE, LENT, OFFERED, ItemRecord, PoolState, PoolWaiter, Share
+from holdfast.rules.result import RuleResult, Wakeup
 from holdfast.rules.rwlock import entry
 
-# A command brings back so many items and no more: the next one goes on, and none is long.
+# The most items that one command expires. The next command continues, so no command takes long.
 DUE_AT_ONCE = 1000
 OTHER_PERMITS = "other permits"
+EMPTY_POOL, SHARE_USED_UP, ALL_BUSY, BUSY = "empty pool", "share used up", "all busy", "busy"
 _SPREAD_BELOW, _SPREAD_PART = 2**32, 2**26
 
 
-class Wakeup(NamedTuple):
-    """Somebody to ring: an item is offered to it, or it had better look again."""
-
-    client: str
-    token: str
-
-
-class RuleResult(NamedTuple):
-    """The answer, and whom to ring."""
-
-    answer: Answer
-    wakes: list[Wakeup]
-
-
 def next_fence(state: PoolState, moment: Moment) -> int:
-    """Larger than every fence of the pool before it: so it grows for each item, also for one that left and returned."""
+    """Return a fence above all earlier fences of the pool, so that it grows even for an item that came back."""
     state.fence = max(state.fence + 1, moment.wall_us)
     return state.fence
 
 
 def advance(state: PoolState, moment: Moment) -> list[Wakeup]:
-    """Bring the stock to the present: what has lapsed comes back, what is free goes to whoever waits for it."""
-    fallen = moment.gone | moment.silent
-    if fallen:
-        state.waiting_line.drop(fallen)
+    """Bring the state to the present: expire leases, offers and cooldowns, then offer the free items to waiters."""
+    dead_clients = moment.gone | moment.silent
+    if dead_clients:
+        state.waiting_line.drop(dead_clients)
     for _ in range(DUE_AT_ONCE):
         item = state.due(moment.now_us)
         if item is None:
             break
-        _come_back(state, item, moment)
-    return hand_out(state, moment)
+        _expire(state, item, moment)
+    return offer_free_items(state, moment)
 
 
-def _come_back(state: PoolState, item: ItemRecord, moment: Moment) -> None:
+def _expire(state: PoolState, item: ItemRecord, moment: Moment) -> None:
+    """End the lease, the offer or the cooldown of an item whose time is over."""
     until_us = item.back_us + item.cooldown_ms * 1000
     if item.state == LENT and until_us > moment.now_us:
-        # Nobody knows how the work of a dead or lost borrower ended: the item rests.
-        state.put(_at_rest(item)._replace(state=COOLING, back_us=until_us))
+        # The outcome of a dead or lost borrower's work is unknown, so the item cools first.
+        state.put(_without_lease(item)._replace(state=COOLING, back_us=until_us))
         return
     lives = item.client not in moment.gone and item.client not in moment.silent
     if item.state == OFFERED and lives and (state.size or state.kind == RWLOCK):
-        # It may only not have heard. Whoever lives keeps a place in the queue: the last one; an empty pool has none.
+        # The waiter is alive and may only have missed the wake-up: it rejoins at the end of the waiting line. An empty
+        # pool has no waiting line.
         late = (item.token, item.client, item.holder, item.ttl_ms, moment.now_us, item.cooldown_ms, item.share)
         state.waiting_line.join(PoolWaiter(*late))
     _free(state, item)
 
 
-def _at_rest(item: ItemRecord) -> ItemRecord:
+def _without_lease(item: ItemRecord) -> ItemRecord:
     return item._replace(token="", client="", holder="", ttl_ms=0, share=Share())
 
 
@@ -103,14 +92,14 @@ def _free(state: PoolState, item: ItemRecord) -> None:
     if item.leaving:
         state.drop(item.name)
     else:
-        state.put(_at_rest(item)._replace(state=FREE, back_us=0, cooldown_ms=0))
+        state.put(_without_lease(item)._replace(state=FREE, back_us=0, cooldown_ms=0))
 
 
-def hand_out(state: PoolState, moment: Moment) -> list[Wakeup]:
-    """Offer free items to those who wait: to whoever came first among those who may use one."""
+def offer_free_items(state: PoolState, moment: Moment) -> list[Wakeup]:
+    """Offer each free item to the first waiter that may use it; return the waiters to wake up."""
     wakeups: list[Wakeup] = []
     while True:
-        for waiter in _next(state):
+        for waiter in _first_waiters(state):
             item = _pick(state, waiter.token, waiter.share)
             if item is not None:
                 break
@@ -133,17 +122,18 @@ def hand_out(state: PoolState, moment: Moment) -> list[Wakeup]:
         wakeups.append(Wakeup(waiter.client, waiter.token))
 
 
-def _next(state: PoolState) -> list[PoolWaiter]:
-    """Who may be next: the first of each share; of a read-write lock, the first of all."""
+def _first_waiters(state: PoolState) -> list[PoolWaiter]:
+    """Return the waiters that may be next: the first of each share; for a read-write lock, only the very first."""
     return state.waiting_line.first(1) if state.kind == RWLOCK else state.waiting_line.heads()
 
 
 def _pick(state: PoolState, token: str, share: Share) -> ItemRecord | None:
+    """Return the item that this token would get now, or `None`."""
     return entry(state, token, share.tag) if state.kind == RWLOCK else state.next_free(share)
 
 
 def borrow(state: PoolState, command: Borrow, moment: Moment) -> RuleResult:
-    """Lend, confirm, queue or refuse: in that one step nobody can come between."""
+    """Lend an item, confirm an offer, add the token to the waiting line, or refuse; all in one step."""
     wakeups: list[Wakeup] = []
     item = state.taken_by(command.token)
     if item is None or item.back_us <= moment.now_us:
@@ -154,15 +144,12 @@ def borrow(state: PoolState, command: Borrow, moment: Moment) -> RuleResult:
         if command.permits and command.permits != state.permits:
             if state.permits:
                 return RuleResult(Refused(OTHER_PERMITS), wakeups)
-            _seat(state, command.permits)
+            _create_permits(state, command.permits)
         item = state.taken_by(command.token)
-        wakeups = [call for call in wakeups if call.token != command.token]
-    # Whatever is free now, nobody in the queue may use; only of a read-write lock everybody might.
-    if (
-        item is None
-        and state.waiting_line.find(command.token) is None
-        and not (state.kind == RWLOCK and len(state.waiting_line))
-    ):
+        wakeups = [wakeup for wakeup in wakeups if wakeup.token != command.token]
+    # No waiter may use an item that is free now. Only in a read-write lock any waiter might.
+    line = state.waiting_line
+    if item is None and line.find(command.token) is None and not (state.kind == RWLOCK and len(line)):
         item = _pick(state, command.token, Share(command.tag, command.share_ppm))
     if item is None:
         return RuleResult(_wait(state, command, moment), wakeups)
@@ -189,42 +176,37 @@ def borrow(state: PoolState, command: Borrow, moment: Moment) -> RuleResult:
 
 
 def _wait(state: PoolState, command: Borrow, moment: Moment) -> Busy:
+    """Add the token to the waiting line, keep its place or remove it; answer why it got no item."""
     share, place = Share(command.tag, command.share_ppm), state.waiting_line.place(command.token)
     empty = not state.size and state.kind != RWLOCK
     if command.wait and not empty and place is None:
         place = len(state.waiting_line)
-        waiter = (
-            command.token,
-            moment.client,
-            command.holder,
-            command.ttl_ms,
-            moment.now_us,
-            command.cooldown_ms,
-            share,
+        client, now_us = moment.client, moment.now_us
+        state.waiting_line.join(
+            PoolWaiter(command.token, client, command.holder, command.ttl_ms, now_us, command.cooldown_ms, share)
         )
-        state.waiting_line.join(PoolWaiter(*waiter))
     elif place is not None and (empty or not command.wait):
         state.waiting_line.leave(command.token)
         place = None
     others = not share.whole and state.next_free(Share()) is not None
-    reason = "empty pool" if empty else "share used up" if others else "busy" if state.kind == RWLOCK else "all busy"
+    reason = EMPTY_POOL if empty else SHARE_USED_UP if others else BUSY if state.kind == RWLOCK else ALL_BUSY
     return Busy("", state.fence, _next_ms(state, moment), place, reason)
 
 
 def extend(state: PoolState, command: Extend, moment: Moment) -> RuleResult:
-    """Restart the ttl of a full lease; a lapsed one stays lapsed, even if nobody took the item."""
+    """Restart the ttl of a held item. An expired lease stays expired, even if the item is still free."""
     item = state.find(command.item)
     if item is None or item.state != LENT or item.token != command.token or item.back_us <= moment.now_us:
         wakeups = advance(state, moment)
         return RuleResult(_not_held(state, command.token, moment), wakeups)
-    # Never nearer than it was: a renewal that was overtaken by a longer one must not cut that one short.
+    # Never move the end closer: a renewal that a longer one overtook must not shorten the lease.
     back_us = max(item.back_us, moment.now_us + command.ttl_ms * 1000)
     state.put(item._replace(ttl_ms=command.ttl_ms, back_us=back_us))
     return RuleResult(Renewed(), [])
 
 
-def give_back(state: PoolState, command: Return, moment: Moment) -> RuleResult:
-    """Free the item, or have it cool, and offer it on, in one step; the same token may say so twice."""
+def return_item(state: PoolState, command: Return, moment: Moment) -> RuleResult:
+    """Free or cool the item and offer it to the next waiter, in one step; a resent `Return` gets the same answer."""
     wakeups = advance(state, moment)
     item = state.find(command.item)
     if item is None or not item.taken or item.token != command.token:
@@ -233,24 +215,23 @@ def give_back(state: PoolState, command: Return, moment: Moment) -> RuleResult:
 
     if command.tombstone:
         _add_tombstone(state, Tombstone(command.token, moment.now_us + TOMBSTONE_US, "released"), moment)
-    wakeups += _rest(state, item._replace(last=command.token), command.cooldown_ms, moment)
+    wakeups += _cool_or_free(state, item._replace(last=command.token), command.cooldown_ms, moment)
     return RuleResult(Released(), wakeups)
 
 
-def _rest(state: PoolState, item: ItemRecord, cooldown_ms: int, moment: Moment) -> list[Wakeup]:
-    """Nobody has the item any more: it cools for so long, or goes to the next one."""
+def _cool_or_free(state: PoolState, item: ItemRecord, cooldown_ms: int, moment: Moment) -> list[Wakeup]:
+    """Start the cooldown of an item that is no longer held; without a cooldown, free it and offer it to a waiter."""
     if not cooldown_ms:
         _free(state, item)
-        return hand_out(state, moment)
-    state.put(
-        _at_rest(item)._replace(state=COOLING, back_us=moment.now_us + cooldown_ms * 1000, cooldown_ms=cooldown_ms)
-    )
-    # It may come back before anything that they know of: whoever is next looks again.
-    return [Wakeup(waiter.client, waiter.token) for waiter in _next(state)]
+        return offer_free_items(state, moment)
+    back_us = moment.now_us + cooldown_ms * 1000
+    state.put(_without_lease(item)._replace(state=COOLING, back_us=back_us, cooldown_ms=cooldown_ms))
+    # The item may become available earlier than any the first waiters know of, so they send their command again.
+    return [Wakeup(waiter.client, waiter.token) for waiter in _first_waiters(state)]
 
 
-def take_back(state: PoolState, command: UndoBorrow, moment: Moment) -> RuleResult:
-    """End a token that nobody owns, wherever it stands, and refuse what still comes under it."""
+def undo_borrow(state: PoolState, command: UndoBorrow, moment: Moment) -> RuleResult:
+    """End the lease or the wait of a token that no caller has, and refuse later commands with this token."""
     wakeups = advance(state, moment)
     if state.tombstones.find(command.token, moment.now_us) is None:
         _add_tombstone(state, Tombstone(command.token, moment.now_us + TOMBSTONE_US, "undone"), moment)
@@ -258,12 +239,12 @@ def take_back(state: PoolState, command: UndoBorrow, moment: Moment) -> RuleResu
     item = state.taken_by(command.token)
     if item is not None:
         _free(state, item)
-    wakeups += hand_out(state, moment)
-    return RuleResult(Done(), [call for call in wakeups if call.token != command.token])
+    wakeups += offer_free_items(state, moment)
+    return RuleResult(Done(), [wakeup for wakeup in wakeups if wakeup.token != command.token])
 
 
 def break_item(state: PoolState, command: BreakItem, moment: Moment) -> RuleResult:
-    """End the lease under this fence by force: the fence grows, the item rests, its borrower will be told why."""
+    """End the lease under this fence by force: the fence grows, the item cools, the tombstone keeps the reason."""
     wakeups = advance(state, moment)
     item = state.find(command.item)
     if item is None or not item.taken or item.fence != command.fence:
@@ -271,29 +252,29 @@ def break_item(state: PoolState, command: BreakItem, moment: Moment) -> RuleResu
     until_us = moment.now_us + max(TOMBSTONE_US, 2 * item.ttl_ms * 1000)
     _add_tombstone(state, Tombstone(item.token, until_us, "broken", command.reason), moment)
     cooldown_ms = item.cooldown_ms if item.state == LENT else 0
-    wakeups += _rest(state, item._replace(fence=next_fence(state, moment)), cooldown_ms, moment)
+    wakeups += _cool_or_free(state, item._replace(fence=next_fence(state, moment)), cooldown_ms, moment)
     return RuleResult(Released(), wakeups)
 
 
 def cool_item(state: PoolState, command: CoolItem, moment: Moment) -> RuleResult:
-    """Keep an item that nobody has from everybody; what is lent is its borrower's affair."""
+    """Start or end the cooldown of an item that is not lent."""
     wakeups = advance(state, moment)
     item = state.find(command.item)
     if item is None:
         return RuleResult(UnknownItems((command.item,)), wakeups)
     if item.taken:
         return RuleResult(ItemsStillLent((command.item,)), wakeups)
-    return RuleResult(Done(), wakeups + _rest(state, item, command.cooldown_ms, moment))
+    return RuleResult(Done(), wakeups + _cool_or_free(state, item, command.cooldown_ms, moment))
 
 
 def change(state: PoolState, command: ChangePool, moment: Moment) -> RuleResult:
-    """Other items from now on: all of the change, or none of it."""
+    """Add, remove or replace items: the whole change or nothing."""
     wakeups = advance(state, moment)
     wanted = dict.fromkeys(command.items)
-    if command.how == "set":
+    if command.operation == "set":
         going = [name for name in state.names() if name not in wanted]
     else:
-        going = list(wanted) if command.how == "remove" else []
+        going = list(wanted) if command.operation == "remove" else []
     found = {name: state.find(name) for name in (*wanted, *going)}
     absent = tuple(name for name in going if (item := found[name]) is None or item.leaving)
     if absent:
@@ -303,7 +284,7 @@ def change(state: PoolState, command: ChangePool, moment: Moment) -> RuleResult:
         return RuleResult(ItemsStillLent(lent), wakeups)
 
     added = 0
-    for name in () if command.how == "remove" else wanted:
+    for name in () if command.operation == "remove" else wanted:
         item = found[name]
         if item is None:
             state.put(ItemRecord(name, FREE, _spread(command.seed, added)))
@@ -319,46 +300,46 @@ def change(state: PoolState, command: ChangePool, moment: Moment) -> RuleResult:
             state.put(item._replace(leaving=True))
     state.permits = command.permits
     state.reset_shares()
-    wakeups += hand_out(state, moment) if state.size else _send_away(state)
+    wakeups += offer_free_items(state, moment) if state.size else _dismiss_waiters(state)
     return RuleResult(PoolChanged(added, len(going), lent), wakeups)
 
 
 def _spread(seed: int, number: int) -> int:
-    """The order of a new item: below that of any used one, and other for each dice. No step exceeds 53 bits."""
+    """Return the order of a new item: below that of any used item, and different per seed. No step exceeds 53 bits."""
     placed = seed * (2 * number + 1) % _SPREAD_BELOW
     part = placed % _SPREAD_PART
     return (part * part + placed) % _SPREAD_BELOW
 
 
-def _send_away(state: PoolState) -> list[Wakeup]:
-    """There is nothing to wait for any more."""
+def _dismiss_waiters(state: PoolState) -> list[Wakeup]:
+    """Empty the waiting line of a pool without items; return its waiters, so that they wake up and learn it."""
     waiting = state.waiting_line.first(len(state.waiting_line))
     state.waiting_line.drop(set(state.waiting_line.clients))
     return [Wakeup(waiter.client, waiter.token) for waiter in waiting]
 
 
-def _seat(state: PoolState, permits: int) -> None:
-    """The seats of a new semaphore, used in the order of their numbers."""
+def _create_permits(state: PoolState, permits: int) -> None:
+    """Create the permits of a new semaphore; they are lent in the order of their numbers."""
     for number in range(1, permits + 1):
         state.put(ItemRecord(str(number), FREE, number))
     state.permits = permits
     state.reset_shares()
 
 
-def tend(state: PoolState, _command: PoolHeartbeat, moment: Moment) -> RuleResult:
-    """A client says that its waiters live. Offers that were made but not heard are rung again."""
+def heartbeat(state: PoolState, _command: PoolHeartbeat, moment: Moment) -> RuleResult:
+    """Record that a client's waiters are alive; wake up again those that have not confirmed an offer."""
     wakeups = advance(state, moment)
-    unheard = sorted(state.offers(moment.client), key=lambda item: item.token)
-    known = {call.token for call in wakeups}
-    wakeups += [Wakeup(item.client, item.token) for item in unheard if item.token not in known]
-    return RuleResult(HeartbeatReceived(_next_ms(state, moment), unheard[0].token if unheard else ""), wakeups)
+    offered = sorted(state.offers(moment.client), key=lambda item: item.token)
+    known = {wakeup.token for wakeup in wakeups}
+    wakeups += [Wakeup(item.client, item.token) for item in offered if item.token not in known]
+    return RuleResult(HeartbeatReceived(_next_ms(state, moment), offered[0].token if offered else ""), wakeups)
 
 
-def count(state: PoolState, command: GetPoolStats, moment: Moment) -> RuleResult:
-    """How the pool stands now."""
+def pool_stats(state: PoolState, command: GetPoolStats, moment: Moment) -> RuleResult:
+    """Return the figures of the pool, with some of its items and waiters."""
     wakeups = advance(state, moment)
     lent, cooling, free = state.counts()
-    items = tuple(_seen(item, moment) for item in state.first(command.limit))
+    items = tuple(_snapshot(item, moment) for item in state.first(command.limit))
     waiters = tuple(
         LeaseParty(waiter.holder, waiter.token, 0, (moment.now_us - waiter.since_us) // 1000, 0)
         for waiter in state.waiting_line.first(command.limit)
@@ -367,7 +348,7 @@ def count(state: PoolState, command: GetPoolStats, moment: Moment) -> RuleResult
     return RuleResult(PoolSnapshot(*figures, items, waiters), wakeups)
 
 
-def _seen(item: ItemRecord, moment: Moment) -> ItemSnapshot:
+def _snapshot(item: ItemRecord, moment: Moment) -> ItemSnapshot:
     since_ms = (moment.now_us - item.since_us) // 1000 if item.used else -1
     remaining_ms = max(0, item.back_us - moment.now_us) // 1000 if item.state != FREE else 0
     return ItemSnapshot(item.name, item.state, item.leaving, item.fence, item.used, since_ms, remaining_ms, item.holder)
@@ -383,7 +364,10 @@ def _not_held(state: PoolState, token: str, moment: Moment) -> NotHeld:
 
 
 def _next_ms(state: PoolState, moment: Moment) -> int:
-    """When the next item comes back by itself; of a read-write lock, the last. Rounded up: who asks then finds it."""
+    """Return the time until an item is available again; for a read-write lock, until all holders have left.
+
+    Rounded up, so that a command sent then finds the item available.
+    """
     back_us = state.last_back_us() if state.kind == RWLOCK else state.next_back_us()
     return max(1, -(-(back_us - moment.now_us) // 1000)) if back_us else 0
 
@@ -393,11 +377,11 @@ PoolRule = Callable[[PoolState, Any, Moment], RuleResult]
 POOL_RULES: dict[type, PoolRule] = {
     Borrow: borrow,
     Extend: extend,
-    Return: give_back,
-    UndoBorrow: take_back,
+    Return: return_item,
+    UndoBorrow: undo_borrow,
     BreakItem: break_item,
     CoolItem: cool_item,
     ChangePool: change,
-    PoolHeartbeat: tend,
-    GetPoolStats: count,
+    PoolHeartbeat: heartbeat,
+    GetPoolStats: pool_stats,
 }

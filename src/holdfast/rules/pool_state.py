@@ -1,7 +1,7 @@
-"""What the law of pools speaks of: items, those who seek one, and the stock that has both.
+"""The state that the rules of pools read and change: items, and the waiting line for an item.
 
-A stock is asked through a few questions, and told what has changed. So an engine may look up what the law asks for, and
-a borrow costs the same whether a pool has ten items or a hundred thousand. `MemoryPoolState` is the stock that carries its items.
+The rules use the small interface `PoolState`. So an engine looks up only the items that a rule needs, and a borrow
+costs the same whether a pool has ten items or a hundred thousand. `MemoryPoolState` keeps all items in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SPARE = 64
 
 
 class Share(NamedTuple):
-    """The part of a pool that a tag may use: so many millionths of its items, always the same ones."""
+    """The part of a pool that a tag may use, in millionths of its items; always the same items."""
 
     tag: str = ""
     ppm: int = WHOLE_PPM
@@ -38,9 +38,9 @@ WHOLE = Share()
 class ItemRecord(NamedTuple):
     """One item of a pool, with its present lease.
 
-    `order` is the fence of its last acquisition; before the first one it is a small number, other for each item.
-    `back_us` is when it comes back by itself: the end of its lease, offer or cooldown. `cooldown_ms` is how long it is to
-    cool if the lease lapses; while it cools, how long it does.
+    `order` is the fence of the last acquisition; before the first one it is a small number, different per item.
+    `back_us`: the end of the lease, the offer or the cooldown. `cooldown_ms`: how long the item cools if its lease
+    expires; while it cools, the length of this cooldown. `last`: the token that returned the item last.
     """
 
     name: str
@@ -61,12 +61,12 @@ class ItemRecord(NamedTuple):
 
     @property
     def taken(self) -> bool:
-        """Somebody has it, or is about to."""
+        """True if the item is lent or offered."""
         return self.state in (LENT, OFFERED)
 
 
 class PoolWaiter(NamedTuple):
-    """One place in the queue of a pool."""
+    """One waiter in the waiting line of a pool."""
 
     token: str
     client: str
@@ -78,38 +78,38 @@ class PoolWaiter(NamedTuple):
 
 
 class PoolWaitingLine(Protocol):
-    """Those who wait for an item, in the order in which they came."""
+    """The waiters for an item, in order of arrival."""
 
     @property
     def clients(self) -> Mapping[str, int]:
-        """Whose they are, and how many each client has."""
+        """The number of waiters of each client that has some."""
 
     def find(self, token: str) -> PoolWaiter | None:
-        """The one with this token."""
+        """Return the waiter with this token."""
 
     def place(self, token: str) -> int | None:
-        """How many stand before it; `None` if it does not wait."""
+        """Return the number of waiters before this token; `None` if it does not wait."""
 
     def heads(self) -> list[PoolWaiter]:
-        """The first of each share, whoever came first before the others."""
+        """Return the first waiter of each share, in order of arrival."""
 
-    def join(self, seeker: PoolWaiter) -> None:
-        """One more, at the end."""
+    def join(self, waiter: PoolWaiter) -> None:
+        """Add a waiter at the end."""
 
     def leave(self, token: str) -> None:
-        """That one waits no more, if it did."""
+        """Remove the waiter with this token, if there is one."""
 
-    def drop(self, fallen: AbstractSet[str]) -> None:
-        """None of these clients waits any more."""
+    def drop(self, clients: AbstractSet[str]) -> None:
+        """Remove all waiters of these clients."""
 
     def first(self, limit: int) -> list[PoolWaiter]:
-        """The first so many."""
+        """Return at most `limit` waiters from the front."""
 
     def __len__(self) -> int: ...
 
 
 class PoolState(Protocol):
-    """A pool, as the law sees it."""
+    """A pool, as the rules see it."""
 
     kind: str
     fence: int
@@ -119,67 +119,67 @@ class PoolState(Protocol):
 
     @property
     def size(self) -> int:
-        """How many items it has, without those that are about to leave."""
+        """The number of items without those that leave when returned."""
 
     def counts(self) -> tuple[int, int, int]:
-        """How many items are taken, cooling, free."""
+        """Return how many items are taken, cooling and free."""
 
     def watched(self) -> AbstractSet[str]:
-        """The clients whose life matters: those that wait, and those that were made an offer."""
+        """Return the clients whose heartbeats matter: those that wait, and those with an offer."""
 
     def find(self, name: str) -> ItemRecord | None:
-        """The item of this name."""
+        """Return the item of this name."""
 
     def taken_by(self, token: str) -> ItemRecord | None:
-        """The item that this token has, or is offered."""
+        """Return the item that is lent or offered to this token."""
 
     def offers(self, client: str) -> list[ItemRecord]:
-        """What is offered to this client."""
+        """Return the items that are offered to this client."""
 
     def next_free(self, share: Share) -> ItemRecord | None:
-        """The free item of this share that was acquired longest ago."""
+        """Return the free item of this share that was acquired longest ago."""
 
     def due(self, now_us: int) -> ItemRecord | None:
-        """An item that has come back by itself: the earliest."""
+        """Return the item whose lease, offer or cooldown ended first, if one has ended."""
 
     def next_back_us(self) -> int:
-        """When the next item comes back by itself; 0 if none will."""
+        """Return the earliest end of a lease, offer or cooldown; 0 if there is none."""
 
     def last_back_us(self) -> int:
-        """When all have come back by themselves; 0 if none is away."""
+        """Return the latest end of a lease, offer or cooldown; 0 if there is none."""
 
     def put(self, item: ItemRecord) -> None:
-        """The item is so now."""
+        """Store the item."""
 
     def drop(self, name: str) -> None:
-        """The item is gone."""
+        """Remove the item."""
 
     def names(self) -> list[str]:
-        """The items that it has, without those that are about to leave."""
+        """Return the names of the items without those that leave when returned."""
 
     def first(self, limit: int) -> list[ItemRecord]:
-        """So many items: those that come back next, then those that are lent next."""
+        """Return at most `limit` items: first those that become available next, then the free ones in lending order."""
 
     def reset_shares(self) -> None:
-        """The items are others now, so that shares are counted anew."""
+        """Forget the shares, because the items changed."""
 
 
 def share_size(size: int, ppm: int) -> int:
-    """How many items a share has: rounded down, at least one."""
+    """Return how many items a share has: rounded down, at least one."""
     return max(1, size * ppm // WHOLE_PPM)
 
 
 def chosen(names: Iterable[str], share: Share, size: int) -> list[str]:
-    """The items of a share: those whose hash with the tag is lowest. So each tag has its own, and keeps them."""
+    """Return the items of a share: those with the lowest hash of tag and name. So each tag keeps its own items."""
 
     def rank(name: str) -> tuple[str, str]:
-        return sha1(f"{share.tag}\n{name}".encode()).hexdigest(), name  # noqa: S324 - as Redis has it; no secret
+        return sha1(f"{share.tag}\n{name}".encode()).hexdigest(), name  # noqa: S324 - Lua scripts have only SHA-1; no secret
 
     return sorted(names, key=rank)[: share_size(size, share.ppm)]
 
 
 class MemoryPoolWaitingLine:
-    """A queue that carries its seekers."""
+    """A waiting line in memory."""
 
     def __init__(self) -> None:
         self._by_token: dict[str, PoolWaiter] = {}
@@ -199,25 +199,25 @@ class MemoryPoolWaitingLine:
         )
         return [self._by_token[token] for _, token in firsts]
 
-    def join(self, seeker: PoolWaiter) -> None:
+    def join(self, waiter: PoolWaiter) -> None:
         self._ticket += 1
-        self._by_token[seeker.token] = seeker
-        self._by_share.setdefault(seeker.share, {})[seeker.token] = self._ticket
-        self.clients = counted(self.clients, seeker.client, 1)
+        self._by_token[waiter.token] = waiter
+        self._by_share.setdefault(waiter.share, {})[waiter.token] = self._ticket
+        self.clients = counted(self.clients, waiter.client, 1)
 
     def leave(self, token: str) -> None:
-        seeker = self._by_token.pop(token, None)
-        if seeker is None:
+        waiter = self._by_token.pop(token, None)
+        if waiter is None:
             return
-        line = self._by_share[seeker.share]
+        line = self._by_share[waiter.share]
         del line[token]
         if not line:
-            del self._by_share[seeker.share]
-        self.clients = counted(self.clients, seeker.client, -1)
+            del self._by_share[waiter.share]
+        self.clients = counted(self.clients, waiter.client, -1)
 
-    def drop(self, fallen: AbstractSet[str]) -> None:
-        if self.clients.keys() & fallen:
-            for token in [token for token, seeker in self._by_token.items() if seeker.client in fallen]:
+    def drop(self, clients: AbstractSet[str]) -> None:
+        if self.clients.keys() & clients:
+            for token in [token for token, waiter in self._by_token.items() if waiter.client in clients]:
                 self.leave(token)
 
     def first(self, limit: int) -> list[PoolWaiter]:
@@ -228,7 +228,7 @@ class MemoryPoolWaitingLine:
 
 
 class _Order:
-    """Names by a number, lowest first. What has changed since is passed over when it comes up."""
+    """Names ordered by a number, lowest first. `lowest` skips the pairs that have changed since they were added."""
 
     def __init__(self, pairs: Iterable[tuple[int, str]] = ()) -> None:
         self._heap = list(pairs)
@@ -246,14 +246,14 @@ class _Order:
         return None
 
     def tidy(self, current: Mapping[str, int]) -> None:
-        """Where most of it has changed, begin anew."""
+        """Rebuild the heap if most of its pairs are outdated."""
         if len(self._heap) > 2 * len(current) + _SPARE:
             self._heap = [(number, name) for name, number in current.items() if number >= 0]
             heapq.heapify(self._heap)
 
 
 class MemoryPoolState:
-    """A stock that carries its items."""
+    """The state of a pool in memory."""
 
     def __init__(self, kind: str = POOL) -> None:
         self.kind = kind
@@ -268,7 +268,7 @@ class MemoryPoolState:
         self._free: dict[str, int] = {}
         self._away: dict[str, int] = {}
         self._by_order, self._by_back = _Order(), _Order()
-        self._shares: dict[Share, tuple[dict[str, int], _Order]] = {}  # the free ones of each
+        self._shares: dict[Share, tuple[dict[str, int], _Order]] = {}  # the free items of each share; -1: not free
 
     @property
     def size(self) -> int:
@@ -287,7 +287,7 @@ class MemoryPoolState:
         return self._items.get(self._tokens.get(token, ""))
 
     def offers(self, client: str) -> list[ItemRecord]:
-        return [self._items[self._tokens[token]] for token, whose in self._offered.items() if whose == client]
+        return [self._items[self._tokens[token]] for token, other in self._offered.items() if other == client]
 
     def next_free(self, share: Share) -> ItemRecord | None:
         free, order = (self._free, self._by_order) if share.whole else self._share(share)
@@ -333,7 +333,7 @@ class MemoryPoolState:
         self._items.pop(name, None)
 
     def _forget(self, name: str) -> None:
-        """Nothing but the item itself is known of it any more."""
+        """Remove the item from every index; the item itself stays."""
         before = self._items.get(name)
         if before is None:
             return
@@ -345,7 +345,7 @@ class MemoryPoolState:
         self._free.pop(name, None)
         for free, _ in self._shares.values():
             if name in free:
-                free[name] = -1  # of this share, and not free
+                free[name] = -1  # part of this share, but not free
 
     def names(self) -> list[str]:
         return [name for name, item in self._items.items() if not item.leaving]

@@ -1,7 +1,8 @@
-"""The law of directories: an entry is a lease that also stands on shelves, where it can be found.
+"""The rules of a registry: an entry is a lease that is also listed in indexes and has a mailbox.
 
-An entry's name is its directory's name, a NUL and the entry: no other name has a NUL. A shelf knows which token put
-something there; what that token does not hold any more is passed over, and taken off. It may be late, and never lies.
+The name of an entry's lease is the registry's name, a NUL and the entry; no other name contains a NUL. An index stores
+the token that added each entry. A reader skips and removes entries whose token no longer holds the lease, so an index
+may be outdated but never gives a wrong answer.
 """
 
 from __future__ import annotations
@@ -28,94 +29,101 @@ from holdfast.commands import (
     WakeHolder,
 )
 
-# A box holds so many letters, gives so many at once, and keeps them so long after the last.
+# A mailbox holds at most this many messages, returns at most so many at once, and keeps them so long after the last.
 MAILBOX_MAX = 1000
 FETCH_MAX = 100
 MAILBOX_MS = 3600 * 1000
-# How long a shelf is kept after something was put on it.
+# How long an index is kept after the last entry was added to it.
 INDEX_MS = 31 * 86400 * 1000
+NO_OWNER = "no owner"
+
+ApplyLease = Callable[[Any], Any]
 
 
 class RegistryState(Protocol):
-    """Where an engine keeps what stands where."""
+    """The indexes, successors and mailboxes of an engine's registries."""
 
-    def add(self, directory: str, index_name: str, entry: str, token: str) -> None:
-        """It stands there now, by this token."""
+    def add(self, registry: str, index_name: str, entry: str, token: str) -> None:
+        """Add the entry to the index under this token."""
 
-    def remove(self, directory: str, index_name: str, entry: str, token: str) -> None:
-        """It does not, if it was put there by this token."""
+    def remove(self, registry: str, index_name: str, entry: str, token: str) -> None:
+        """Remove the entry from the index, if this token added it."""
 
-    def set_successor(self, directory: str, entry: str, successor: str, lasts_ms: int) -> None:
-        """Keep it for somebody; for nobody any more, if the heir is empty."""
+    def set_successor(self, registry: str, entry: str, successor: str, lasts_ms: int) -> None:
+        """Reserve the entry for the claimer with this label; an empty label ends the reservation."""
 
-    def successor(self, directory: str, entry: str) -> tuple[str, int]:
-        """For whom it is kept, and for how many more milliseconds; 0 if for nobody."""
+    def successor(self, registry: str, entry: str) -> tuple[str, int]:
+        """Return the label that the entry is reserved for and the milliseconds left; 0 if it is not reserved."""
 
     def add_message(self, token: str, message_id: str, text: str) -> bool:
-        """Put a letter into a box; false if the box is full."""
+        """Add a message to the mailbox of this token; return false if the mailbox is full."""
 
     def messages(self, token: str, most: int) -> list[tuple[str, str]]:
-        """The oldest letters in a box, at most so many."""
+        """Return at most so many of the oldest messages in the mailbox, as pairs of id and text."""
 
     def delete_messages(self, token: str, count: int) -> None:
-        """Take the oldest letters out of a box, so many."""
+        """Delete this number of the oldest messages in the mailbox."""
 
-    def entries(
-        self, directory: str, index_name: str, prefix: str, after: str, limit: int
-    ) -> Iterable[tuple[str, str]]:
-        """Entries that begin so and come after that one, in order, with their tokens; at most so many."""
+    def entries(self, registry: str, index_name: str, prefix: str, after: str, limit: int) -> Iterable[tuple[str, str]]:
+        """Return at most `limit` entries with their tokens, in order: those with the prefix that come after `after`."""
 
 
-def entry(command: Any, apply_lease: Callable[[Any], Any], state: RegistryState) -> Any:
-    """Answer with the engine's answers to its parts: all in one step."""
+def apply(command: Any, apply_lease: ApplyLease, state: RegistryState) -> Any:
+    """Answer a command of a registry. The engine runs its parts, the commands of a lease, in the same step."""
     return _RULES[type(command)](command, apply_lease, state)
 
 
-def _claim(command: ClaimEntry, apply_lease: Callable[[Any], Any], state: RegistryState) -> Any:
-    directory, _, name = command.name.partition("\0")
-    successor, left_ms = state.successor(directory, name)
+def claim_entry(command: ClaimEntry, apply_lease: ApplyLease, state: RegistryState) -> Any:
+    """Refuse an entry that is reserved for another label or whose group is full; otherwise acquire and index it."""
+    registry, _, name = command.name.partition("\0")
+    successor, left_ms = state.successor(registry, name)
     if left_ms > 0 and successor != command.label:
         return HandedOff(successor, left_ms)
     if command.limit >= 0:
-        found = state.entries(directory, command.group, "", "", 2**31)
-        others = [each for each, _ in _live(directory, command.group, found, apply_lease, state) if each != name]
+        found = state.entries(registry, command.group, "", "", 2**31)
+        others = [each for each, _ in _live(registry, command.group, found, apply_lease, state) if each != name]
         if len(others) >= command.limit:
             return AtCapacity(len(others))
 
-    answer = apply_lease(command.ask)
+    answer = apply_lease(command.acquire)
     if type(answer) is Granted:
         for index_name in command.indexes:
-            state.add(directory, index_name, name, command.ask.token)
+            state.add(registry, index_name, name, command.acquire.token)
         if successor:
-            state.set_successor(directory, name, "", 0)  # whoever it was kept for has come, or did not in time
+            state.set_successor(registry, name, "", 0)  # the successor came, or the reservation ended
     return answer
 
 
-def _quit(command: ReleaseEntry, apply_lease: Callable[[Any], Any], state: RegistryState) -> Any:
-    """All of it is done by the copy that releases: one that comes later must not keep it for the heir once more."""
-    directory, _, name = command.name.partition("\0")
+def release_entry(command: ReleaseEntry, apply_lease: ApplyLease, state: RegistryState) -> Any:
+    """Release the entry, remove it from its indexes, delete its mailbox, and reserve it for the successor.
+
+    Only the copy of the command that releases does so: a later copy must not reserve the entry once more.
+    """
+    registry, _, name = command.name.partition("\0")
     now = apply_lease(Show(command.name))
     held = None if now.offered else _holder(now)
-    answer = apply_lease(command.end)
-    if type(answer) is Released and held is not None and held.token == command.end.token:
-        state.delete_messages(command.end.token, MAILBOX_MAX)
+    answer = apply_lease(command.release)
+    if type(answer) is Released and held is not None and held.token == command.release.token:
+        state.delete_messages(command.release.token, MAILBOX_MAX)
         for index_name in command.indexes:
-            state.remove(directory, index_name, name, command.end.token)
+            state.remove(registry, index_name, name, command.release.token)
         if command.successor:
-            state.set_successor(directory, name, command.successor, command.successor_ms)
+            state.set_successor(registry, name, command.successor, command.successor_ms)
     return answer
 
 
-def _post(command: SendToOwner, apply_lease: Callable[[Any], Any], state: RegistryState) -> Any:
+def send_to_owner(command: SendToOwner, apply_lease: ApplyLease, state: RegistryState) -> Any:
+    """Add a message to the owner's mailbox and wake the owner up."""
     owner = _holder(apply_lease(Show(command.name)))
     if owner is None:
-        return NotHeld("no owner")
+        return NotHeld(NO_OWNER)
     if not state.add_message(owner.token, command.message_id, command.text):
         return AtCapacity(MAILBOX_MAX)
     return apply_lease(WakeHolder(command.name))
 
 
-def _fetch(command: FetchMail, apply_lease: Callable[[Any], Any], state: RegistryState) -> Any:  # noqa: ARG001 - as the others
+def fetch_mail(command: FetchMail, apply_lease: ApplyLease, state: RegistryState) -> Any:  # noqa: ARG001 - the signature of all
+    """Delete the messages that were read, and return the oldest of the others."""
     found = state.messages(command.token, len(command.read) + FETCH_MAX)
     read = 0
     while read < len(found) and found[read][0] in command.read:
@@ -125,38 +133,40 @@ def _fetch(command: FetchMail, apply_lease: Callable[[Any], Any], state: Registr
     return MailboxMessages(tuple(found[read : read + FETCH_MAX]))
 
 
-def _listed(command: ListEntries, apply_lease: Callable[[Any], Any], state: RegistryState) -> EntryPage:
+def list_entries(command: ListEntries, apply_lease: ApplyLease, state: RegistryState) -> EntryPage:
+    """Return a page of the held entries of an index."""
     found = list(state.entries(command.name, command.index_name, command.prefix, command.after, command.limit))
     last = found[-1][0] if len(found) == command.limit else ""
     return EntryPage(tuple(_live(command.name, command.index_name, found, apply_lease, state)), last)
 
 
 def _live(
-    directory: str,
+    registry: str,
     index_name: str,
     found: Iterable[tuple[str, str]],
-    apply_lease: Callable[[Any], Any],
+    apply_lease: ApplyLease,
     state: RegistryState,
 ) -> list[tuple[str, LeaseParty]]:
+    """Return the entries that their token still holds, with their holders; remove the others from the index."""
     live = []
     for name, token in list(found):
-        held = _holder(apply_lease(Show(f"{directory}\0{name}")))
+        held = _holder(apply_lease(Show(f"{registry}\0{name}")))
         if held is not None and held.token == token:
             live.append((name, held))
         else:
-            state.remove(directory, index_name, name, token)
+            state.remove(registry, index_name, name, token)
     return live
 
 
 def _holder(now: Any) -> LeaseParty | None:
-    """Who holds it; an offer is not held yet."""
+    """Return the holder; an offered lease has none yet."""
     return now.holder if isinstance(now, LeaseInfo) and not now.offered else None
 
 
-_RULES: dict[type, Callable[[Any, Callable[[Any], Any], RegistryState], Any]] = {
-    ClaimEntry: _claim,
-    ReleaseEntry: _quit,
-    ListEntries: _listed,
-    SendToOwner: _post,
-    FetchMail: _fetch,
+_RULES: dict[type, Callable[[Any, ApplyLease, RegistryState], Any]] = {
+    ClaimEntry: claim_entry,
+    ReleaseEntry: release_entry,
+    ListEntries: list_entries,
+    SendToOwner: send_to_owner,
+    FetchMail: fetch_mail,
 }

@@ -1,7 +1,7 @@
-"""The law of read-write locks: many readers or one writer, in the order in which they came.
+"""The rules of read-write locks: many readers or one writer, in order of arrival.
 
-It is the law of pools with items that come and go with their holders. A reader may enter while no writer is inside, a
-writer while nobody is; and nobody enters past somebody who waits, so that no writer starves.
+A read-write lock is a pool whose items exist only while they are held. A reader gets the lock while no writer holds it,
+a writer while there is no holder at all. No newcomer overtakes a waiter, so writers do not starve.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ WRITER = "writer"
 
 
 def entry(state: PoolState, token: str, tag: str) -> ItemRecord | None:
-    """The place that this token would have inside; `None` if it must wait."""
+    """Return the item that this token would hold, or `None` if it must wait."""
     if tag == READ:
         return None if state.find(WRITER) else ItemRecord(f"reader {token}", FREE, 0, leaving=True)
     taken, cooling, _ = state.counts()

@@ -8,6 +8,7 @@ from holdfast.clock import NS_PER_MS, Seconds, ttl_ms
 from holdfast.commands import BudgetBalance, GetBalance, Reserve, Settle
 from holdfast.core.lease.lock import UNSET, Unset
 from holdfast.core.resend import ask_again
+from holdfast.engines import Capability
 from holdfast.errors import BudgetExceeded, Closed, InvalidConfig, Unavailable
 from holdfast.names import checked_name, name_of, new_token
 from holdfast.observer import log
@@ -38,7 +39,7 @@ class BudgetBase:
     """Settings, checked before any input or output."""
 
     def __init__(self, client: Client, name: str, *, limit: int | None, period: Seconds, hold: Seconds) -> None:
-        client.refuse_without("budgets")
+        client.refuse_without(Capability.BUDGETS)
         self._client = client
         self.name = checked_name(name)
         self._limit = _checked("limit", limit)

@@ -13,6 +13,7 @@ from holdfast.commands import Hit, LimitDecision, ResetCounter
 from holdfast.core.client import ABORTING, CLOSED
 from holdfast.core.limit.local import BELIEVED_NS, KNOWN_MAX, PAUSE_MAX_NS
 from holdfast.core.resend import ask_again
+from holdfast.engines import Capability
 from holdfast.errors import Closed, InvalidConfig, RateLimited, Unavailable
 from holdfast.names import checked_name, name_of
 from holdfast.observer import DEBUG, debugging
@@ -60,7 +61,7 @@ class LimiterBase:
         on_unavailable: str,
         local_share: float,
     ) -> None:
-        client.refuse_without("limits")
+        client.refuse_without(Capability.LIMITS)
         self._client = client
         self._rates = rates(rate)
         self.rate = rate

@@ -41,6 +41,7 @@ from holdfast.core.keeper.restart_guard import many_rights
 from holdfast.core.lease.lease import ENDED, ENDING, HELD, LeaseBase
 from holdfast.core.lease.lock import Unset, confirmed_by, is_coroutine_function
 from holdfast.core.pool.options import ITEMS_MAX, any_of, checked_errors, checked_items, checked_share
+from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig, ItemsLent, NotFound, NotOwner, ReplyLost, Unavailable
 from holdfast.names import Holder, checked_name, is_unicode, this_process
 
@@ -104,7 +105,7 @@ class PoolBase:
         policies: tuple[str, ...],
         confirm: str | None = None,
     ) -> None:
-        client.refuse_without("pools")
+        client.refuse_without(Capability.POOLS)
         self.name = checked_name(name)
         self._client = client
         self._ttl_ms = ttl_ms(ttl)
@@ -381,5 +382,5 @@ async def _changed_before(client: Client, command: ChangePool, answer: Any) -> A
     figures = await _say(client, GetPoolStats(command.name, 0, command.kind))
     taken = await _say(client, GetPoolStats(command.name, figures.lent + figures.cooling, command.kind))
     leaving = {seen.item for seen in taken.items if seen.leaving and seen.state in ("lent", "offered")}
-    going = leaving - set(command.items) if command.how == "set" else leaving & set(command.items)
+    going = leaving - set(command.items) if command.operation == "set" else leaving & set(command.items)
     return PoolChanged(0, 0, tuple(sorted(going)))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.commands import READ, RWLOCK, WRITE, Granted
 from holdfast.core.lease.lock import Leaving, LockBase
 from holdfast.core.pool.pool import ItemBase, Terms
+from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class SideBase(LockBase):
     _cool_on: tuple[type[BaseException], ...] = ()
 
     def __init__(self, client: Client, name: str, *, side: str, **settings: Any) -> None:
-        client.refuse_without("pools")
+        client.refuse_without(Capability.POOLS)
         self._side = side
         super().__init__(client, name, **settings)
         with client.guard:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.commands import SEMAPHORE
 from holdfast.core.lease.lock import LockBase
 from holdfast.core.pool.pool import ItemBase, Terms, change
+from holdfast.engines import Capability
 from holdfast.errors import HoldfastError, InvalidConfig
 from holdfast.rules.pool import OTHER_PERMITS
 
@@ -32,7 +33,7 @@ class SemaphoreBase(LockBase):
     _cool_on: tuple[type[BaseException], ...] = ()
 
     def __init__(self, client: Client, name: str, *, permits: int, **settings: Any) -> None:
-        client.refuse_without("pools")
+        client.refuse_without(Capability.POOLS)
         self._permits = _checked(permits)
         super().__init__(client, name, **settings)
 

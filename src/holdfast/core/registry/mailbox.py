@@ -54,7 +54,7 @@ async def send(directory: RegistryBase, key: str, message: str) -> None:
         raise InvalidConfig("message", message, f"it must be text of at most {MESSAGE_MAX_BYTES} bytes")
     answer = await ask_again(directory._client, SendToOwner(directory._name_of_key(key), new_token(), message))
     if isinstance(answer, AtCapacity):
-        raise NotAcquired(f"{directory.name}/{key}", reason=f"its owner has {answer.others} messages to read")
+        raise NotAcquired(f"{directory.name}/{key}", reason=f"its owner has {answer.size} messages to read")
     if isinstance(answer, NotHeld):
         raise NotFound(f"{directory.name}/{key}", "owner")
 

@@ -27,6 +27,7 @@ from holdfast.core.inspection import break_entry, standing
 from holdfast.core.lease import acquire as lifecycle
 from holdfast.core.lease.lease import ENDED, HELD
 from holdfast.core.resend import ask_again, decision
+from holdfast.engines import Capability
 from holdfast.errors import PASSING, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, Unavailable
 from holdfast.names import LABEL_MAX, Holder, checked_name, is_unicode, this_process
 from holdfast.observer import DEBUG, debugging
@@ -99,7 +100,7 @@ class RegistryBase:
     """Settings, checked before any input or output."""
 
     def __init__(self, client: Client, name: str, *, ttl: Seconds) -> None:
-        client.refuse_without("directories")
+        client.refuse_without(Capability.REGISTRY)
         self._client = client
         self.name = checked_name(name)
         self._ttl_ms = ttl_ms(ttl)
@@ -174,7 +175,7 @@ async def claim(directory: RegistryBase, lease: LeaseBase, key: str) -> Registry
             successor = Holder("", 0, 0, answer.successor)
             return RegistryEntry(key, successor, 0, 0.0, answer.remaining_ms / 1000)
         if isinstance(answer, AtCapacity):
-            reason = f"its group has {answer.others} already"
+            reason = f"its group has {answer.size} already"
             _given_up(lease, began_ns, reason)
             raise NotAcquired(f"{directory.name}/{key}", reason=reason)
         if not isinstance(answer, Granted):

@@ -1,5 +1,22 @@
-"""The memory engine: leases of one process, with the same laws as the others."""
+"""The memory engine: leases of one process, under the same laws as all others."""
 
-from holdfast.engines.memory.engine import open_engine
+from __future__ import annotations
 
-__all__ = ["open_engine"]
+from typing import TYPE_CHECKING
+
+from holdfast.engines.interface import ALL_FEATURES, Capability, EngineDriver, Scope
+
+if TYPE_CHECKING:
+    from holdfast.config import Settings
+    from holdfast.engines.local import LocalEngine
+
+
+def open_engine(settings: Settings) -> LocalEngine:
+    """Open `memory://` or `memory://name`: clients of the same URL share their leases."""
+    # Imported here: the driver is read without the engine.
+    from holdfast.engines.memory.engine import open_store  # noqa: PLC0415
+
+    return open_store(settings)
+
+
+DRIVER = EngineDriver(open_engine, Scope.PROCESS, ALL_FEATURES | {Capability.FIFO})

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from holdfast.engines import Reply
     from holdfast.rules.lease import Rule
     from holdfast.rules.lease_record import HolderRecord
-    from holdfast.rules.pool import Wakeup
+    from holdfast.rules.result import Wakeup
 
 _PROMISE = Promise(
     engine="memory",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.commands.queue_admin import CheckConsistency
     from holdfast.engines import Reply
     from holdfast.rules.lease_record import Moment
-    from holdfast.rules.pool import RuleResult
+    from holdfast.rules.result import RuleResult
 
 PARTS = POOL_RULES.keys() | QUEUE_RULES.keys()
 

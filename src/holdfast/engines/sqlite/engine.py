@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from holdfast.engines.admin import EngineReport, NamePage
     from holdfast.engines.sqlite.database import Database
     from holdfast.rules.lease_record import HolderRecord, Record
-    from holdfast.rules.pool import Wakeup
+    from holdfast.rules.result import Wakeup
 
 _AT_ONCE = 200
 _FORGET_EVERY = 64

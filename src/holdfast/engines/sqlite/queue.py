@@ -26,7 +26,7 @@ from holdfast.commands.queue import (
 from holdfast.commands.queue_admin import PlacedMessage
 from holdfast.engines.sqlite.queue_check import audit
 from holdfast.engines.sqlite.queue_tables import NEVER_US, forget_known
-from holdfast.rules.queue.state import ConsumerRecord, KeyHead, QueueEntry, QueueTotals, place_of
+from holdfast.rules.queue.state import ConsumerRecord, KeyHead, QueueEntry, QueueTotals, dead_letter_position
 
 if TYPE_CHECKING:
     import sqlite3
@@ -315,7 +315,7 @@ class StoredQueue:
 
     def add_dead_letter(self, letter: StoredDeadLetter) -> None:
         self.remove_dead_letter(letter.message.id)
-        self._do(_BURY, place_of(letter), letter.reason, letter.died_us, *letter.message)
+        self._do(_BURY, dead_letter_position(letter), letter.reason, letter.died_us, *letter.message)
         self._dead += 1
 
     def get_dead_letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002
@@ -372,7 +372,14 @@ class StoredQueue:
 
     def save(self, wall_us: int, memory_us: int) -> None:
         """Write the queue's own row, if it has changed. One that is over is forgotten a while after its last use."""
-        told = (self.fence, self.checked_us, self.next_check_us, self.drain_token, self.drain_until_us, _packed(self._lanes))
+        told = (
+            self.fence,
+            self.checked_us,
+            self.next_check_us,
+            self.drain_token,
+            self.drain_until_us,
+            _packed(self._lanes),
+        )
         sizes = (self._delayed, self._held, self._behind, self._dead, self._hungry, self._consumers)
         now = _Figures(*told, *sizes, _packed(self._counts), self._known_us)
         used = self.size or self._dead or self._consumers

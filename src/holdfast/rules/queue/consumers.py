@@ -36,7 +36,6 @@ from holdfast.commands.queue import (
     TakeOver,
 )
 from holdfast.rules.lease_record import Moment
-from holdfast.rules.pool import RuleResult
 from holdfast.rules.queue.messages import (
     UNKNOWN_CONSUMER,
     delivered,
@@ -57,6 +56,7 @@ from holdfast.rules.queue.state import (
     QueueState,
     lane_of,
 )
+from holdfast.rules.result import RuleResult
 
 # A look that is so late, and two intervals, is too late to say who is dead.
 LATE_US = 1_000_000

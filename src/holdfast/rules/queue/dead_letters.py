@@ -31,16 +31,16 @@ from holdfast.commands.queue_admin import (
     QueueCounts,
 )
 from holdfast.rules.lease_record import Moment
-from holdfast.rules.pool import RuleResult
 from holdfast.rules.queue.consumers import beat, join, leave, list_keys, reap, take_over
 from holdfast.rules.queue.messages import RESULT_MEMORY_MS, QueueRule, add, conclude, due_ms, publish, ring, take
-from holdfast.rules.queue.state import QueueState, place_of
+from holdfast.rules.queue.state import QueueState, dead_letter_position
+from holdfast.rules.result import RuleResult
 
 
 def list_dead(state: QueueState, command: ListDeadLetters, moment: Moment) -> RuleResult:  # noqa: ARG001 - as all rules
     """A page of them."""
     letters = state.list_dead_letters(command.after, command.limit)
-    last = place_of(letters[-1]) if letters and len(letters) == command.limit else ""
+    last = dead_letter_position(letters[-1]) if letters and len(letters) == command.limit else ""
     return RuleResult(DeadLetterPage(tuple(letters), last), [])
 
 

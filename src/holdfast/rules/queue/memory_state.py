@@ -11,7 +11,7 @@ from itertools import chain, islice
 
 from holdfast.commands.queue import BEHIND, DELAYED, HELD, QUARANTINE, READY, StoredDeadLetter, StoredMessage
 from holdfast.commands.queue_admin import PlacedMessage
-from holdfast.rules.queue.state import ConsumerRecord, KeyHead, QueueEntry, QueueTotals, place_of
+from holdfast.rules.queue.state import ConsumerRecord, KeyHead, QueueEntry, QueueTotals, dead_letter_position
 
 _SPARE = 64
 
@@ -252,7 +252,7 @@ class MemoryQueueState:
     def add_dead_letter(self, letter: StoredDeadLetter) -> None:
         self.remove_dead_letter(letter.message.id)
         self._dead[letter.message.id] = letter
-        insort(self._deaths, place_of(letter))
+        insort(self._deaths, dead_letter_position(letter))
 
     def get_dead_letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002
         return self._dead.get(id)
@@ -264,7 +264,7 @@ class MemoryQueueState:
     def remove_dead_letter(self, id: str) -> None:  # noqa: A002
         letter = self._dead.pop(id, None)
         if letter is not None:
-            del self._deaths[bisect_left(self._deaths, place_of(letter))]
+            del self._deaths[bisect_left(self._deaths, dead_letter_position(letter))]
 
     def evict_dead_letters(self, most: int) -> int:
         over = self._deaths[: max(0, len(self._deaths) - most)]

@@ -37,8 +37,8 @@ from holdfast.commands.queue import (
     StoredMessage,
 )
 from holdfast.rules.lease_record import Moment
-from holdfast.rules.pool import RuleResult, Wakeup
 from holdfast.rules.queue.state import ConsumerRecord, QueueEntry, QueueState, lane_of
+from holdfast.rules.result import RuleResult, Wakeup
 
 # How long a publish is known, so that a second copy of it sends nothing.
 RESULT_MEMORY_MS = 60_000

@@ -1,9 +1,10 @@
-"""What the law of queues speaks of: consumers, entries, and the depot that has all messages.
+"""The state of one message queue, as the rules see it: consumers, entries, and the protocol `QueueState`.
 
-A depot is asked through a few questions, and told what has changed. So an engine may look up what the law asks for, and
-a take costs the same whether ten messages are there or a million. `MemoryQueueState` (in `state.py`) carries its messages.
+The rules read and change a queue only through the methods of `QueueState`. So an engine may look up only the rows that a
+rule needs, and a receive costs the same with ten messages as with a million. `MemoryQueueState` (in `memory_state.py`)
+holds all messages in memory.
 
-Leases of consumers stand on the engine's clock that never jumps; delays, dates and what is remembered on its calendar,
+Consumer sessions use the engine's clock that never jumps. Delays, dates and remembered results use its calendar,
 because they outlive a restart of the machine.
 """
 
@@ -15,19 +16,19 @@ from typing import NamedTuple, Protocol
 from holdfast.commands.queue import QUARANTINE, StoredDeadLetter, StoredMessage
 from holdfast.commands.queue_admin import PlacedMessage
 
-# A message in whose company so many consumers have died is a suspect.
+# A message goes into quarantine after this many consumers have died while they held it.
 QUARANTINE_AT = 2
-# How many trials there are in a ttl, of consumers that keep their messages.
+# The probation of a message lasts a third of the ttl, if its consumer keeps messages for a long time.
 PROBATIONS_PER_TTL = 3
-
-
-# What is known of a consumer that was taken for dead and still has messages: whether one of them, and only one, may be
-# to blame.
+# Why a message became a dead letter, and the error of an attempt that ended with the death of its consumer.
+ATTEMPTS_USED_UP = "attempts used up"
+CONSUMER_DIED = "its consumer died"
+# The blame for a consumer's death: exactly one message can be the cause, or the cause is unclear.
 BLAME_ONE, BLAME_UNCLEAR = "one", "unclear"
 
 
 class ConsumerRecord(NamedTuple):
-    """One incarnation of a consumer. If it has `fallen`, it was taken for dead: others are being given what it had."""
+    """One consumer session. A consumer with a `blame` was declared dead, and its messages are being reclaimed."""
 
     token: str
     client: str
@@ -36,23 +37,23 @@ class ConsumerRecord(NamedTuple):
     fence: int
     ttl_ms: int
     since_us: int
-    ends_us: int
+    expires_us: int
     blame: str = ""
     keeps_messages: bool = False
 
     @property
     def probation_us(self) -> int:
-        """What it takes after this may have to do with its death; what it has had for longer has not.
+        """The start of probation: a message received later may have killed the consumer, an older one has not.
 
-        Whoever keeps messages for hours has hundreds of them, and all but the newest have shown that they kill nobody.
-        It was heard of last a ttl before its end; before that, a part of the ttl is trial enough.
+        A consumer that keeps messages for hours holds hundreds of them, and all but the newest have proved harmless.
+        Its last heartbeat came a ttl before the end of the session; before that, a part of the ttl is enough probation.
         """
         ttl_us = self.ttl_ms * 1000
-        return self.ends_us - ttl_us - ttl_us // PROBATIONS_PER_TTL if self.keeps_messages else -1
+        return self.expires_us - ttl_us - ttl_us // PROBATIONS_PER_TTL if self.keeps_messages else -1
 
 
 class QueueEntry(NamedTuple):
-    """A message that is with a consumer: the lane that it came from, the fence that it was given, and when."""
+    """A message in a lane or with a consumer: its lane, the fence of its delivery, and when that was."""
 
     entry: str
     lane: str
@@ -62,7 +63,7 @@ class QueueEntry(NamedTuple):
 
 
 class KeyHead(NamedTuple):
-    """The message of a key that comes before all others of it: where it is, and with whom."""
+    """The message of a key that comes before all others of it: its place, and the token of the consumer it is with."""
 
     place: str
     token: str
@@ -70,7 +71,7 @@ class KeyHead(NamedTuple):
 
 
 class QueueTotals(NamedTuple):
-    """How many messages are where. `oldest_us` is when the first ready one was sent; 0 if there is none."""
+    """How many messages are in each place. `oldest_us`: when the first ready message was published; 0 if none is."""
 
     ready: int
     quarantined: int
@@ -85,164 +86,164 @@ class QueueTotals(NamedTuple):
 
 
 class QueueState(Protocol):
-    """A queue, as the law sees it."""
+    """One queue. A message that a method removes from its place must get another one in the same step."""
 
     fence: int
-    checked_us: int  # when somebody looked for dead consumers last; 0 if nobody ever has
-    next_check_us: int  # when it is time to look again
-    drain_token: str  # who was asked to come back idle, for a suspect
-    drain_until_us: int  # until when nobody else is
+    checked_us: int  # when a client last checked for expired consumers; 0 if never
+    next_check_us: int  # when the next check is due
+    drain_token: str  # the consumer that was asked to drain, so that it can receive a message in quarantine
+    drain_until_us: int  # until then, no other consumer is asked
 
     @property
     def size(self) -> int:
-        """How many messages it has, without dead letters."""
+        """The number of messages, without dead letters."""
 
     @property
     def consumer_count(self) -> int:
-        """How many consumers there are."""
+        """The number of consumers."""
 
     def held_counts(self, token: str) -> tuple[int, int]:
-        """How many messages are with this consumer, and with all of them."""
+        """Return how many messages this consumer holds, and how many all consumers hold."""
 
-    def add_to_counter(self, what: str, more: int) -> None:
-        """So many more of that have happened."""
+    def add_to_counter(self, name: str, more: int) -> None:
+        """Add to one of the counters of the queue's statistics."""
 
     def totals(self) -> QueueTotals:
-        """How it stands."""
+        """Return how many messages are in each place, and the counters."""
 
     # Consumers.
 
     def get_consumer(self, token: str) -> ConsumerRecord | None:
-        """The consumer of this incarnation."""
+        """Return the consumer of this session."""
 
-    def put_consumer(self, member: ConsumerRecord) -> None:
-        """It is so now."""
+    def put_consumer(self, consumer: ConsumerRecord) -> None:
+        """Add a consumer, or replace its record."""
 
     def remove_consumer(self, token: str) -> None:
-        """It is gone, and hungry no more. It has no messages."""
+        """Remove a consumer, which holds no messages, also from the waiting consumers."""
 
     def expired_consumers(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[ConsumerRecord]:
-        """Whose time has ended by then, and those of these clients: whoever ended first comes first."""
+        """Return the consumers that expire by then, and those of the clients `gone`, the first to expire first."""
 
     def next_expiry_us(self) -> int:
-        """When the next time of a consumer ends; 0 if there is none."""
+        """Return when the next consumer session expires; 0 if there is no consumer."""
 
     def watched_clients(self) -> AbstractSet[str]:
-        """The clients whose life matters."""
+        """Return the clients that have a consumer here."""
 
     def list_consumers(self, limit: int) -> list[tuple[ConsumerRecord, int]]:
-        """So many consumers, whose time ends first first, and how many messages each has."""
+        """Return consumers with the number of messages each holds, the first to expire first."""
 
     def add_waiting(self, token: str) -> int:
-        """This consumer waits for messages, behind so many others; it keeps its place."""
+        """Put a consumer among the waiting ones, and return how many are ahead of it; it keeps an earlier place."""
 
     def remove_waiting(self, token: str) -> None:
-        """It does not."""
+        """Remove a consumer from the waiting ones."""
 
     def first_waiting(self) -> str | None:
-        """Who has waited longest."""
+        """Return the consumer that has waited longest."""
 
-    # Messages that are ready.
+    # Ready messages.
 
     def add_ready(self, lane: str, message: StoredMessage) -> None:
-        """Ready, behind all others of its lane, as a new entry."""
+        """Put a message at the end of a lane, as a new entry."""
 
     def deliver_ready(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[QueueEntry]:
-        """The first so many of the lane, now with this consumer; their fences count up from this one."""
+        """Move the first messages of a lane to this consumer; their fences count up from this one."""
 
     def remove_ready(self, lane: str, entry: str) -> None:
-        """This one is nowhere now. It may take long in a long lane."""
+        """Remove one message from a lane. This may take long in a long lane."""
 
     def ready_count(self, lane: str) -> int:
-        """How many are ready in this lane."""
+        """Return how many messages are ready in this lane."""
 
-    # Messages that are delayed.
+    # Delayed messages.
 
     def add_delayed(self, message: StoredMessage, due_us: int) -> None:
-        """Not ready before then."""
+        """Delay a message until then."""
 
     def pop_due(self, now_us: int, limit: int) -> list[StoredMessage]:
-        """Those whose delay is over, the first first; they are nowhere now."""
+        """Remove and return the messages whose delay has passed, the first due first."""
 
     def next_due_us(self) -> int:
-        """When the next delay is over; 0 if there is none."""
+        """Return when the next delay ends; 0 if no message is delayed."""
 
-    # Messages that are with a consumer.
+    # Messages held by a consumer.
 
     def list_held(self, token: str, limit: int) -> list[QueueEntry]:
-        """What is with this consumer, the smallest fence first."""
+        """Return the messages of this consumer, the smallest fence first."""
 
     def newest_held(self, token: str, limit: int) -> list[QueueEntry]:
-        """The same, the largest fence first."""
+        """Return the messages of this consumer, the largest fence first."""
 
     def held_entries(self, token: str, limit: int) -> list[str]:
-        """The entries of what is with this consumer, the smallest fence first."""
+        """Return the entries of this consumer's messages, the smallest fence first."""
 
     def find_held(self, token: str, entry: str) -> QueueEntry | None:
-        """That one, if it is with this consumer."""
+        """Return this message, if this consumer holds it."""
 
     def remove_held(self, token: str, entry: str) -> None:
-        """It is nowhere now."""
+        """Take a message away from its consumer."""
 
     def deliver(self, lane: str, message: StoredMessage, token: str, fence: int, now_us: int) -> QueueEntry:
-        """With this consumer, as a new entry, as if it had been taken from the lane."""
+        """Give a message to this consumer, as a new entry of the lane."""
 
-    # Messages that share a key. The first of them is ready, delayed or held.
+    # Messages that share a key. The head of a key is ready, delayed or held; the others are behind it.
 
     def key_head(self, key: str) -> KeyHead | None:
-        """Where the first one is; none if there is none of this key."""
+        """Return the first message of this key."""
 
     def add_behind(self, message: StoredMessage) -> None:
-        """Behind all others of its key. There are some."""
+        """Put a message behind all others of its key; the key has a head."""
 
     def pop_next_of_key(self, key: str) -> StoredMessage | None:
-        """The first is gone for good: who stood behind it is nowhere now, and to be put somewhere."""
+        """Forget the head of the key, which is gone for good; remove and return the message that was behind it."""
 
     # Dead letters.
 
     def add_dead_letter(self, letter: StoredDeadLetter) -> None:
-        """One more."""
+        """Add a dead letter."""
 
     def get_dead_letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002 - a message's
-        """The dead letter of this message."""
+        """Return the dead letter of this message."""
 
     def list_dead_letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
-        """Those after this place (`place_of`), in the order of it."""
+        """Return the dead letters after this position, in the order of `dead_letter_position`."""
 
     def remove_dead_letter(self, id: str) -> None:  # noqa: A002
-        """It is no dead letter any more."""
+        """Remove the dead letter of this message."""
 
     def evict_dead_letters(self, most: int) -> int:
-        """Drop the oldest, so that there are no more than so many; how many were dropped."""
+        """Drop the oldest dead letters beyond `most`, and return how many were dropped."""
 
-    # What is remembered for a while.
+    # Results that are remembered for a while.
 
-    def dedup_id(self, dedup: str, now_us: int) -> str:
-        """The id that was sent under this key, if that still counts; else empty."""
+    def dedup_id(self, dedup_key: str, now_us: int) -> str:
+        """Return the id of the message that was published under this deduplication key; empty if it has expired."""
 
-    def remember_dedup(self, dedup: str, id: str, until_us: int) -> None:  # noqa: A002
-        """That id was sent under this key."""
+    def remember_dedup(self, dedup_key: str, id: str, until_us: int) -> None:  # noqa: A002
+        """Remember the id that was published under this deduplication key."""
 
     def earlier_result(self, token: str, now_us: int) -> tuple[str, ...] | None:
-        """What this call was answered before."""
+        """Return the answer that a copy of this call got before."""
 
     def remember_result(self, token: str, ids: tuple[str, ...], until_us: int) -> None:
-        """This call was answered so."""
+        """Remember the answer to this call."""
 
-    # For people.
+    # Inspection.
 
     def peek(self, place: str, limit: int, lane: str, now_us: int) -> list[PlacedMessage]:
-        """The first messages of a place."""
+        """Return the first messages of a place, and leave them there."""
 
     def check_consistency(self) -> tuple[int, list[str]]:
-        """How many messages there are, dead ones too, and what is wrong with where they are."""
+        """Return the number of messages, dead letters included, and a sentence for each inconsistency."""
 
 
 def lane_of(message: StoredMessage) -> str:
-    """Where a message becomes ready."""
+    """Return the lane in which a message becomes ready: the quarantine, or the lane of its priority."""
     return QUARANTINE if message.crashes >= QUARANTINE_AT else message.lane
 
 
-def place_of(letter: StoredDeadLetter) -> str:
-    """Where a dead letter stands in the order of deaths, as text: who compares texts compares places."""
+def dead_letter_position(letter: StoredDeadLetter) -> str:
+    """Return the position of a dead letter in the order of time, as text that sorts in that order."""
     return f"{letter.died_us:020d}-{letter.message.id}"
