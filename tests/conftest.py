@@ -1,10 +1,17 @@
-"""In which order files of tests are begun, where several processes share them: what takes long as a whole comes first.
+"""The order of test files among several processes, and where the children of tests find `tests.support`.
 
-A long one that is begun last would keep one process busy while the others have nothing left. The rest is as random as
-ever: those that wait and those that compute come side by side.
+A file that takes long as a whole begins first: begun last, it would keep one process busy while the others have nothing
+left to do. The rest stays in random order, so that tests that wait and tests that compute run side by side.
 """
 
+import os
+from pathlib import Path
+
 import pytest
+
+ROOT = str(Path(__file__).resolve().parents[1])
+if ROOT not in os.environ.get("PYTHONPATH", "").split(os.pathsep):  # programs that tests start import tests.support too
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))
 
 LONG = (
     "tests/campaign/test_kill_table.py",
@@ -23,6 +30,6 @@ LONG = (
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """A stable sort: within a file, and behind the long ones, nothing changes."""
-    places = {name: place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONG)))
+    """Sort the long files to the front; the sort is stable, so that nothing else changes."""
+    order = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(LONG)))

@@ -13,9 +13,11 @@ import sys
 from pathlib import Path
 
 from holdfast.testing import servers
-from tests.support import networks
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT))
+from tests.support import networks  # noqa: E402 - it is found from the root of the repository
+
 VERSIONS = (5, 6, 7, 8)
 # What dials, reads URLs and client objects, speaks TLS, goes on when servers are replaced, and calls the user's client.
 TESTS = (

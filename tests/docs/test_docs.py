@@ -12,10 +12,13 @@ import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+from tests.support.postgres import Postgres
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_RUN_S = 60
@@ -155,9 +158,13 @@ def run(program, folder, longest_s=LONGEST_RUN_S):
 
 
 @pytest.mark.parametrize("program", every_program(), ids=str)
-def test_python_on_the_pages_runs(program, tmp_path):
-    """An example that does not run teaches a mistake."""
-    returncode, output = run(program, tmp_path)
+def test_python_on_the_pages_runs(program, tmp_path, monkeypatch):
+    """An example that does not run teaches a mistake. One that reads `DATABASE_URL` finds a PostgreSQL there."""
+    with ExitStack() as opened:
+        if "DATABASE_URL" in program.source():
+            url = opened.enter_context(Postgres()).url
+            monkeypatch.setenv("DATABASE_URL", url.replace("postgresql:", "postgresql+psycopg:"))
+        returncode, output = run(program, tmp_path)
 
     assert returncode == 0, f"{program}\n{output}"
 

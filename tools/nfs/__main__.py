@@ -19,6 +19,7 @@ from lab import ROOT, VERSIONS, Failed, Lab
 from parts import Missing, fetched
 from stories import STORIES, Broken
 
+sys.path.append(str(ROOT))
 from tests.support.networks import inside
 
 _INSIDE = "HOLDFAST_NFS_INSIDE"
