@@ -217,17 +217,17 @@ def test_whatever_happens_a_key_has_one_owner_at_a_time_and_nothing_is_lost(engi
 
 
 def robbed(monkeypatch, answer):
-    monkeypatch.setattr(consumers, "_vouches", lambda *_: answer)
+    monkeypatch.setattr(consumers, "_is_alive", lambda *_: answer)
 
 
 def never_next(monkeypatch):
     for home in (queue, consumers):
-        monkeypatch.setattr(home, "follow", lambda *_: False)
+        monkeypatch.setattr(home, "free_key", lambda *_: False)
 
 
 def the_dead_speak(monkeypatch):
     for home in (queue, consumers):
-        monkeypatch.setattr(home, "living", lambda state, token: state.get_consumer(token))
+        monkeypatch.setattr(home, "live_consumer", lambda state, token: state.get_consumer(token))
 
 
 MISTAKES = {

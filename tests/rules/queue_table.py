@@ -12,7 +12,7 @@ from holdfast.commands.queue import (
 )
 from holdfast.commands.queue_admin import CheckConsistency, GetStats
 from holdfast.rules import Moment
-from holdfast.rules.queue.dead_letters import QUEUE_RULES
+from holdfast.rules.queue import QUEUE_RULES
 from holdfast.rules.queue.memory_state import MemoryQueueState
 
 START_US = 1_700_000_000_000_000

@@ -6,7 +6,6 @@ from queue_table import GRACE_MS, INTERVAL_MS, TTL_MS, Table
 from holdfast.commands import NotHeld
 from holdfast.commands.queue import (
     ACK,
-    ATTEMPTS_USED_UP,
     BATCH_MAX,
     COSTLY_BATCH_MAX,
     DEAD,
@@ -22,7 +21,7 @@ from holdfast.commands.queue import (
     NotTakenOver,
     TakeOver,
 )
-from holdfast.rules.queue.state import PROBATIONS_PER_TTL
+from holdfast.rules.queue.state import ATTEMPTS_USED_UP, PROBATIONS_PER_TTL
 from holdfast.rules.result import Wakeup
 
 

@@ -5,7 +5,6 @@ from queue_table import INTERVAL_MS, TTL_MS, Table
 from holdfast.commands import NotHeld, Released
 from holdfast.commands.queue import (
     ACK,
-    ATTEMPTS_USED_UP,
     BATCH_MAX,
     COSTLY_BATCH_MAX,
     REJECT,
@@ -24,6 +23,7 @@ from holdfast.commands.queue import (
     Redrive,
 )
 from holdfast.rules.queue.messages import DRAIN_US, RESULT_MEMORY_MS
+from holdfast.rules.queue.state import ATTEMPTS_USED_UP
 from holdfast.rules.result import Wakeup
 
 

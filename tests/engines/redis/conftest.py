@@ -9,7 +9,7 @@ from expiry_events import Listener
 from leftovers import look_after, running
 from redis_faces import Loop, Place
 
-from holdfast.engines.redis.scripts import COUNTERS, ENTRIES, SCRIPTS
+from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.testing.servers import Server, available, missing
 from tests.support.clusters import Cluster
 from tests.support.sentinels import Sentinels
@@ -78,7 +78,7 @@ def _lent(servers, kind):
 
 def know_scripts(server):
     """Otherwise the first call of each would be answered NOSCRIPT, and counts and faults would be off by one."""
-    for script in (*SCRIPTS.values(), *COUNTERS.values(), *ENTRIES.values()):
+    for script in SCRIPTS.values():
         server.command("SCRIPT", "LOAD", script.text)
 
 

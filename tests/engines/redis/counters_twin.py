@@ -1,4 +1,4 @@
-"""A tally's script beside its rule, under a clock that a test moves: forwards, and back. See script_twin.py."""
+"""Run a counter's script and its rule side by side, under a clock that a test moves forwards and back: see script_twin."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,13 +8,14 @@ from script_twin import BETWEEN, Difference
 from holdfast import config
 from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
+from holdfast.engines.redis.keys import PREFIX, record_key
 from holdfast.engines.redis.replies import answered
-from holdfast.engines.redis.scripts import COUNTER_RULES, PREFIX, Packer, packed, record_key
-from holdfast.rules import COUNTER_RULES as RULES
-from holdfast.rules import Moment
+from holdfast.engines.redis.resp import packed
+from holdfast.engines.redis.scripts import SCRIPTS, Packer
+from holdfast.rules import COUNTER_RULES, Moment
 from holdfast.rules.counters import until_us
 
-# Ends of keys are by the clock of the test alone: a window may be shorter than the test takes.
+# Only the clock of the test expires keys: a window may be shorter than the test takes.
 APART = BETWEEN.replace(
     "  return send(name, key, ...)",
     """
@@ -40,21 +41,22 @@ return ended
 
 
 @dataclass(frozen=True)
-class Said:
-    """One step: how much time has passed, perhaps less than none, and what is said."""
+class Step:
+    """One step: the time that passes before it, which may be negative, and the command."""
 
     after_us: int
     command: Any
 
 
-class TallyTwin:
-    """Both sides of one name, on every shelf."""
+class CountersTwin:
+    """The scripts and the rules of one name, for every kind of counter."""
 
     def __init__(self, url, mutation=None):
         self._link = RedisConnection(connector_of(config.settings(url)))
         self._packer = Packer(PREFIX, "client", 60_000)
         self._shas = {}
-        for kind, script in COUNTER_RULES.items():
+        for kind in COUNTER_RULES:
+            script = SCRIPTS[kind]
             text = APART + (script.text if mutation is None else mutation.applied_to(script.text))
             self._shas[kind] = (script.sha.encode(), self._ask(packed("SCRIPT", "LOAD", text)).encode())
         self._move = self._ask(packed("SCRIPT", "LOAD", MOVE))
@@ -64,22 +66,22 @@ class TallyTwin:
         self._link.close()
 
     def run(self, program):
-        """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
+        """Run a program on an empty server; raise `Difference` at the first step in which the two differ."""
         self._ask(packed("FLUSHALL"))
         now_us, began_us, kept = START_US, 0, {}
         for step in program:
             now_us += step.after_us
             seconds, micros = divmod(now_us, 1_000_000)
             for key in self._ask(packed("EVALSHA", self._move, "0", str(seconds), str(micros))):
-                # Gone for good, even if the clock is set back now; so it must not go too early.
-                tally, last = kept.pop(key.removeprefix(f"{record_key(PREFIX, NAME)}:"))
-                if until_us(tally, last) > now_us:
-                    raise Difference(f"{key} ended at +{now_us - START_US}, before {tally} did")
+                # It has expired for good, even if the clock is set back now; so it must not expire too early.
+                counter, last = kept.pop(key.removeprefix(f"{record_key(PREFIX, NAME)}:"))
+                if until_us(counter, last) > now_us:
+                    raise Difference(f"{key} ended at +{now_us - START_US}, before {counter} did")
             command = step.command
             if getattr(command, "began_us", None) == -1:
                 command = command._replace(began_us=began_us)
             before = kept.get(command.kind, (None,))[0]
-            after, rule = RULES[type(command)](before, command, Moment(0, now_us, ""))
+            after, rule = COUNTER_RULES[type(command)](before, command, Moment(0, now_us, ""))
             if after is None:
                 kept.pop(command.kind, None)
             elif after is not before:
@@ -90,13 +92,13 @@ class TallyTwin:
             script = answered(type(command), reply)
             if rule != script:
                 raise Difference(f"answer to {command} at +{now_us - START_US}:\n  rule   {rule}\n  script {script}")
-            self._check_ends()
+            self._check_expiries()
 
-    def _check_ends(self):
+    def _check_expiries(self):
         keys = self._ask(packed("KEYS", f"{record_key(PREFIX, '*')}*"))
         endless = [key for key in keys if not self._ask(packed("HEXISTS", "test:ends", key))]
         if endless:
-            raise Difference(f"keys without an end: {endless}")
+            raise Difference(f"keys that never expire: {endless}")
 
     def _ask(self, command):
         reply = self._link.exchange(command, 1, 5.0)[0]

@@ -15,7 +15,7 @@ COMMANDS = (
 # What pools, semaphores and read-write locks need beyond that.
 FOR_POOLS = ("+hkeys", "+hgetall", "+hexists", "+hincrby", "+hlen", "+persist", "+zmscore")
 # What directories need beyond that; limits, budgets and what is done once need nothing more.
-FOR_DIRECTORIES = ("+zrangebylex", "+hgetall", "+llen", "+lrange", "+ltrim")
+FOR_REGISTRIES = ("+zrangebylex", "+hgetall", "+llen", "+lrange", "+ltrim")
 # What queues need beyond that.
 FOR_QUEUES = (
     "+exists", "+hexists", "+hlen", "+hscan", "+lindex", "+llen", "+lrange", "+lrem", "+ltrim", "+zmscore",

@@ -10,7 +10,7 @@ import holdfast
 from holdfast import LeaseLost, NotAcquired, config
 from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
-from holdfast.engines.redis.scripts import packed
+from holdfast.engines.redis.resp import packed
 from holdfast.testing import read_line, ready, tell
 
 

@@ -30,8 +30,10 @@ from holdfast.commands import (
 )
 from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
+from holdfast.engines.redis.keys import PREFIX, record_key
 from holdfast.engines.redis.replies import answered
-from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, packed, record_key
+from holdfast.engines.redis.resp import packed
+from holdfast.engines.redis.scripts import SCRIPTS, Packer
 from holdfast.rules import Moment
 from holdfast.rules.pool import POOL_RULES
 from holdfast.rules.pool_state import FREE, LENT, MemoryPoolState

@@ -36,10 +36,12 @@ from holdfast.core.queue.queue import audited
 from holdfast.core.step import run
 from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
+from holdfast.engines.redis.keys import PREFIX, record_key
 from holdfast.engines.redis.replies import answered
-from holdfast.engines.redis.scripts import ENTRIES, PREFIX, Packer, packed, record_key
+from holdfast.engines.redis.resp import packed
+from holdfast.engines.redis.scripts import SCRIPTS, Packer
 from holdfast.rules import Moment
-from holdfast.rules.queue.dead_letters import QUEUE_RULES
+from holdfast.rules.queue import QUEUE_RULES
 from holdfast.rules.queue.memory_state import MemoryQueueState
 
 NAME = "one queue"
@@ -156,7 +158,7 @@ class RedisQueueState(MemoryQueueState):
         super().put_consumer(member)
         self.lives.pop(member.token, None)
         if member.token in self.heard and not member.blame:
-            self.lives[member.token] = member.ends_us
+            self.lives[member.token] = member.expires_us
 
     def remove_consumer(self, token):
         super().remove_consumer(token)
@@ -171,7 +173,7 @@ class QueueTwin:
         self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in (*CLIENTS, STRANGER)}
         self._shas = {}
         for kind in QUEUE_RULES:
-            script = ENTRIES[kind]
+            script = SCRIPTS[kind]
             text = APART + (script.text if mutation is None else mutation.applied_to(script.text))
             loaded = self._ask(packed("SCRIPT", "LOAD", text))
             assert loaded == hashlib.sha1(text.encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""Scripts that are more than a lease beside their rules: of directories, and of what is done once. See script_twin.py.
+"""Run the scripts of registries and of `once`, which include a lease, and their rules side by side: see script_twin.py.
 
-The memory engine runs the rules, under the same hand-moved clock, as every client would meet them. After each step the
-answers and the wake-ups are compared.
+The memory engine runs the rules, under the same clock that a test moves. After each step the answers and the wake-ups
+are compared.
 """
 
 from counters_twin import APART, MOVE, START_US
@@ -12,28 +12,29 @@ from holdfast.commands import Break
 from holdfast.engines.memory.engine import Domain, MemoryStore
 from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
+from holdfast.engines.redis.keys import PREFIX
 from holdfast.engines.redis.replies import answered
-from holdfast.engines.redis.scripts import COUNTER_RULES, ENTRIES, PREFIX, SCRIPTS, Packer, packed
+from holdfast.engines.redis.resp import packed
+from holdfast.engines.redis.scripts import SCRIPTS, Packer
 
 CLIENTS = ("a", "b", "c")
-# Longer than any program takes: when a name is forgotten is compared in script_twin.py.
+# Longer than any program takes: script_twin.py compares when a name is forgotten.
 MEMORY_MS = 24 * 3600 * 1000
-ALL = {**SCRIPTS, **ENTRIES, **COUNTER_RULES}
 WAKES = """
-local rung, all = {}, redis.call('LRANGE', 'test:wakes', 0, -1)
+local woken, all = {}, redis.call('LRANGE', 'test:wakes', 0, -1)
 for i = 1, #all, 2 do
-  if all[i] ~= 'pop' then rung[#rung + 1] = all[i + 1] end  -- the other is a letter, put into its box
+  if all[i] ~= 'pop' then woken[#woken + 1] = all[i + 1] end  -- the other is a message, pushed to its mailbox
 end
 redis.call('DEL', 'test:wakes')
 local endless = {}
 for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
   if redis.call('HEXISTS', 'test:ends', key) == 0 then endless[#endless + 1] = key end
 end
-return { rung, endless }
+return { woken, endless }
 """
 
 
-class Hand:
+class HandMovedClock:
     """The clock of both sides."""
 
     now_us = START_US
@@ -46,7 +47,7 @@ class Hand:
 
 
 class Woken:
-    """A board on which the rings of one step can be read."""
+    """Collects the wake-ups of one step."""
 
     def __init__(self):
         self.tokens = []
@@ -55,14 +56,14 @@ class Woken:
         self.tokens.append(token)
 
 
-class EntryTwin:
-    """Both sides of everything that a program speaks of."""
+class RegistryTwin:
+    """The scripts and the rules of all names of a program."""
 
     def __init__(self, url, mutation=None):
         self._link = RedisConnection(connector_of(config.settings(url)))
         self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in CLIENTS}
         self._shas = {}
-        for kind, script in ALL.items():
+        for kind, script in SCRIPTS.items():
             text = APART + (script.text if mutation is None else mutation.applied_to(script.text))
             self._shas[kind] = (script.sha.encode(), self._ask(packed("SCRIPT", "LOAD", text))[0].encode())
         self._move, self._wakes = (self._ask(packed("SCRIPT", "LOAD", text))[0] for text in (MOVE, WAKES))
@@ -72,9 +73,9 @@ class EntryTwin:
         self._link.close()
 
     def run(self, program):
-        """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
+        """Run a program on an empty server; raise `Difference` at the first step in which the two differ."""
         self._ask(packed("FLUSHALL"))
-        clock = Hand()
+        clock = HandMovedClock()
         domain = Domain("twin", clock)
         stores = {}
         for client in CLIENTS:
@@ -85,9 +86,9 @@ class EntryTwin:
             store, command = stores[step.client], self._resolved(domain, step.command)
             store.waiter_registry = Woken()
             rule = store.answer_all((command,), None)[0]
-            script, rung, endless = self._by_script(step.client, command, clock.now_us)
+            script, woken, endless = self._by_script(step.client, command, clock.now_us)
             facts = {
-                "answer": (rule, script), "wake-up": (store.waiter_registry.tokens, rung), "keys without an end": ([], endless),
+                "answer": (rule, script), "wake-up": (store.waiter_registry.tokens, woken), "keys that never expire": ([], endless),
             }  # fmt: skip
             for fact, (wanted, found) in facts.items():
                 if wanted != found:
@@ -97,7 +98,7 @@ class EntryTwin:
                     )
 
     def _resolved(self, domain, command):
-        """A fence cannot be known before the program runs: 0 stands for the present one."""
+        """Fill in a fence, which is unknown before the program runs: 0 stands for the present one."""
         if not isinstance(command, Break):
             return command
         record = domain.records.get(command.name)
@@ -106,12 +107,12 @@ class EntryTwin:
     def _by_script(self, client, command, now_us):
         ours, theirs = self._shas[type(command)]
         seconds, micros = divmod(now_us, 1_000_000)
-        _, reply, (rung, endless) = self._ask(
+        _, reply, (woken, endless) = self._ask(
             packed("EVALSHA", self._move, "0", str(seconds), str(micros)),
             self._packers[client].pack(command).replace(ours, theirs),
             packed("EVALSHA", self._wakes, "0", f"{PREFIX}:*"),
         )
-        return answered(type(command), reply), rung, endless
+        return answered(type(command), reply), woken, endless
 
     def _ask(self, *commands):
         replies = self._link.exchange(b"".join(commands), len(commands), 5.0)

@@ -1,8 +1,8 @@
-"""A script beside its rule, under a clock that a test moves.
+"""Run a script and its rule side by side, under a clock that a test moves.
 
-The scripts run as they are, after a few lines that stand between them and the server: `TIME` is read from a test key;
-ends of keys are written down too, and a key whose end has come by that clock is deleted; wake-ups are kept in a list.
-The rule is given the same moment. After each step the answers, the records and the wake-ups are compared.
+The scripts run unchanged behind a few lines of Lua that stand between them and the server: `TIME` is read from a test
+key, every expiry is also written down, a key that has expired by that clock is deleted, and wake-ups are kept in a
+list. The rule gets the same moment. After each step the answers, the records and the wake-ups are compared.
 """
 
 import hashlib
@@ -12,8 +12,10 @@ from holdfast import config
 from holdfast.commands import Acquire, Break, Busy, WaiterHeartbeat
 from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
+from holdfast.engines.redis.keys import PREFIX, record_key
 from holdfast.engines.redis.replies import answered
-from holdfast.engines.redis.scripts import PREFIX, SCRIPTS, Packer, packed, record_key
+from holdfast.engines.redis.resp import packed
+from holdfast.engines.redis.scripts import SCRIPTS, Packer
 from holdfast.rules import RULES, Moment, Record, forget_at_us
 from holdfast.rules.lease import advance
 from holdfast.rules.lease_record import HolderRecord, MemoryTombstones, Tombstone, Waiter, Waiters
@@ -60,43 +62,43 @@ end
 return redis.call('EXISTS', KEYS[1])
 """
 LOOK = """
-local base, tombs, seats = KEYS[1], {}, {}
-local function words(packed)
+local base, tombstones, waiters = KEYS[1], {}, {}
+local function values(packed)
   if not packed then return {} end
   local found = { cmsgpack.unpack(packed) }
-  for i, word in ipairs(found) do
-    if type(word) == 'number' then found[i] = string.format('%.0f', word) end
-    if type(word) == 'boolean' then found[i] = word and '1' or '0' end
+  for i, value in ipairs(found) do
+    if type(value) == 'number' then found[i] = string.format('%.0f', value) end
+    if type(value) == 'boolean' then found[i] = value and '1' or '0' end
   end
   return found
 end
 for _, key in ipairs(redis.call('HKEYS', 'test:ends')) do
-  if string.find(key, base .. ':d:', 1, true) == 1 then
-    tombs[#tombs + 1] = { key, redis.call('GET', key) }
+  if string.find(key, base .. ':ended:', 1, true) == 1 then
+    tombstones[#tombstones + 1] = { key, redis.call('GET', key) }
   end
 end
-for _, token in ipairs(redis.call('ZRANGE', base .. ':q', 0, -1)) do
-  seats[#seats + 1] = { token, words(redis.call('HGET', base .. ':w', token)) }
+for _, token in ipairs(redis.call('ZRANGE', base .. ':line', 0, -1)) do
+  waiters[#waiters + 1] = { token, values(redis.call('HGET', base .. ':waiters', token)) }
 end
 local strays = {}
-for _, token in ipairs(redis.call('HKEYS', base .. ':w')) do
-  if not redis.call('ZSCORE', base .. ':q', token) then strays[#strays + 1] = token end
+for _, token in ipairs(redis.call('HKEYS', base .. ':waiters')) do
+  if not redis.call('ZSCORE', base .. ':line', token) then strays[#strays + 1] = token end
 end
 local endless = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
   if redis.call('PTTL', key) == -1 and not string.find(key, '^test:') then endless[#endless + 1] = key end
 end
-return { words(redis.call('GET', base)), seats, redis.call('ZRANGE', base .. ':m', 0, -1, 'WITHSCORES'), tombs,
-  redis.call('HGETALL', 'test:ends'), redis.call('LRANGE', 'test:wakes', 0, -1), endless, strays }
+return { values(redis.call('GET', base)), waiters, redis.call('ZRANGE', base .. ':heartbeats', 0, -1, 'WITHSCORES'),
+  tombstones, redis.call('HGETALL', 'test:ends'), redis.call('LRANGE', 'test:wakes', 0, -1), endless, strays }
 """
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the server has about the name, in the words of the rule."""
+    """What the server stores about the name, as values of the rule."""
 
     record: Record
-    marks: dict
+    heartbeats: dict
     ends: dict
     wakes: list
     endless: list
@@ -104,11 +106,11 @@ class Seen:
 
 
 class Difference(AssertionError):
-    """Script and rule do not agree."""
+    """The script and the rule differ."""
 
 
 class Twin:
-    """Both sides of one name."""
+    """The script and the rule of one name."""
 
     def __init__(self, url, mutation=None):
         self._link = RedisConnection(connector_of(config.settings(url)))
@@ -127,10 +129,10 @@ class Twin:
         self._link.close()
 
     def run(self, program):
-        """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
+        """Run a program on an empty server; raise `Difference` at the first step in which the two differ."""
         self._ask(packed("FLUSHALL"))
-        self.now_us, self.record, self.marks = START_US, Record(), {}
-        self._blocked_connections = set()
+        self.now_us, self.record, self.heartbeats = START_US, Record(), {}
+        self._popping = set()
         for step in program:
             self._step(step)
 
@@ -147,55 +149,55 @@ class Twin:
         before, expected = self.record, self._by_rule(step.client, command)
         reply, seen = self._by_script(step.client, command)
 
-        wanted = self._rings(command, before, expected)
+        wanted = self._wakeups(command, before, expected)
         facts = {
             "answer": (expected.answer, answered(type(command), reply)),
-            "record": (self._present(expected.record, self.marks), self._present(seen.record, seen.marks)),
+            "record": (self._present(expected.record, self.heartbeats), self._present(seen.record, seen.heartbeats)),
             "wake-up": (wanted, seen.wakes),
-            "keys without an end": ([], seen.endless),
-            "seats of nobody": ([], seen.strays),
-            "end": (True, self._ends_well(expected.record, before, seen)),
+            "keys that never expire": ([], seen.endless),
+            "waiters outside the line": ([], seen.strays),
+            "expiry": (True, self._expires_well(expected.record, before, seen)),
         }
         for fact, (rule, script) in facts.items():
             if rule != script:
                 raise Difference(f"{fact} after {command} by {step.client}:\n  rule   {rule}\n  script {script}")
         self.record = expected.record
 
-    def _rings(self, command, before, expected):
-        """How the server is to wake whom the rule names: by the bell that it pops, or by its client's channel."""
+    def _wakeups(self, command, before, expected):
+        """Return how the server must wake the waiter that the rule names: by a push, or on its client's channel."""
         late, wake = before.holder, expected.wake
         if late is not None and late.offered and late.expires_us <= self.now_us:
-            self._blocked_connections.discard(late.token)  # nobody knows what it does now, so it is rung
+            self._popping.discard(late.token)  # it may not pop any more, so it gets a published wake-up
         if type(command) is Acquire and command.wait and isinstance(expected.answer, Busy):
-            (self._blocked_connections.add if pops(command.token) else self._blocked_connections.discard)(command.token)
+            (self._popping.add if pops(command.token) else self._popping.discard)(command.token)
         if wake is None:
             return []
-        told_again = late is not None and late.fence == wake.fence
-        if wake.token in self._blocked_connections and not told_again:
-            return ["pop", f"{BASE}:k:{wake.token}"]
+        repeated = late is not None and late.fence == wake.fence
+        if wake.token in self._popping and not repeated:
+            return ["pop", f"{BASE}:wakeup:{wake.token}"]
         return [f"{PREFIX}:wake:{wake.client}", wake.token]
 
     def _advance(self, after_us):
         self.now_us += after_us
         seconds, micros = divmod(self.now_us, 1_000_000)
         if not self._ask(packed("EVALSHA", self._move, "1", BASE, str(seconds), str(micros))):
-            # Nobody remembers the name any more; `_ends_well` has seen that this is not too early.
+            # The server has forgotten the name; `_expires_well` has checked that this is not too early.
             self.record = Record()
 
     def _resolved(self, command):
-        """A fence cannot be known before the program runs: 0 stands for the present one, 1 for an older one."""
+        """Fill in a fence, which is unknown before the program runs: 0 stands for the present one, 1 for an older one."""
         if not isinstance(command, Break):
             return command
-        holder = self._present(self.record, self.marks).holder
+        holder = self._present(self.record, self.heartbeats).holder
         return command._replace(fence=(holder.fence if holder else 7) - command.fence)
 
     def _by_rule(self, client, command):
-        moment = self._moment(self.record, self.marks, client)
+        moment = self._moment(self.record, self.heartbeats, client)
         step = RULES[type(command)](self.record, command, moment)
         if type(command) is WaiterHeartbeat or (
             type(command) is Acquire and command.wait and isinstance(step.answer, Busy)
         ):
-            self.marks[client] = self.now_us + MARK_MS * 1000
+            self.heartbeats[client] = self.now_us + MARK_MS * 1000
         return step
 
     def _by_script(self, client, command):
@@ -207,51 +209,51 @@ class Twin:
         return reply, self._seen(look)
 
     def _seen(self, look):
-        lines, seats, marks, tombstones, ends, wakes, endless, strays = look
+        fields, stored, heartbeats, tombstones, ends, wakes, endless, strays = look
         ends = {key: int(end) for key, end in _paired(ends).items()}
-        lines = (*(lines or ()), *NOTHING[len(lines or ()) :])  # a free record ends before its holder
-        fence, last, _, _, _, _, token, client, held, ttl_ms, since_us, expires_us, offered, owner = lines
+        fields = (*(fields or ()), *NOTHING[len(fields or ()) :])  # the record of a free lease has no holder
+        fence, last, _, _, _, _, token, client, held, ttl_ms, since_us, expires_us, offered, identity = fields
         holder = None
         if token:
             numbers = map(int, (held, ttl_ms, since_us, expires_us))
-            holder = HolderRecord(token, _client(client), owner, *numbers, offered=offered == "1")
-        waiters = [Waiter(token, _client(seat[0]), seat[3], int(seat[1]), int(seat[2])) for token, seat in seats]
-        graves = [(key.removeprefix(f"{BASE}:d:"), ends[key], *text.split("\n", 1)) for key, text in tombstones]
+            holder = HolderRecord(token, _client(client), identity, *numbers, offered=offered == "1")
+        waiters = [Waiter(token, _client(each[0]), each[3], int(each[1]), int(each[2])) for token, each in stored]
+        ended = [(key.removeprefix(f"{BASE}:ended:"), ends[key], *text.split("\n", 1)) for key, text in tombstones]
         record = Record(
             fence=int(fence), holder=holder, waiters=Waiters.of(waiters),
-            tombstones=MemoryTombstones.of(Tombstone(*grave) for grave in graves), last=last,
+            tombstones=MemoryTombstones.of(Tombstone(*each) for each in ended), last=last,
         )  # fmt: skip
-        marked = {_client(c): int(end) for c, end in _paired(marks).items()}
-        return Seen(record, marked, ends, wakes, endless, strays)
+        alive = {_client(c): int(end) for c, end in _paired(heartbeats).items()}
+        return Seen(record, alive, ends, wakes, endless, strays)
 
-    def _moment(self, record, marks, client):
-        """What the engine sees, as engines/memory/engine.py finds it out."""
+    def _moment(self, record, heartbeats, client):
+        """Return what the engine sees, as engines/memory/engine.py finds it out."""
         watched = set(record.waiters.clients)
         if record.holder is not None and record.holder.offered:
             watched.add(record.holder.client)
-        silent = frozenset(other for other in watched if marks.get(other, 0) <= self.now_us and other != client)
+        silent = frozenset(other for other in watched if heartbeats.get(other, 0) <= self.now_us and other != client)
         return Moment(self.now_us, self.now_us, client, silent=silent)
 
-    def _present(self, record, marks):
-        """The record as the next command of a stranger would find it."""
-        now = advance(record, self._moment(record, marks, "stranger"))
-        return now._replace(touched_us=0, tombstones=self._standing(now.tombstones))
+    def _present(self, record, heartbeats):
+        """Return the record as the next command of another client would find it."""
+        now = advance(record, self._moment(record, heartbeats, "stranger"))
+        return now._replace(touched_us=0, tombstones=self._unexpired(now.tombstones))
 
-    def _standing(self, tombstones):
-        """Those that have not crumbled: the others are seen by nobody."""
+    def _unexpired(self, tombstones):
+        """Drop expired tombstones, which have no effect."""
         return MemoryTombstones.of(tombstone for tombstone in tombstones if tombstone.until_us > self.now_us)
 
-    def _ends_well(self, record, before, seen):
-        """The name is remembered at least as long as the rule wants, and not for ever."""
+    def _expires_well(self, record, before, seen):
+        """Check that the name is remembered at least as long as the rule requires, and not for ever."""
         if BASE not in seen.ends:
             return record == before == Record()
         last_us = self.now_us + (max(60_000, 2 * LONGEST_TTL_MS) + MEMORY_MS) * 1000
-        touched = record._replace(tombstones=self._standing(record.tombstones))
+        touched = record._replace(tombstones=self._unexpired(record.tombstones))
         return forget_at_us(touched, MEMORY_MS * 1000) <= seen.ends[BASE] <= last_us
 
 
 def pops(token):
-    """Every second token of the test blocks on its bell."""
+    """Return whether this token of the tests blocks on the server: every second one does."""
     return token.endswith("2")
 
 

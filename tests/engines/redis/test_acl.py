@@ -8,7 +8,7 @@ import redis
 from minimal_acl import (
     CHANNELS,
     COMMANDS,
-    FOR_DIRECTORIES,
+    FOR_REGISTRIES,
     FOR_POOLS,
     FOR_QUEUES,
     KEYS,
@@ -19,9 +19,9 @@ from minimal_acl import (
 from redis_faces import Place, lengthy, paired
 
 from holdfast import Backoff, LeaseLost, Reject, Retry, Unavailable
-from holdfast.engines.redis.scripts import COUNTERS, ENTRIES, SCRIPTS
+from holdfast.engines.redis import counters, lease, pool, queue, registry
 from holdfast.rules.pool import POOL_RULES
-from holdfast.rules.queue.dead_letters import QUEUE_RULES
+from holdfast.rules.queue import QUEUE_RULES
 from holdfast.testing import eventually
 
 ONE_FACE = pytest.mark.parametrize("face", ["blocking"])
@@ -83,20 +83,17 @@ def test_the_documented_rights_are_enough(user):
 def test_no_right_of_the_list_is_superfluous():
     """Each is there because a script or a connection needs it; a list that only grows protects nobody."""
 
-    def called(kinds, scripts=SCRIPTS):
-        texts = "".join(scripts[kind].text for kind in kinds)
+    def called(*tables):
+        texts = "".join(script.text for table in tables for script in table.values())
         return {name.lower() for name in re.findall(r"redis\.p?call\('(\w+)'", texts)}
 
     connection = {"evalsha", "eval", "blpop", "subscribe", "select", "client|setname", "info"}
     locks = {right.removeprefix("+") for right in COMMANDS}
 
-    assert locks == called(SCRIPTS.keys() - POOL_RULES.keys()) | connection
-    assert {right.removeprefix("+") for right in FOR_POOLS} == called(POOL_RULES) - locks
-    assert {right.removeprefix("+") for right in FOR_DIRECTORIES} == called(
-        ENTRIES.keys() - QUEUE_RULES.keys(), ENTRIES
-    ) - locks
-    assert called(COUNTERS, COUNTERS) <= locks
-    assert {right.removeprefix("+") for right in FOR_QUEUES} == called(QUEUE_RULES, ENTRIES) - locks
+    assert locks == called(lease.SCRIPTS, counters.SCRIPTS) | connection
+    assert {right.removeprefix("+") for right in FOR_POOLS} == called(pool.SCRIPTS) - locks
+    assert {right.removeprefix("+") for right in FOR_REGISTRIES} == called(registry.SCRIPTS) - locks
+    assert {right.removeprefix("+") for right in FOR_QUEUES} == called(queue.SCRIPTS) - locks
 
 
 @ONE_FACE
@@ -122,7 +119,7 @@ def test_the_documented_rights_are_enough_for_pools(user):
 @ONE_FACE
 def test_the_documented_rights_are_enough_for_directories(user):
     """The same for a directory: claimed, counted, listed, joined, written to, handed off, taken, given back."""
-    rights = (KEYS, *CHANNELS, *COMMANDS, *FOR_DIRECTORIES)
+    rights = (KEYS, *CHANNELS, *COMMANDS, *FOR_REGISTRIES)
     ours, theirs = (user(*rights, label=f"server {n}").registry("x", ttl=20) for n in (1, 2))
     lease = ours.claim("42", group="ann", limit=1)
     assert not theirs.claim("42")

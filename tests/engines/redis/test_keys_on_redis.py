@@ -29,7 +29,7 @@ from holdfast.commands.queue import (
     TakeOver,
 )
 from holdfast.commands.queue_admin import GetStats
-from holdfast.engines.redis.scripts import ENTRIES
+from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.rules.queue.messages import UNKNOWN_CONSUMER
 from holdfast.testing import eventually
 from tests.support.proxy import script
@@ -38,7 +38,7 @@ KEY = "hf1:{q}:mq"
 LONG_MS = 60_000
 THREE = ("high", "", "low")
 REAP = ReclaimExpired("q", 200, 100, 200, 3)
-TAKE_OVERS = script(ENTRIES[TakeOver].sha)
+TAKE_OVERS = script(SCRIPTS[TakeOver].sha)
 
 
 def keyed(call, *keys, lane=""):

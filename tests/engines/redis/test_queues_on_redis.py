@@ -18,7 +18,7 @@ from holdfast.commands.queue import (
     ReclaimExpired,
     RecordOutcomes,
 )
-from holdfast.engines.redis.scripts import ENTRIES
+from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.testing import eventually
 from tests.support.proxy import script
 
@@ -26,7 +26,7 @@ KEY = "hf1:{q}:mq"
 
 
 def calls_of(*kinds):
-    return script(*(ENTRIES[kind].sha for kind in kinds))
+    return script(*(SCRIPTS[kind].sha for kind in kinds))
 
 
 def drained(client, name="q"):

@@ -8,7 +8,7 @@ from hiredis import ReplyError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mutations import Mutation
-from registry_twin import ALL, CLIENTS, EntryTwin
+from registry_twin import ALL, CLIENTS, RegistryTwin
 from script_twin import Difference
 
 from holdfast.commands import (
@@ -215,7 +215,7 @@ WITNESSES = {
 @pytest.fixture
 def twin(server):
     """Scripts and rules side by side, as they are."""
-    twin = EntryTwin(server.url)
+    twin = RegistryTwin(server.url)
     yield twin
     twin.close()
 
@@ -234,46 +234,46 @@ def test_what_is_more_than_a_lease_does_what_its_rule_says(twin, about):
     agree()
 
 
-HELD = "if holder == ARGV[3] and expires > now and not offered"
+HELD = "if holder_token == ARGV[3] and expires > now and not offered"
 MUTATIONS = [
-    Mutation("a note is not looked for", "if note then return", "if false then return"),
+    Mutation("a note is not looked for", "if marker then return", "if false then return"),
     Mutation("a note is left by anybody", f"{HELD} then\n  redis.call('DEL', base",
              "if true then\n  redis.call('DEL', base"),
     Mutation("a note is left too late", f"{HELD} then\n  redis.call('DEL', base",
-             "if holder == ARGV[3] and not offered then\n  redis.call('DEL', base"),
+             "if holder_token == ARGV[3] and not offered then\n  redis.call('DEL', base"),
     Mutation("a note is kept for ever", "redis.call('SET', base .. ':o', ARGV[5], 'PX', ARGV[6])",
              "redis.call('SET', base .. ':o', ARGV[5])"),
-    Mutation("the heir does not matter", "if whose ~= ARGV[11] and left_ms > 0", "if false"),
-    Mutation("not even the heir may come", "if whose ~= ARGV[11] and left_ms > 0", "if left_ms > 0"),
+    Mutation("the heir does not matter", "if label ~= ARGV[10] and left_ms > 0", "if false"),
+    Mutation("not even the heir may come", "if label ~= ARGV[10] and left_ms > 0", "if left_ms > 0"),
     Mutation("an heir has one more millisecond", "left_ms > 0 then return", "left_ms >= 0 then return"),
     Mutation("an heir that came is waited for", "if successor then redis.call('DEL'", "if false then redis.call('DEL'"),
     Mutation("an ended token uses up the heir", "local ended = ARGV[3] == last or", "local ended = false and"),
     Mutation("a group has no limit", "if others >= limit then", "if false then"),
     Mutation("a key counts against itself", "elseif found[i] ~= entry then", "else"),
-    Mutation("the lapsed count", "seat[12] <= now or seat[13] then", "seat[13] then"),
-    Mutation("counted for the group of the last", "if seat[7] ~= found[i + 1] or", "if not seat[7] or"),
+    Mutation("the lapsed count", "record[12] <= now or record[13] then", "record[13] then"),
+    Mutation("counted for the group of the last", "if record[7] ~= found[i + 1] or", "if not record[7] or"),
     Mutation("a claim is not listed", "redis.call('ZADD', index, 0, entry)", "local nothing"),
     Mutation("shelves stay for ever", "redis.call('PEXPIRE', index, INDEX_MS)", ""),
-    Mutation("given back, still in its group", "else redis.call('HDEL', index, ARGV[6]) end", "end"),
-    Mutation("handed off by anybody", f"{HELD} then\n  redis.call('DEL', ARGV[5]",
-             "if true then\n  redis.call('DEL', ARGV[5]"),
-    Mutation("handed off too late", f"{HELD} then\n  redis.call('DEL', ARGV[5]",
-             "if holder == ARGV[3] and not offered then\n  redis.call('DEL', ARGV[5]"),
-    Mutation("letters outlive their owner", "  redis.call('DEL', ARGV[5] .. ':p:' .. ARGV[3])", "  local nothing"),
+    Mutation("given back, still in its group", "else redis.call('HDEL', index, ARGV[5]) end", "end"),
+    Mutation("handed off by anybody", f"{HELD} then\n  redis.call('DEL', registry",
+             "if true then\n  redis.call('DEL', registry"),
+    Mutation("handed off too late", f"{HELD} then\n  redis.call('DEL', registry",
+             "if holder_token == ARGV[3] and not offered then\n  redis.call('DEL', registry"),
+    Mutation("letters outlive their owner", "  redis.call('DEL', registry .. ':mailbox:' .. ARGV[3])", "  local nothing"),
     Mutation("the lapsed are listed", "if token and expires > now and not offered", "if token and not offered"),
     Mutation("listed for a group that it left", "(tokens[entry] or token) == token", "true"),
     Mutation("the last of a part is told twice", "after ~= '' and '(' .. after", "after ~= '' and '[' .. after"),
     Mutation("nobody says that there is more", "if i == limit then answer[2] = entry end", ""),
-    Mutation("letters to the lapsed", "if not holder or expires <= now or offered then return { 'not held', 'no owner'",
-             "if not holder or offered then return { 'not held', 'no owner'"),
-    Mutation("a box has no bottom", "redis.call('LLEN', box) >= 1000", "false"),
-    Mutation("a box stays for ever", "redis.call('PEXPIRE', box, 3600000)", ""),
-    Mutation("the owner is not woken", "redis.pcall('PUBLISH', client, holder)", "local nothing"),
-    Mutation("the newest letter comes first", "redis.call('RPUSH', box,", "redis.call('LPUSH', box,"),
-    Mutation("what is given is gone", "if read > 0 then redis.call('LTRIM', box, read, -1) end",
-             "redis.call('DEL', box)"),
-    Mutation("what was read comes again", "if read > 0 then redis.call('LTRIM', box, read, -1) end", ""),
-    Mutation("all letters at once", "math.min(#found, read + AT_ONCE)", "#found"),
+    Mutation("letters to the lapsed", "if not holder_token or expires <= now or offered then return { 'not held', 'no owner'",
+             "if not holder_token or offered then return { 'not held', 'no owner'"),
+    Mutation("a box has no bottom", "redis.call('LLEN', mailbox) >= MAILBOX_MAX", "false"),
+    Mutation("a box stays for ever", "redis.call('PEXPIRE', mailbox, MAILBOX_MS)", ""),
+    Mutation("the owner is not woken", "redis.pcall('PUBLISH', client, holder_token)", "local nothing"),
+    Mutation("the newest letter comes first", "redis.call('RPUSH', mailbox,", "redis.call('LPUSH', mailbox,"),
+    Mutation("what is given is gone", "if read > 0 then redis.call('LTRIM', mailbox, read, -1) end",
+             "redis.call('DEL', mailbox)"),
+    Mutation("what was read comes again", "if read > 0 then redis.call('LTRIM', mailbox, read, -1) end", ""),
+    Mutation("all letters at once", "math.min(#found, read + FETCH_MAX)", "#found"),
 ]  # fmt: skip
 
 
@@ -281,7 +281,7 @@ MUTATIONS = [
 def test_a_mistake_in_such_a_script_is_found_out(one_server, mutation):
     """The comparison would mean nothing if it could not fail: a few programs find each of these mistakes."""
     assert any(mutation.line in script.text for script in ALL.values()), "the line is no longer there"
-    twin = EntryTwin(one_server.url, mutation)
+    twin = RegistryTwin(one_server.url, mutation)
     try:
         with pytest.raises((Difference, ReplyError)):
             for program in WITNESSES.values():

@@ -23,7 +23,7 @@ from holdfast.commands.queue_admin import GetStats, Peek
 from holdfast.engines.sqlite.queue import StoredQueue
 from holdfast.engines.sqlite.queue_tables import SCHEMA
 from holdfast.rules import Moment
-from holdfast.rules.queue.dead_letters import QUEUE_RULES
+from holdfast.rules.queue import QUEUE_RULES
 
 NAME, START_US, TTL_MS = "q", 1_700_000_000_000_000, 3000
 FEW, MANY = 40, 2000

@@ -47,8 +47,7 @@ from holdfast.engines.sqlite import queue as queues
 from holdfast.engines.sqlite.queue import StoredQueue
 from holdfast.engines.sqlite.queue_tables import SCHEMA
 from holdfast.rules import Moment
-from holdfast.rules.queue import consumers
-from holdfast.rules.queue.dead_letters import QUEUE_RULES
+from holdfast.rules.queue import QUEUE_RULES, consumers
 from holdfast.rules.queue.memory_state import MemoryQueueState
 
 NAME = "one queue"

@@ -11,7 +11,7 @@ from holdfast.commands.queue import ConsumerHeartbeat, Join, NewMessage, Publish
 from holdfast.engines.sqlite.queue import StoredQueue
 from holdfast.engines.sqlite.queue_tables import SCHEMA, begin_anew
 from holdfast.rules import Moment
-from holdfast.rules.queue.dead_letters import QUEUE_RULES
+from holdfast.rules.queue import QUEUE_RULES
 from holdfast.testing import ready, tell
 
 TTL_MS = 3000

@@ -23,7 +23,7 @@ from holdfast.core.queue.queue import LIMIT_MAX, _whole
 from holdfast.core.resend import ask_again
 from holdfast.errors import InvalidConfig, NotFound
 from holdfast.names import is_unicode, new_token
-from holdfast.rules.queue.state import place_of
+from holdfast.rules.queue.state import dead_letter_position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,7 +199,7 @@ def _shown(queue: QueueBase, letter: StoredDeadLetter) -> DeadLetter:
         kept.last_consumer,
         kept.published_us / 1_000_000,
         letter.died_us / 1_000_000,
-        place_of(letter),
+        dead_letter_position(letter),
         kept.key,
     )
 

@@ -6,9 +6,10 @@ import random
 from typing import NamedTuple
 
 from holdfast.clock import Seconds, duration_ms, timeout_ns
-from holdfast.commands.queue import ACK, ATTEMPTS_USED_UP, REJECT, RELEASE, RETRY, MessageOutcome
+from holdfast.commands.queue import ACK, REJECT, RELEASE, RETRY, MessageOutcome
 from holdfast.errors import InvalidConfig
 from holdfast.names import is_unicode
+from holdfast.rules.queue.state import ATTEMPTS_USED_UP
 
 REASON_MAX = 500
 ERROR_MAX = 2000

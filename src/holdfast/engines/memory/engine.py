@@ -27,7 +27,7 @@ from holdfast.rules.memory_counters import MemoryCounters
 from holdfast.rules.once import compound
 from holdfast.rules.pool import POOL_RULES
 from holdfast.rules.pool_state import MemoryPoolState
-from holdfast.rules.queue.dead_letters import QUEUE_RULES
+from holdfast.rules.queue import QUEUE_RULES
 from holdfast.rules.queue.memory_state import MemoryQueueState
 from holdfast.rules.trust import MARK_MS
 

@@ -9,7 +9,7 @@ from holdfast.engines.sqlite import lease_rows as rows
 from holdfast.engines.sqlite.pool import StoredPool
 from holdfast.engines.sqlite.queue import StoredQueue
 from holdfast.rules.pool import POOL_RULES
-from holdfast.rules.queue.dead_letters import QUEUE_RULES
+from holdfast.rules.queue import QUEUE_RULES
 from holdfast.rules.trust import MARK_MS
 
 if TYPE_CHECKING:

@@ -190,10 +190,10 @@ class StoredQueue:
     def expired_consumers(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[ConsumerRecord]:
         found = {_member(row) for row in self._all(_LATE, by_us, limit)}
         found.update(_member(row) for client in gone for row in self._all(_GONE, client, limit))
-        return sorted(found, key=lambda each: (each.ends_us, each.token))[:limit]
+        return sorted(found, key=lambda each: (each.expires_us, each.token))[:limit]
 
     def next_expiry_us(self) -> int:
-        return next((_member(row).ends_us for row in self._all(_SOONEST, 1)), 0)
+        return next((_member(row).expires_us for row in self._all(_SOONEST, 1)), 0)
 
     def watched_clients(self) -> AbstractSet[str]:
         return {row[0] for row in self._all("SELECT DISTINCT client FROM queue_consumer WHERE queue = ?")}

@@ -65,7 +65,7 @@ CREATE INDEX queue_message_behind ON queue_message (queue, entry) WHERE place = 
 _LETTERS = """
 CREATE TABLE queue_letter (
     queue INTEGER NOT NULL,
-    place TEXT NOT NULL,                   -- in the order of deaths: see place_of()
+    place TEXT NOT NULL,                   -- in the order of deaths: see dead_letter_position()
     reason TEXT NOT NULL,
     died_us INTEGER NOT NULL,
     id TEXT NOT NULL,

@@ -1,20 +1,23 @@
-"""The law of consumers: who lives, who is taken for dead, and what becomes of what the dead had.
+"""Rules for consumer sessions: heartbeats, expiry, reclaim, and take-over.
 
-A consumer's life is a lease in its queue. Whoever has ended by the engine's clock and was not heard of for a grace is
-dead; but whoever is heard of before somebody looks has lost nothing. One look serves everybody: it is not repeated
-before it is time. A look that comes much too late proves nothing about consumers, because the engine may have been
-away: everybody gets time to be heard of first.
+A consumer's session is a lease in its queue. While it lasts, no other consumer receives its messages. A consumer whose
+session expired by the engine's clock, and that sent no heartbeat for a grace after that, is dead: its messages are
+*reclaimed*, which means that they become ready again and are redelivered to other consumers. A late heartbeat still
+counts if it arrives before the reclaim.
 
-Whoever asks for one message by its key need not wait for the grace. A consumer whose time has ended vouches for
-nothing, and knows that by its own clock: what it had is given to whoever asks, and it is dead from then on. But not
-where the engine may have been away: then all are silent, and each has the time of the amnesty.
+One check serves all clients: it is not repeated before its interval has passed. A check that comes much too late proves
+nothing about the consumers, because the engine itself may have been away. Such a check is postponed: every consumer
+gets time for a heartbeat first.
+
+A take-over of one key does not wait for the grace. A consumer whose session has expired knows that by its own clock,
+and no longer trusts its messages; so the engine gives the message to the consumer that asks, and declares the other one
+dead. The exception is again an engine that may have been away: then each consumer has the postponed time.
 """
 
 from __future__ import annotations
 
 from holdfast.commands import Granted, Released, Renewed
 from holdfast.commands.queue import (
-    ATTEMPTS_USED_UP,
     BATCH_MAX,
     COSTLY_BATCH_MAX,
     DEAD,
@@ -38,18 +41,20 @@ from holdfast.commands.queue import (
 from holdfast.rules.lease_record import Moment
 from holdfast.rules.queue.messages import (
     UNKNOWN_CONSUMER,
-    delivered,
+    delivery_of,
     due_ms,
-    failed,
-    follow,
-    living,
-    make_room,
+    free_key,
+    live_consumer,
     next_fence,
-    ring,
+    trim_dead_letters,
+    wake_waiting,
+    with_failure,
 )
 from holdfast.rules.queue.state import (
+    ATTEMPTS_USED_UP,
     BLAME_ONE,
     BLAME_UNCLEAR,
+    CONSUMER_DIED,
     ConsumerRecord,
     KeyHead,
     QueueEntry,
@@ -58,64 +63,81 @@ from holdfast.rules.queue.state import (
 )
 from holdfast.rules.result import RuleResult
 
-# A look that is so late, and two intervals, is too late to say who is dead.
-LATE_US = 1_000_000
-# Between two looks there is at least a breath.
-BREATH_US = 100_000
-# Of how many consumers the ends are looked at after the clock went back.
-LOOKED_AT = 1000
+# A check that is this late, and later than two intervals, is too late to declare a consumer dead.
+CHECK_LATE_US = 1_000_000
+# The shortest time between two checks.
+CHECK_PAUSE_US = 100_000
+# How many sessions are shortened after the clock went back.
+SHORTENED_MAX = 1000
 NEVER_US = 2**62
-CONSUMER_DIED = "its consumer died"
 
 
 def join(state: QueueState, command: Join, moment: Moment) -> RuleResult:
-    """One more consumer, or the same one again; but not one that was taken for dead."""
-    ends_us = moment.now_us + command.ttl_ms * 1000
+    """Start a consumer session, or restart the ttl of the same one; refuse a consumer that was declared dead."""
+    expires_us = moment.now_us + command.ttl_ms * 1000
     before = state.get_consumer(command.token)
-    if before is not None and before.blame:  # a copy that comes late: its messages are being given to others
+    if before is not None and before.blame:  # a late copy of the command: the messages are being reclaimed
         return RuleResult(UNKNOWN_CONSUMER, [])
     if before is not None:
-        state.put_consumer(before._replace(ttl_ms=command.ttl_ms, ends_us=ends_us))
+        state.put_consumer(before._replace(ttl_ms=command.ttl_ms, expires_us=expires_us))
         return RuleResult(Granted(before.fence), [])
 
     fence = next_fence(state, moment)
-    who = (command.token, moment.client, command.holder, command.label, fence)
-    state.put_consumer(ConsumerRecord(*who, command.ttl_ms, moment.now_us, ends_us, keeps_messages=command.keeps_messages))
+    consumer = ConsumerRecord(
+        command.token,
+        moment.client,
+        command.holder,
+        command.label,
+        fence,
+        command.ttl_ms,
+        moment.now_us,
+        expires_us,
+        keeps_messages=command.keeps_messages,
+    )
+    state.put_consumer(consumer)
     return RuleResult(Granted(fence), [])
 
 
-def beat(state: QueueState, command: ConsumerHeartbeat, moment: Moment) -> RuleResult:
-    """It lives, for so long from now; also if that comes late."""
-    member = living(state, command.token)
-    if member is None:
+def heartbeat(state: QueueState, command: ConsumerHeartbeat, moment: Moment) -> RuleResult:
+    """Move the deadline of a consumer session to a ttl from now, also if the heartbeat is late.
+
+    Without a heartbeat the session expires, and the consumer's messages are redelivered.
+    """
+    consumer = live_consumer(state, command.token)
+    if consumer is None:
         return RuleResult(UNKNOWN_CONSUMER, [])
 
-    state.put_consumer(member._replace(ttl_ms=command.ttl_ms, ends_us=moment.now_us + command.ttl_ms * 1000))
+    state.put_consumer(consumer._replace(ttl_ms=command.ttl_ms, expires_us=moment.now_us + command.ttl_ms * 1000))
     return RuleResult(Renewed(), [])
 
 
 def leave(state: QueueState, command: Leave, moment: Moment) -> RuleResult:
-    """What it has is ready for others, as if it had never been taken; a part at a time."""
-    member = living(state, command.token)
-    if member is None:
+    """End a session and requeue its messages, at most `BATCH_MAX` in one step; no attempt is used."""
+    consumer = live_consumer(state, command.token)
+    if consumer is None:
         return RuleResult(UNKNOWN_CONSUMER, [])
 
     entries = state.list_held(command.token, BATCH_MAX + 1)
     for each in entries[:BATCH_MAX]:
         state.remove_held(command.token, each.entry)
         state.add_ready(lane_of(each.message), each.message)
-    given, over = min(len(entries), BATCH_MAX), len(entries) <= BATCH_MAX
-    if over:
+    requeued, finished = min(len(entries), BATCH_MAX), len(entries) <= BATCH_MAX
+    if finished:
         state.remove_consumer(command.token)
-    else:  # nobody renews it any more, but whoever speaks lives
-        state.put_consumer(member._replace(ends_us=moment.now_us + member.ttl_ms * 1000))
+    else:  # no heartbeat comes for it any more, so each step of the leave counts as one
+        state.put_consumer(consumer._replace(expires_us=moment.now_us + consumer.ttl_ms * 1000))
         state.remove_waiting(command.token)
-    state.add_to_counter("released", given)
-    return RuleResult(Released() if over else LeaveUnfinished(), ring(state, given, moment))
+    state.add_to_counter("released", requeued)
+    return RuleResult(Released() if finished else LeaveUnfinished(), wake_waiting(state, requeued, moment))
 
 
-def reap(state: QueueState, command: ReclaimExpired, moment: Moment) -> RuleResult:
-    """Look, if it is time. Whoever is proven dead is found at any time."""
+def reclaim_expired(state: QueueState, command: ReclaimExpired, moment: Moment) -> RuleResult:
+    """Reclaim the messages of dead consumers, so that they are redelivered, if a check is due.
+
+    A consumer is dead if its session expired more than `grace_ms` ago. The engine may also have proof that its client
+    died (`moment.gone`); then the reclaim waits for nothing. A check after a long pause, or after the clock went back,
+    is postponed by `postpone_ms`, because a redelivery would come too early if the engine was away.
+    """
     now_us, interval_us, grace_us = moment.now_us, command.interval_ms * 1000, command.grace_ms * 1000
     early = state.checked_us <= now_us < state.next_check_us
     gone = moment.gone & state.watched_clients()
@@ -123,89 +145,96 @@ def reap(state: QueueState, command: ReclaimExpired, moment: Moment) -> RuleResu
         return RuleResult(Reclaimed(False, False, 0, 0, 0, _ms(state.next_check_us - now_us)), [])
 
     if now_us < state.checked_us:
-        _bring_forward(state, now_us)
+        _shorten_sessions(state, now_us)
     late_us = now_us - state.next_check_us
-    amnesty = bool(state.checked_us) and (now_us < state.checked_us or late_us > max(2 * interval_us, LATE_US))
-    by_us = -1 if early or amnesty else now_us - grace_us
-    ended, moved, died, ready, more = _bring_back(state, command, moment, by_us, gone)
-    if amnesty:
+    clock_went_back = now_us < state.checked_us
+    postponed = bool(state.checked_us) and (clock_went_back or late_us > max(2 * interval_us, CHECK_LATE_US))
+    by_us = -1 if early or postponed else now_us - grace_us
+    consumers, requeued, dead, ready, more = _reclaim(state, command, moment, by_us, gone)
+    if postponed:
         state.next_check_us = now_us + command.postpone_ms * 1000
     elif not early:
         next_us = state.next_expiry_us()
-        soon_us = max(now_us + BREATH_US, next_us + grace_us) if next_us else now_us + interval_us
+        soon_us = max(now_us + CHECK_PAUSE_US, next_us + grace_us) if next_us else now_us + interval_us
         state.next_check_us = now_us if more else min(now_us + interval_us, soon_us)
     state.checked_us = now_us
-    state.add_to_counter("crashed", moved + died)
-    state.add_to_counter("dead_lettered", died)
-    if died:
-        make_room(state, command.dead_max)
-    answer = Reclaimed(True, amnesty, ended, moved, died, 1 if more else _ms(state.next_check_us - now_us))
-    return RuleResult(answer, ring(state, ready, moment))
+    state.add_to_counter("crashed", requeued + dead)
+    state.add_to_counter("dead_lettered", dead)
+    if dead:
+        trim_dead_letters(state, command.dead_max)
+    next_ms = 1 if more else _ms(state.next_check_us - now_us)
+    answer = Reclaimed(True, postponed, consumers, requeued, dead, next_ms)
+    return RuleResult(answer, wake_waiting(state, ready, moment))
 
 
-def _bring_forward(state: QueueState, now_us: int) -> None:
-    """The clock went back: nobody's time ends later than its ttl from now, else the dead would live until then."""
-    for each in state.expired_consumers(NEVER_US, frozenset(), LOOKED_AT):
-        if each.ends_us > now_us + each.ttl_ms * 1000:
-            state.put_consumer(each._replace(ends_us=now_us + each.ttl_ms * 1000))
+def _shorten_sessions(state: QueueState, now_us: int) -> None:
+    """Limit every session to its ttl from now, because the clock went back: dead consumers would live too long."""
+    for each in state.expired_consumers(NEVER_US, frozenset(), SHORTENED_MAX):
+        if each.expires_us > now_us + each.ttl_ms * 1000:
+            state.put_consumer(each._replace(expires_us=now_us + each.ttl_ms * 1000))
 
 
-def _bring_back(
+def _reclaim(
     state: QueueState, command: ReclaimExpired, moment: Moment, by_us: int, gone: frozenset[str]
 ) -> tuple[int, int, int, int, bool]:
-    """How many consumers have ended; how many of their messages are to be tried again, and how many are dead.
+    """Requeue or dead-letter the messages of the consumers that expired by `by_us`, and of the clients `gone`.
 
-    Then how many are ready by that, also of those that stood behind a dead one; and whether there is more to do. A
-    consumer costs as much as a message, so both count.
+    Return how many consumers ended, how many messages were requeued, how many became dead letters, how many messages
+    are ready now (those behind a dead letter included), and whether there is more to do. A consumer costs as much as a
+    message, so both count against the size of the step.
     """
-    ended = moved = died = followed = 0
+    consumers = requeued = dead = followed = 0
     room = COSTLY_BATCH_MAX
-    late = state.expired_consumers(by_us, gone, room)
-    for each in late:
+    expired = state.expired_consumers(by_us, gone, room)
+    for each in expired:
         if not room:
-            return ended, moved, died, moved + followed, True
+            return consumers, requeued, dead, requeued + followed, True
         room -= 1
-        member = _falls(state, each)
-        entries = state.list_held(member.token, room + 1)
+        consumer = _declare_dead(state, each)
+        entries = state.list_held(consumer.token, room + 1)
         for entry in entries[:room]:
-            state.remove_held(member.token, entry.entry)
-            message = _mourned(state, command.attempts_max, member, entry, moment)
+            state.remove_held(consumer.token, entry.entry)
+            message = _after_consumer_death(state, command.attempts_max, consumer, entry, moment)
             if message is not None:
                 state.add_ready(lane_of(message), message)
-                moved += 1
+                requeued += 1
             else:
-                followed += follow(state, entry.message)
-                died += 1
+                followed += free_key(state, entry.message)
+                dead += 1
         if len(entries) > room:
-            state.put_consumer(member)
-            return ended, moved, died, moved + followed, True
+            state.put_consumer(consumer)
+            return consumers, requeued, dead, requeued + followed, True
         room -= len(entries)
-        state.remove_consumer(member.token)
-        ended += 1
-    return ended, moved, died, moved + followed, len(late) == COSTLY_BATCH_MAX
+        state.remove_consumer(consumer.token)
+        consumers += 1
+    return consumers, requeued, dead, requeued + followed, len(expired) == COSTLY_BATCH_MAX
 
 
-def _falls(state: QueueState, member: ConsumerRecord) -> ConsumerRecord:
-    """Taken for dead. What it has at this moment says who may be to blame; later, some of that is gone."""
-    if member.blame:
-        return member
-    new = [entry for entry in state.newest_held(member.token, 2) if entry.received_us >= member.probation_us]
-    return member._replace(blame=BLAME_ONE if len(new) == 1 else BLAME_UNCLEAR)
+def _declare_dead(state: QueueState, consumer: ConsumerRecord) -> ConsumerRecord:
+    """Return the record of a dead consumer, with the blame for its death.
 
-
-def _mourned(
-    state: QueueState, attempts_max: int, member: ConsumerRecord, entry: QueueEntry, moment: Moment
-) -> StoredMessage | None:
-    """The message after its consumer's death; none if that made it a dead letter.
-
-    It is to blame only if nothing else was there, or nothing else that was new; and never if it was not new itself.
-    Whoever keeps what it takes may have dared to take several suspects: then nobody knows which of them it was.
+    The blame is decided from the messages it holds now; later, some of them are gone.
     """
-    if entry.received_us < member.probation_us:
-        return failed(entry.message, member, CONSUMER_DIED, attempts=0)._replace(crashes=0)
-    if member.blame != BLAME_ONE and (member.keeps_messages or entry.lane != QUARANTINE):
-        return failed(entry.message, member, CONSUMER_DIED, attempts=0, crashes=1)
-    message = failed(entry.message, member, CONSUMER_DIED)
+    if consumer.blame:
+        return consumer
+    new = [entry for entry in state.newest_held(consumer.token, 2) if entry.received_us >= consumer.probation_us]
+    return consumer._replace(blame=BLAME_ONE if len(new) == 1 else BLAME_UNCLEAR)
+
+
+def _after_consumer_death(
+    state: QueueState, attempts_max: int, consumer: ConsumerRecord, entry: QueueEntry, moment: Moment
+) -> StoredMessage | None:
+    """Return the message to requeue after its consumer died, or None if it became a dead letter.
+
+    A message takes the blame, and loses an attempt, only if it was the consumer's only message on probation; never if
+    it was past its probation. A message in quarantine takes the blame too, because it was delivered alone; but a
+    consumer that keeps messages may have received several from quarantine, and then the cause is unclear.
+    """
+    if entry.received_us < consumer.probation_us:
+        return with_failure(entry.message, consumer, CONSUMER_DIED, attempts=0)._replace(crashes=0)
+    if consumer.blame != BLAME_ONE and (consumer.keeps_messages or entry.lane != QUARANTINE):
+        return with_failure(entry.message, consumer, CONSUMER_DIED, attempts=0, crashes=1)
+    message = with_failure(entry.message, consumer, CONSUMER_DIED)
     if message.attempts < attempts_max:
         return message
     state.add_dead_letter(StoredDeadLetter(ATTEMPTS_USED_UP, moment.wall_us, message))
@@ -213,70 +242,71 @@ def _mourned(
 
 
 def take_over(state: QueueState, command: TakeOver, moment: Moment) -> RuleResult:
-    """The first message of a key, for whoever asks, if nobody can vouch for it."""
-    if living(state, command.token) is None:
+    """Redeliver the first message of a key to this consumer, without a grace, if its holder's session has expired."""
+    if live_consumer(state, command.token) is None:
         return RuleResult(UNKNOWN_CONSUMER, [])
-    first = state.key_head(command.key)
-    if first is None or first.place == DELAYED:
-        return RuleResult(NotTakenOver("" if first is None else DELAYED), [])
-    if first.token == command.token:  # asked for before
-        return RuleResult(Received((delivered(first.entry),), None, due_ms(state, moment)), [])
+    head = state.key_head(command.key)
+    if head is None or head.place == DELAYED:
+        return RuleResult(NotTakenOver("" if head is None else DELAYED), [])
+    if head.token == command.token:  # a second copy of the command
+        return RuleResult(Received((delivery_of(head.entry),), None, due_ms(state, moment)), [])
 
-    lane, message = first.entry.lane, first.entry.message
-    if first.place == HELD:
-        holder = state.get_consumer(first.token)
-        if holder is not None and (_vouches(holder, moment) or _forgiven(state, holder, moment)):
-            return RuleResult(NotTakenOver(HELD, holder.label, first.entry.fence), [])
-        bereft = _bereft(state, command, holder, first, moment)
-        if bereft is None:
-            followed = follow(state, message)
-            make_room(state, command.dead_max)
-            return RuleResult(NotTakenOver(DEAD), ring(state, int(followed), moment))
-        lane, message = lane_of(bereft), bereft
+    lane, message = head.entry.lane, head.entry.message
+    if head.place == HELD:
+        holder = state.get_consumer(head.token)
+        if holder is not None and (_is_alive(holder, moment) or _may_be_alive(state, holder, moment)):
+            return RuleResult(NotTakenOver(HELD, holder.label, head.entry.fence), [])
+        reclaimed = _reclaim_head(state, command, holder, head, moment)
+        if reclaimed is None:
+            followed = free_key(state, message)
+            trim_dead_letters(state, command.dead_max)
+            return RuleResult(NotTakenOver(DEAD), wake_waiting(state, int(followed), moment))
+        lane, message = lane_of(reclaimed), reclaimed
     else:
-        state.remove_ready(lane, first.entry.entry)
+        state.remove_ready(lane, head.entry.entry)
     fence = next_fence(state, moment)
     state.add_to_counter("received", 1)
-    given = state.deliver(lane, message, command.token, fence, moment.now_us)
+    entry = state.deliver(lane, message, command.token, fence, moment.now_us)
     state.remove_waiting(command.token)
-    return RuleResult(Received((delivered(given),), None, due_ms(state, moment)), [])
+    return RuleResult(Received((delivery_of(entry),), None, due_ms(state, moment)), [])
 
 
-def _vouches(member: ConsumerRecord, moment: Moment) -> bool:
-    return not member.blame and member.ends_us > moment.now_us and member.client not in moment.gone
+def _is_alive(consumer: ConsumerRecord, moment: Moment) -> bool:
+    """Return whether the session has not expired, and nothing proves that its client died."""
+    return not consumer.blame and consumer.expires_us > moment.now_us and consumer.client not in moment.gone
 
 
-def _forgiven(state: QueueState, member: ConsumerRecord, moment: Moment) -> bool:
-    """Whether its silence may be that of the engine: nobody has looked for long, or all were given time for that.
+def _may_be_alive(state: QueueState, consumer: ConsumerRecord, moment: Moment) -> bool:
+    """Return whether heartbeats may be missing because the engine was away: no check for long, or a postponed one.
 
-    The looks of consumers with such a ttl are a sixth of it apart, and an amnesty lasts for all of it.
+    Checks for consumers with this ttl come every sixth of it, and a postponed check comes a whole ttl later.
     """
-    if not state.checked_us or member.blame or member.client in moment.gone:
+    if not state.checked_us or consumer.blame or consumer.client in moment.gone:
         return False
-    now_us, ttl_us = moment.now_us, member.ttl_ms * 1000
+    now_us, ttl_us = moment.now_us, consumer.ttl_ms * 1000
     if now_us < state.next_check_us:
         return now_us < state.checked_us or state.next_check_us - state.checked_us >= ttl_us // 2
-    return now_us - state.next_check_us > max(ttl_us // 3, LATE_US)
+    return now_us - state.next_check_us > max(ttl_us // 3, CHECK_LATE_US)
 
 
-def _bereft(
-    state: QueueState, command: TakeOver, holder: ConsumerRecord | None, first: KeyHead, moment: Moment
+def _reclaim_head(
+    state: QueueState, command: TakeOver, holder: ConsumerRecord | None, head: KeyHead, moment: Moment
 ) -> StoredMessage | None:
-    """What its consumer, which is dead from now on, leaves behind; none if it is a dead letter."""
+    """Declare the holder dead and take the message from it; return None if the message became a dead letter."""
     state.add_to_counter("crashed", 1)
     if holder is None:
-        state.remove_held(first.token, first.entry.entry)
-        return first.entry.message
-    fallen = _falls(state, holder)
-    state.remove_held(first.token, first.entry.entry)
-    state.put_consumer(fallen)
-    message = _mourned(state, command.attempts_max, fallen, first.entry, moment)
+        state.remove_held(head.token, head.entry.entry)
+        return head.entry.message
+    dead = _declare_dead(state, holder)
+    state.remove_held(head.token, head.entry.entry)
+    state.put_consumer(dead)
+    message = _after_consumer_death(state, command.attempts_max, dead, head.entry, moment)
     state.add_to_counter("dead_lettered", int(message is None))
     return message
 
 
 def list_keys(state: QueueState, command: ListKeys, moment: Moment) -> RuleResult:  # noqa: ARG001 - as all rules
-    """For whoever has heard that a consumer has ended."""
+    """List the keys of a consumer's messages, for owners that heard of its expiry."""
     held = state.list_held(command.token, command.limit)
     keys = tuple(each.message.key for each in held if each.message.key)
     return RuleResult(KeysHeld(keys, state.held_counts(command.token)[0]), [])

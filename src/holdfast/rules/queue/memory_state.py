@@ -114,9 +114,9 @@ class MemoryQueueState:
 
     def put_consumer(self, member: ConsumerRecord) -> None:
         self._members[member.token] = member
-        heapq.heappush(self._ends, (member.ends_us, member.token))
+        heapq.heappush(self._ends, (member.expires_us, member.token))
         if len(self._ends) > 2 * len(self._members) + _SPARE:
-            self._ends = [(each.ends_us, token) for token, each in self._members.items()]
+            self._ends = [(each.expires_us, token) for token, each in self._members.items()]
             heapq.heapify(self._ends)
 
     def remove_consumer(self, token: str) -> None:
@@ -124,15 +124,15 @@ class MemoryQueueState:
         self._hungry.pop(token, None)
 
     def expired_consumers(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[ConsumerRecord]:
-        found = [each for each in self._members.values() if each.ends_us <= by_us or each.client in gone]
-        return sorted(found, key=lambda each: (each.ends_us, each.token))[:limit]
+        found = [each for each in self._members.values() if each.expires_us <= by_us or each.client in gone]
+        return sorted(found, key=lambda each: (each.expires_us, each.token))[:limit]
 
     def next_expiry_us(self) -> int:
         while self._ends:
-            ends_us, token = self._ends[0]
+            expires_us, token = self._ends[0]
             member = self._members.get(token)
-            if member is not None and member.ends_us == ends_us:
-                return ends_us
+            if member is not None and member.expires_us == expires_us:
+                return expires_us
             heapq.heappop(self._ends)
         return 0
 
@@ -140,7 +140,7 @@ class MemoryQueueState:
         return {member.client for member in self._members.values()}
 
     def list_consumers(self, limit: int) -> list[tuple[ConsumerRecord, int]]:
-        first = sorted(self._members.values(), key=lambda each: (each.ends_us, each.token))[:limit]
+        first = sorted(self._members.values(), key=lambda each: (each.expires_us, each.token))[:limit]
         return [(member, len(self._held.get(member.token, ()))) for member in first]
 
     def add_waiting(self, token: str) -> int:

@@ -1,12 +1,13 @@
-"""The law of queues: what is sent, who gets it, what becomes of it.
+"""Rules for publishing messages, receiving them, and recording their outcomes.
 
-A depot and a command go in, the answer comes out, and the depot has been told what changed. No clock, no input, no
-output. After each step a message is in exactly one place; whoever is rung finds something, unless somebody was faster.
+A rule takes the state of a queue and a command, changes the state, and returns the answer with the consumers to wake.
+It uses no clock and does no I/O. After each step every message is in exactly one place. A consumer that is woken finds
+a message, unless another consumer was faster.
 
-Messages of one key are in each other's way on purpose: the next is ready when the one before it is done or dead, and
-not while it is tried again. So nobody has two of them at once, and they come in the order in which they were sent.
+Messages of one key are delivered one at a time, in the order of publication: the next one becomes ready when the one
+before it is acked or becomes a dead letter, and not while that one is retried.
 
-A publish, a take and a conclusion cost what they name and no more, however long the queue is.
+A publish, a receive and a record of outcomes cost as much as the messages they name, however long the queue is.
 """
 
 from __future__ import annotations
@@ -40,77 +41,80 @@ from holdfast.rules.lease_record import Moment
 from holdfast.rules.queue.state import ConsumerRecord, QueueEntry, QueueState, lane_of
 from holdfast.rules.result import RuleResult, Wakeup
 
-# How long a publish is known, so that a second copy of it sends nothing.
+# How long the result of a publish, a redrive or a purge is remembered, so that a second copy of the command changes
+# nothing.
 RESULT_MEMORY_MS = 60_000
-# How long a consumer may take to come back idle for a suspect before another one is asked to.
+# How long a consumer may take to drain for a message in quarantine before another consumer is asked.
 DRAIN_US = 30_000_000
-UNKNOWN_CONSUMER = NotHeld("expired", "this consumer was taken for dead, or the engine has forgotten it")
+UNKNOWN_CONSUMER = NotHeld("expired", "this consumer was declared dead, or the engine has forgotten it")
 
 
 def next_fence(state: QueueState, moment: Moment, count: int = 1) -> int:
-    """The first of so many fences, all larger than every one before."""
+    """Reserve `count` fences, all larger than every earlier one, and return the first."""
     first = max(state.fence + 1, moment.wall_us)
     state.fence = first + count - 1 if count else state.fence
     return first
 
 
-def ring(state: QueueState, count: int, moment: Moment) -> list[Wakeup]:
-    """So many of those who have waited longest, and live: they wait no more, and are to be rung."""
-    calls: list[Wakeup] = []
-    while len(calls) < count and (token := state.first_waiting()) is not None:
+def wake_waiting(state: QueueState, count: int, moment: Moment) -> list[Wakeup]:
+    """Remove up to `count` live consumers from the waiting ones, the longest waiting first; return their wake-ups."""
+    wakeups: list[Wakeup] = []
+    while len(wakeups) < count and (token := state.first_waiting()) is not None:
         state.remove_waiting(token)
-        member = state.get_consumer(token)
-        if member is not None and member.ends_us > moment.now_us and member.client not in moment.gone:
-            calls.append(Wakeup(member.client, token))
-    return calls
+        consumer = state.get_consumer(token)
+        if consumer is not None and consumer.expires_us > moment.now_us and consumer.client not in moment.gone:
+            wakeups.append(Wakeup(consumer.client, token))
+    return wakeups
 
 
 def publish(state: QueueState, command: Publish, moment: Moment) -> RuleResult:
-    """Send all of them, or none."""
-    said = state.earlier_result(command.token, moment.wall_us)
-    if said is not None:
-        return RuleResult(Published(said), [])
-    ids, fresh = _sorted_out(state, command, moment)
+    """Publish all messages of the command, or none."""
+    earlier = state.earlier_result(command.token, moment.wall_us)
+    if earlier is not None:
+        return RuleResult(Published(earlier), [])
+    ids, fresh = _without_duplicates(state, command, moment)
     if command.bound and fresh and state.size + len(fresh) > command.bound:
         return RuleResult(PublishRefused(state.size), [])
 
     ready = 0
-    for draft in fresh:
-        message = StoredMessage(draft.id, draft.body, draft.headers, draft.key, draft.lane, moment.wall_us)
-        ready += add(state, message, draft.delay_ms, moment)
-        if draft.dedup_key:
-            state.remember_dedup(draft.dedup_key, draft.id, moment.wall_us + draft.dedup_ms * 1000)
+    for new in fresh:
+        message = StoredMessage(new.id, new.body, new.headers, new.key, new.lane, moment.wall_us)
+        ready += add_message(state, message, new.delay_ms, moment)
+        if new.dedup_key:
+            state.remember_dedup(new.dedup_key, new.id, moment.wall_us + new.dedup_ms * 1000)
     state.add_to_counter("published", len(fresh))
     state.add_to_counter("deduplicated", len(ids) - len(fresh))
     state.remember_result(command.token, ids, moment.wall_us + RESULT_MEMORY_MS * 1000)
-    return RuleResult(Published(ids), ring(state, ready, moment))
+    return RuleResult(Published(ids), wake_waiting(state, ready, moment))
 
 
-def _sorted_out(state: QueueState, command: Publish, moment: Moment) -> tuple[tuple[str, ...], list[NewMessage]]:
-    """The id that each will have, and those that were not sent before, by this call or an earlier one."""
+def _without_duplicates(
+    state: QueueState, command: Publish, moment: Moment
+) -> tuple[tuple[str, ...], list[NewMessage]]:
+    """Return the id for each message, and the messages whose deduplication key was not used before."""
     ids: list[str] = []
     fresh: list[NewMessage] = []
     seen: dict[str, str] = {}
-    for draft in command.messages:
-        known = draft.dedup_key and (seen.get(draft.dedup_key) or state.dedup_id(draft.dedup_key, moment.wall_us))
+    for new in command.messages:
+        known = new.dedup_key and (seen.get(new.dedup_key) or state.dedup_id(new.dedup_key, moment.wall_us))
         if not known:
-            fresh.append(draft)
-            if draft.dedup_key:
-                seen[draft.dedup_key] = draft.id
-        ids.append(known or draft.id)
+            fresh.append(new)
+            if new.dedup_key:
+                seen[new.dedup_key] = new.id
+        ids.append(known or new.id)
     return tuple(ids), fresh
 
 
-def add(state: QueueState, message: StoredMessage, delay_ms: int, moment: Moment) -> bool:
-    """One that was not there before: behind others of its key, delayed or ready; true if it is ready."""
+def add_message(state: QueueState, message: StoredMessage, delay_ms: int, moment: Moment) -> bool:
+    """Add a message to the queue: behind others of its key, delayed or ready; return whether it is ready."""
     if message.key and state.key_head(message.key) is not None:
         state.add_behind(message)
         return False
-    return _put(state, message, delay_ms, moment)
+    return _make_ready(state, message, delay_ms, moment)
 
 
-def follow(state: QueueState, message: StoredMessage) -> bool:
-    """This one is gone for good: whoever stood behind it is ready now. True if there was one."""
+def free_key(state: QueueState, message: StoredMessage) -> bool:
+    """Make the next message of this one's key ready, because this one is gone for good; return whether there is one."""
     following = state.pop_next_of_key(message.key) if message.key else None
     if following is None:
         return False
@@ -118,8 +122,8 @@ def follow(state: QueueState, message: StoredMessage) -> bool:
     return True
 
 
-def _put(state: QueueState, message: StoredMessage, delay_ms: int, moment: Moment) -> bool:
-    """Ready or delayed; true if it is ready."""
+def _make_ready(state: QueueState, message: StoredMessage, delay_ms: int, moment: Moment) -> bool:
+    """Make a message ready now, or after the delay; return whether it is ready now."""
     if delay_ms > 0:
         state.add_delayed(message, moment.wall_us + delay_ms * 1000)
     else:
@@ -127,72 +131,77 @@ def _put(state: QueueState, message: StoredMessage, delay_ms: int, moment: Momen
     return delay_ms <= 0
 
 
-def take(state: QueueState, command: Receive, moment: Moment) -> RuleResult:
-    """Give what there is; ring others if more is left than was taken."""
-    member = living(state, command.token)
-    if member is None:
+def receive(state: QueueState, command: Receive, moment: Moment) -> RuleResult:
+    """Deliver ready messages to a consumer; wake others if more are ready than it took."""
+    consumer = live_consumer(state, command.token)
+    if consumer is None:
         return RuleResult(UNKNOWN_CONSUMER, [])
-    if member.ends_us <= moment.now_us:  # late, but not taken for dead: whoever speaks lives
-        state.put_consumer(member._replace(ends_us=moment.now_us + member.ttl_ms * 1000))
+    if consumer.expires_us <= moment.now_us:  # expired, but nobody reclaimed its messages: any command is a heartbeat
+        state.put_consumer(consumer._replace(expires_us=moment.now_us + consumer.ttl_ms * 1000))
     for message in state.pop_due(moment.wall_us, BATCH_MAX):
         state.add_ready(lane_of(message), message)
 
-    forgotten, gone = _compared(state, command)
-    found = forgotten or _found(state, command, moment)
+    unseen, lost = _compare_known(state, command)
+    found = unseen or _take_ready(state, command, moment)
     position = state.add_waiting(command.token) if command.wait and not found else None
     if position is None:
         state.remove_waiting(command.token)
-    drain = _calls(state, command, moment)
+    drain = _should_drain(state, command, moment)
     left = sum(state.ready_count(lane) for lane in command.lanes)
-    answer = Received(tuple(map(delivered, found)), position, due_ms(state, moment), drain, gone)
-    return RuleResult(answer, ring(state, left, moment))
+    answer = Received(tuple(map(delivery_of, found)), position, due_ms(state, moment), drain, lost)
+    return RuleResult(answer, wake_waiting(state, left, moment))
 
 
-def living(state: QueueState, token: str) -> ConsumerRecord | None:
-    """The consumer of this incarnation, if it was not taken for dead."""
-    member = state.get_consumer(token)
-    return None if member is None or member.blame else member
+def live_consumer(state: QueueState, token: str) -> ConsumerRecord | None:
+    """Return the consumer of this session, unless it was declared dead."""
+    consumer = state.get_consumer(token)
+    return None if consumer is None or consumer.blame else consumer
 
 
-def delivered(entry: QueueEntry) -> Delivery:
-    """What its consumer is told of it."""
+def delivery_of(entry: QueueEntry) -> Delivery:
+    """Return the delivery of an entry, as its consumer sees it."""
     return Delivery(entry.entry, entry.fence, entry.lane == QUARANTINE, entry.message)
 
 
-def _compared(state: QueueState, command: Receive) -> tuple[list[QueueEntry], tuple[str, ...]]:
-    """What is with the consumer, and it does not know: an answer was lost. At most as many as it asks for.
+def _compare_known(state: QueueState, command: Receive) -> tuple[list[QueueEntry], tuple[str, ...]]:
+    """Compare the entries that the consumer knows with those that it holds.
 
-    And what it says that it has, and has not. Whoever keeps thousands asks only for their names.
+    Return the held messages that it does not know, at most as many as it asks for, because an answer was lost; and the
+    known entries that it does not hold. A consumer may hold thousands, so only their entries are read.
     """
     if command.known_entries is None:
-        return _newer(state, command), ()
+        return _newer_than_seen(state, command), ()
     token, known, limit = command.token, set(command.known_entries), len(command.known_entries) + BATCH_MAX
-    names = state.held_entries(token, limit)
-    some, has = len(names) == limit, set(names)
-    gone = (each for each in command.known_entries if each not in has and not (some and state.find_held(token, each)))
-    found = (state.find_held(token, each) for each in [each for each in names if each not in known][: command.most])
-    return [each for each in found if each is not None], tuple(gone)
+    entries = state.held_entries(token, limit)
+    incomplete, held = len(entries) == limit, set(entries)
+    lost = (
+        each for each in command.known_entries if each not in held and not (incomplete and state.find_held(token, each))
+    )
+    found = (state.find_held(token, each) for each in [each for each in entries if each not in known][: command.most])
+    return [each for each in found if each is not None], tuple(lost)
 
 
-def _newer(state: QueueState, command: Receive) -> list[QueueEntry]:
-    """What was given to the consumer after all that it has seen, the smallest fence first."""
-    if command.seen_fence < 0 or not any(each.fence > command.seen_fence for each in state.newest_held(command.token, 1)):
+def _newer_than_seen(state: QueueState, command: Receive) -> list[QueueEntry]:
+    """Return the held messages with a larger fence than the consumer has seen, the smallest fence first."""
+    seen = command.seen_fence
+    if seen < 0 or not any(each.fence > seen for each in state.newest_held(command.token, 1)):
         return []
     entries = state.newest_held(command.token, state.held_counts(command.token)[0])
-    newer = [each for each in entries if each.fence > command.seen_fence]
+    newer = [each for each in entries if each.fence > seen]
     return newer[::-1][: command.most]
 
 
-def _found(state: QueueState, command: Receive, moment: Moment) -> list[QueueEntry]:
-    """What is ready. Suspects come alone, and only to whoever has nothing else that is new."""
+def _take_ready(state: QueueState, command: Receive, moment: Moment) -> list[QueueEntry]:
+    """Deliver ready messages. Messages in quarantine come alone, to a consumer that holds nothing new."""
     fence, most = next_fence(state, moment, 0), command.most
     found: list[QueueEntry] = []
     if command.quarantine_max and most:
-        found = state.deliver_ready(QUARANTINE, min(command.quarantine_max, most), command.token, fence, moment.now_us)
+        count = min(command.quarantine_max, most)
+        found = state.deliver_ready(QUARANTINE, count, command.token, fence, moment.now_us)
     if found:
         state.drain_token, most = "", 0
     elif command.fair_share:
-        most = min(most, _share(state, command))
+        most = min(most, _fair_share(state, command))
     for lane in command.lanes:
         if len(found) < most:
             found += state.deliver_ready(lane, most - len(found), command.token, fence + len(found), moment.now_us)
@@ -202,18 +211,19 @@ def _found(state: QueueState, command: Receive, moment: Moment) -> list[QueueEnt
     return found
 
 
-def _share(state: QueueState, command: Receive) -> int:
-    """An equal part of what is ready, and not more than would be an equal part of everything; but always one.
+def _fair_share(state: QueueState, command: Receive) -> int:
+    """Return an equal share of the ready messages, at most an equal share of all messages, but at least one.
 
-    Else whoever is fast would have most; and if others take no more, nothing may be left for ever.
+    Without the first bound, a fast consumer would get most messages. Without the least of one, messages would stay for
+    ever if the other consumers take no more.
     """
     mine, held = state.held_counts(command.token)
     ready = sum(state.ready_count(lane) for lane in dict.fromkeys(command.lanes))
     return max(1, min(-(-ready // state.consumer_count), -(-(ready + held) // state.consumer_count) - mine))
 
 
-def _calls(state: QueueState, command: Receive, moment: Moment) -> bool:
-    """Whether this consumer is asked to come back idle: one at a time, so that the others go on."""
+def _should_drain(state: QueueState, command: Receive, moment: Moment) -> bool:
+    """Return whether to ask this consumer to drain for a message in quarantine: one at a time, the others go on."""
     if not state.ready_count(QUARANTINE):
         return False
     if state.drain_token not in ("", command.token) and state.drain_until_us > moment.now_us:
@@ -224,69 +234,72 @@ def _calls(state: QueueState, command: Receive, moment: Moment) -> bool:
 
 
 def due_ms(state: QueueState, moment: Moment) -> int:
-    """When the next delay is over; rounded up, so that whoever asks then finds it. 0 if there is none."""
+    """Return when the next delay ends, rounded up so that a receive at that time finds the message; 0 if none does."""
     due_us = state.next_due_us()
     return max(1, -(-(due_us - moment.wall_us) // 1000)) if due_us else 0
 
 
-def conclude(state: QueueState, command: RecordOutcomes, moment: Moment) -> RuleResult:
-    """Each by itself: what is with this consumer is concluded, what is not is lost to it."""
-    member = living(state, command.token)
+def record_outcomes(state: QueueState, command: RecordOutcomes, moment: Moment) -> RuleResult:
+    """Record each outcome whose message this consumer holds; the other entries are lost to it."""
+    consumer = live_consumer(state, command.token)
     lost: list[str] = []
-    counts = dict.fromkeys(_WORDS, 0)
+    counts = dict.fromkeys(_COUNTERS, 0)
     ready = 0
     for outcome in command.outcomes:
-        entry = None if member is None else state.find_held(command.token, outcome.entry)
-        if member is None or entry is None:
+        entry = None if consumer is None else state.find_held(command.token, outcome.entry)
+        if consumer is None or entry is None:
             lost.append(outcome.entry)
             continue
         counts[outcome.kind] += 1
         if outcome.kind != VERIFY:
             state.remove_held(command.token, outcome.entry)
-            ready += _concluded(state, member, entry, outcome, moment)
-    for kind, word in _WORDS.items():
-        if word:
-            state.add_to_counter(word, counts[kind])
+            ready += _apply_outcome(state, consumer, entry, outcome, moment)
+    for kind, counter in _COUNTERS.items():
+        if counter:
+            state.add_to_counter(counter, counts[kind])
     state.add_to_counter("lost", len(lost))
     if counts[REJECT]:
-        make_room(state, command.dead_max)
-    return RuleResult(OutcomesRecorded(tuple(lost)), ring(state, ready, moment))
+        trim_dead_letters(state, command.dead_max)
+    return RuleResult(OutcomesRecorded(tuple(lost)), wake_waiting(state, ready, moment))
 
 
-_WORDS = {ACK: "acked", RETRY: "retried", RELEASE: "released", REJECT: "dead_lettered", VERIFY: ""}
+_COUNTERS = {ACK: "acked", RETRY: "retried", RELEASE: "released", REJECT: "dead_lettered", VERIFY: ""}
 
 
-def _concluded(
-    state: QueueState, member: ConsumerRecord, entry: QueueEntry, outcome: MessageOutcome, moment: Moment
+def _apply_outcome(
+    state: QueueState, consumer: ConsumerRecord, entry: QueueEntry, outcome: MessageOutcome, moment: Moment
 ) -> bool:
-    """True if it is ready again, or the one that stood behind it is."""
+    """Ack, release, retry or dead-letter a message; return whether it, or the next one of its key, is ready now.
+
+    A retry redelivers the message after the outcome's delay.
+    """
     if outcome.kind == ACK:
-        return follow(state, entry.message)
+        return free_key(state, entry.message)
     if outcome.kind == RELEASE:
-        return _put(state, entry.message, outcome.delay_ms, moment)
-    # Its consumer has lived to tell: whatever was suspected, it kills nobody.
-    tried = failed(entry.message, member, outcome.error or outcome.reason)._replace(crashes=0)
+        return _make_ready(state, entry.message, outcome.delay_ms, moment)
+    # The consumer survived the message, so it does not belong in quarantine.
+    tried = with_failure(entry.message, consumer, outcome.error or outcome.reason)._replace(crashes=0)
     if outcome.kind == RETRY:
-        return _put(state, tried, outcome.delay_ms, moment)
+        return _make_ready(state, tried, outcome.delay_ms, moment)
     state.add_dead_letter(StoredDeadLetter(outcome.reason, moment.wall_us, tried))
-    return follow(state, tried)
+    return free_key(state, tried)
 
 
-def failed(
-    message: StoredMessage, member: ConsumerRecord, why: str, *, attempts: int = 1, crashes: int = 0
+def with_failure(
+    message: StoredMessage, consumer: ConsumerRecord, error: str, *, attempts: int = 1, crashes: int = 0
 ) -> StoredMessage:
-    """The message after it went wrong with this consumer."""
+    """Return the message with the failure of this consumer in its record."""
     return message._replace(
         attempts=message.attempts + attempts,
         crashes=message.crashes + crashes,
-        first_consumer=message.first_consumer or member.label,
-        last_consumer=member.label,
-        last_error=why,
+        first_consumer=message.first_consumer or consumer.label,
+        last_consumer=consumer.label,
+        last_error=error,
     )
 
 
-def make_room(state: QueueState, most: int) -> None:
-    """No more dead letters than that; what had to go is counted. 0 is any number."""
+def trim_dead_letters(state: QueueState, most: int) -> None:
+    """Drop the oldest dead letters beyond `most`, and count them; 0 keeps all."""
     if most:
         state.add_to_counter("evicted", state.evict_dead_letters(most))
 

@@ -1,8 +1,8 @@
 """The state of one message queue, as the rules see it: consumers, entries, and the protocol `QueueState`.
 
-The rules read and change a queue only through the methods of `QueueState`. So an engine may look up only the rows that a
-rule needs, and a receive costs the same with ten messages as with a million. `MemoryQueueState` (in `memory_state.py`)
-holds all messages in memory.
+The rules read and change a queue only through the methods of `QueueState`. So an engine may look up only the rows that
+a rule needs, and a receive costs the same with ten messages as with a million. `MemoryQueueState` (in
+`memory_state.py`) holds all messages in memory.
 
 Consumer sessions use the engine's clock that never jumps. Delays, dates and remembered results use its calendar,
 because they outlive a restart of the machine.
