@@ -2,6 +2,7 @@
 
 import pytest
 
+from holdfast.errors import HoldfastError
 from holdfast.testing.conformance import fixtures
 from holdfast.testing.conformance.fixtures import *
 from holdfast.testing.conformance.places import place_of
@@ -10,23 +11,20 @@ _PLACES = pytest.StashKey()
 
 
 def pytest_configure(config):
-    """Declare the markers of the laws, for projects that refuse unknown ones."""
+    """Open the engines once, and declare the markers of the laws for projects that refuse unknown ones."""
     fixtures.declare_markers(config)
-
-
-def _places(config):
-    urls = config.getoption("holdfast_url")
+    urls, unusable = config.getoption("holdfast_url"), tuple(config.getoption("holdfast_unusable_url"))
     if not urls:
         raise pytest.UsageError("the laws need an engine: pass its URL with --holdfast-url")
-    if _PLACES not in config.stash:
-        unusable = tuple(config.getoption("holdfast_unusable_url"))
+    try:
         config.stash[_PLACES] = [place_of(url, unusable) for url in urls]
-    return config.stash[_PLACES]
+    except HoldfastError as error:
+        raise pytest.UsageError(str(error)) from error
 
 
 def pytest_generate_tests(metafunc):
     """Run each law on each place through each face."""
-    fixtures.parametrize(metafunc, _places(metafunc.config))
+    fixtures.parametrize(metafunc, metafunc.config.stash[_PLACES])
 
 
 def pytest_collection_modifyitems(items):
@@ -41,4 +39,4 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def places(pytestconfig):
     """The engines that `--holdfast-url` names."""
-    return _places(pytestconfig)
+    return pytestconfig.stash[_PLACES]

@@ -5,10 +5,11 @@ import time
 
 import pytest
 
-from holdfast import BudgetExceeded, Held, LeaseLost, NotAcquired, RateLimited
+from holdfast import BudgetExceeded, LeaseLost, NotAcquired, RateLimited
 from holdfast.commands import FinishOnce, Release, Renew
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together
+from holdfast.types import RegistryEntry
 
 
 def told(events, name):
@@ -144,7 +145,7 @@ def test_a_key_that_somebody_owns_is_told_as_refused(face):
     events = []
     ours, theirs = face.connect(), face.connect(observer=events.append)
     with ours.registry("conversations").claim("42"):
-        assert isinstance(theirs.registry("conversations").claim("42"), Held)
+        assert isinstance(theirs.registry("conversations").claim("42"), RegistryEntry)
 
     (refused,) = events
     assert (refused.kind, refused.name) == ("refused", "conversations/42")
