@@ -49,7 +49,7 @@ matrix: $(READY)  ## the laws and the Redis tests on every server and group that
 trials: $(READY)  ## a minute of lending; twenty trials of npm packages; a death at every line; queues: 1 M messages, fleets, races
 	HOLDFAST_LENDING_S=60 $(BIN)/python -m pytest tests/engines/redis/test_pools.py -k independent_count $(ARGS)
 	HOLDFAST_TRIALS=20 $(BIN)/python -m pytest tests/npm -k trial $(ARGS)
-	HOLDFAST_LINES=1 $(BIN)/python -m pytest tests/building tests/engines/files -k any_line $(ARGS)
+	HOLDFAST_LINES=1 $(BIN)/python -m pytest tests/build tests/engines/files -k any_line $(ARGS)
 	HOLDFAST_FLEETS=large $(BIN)/python -m pytest tests/engines/redis/test_queue_*.py tests/engines/redis/test_queues_in_groups.py tests/queues -s $(ARGS)
 	HOLDFAST_ROUNDS=10000 $(BIN)/python -m pytest tests/laws/test_queue_race_laws.py -k same_instant $(ARGS)
 

@@ -7,7 +7,7 @@ import pytest
 import holdfast
 from holdfast import InvalidConfig, InvalidName, QueueFull
 from holdfast.core.queue.partitions import part_name, part_of
-from holdfast.engines.redis.scripts import record_key
+from holdfast.engines.redis.keys import record_key
 
 
 @pytest.mark.parametrize("whole", ["sessions", "team/sessions", "a}b{c", "100%", "größe"])

@@ -12,7 +12,7 @@ from queue_children import TTL_S, jobs
 from holdfast import Reject
 from holdfast.commands.queue import Join, NewMessage, Publish, Receive, ReclaimExpired
 from holdfast.core.step import run
-from holdfast.engines.redis.scripts import ENTRIES
+from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.testing import eventually
 from tests.support import wallclock
 from tests.support.proxy import Proxy, script
@@ -160,9 +160,9 @@ def test_whoever_looks_for_the_dead_and_dies_of_it_moves_all_or_nothing(client, 
     run(transport.apply_all([Publish("jobs", "call", tuple(NewMessage(f"{number}", b"1") for number in range(40)))]))
     run(transport.apply_all([Join("jobs", "dead", "", "dead", 1), Receive("jobs", "dead", 40)]))
     with Proxy("127.0.0.1", server.port) as proxy:
-        getattr(proxy, how)(when=script(ENTRIES[ReclaimExpired].sha))
+        getattr(proxy, how)(when=script(SCRIPTS[ReclaimExpired].sha))
         looker = start("work", url=f"{proxy.url}?{url.partition('?')[2]}", seconds=30, concurrency=1, prefetch=0)
-        eventually(lambda: proxy.count(script(ENTRIES[ReclaimExpired].sha)), WAIT_S, "a look")
+        eventually(lambda: proxy.count(script(SCRIPTS[ReclaimExpired].sha)), WAIT_S, "a look")
         looker.kill()
     with queue.consumer(prefetch=100) as heir:
         found = []

@@ -4,7 +4,7 @@ from queue_table import Table
 
 from holdfast.commands.queue import HELD, READY, REJECT, MessageOutcome
 from holdfast.commands.queue_admin import AGAIN, CONSUMERS, LANES, MESSAGES, CheckConsistency, ConsistencyPage
-from holdfast.rules.queue.consistency import walk
+from holdfast.rules.queue.consistency import check_pages
 
 NUMBERS = [f"{1_700_000_000_000_000 + n}" for n in range(9)]
 NOTHING = ConsistencyPage("0", (), ())
@@ -16,7 +16,7 @@ def stored(*entries):
 
 def played(pages, most=3):
     """A walk to its end, with these pages for its questions by part and place; else there is nothing."""
-    asked, walking = [], walk("q", most)
+    asked, walking = [], check_pages("q", most)
     question = next(walking)
     try:
         while True:
@@ -107,5 +107,5 @@ def test_whoever_sees_all_at_one_instant_tells_every_kind_of_fault():
         state.add_ready("", held.message)
 
     assert told(twice) == ("message one is in 2 places",)
-    assert told(lambda state: state.remove_consumer("a1")) == ("1 messages are with nobody",)
+    assert told(lambda state: state.remove_consumer("a1")) == ("1 messages are held by an unknown consumer",)
     assert told(lambda state: state._deaths.clear()) == ("1 dead letters, 0 of them in order",)

@@ -13,8 +13,6 @@ from holdfast.testing import servers
 
 pytest_plugins = ["pytester"]
 
-FIXTURES = "from holdfast.testing.plugin import *"
-
 TESTS = """
 import os
 from pathlib import Path
@@ -43,32 +41,27 @@ def test_that_comes_after_it():
 
 
 ENGINES = """
-import os
-from pathlib import Path
 import pytest
 import holdfast
 
 seen = {}
 
 def test_on_every_engine(holdfast_engine):
-    with holdfast.connect(holdfast_engine.url("a")) as hf, hf.lock("x", timeout=5):
+    with holdfast.connect(holdfast_engine.url) as hf, hf.lock("x", timeout=5):
         seen[holdfast_engine.engine] = holdfast_engine
 
 @pytest.mark.holdfast_engines("sqlite")
-def test_on_one_engine(holdfast_engine, holdfast_faults, holdfast_history):
+def test_on_one_engine(holdfast_engine):
     assert holdfast_engine.engine == "sqlite"
-    with holdfast_faults.window("storm", "a"):
-        pass
-    assert [event.kind for event in holdfast_history.read()] == ["fault", "healed"]
-
-def test_faults_without_an_engine(holdfast_faults):
-    with pytest.raises(TypeError):
-        holdfast_faults.cut("a")
+    assert holdfast_engine.server is None
 
 def test_that_comes_after_them():
     assert set(seen) == {"memory", "sqlite", "file", "redis"}
     assert not seen["redis"].server.alive
 """
+
+LOADED = "import sys, holdfast.testing.plugin; print(*(name for name in sys.modules if name.startswith('holdfast')))"
+PARENTS = {"holdfast", "holdfast._lazy", "holdfast.testing", "holdfast.testing.plugin"}
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +71,6 @@ def _the_same_package_everywhere(monkeypatch):
 
 def test_what_a_failed_test_left_behind_is_gone_before_the_next(pytester):
     """A failing test must not make others fail."""
-    pytester.makeconftest(FIXTURES)
     pytester.makepyfile(TESTS)
 
     result = pytester.runpytest_subprocess("-p", "no:randomly", "-W", "error")
@@ -93,12 +85,19 @@ def test_a_test_that_asks_for_an_engine_runs_on_each_or_on_those_it_names(pytest
 
     result = pytester.runpytest_subprocess("-p", "no:randomly", "-W", "error", "--strict-markers")
 
-    result.assert_outcomes(passed=7)
+    result.assert_outcomes(passed=6)
+
+
+def test_the_plugin_loads_no_other_module_of_holdfast():
+    """pytest loads it in every test run of an environment, also where no test uses it: that must cost nothing."""
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+
+    assert set(done.stdout.split()) == PARENTS
 
 
 def test_the_tools_do_without_pytest():
     """A demonstration, or another test runner, needs the standard library only."""
-    code = "import sys; sys.modules['pytest'] = None; import holdfast.testing"
+    code = "import sys; sys.modules['pytest'] = None; from holdfast.testing import *"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 

@@ -37,7 +37,7 @@ from holdfast.engines.redis.scripts import SCRIPTS, Packer
 from holdfast.rules import Moment
 from holdfast.rules.pool import POOL_RULES
 from holdfast.rules.pool_state import FREE, LENT, MemoryPoolState
-from holdfast.rules.trust import MARK_MS
+from holdfast.rules.trust import HEARTBEAT_MS
 
 NAME = "one pool"
 MEMORY_MS = 60_000
@@ -218,7 +218,7 @@ class PoolTwin:
         answer, wakeups = POOL_RULES[type(command)](self.state, command, moment)
         queued = isinstance(answer, Busy) and answer.position is not None
         if type(command) is PoolHeartbeat or queued:
-            self.marks[client] = self.now_us + MARK_MS * 1000
+            self.marks[client] = self.now_us + HEARTBEAT_MS * 1000
         self._listens.update(dict.fromkeys(late, "ring"))  # nobody knows what it does now
         if type(command) is Borrow and queued:
             self._listens[command.token] = "pop" if pops(command.token) else "ring"

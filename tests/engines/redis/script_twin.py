@@ -19,7 +19,7 @@ from holdfast.engines.redis.scripts import SCRIPTS, Packer
 from holdfast.rules import RULES, Moment, Record, forget_at_us
 from holdfast.rules.lease import advance
 from holdfast.rules.lease_record import HolderRecord, MemoryTombstones, Tombstone, Waiter, Waiters
-from holdfast.rules.trust import MARK_MS
+from holdfast.rules.trust import HEARTBEAT_MS
 
 NAME = "one name"
 START_US = 1_700_000_000_000_000
@@ -197,7 +197,7 @@ class Twin:
         if type(command) is WaiterHeartbeat or (
             type(command) is Acquire and command.wait and isinstance(step.answer, Busy)
         ):
-            self.heartbeats[client] = self.now_us + MARK_MS * 1000
+            self.heartbeats[client] = self.now_us + HEARTBEAT_MS * 1000
         return step
 
     def _by_script(self, client, command):

@@ -8,9 +8,9 @@ import redis
 from minimal_acl import (
     CHANNELS,
     COMMANDS,
-    FOR_REGISTRIES,
     FOR_POOLS,
     FOR_QUEUES,
+    FOR_REGISTRIES,
     KEYS,
     TO_CONFIRM,
     TO_SEE,
@@ -20,8 +20,6 @@ from redis_faces import Place, lengthy, paired
 
 from holdfast import Backoff, LeaseLost, Reject, Retry, Unavailable
 from holdfast.engines.redis import counters, lease, pool, queue, registry
-from holdfast.rules.pool import POOL_RULES
-from holdfast.rules.queue import QUEUE_RULES
 from holdfast.testing import eventually
 
 ONE_FACE = pytest.mark.parametrize("face", ["blocking"])

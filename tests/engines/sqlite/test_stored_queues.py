@@ -192,7 +192,7 @@ def test_a_check_finds_figures_that_are_wrong_and_messages_with_nobody(connect, 
     assert messages == 3
     assert len(faults) == 4
     assert any("is in 2 places" in fault for fault in faults)
-    assert "1 messages are with nobody" in faults
+    assert "1 messages are held by an unknown consumer" in faults
     assert "2 ready, and the queue counts 3" in faults
 
 

@@ -1,6 +1,6 @@
-"""The store, for tasks: the names and shapes of the blocking one, awaited.
+"""The store for asyncio: the names and signatures of the blocking store, awaited.
 
-Lance's own work is done by the one thread that serves the line, so that the event loop goes on.
+The thread of the write queue runs Lance's own code, so that the event loop is not blocked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from holdfast.contrib.extras import brought_by
 from holdfast.contrib.lancedb import settings
-from holdfast.contrib.lancedb.reading import Asked, Reader
+from holdfast.contrib.lancedb.reading import Reader, SearchQuery
 from holdfast.contrib.lancedb.store import CLOSE_S, KEY, RETENTION, StoreBase, opened
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from holdfast.contrib.lancedb.writing import Change, Row, Tidied, Written
+    from holdfast.contrib.lancedb.writing import Change, OptimizeResult, Row, Written
     from holdfast.observer import Observer
 
 T = TypeVar("T")
 
 
 class _Looping:
-    """Waits in the event loop. A cancelled caller whose work has begun waits until it has settled."""
+    """Waits in the event loop. A cancelled caller whose job has begun waits until the job has ended."""
 
     async def wait(self, future: Future[T]) -> T:
         waiting = asyncio.wrap_future(future)
@@ -39,37 +39,37 @@ class _Looping:
             if not future.cancel() and not waiting.done():
                 await asyncio.wait([waiting])
             if waiting.done() and not waiting.cancelled():
-                waiting.exception()  # looked at: its caller has left
+                waiting.exception()  # mark as retrieved: its caller has left
             raise
 
-    async def aside(self, call: Callable[[], T]) -> T:
+    async def run(self, call: Callable[[], T]) -> T:
         return await asyncio.to_thread(call)
 
-    async def settled(self, call: Callable[[], T]) -> T:
+    async def run_to_end(self, call: Callable[[], T]) -> T:
         doing = asyncio.ensure_future(asyncio.to_thread(call))
         try:
             return await asyncio.shield(doing)
         except asyncio.CancelledError:
             await asyncio.wait([doing])
             if not doing.cancelled():
-                doing.exception()  # looked at: its caller has left
+                doing.exception()  # mark as retrieved: its caller has left
             raise
 
 
 class GuardedStore(StoreBase):
     """Like `blocking.GuardedStore`, awaited."""
 
-    _form = _Looping()
+    _waiting = _Looping()
     _table: Any = None
 
     async def table(self) -> Reader:
         """Like `blocking.GuardedStore.table`: LanceDB's asyncio table, for reads."""
         if self._table is None:
             with brought_by("lancedb", "lancedb", "lance", "pyarrow"):
-                import lancedb  # noqa: PLC0415 - as in `Desk.table`
+                import lancedb  # noqa: PLC0415 - as in `SharedTable.table`
 
-            database = await lancedb.connect_async(str(self.directory), **self._desk.reading())
-            self._table = await database.open_table(self._desk.name)
+            database = await lancedb.connect_async(str(self.directory), **self._shared.reading())
+            self._table = await database.open_table(self._shared.name)
         return Reader(self._table)
 
     async def add(self, row: Row) -> Written:
@@ -118,7 +118,7 @@ class GuardedStore(StoreBase):
         """Like `blocking.GuardedStore.fold`, awaited."""
         return await self._fold()
 
-    async def optimize(self, retention: timedelta = RETENTION) -> Tidied:
+    async def optimize(self, retention: timedelta = RETENTION) -> OptimizeResult:
         """Like `blocking.GuardedStore.optimize`, awaited."""
         return await self._optimize(retention)
 
@@ -132,7 +132,7 @@ class GuardedStore(StoreBase):
         column: str = "vector",
     ) -> list[dict[str, Any]]:
         """Like `blocking.GuardedStore.search`, awaited."""
-        return await self._search(Asked(vector, text, limit, where, column))
+        return await self._search(SearchQuery(vector, text, limit, where, column))
 
     async def get(self, value: Any) -> dict[str, Any] | None:
         """Like `blocking.GuardedStore.get`, awaited."""

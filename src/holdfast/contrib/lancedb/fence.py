@@ -1,8 +1,8 @@
-"""The newest fence that came to a table, kept beside it: compared and replaced under a kernel lock.
+"""The newest fence that wrote to a table, in a file beside it: compared and replaced under a kernel lock.
 
-The rule is that of all guards (`rules/guard.py`); whoever is not refused is from then on the newest. The kernel lock is
-held from the comparison to the end of the commit, so nothing fits between the two. A process that stands still inside
-keeps it, and everybody waits; one that dies gives it back, whether or not it has children.
+The rule is that of all guards (`rules/guard.py`): a fence that is not refused is the newest from then on. The writer
+holds the kernel lock from the comparison to the end of the commit, so that no other commit comes between. A process
+that is suspended in between keeps the lock, and the others wait; a process that dies frees it, even if it has children.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.host import open_up, trouble
 from holdfast.errors import Unavailable
 from holdfast.guards import lockfiles
+from holdfast.host import open_up, trouble
 from holdfast.rules.guard import Stamp, admitted
 
 ENGINE = "lancedb"
 STANDSTILL_S = 10.0
-# One write of this size is whole or not there; the rest of it is blanks.
+# One write of this size is complete or absent; the record is padded with blanks.
 _SIZE = 256
 _PAUSE_S = 0.002
 
 
 class FenceFile:
-    """A file with one line: a fence, the token that came with it, and who that is, for people."""
+    """A file with one line: the newest fence, its token, and its holder, for people."""
 
     def __init__(self, path: Path, name: str, *, standstill_s: float = STANDSTILL_S) -> None:
         self.path = path
@@ -35,27 +35,27 @@ class FenceFile:
         self._standstill_s = standstill_s
 
     def admit(self, fence: int, token: str, holder: str = "") -> None:
-        """Be the newest from now on, before anything is read: nobody older can change what is read after this."""
+        """Record this fence as the newest. After this, no older fence can change what the caller reads."""
         with self.held(fence, token, holder):
             pass
 
     @contextmanager
     def held(self, fence: int, token: str, holder: str = "") -> Iterator[None]:
-        """Nobody else commits inside of this block; `Fenced` if somebody newer has been here."""
+        """Hold the kernel lock during the block, so no other writer commits; `Fenced` if a newer fence was here."""
         descriptor = self._locked()
         try:
-            newest, whose, _ = self._read(descriptor)
-            admitted(self._name, Stamp(newest, whose), Stamp(fence, token))
+            newest, newest_token, _ = self._read(descriptor)
+            admitted(self._name, Stamp(newest, newest_token), Stamp(fence, token))
             if fence != newest:
                 self._write(descriptor, f"{fence} {token} {holder}")
             yield
         finally:
-            # Said aloud: a child that is just being forked has it too, and closing ours is not enough.
+            # Unlock explicitly: a child that is being forked has the descriptor too, so closing ours is not enough.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             lockfiles.close(descriptor)
 
     def newest(self) -> int:
-        """The fence of whoever came last; 0 where nobody has."""
+        """Return the newest fence; 0 if there is none."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -66,7 +66,7 @@ class FenceFile:
             os.close(descriptor)
 
     def _locked(self) -> int:
-        """A descriptor with the lock on it. Who stands still inside is told after a while, by name."""
+        """Return a locked descriptor. If the lock stays taken, raise `Unavailable` with the name of its holder."""
         until = time.monotonic() + self._standstill_s
         while True:
             try:
@@ -81,7 +81,7 @@ class FenceFile:
                 if time.monotonic() >= until:
                     inside = self._read(descriptor)[2] or "a process"
                     lockfiles.close(descriptor)
-                    detail = f"{inside} stands still in the middle of a commit: wake it, or end it"
+                    detail = f"{inside} is suspended in the middle of a commit; resume it or end it"
                     raise Unavailable(ENGINE, "stalled", detail) from None
             except BaseException:
                 lockfiles.close(descriptor)
@@ -90,7 +90,7 @@ class FenceFile:
             time.sleep(_PAUSE_S)
 
     def _is_there(self, descriptor: int) -> bool:
-        """Whether the file that is locked is the one that others will find."""
+        """Return whether the locked file is still the one at the path."""
         mine = os.fstat(descriptor)
         if not mine.st_size:
             open_up(descriptor, self.path.parent)
@@ -107,7 +107,7 @@ class FenceFile:
         fence, _, rest = line.decode("utf-8", "replace").strip().partition(" ")
         token, _, holder = rest.partition(" ")
         if not fence.isdecimal() or not token:
-            rule = f"{self.path} is no record of a fence: remove it when nobody writes"
+            rule = f"{self.path} does not contain a fence; stop all writers, then remove it"
             raise Unavailable(ENGINE, "corrupt", rule)
         return int(fence), token, holder
 

@@ -1,8 +1,7 @@
 """Reads: lock-free, through LanceDB's own table.
 
-The rule: of that table's methods only those that are known to read are passed on. Those that write have their way
-through the gate, which is told; and one that nobody knows yet is refused, so that no new version of LanceDB opens a
-way around the gate.
+The rule: only methods that are known to read are passed on. For a method that writes, the error names the method of the
+store to use. An unknown method is refused, so that no new version of LanceDB opens a way around the writer lock.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from holdfast.contrib.lancedb.fence import ENGINE
 from holdfast.errors import InvalidConfig, NotPermitted, Unavailable
 
 if TYPE_CHECKING:
-    from holdfast.contrib.lancedb.desk import Desk
+    from holdfast.contrib.lancedb.shared_table import SharedTable
 
-# Of LanceDB's tables, blocking and asyncio. A test compares these lists with the classes as they are installed.
+# Methods of LanceDB's tables, blocking and asyncio. A test compares these lists with the installed classes.
 READS = frozenset(
     (
         "blob_columns",
@@ -71,10 +70,10 @@ GATED = {
     "optimize": "optimize",
     "update": "transform",
 }
-_NO_WAY = "there is no way through the gate for it yet"
-_STATE = "all readers of this process share the table: open one of your own to look at an older version"
-_HANDLE = "what it gives can write"
-_TELLS = "it may tell a password"
+_NO_WAY = "the store has no method for it yet"
+_STATE = "all readers of this process share the table: open your own table to read an older version"
+_HANDLE = "it returns an object that can write"
+_TELLS = "it may reveal a password"
 REFUSED = {
     **dict.fromkeys(("alter_columns", "create_scalar_index", "drop_columns", "drop_index", "merge"), _NO_WAY),
     **dict.fromkeys(("migrate_manifest_paths_v2", "migrate_v2_manifest_paths", "set_unenforced_primary_key"), _NO_WAY),
@@ -90,7 +89,7 @@ REFUSED = {
 
 
 class Reader:
-    """LanceDB's table without its ways to write."""
+    """LanceDB's table without the methods that write."""
 
     __slots__ = ("_table",)
 
@@ -101,7 +100,7 @@ class Reader:
         if name in READS:
             return getattr(self._table, name)
         if name.startswith("__"):
-            raise AttributeError(name)  # what Python itself asks for, to find out what this is
+            raise AttributeError(name)  # Python itself looks up such names, to find out what the object can do
         if name in GATED:
             raise NotPermitted(f"call {name} of a guarded table", f"use {GATED[name]} of the store")
         why = REFUSED.get(name, "it is not known to be a read")
@@ -114,8 +113,8 @@ class Reader:
         return f"<reader of {self._table.name!r}>"
 
 
-class Asked(NamedTuple):
-    """A question to the table."""
+class SearchQuery(NamedTuple):
+    """The arguments of a search."""
 
     vector: Any
     text: str | None
@@ -124,63 +123,63 @@ class Asked(NamedTuple):
     column: str
 
 
-def check(asked: Asked) -> None:
-    """Refuse what is no question, before anything is read."""
-    if asked.vector is None and asked.text is None:
+def check(query: SearchQuery) -> None:
+    """Raise `InvalidConfig` for arguments that make no search, before anything is read."""
+    if query.vector is None and query.text is None:
         raise InvalidConfig("search", None, "it needs a vector, a text, or both")
-    if asked.text is not None and not isinstance(asked.text, str):
-        raise InvalidConfig("text", asked.text, "it must be text")
-    if type(asked.limit) is not int or asked.limit < 1:
-        raise InvalidConfig("limit", asked.limit, "it must be a whole number, 1 at least")
+    if query.text is not None and not isinstance(query.text, str):
+        raise InvalidConfig("text", query.text, "it must be text")
+    if type(query.limit) is not int or query.limit < 1:
+        raise InvalidConfig("limit", query.limit, "it must be a whole number, 1 at least")
 
 
-def search(desk: Desk, asked: Asked) -> list[dict[str, Any]]:
-    """By both where both are given. Without a full-text index it goes by the vector alone, and that is told."""
-    if asked.text is None:
-        return _nearest(desk, asked)
+def search(shared: SharedTable, query: SearchQuery) -> list[dict[str, Any]]:
+    """Search by vector, by text, or by both. Without a full-text index search by vector only, and log it."""
+    if query.text is None:
+        return _nearest(shared, query)
     try:
-        found = _found(_query(desk, asked), asked)
+        found = _found(_query(shared, query), query)
     except Exception as error:
-        if asked.vector is None:
-            if _has_text_index(desk):
+        if query.vector is None:
+            if _has_text_index(shared):
                 raise
             raise Unavailable(ENGINE, "no full-text index", str(error)) from error
-        found = _nearest(desk, asked)  # if this fails too, it was the question, not the text
-        desk.text.went_without(error)
+        found = _nearest(shared, query)  # if this fails too, the full-text index was not the reason
+        shared.text.went_without(error)
     else:
-        desk.text.ready()
+        shared.text.ready()
     return found
 
 
-def rows(desk: Desk, where: str, limit: int) -> list[dict[str, Any]]:
-    """The rows that match, as they are now."""
-    found: list[dict[str, Any]] = lance.dataset(desk.gate.uri).to_table(filter=where, limit=limit).to_pylist()
+def rows(shared: SharedTable, where: str, limit: int) -> list[dict[str, Any]]:
+    """Return the rows that match in the newest version."""
+    found: list[dict[str, Any]] = lance.dataset(shared.writer_lock.uri).to_table(filter=where, limit=limit).to_pylist()
     return found
 
 
-def count(desk: Desk, where: str | None) -> int:
-    """How many rows match, as they are now."""
-    return int(lance.dataset(desk.gate.uri).count_rows(filter=where))
+def count(shared: SharedTable, where: str | None) -> int:
+    """Return how many rows match in the newest version."""
+    return int(lance.dataset(shared.writer_lock.uri).count_rows(filter=where))
 
 
-def _has_text_index(desk: Desk) -> bool:
-    return any(index.index_type == "FTS" for index in desk.table().list_indices())
+def _has_text_index(shared: SharedTable) -> bool:
+    return any(index.index_type == "FTS" for index in shared.table().list_indices())
 
 
-def _nearest(desk: Desk, asked: Asked) -> list[dict[str, Any]]:
-    return _found(desk.table().search(asked.vector, vector_column_name=asked.column), asked)
+def _nearest(shared: SharedTable, query: SearchQuery) -> list[dict[str, Any]]:
+    return _found(shared.table().search(query.vector, vector_column_name=query.column), query)
 
 
-def _query(desk: Desk, asked: Asked) -> Any:
-    table = desk.table()
-    if asked.vector is None:
-        return table.search(asked.text, query_type="fts")
-    both = table.search(query_type="hybrid", vector_column_name=asked.column)
-    return both.vector(asked.vector).text(asked.text)
+def _query(shared: SharedTable, query: SearchQuery) -> Any:
+    table = shared.table()
+    if query.vector is None:
+        return table.search(query.text, query_type="fts")
+    both = table.search(query_type="hybrid", vector_column_name=query.column)
+    return both.vector(query.vector).text(query.text)
 
 
-def _found(query: Any, asked: Asked) -> list[dict[str, Any]]:
-    if asked.where is not None:
-        query = query.where(asked.where, prefilter=True)
-    found: list[dict[str, Any]] = query.limit(asked.limit).to_list()
+def _found(builder: Any, query: SearchQuery) -> list[dict[str, Any]]:
+    if query.where is not None:
+        builder = builder.where(query.where, prefilter=True)
+    found: list[dict[str, Any]] = builder.limit(query.limit).to_list()
     return found

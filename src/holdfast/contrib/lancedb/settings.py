@@ -1,8 +1,8 @@
-"""How a store is guarded, read from a configuration.
+"""The settings of a store, read from a configuration.
 
-The rule: the mode is written, never implied: `off`, `embedded`, `file` or `redis`. A key that nobody reads is refused,
-because it is a mistake that nobody would notice. `${NAME}` is looked up in the environment only where the value is
-needed, and a URL is a secret that no message repeats.
+The rule: the mode is always explicit: `off`, `embedded`, `file` or `redis`. An unknown key is refused, because a typing
+mistake would otherwise go unnoticed. `${NAME}` is looked up in the environment only if the value is needed. A URL is a
+secret: no message repeats it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from holdfast.config import Secret, shown_url
-from holdfast.contrib.lancedb.upkeep import FOLD_AFTER, Schedule
+from holdfast.contrib.lancedb.maintenance import FOLD_AFTER, Schedule
 from holdfast.core.lease.lock import TTL_S
 from holdfast.engines import ENGINES
 from holdfast.errors import InvalidConfig
@@ -32,8 +32,8 @@ _MAINTENANCE = ("enabled", "interval", "first", "retention_days")
 _TOP = ("locking", "redis_url", "batching", "maintenance", "read_consistency", "fold_after", "stop_after")
 
 
-class Settings(NamedTuple):
-    """Everything that a store can be told. Two registrations of one store must be told the same."""
+class StoreSettings(NamedTuple):
+    """All settings of a store. Every use of one store in a process must have the same settings."""
 
     mode: str
     url: Secret | None
@@ -53,14 +53,14 @@ class Settings(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The URL as it may be logged."""
+        """The URL without secrets, for logs."""
         return "" if self.url is None else shown_url(self.url)
 
 
 def read(
     config: str | Mapping[str, Any], directory: str | os.PathLike[str], environ: Mapping[str, str] = os.environ
-) -> Settings:
-    """A mode alone, or a configuration; `InvalidConfig` before any input or output."""
+) -> StoreSettings:
+    """Read a mode or a configuration; raise `InvalidConfig` before any I/O."""
     if isinstance(config, str):
         config = {"locking": {"mode": config}}
     if not isinstance(config, Mapping):
@@ -68,9 +68,9 @@ def read(
     top = _Part(config, "", _TOP, environ)
     locking = _Part(top.part("locking"), "locking", _LOCKING, environ)
     batching = _Part(top.part("batching"), "batching", _BATCHING, environ)
-    upkeep = _Part(top.part("maintenance"), "maintenance", _MAINTENANCE, environ)
+    maintenance = _Part(top.part("maintenance"), "maintenance", _MAINTENANCE, environ)
     mode = _mode(locking)
-    return Settings(
+    return StoreSettings(
         mode,
         _url(mode, top, locking, Path(os.path.abspath(directory))),
         ttl=locking.number("ttl", TTL_S, least=0.1) if mode != OFF else TTL_S,
@@ -82,24 +82,24 @@ def read(
         stop_after=int(top.number("stop_after", 3, least=1)),
         fold_after=int(top.number("fold_after", FOLD_AFTER, least=0)),
         read_consistency=top.number("read_consistency", 0.0, least=0.0),
-        schedule=_schedule(upkeep),
+        schedule=_schedule(maintenance),
     )
 
 
 class _Part:
-    """A part of the configuration, with what may stand in it."""
+    """A part of the configuration, and its known keys."""
 
     def __init__(self, values: Any, name: str, known: tuple[str, ...], environ: Mapping[str, str]) -> None:
         if not isinstance(values, Mapping):
             raise InvalidConfig(name, type(values).__name__, f"it must have {', '.join(known)}")
         self._values = values
         self._prefix = f"{name}." if name else ""
-        self._environ = environ
+        self.environ = environ
         for key in values:
             if key not in known:
-                # The value is not told: a key that is spelled wrongly may be that of a secret.
+                # Do not show the value: a misspelled key may hold a secret.
                 raise InvalidConfig(
-                    f"{self._prefix}{key}", "…", f"there is no such setting; there are {', '.join(known)}"
+                    f"{self._prefix}{key}", "…", f"unknown setting; the settings are {', '.join(known)}"
                 )
 
     def part(self, key: str) -> Any:
@@ -115,7 +115,7 @@ class _Part:
         return value
 
     def text(self, key: str) -> str:
-        """What stands there, with placeholders replaced: so it is asked for only where it is needed."""
+        """Return the text with its placeholders replaced. Called only if the value is needed."""
         value = self._values[key]
         if not isinstance(value, str):
             raise InvalidConfig(f"{self._prefix}{key}", type(value).__name__, "it must be text")
@@ -137,9 +137,9 @@ class _Part:
         return value
 
     def _resolved(self, key: str, name: str) -> str:
-        if name not in self._environ:
+        if name not in self.environ:
             raise InvalidConfig(f"{self._prefix}{key}", f"${{{name}}}", f"the variable {name} is not set")
-        return self._environ[name]
+        return self.environ[name]
 
 
 def _mode(locking: _Part) -> str:
@@ -148,12 +148,12 @@ def _mode(locking: _Part) -> str:
     mode = locking.part("mode")
     if mode not in MODES:
         written = mode if mode != {} else ""
-        raise InvalidConfig("locking.mode", written, f"it must be written, as one of {', '.join(MODES)}")
+        raise InvalidConfig("locking.mode", written, f"it must be one of {', '.join(MODES)}")
     return str(mode)
 
 
 def _url(mode: str, top: _Part, locking: _Part, directory: Path) -> Secret | None:
-    """The first of: `locking.url`, `redis_url` (its older place), the environment. None after it is looked at."""
+    """Return the first of: `locking.url`, `redis_url` (its older place), the environment."""
     if mode == OFF:
         return None
     if locking.has("url"):
@@ -164,10 +164,10 @@ def _url(mode: str, top: _Part, locking: _Part, directory: Path) -> Secret | Non
         return Secret(f"file://{quote(str(directory))}")
     if top.has("redis_url"):
         return _checked(mode, "redis_url", top.text("redis_url"))
-    found = locking._environ.get(URL_VARIABLE)  # noqa: SLF001 - its own module
+    found = locking.environ.get(URL_VARIABLE)
     if found:
         return _checked(mode, URL_VARIABLE, found)
-    raise InvalidConfig("locking.url", "", f"the mode redis needs one: here, as redis_url, or in {URL_VARIABLE}")
+    raise InvalidConfig("locking.url", "", f"the mode redis needs a URL: here, as redis_url, or in {URL_VARIABLE}")
 
 
 def _checked(mode: str, setting: str, url: str) -> Secret:
@@ -177,12 +177,12 @@ def _checked(mode: str, setting: str, url: str) -> Secret:
     return Secret(url)
 
 
-def _schedule(upkeep: _Part) -> Schedule | None:
-    if not upkeep.switch("enabled", default=False):
+def _schedule(maintenance: _Part) -> Schedule | None:
+    if not maintenance.switch("enabled", default=False):
         return None
-    days = min(3650.0, max(1.0, upkeep.number("retention_days", 7.0, least=0.0)))
+    days = min(3650.0, max(1.0, maintenance.number("retention_days", 7.0, least=0.0)))
     return Schedule(
-        upkeep.number("interval", 24 * 3600.0, least=1.0),
-        upkeep.number("first", 300.0, least=0.0),
+        maintenance.number("interval", 24 * 3600.0, least=1.0),
+        maintenance.number("first", 300.0, least=0.0),
         timedelta(days=days),
     )

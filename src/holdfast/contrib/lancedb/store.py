@@ -1,7 +1,7 @@
 """Every operation of a store, once, for both faces.
 
-The rule: a mutation is a job in the line, and there is no other way to one; a read asks LanceDB's own table and waits
-for nobody. Rows are checked against the schema before they stand in the line, so that nobody's mistake fails others.
+The rule: every mutation is a job in the write queue; a read uses LanceDB's own table and does not wait. Rows are
+checked against the schema before they are queued, so that a caller's mistake does not fail the writes of others.
 """
 
 from __future__ import annotations
@@ -15,111 +15,115 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from holdfast.contrib.lancedb import desk as desks
 from holdfast.contrib.lancedb import reading, writing
-from holdfast.contrib.lancedb.line import Job
+from holdfast.contrib.lancedb import shared_table as shared_tables
+from holdfast.contrib.lancedb.write_queue import Job
 from holdfast.errors import Closed, HoldfastError, InvalidConfig, LeaseLost, NotFound, PartlyDone
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from holdfast.contrib.lancedb.desk import Desk, Status
-    from holdfast.contrib.lancedb.settings import Settings
-    from holdfast.contrib.lancedb.writing import Change, Row, Tidied, Written
+    from holdfast.contrib.lancedb.settings import StoreSettings
+    from holdfast.contrib.lancedb.shared_table import SharedTable, StoreStatus
+    from holdfast.contrib.lancedb.writing import Change, OptimizeResult, Row, Written
     from holdfast.observer import Observer
 
 T = TypeVar("T")
 KEY = "id"
 CLOSE_S = 30.0
 RETENTION = timedelta(days=7)
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")  # LanceDB opens no others
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")  # the names that LanceDB opens
 _LEAST_RETENTION = timedelta(hours=1)
 
 
-class Form(Protocol):
-    """How a face waits: on its thread, or in its event loop."""
+class Waiting(Protocol):
+    """How a face waits: on the calling thread, or in the event loop."""
 
-    async def wait(self, future: Future[T]) -> T: ...
+    async def wait(self, future: Future[T]) -> T:
+        """Wait for the result of a job."""
+        ...
 
-    async def aside(self, call: Callable[[], T]) -> T: ...
+    async def run(self, call: Callable[[], T]) -> T:
+        """Run a function that blocks, without blocking an event loop."""
+        ...
 
-    async def settled(self, call: Callable[[], T]) -> T:
-        """Like `aside`, and whoever is cancelled stays until it is over."""
+    async def run_to_end(self, call: Callable[[], T]) -> T:
+        """Like `run`, but a cancelled caller waits until the function has ended."""
         ...
 
 
 class StoreBase:
-    """What both faces share. Each operation is a coroutine that awaits its form only."""
+    """The operations of both faces. Each is a coroutine that awaits only `_waiting`."""
 
-    _form: Form
+    _waiting: Waiting
 
-    def __init__(self, desk: Desk, key: str) -> None:
-        self._desk = desk
+    def __init__(self, shared: SharedTable, key: str) -> None:
+        self._shared = shared
         self._key = key
         self._closed = False
 
     @property
     def directory(self) -> Path:
         """The LanceDB directory."""
-        return self._desk.directory
+        return self._shared.directory
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the table, as they are now."""
-        return self._desk.schema(anew=True)
+        """The columns of the table in its newest version."""
+        return self._shared.schema(refresh=True)
 
-    def status(self) -> Status:
-        """What is to be known of it: who guards it, who waits, and what does not go well."""
-        return self._desk.status()
+    def status(self) -> StoreStatus:
+        """Return the state of the store: its mode, the queued writes, and its problems."""
+        return self._shared.status()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else self._desk.settings.mode
-        return f"<store {self._desk.name!r} in {self.directory} {state}>"
+        state = "closed" if self._closed else self._shared.settings.mode
+        return f"<store {self._shared.name!r} in {self.directory} {state}>"
 
     # The operations.
 
     async def _do(self, work: Callable[..., T], *args: Any) -> T:
-        answer: T = await self._ask(Job(lambda passage: work(passage, *args)))
+        answer: T = await self._ask(Job(lambda access: work(access, *args)))
         return answer
 
     async def _ask(self, job: Job) -> Any:
         if self._closed:
             raise Closed("store")
-        line = self._desk.line
-        place = line.place()
-        if place is not None:
+        write_queue = self._shared.write_queue
+        slot = write_queue.slot()
+        if slot is not None:
             try:
-                await self._form.wait(place)
+                await self._waiting.wait(slot)
             except BaseException:
-                line.give_up(place)
+                write_queue.give_up(slot)
                 raise
-        return await self._form.wait(line.join(job))
+        return await self._waiting.wait(write_queue.join(job))
 
     async def _create(self, schema: pa.Schema | None) -> None:
-        if not writing.exists(self._desk.gate.uri):
+        if not writing.exists(self._shared.writer_lock.uri):
             if schema is None:
-                raise NotFound(self._desk.name, "table, and no schema was given to make it with")
+                raise NotFound(self._shared.name, "table, and no schema was given to create it")
             await self._do(writing.create, schema)
-        missing = [name for name in (schema or self._desk.schema()).names if name not in self._desk.schema().names]
+        missing = [name for name in (schema or self._shared.schema()).names if name not in self._shared.schema().names]
         if missing:
-            rule = "the table lacks them: open it without a schema, and add them with add_columns"
+            rule = "the table has no such columns; open it without a schema and add them with add_columns"
             raise InvalidConfig("schema", missing, rule)
-        there = self._desk.schema()
-        given = there if schema is None else writing.as_kept(schema)
+        there = self._shared.schema()
+        given = there if schema is None else writing.as_stored(schema)
         other = [field.name for field in given if field.type != there.field(field.name).type]
         if other:
             raise InvalidConfig("schema", other, f"the table has {', '.join(str(there.field(each)) for each in other)}")
-        if self._key not in self._desk.schema().names:
+        if self._key not in self._shared.schema().names:
             raise InvalidConfig("key", self._key, "the table has no such column")
-        if self._desk.users == 1:
-            await self._form.aside(self._desk.catch_up)
+        if self._shared.users == 1:
+            await self._waiting.run(self._shared.catch_up)
 
     async def _add(self, row: Row) -> Written:
         written: Written = await self._ask(Job(rows=self._rows([row])))
         return written
 
     async def _add_many(self, rows: Iterable[Row] | pa.Table) -> Written:
-        table, size = self._rows(rows), self._desk.settings.batch
+        table, size = self._rows(rows), self._shared.settings.batch
         if table.num_rows <= size:
             only: Written = await self._ask(Job(rows=table))
             return only
@@ -134,11 +138,11 @@ class StoreBase:
             except Exception as error:
                 failed.append((start, chunk.num_rows, error))
                 in_a_row += 1
-                if in_a_row >= self._desk.settings.stop_after or isinstance(error, Closed):
+                if in_a_row >= self._shared.settings.stop_after or isinstance(error, Closed):
                     break
         if failed or last is None:
             left = table.num_rows - done - sum(rows for _, rows, _ in failed)
-            raise PartlyDone(self._desk.name, done, tuple(failed), left) from failed[-1][2]
+            raise PartlyDone(self._shared.name, done, tuple(failed), left) from failed[-1][2]
         return last._replace(rows=done)
 
     async def _add_chunk(self, rows: pa.Table) -> Written:
@@ -147,7 +151,7 @@ class StoreBase:
         except LeaseLost as lost:
             if lost.result is None:
                 raise
-            written = lost.result  # it was lost after the commit: the rows are there, and must not be sent again
+            written = lost.result  # the lease was lost after the commit: the rows are stored and must not be sent again
         return written
 
     async def _upsert(self, rows: Row | Iterable[Row] | pa.Table) -> Written:
@@ -159,12 +163,12 @@ class StoreBase:
         writing.literal(value)
         self._rows([{**values, self._key: value}], whole=False)
         if values.get(self._key, value) != value:
-            raise InvalidConfig("values", values[self._key], f"the {self._key} of a row stays as it is")
+            raise InvalidConfig("values", values[self._key], f"the {self._key} of a row cannot be changed")
         return await self._do(writing.update, value, dict(values), self._key)
 
     async def _transform(self, where: str | None, change: Change) -> Written:
         if not callable(change):
-            raise InvalidConfig("change", change, "it must be a function that makes a row of a row")
+            raise InvalidConfig("change", change, "it must be a function from a row to a row")
         return await self._do(writing.transform, where, change, self._key)
 
     async def _delete(self, values: Iterable[Any]) -> Written:
@@ -173,12 +177,12 @@ class StoreBase:
 
     async def _delete_where(self, where: str) -> Written:
         if not isinstance(where, str) or not where.strip():
-            raise InvalidConfig("where", where, "it must say which rows; 'true' means all of them")
+            raise InvalidConfig("where", where, "it must be a filter; 'true' matches all rows")
         return await self._do(writing.delete, where)
 
     async def _add_columns(self, columns: Mapping[str, str]) -> tuple[str, ...]:
         added = await self._do(writing.add_columns, dict(columns))
-        self._desk.schema(anew=True)
+        self._shared.schema(refresh=True)
         return added
 
     async def _index_vectors(self, column: str, kind: str, metric: str, options: Mapping[str, Any]) -> Written:
@@ -188,47 +192,47 @@ class StoreBase:
         try:
             await self._do(writing.index_text, column)
         except HoldfastError:
-            raise  # what the gate says is never taken for a failure of the index
+            raise  # a refusal of the writer lock is not a failure of the index
         except Exception as error:
-            self._desk.text.failed(error)
+            self._shared.text.failed(error)
             return False
-        self._desk.text.ready()
+        self._shared.text.ready()
         return True
 
-    async def _optimize(self, retention: timedelta) -> Tidied:
+    async def _optimize(self, retention: timedelta) -> OptimizeResult:
         if not isinstance(retention, timedelta) or retention < _LEAST_RETENTION:
-            raise InvalidConfig("retention", retention, "an hour at least: somebody may be reading an older version")
+            rule = "it must be at least an hour, because a reader may still use an older version"
+            raise InvalidConfig("retention", retention, rule)
         return await self._do(writing.optimize, retention)
 
     async def _fold(self) -> int:
         return await self._do(writing.fold)
 
-    async def _search(self, asked: reading.Asked) -> list[dict[str, Any]]:
-        reading.check(asked)
-        return await self._form.aside(partial(reading.search, self._desk, asked))
+    async def _search(self, query: reading.SearchQuery) -> list[dict[str, Any]]:
+        reading.check(query)
+        return await self._waiting.run(partial(reading.search, self._shared, query))
 
     async def _get(self, value: Any) -> dict[str, Any] | None:
         where = writing.any_of(self._key, [value])
-        found = await self._form.aside(partial(reading.rows, self._desk, where, 1))
+        found = await self._waiting.run(partial(reading.rows, self._shared, where, 1))
         return found[0] if found else None
 
     async def _count(self, where: str | None) -> int:
-        return await self._form.aside(partial(reading.count, self._desk, where))
+        return await self._waiting.run(partial(reading.count, self._shared, where))
 
     async def _close(self, timeout_s: float | None) -> None:
         if not self._closed:
-            self._desk.line.refuse_inside("close")
+            self._shared.write_queue.refuse_inside("close")
             self._closed = True
-            await self._form.aside(partial(desks.leave, self._desk, timeout_s))
+            await self._waiting.run(partial(shared_tables.leave, self._shared, timeout_s))
 
     def _rows(self, rows: Row | Iterable[Row] | pa.Table, *, whole: bool = True) -> pa.Table:
         found = writing.listed(rows)
         try:
-            return writing.as_table(found, self._desk.schema(), whole=whole)
+            return writing.as_table(found, self._shared.schema(), whole=whole)
         except InvalidConfig:
-            return writing.as_table(
-                found, self._desk.schema(anew=True), whole=whole
-            )  # a column may have come meanwhile
+            # Another process may have added a column.
+            return writing.as_table(found, self._shared.schema(refresh=True), whole=whole)
 
 
 S = TypeVar("S", bound=StoreBase)
@@ -238,23 +242,23 @@ async def opened(
     kind: type[S],
     directory: str | os.PathLike[str],
     table: str,
-    settings: Settings,
+    settings: StoreSettings,
     schema: pa.Schema | None,
     key: str,
     observer: Observer | None,
 ) -> S:
-    """A store, with its table there. What fails on the way leaves nothing open."""
+    """Open a store and create its table if necessary. A failure leaves nothing open."""
     if not isinstance(table, str) or not _NAME.fullmatch(table):
-        raise InvalidConfig("table", table, "it must be a name of letters, digits, _, - and ., 200 characters at most")
-    where = Path(os.path.abspath(directory))  # noqa: ASYNC240 - it asks nobody
-    form = kind._form  # noqa: SLF001 - its own class
-    joined: list[Desk] = []
+        raise InvalidConfig("table", table, "it must have 1 to 200 characters: letters, digits, _, - and .")
+    where = Path(os.path.abspath(directory))  # noqa: ASYNC240 - it does no I/O
+    waiting = kind._waiting  # noqa: SLF001 - its own class
+    joined: list[SharedTable] = []
     try:
-        await form.settled(lambda: joined.append(desks.join(where, table, settings, observer)))
+        await waiting.run_to_end(lambda: joined.append(shared_tables.join(where, table, settings, observer)))
         store = kind(joined[0], key)
         await store._create(schema)  # noqa: SLF001
     except BaseException:
-        for desk in joined:
-            await form.settled(partial(desks.leave, desk, 0))
+        for shared in joined:
+            await waiting.run_to_end(partial(shared_tables.leave, shared, 0))
         raise
     return store

@@ -1,7 +1,7 @@
-"""Every mutation of the table, once: each gets a passage through the gate, and commits through it and nowhere else.
+"""Every mutation of the table, once: each gets a `WriteAccess` and commits only through it.
 
-The rule: a change of rows is one commit, whole or not there. So an update that fails leaves the old row as it was,
-and there is nothing to restore.
+The rule: a change of rows is one commit, complete or absent. So a failed update leaves the old row unchanged, and there
+is nothing to restore.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import lance
 import pyarrow as pa
 from lance.schema import LanceSchema
 
-from holdfast.contrib.lancedb import fitting
+from holdfast.contrib.lancedb import casting
 from holdfast.errors import InvalidConfig, NotFound
 from holdfast.names import is_unicode
 
 if TYPE_CHECKING:
-    from holdfast.contrib.lancedb.gate import Passage
+    from holdfast.contrib.lancedb.writer_lock import WriteAccess
 
 Row = Mapping[str, Any]
 Change = Callable[[dict[str, Any]], Row | None]
 
 
 class Written(NamedTuple):
-    """What a mutation did: how many rows, which version it made (or found, where there was nothing to do)."""
+    """The result of a mutation: rows, the new version (the present one if nothing changed), and the fence."""
 
     rows: int
     version: int
     fence: int | None
 
 
-class Tidied(NamedTuple):
-    """What `optimize` did."""
+class OptimizeResult(NamedTuple):
+    """The result of `optimize`."""
 
     files_before: int
     files_after: int
@@ -46,136 +46,136 @@ class Tidied(NamedTuple):
 
 
 def exists(uri: str) -> bool:
-    """Whether there is a table: a version that was committed."""
+    """Return whether the table exists, that is, has a committed version."""
     return any((Path(uri) / "_versions").glob("*.manifest"))
 
 
-def as_kept(schema: pa.Schema) -> pa.Schema:
-    """The schema as Lance keeps it: of some types it has only one spelling."""
+def as_stored(schema: pa.Schema) -> pa.Schema:
+    """Return the schema as Lance stores it: Lance unifies some types."""
     return LanceSchema.from_pyarrow(schema).to_pyarrow()
 
 
-def create(passage: Passage, schema: pa.Schema) -> bool:
-    """Make the table unless somebody has: looked again where nobody else can be making it."""
-    if exists(passage.uri):
+def create(access: WriteAccess, schema: pa.Schema) -> bool:
+    """Create the table unless it exists. The check is under the writer lock, so that only one process creates it."""
+    if exists(access.uri):
         return False
-    lance.write_dataset(schema.empty_table(), passage.uri, mode="create", commit_lock=passage.lock)
+    lance.write_dataset(schema.empty_table(), access.uri, mode="create", commit_lock=access.lock)
     return True
 
 
-def append(passage: Passage, tables: Sequence[pa.Table]) -> Written:
-    """Add all of the rows, in one commit."""
-    dataset = passage.dataset()
+def append(access: WriteAccess, tables: Sequence[pa.Table]) -> Written:
+    """Add all rows in one commit."""
+    dataset = access.dataset()
     rows = pa.concat_tables([aligned(table, dataset.schema) for table in tables])
     if not rows.num_rows:
-        return Written(0, dataset.version, passage.fence)
+        return Written(0, dataset.version, access.fence)
     written = lance.write_dataset(rows, dataset, mode="append")
-    return Written(rows.num_rows, written.version, passage.fence)
+    return Written(rows.num_rows, written.version, access.fence)
 
 
-def upsert(passage: Passage, rows: pa.Table, key: str) -> Written:
-    """Replace the rows with these keys, add those that are new; in one commit."""
-    dataset = passage.dataset()
+def upsert(access: WriteAccess, rows: pa.Table, key: str) -> Written:
+    """Replace the rows with these keys and add the new ones, in one commit."""
+    dataset = access.dataset()
     if not rows.num_rows:
-        return Written(0, dataset.version, passage.fence)
+        return Written(0, dataset.version, access.fence)
     merge = dataset.merge_insert(key).when_matched_update_all().when_not_matched_insert_all()
     merge.conflict_retries(0).execute(aligned(rows, dataset.schema))
-    return Written(rows.num_rows, dataset.version, passage.fence)
+    return Written(rows.num_rows, dataset.version, access.fence)
 
 
-def transform(passage: Passage, where: str | None, change: Change, key: str) -> Written:
-    """Have `change` make new rows of those that match; `None` leaves one as it is. Read and written under one lease."""
-    dataset = passage.dataset()
+def transform(access: WriteAccess, where: str | None, change: Change, key: str) -> Written:
+    """Replace each matching row by `change(row)`, or keep it if that is `None`. Reads and writes under one lease."""
+    dataset = access.dataset()
     changed = []
     for row in dataset.to_table(filter=where).to_pylist():
-        new = change(copy.deepcopy(row))  # it may change what it gets, lists inside of it too
+        new = change(copy.deepcopy(row))  # the function may change the row and the lists in it
         if new is None or new == row:
             continue
         if not isinstance(new, Mapping):
-            raise InvalidConfig("change", new, "it must give a row, or None")
+            raise InvalidConfig("change", new, "it must return a row or None")
         if new.get(key) != row[key]:
-            raise InvalidConfig("change", new.get(key), f"it must leave the {key} {row[key]!r} as it is")
+            raise InvalidConfig("change", new.get(key), f"it must not change the {key} {row[key]!r}")
         changed.append(new)
     if not changed:
-        return Written(0, dataset.version, passage.fence)
+        return Written(0, dataset.version, access.fence)
     rows = as_table(changed, dataset.schema)
     refuse_alike(rows, key)
-    passage.check()
+    access.check()
     dataset.merge_insert(key).when_matched_update_all().conflict_retries(0).execute(rows)
-    return Written(len(changed), dataset.version, passage.fence)
+    return Written(len(changed), dataset.version, access.fence)
 
 
-def update(passage: Passage, value: Any, values: Row, key: str) -> Written:
-    """New values for the row with this key; `NotFound` if there is none."""
+def update(access: WriteAccess, value: Any, values: Row, key: str) -> Written:
+    """Set new values in the row with this key; `NotFound` if there is none."""
     found = []
 
     def changed(row: dict[str, Any]) -> Row:
         found.append(row)
         return {**row, **values}
 
-    written = transform(passage, any_of(key, [value]), changed, key)
+    written = transform(access, any_of(key, [value]), changed, key)
     if not found:
         raise NotFound(str(value), "row")
     return written
 
 
-def delete(passage: Passage, where: str) -> Written:
-    """Remove what matches; no commit where nothing does."""
-    dataset = passage.dataset()
+def delete(access: WriteAccess, where: str) -> Written:
+    """Remove the rows that match; make no commit if none does."""
+    dataset = access.dataset()
     gone = dataset.count_rows(filter=where)
     if gone:
         dataset.delete(where)
-    return Written(gone, dataset.version, passage.fence)
+    return Written(gone, dataset.version, access.fence)
 
 
-def add_columns(passage: Passage, columns: Mapping[str, str]) -> tuple[str, ...]:
-    """Add those of the columns that are missing, each from an SQL expression; which ones, is what it gives back."""
-    dataset = passage.dataset()
+def add_columns(access: WriteAccess, columns: Mapping[str, str]) -> tuple[str, ...]:
+    """Add the columns that are missing, each from an SQL expression; return the names of the added ones."""
+    dataset = access.dataset()
     missing = {name: expression for name, expression in columns.items() if name not in dataset.schema.names}
     if missing:
         dataset.add_columns(missing)
-        # Whoever does not know the column yet writes rows without it.
+        # A process with a cached schema still writes rows without the new column.
         strict = [name for name in missing if not dataset.schema.field(name).nullable]
         if strict:
             dataset.alter_columns(*({"path": name, "nullable": True} for name in strict))
     return tuple(missing)
 
 
-def index_vectors(passage: Passage, column: str, kind: str, metric: str, options: Mapping[str, Any]) -> Written:
-    """Make the index of a vector column, or make it anew."""
-    dataset = passage.dataset()
+def index_vectors(access: WriteAccess, column: str, kind: str, metric: str, options: Mapping[str, Any]) -> Written:
+    """Create or replace the index of a vector column."""
+    dataset = access.dataset()
     made = dataset.create_index(column, kind, metric=metric, replace=True, **options)
-    return Written(made.count_rows(), made.version, passage.fence)
+    return Written(made.count_rows(), made.version, access.fence)
 
 
-def index_text(passage: Passage, column: str) -> Written:
-    """Make the full-text index of a column, or make it anew."""
-    dataset = passage.dataset()
+def index_text(access: WriteAccess, column: str) -> Written:
+    """Create or replace the full-text index of a column."""
+    dataset = access.dataset()
     dataset.create_scalar_index(column, "INVERTED", replace=True)
-    return Written(dataset.count_rows(), dataset.version, passage.fence)
+    return Written(dataset.count_rows(), dataset.version, access.fence)
 
 
-def fold(passage: Passage) -> int:
-    """Have the indices know the rows that came since they were made. Prunes nothing."""
-    dataset = passage.dataset()
+def fold(access: WriteAccess) -> int:
+    """Add the rows that were written since to the indices. Removes nothing."""
+    dataset = access.dataset()
     dataset.optimize.optimize_indices()
     return int(dataset.version)
 
 
-def optimize(passage: Passage, retention: timedelta) -> Tidied:
-    """Fewer files, current indices, and no versions older than that. What is newest is never removed."""
-    dataset = passage.dataset()
+def optimize(access: WriteAccess, retention: timedelta) -> OptimizeResult:
+    """Compact files, update indices, remove versions older than the retention. The newest version always stays."""
+    dataset = access.dataset()
     compacted = dataset.optimize.compact_files()
     dataset.optimize.optimize_indices()
-    passage.check()  # removing is no commit, so that nothing but this stands before it
+    access.check()  # removing versions is no commit, so the commit lock does not check it
     removed = dataset.cleanup_old_versions(older_than=retention)
-    return Tidied(
+    return OptimizeResult(
         compacted.files_removed, compacted.files_added, removed.old_versions, removed.bytes_removed, dataset.version
     )
 
 
 def listed(rows: Row | Iterable[Row] | pa.Table) -> Sequence[Row] | pa.Table:
-    """Rows that can be looked at more than once: whatever gives them one by one gives them only once."""
+    """Return the rows as a sequence or table, because an iterator can be read only once."""
     if isinstance(rows, pa.Table):
         return rows
     if isinstance(rows, Mapping):
@@ -183,18 +183,18 @@ def listed(rows: Row | Iterable[Row] | pa.Table) -> Sequence[Row] | pa.Table:
     found = list(rows) if isinstance(rows, Iterable) else [rows]
     for row in found:
         if not isinstance(row, Mapping):
-            raise InvalidConfig("rows", type(row).__name__, "each must be a mapping; or all of them a table of Arrow")
+            raise InvalidConfig("rows", type(row).__name__, "each must be a mapping, or all of them an Arrow table")
     return found
 
 
 def as_table(rows: Sequence[Row] | pa.Table, schema: pa.Schema, *, whole: bool = True) -> pa.Table:
-    """Rows as Lance takes them; `InvalidConfig` for what does not fit the schema, before anything is written."""
+    """Return the rows as an Arrow table; `InvalidConfig` if they do not fit the schema, before anything is written."""
     given = set(rows.column_names) if isinstance(rows, pa.Table) else {name for row in rows for name in row}
     unknown = sorted(given - set(schema.names))
     if unknown:
         raise InvalidConfig("rows", unknown, f"the table has no such column; it has {', '.join(schema.names)}")
-    if not isinstance(rows, pa.Table) and (lossy := fitting.lossy(rows, schema)):
-        raise InvalidConfig("rows", lossy, "they have whole numbers and known fields only: a part would be left out")
+    if not isinstance(rows, pa.Table) and (lossy := casting.lossy(rows, schema)):
+        raise InvalidConfig("rows", lossy, "a value does not fit its column and would be truncated")
     try:
         table = aligned(rows, schema) if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows, schema=schema)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -206,14 +206,14 @@ def as_table(rows: Sequence[Row] | pa.Table, schema: pa.Schema, *, whole: bool =
 
 
 def refuse_alike(rows: pa.Table, key: str) -> None:
-    """Rows are replaced by their key: without one, or with that of another row, nobody can tell which is meant."""
+    """Raise `InvalidConfig` unless every row has a key of its own, because rows are replaced by key."""
     keys = rows.column(key).to_pylist()
     if None in keys or len(set(keys)) != len(keys):
-        raise InvalidConfig("rows", len(keys), f"each must have a {key} of its own")
+        raise InvalidConfig("rows", len(keys), f"each must have its own {key}")
 
 
 def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The same rows with the columns of this schema: what they lack is empty. A column may have come meanwhile."""
+    """Return the rows with the columns of this schema; missing columns are empty. Another process may add one."""
     if rows.schema.equals(schema):
         return rows
     columns = [
@@ -226,25 +226,25 @@ def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def literal(value: Any) -> str:
-    """A value as SQL has it."""
+    """Return a value as an SQL literal."""
     if isinstance(value, bool) or not isinstance(value, str | int) or not is_unicode(str(value)):
         raise InvalidConfig("key", value, "it must be text or a whole number")
     return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
 
 
 def any_of(key: str, values: Iterable[Any]) -> str:
-    """The filter that matches these keys. The column may be called as it likes."""
+    """Return the filter that matches these keys; the column's name is quoted."""
     wanted = ", ".join(literal(value) for value in values)
     return f"`{key}` IN ({wanted})" if wanted else "false"
 
 
-def is_indexed(passage: Passage) -> bool:
-    """Whether there is an index that could be behind."""
-    return bool(passage.dataset().has_index)
+def is_indexed(access: WriteAccess) -> bool:
+    """Return whether the table has an index."""
+    return bool(access.dataset().has_index)
 
 
 def unindexed(uri: str) -> int:
-    """How many rows the index that is furthest behind does not know."""
+    """Return the number of rows that the most outdated index does not cover."""
     dataset = lance.dataset(uri)
     stats = (dataset.stats.index_stats(index.name) for index in dataset.describe_indices())
     return max((int(each["num_unindexed_rows"]) for each in stats), default=0)

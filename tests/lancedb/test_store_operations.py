@@ -122,7 +122,7 @@ BAD = [
 @pytest.mark.parametrize("bad", BAD, ids=["column", "type", "width"])
 def test_a_row_that_does_not_fit_is_refused_before_anything_is_asked(store, bad):
     """Nobody's mistake fails those who write at the same moment."""
-    before = store.status().passed
+    before = store.status().acquisitions
 
     for write in (store.add, store.upsert):
         with pytest.raises(InvalidConfig):
@@ -132,7 +132,7 @@ def test_a_row_that_does_not_fit_is_refused_before_anything_is_asked(store, bad)
     with pytest.raises(InvalidConfig):
         store.update("r1", {key: value for key, value in bad.items() if key != "id"})
 
-    assert store.status().passed == before
+    assert store.status().acquisitions == before
     assert store.count() == 0
 
 

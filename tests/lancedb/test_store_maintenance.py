@@ -35,7 +35,11 @@ def test_a_full_text_index_that_fails_leaves_search_by_vector_and_a_status(store
 def test_what_the_gate_says_is_never_taken_for_a_failed_index(opened, locking):
     """An index that could not be made because the lease was another's is no failed index."""
     store = opened(locking("embedded", timeout=0.1))
-    with connect(str(store._desk.settings.url)) as hf, hf.lock(store._desk.gate.name), pytest.raises(NotAcquired):
+    with (
+        connect(str(store._shared.settings.url)) as hf,
+        hf.lock(store._shared.writer_lock.name),
+        pytest.raises(NotAcquired),
+    ):
         store.index_text("text")
 
     assert store.status().full_text == "unknown"
@@ -92,13 +96,13 @@ def test_maintenance_comes_by_itself_when_it_is_asked_for(opened, locking):
     """Through the same gate, again and again; a failure of it is told, stays to be seen, and is tried again."""
     maintenance = {"enabled": True, "first": 0.05, "interval": 1}
     store = opened({**locking("embedded", timeout=0.1), "maintenance": maintenance})
-    eventually(lambda: store.status().maintained >= 1, 30, "maintenance")
+    eventually(lambda: store.status().maintenance_runs >= 1, 30, "maintenance")
 
-    with connect(str(store._desk.settings.url)) as hf, hf.lock(store._desk.gate.name):
+    with connect(str(store._shared.settings.url)) as hf, hf.lock(store._shared.writer_lock.name):
         eventually(lambda: store.status().trouble, 30, "a failure to be told")
         assert store.status().trouble.startswith("maintenance failed: lease 'lancedb/")
-    done = store.status().maintained
-    eventually(lambda: store.status().maintained > done, 30, "another try")
+    done = store.status().maintenance_runs
+    eventually(lambda: store.status().maintenance_runs > done, 30, "another try")
 
     assert store.status().trouble == ""
 
@@ -109,15 +113,15 @@ def test_versions_made_past_the_gate_are_noticed(opened, memory, caplog, monkeyp
     store = opened()
     path = str(memory / "memories.lance")
 
-    def overtaken(passage, tables):
-        dataset = passage.dataset()
+    def overtaken(access, tables):
+        dataset = access.dataset()
         lance.write_dataset(tables[0], path, mode="append")
         written = lance.write_dataset(tables[0], dataset, mode="append")
-        return writing.Written(1, written.version, passage.fence)
+        return writing.Written(1, written.version, access.fence)
 
     monkeypatch.setattr(writing, "append", overtaken)
     store.add(row(1))
 
-    assert store.status().overtaken == 1
+    assert store.status().foreign_commits == 1
     assert "past its gate" in caplog.text
     assert store.count() == 2

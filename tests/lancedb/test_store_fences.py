@@ -11,7 +11,7 @@ from store_kit import SCHEMA, row
 from holdfast import Fenced, LeaseLost, Unavailable, failpoints
 from holdfast.contrib.lancedb import fence
 from holdfast.contrib.lancedb.fence import FenceFile
-from holdfast.contrib.lancedb.gate import FENCES
+from holdfast.contrib.lancedb.writer_lock import FENCE_FILE
 from holdfast.testing import eventually
 from tests.support.places import SqlitePlace
 
@@ -36,7 +36,7 @@ MUTATIONS = {
 
 @pytest.fixture
 def fences(memory):
-    return FenceFile(memory / f"{FENCES}.memories", "memories")
+    return FenceFile(memory / f"{FENCE_FILE}.memories", "memories")
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_a_writer_frozen_in_the_middle_of_a_commit_holds_the_store_until_it_wake
     answers = []
     successor = threading.Thread(target=lambda: answers.append(store.add(row(2))))
     successor.start()
-    eventually(lambda: store.status().passed >= 1, 30, "the successor to have the lease")
+    eventually(lambda: store.status().acquisitions >= 1, 30, "the successor to have the lease")
     assert not answers
 
     child.thaw()
@@ -241,8 +241,8 @@ def test_a_writer_killed_in_the_middle_of_a_commit_holds_nobody_up(sleeper, open
 def test_a_lease_that_was_broken_during_the_work_is_told_with_what_was_written(domain, opened, locking):
     """The rows were committed before anybody newer came: the caller is told both, and can go on."""
     store = opened(locking(domain))
-    lease_name = store._desk.gate.name
-    failpoints.arm("lancedb.in-commit", lambda: store._desk._client.break_lease(lease_name, "by hand"))
+    lease_name = store._shared.writer_lock.name
+    failpoints.arm("lancedb.in-commit", lambda: store._shared._client.break_lease(lease_name, "by hand"))
     try:
         with pytest.raises(LeaseLost) as lost:
             store.add(row(1))
@@ -263,7 +263,7 @@ def test_a_lost_lease_outweighs_the_error_of_the_work_and_carries_it(opened):
     store.add(row(1))
 
     def change(_):
-        store._desk._client.break_lease(store._desk.gate.name, "by hand")
+        store._shared._client.break_lease(store._shared.writer_lock.name, "by hand")
         return 1 / 0
 
     with pytest.raises(LeaseLost) as lost:

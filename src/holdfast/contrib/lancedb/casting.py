@@ -1,6 +1,6 @@
-"""What Arrow would leave out in silence: the half of 1.5 in a column of whole numbers, a field that a struct has not.
+"""Finds values that Arrow would truncate silently: 1.5 in an integer column, an unknown field of a struct.
 
-The rule: a value is stored as it was given, or refused. Whatever else does not fit, Arrow says itself.
+The rule: a value is stored as it was given, or refused. Arrow itself refuses all other values that do not fit.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import pyarrow as pa
 
 
 def lossy(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> list[str]:
-    """The columns in which a part of some value would be gone."""
-    suspects = [field for field in schema if _may_lose(field.type)]  # vectors, which are long, are none
-    return [each.name for each in suspects if any(_loses(row.get(each.name), each.type) for row in rows)]
+    """Return the columns in which a value would be truncated."""
+    candidates = [field for field in schema if _may_lose(field.type)]  # without the vectors, which are long
+    return [each.name for each in candidates if any(_loses(row.get(each.name), each.type) for row in rows)]
 
 
 def _may_lose(kind: pa.DataType) -> bool:

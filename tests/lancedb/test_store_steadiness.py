@@ -9,7 +9,7 @@ from store_kit import SCHEMA, row
 
 from holdfast import DomainMismatch, NotPermitted, connect, failpoints
 from holdfast.contrib.lancedb import aio
-from holdfast.contrib.lancedb import desk as desks
+from holdfast.contrib.lancedb import shared_table as shared_tables
 from holdfast.testing import eventually
 
 
@@ -92,11 +92,11 @@ def test_a_task_that_is_cancelled_before_it_has_the_lease_leaves_at_once(memory,
 
     async def main():
         async with await aio.open_store(memory, "memories", locking("embedded"), schema=SCHEMA) as store:
-            with connect(str(store._desk.settings.url)) as other, other.lock(store._desk.gate.name):
+            with connect(str(store._shared.settings.url)) as other, other.lock(store._shared.writer_lock.name):
                 adding = asyncio.create_task(store.add(row(1)))
-                client = store._desk._client
+                client = store._shared._client
                 await asyncio.to_thread(
-                    eventually, lambda: client.show(store._desk.gate.name).waiters, 30, "one who waits"
+                    eventually, lambda: client.show(store._shared.writer_lock.name).waiters, 30, "one who waits"
                 )
                 adding.cancel()
                 with pytest.raises(asyncio.CancelledError):
@@ -119,7 +119,7 @@ def test_a_store_whose_opening_was_cancelled_is_not_open(memory, locking):
 
     asyncio.run(main())
 
-    assert [desk for desk in desks._desks.values() if desk.directory == memory] == []
+    assert [shared for shared in shared_tables._shared_tables.values() if shared.directory == memory] == []
 
 
 def test_who_writes_without_a_lock_stops_when_somebody_begins_to_guard(memory, opened):
@@ -144,7 +144,7 @@ def test_rows_that_were_written_before_the_lease_was_lost_are_counted_as_written
     def break_at_the_second():
         commits.append(1)
         if len(commits) == 2:
-            store._desk._client.break_lease(store._desk.gate.name, "by hand")
+            store._shared._client.break_lease(store._shared.writer_lock.name, "by hand")
             eventually(lambda: "lost" in told, 30, "its holder to know")
 
     failpoints.arm("lancedb.in-commit", break_at_the_second)
@@ -169,5 +169,5 @@ def test_a_number_that_is_left_empty_is_the_default(opened, locking, part, name)
     store = opened(config)
 
     store.add(row(1))
-    eventually(lambda: store.status().maintained or store.status().trouble, 30, "the maintenance that is due")
+    eventually(lambda: store.status().maintenance_runs or store.status().trouble, 30, "the maintenance that is due")
     assert store.add(row(2)).rows == 1

@@ -10,7 +10,7 @@ from store_kit import SCHEMA, row
 import holdfast
 from holdfast import Closed, DomainMismatch, InvalidConfig
 from holdfast.contrib import lancedb
-from holdfast.contrib.lancedb import desk
+from holdfast.contrib.lancedb import shared_table as shared_tables
 from holdfast.testing.servers import Server, available
 
 
@@ -19,8 +19,8 @@ def test_the_first_to_stop_closes_nothing_the_last_does_and_a_later_one_begins_a
     """They share one line and one client, however many there are; stopping twice counts once."""
     first, second = opened(locking(domain)), opened(locking(domain))
     assert second.status().users == 2
-    shared = first._desk
-    assert second._desk is shared
+    shared = first._shared
+    assert second._shared is shared
 
     first.close()
     first.close()
@@ -29,12 +29,12 @@ def test_the_first_to_stop_closes_nothing_the_last_does_and_a_later_one_begins_a
         first.add(row(2))
     second.close()
 
-    assert not shared.line._thread.is_alive()
+    assert not shared.write_queue._thread.is_alive()
     with pytest.raises(Closed):
         shared._client.lock("x").acquire()
     third = opened(locking(domain))
     third.add(row(3))
-    assert third._desk is not shared
+    assert third._shared is not shared
     assert third.count() == 2
 
 
@@ -89,21 +89,21 @@ def test_two_paths_to_one_store_mean_one_lease(domain, opened, locking, memory, 
     one, two = opened(locking(domain)), None
     if domain == "redis":
         two = opened(locking(domain), directory=tmp_path / "link")
-        assert two._desk is one._desk
+        assert two._shared is one._shared
         return
     one.add(row(1))
-    name = one._desk.gate.name
+    name = one._shared.writer_lock.name
     one.close()
     two = opened(locking(domain), directory=tmp_path / "link")
 
-    assert two._desk.gate.name == name
+    assert two._shared.writer_lock.name == name
     assert two.count() == 1
 
 
 def test_two_tables_of_one_directory_do_not_wait_for_each_other(opened):
     """Each has a lease of its own."""
     one, other = opened(), opened(table="dreams")
-    with holdfast.connect(str(one._desk.settings.url)) as hf, hf.lock(one._desk.gate.name):
+    with holdfast.connect(str(one._shared.settings.url)) as hf, hf.lock(one._shared.writer_lock.name):
         other.add(row(1))
 
     assert other.count() == 1
@@ -118,7 +118,7 @@ def test_a_child_after_fork_is_told_that_the_store_is_its_parents(opened, lockin
     held, go = threading.Event(), threading.Event()
 
     def hold():
-        with desk._guard, store._desk.line._changed:
+        with shared_tables._guard, store._shared.write_queue._changed:
             held.set()
             go.wait(30)
 
@@ -133,7 +133,7 @@ def test_a_child_after_fork_is_told_that_the_store_is_its_parents(opened, lockin
             with pytest.raises(Closed):
                 store.add(row(1))
             store.close()
-            desk.leave(desk.join(store.directory, "memories", store._desk.settings, None), 5)
+            shared_tables.leave(shared_tables.join(store.directory, "memories", store._shared.settings, None), 5)
             code = 0
         finally:
             os._exit(code)

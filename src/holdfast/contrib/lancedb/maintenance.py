@@ -1,7 +1,7 @@
-"""What is done for the table now and then, by the thread that writes: folding, and maintenance if it is asked for.
+"""Periodic work on the table, done by the writing thread: index updates, and maintenance if it is scheduled.
 
-The rule: it goes through the same gate as every write, and its failure is nobody's: it is logged, it stays to be seen
-in the status until it has gone well again, and it is tried again when it is next due.
+The rule: it uses the same writer lock as every write. A failure reaches no caller: it is logged, the status shows it
+until the next success, and the work is tried again when it is next due.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.contrib.lancedb import writing
-from holdfast.contrib.lancedb.gate import attempt
+from holdfast.contrib.lancedb.writer_lock import attempt
 from holdfast.observer import log
 
 if TYPE_CHECKING:
-    from holdfast.contrib.lancedb.gate import Gate, Passage
+    from holdfast.contrib.lancedb.writer_lock import WriteAccess, WriterLock
 
 FOLD_AFTER = 20
 
 
 class Schedule(NamedTuple):
-    """When maintenance comes, in seconds; what is older than the retention is removed by it."""
+    """When maintenance runs, in seconds; it removes versions that are older than the retention."""
 
     every_s: float = 24 * 3600.0
     first_s: float = 300.0
     retention: timedelta = timedelta(days=7)
 
 
-class Upkeep:
-    """Of one table. `schedule` is `None` where nobody asked for maintenance."""
+class Maintenance:
+    """The periodic work of one table. `schedule`: `None` without scheduled maintenance."""
 
     def __init__(self, schedule: Schedule | None, *, fold_after: int = FOLD_AFTER) -> None:
         self._schedule = schedule
@@ -41,44 +41,44 @@ class Upkeep:
         self.trouble = ""
 
     def count(self, changes: int) -> None:
-        """So many changes were made, of which the indices may not know."""
+        """Count commits that the indices may not cover yet."""
         self._unfolded += changes
 
     def is_due(self) -> bool:
         return self._fold_is_due() or self.due_in_s() == 0.0
 
     def due_in_s(self) -> float | None:
-        """How long until maintenance is due; `None` if it never is."""
+        """Return the seconds until maintenance is due; `None` if it is not scheduled."""
         return None if self._next is None else max(0.0, self._next - time.monotonic())
 
-    def run(self, gate: Gate) -> None:
-        """Whatever is due."""
+    def run(self, writer_lock: WriterLock) -> None:
+        """Do the work that is due."""
         if self._fold_is_due():
             self._unfolded = 0
-            self._do(gate, "folding", _folded)
+            self._do(writer_lock, "folding", _folded)
         if self._next is not None and self._schedule is not None and self._next <= time.monotonic():
             retention = self._schedule.retention
-            if self._do(gate, "maintenance", lambda passage: writing.optimize(passage, retention)):
+            if self._do(writer_lock, "maintenance", lambda access: writing.optimize(access, retention)):
                 self.runs += 1
-            # From its end: a run that took longer than the interval is not followed by another at once.
+            # Counted from its end, so that a run longer than the interval is not followed by another at once.
             self._next = time.monotonic() + self._schedule.every_s
 
     def _fold_is_due(self) -> bool:
         return bool(self._fold_after) and self._unfolded >= self._fold_after
 
-    def _do(self, gate: Gate, what: str, work: Callable[[Passage], Any]) -> bool:
+    def _do(self, writer_lock: WriterLock, what: str, work: Callable[[WriteAccess], Any]) -> bool:
         try:
-            with gate.entered() as passage:
-                attempt(passage, work)
-        except BaseException as error:  # a panic of Lance is one, and must not end the thread
+            with writer_lock.entered() as access:
+                attempt(access, work)
+        except BaseException as error:  # also a panic of Lance: it must not end the thread
             self.trouble = f"{what} failed: {error}"
-            log.warning("holdfast: %s of %s failed, and will be tried again: %s", what, gate.uri, error)
+            log.warning("holdfast: %s of %s failed, and will be tried again: %s", what, writer_lock.uri, error)
             return False
         if self.trouble.startswith(what):
             self.trouble = ""
         return True
 
 
-def _folded(passage: Passage) -> None:
-    if writing.is_indexed(passage):
-        writing.fold(passage)
+def _folded(access: WriteAccess) -> None:
+    if writing.is_indexed(access):
+        writing.fold(access)

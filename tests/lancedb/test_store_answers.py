@@ -11,7 +11,7 @@ from holdfast.testing import eventually
 def test_rows_that_come_one_by_one_are_all_added(store):
     """They are looked at twice when the schema has changed meanwhile: a generator gives them only once."""
     store.add_columns({"extra": "cast(0 as bigint)"})
-    store._desk._schema = SCHEMA  # as in a process that has not seen the new column
+    store._shared._schema = SCHEMA  # as in a process that has not seen the new column
 
     assert store.add_many({**row(n), "extra": 1} for n in range(5)).rows == 5
     assert store.upsert({**row(n), "extra": 2} for n in range(6)).rows == 6
@@ -196,7 +196,7 @@ def test_a_refusal_after_a_first_commit_says_so(opened):
     def overtake_at_the_second():
         commits.append(1)
         if len(commits) == 2:
-            store._desk.gate._fences.admit(store._desk.gate._fences.newest() + 5, "of a successor")
+            store._shared.writer_lock._fences.admit(store._shared.writer_lock._fences.newest() + 5, "of a successor")
 
     failpoints.arm("lancedb.before-commit", overtake_at_the_second)
     try:

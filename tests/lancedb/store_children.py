@@ -61,7 +61,11 @@ def obey():
         try:
             with lancedb.open_store(order["directory"], "memories", order["config"], schema=SCHEMA) as store:
                 told = globals()[order["task"]](store, **order["arguments"])
-                told = {"told": told, "passed": store.status().passed, "overtaken": store.status().overtaken}
+                told = {
+                    "told": told,
+                    "passed": store.status().acquisitions,
+                    "overtaken": store.status().foreign_commits,
+                }
         except Exception as error:
             told = {"error": f"{type(error).__name__}: {error}"}
         failpoints.disarm_all()
@@ -124,7 +128,9 @@ def break_middle(directory, config):
             json.dumps(
                 {
                     "ended": ended,
-                    "ids": sorted(each["id"] for each in lance.dataset(store._desk.gate.uri).to_table().to_pylist()),
+                    "ids": sorted(
+                        each["id"] for each in lance.dataset(store._shared.writer_lock.uri).to_table().to_pylist()
+                    ),
                 }
             )
         )

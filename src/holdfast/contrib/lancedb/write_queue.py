@@ -1,10 +1,9 @@
-"""The line in which all writers of one process stand, and the one thread that serves it.
+"""The queue of all writers of one process, and the one thread that does their work.
 
-The rule: writers of a process never fight each other for the lease. What stands in the line when the thread comes for
-more is served under one lease, and appends that follow each other are one commit. Nobody is made to wait for company:
-a lone caller is served at once; only after several came together does the thread wait a moment for them to come again.
-Every caller gets its own answer, after the lease was given back; nothing is ever done twice. Whoever leaves before its
-work has begun has done nothing. No work, whatever it raises, ends the thread that serves all the others.
+The rule: the writers of a process never compete for the lease. The thread takes all jobs that are queued and does them
+under one lease; consecutive appends are one commit. A single caller does not wait for others: the thread waits a moment
+for more jobs only after several came together. Every caller gets its own answer, after the lease was released; no job
+runs twice. A caller that leaves before its job began has changed nothing. No error of a job ends the thread.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.contrib.lancedb import writing
-from holdfast.contrib.lancedb.gate import attempt
+from holdfast.contrib.lancedb.writer_lock import attempt
 from holdfast.errors import Closed, LeaseLost, NotPermitted
 from holdfast.observer import log
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from holdfast.contrib.lancedb.gate import Gate, Passage
-    from holdfast.contrib.lancedb.upkeep import Upkeep
+    from holdfast.contrib.lancedb.maintenance import Maintenance
+    from holdfast.contrib.lancedb.writer_lock import WriteAccess, WriterLock
 
-Work = Callable[["Passage"], Any]
+Work = Callable[["WriteAccess"], Any]
 
 
 class Job:
-    """What one caller wants: rows to append, or any other work; and where it looks for its answer."""
+    """The job of one caller: rows to append, or any other work; and the future of its answer."""
 
     __slots__ = ("answer", "rows", "work")
 
@@ -48,69 +47,81 @@ class Job:
 
 
 class Served(NamedTuple):
-    """Jobs that were done together, and what came of it: an answer for each, or one error for all."""
+    """Jobs that were done together: an answer for each, or one error for all."""
 
     jobs: list[Job]
     answers: list[Any]
     error: BaseException | None
 
 
-class Line:
-    """First come, first served. `batch`: most entries under one lease; `queue`: most callers that wait inside."""
+class WriteQueue:
+    """First in, first out. `batch`: most rows under one lease; `queue`: most queued jobs, more callers are blocked."""
 
-    def __init__(self, gate: Gate, upkeep: Upkeep, *, batch: int, queue: int, window_s: float, hold_s: float) -> None:
-        self._gate = gate
-        self._upkeep = upkeep
+    def __init__(
+        self,
+        writer_lock: WriterLock,
+        maintenance: Maintenance,
+        *,
+        batch: int,
+        queue: int,
+        window_s: float,
+        hold_s: float,
+    ) -> None:
+        self._writer_lock = writer_lock
+        self._maintenance = maintenance
         self._batch = batch
         self._queue = queue
         self._window_s = window_s
         self._hold_s = hold_s
         self._changed = threading.Condition()
         self._jobs: deque[Job] = deque()
-        self._outside: deque[Future[None]] = deque()
-        self._places = queue
+        self._blocked: deque[Future[None]] = deque()
+        self._slots = queue
         self._siblings = 1
         self._closing = False
         self._pid = os.getpid()
-        self.overtaken = 0
+        self.foreign_commits = 0
         self._thread = threading.Thread(target=self._serve_all, name="holdfast-lancedb", daemon=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """How many callers stand inside."""
+        """The number of queued jobs."""
         return len(self._jobs)
 
     @property
-    def outside(self) -> int:
-        """How many callers wait for a place."""
-        return len(self._outside)
+    def blocked(self) -> int:
+        """The number of callers that wait for a slot."""
+        return len(self._blocked)
 
-    def place(self) -> Future[None] | None:
-        """A place in the line, or what to wait for until there is one: so that no more than `queue` wait inside."""
+    def slot(self) -> Future[None] | None:
+        """Take a slot in the queue (return `None`), or return a future that ends when one is free.
+
+    So no more than `queue` jobs are queued.
+    """
         self._refuse_child()
         self.refuse_inside("write")
         with self._changed:
             self._refuse_late()
-            if self._places > 0:
-                self._places -= 1
+            if self._slots > 0:
+                self._slots -= 1
                 return None
-            self._outside.append(Future())
-            return self._outside[-1]
+            self._blocked.append(Future())
+            return self._blocked[-1]
 
-    def refuse_inside(self, what: str) -> None:
-        """What the thread that serves the line would wait for itself to do."""
+    def refuse_inside(self, action: str) -> None:
+        """Raise `NotPermitted` on the queue's own thread, which would wait for itself."""
         if threading.current_thread() is self._thread:
-            raise NotPermitted(f"{what} from inside of a write", "it would wait for itself")
+            raise NotPermitted(f"{action} from inside of a write", "it would wait for itself")
 
-    def give_up(self, place: Future[None]) -> None:
-        """Whoever waited for a place and was interrupted leaves; a place that came at that very moment goes on."""
-        if not place.cancel():
+    def give_up(self, slot: Future[None]) -> None:
+        """Stop waiting for a slot after an interrupt; pass on a slot that was assigned at that very moment."""
+        if not slot.cancel():
             with self._changed:
                 self._free_place()
 
     def join(self, job: Job) -> Future[Any]:
-        """Stand in the line, with the place that one has."""
+        """Queue the job in the slot that the caller has; return the future of its answer."""
         with self._changed:
             try:
                 self._refuse_late()
@@ -121,13 +132,16 @@ class Line:
             self._changed.notify_all()
         return job.answer
 
-    def stir(self) -> None:
-        """Have the thread look whether something is due."""
+    def wake(self) -> None:
+        """Make the thread check whether periodic work is due."""
         with self._changed:
             self._changed.notify_all()
 
     def close(self, timeout_s: float | None) -> bool:
-        """Refuse new callers, serve those inside, end. False if patience ended first; who was left got `Closed`."""
+        """Refuse new callers, do the queued jobs, end the thread.
+
+    Return false if the timeout ended first; the jobs that were left got `Closed`.
+    """
         if os.getpid() != self._pid:
             return True
         with self._changed:
@@ -140,7 +154,7 @@ class Line:
         return False
 
     def wait_ended(self, timeout_s: float | None) -> None:
-        """Until the thread is gone, with what it had in hand."""
+        """Wait until the thread has finished its current job and ended."""
         if os.getpid() == self._pid:
             self._thread.join(timeout_s)
 
@@ -149,17 +163,17 @@ class Line:
             raise Closed("store")
 
     def _refuse_child(self) -> None:
-        """Before any lock is touched: one that was held when the process was forked is held in the child for ever."""
+        """Raise `Closed` after a fork, before any lock is used: a lock held during a fork stays held in the child."""
         if os.getpid() != self._pid:
             raise Closed("store of the process before the fork")
 
     def _free_place(self) -> None:
-        while self._outside:
-            waiting = self._outside.popleft()
+        while self._blocked:
+            waiting = self._blocked.popleft()
             if waiting.set_running_or_notify_cancel():
                 waiting.set_result(None)
                 return
-        self._places += 1
+        self._slots += 1
 
     # The thread.
 
@@ -169,26 +183,26 @@ class Line:
                 groups = _grouped([job for job in jobs if not job.answer.cancelled()])
                 while groups:
                     groups = self._serve(groups)
-                if self._upkeep.is_due():
-                    self._upkeep.run(self._gate)
+                if self._maintenance.is_due():
+                    self._maintenance.run(self._writer_lock)
         finally:
             self._refuse_all()
 
     def _refuse_all(self) -> None:
-        """Whoever is left when nobody serves any more is told so, and waits for nothing."""
+        """Give `Closed` to every queued job and blocked caller, because the thread has ended."""
         with self._changed:
             self._closing = True
             jobs, self._jobs = self._jobs, deque()
-            outside, self._outside = self._outside, deque()
-        for waiting in (*(job.answer for job in jobs), *outside):
+            blocked, self._blocked = self._blocked, deque()
+        for waiting in (*(job.answer for job in jobs), *blocked):
             if waiting.set_running_or_notify_cancel():
                 waiting.set_exception(Closed("store"))
 
     def _take(self) -> list[Job] | None:
-        """The next jobs; none if something else is due; `None` at the end."""
+        """Return the next jobs; an empty list if periodic work is due; `None` at the end."""
         with self._changed:
-            while not (self._jobs or self._closing or self._upkeep.is_due()):
-                self._changed.wait(self._upkeep.due_in_s())
+            while not (self._jobs or self._closing or self._maintenance.is_due()):
+                self._changed.wait(self._maintenance.due_in_s())
             if self._closing and not self._jobs:
                 return None
             if self._siblings > 1 and self._jobs:
@@ -203,36 +217,37 @@ class Line:
         return taken
 
     def _serve(self, groups: list[list[Job]]) -> list[list[Job]]:
-        """As many as fit into one hold of the lease; gives back what has not begun."""
+        """Do as many groups as fit into one hold of the lease; return the groups that have not begun."""
         served: list[Served] = []
         trouble: BaseException | None = None
         try:
-            with self._gate.entered() as passage:
+            with self._writer_lock.entered() as access:
                 until = time.monotonic() + self._hold_s
                 for group in groups:
-                    if served and (not passage.stands() or time.monotonic() > until):
+                    if served and (not access.is_valid() or time.monotonic() > until):
                         break
-                    served.append(_served(passage, _begun(group)))
-                self._count(passage, served)
+                    served.append(_served(access, _begun(group)))
+                self._count(access, served)
         except BaseException as error:
             trouble = error
-        if not served:  # nobody was let in
+        if not served:  # the lease was not acquired
             served = [Served(_begun(group), [], trouble) for group in groups]
         for each in served:
             _answer(each, trouble)
         return groups[len(served) :]
 
-    def _count(self, passage: Passage, served: list[Served]) -> None:
-        # Without a lock nobody sees the commits.
-        self._upkeep.count(len(passage.commits) if passage.lock else len(served))
-        overtaken = passage.overtaken()
-        if overtaken:
-            self.overtaken += overtaken
-            log.warning("holdfast: %s versions of %s were made past its gate", overtaken, self._gate.uri)
+    def _count(self, access: WriteAccess, served: list[Served]) -> None:
+        # Without a lock the commits cannot be counted.
+        self._maintenance.count(len(access.commits) if access.lock else len(served))
+        foreign_commits = access.foreign_commits()
+        if foreign_commits:
+            self.foreign_commits += foreign_commits
+            uri = self._writer_lock.uri
+            log.warning("holdfast: %s versions of %s were committed without the writer lock", foreign_commits, uri)
 
 
 def _grouped(jobs: list[Job]) -> list[list[Job]]:
-    """Appends that follow each other are done together; everything else by itself."""
+    """Group consecutive appends; every other job is a group of its own."""
     groups: list[list[Job]] = []
     for job in jobs:
         if groups and job.rows is not None and groups[-1][-1].rows is not None:
@@ -243,29 +258,29 @@ def _grouped(jobs: list[Job]) -> list[list[Job]]:
 
 
 def _begun(jobs: list[Job]) -> list[Job]:
-    """Those whose callers are still there; from now on they wait for the end."""
+    """Return the jobs that their callers have not cancelled; from now on they cannot be cancelled."""
     return [job for job in jobs if job.answer.set_running_or_notify_cancel()]
 
 
-def _served(passage: Passage, jobs: list[Job]) -> Served:
+def _served(access: WriteAccess, jobs: list[Job]) -> Served:
     if not jobs:
         return Served([], [], None)
     try:
         if jobs[0].rows is None:
             assert jobs[0].work is not None
-            return Served(jobs, [attempt(passage, jobs[0].work)], None)
+            return Served(jobs, [attempt(access, jobs[0].work)], None)
         rows = [job.rows for job in jobs if job.rows is not None]
-        written = attempt(passage, lambda passage: writing.append(passage, rows))
+        written = attempt(access, lambda access: writing.append(access, rows))
         return Served(jobs, [written._replace(rows=each.num_rows) for each in rows], None)
     except StopIteration as error:
-        # An event loop takes any error but this one.
+        # An asyncio future refuses this exception.
         return Served(jobs, [], RuntimeError(f"the work raised {error!r}"))
-    except BaseException as error:  # also one that ends programs: it is for whoever asked for this work
+    except BaseException as error:  # also SystemExit: it belongs to the caller of this job
         return Served(jobs, [], error)
 
 
 def _answer(served: Served, trouble: BaseException | None) -> None:
-    """Tell each caller. The loss of a lease is told to all who were served under it, with what became of their work."""
+    """Give each caller its answer. After a lost lease all of them get `LeaseLost`, with the result of their job."""
     for number, job in enumerate(served.jobs):
         error = served.error
         result = served.answers[number] if served.answers else None
@@ -282,10 +297,10 @@ def _answer(served: Served, trouble: BaseException | None) -> None:
 
 
 def _own(error: BaseException) -> BaseException:
-    """An error of one's own: the same one raised in many threads would gather the traces of all."""
+    """Return a copy of the error: one object raised in many threads would collect all their tracebacks."""
     try:
         own = copy.copy(error)
     except Exception:
-        return error  # of a kind that cannot be copied
+        return error  # it cannot be copied
     own.__cause__ = error.__cause__
     return own

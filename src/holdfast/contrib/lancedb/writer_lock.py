@@ -1,9 +1,9 @@
-"""The one way to a mutation: a lease, then the fence, then the newest version, and the fence again at the commit.
+"""The steps of a mutation: acquire a lease, record the fence, read the newest version, check the fence at the commit.
 
-The order matters. The fence is recorded before the table is read: from then on an older writer cannot commit, so what
-is read here stays as it is until this one has written. Lance itself takes a lock right before it makes a new version
-visible, if it is given one: that lock compares the fence, so that a writer which lost its lease in the middle of its
-work is refused by the store, whenever it wakes.
+The order matters. The writer records its fence before it reads the table: from then on no older writer can commit, so
+the version it read stays the newest until it has written. Lance calls a lock right before it makes a new version
+visible. Our lock compares the fence, so the store refuses a writer that lost its lease in the middle of its work,
+however late it resumes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from holdfast.blocking import Holdfast, Lease
     from holdfast.clock import Seconds
 
-FENCES = ".holdfast-fence"
+FENCE_FILE = ".holdfast-fence"
 
 
-class Passage:
-    """One time through the gate, as the work gets it. Without a lease (the mode `off`) it guards nothing."""
+class WriteAccess:
+    """The right to write once, as the work receives it. Without a lease (the mode `off`) it guards nothing."""
 
     def __init__(self, uri: str, lease: Lease | None = None, fences: FenceFile | None = None) -> None:
         self.uri = uri
@@ -41,32 +41,32 @@ class Passage:
 
     @property
     def fence(self) -> int | None:
-        """The fence of the lease; `None` where there is none."""
+        """The fence of the lease; `None` without a lease."""
         return None if self._lease is None else self._lease.fence
 
     @property
     def lock(self) -> Callable[[int], CommitLock] | None:
-        """What Lance is to call with the number of each version that it is about to make."""
+        """The function that Lance calls with the number of each version before it commits."""
         return None if self._lease is None else self._commit_lock
 
     def check(self) -> None:
-        """Raise `LeaseLost` if the lease cannot be vouched for."""
+        """Raise `LeaseLost` if the lease is lost."""
         if self._lease is not None:
             self._lease.check()
 
-    def stands(self) -> bool:
-        """Whether there is any use in going on."""
+    def is_valid(self) -> bool:
+        """Return whether more work may begin under this lease."""
         return self._lease is None or not self._lease.lost
 
     def dataset(self) -> Any:
-        """The table at its newest version. Whatever is committed through it passes the fence."""
+        """Return the table at its newest version. Every commit through it checks the fence."""
         dataset = lance.dataset(self.uri, commit_lock=self.lock)
         if self.found is None:
             self.found = dataset.version
         return dataset
 
-    def overtaken(self) -> int:
-        """How many versions somebody made past the gate while this one was inside."""
+    def foreign_commits(self) -> int:
+        """Return how many versions other writers committed without the writer lock in the meantime."""
         if self.found is None or not self.commits:
             return 0
         return self.commits[-1] - self.found - len(self.commits)
@@ -78,10 +78,13 @@ class Passage:
 
 
 class CommitLock:
-    """From the last look at the fence to the end of one commit. A refusal is kept: Lance only tells its text."""
+    """The lock from the last check of the fence to the end of one commit.
 
-    def __init__(self, passage: Passage, lease: Lease, fences: FenceFile, version: int) -> None:
-        self._passage = passage
+    It stores a refusal in `WriteAccess`, because Lance passes on only the text of an error.
+    """
+
+    def __init__(self, access: WriteAccess, lease: Lease, fences: FenceFile, version: int) -> None:
+        self._access = access
         self._lease = lease
         self._version = version
         self._held: AbstractContextManager[None] = fences.held(lease.fence, lease.token, str(lease.holder))
@@ -92,7 +95,7 @@ class CommitLock:
             failpoints.point("lancedb.before-commit")
             self._held.__enter__()
         except HoldfastError as error:
-            self._passage.refusal = error
+            self._access.refusal = error
             raise
         failpoints.point("lancedb.in-commit")
 
@@ -100,18 +103,21 @@ class CommitLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._passage.commits.append(self._version)
+            self._access.commits.append(self._version)
         self._held.__exit__(None, None, None)
 
 
-class Gate:
-    """The gate of one table. Opening it marks the directory as guarded by this engine, or finds out that it is not."""
+class WriterLock:
+    """The writer lock of one table. The constructor marks the directory as guarded by this engine.
+
+    It raises `DomainMismatch` if another engine guards the directory.
+    """
 
     def __init__(
         self, client: Holdfast | None, directory: Path, table: str, *, ttl: Seconds, timeout: Seconds | None
     ) -> None:
         self.uri = str(directory / f"{table}.lance")
-        self.passed = 0
+        self.acquisitions = 0
         self._directory = directory
         self._client = client
         self._ttl = ttl
@@ -121,43 +127,44 @@ class Gate:
             self.name = ""
         else:
             self.name = f"lancedb/{client.domain(directory).id}/{table}"
-        self._fences = FenceFile(directory / f"{FENCES}.{table}", self.name)
+        self._fences = FenceFile(directory / f"{FENCE_FILE}.{table}", self.name)
 
     @contextmanager
-    def entered(self) -> Iterator[Passage]:
-        """Inside of the block nobody else writes. It raises what a lock does, at its end too."""
+    def entered(self) -> Iterator[WriteAccess]:
+        """Hold the lease during the block, so no other writer commits. Entering and leaving raise as for a lock."""
         if self._client is None:
-            _refuse_unguarded(self._directory)  # each time: somebody may have begun to guard it
-            yield Passage(self.uri)
+            _refuse_unguarded(self._directory)  # each time: another process may guard it by now
+            yield WriteAccess(self.uri)
             return
         with self._client.lock(self.name, ttl=self._ttl, timeout=self._timeout) as lease:
-            self.passed += 1
+            self.acquisitions += 1
             self._fences.admit(lease.fence, lease.token, str(lease.holder))
-            yield Passage(self.uri, lease, self._fences)
+            yield WriteAccess(self.uri, lease, self._fences)
 
 
-def attempt(passage: Passage, work: Callable[[Passage], Any]) -> Any:
-    """Do the work; what the gate refused is told as such, and whatever else failed says what became of the table."""
-    before = len(passage.commits)
-    passage.refusal = None
+def attempt(access: WriteAccess, work: Callable[[WriteAccess], Any]) -> Any:
+    """Do the work. Raise a refusal of the commit lock as itself; add a note on the table's state to other errors."""
+    before = len(access.commits)
+    access.refusal = None
     try:
-        return work(passage)
+        return work(access)
     except BaseException as error:
-        refusal = passage.refusal
+        refusal = access.refusal
         if refusal is not None and error is not refusal:
-            if len(passage.commits) > before:
-                refusal.add_note(_became(passage, before))  # work of several commits
+            if len(access.commits) > before:
+                refusal.add_note(_became(access, before))  # the work made several commits
             raise refusal from error
         if not isinstance(error, HoldfastError) or isinstance(error, LeaseLost):
-            error.add_note(_became(passage, before))
+            error.add_note(_became(access, before))
         raise
 
 
-def _became(passage: Passage, before: int) -> str:
-    made = passage.commits[before:]
+def _became(access: WriteAccess, before: int) -> str:
+    made = access.commits[before:]
     if made:
-        return f"before that, version {made[-1]} was committed: what it wrote is there"
-    return "nothing was committed: every row is as it was" if passage.lock else "without a lock nobody can say what was"
+        return f"before that, version {made[-1]} was committed; its rows are in the table"
+    unknown = "without a lock it is unknown whether something was committed"
+    return "nothing was committed: every row is as it was" if access.lock else unknown
 
 
 def _refuse_unguarded(directory: Path) -> None:

@@ -46,13 +46,13 @@ def queued(store, there, calls):
 def test_a_hundred_concurrent_writes_need_at_most_ten_leases(domain, opened, locking):
     """Calls that come together share one."""
     store = opened(locking(domain))
-    before = store.status().passed
+    before = store.status().acquisitions
 
     answers = together([lambda n=n: store.add(row(n)) for n in range(100)])
 
     assert [answer for answer in answers if isinstance(answer, Exception)] == []
     assert store.count() == 100
-    assert store.status().passed - before <= 10
+    assert store.status().acquisitions - before <= 10
 
 
 @pytest.mark.acceptance("A0-28")
@@ -104,14 +104,14 @@ def test_no_more_callers_than_allowed_stand_in_the_line(opened, locking, shut):
     for thread in threads[1:]:
         thread.start()
 
-    eventually(lambda: store.status().outside == 7, 30, "seven callers outside")
+    eventually(lambda: store.status().blocked == 7, 30, "seven callers outside")
     assert store.status().waiting == 4
     go.set()
     for thread in threads:
         thread.join(60)
 
     assert store.count() == 12
-    assert (store.status().waiting, store.status().outside) == (0, 0)
+    assert (store.status().waiting, store.status().blocked) == (0, 0)
 
 
 @pytest.mark.parametrize(("hold", "leases"), [(60, 2), (0, 4)])
@@ -119,13 +119,13 @@ def test_others_get_their_turn_after_a_while(opened, locking, shut, hold, leases
     """What stands in the line shares a lease, and no longer than it may be held at a time."""
     store = opened({**locking("embedded"), "batching": {"hold": hold}})
     store.add_many([row(n) for n in range(4)])
-    before = store.status().passed
+    before = store.status().acquisitions
     go, there = shut()
     answers = queued(store, there, [lambda n=n: store.update(f"r{n}", {"n": 1}) for n in range(4)])
     go.set()
 
     assert [answer.result(60).rows for answer in answers] == [1, 1, 1, 1]
-    assert store.status().passed - before == leases
+    assert store.status().acquisitions - before == leases
 
 
 def test_a_lease_that_is_lost_under_one_write_does_not_touch_the_next(opened, locking, shut):
@@ -140,7 +140,7 @@ def test_a_lease_that_is_lost_under_one_write_does_not_touch_the_next(opened, lo
     def break_at_the_second():
         commits.append(1)
         if len(commits) == 2:
-            store._desk._client.break_lease(store._desk.gate.name, "by hand")
+            store._shared._client.break_lease(store._shared.writer_lock.name, "by hand")
             eventually(lambda: "lost" in told, 30, "its holder to know")
 
     failpoints.arm("lancedb.in-commit", break_at_the_second)
@@ -192,12 +192,12 @@ def test_two_hundred_tasks_of_one_loop_share_few_leases(memory, locking):
             before = threading.active_count()
             await asyncio.gather(*(store.add(row(n)) for n in range(200)))
             assert threading.active_count() <= before + 8
-            return await store.count(), store.status().passed
+            return await store.count(), store.status().acquisitions
 
-    count, passed = asyncio.run(main())
+    count, acquisitions = asyncio.run(main())
 
     assert count == 200
-    assert passed <= 10
+    assert acquisitions <= 10
 
 
 @pytest.mark.acceptance("A0-4")
@@ -205,7 +205,7 @@ def test_whoever_waits_in_vain_has_written_nothing(domain, opened, locking, memo
     """The lease is another's until patience ends: `NotAcquired`, no row, and no other kind of lock is tried."""
     config = locking(domain, timeout=0.2)
     store = opened(config)
-    with connect(str(store._desk.settings.url)) as other, other.lock(store._desk.gate.name):
+    with connect(str(store._shared.settings.url)) as other, other.lock(store._shared.writer_lock.name):
         for write in (lambda: store.add(row(1)), lambda: store.delete_where("true"), store.optimize):
             with pytest.raises(NotAcquired):
                 write()
@@ -233,12 +233,12 @@ def test_without_its_engine_nothing_is_written_and_no_other_lock_is_tried(opened
 def test_work_of_three_ttls_stays_ours(domain, opened, locking):
     """A slow commit is renewed like any other hold, and nobody else writes meanwhile."""
     store = opened(locking(domain, ttl=0.3))
-    with connect(str(store._desk.settings.url)) as other:
+    with connect(str(store._shared.settings.url)) as other:
         done = threading.Event()
 
         def linger():
             assert not done.wait(1.0)
-            assert other.lock(store._desk.gate.name).try_acquire() is None
+            assert other.lock(store._shared.writer_lock.name).try_acquire() is None
 
         failpoints.arm("lancedb.before-commit", linger)
         try:
@@ -254,11 +254,11 @@ def test_a_bulk_job_stops_after_failures_in_a_row(opened, locking, monkeypatch):
     store = opened({**locking("embedded"), "batching": {"batch": 10}})
     append, calls = writing.append, []
 
-    def failing(passage, tables):
-        calls.append(passage)
+    def failing(access, tables):
+        calls.append(access)
         if len(calls) > 2:
             raise OSError(28, "No space left on device")
-        return append(passage, tables)
+        return append(access, tables)
 
     monkeypatch.setattr(writing, "append", failing)
 
@@ -278,11 +278,11 @@ def test_a_failure_between_two_successes_does_not_stop_a_bulk_job(opened, lockin
     store = opened({**locking("embedded"), "batching": {"batch": 10}})
     append, calls = writing.append, []
 
-    def failing(passage, tables):
-        calls.append(passage)
+    def failing(access, tables):
+        calls.append(access)
         if len(calls) in (2, 4):
             raise OSError(5, "Input/output error")
-        return append(passage, tables)
+        return append(access, tables)
 
     monkeypatch.setattr(writing, "append", failing)
     rows = [row(n) for n in range(60)]
@@ -306,11 +306,13 @@ def test_closing_serves_those_in_the_line_and_refuses_the_rest(opened, shut):
     for thread in threads:
         thread.start()
     assert there.wait(30)
-    desk = store._desk
-    eventually(lambda: desk.line.waiting >= 1 or len(desk.line._jobs) + 1 >= 5, 30, "callers in the line")
+    shared = store._shared
+    eventually(
+        lambda: shared.write_queue.waiting >= 1 or len(shared.write_queue._jobs) + 1 >= 5, 30, "callers in the line"
+    )
     closing = threading.Thread(target=store.close)
     closing.start()
-    eventually(lambda: desk.line._closing, 30, "the line to be closing")
+    eventually(lambda: shared.write_queue._closing, 30, "the line to be closing")
 
     with pytest.raises(Closed):
         store.add(row(9))
@@ -329,7 +331,7 @@ def test_closing_serves_those_in_the_line_and_refuses_the_rest(opened, shut):
 def test_closing_does_not_wait_for_a_lease_that_nobody_gives(opened, locking):
     """After its patience those who wait are told `Closed`, and nothing was done for them."""
     store = opened(locking("embedded"))
-    with connect(str(store._desk.settings.url)) as other, other.lock(store._desk.gate.name):
+    with connect(str(store._shared.settings.url)) as other, other.lock(store._shared.writer_lock.name):
         answers = []
 
         def write():
@@ -340,7 +342,7 @@ def test_closing_does_not_wait_for_a_lease_that_nobody_gives(opened, locking):
         threads = [threading.Thread(target=write) for _ in range(3)]
         for thread in threads:
             thread.start()
-        eventually(lambda: store._desk._client.show(store._desk.gate.name).waiters, 30, "one who waits")
+        eventually(lambda: store._shared._client.show(store._shared.writer_lock.name).waiters, 30, "one who waits")
         store.close(timeout=0.1)
         for thread in threads:
             thread.join(30)
