@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 PAGE = Path("docs/acceptance.md")
+FOLDERS = ("src/holdfast/testing/conformance", "tests")
 OUT_OF_DATE = 1
 INVALID = 2
 
@@ -154,8 +155,9 @@ def _decorators(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> 
 def read_markers(root: Path) -> list[Marked]:
     """Every marker of every test file, in the order of paths."""
     found: list[Marked] = []
-    for file in sorted((root / "tests").rglob("*.py")):
-        found += Reader(file.relative_to(root).as_posix(), file.read_text(encoding="utf-8")).read()
+    for folder in FOLDERS:
+        for file in sorted((root / folder).rglob("*.py")):
+            found += Reader(file.relative_to(root).as_posix(), file.read_text(encoding="utf-8")).read()
     return found
 
 
