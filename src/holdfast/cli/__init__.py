@@ -1,8 +1,8 @@
-"""The tool for people: `holdfast` on the command line.
+"""The command line tool `holdfast`.
 
 Every command has two forms, a table for people and `--json` for programs, an example in its `--help`, and an exit code
-that tells what happened. What goes wrong is told in one line, with what to do next. Nothing is imported before it is
-needed, so that `holdfast --help` is there at once.
+that says what happened. A failure prints one line, with what to do next. No command is imported before it is called, so
+that `holdfast --help` answers at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NO_EXTRA = 64
 
 
 def main() -> int:
-    """The console script."""
+    """Run the console script; return the exit code."""
     if any(importlib.util.find_spec(package) is None for package in _NEEDED):
         sys.stderr.write("holdfast: the command line needs typer and rich: pip install 'holdfast[cli]'\n")
         return _NO_EXTRA

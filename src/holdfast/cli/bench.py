@@ -1,7 +1,7 @@
-"""`holdfast bench`: how quick leases are on the user's own server, and what that means.
+"""`holdfast bench`: measure how fast leases are on the user's own server.
 
-Four measurements share the time. Numbers are of this machine, this server and this moment; the verdict is about them
-and nothing else. It works on names of its own and gives back what it took.
+Four measurements share the time. The numbers hold for this machine, this server and this moment, and the verdict is
+about them only. The command uses names of its own and releases what it acquired.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ import os
 import statistics
 import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
 
 import holdfast
-from holdfast.cli import codes, looking, output
+from holdfast.cli import codes, output
+from holdfast.cli.connect import refuse_process_scope
+from holdfast.cli.options import Json, Url
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -28,7 +32,7 @@ _BAD_PAIR_MS = 50.0
 
 
 class Figures(NamedTuple):
-    """One measurement: how many times, how many per second, and how long one took."""
+    """One measurement: how many operations, how many per second, and how long one took."""
 
     what: str
     times: int
@@ -38,26 +42,38 @@ class Figures(NamedTuple):
     worst_ms: float
 
 
-def bench(url: str | None, seconds: float, *, as_json: bool) -> int:
-    looking.refuse_lonely(url)
+def bench(
+    url: Url = None,
+    seconds: Annotated[float, typer.Option(min=0.5, max=600, help="How long it takes.")] = 60.0,
+    as_json: Json = False,
+) -> int:
+    """Measure how fast leases are on your own server: one minute, a plain verdict.
+
+    The command acquires and releases leases of its own names, as fast as it can, from this one process.
+
+    \b
+    Example:
+      holdfast bench --url redis://localhost --seconds 10
+    """
+    refuse_process_scope(url)
     hf = holdfast.connect(url, label="holdfast bench", fence_memory=1)
     try:
         base, share = f"holdfast-bench/{os.uname().nodename}/{os.getpid()}", seconds / 4
-        hf.lock(base, ttl=10).acquire(timeout=5).release()  # whatever is wrong is told before anything is measured
-        told = [
-            _measured("ask who holds", share, lambda: hf.show(base)),
-            _measured("take and give back", share, lambda: _pair(hf, base)),
-            _side_by_side(hf, base, share),
-            _handed_over(url, base, share),
+        hf.lock(base, ttl=10).acquire(timeout=5).release()  # an engine in trouble is reported before the measurement
+        measured = [
+            _measure("show the holder", share, lambda: hf.show(base)),
+            _measure("acquire and release", share, lambda: _pair(hf, base)),
+            _measure_threads(hf, base, share),
+            _measure_handover(url, base, share),
         ]
     finally:
         hf.close(_CLOSE_S)
-    code, verdict = _verdict(told)
+    code, verdict = _verdict(measured)
     if as_json:
         output.print_json({
             "url": hf.url,
             "seconds": seconds,
-            "figures": [each._asdict() for each in told],
+            "figures": [each._asdict() for each in measured],
             "verdict": verdict,
             "code": code,
         })  # fmt: skip
@@ -71,7 +87,7 @@ def bench(url: str | None, seconds: float, *, as_json: bool) -> int:
             f"{each.p99_ms:.3f}",
             f"{each.worst_ms:.1f}",
         )
-        for each in told
+        for each in measured
     ]
     columns = ("what", "count", "per second", "median ms", "p99 ms", "worst ms")
     console = output.console()
@@ -84,46 +100,45 @@ def _pair(hf: Holdfast, name: str) -> None:
     hf.lock(name, ttl=10).acquire(timeout=10).release()
 
 
-def _measured(what: str, seconds: float, call: Callable[[], object]) -> Figures:
-    took: list[float] = []
+def _measure(what: str, seconds: float, call: Callable[[], object]) -> Figures:
+    times: list[float] = []
     began = now = time.perf_counter()
-    while now - began < seconds or not took:
+    while now - began < seconds or not times:
         call()
         after = time.perf_counter()
-        took.append(after - now)
+        times.append(after - now)
         now = after
-    return _figures(what, took, now - began)
+    return _figures(what, times, now - began)
 
 
-def _side_by_side(hf: Holdfast, base: str, seconds: float) -> Figures:
-    """Threads of one client, each with a name of its own: they do not wait for each other, but they share the wire."""
-    told: list[list[float]] = []
-    trouble: list[HoldfastError] = []
+def _measure_threads(hf: Holdfast, base: str, seconds: float) -> Figures:
+    """Acquire and release in several threads: they share one client, and each has its own name."""
+    collected: list[list[float]] = []
+    failures: list[HoldfastError] = []
 
     def work(number: int) -> None:
-        took: list[float] = []
+        times: list[float] = []
         until = time.perf_counter() + seconds
         try:
-            while (began := time.perf_counter()) < until or not took:
+            while (began := time.perf_counter()) < until or not times:
                 _pair(hf, f"{base}/{number}")
-                took.append(time.perf_counter() - began)
+                times.append(time.perf_counter() - began)
         except HoldfastError as error:
-            trouble.append(error)
-        told.append(took)
+            failures.append(error)
+        collected.append(times)
 
     began = time.perf_counter()
-    _together(work, _THREADS)
-    if trouble:
-        raise trouble[0]
-    return _figures(
-        f"the same, {_THREADS} at a time", [each for took in told for each in took], time.perf_counter() - began
-    )
+    _run_threads(work, _THREADS)
+    if failures:
+        raise failures[0]
+    times = [each for part in collected for each in part]
+    return _figures(f"the same in {_THREADS} threads", times, time.perf_counter() - began)
 
 
-def _handed_over(url: str | None, base: str, seconds: float) -> Figures:
-    """Two clients want one name: how long from one's release to the other's grant."""
+def _measure_handover(url: str | None, base: str, seconds: float) -> Figures:
+    """Let two clients compete for one name, and measure from the release of one to the grant of the other."""
     moments: list[tuple[float, float]] = []
-    trouble: list[HoldfastError] = []
+    failures: list[HoldfastError] = []
     last = [0.0]
 
     def work(_: int) -> None:
@@ -138,19 +153,19 @@ def _handed_over(url: str | None, base: str, seconds: float) -> Figures:
                 last[0] = time.perf_counter()
                 lease.release()
         except HoldfastError as error:
-            trouble.append(error)
+            failures.append(error)
         finally:
             hf.close(_CLOSE_S)
 
     began = time.perf_counter()
-    _together(work, 2)
-    if trouble:
-        raise trouble[0]
-    took = [max(0.0, granted - released) for released, granted in moments]
-    return _figures("hand to whoever waits", took or [0.0], time.perf_counter() - began)
+    _run_threads(work, 2)
+    if failures:
+        raise failures[0]
+    times = [max(0.0, granted - released) for released, granted in moments]
+    return _figures("hand over to a waiter", times or [0.0], time.perf_counter() - began)
 
 
-def _together(work: Callable[[int], None], many: int) -> None:
+def _run_threads(work: Callable[[int], None], many: int) -> None:
     threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(many)]
     for thread in threads:
         thread.start()
@@ -158,8 +173,8 @@ def _together(work: Callable[[int], None], many: int) -> None:
         thread.join()
 
 
-def _figures(what: str, took: list[float], seconds: float) -> Figures:
-    ordered = sorted(took)
+def _figures(what: str, times: list[float], seconds: float) -> Figures:
+    ordered = sorted(times)
     p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
     median = statistics.median(ordered)
     return Figures(
@@ -172,11 +187,11 @@ def _figures(what: str, took: list[float], seconds: float) -> Figures:
     )
 
 
-def _verdict(told: list[Figures]) -> tuple[int, str]:
-    _, pair, many, _ = told
-    cost = f"a lease costs {pair.median_ms:.2f} ms here, and one process gets through {many.per_second:.0f} in a second"
+def _verdict(measured: list[Figures]) -> tuple[int, str]:
+    _, pair, threads, _ = measured
+    cost = f"a lease costs {pair.median_ms:.2f} ms here, and one process makes {threads.per_second:.0f} per second"
     if pair.median_ms > _BAD_PAIR_MS:
-        return codes.ATTENTION, f"Slow: {cost}. The way to the server is long: lock whole batches, not single items."
+        return codes.ATTENTION, f"Slow: {cost}. The server is far away: lock whole batches, not single items."
     if pair.p99_ms > _BAD_PAIR_MS:
         return codes.ATTENTION, f"Uneven: {cost}, but one in a hundred takes {pair.p99_ms:.0f} ms. Is it overloaded?"
     if pair.median_ms > _GOOD_PAIR_MS:

@@ -32,8 +32,8 @@ MEANINGS = {
     "message is not in exactly one place",
     CRITICAL: "`doctor`: the engine is not reliable",
     USAGE: "bad usage: an option, a name or a URL was refused before anything was started",
-    NOT_FOUND: "`break`: the name has no holder; `registry`: the key has no owner; `pool`: no such pool or item; `dlq`: "
-    "no such dead letter",
+    NOT_FOUND: "`break`: the name has no holder; `registry`: the key has no owner; `pool`: no such pool or item; "
+    "`dlq`: no such dead letter",
     UNAVAILABLE: "the engine cannot be used; nothing was started",
     INTERNAL: "a bug in holdfast itself",
     OUTPUT: "the answer could not be written to standard output, for example because the disk is full",

@@ -1,7 +1,7 @@
-"""`holdfast doctor`: the engine's own promise, and what can be measured from here.
+"""`holdfast doctor`: print the engine's promise, and try a lease from here.
 
-The promise is printed as it is. What is measured is a whole life of a lease on a name of its own: granted, renewed,
-queued for, handed over, broken; with the time it took, and each step that failed.
+The trial takes a lease of its own through every step: granted, released, waited for, handed over, broken. The report
+has the time of each step, and a finding for each step that failed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import holdfast
 from holdfast import aio
-from holdfast.cli import codes, looking, output
-from holdfast.cli.plain import plain
+from holdfast.cli import codes, output
+from holdfast.cli.connect import CLOSE_S, refuse_missing
+from holdfast.cli.errors import hint_for, plain
+from holdfast.cli.options import Json, Url
 from holdfast.config import settings
 from holdfast.engines.admin import Fact, Finding
 from holdfast.errors import HoldfastError, LeaseLost, Unavailable
@@ -28,17 +30,16 @@ if TYPE_CHECKING:
     from holdfast.blocking import Holdfast
     from holdfast.engines.admin import EngineReport
 
-_CLOSE_S = 2.0
 _LABEL = "holdfast doctor"
 _PINGS = 20
 _PROBE_TTL_S = 5.0
 _SLOW_HANDOVER_S = 0.5
-# Renewals are tried again every 100 ms; a round trip that takes longer eats into every margin.
+# The keeper retries a renewal every 100 ms; a slower round trip uses up every margin.
 _SLOW_TRIP_S = 0.1
 
 
-class Report(NamedTuple):
-    """What was found out."""
+class DoctorReport(NamedTuple):
+    """The result of one examination."""
 
     url: str
     promise: holdfast.Promise
@@ -48,12 +49,13 @@ class Report(NamedTuple):
 
     @property
     def code(self) -> int:
+        """The exit code."""
         if any(finding.serious for finding in self.findings):
             return codes.CRITICAL
         return codes.ATTENTION if self.findings else codes.OK
 
     def as_json(self) -> dict[str, Any]:
-        """Figures as figures; those of one server among several by its address."""
+        """Return the form for programs; with several servers, the facts of each are under its address."""
         facts: dict[str, Any] = {}
         servers: dict[str, dict[str, Any]] = {}
         for fact in self.facts:
@@ -70,18 +72,25 @@ class Report(NamedTuple):
         }
 
 
-def doctor(url: str | None, *, as_json: bool) -> int:
-    """Examine, print, and say in the exit code whether somebody should look."""
+def doctor(url: Url = None, as_json: Json = False) -> int:
+    """Examine the engine: what it is, what it promises, how far away it is, and what is wrong with it.
+
+    The command tries a lease of its own from beginning to end. Exit code 0: no findings; 1: there is a finding; 2: the
+    engine is not reliable.
+
+    \b
+    Example:
+      holdfast doctor --url redis://localhost
+    """
     try:
-        report = _examined(url)
+        report = _examine(url)
     except Unavailable as error:
         if as_json:
-            found = {"findings": [_failing("connect", error)._asdict()], "reason": error.reason}
+            found = {"findings": [_failure("connect", error)._asdict()], "reason": error.reason}
             output.print_json({"url": settings(url).url, **found, "code": codes.CRITICAL})
         else:
-            output.console().print(f"cannot be used: {error}", markup=False, soft_wrap=True)
-            advice = codes.hint_for(error) or "docs/errors.md and docs/redis.md tell what this means"
-            output.console().print(f"advice: {advice}", markup=False, soft_wrap=True)
+            output.print_line(f"cannot be used: {error}")
+            output.print_line(f"advice: {hint_for(error) or 'see docs/errors.md and docs/redis.md'}")
         return codes.CRITICAL
     if as_json:
         output.print_json(report.as_json())
@@ -90,8 +99,8 @@ def doctor(url: str | None, *, as_json: bool) -> int:
     return report.code
 
 
-def _examined(url: str | None) -> Report:
-    looking.refuse_missing(url)
+def _examine(url: str | None) -> DoctorReport:
+    refuse_missing(url)
     with _connected(url) as hf:
         client = hf._client
         began = time.monotonic()
@@ -109,29 +118,29 @@ def _examined(url: str | None) -> Report:
         findings = list(examination.findings)
         if statistics.median(trips) > _SLOW_TRIP_S:
             what = f"a round trip takes {statistics.median(trips) * 1000:.0f} ms"
-            findings.append(Finding(serious=False, what=what, advice="use a longer ttl, or a server nearer by"))
+            findings.append(Finding(serious=False, what=what, advice="use a longer ttl, or a nearer server"))
         trial = Trial(url, hf)
         trial.run()
         found = (*findings, *trial.findings)
-        return Report(hf.url, hf.promise(), (*facts, *trial.facts), found, examination.notes)
+        return DoctorReport(hf.url, hf.promise(), (*facts, *trial.facts), found, examination.notes)
 
 
-def _print(report: Report) -> None:
+def _print(report: DoctorReport) -> None:
     console = output.console()
-    seen = [(fact.what, fact.text) for fact in report.facts]
-    console.print(output.facts([("url", report.url), ("holdfast", holdfast.__version__), *seen]))
+    facts = [(fact.what, fact.text) for fact in report.facts]
+    console.print(output.facts([("url", report.url), ("holdfast", holdfast.__version__), *facts]))
     console.print()
     console.print(str(report.promise), markup=False, soft_wrap=True)
     console.print()
-    words = [("PROBLEM" if finding.serious else "ATTENTION", finding) for finding in report.findings]
-    for word, finding in (*words, *(("NOTE", note) for note in report.notes)):
-        console.print(f"{word}: {plain(finding.what)}; {finding.advice}", markup=False, soft_wrap=True)
+    findings = [("PROBLEM" if finding.serious else "ATTENTION", finding) for finding in report.findings]
+    for severity, finding in (*findings, *(("NOTE", note) for note in report.notes)):
+        console.print(f"{severity}: {plain(finding.what)}; {finding.advice}", markup=False, soft_wrap=True)
     if not report.findings:
-        console.print("all is well")
+        console.print("no problems found")
 
 
 class Trial:
-    """One lease, from beginning to end; each step that fails is a finding, and the others are tried all the same."""
+    """Tries one lease from beginning to end; a step that fails is a finding, and the other steps still run."""
 
     def __init__(self, url: str | None, hf: Holdfast) -> None:
         self._url = url
@@ -141,20 +150,21 @@ class Trial:
         self.findings: list[Finding] = []
 
     def run(self) -> None:
+        """Run every step."""
         for what, step in (
-            ("take and give back a lease", self._take),
-            ("queue for a lease in a thread and be woken", self._hand_to_thread),
-            ("queue for a lease in a task and be woken", self._hand_to_task),
+            ("acquire and release a lease", self._acquire),
+            ("wait for a lease in a thread and be woken", self._hand_to_thread),
+            ("wait for a lease in a task and be woken", self._hand_to_task),
             ("break a lease", self._break),
         ):
             try:
                 step()
             except HoldfastError as error:
-                self.findings.append(_failing(what, error))
+                self.findings.append(_failure(what, error))
 
-    def _take(self) -> None:
+    def _acquire(self) -> None:
         took = _timed(lambda: self._hf.lock(self._name, ttl=_PROBE_TTL_S).acquire(timeout=2).release())
-        self.facts.append(_took("a lease, taken and given back", "lease_ms", took))
+        self.facts.append(_took("acquire and release", "lease_ms", took))
 
     def _hand_to_thread(self) -> None:
         with _connected(self._url) as other:
@@ -177,43 +187,43 @@ class Trial:
 
         self._hand_over("task", lambda: asyncio.run(wait()))
 
-    def _hand_over(self, whom: str, wait: Callable[[], float]) -> None:
-        """A second client waits in its turn, and is woken by the release: threads and tasks are not woken alike."""
+    def _hand_over(self, waiter_kind: str, wait: Callable[[], float]) -> None:
+        """Let a second client wait, and release: threads and tasks are woken in different ways."""
         held = self._hf.lock(self._name, ttl=_PROBE_TTL_S).acquire(timeout=2)
         with ThreadPoolExecutor(1) as thread:
             waiter = thread.submit(wait)
             until = time.monotonic() + 2
             while not waiter.done() and time.monotonic() < until and not self._hf.show(self._name).waiters:
                 time.sleep(0.02)
-            time.sleep(0.05)  # its ears open after it stands in the queue
+            time.sleep(0.05)  # its listener subscribes after it joined the waiting line
             released = time.monotonic()
             held.release()
             took = waiter.result() - released
-        self.facts.append(_took(f"handed to a waiting {whom}", f"handed_to_{whom}_ms", took))
+        self.facts.append(_took(f"handed to a waiting {waiter_kind}", f"handed_to_{waiter_kind}_ms", took))
         if took > _SLOW_HANDOVER_S:
-            what = f"wake-ups do not arrive: a lease was handed to a waiting {whom} after {took:.1f} s"
-            advice = "on Redis the user needs every right that docs/redis.md lists, the channels too"
+            what = f"wake-ups do not arrive: a waiting {waiter_kind} got the lease after {took:.1f} s"
+            advice = "on Redis the user needs every right that docs/redis.md lists, also on the channels"
             self.findings.append(Finding(serious=False, what=what, advice=advice))
 
     def _break(self) -> None:
         held = self._hf.lock(self._name, ttl=_PROBE_TTL_S).acquire(timeout=2)
-        self._hf.break_lease(self._name, "holdfast doctor tries it")
+        self._hf.break_lease(self._name, "trial of holdfast doctor")
         try:
             held.release()
         except LeaseLost:
             return
-        what = "a lease that was broken could still be given back"
-        self.findings.append(Finding(serious=True, what=what, advice="report it, with what `holdfast doctor` printed"))
+        what = "a broken lease could still be released"
+        self.findings.append(Finding(serious=True, what=what, advice="report it, with the output of `holdfast doctor`"))
 
 
 @contextmanager
 def _connected(url: str | None) -> Iterator[Holdfast]:
-    """A client that is closed soon, whatever the engine does."""
+    """Return a client that closes within a bound, whatever the engine does."""
     hf = holdfast.connect(url, label=_LABEL, fence_memory=1)
     try:
         yield hf
     finally:
-        hf.close(_CLOSE_S)
+        hf.close(CLOSE_S)
 
 
 def _probe_name() -> str:
@@ -230,5 +240,5 @@ def _took(what: str, key: str, seconds: float) -> Fact:
     return Fact(what, f"{seconds * 1000:.2f} ms", {key: round(seconds * 1000, 3)})
 
 
-def _failing(what: str, error: HoldfastError) -> Finding:
-    return Finding(serious=True, what=f"cannot {what}: {error}", advice=codes.hint_for(error) or "see docs/errors.md")
+def _failure(what: str, error: HoldfastError) -> Finding:
+    return Finding(serious=True, what=f"cannot {what}: {error}", advice=hint_for(error) or "see docs/errors.md")

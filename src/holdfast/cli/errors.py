@@ -10,6 +10,7 @@ import json
 import os
 import select
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -19,20 +20,14 @@ from holdfast.cli import codes
 # A pipe that poll() reports as writable has room for this many bytes.
 _SHORT = 1000
 
-# What to do about `Unavailable`, by its reason; an embedded engine replaces some of the hints.
-_FILE_HINTS = {
-    "no permission": "give the file and its directory to this user, or name another file by --url or HOLDFAST_URL",
-    "read-only": "that disk cannot be written to: name another file by --url or HOLDFAST_URL",
-    "unreachable": "name a file that this user can create, by --url or HOLDFAST_URL",
-}
-_DIRECTORY_HINTS = {
+# What to do about `Unavailable`, by its reason; the engine's own hints come first.
+_HINTS = {
     "no permission": "let this user, or one of its groups, write there, or name another directory",
     "read-only": "that disk cannot be written to: name another directory",
     "unreachable": "is the volume mounted, and the path right?",
     "no such file": "is --url (or HOLDFAST_URL) the directory that the other processes use? The first `holdfast run "
     "NAME -- CMD` or lock there creates the files",
 }
-_HINTS_OF_ENGINE = {"sqlite": _FILE_HINTS, "file": _DIRECTORY_HINTS, "directory": _DIRECTORY_HINTS}
 _HINTS = {
     "unreachable": "is it running, and is --url (or HOLDFAST_URL) right?",
     "no such file": "is --url (or HOLDFAST_URL) right?",
@@ -41,6 +36,8 @@ _HINTS = {
     "stalled": "run `holdfast doctor` for details",
     "full": "free some memory or disk space there",
 }
+# Not an engine, but a shared directory of `build_once` or `install`: the hints of shared directories help there too.
+_HINTS_FROM = {"directory": "file"}
 # The command that lists the existing names, for a command that did not find one.
 _LISTS = {
     "pool": "`holdfast pool ls` lists the pools, `holdfast pool show` the items of a pool and their borrowers",
@@ -93,7 +90,7 @@ def report_error(error: errors.HoldfastError, *, as_json: bool, command: str = "
 def hint_for(error: errors.HoldfastError, command: str = "") -> str:
     """Return what to do next; empty where the error says it itself. `command`: the first word of the command line."""
     if isinstance(error, errors.Unavailable):
-        return (_HINTS | _HINTS_OF_ENGINE.get(error.engine, {})).get(error.reason, "")
+        return (_HINTS | dict(_engine_hints(error.engine))).get(error.reason, "")
     if isinstance(error, errors.NotAcquired):
         return "wait longer with --timeout, or look at the holder with `holdfast show`"
     if isinstance(error, errors.ItemsLent):
@@ -101,6 +98,15 @@ def hint_for(error: errors.HoldfastError, command: str = "") -> str:
     if isinstance(error, errors.NotFound):
         return _LISTS.get(command, "`holdfast ls` lists the leases")
     return ""
+
+
+def _engine_hints(engine: str) -> Mapping[str, str]:
+    # Imported here: most command lines meet no error, and `--help` needs no engine.
+    from holdfast.engines import find_driver  # noqa: PLC0415
+
+    with suppress(errors.InvalidConfig):  # an error that comes from no engine
+        return find_driver(_HINTS_FROM.get(engine, engine)).hints
+    return {}
 
 
 def busy_facts(error: errors.NotAcquired) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`holdfast install`: npm packages in a directory that many workers share, each installed once."""
+"""`holdfast install`: install npm packages into a directory that many workers share, each package once."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import holdfast
-from holdfast.cli import codes, failing, looking, output
-from holdfast.cli.ending import signals_end_it
+import typer
+
+from holdfast.blocking import Holdfast, connect
+from holdfast.cli import codes, errors, output
+from holdfast.cli.connect import refuse_process_scope
+from holdfast.cli.options import Json
+from holdfast.cli.signals import exit_on_signals
 from holdfast.config import url_of
 from holdfast.contrib.npm import Installed, Repo, not_there
 
@@ -19,31 +23,52 @@ CLOSE_S = 5.0
 
 
 def install(
-    url: str | None,
-    repo_dir: str,
-    specs: list[str],
-    *,
-    allow: list[str],
-    ttl: float,
-    timeout: float | None,
-    retries: int,
-    npm_timeout: float,
-    lock: bool,
-    as_json: bool,
+    specs: Annotated[list[str], typer.Argument(help="Packages: name@version, or name@latest.", metavar="SPEC")],
+    repo_dir: Annotated[
+        str, typer.Option("--repo-dir", envvar="HOLDFAST_REPO_DIR", help="The directory that all workers share.")
+    ],
+    url: Annotated[
+        str | None,
+        typer.Option("--url", help="Where the leases are stored.", show_default="files in the repo directory"),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", help="Only packages whose names begin with this text; may be given several times."),
+    ] = None,
+    ttl: Annotated[float, typer.Option(min=1, help="Seconds that a lease lasts without renewal.")] = 30.0,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="Seconds to wait for another worker.", show_default="for ever")
+    ] = None,
+    retries: Annotated[int, typer.Option(min=0, max=20, help="How often a failed install is retried.")] = 2,
+    npm_timeout: Annotated[float, typer.Option(min=1, help="Seconds that one run of npm may take.")] = 600.0,
+    repo_lock: Annotated[
+        bool, typer.Option("--repo-lock/--no-repo-lock", help="Without the lock every worker installs for itself.")
+    ] = True,
+    as_json: Json = False,
 ) -> int:
-    """Have them all there; 0 if they are. A signal that ends us ends every npm first, and clears up behind it."""
+    """Install npm packages into a directory that many workers share: each package once, complete, side by side.
+
+    A package is imported from the repo directory by its alias, name_version. HOLDFAST_NO_REPO_LOCK=1 is --no-repo-lock.
+
+    \b
+    Example:
+      holdfast install --repo-dir /shared/repo lodash@4.17.21 @scope/name@latest
+    """
     if not os.path.isdir(repo_dir):
         raise not_there(Path(repo_dir))
     if url:
-        looking.refuse_lonely(url)
+        refuse_process_scope(url)
+    locked = repo_lock and os.environ.get("HOLDFAST_NO_REPO_LOCK", "").lower() not in ("1", "true", "yes")
     options: dict[str, Any] = {"ttl": ttl, "timeout": timeout, "retries": retries, "npm_timeout": npm_timeout}
     try:
-        with signals_end_it(), _client(url or url_of("file", os.path.abspath(repo_dir)), lock=lock) as client:
-            done = Repo(client, repo_dir, say=_say, warn=_say, **options).install(specs, allow=allow)
+        # A signal that ends this process ends every npm first, and removes what they left.
+        with exit_on_signals(), _client(url or url_of("file", os.path.abspath(repo_dir)), lock=locked) as client:
+            repo = Repo(client, repo_dir, say=_say, warn=_say, **options)
+            done = repo.install(specs, allow=allow or [])
     except SystemExit as ended:
-        return failing.tell("interrupted", int(str(ended.code)), "interrupted", as_json=as_json)
+        return errors.report("interrupted", int(str(ended.code)), "interrupted", as_json=as_json)
     if as_json:
-        output.print_json({"installed": [_as_json(each) for each in done]})
+        output.print_json({"installed": [each._asdict() for each in done]})
     else:
         for each in done:
             sys.stdout.write(_line(each) + "\n")
@@ -51,9 +76,9 @@ def install(
 
 
 @contextmanager
-def _client(url: str, *, lock: bool) -> Iterator[holdfast.Holdfast | None]:
-    """Whoever guards the directory, if anybody does."""
-    client = holdfast.connect(url) if lock else None
+def _client(url: str, *, lock: bool) -> Iterator[Holdfast | None]:
+    """Return the client that locks the directory; `None` without the lock."""
+    client = connect(url) if lock else None
     try:
         yield client
     finally:
@@ -61,14 +86,10 @@ def _client(url: str, *, lock: bool) -> Iterator[holdfast.Holdfast | None]:
             client.close(CLOSE_S)
 
 
-def _say(what: str) -> None:
-    with suppress(OSError):  # whoever no longer reads does not want less to be installed
-        sys.stderr.write(f"holdfast: {what}\n")
+def _say(line: str) -> None:
+    with suppress(OSError):  # a closed standard error must not stop the installation
+        sys.stderr.write(f"holdfast: {line}\n")
         sys.stderr.flush()
-
-
-def _as_json(each: Installed) -> dict[str, Any]:
-    return each._asdict()
 
 
 def _line(each: Installed) -> str:

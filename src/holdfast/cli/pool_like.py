@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.cli import output
 from holdfast.commands import POOL, RWLOCK, SEMAPHORE, GetPoolStats, PoolSnapshot
 from holdfast.core.step import run
+from holdfast.engines import Capability
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def table(found: list[PoolLike]) -> RenderableType:
 
 def _snapshots(hf: Holdfast, wanted: Iterable[tuple[str, str]]) -> list[PoolLike]:
     client = hf._client
-    if "pools" not in client.engine.capabilities:
+    if Capability.POOLS not in client.engine.capabilities:
         return []
     wanted = tuple(wanted)
     if not wanted:

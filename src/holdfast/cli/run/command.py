@@ -7,15 +7,18 @@ import sys
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
 
 import holdfast
-from holdfast.cli import codes, failing
-from holdfast.cli.run import done
-from holdfast.cli.run.guard import NoWatcher
-from holdfast.cli.run.program import CannotRun, Exit, Program, look_for
+from holdfast.cli import codes, errors
+from holdfast.cli.options import Name, Url
+from holdfast.cli.run import once as run_once
+from holdfast.cli.run.program import CannotRun, Exit, Program, check_exists
 from holdfast.cli.run.signals import Signals
-from holdfast.cli.run.supervisor import Ended, Plan, Supervisor
+from holdfast.cli.run.supervisor import Plan, RunResult, Supervisor
+from holdfast.cli.run.watcher_process import NoWatcher
 from holdfast.clock import NS_PER_MS, timeout_ns, ttl_ms
 from holdfast.errors import InvalidConfig, LeaseLost
 from holdfast.names import checked_name
@@ -28,13 +31,13 @@ if TYPE_CHECKING:
 
 TTL_MIN_S = 1.0
 _TOKEN = "HOLDFAST_TOKEN"  # noqa: S105 - the name of the variable
-_UNTOUCHED = "the program was not started"
+_NOT_STARTED = "the program was not started"
 _CLOSE_S = 2.0
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 class Request(NamedTuple):
-    """What was asked for on the command line. Seconds throughout."""
+    """The options of the command line. All times are in seconds."""
 
     url: str | None
     name: str
@@ -48,25 +51,61 @@ class Request(NamedTuple):
     json: bool
 
 
-def run(request: Request) -> int:
-    """The exit code; what there is to say goes to standard error, one line."""
+def run(
+    name: Name,
+    command: Annotated[list[str], typer.Argument(help="The program and its arguments, after --", metavar="-- CMD")],
+    url: Url = None,
+    ttl: Annotated[float, typer.Option(help="Seconds that the lease lasts without renewal; at least 1.")] = 30.0,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="Seconds to wait for the lease; 0 tries once.", show_default="for ever")
+    ] = None,
+    max_hold: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Seconds after which the program gets TERM, and KILL a grace later.", show_default="no bound"
+        ),
+    ] = None,
+    grace: Annotated[
+        float | None,
+        typer.Option(min=0, help="Seconds between TERM and the deadline.", show_default="a quarter of the ttl"),
+    ] = None,
+    once: Annotated[
+        float | None,
+        typer.Option(
+            help="Do not run the program if it succeeded within so many seconds, on any host.", show_default="run it"
+        ),
+    ] = None,
+    label: Annotated[str, typer.Option(help="A label that others see of this holder, beside host and pid.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON on standard error at the end.")] = False,
+) -> int:
+    """Run a program under a lease.
+
+    The program ends before another process can hold the lease, also if this process is frozen or killed. Its
+    environment has HOLDFAST_NAME, HOLDFAST_FENCE, HOLDFAST_TOKEN, HOLDFAST_TTL and HOLDFAST_DEADLINE.
+
+    \b
+    Example:
+      holdfast run nightly-report --timeout 0 -- ./report.sh --full
+      holdfast run nightly-report --once 43200 -- ./report.sh
+    """
+    request = Request(url, name, command, ttl, timeout, max_hold, grace, once, label, as_json)
     plan = _plan(request)
     try:
-        look_for(request.command[0])
-        program = Program(request.command)  # first of all, while there is one thread and no connection
+        check_exists(request.command[0])
+        program = Program(request.command)  # fork first, while there is one thread and no connection
         try:
-            return _held(request, plan, program)
+            return _run(request, plan, program)
         finally:
-            program.reap()
-    except (CannotRun, NoWatcher) as trouble:
-        code = trouble.code if isinstance(trouble, CannotRun) else codes.INTERNAL
-        return failing.tell("not started", code, str(trouble), as_json=request.json, name=request.name)
+            program.collect()
+    except (CannotRun, NoWatcher) as error:
+        code = error.code if isinstance(error, CannotRun) else codes.INTERNAL
+        return errors.report("not started", code, str(error), as_json=request.json, name=request.name)
 
 
 def _plan(request: Request) -> Plan:
     checked_name(request.name)
     if request.ttl < TTL_MIN_S:
-        raise InvalidConfig("ttl", request.ttl, f"a program needs at least {TTL_MIN_S:.0f} s to be ended in")
+        raise InvalidConfig("ttl", request.ttl, f"it must be at least {TTL_MIN_S:.0f} s, to end the program in time")
     ttl = ttl_ms(request.ttl)
     if request.once is not None:
         ttl_ms(request.once, setting="once")
@@ -75,103 +114,103 @@ def _plan(request: Request) -> Plan:
     assert grace_ns is not None
     if grace_ns > ttl * NS_PER_MS // 2:
         raise InvalidConfig("grace", request.grace, "it must be at most half of the ttl")
-    # Inside of another run, it is that one's watcher that kills a parent: as its last act before its own deadline. The
-    # program is in a group of its own, out of its reach, and has had its time to end before.
+    # Inside another run, that run's watcher kills this parent, as its last act before its own deadline. This program is
+    # in a group of its own, which that watcher does not reach, and its time to end has already passed.
     orphan_ns = 0 if _TOKEN in os.environ else grace_ns
     return Plan(grace_ns, margin_ms(ttl) * NS_PER_MS, orphan_ns, timeout_ns(request.max_hold, setting="max-hold"))
 
 
-class Chronicle:
-    """Hears what becomes of the lease: tells people what they should know meanwhile, and whether it was given back."""
+class RunObserver:
+    """Reports events of the lease to people, and records whether the release reached the engine."""
 
     def __init__(self, request: Request, signals: Signals) -> None:
         self._request = request
         self._signals = signals
         self._failing = False
         self.delayed = ""
-        self.given_up = ""
+        self.abandoned = ""
 
     def __call__(self, event: holdfast.Event) -> None:
         if event.kind == "waiting" and sys.stderr.isatty():
-            self._say(f"waiting for {self._request.name!r}, held by {event.detail}")
+            self._remark(f"waiting for {self._request.name!r}, held by {event.detail}")
         elif event.kind == "renewal_failed" and not self._failing:
             self._failing = True
-            self._say(f"the lease cannot be renewed just now, going on until it ends: {event.detail}")
+            self._remark(f"the lease cannot be renewed now; the program continues until it expires: {event.detail}")
         elif event.kind in ("renewed", "renewed_late"):
             self._failing = False
         elif event.kind == "release_delayed":
             self.delayed = event.detail
         elif event.kind == "delivery_abandoned":
-            self.given_up = event.detail
-        self._signals.stir()
+            self.abandoned = event.detail
+        self._signals.wake()
 
-    def _say(self, line: str) -> None:
-        """For people; a program reads one object, at the end."""
+    def _remark(self, line: str) -> None:
+        """Print a remark for people; a program reads one object, at the end."""
         if not self._request.json:
-            failing.remark(line)
+            errors.remark(line)
 
 
-class Result(NamedTuple):
-    """A program that was seen to its end; `left` is how long the engine keeps its lease at most, if it was not told."""
+class Completed(NamedTuple):
+    """A program that has ended; `ttl` bounds how long the engine keeps the lease if the release did not arrive."""
 
-    ended: Ended
+    result: RunResult
     fence: int
     waited: float
     held: float
-    left: float
+    ttl: float
 
 
-def _held(request: Request, plan: Plan, program: Program) -> int:
+def _run(request: Request, plan: Plan, program: Program) -> int:
     signals = Signals()
-    chronicle = Chronicle(request, signals)
-    hf = holdfast.connect(request.url, label=request.label, observer=chronicle)
+    observer = RunObserver(request, signals)
+    hf = holdfast.connect(request.url, label=request.label, observer=observer)
     try:
-        result = _under_lease(request, plan, program, signals, hf)
-        if isinstance(result, done.Before):
-            return done.tell(result, request.name, as_json=request.json)
-        owed = chronicle.delayed if chronicle.delayed and _still_owes(hf) else chronicle.given_up
+        completed = _under_lease(request, plan, program, signals, hf)
+        if isinstance(completed, run_once.EarlierSuccess):
+            return run_once.report(completed, request.name, as_json=request.json)
+        unreleased = observer.delayed if observer.delayed and not _wait_until_sent(hf) else observer.abandoned
     finally:
         hf.close(_CLOSE_S)
-    return _tell(request, result, owed)
+    return _report(request, completed, unreleased)
 
 
-def _still_owes(hf: Holdfast) -> bool:
-    """Whether the engine has not heard of the release: its keeper goes on telling, and has a moment for that."""
+def _wait_until_sent(hf: Holdfast) -> bool:
+    """Give the keeper a moment to deliver a delayed release; return whether it did."""
     until = time.monotonic() + _CLOSE_S
     while not hf._client.keeper.idle() and time.monotonic() < until:
-        time.sleep(_LOOK_S)
-    return not hf._client.keeper.idle()
+        time.sleep(_POLL_S)
+    return hf._client.keeper.idle()
 
 
 def _under_lease(
     request: Request, plan: Plan, program: Program, signals: Signals, hf: Holdfast
-) -> Result | done.Before:
+) -> Completed | run_once.EarlierSuccess:
     if hf.promise().scope == "process":
-        raise InvalidConfig("url", hf.url, "its leases are of one process: no other would see this one")
+        raise InvalidConfig("url", hf.url, "its leases exist in one process only: no other process would see this one")
     began = time.monotonic()
     lease: Lease
     if request.once is None:
         lease = hf.lock(request.name, ttl=request.ttl, timeout=request.timeout).acquire()
     else:
-        lease = first = done.first(hf, request.name, request.once, request.ttl, request.timeout)
-        if not first:
-            return done.before(first, time.monotonic() - began)
+        lease = claimed = run_once.claim(hf, request.name, request.once, request.ttl, request.timeout)
+        if not claimed:
+            return run_once.earlier_success(claimed, time.monotonic() - began)
     granted = time.monotonic()
     try:
         liveness_fd = hf._client.engine.liveness_fd()
-        supervisor = Supervisor(lease, program, signals, plan, partial(done.succeeded, lease))
-        ended = supervisor.run(_variables(lease), liveness_fd)
+        supervisor = Supervisor(lease, program, signals, plan, partial(run_once.record_success, lease))
+        result = supervisor.run(_variables(lease), liveness_fd)
     except BaseException:
-        # Nothing of the program is left: it never began, or it was seen to its end.
+        # No process of the program is left: it never started, or the supervisor ended it.
         with suppress(LeaseLost):
             lease.release()
         raise
     at = time.monotonic()
-    return Result(ended, lease.fence, granted - began, at - granted, lease.ttl)
+    return Completed(result, lease.fence, granted - began, at - granted, lease.ttl)
 
 
 def _variables(lease: Lease) -> dict[str, str]:
-    """What the program is told. The deadline moves on with every renewal; this is the first one."""
+    """Return the variables for the program. Every renewal moves the deadline; this is the first one."""
     return {
         "HOLDFAST_NAME": lease.name,
         "HOLDFAST_FENCE": str(lease.fence),
@@ -181,34 +220,35 @@ def _variables(lease: Lease) -> dict[str, str]:
     }
 
 
-def _tell(request: Request, result: Result, owed: str) -> int:
-    ended = result.ended
-    program = ended.program if ended.started else Exit(None, None)
-    return failing.tell(
-        ended.outcome,
-        ended.code,
-        "; ".join(_sentences(request, result, owed)),
+def _report(request: Request, completed: Completed, unreleased: str) -> int:
+    result = completed.result
+    program = result.program if result.started else Exit(None, None)
+    return errors.report(
+        result.outcome,
+        result.code,
+        "; ".join(_sentences(request, completed, unreleased)),
         as_json=request.json,
         name=request.name,
-        started=ended.started,
+        started=result.started,
         program=program.code,
         signal=program.signal,
-        fence=result.fence,
-        waited=round(result.waited, 3),
-        held=round(result.held, 3),
-        given_back=not owed and ended.outcome != "lost",
+        fence=completed.fence,
+        waited=round(completed.waited, 3),
+        held=round(completed.held, 3),
+        released=not unreleased and result.outcome != "lost",
     )
 
 
-def _sentences(request: Request, result: Result, owed: str) -> Iterator[str]:
-    ended = result.ended
-    if ended.outcome == "lost":
-        yield ended.detail
-        yield f"the program {ended.program}: find out what it did before it runs again" if ended.started else _UNTOUCHED
-    elif ended.outcome == "max-hold":
+def _sentences(request: Request, completed: Completed, unreleased: str) -> Iterator[str]:
+    result = completed.result
+    if result.outcome == "lost":
+        yield result.detail
+        ended = f"the program {result.program}: find out what it did before it runs again"
+        yield ended if result.started else _NOT_STARTED
+    elif result.outcome == "max-hold":
         yield f"the program held {request.name!r} for more than {request.max_hold:g} s and was ended"
-        yield f"it {ended.program}"
-    if owed and ended.outcome != "lost":
-        yield f"the lease could not be given back and ends by itself, within {result.left:g} s: {owed}"
-        if request.once is not None and ended.code == codes.OK:
-            yield "its success may not be remembered, and the next one may run it again"
+        yield f"it {result.program}"
+    if unreleased and result.outcome != "lost":
+        yield f"the release did not reach the engine; the lease expires within {completed.ttl:g} s: {unreleased}"
+        if request.once is not None and result.code == codes.OK:
+            yield "the success may not be stored, and the next call may run the program again"

@@ -1,8 +1,8 @@
-"""The program: a process that exists before its lease does, and begins when it is granted.
+"""The program: a child process that exists before the lease does, and starts when the lease is granted.
 
-It is forked first, while this process has one thread and no connection, and waits at a gate. So its number is known to
-the watcher before its first instruction, and a parent that dies meanwhile leaves nothing running: the gate ends, and so
-does whoever waits there. What the program inherits is what we inherited: arguments and environment byte by byte,
+The parent forks it first, while the parent has one thread and no connection, and the child waits at a gate. So the
+watcher knows its pid before its first instruction, and a parent that dies meanwhile leaves nothing running: the gate
+closes, and the child ends. The program inherits what this process inherited: arguments and environment byte by byte,
 descriptors, ignored signals, working directory.
 """
 
@@ -46,7 +46,7 @@ class Exit(NamedTuple):
 
 
 class CannotRun(Exception):
-    """The program cannot be started; `code` is what a shell would say."""
+    """The program cannot be started; `code` is the exit code that a shell would give."""
 
     def __init__(self, command: str, number: int) -> None:
         super().__init__(command, number)
@@ -58,8 +58,8 @@ class CannotRun(Exception):
         return f"cannot run {self.command!r}: {os.strerror(self.number)}"
 
 
-def look_for(command: str) -> None:
-    """Say early what would fail late: nobody wants to wait an hour for the lease of a program that is not there."""
+def check_exists(command: str) -> None:
+    """Raise `CannotRun` if the program does not exist, before an hour of waiting for its lease."""
     if shutil.which(command) is None:
         found = os.sep in command and os.path.exists(command)
         raise CannotRun(command, errno.EACCES if found else errno.ENOENT)
@@ -70,86 +70,87 @@ class Program:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
-        self._gate, theirs = socket.socketpair()
-        self._begun = self._reaped = False
+        self._gate, child_gate = socket.socketpair()
+        self._begun = self._collected = False
         self.pid = os.fork()
         if self.pid == 0:
             self._gate.close()
-            _at_the_gate(theirs, self._command)
-        theirs.close()
+            _wait_at_gate(child_gate, self._command)
+        child_gate.close()
         with suppress(OSError):
-            os.setpgid(self.pid, self.pid)  # by both, so that whoever comes first finds it done
+            os.setpgid(self.pid, self.pid)  # parent and child both call it, so that it is done for the first to look
 
     def begin(self, variables: dict[str, str], liveness_fd: int | None, latest_ns: int) -> bool:
-        """Open the gate; true when the program runs, false if it never will: it was later than that on the boot clock.
+        """Open the gate; return true when the program runs, false if it never will. Raises `CannotRun`.
 
-        The child looks at the clock, as the last thing before it becomes the program: we may have been frozen on the
-        way, and the watcher may have ended it at the gate. Raises `CannotRun`.
+        The program does not start after `latest_ns` on the boot clock. The child reads the clock as the last thing
+        before it becomes the program: the parent may have been frozen meanwhile, and the watcher may have ended the
+        child at the gate.
         """
-        words = [str(latest_ns), *(f"{key}={value}" for key, value in variables.items())]
-        payload = b"\0".join(os.fsencode(word) for word in words)
-        told = b""
+        fields = [str(latest_ns), *(f"{key}={value}" for key, value in variables.items())]
+        payload = b"\0".join(os.fsencode(field) for field in fields)
+        answer = b""
         self._begun = True
-        with suppress(OSError):  # it was ended at the gate
+        with suppress(OSError):  # the child was ended at the gate
             socket.send_fds(self._gate, [payload], [] if liveness_fd is None else [liveness_fd])
-            while word := self._gate.recv(16):  # its end comes with the program's beginning
-                told += word
+            while data := self._gate.recv(16):  # exec closes the child's end
+                answer += data
         self._gate.close()
-        failed = told.removeprefix(_GO)
+        failed = answer.removeprefix(_GO)
         if failed and failed != _LATE:
             raise CannotRun(self._command[0], int(failed))
-        return told == _GO
+        return answer == _GO
 
     def send(self, number: int) -> None:
-        """A signal for its whole group."""
+        """Send a signal to the whole group."""
         watcher.send(self.pid, number)
 
     def ended(self) -> Exit | None:
-        """How it ended, if it has; it stays a zombie, so that its number is nobody else's."""
-        seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if seen is None:
+        """Return how the program ended, or `None`; it stays a zombie, so that no other process gets its pid."""
+        status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if status is None:
             return None
-        return Exit(seen.si_status, None) if seen.si_code == os.CLD_EXITED else Exit(None, seen.si_status)
+        return Exit(status.si_status, None) if status.si_code == os.CLD_EXITED else Exit(None, status.si_status)
 
     def stopped_by(self) -> int | None:
-        """The signal that has just stopped it, told once."""
+        """Return the signal that has just stopped the program; each stop is returned once."""
         with suppress(ChildProcessError):  # it has ended
-            seen = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
-            return None if seen is None else seen.si_status
+            status = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
+            return None if status is None else status.si_status
         return None
 
-    def stragglers(self) -> bool:
-        """Whether anybody but the leader is left in the group."""
+    def has_stragglers(self) -> bool:
+        """Return whether a process other than the leader is left in the group."""
         return any(pid != self.pid for pid in members(self.pid))
 
-    def reap(self) -> None:
-        """Forget it. At the gate, that ends it; later it must have ended, or be about to."""
-        if not self._reaped:
+    def collect(self) -> None:
+        """Wait for the process and remove its zombie. At the gate this ends it; later it must have ended."""
+        if not self._collected:
             self._gate.close()
             if not self._begun:
                 self.send(signal.SIGKILL)
             os.waitpid(self.pid, 0)
-            self._reaped = True
+            self._collected = True
 
 
-def _at_the_gate(gate: socket.socket, command: list[str]) -> NoReturn:
-    """In the child: wait, then become the program. Nothing of ours may run on after this."""
+def _wait_at_gate(gate: socket.socket, command: list[str]) -> NoReturn:
+    """Wait in the child, then become the program. No code of holdfast may run on after this."""
     try:
         os.setpgid(0, 0)
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-        payload, lifelines, _, _ = socket.recv_fds(gate, _PAYLOAD_MAX, 1)
+        payload, liveness_fds, _, _ = socket.recv_fds(gate, _PAYLOAD_MAX, 1)
         if payload:
-            for descriptor in lifelines:
+            for descriptor in liveness_fds:
                 os.set_inheritable(descriptor, True)
             for number in _PYTHON_IGNORES:
                 signal.signal(number, signal.SIG_DFL)
             latest_ns, *lines = payload.split(b"\0")
             variables = _environment() | dict(line.split(b"=", 1) for line in lines)
-            words = [os.fsencode(word) for word in command]
+            arguments = [os.fsencode(argument) for argument in command]
             gate.send(_GO)
             if watcher.now_ns() < int(latest_ns):
-                os.execvpe(words[0], words, variables)  # noqa: S606 - it is what we are asked for
+                os.execvpe(arguments[0], arguments, variables)  # noqa: S606 - the user's own program
             gate.send(_LATE)
     except OSError as error:
         with suppress(OSError):
@@ -159,7 +160,7 @@ def _at_the_gate(gate: socket.socket, command: list[str]) -> NoReturn:
 
 
 def _environment() -> dict[bytes, bytes]:
-    """As we got it: in a plain locale Python sets LC_CTYPE for itself, which is no concern of the program."""
+    """Return the environment as this process got it: in the C locale Python sets LC_CTYPE for itself."""
     variables = dict(os.environb)
     if b"LC_CTYPE" in variables and sys.platform == "linux":
         with suppress(OSError):
@@ -169,7 +170,7 @@ def _environment() -> dict[bytes, bytes]:
 
 
 def members(group: int) -> list[int]:
-    """Who of a process group is alive."""
+    """Return the pids of the living processes of a group."""
     found = []
     for entry in Path("/proc").iterdir() if sys.platform == "linux" else ():
         if entry.name.isdecimal():

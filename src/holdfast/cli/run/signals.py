@@ -1,7 +1,7 @@
-"""Signals as lines in a book: nothing happens inside a handler, the loop reads what has come.
+"""Signals as bytes in a pipe: a handler does nothing, and the loop reads which signals came.
 
-Before the program runs there is nobody to forward to, and a signal ends the waiting. A signal that we were started to
-ignore (`nohup`, a background job) stays ignored, here and in the program.
+Before the program runs there is no process to forward to, and a signal ends the waiting. A signal that this process was
+started to ignore (`nohup`, a background job) stays ignored, here and in the program.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ FORWARDED = (
     signal.SIGCONT,
     signal.SIGTSTP,
 )
-# The default of these is to do nothing, so they do not end the waiting either.
+# The default action of these is to do nothing, so they do not end the waiting either.
 _HARMLESS = (signal.SIGWINCH, signal.SIGCONT)
-_STIR = b"\0"
+_WAKE = b"\0"
 
 
 class Signals:
-    """Caught until the process ends."""
+    """Catches the signals until the process ends."""
 
     def __init__(self) -> None:
         self._reads, self._writes = os.pipe()
@@ -49,33 +49,34 @@ class Signals:
                 signal.signal(number, self._handle)
 
     def fileno(self) -> int:
+        """Return the descriptor that is readable when a signal came."""
         return self._reads
 
     def forward(self) -> None:
-        """From now on there is a program that they are for. Who only waits is stopped by Ctrl-Z as anybody is."""
+        """Start to forward: now there is a program. Before, Ctrl-Z stops the waiting process as usual."""
         self._forwarding = True
         if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
             signal.signal(signal.SIGTSTP, self._handle)
 
     def stop(self) -> None:
-        """Stop, with the whole job; returns when we are woken.
+        """Stop this process and its whole job; return when a shell continues it.
 
-        The neighbours first. Then this thread and no other is told, so that we stop before the next line: another stop
-        right after we were woken is one to be forwarded again.
+        The other processes of the job stop first. Then the signal goes to this thread and no other, so that the process
+        stops before the next line: another stop right after the wake-up must be forwarded again.
         """
         before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
         os.kill(0, signal.SIGTSTP)
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)  # the kernel refuses where no shell could wake us
+        signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)  # the kernel ignores it if no shell could wake us
         signal.signal(signal.SIGTSTP, before)
 
-    def stir(self) -> None:
-        """Have the loop look up, from any thread."""
+    def wake(self) -> None:
+        """Wake the loop, from any thread."""
         with suppress(BlockingIOError):
-            os.write(self._writes, _STIR)
+            os.write(self._writes, _WAKE)
 
-    def come(self) -> list[int]:
-        """What has come since the last time and is to be forwarded."""
+    def read(self) -> list[int]:
+        """Return the signals to forward that came since the last call."""
         try:
             numbers = os.read(self._reads, 4096)
         except BlockingIOError:

@@ -1,7 +1,7 @@
-"""The parent: gets the lease, lets the program go, and keeps the timetable until it has ended.
+"""The parent: start the program under its lease, and keep the timetable until the program has ended.
 
-The lease is given back only when nothing of the program's group is left. What the program says of itself is passed on,
-unless the lease was lost: then that is what has to be told.
+The supervisor releases the lease only when no process of the program's group is left. It passes on how the program
+ended, unless the lease was lost: then it reports the loss.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast import failpoints
-from holdfast.cli import codes, failing
-from holdfast.cli.run.guard import Guard, NoWatcher
+from holdfast.cli import codes, errors
 from holdfast.cli.run.program import Exit
 from holdfast.cli.run.terminal import STOPS, Terminal
 from holdfast.cli.run.watcher import Timetable, now_ns
+from holdfast.cli.run.watcher_process import NoWatcher, WatcherProcess
 from holdfast.clock import NS, NS_PER_MS
 from holdfast.errors import LeaseLost
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from holdfast.cli.run.program import Program
     from holdfast.cli.run.signals import Signals
 
-# The watcher acts first, so that a program is seldom told twice.
+# The watcher acts first, so that a program seldom gets a signal twice.
 _LAG_NS = 20 * NS_PER_MS
-# After a lease was broken, or is otherwise gone, the program has less than a second.
+# After a lease was broken or lost in another way, the program has less than a second.
 _LOST_GRACE_NS = 700 * NS_PER_MS
-_CLEARING_S = 0.02
+_STRAGGLER_POLL_S = 0.02
 _SUCCESS = Exit(0, None)
 
 
 class Plan(NamedTuple):
-    """How long things may take, in nanoseconds; `max_hold_ns` may be without bound.
+    """How long each step may take, in nanoseconds; `max_hold_ns` is `None` without a bound.
 
-    `orphan_ns` is what the program has left when its parent is killed.
+    `orphan_ns` is the time that the program has left when its parent is killed.
     """
 
     grace_ns: int
@@ -47,8 +47,8 @@ class Plan(NamedTuple):
     max_hold_ns: int | None
 
 
-class Ended(NamedTuple):
-    """How it ended: the program, and the outcome in a word: ended, lost, max-hold. Not every program began."""
+class RunResult(NamedTuple):
+    """How the run ended: the program's own end, and the outcome: ended, lost or max-hold. Not every program started."""
 
     program: Exit
     outcome: str
@@ -57,75 +57,76 @@ class Ended(NamedTuple):
 
     @property
     def code(self) -> int:
+        """The exit code."""
         return {"lost": codes.LOST, "max-hold": codes.MAX_HOLD}.get(self.outcome, self.program.shell)
 
 
 class Supervisor:
-    """One program under one lease."""
+    """Runs one program under one lease. `on_success` is called before the release if the program succeeded."""
 
     def __init__(
-        self, lease: Lease, program: Program, signals: Signals, plan: Plan, succeeded: Callable[[], object]
+        self, lease: Lease, program: Program, signals: Signals, plan: Plan, on_success: Callable[[], object]
     ) -> None:
         self._lease = lease
-        self._succeeded = succeeded
+        self._on_success = on_success
         self._program = program
         self._signals = signals
         self._plan = plan
         self._terminal = Terminal()
         self._timetable = Timetable(max(0, plan.grace_ns - _LAG_NS), max(0, plan.lead_ns - _LAG_NS))
         self._began_ns = now_ns()
-        self._why = ""
+        self._cause = ""
         self._started = False
-        self._again_ns: int | None = None
+        self._restart_ns: int | None = None
 
     def deadline_ns(self) -> int:
-        """Until when the lease is trusted, as seen now; never later than it is."""
+        """Return the trusted deadline of the lease as seen now, never later than it is."""
         at_ns = now_ns()
         return at_ns + int(self._lease.remaining() * NS)
 
-    def run(self, variables: dict[str, str], liveness_fd: int | None) -> Ended:
-        """Let the program go and see it through; returns when nothing of it is left and the lease is given back."""
+    def run(self, variables: dict[str, str], liveness_fd: int | None) -> RunResult:
+        """Start the program and wait for its end; return when its whole group has ended and the lease is released."""
         failpoints.point("run.granted")
         plan = self._plan
-        guard = Guard(self._program.pid, plan.grace_ns, plan.lead_ns, plan.orphan_ns, liveness_fd)
+        watcher = WatcherProcess(self._program.pid, plan.grace_ns, plan.lead_ns, plan.orphan_ns, liveness_fd)
         try:
-            guard.start(self.deadline_ns())
+            watcher.start(self.deadline_ns())
             self._timetable.deadline_ns = self.deadline_ns()
             self._signals.forward()
             self._terminal.lend(self._program.pid)
             self._started = self._program.begin(variables, liveness_fd, self._timetable.term_ns())
-            program = self._until_ended(guard)
-            self._clear()
+            program = self._wait(watcher)
+            self._end_stragglers()
         except BaseException:
-            self._program.send(signal.SIGKILL)  # whatever it was, nobody would see the program through
+            self._program.send(signal.SIGKILL)  # after any error, no process would supervise the program
             raise
         finally:
-            # The watcher goes first: it must not find the program's number at work for somebody else.
-            guard.end()
-            self._program.reap()
+            # The watcher ends first: it must not find the program's pid in use by another process.
+            watcher.end()
+            self._program.collect()
             self._terminal.close()
-        return self._give_back(program, acted=guard.acted())
+        return self._release(program, acted=watcher.acted())
 
-    def _until_ended(self, guard: Guard) -> Exit:
+    def _wait(self, watcher: WatcherProcess) -> Exit:
         waiting = select.poll()
         waiting.register(self._signals, select.POLLIN)
-        waiting.register(guard, select.POLLIN)
+        waiting.register(watcher, select.POLLIN)
         while (program := self._program.ended()) is None:
             self._keep_timetable()
-            guard.tell(self._timetable.deadline_ns)
+            watcher.send(self._timetable.deadline_ns)
             waiting.poll(self._timetable.wait_ms(now_ns()))
-            for number in self._signals.come():
+            for number in self._signals.read():
                 self._program.send(number)
-            if guard.watches and not guard.hear():
-                waiting.unregister(guard)
-                self._watch_again(guard)
-            if self._again_ns is not None and now_ns() >= self._again_ns:
-                self._watch_again(guard)
-                if guard.watches:
-                    waiting.register(guard, select.POLLIN)
-            if guard.acted():
+            if watcher.running and not watcher.receive():
+                waiting.unregister(watcher)
+                self._replace(watcher)
+            if self._restart_ns is not None and now_ns() >= self._restart_ns:
+                self._replace(watcher)
+                if watcher.running:
+                    waiting.register(watcher, select.POLLIN)
+            if watcher.acted():
                 self._timetable.begin(now_ns())
-            self._pass_on_a_stop()
+            self._pass_on_stop()
         return program
 
     def _keep_timetable(self) -> None:
@@ -135,37 +136,37 @@ class Supervisor:
                 self._program.send(signal.SIGTERM)
         else:
             deadline_ns = self.deadline_ns()
-            if deadline_ns > self._timetable.deadline_ns + NS_PER_MS:  # renewed: less is the error of looking
+            if deadline_ns > self._timetable.deadline_ns + NS_PER_MS:  # renewed; less is the error of measurement
                 self._timetable.deadline_ns = deadline_ns
         limit_ns = self._plan.max_hold_ns
         if limit_ns is not None and at_ns >= self._began_ns + limit_ns and self._timetable.begin(at_ns):
-            self._why = "max-hold"
+            self._cause = "max-hold"
             self._program.send(signal.SIGTERM)
         number = self._timetable.due(at_ns)
         if number is not None:
-            self._why = self._why or "late"
+            self._cause = self._cause or "late"
             self._program.send(number)
 
-    def _watch_again(self, guard: Guard) -> None:
-        """Bury the watcher that died, or start the next one if it is time."""
+    def _replace(self, watcher: WatcherProcess) -> None:
+        """Clean up after the watcher that died, or start the next one if its pause is over."""
         try:
-            if self._again_ns is None:
-                self._again_ns = guard.buried()
+            if self._restart_ns is None:
+                self._restart_ns = watcher.next_start_ns()
             else:
-                guard.restart()
-                self._again_ns = None if guard.watches else guard.buried()
-        except NoWatcher as trouble:
-            self._again_ns = None
-            # We alone would have to be trusted, and we may be frozen: that is not what was promised.
-            failing.remark(f"{trouble}; the program is ended")
-            self._why = "late"
+                watcher.restart()
+                self._restart_ns = None if watcher.running else watcher.next_start_ns()
+        except NoWatcher as error:
+            self._restart_ns = None
+            # Without a watcher everything depends on the parent, which may be frozen: the promise would not hold.
+            errors.remark(f"{error}; the program is ended")
+            self._cause = "late"
             if self._timetable.begin(now_ns()):
                 self._program.send(signal.SIGTERM)
 
-    def _pass_on_a_stop(self) -> None:
-        """Ctrl-Z: give the terminal back and stop as well, as the shell expects; the lease then runs out.
+    def _pass_on_stop(self) -> None:
+        """After Ctrl-Z take the terminal back and stop as well, as the shell expects; the lease then expires.
 
-        Woken before that, both go on.
+        If the shell continues the job before that, both continue.
         """
         if self._program.stopped_by() in STOPS and self._terminal:
             self._terminal.take_back()
@@ -173,34 +174,35 @@ class Supervisor:
             self._terminal.lend(self._program.pid)
             self._program.send(signal.SIGCONT)
 
-    def _clear(self) -> None:
-        """The leader has ended; what it left in its group is ended too, for the lease is about to be given back."""
-        if not self._program.stragglers():
+    def _end_stragglers(self) -> None:
+        """End the processes that the program left in its group, because the lease is about to be released."""
+        if not self._program.has_stragglers():
             return
         at_ns = now_ns()
         self._program.send(signal.SIGTERM)
         self._timetable.begin(at_ns)
-        while self._program.stragglers():
+        while self._program.has_stragglers():
             if self._timetable.due(now_ns()) == signal.SIGKILL:
                 self._program.send(signal.SIGKILL)
-            time.sleep(_CLEARING_S)
+            time.sleep(_STRAGGLER_POLL_S)
 
-    def _give_back(self, program: Exit, *, acted: bool) -> Ended:
-        ended = self._outcome(program, acted=acted)
-        if ended.outcome == "ended" and program == _SUCCESS:
-            self._succeeded()
+    def _release(self, program: Exit, *, acted: bool) -> RunResult:
+        result = self._result(program, acted=acted)
+        if result.outcome == "ended" and program == _SUCCESS:
+            self._on_success()
         try:
             self._lease.release()
         except LeaseLost as lost:
-            return Ended(program, "lost", self._started, str(lost))
-        return ended
+            return RunResult(program, "lost", self._started, str(lost))
+        return result
 
-    def _outcome(self, program: Exit, *, acted: bool) -> Ended:
-        """How it went, as long as the lease is there to be given back."""
+    def _result(self, program: Exit, *, acted: bool) -> RunResult:
+        """Return the outcome, provided that the lease can still be released."""
         started = self._started
-        if self._why == "max-hold":
-            return Ended(program, "max-hold", started)
-        # Who died at the gate by a signal was ended by whoever sent it; else the gate was opened too late.
-        if acted or self._why == "late" or not (started or program.signal):
-            return Ended(program, "lost", started, f"lease {self._lease.name!r} could not be vouched for to the end")
-        return Ended(program, "ended", started)
+        if self._cause == "max-hold":
+            return RunResult(program, "max-hold", started)
+        # A child that died at the gate by a signal was ended by the sender; otherwise the gate was opened too late.
+        if acted or self._cause == "late" or not (started or program.signal):
+            detail = f"the library cannot vouch for lease {self._lease.name!r} to the end of the program"
+            return RunResult(program, "lost", started, detail)
+        return RunResult(program, "ended", started)

@@ -1,8 +1,8 @@
-"""The terminal, lent to the program: who is in the foreground reads the keys and gets Ctrl-C and Ctrl-Z.
+"""The terminal, lent to the program: the foreground group reads the keys and gets Ctrl-C and Ctrl-Z.
 
-Without a terminal, or in the background, there is nothing to lend, and every step here does nothing. In a pipeline the
-keys may be a neighbour's, a pager's for instance, which would be stopped if it read them from the background: so they
-stay with the job, and what it is told by keys is forwarded.
+Without a terminal, or in the background, there is nothing to lend, and every method here does nothing. In a pipeline
+the keys may belong to a neighbour, such as a pager, which would be stopped if it read them from the background: so the
+keys stay with the job, and `holdfast run` forwards the signals that keys cause.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
 class Terminal:
-    """The terminal of this process, if it has one; also if all its streams are somewhere else."""
+    """The controlling terminal of this process, if it has one; also if all standard streams are redirected."""
 
     def __init__(self) -> None:
         self._descriptor: int | None = None
-        with suppress(OSError):  # no terminal at all
+        with suppress(OSError):  # no controlling terminal
             self._descriptor = os.open(os.ctermid(), os.O_RDWR | os.O_NOCTTY)
         self._lent = False
 
@@ -34,7 +34,7 @@ class Terminal:
         return self._descriptor is not None
 
     def lend(self, group: int) -> None:
-        """To the program's group, if the foreground is ours to give."""
+        """Make the program's group the foreground group, if this process is in the foreground."""
         if self._descriptor is not None:
             with suppress(OSError), _unstoppable():
                 if os.tcgetpgrp(self._descriptor) == os.getpgrp() and not _has_neighbours():
@@ -42,13 +42,14 @@ class Terminal:
                     self._lent = True
 
     def close(self) -> None:
-        """The program has ended."""
+        """Take the foreground back and close the terminal, after the program has ended."""
         self.take_back()
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def take_back(self) -> None:
+        """Make the group of this process the foreground group again."""
         if self._lent and self._descriptor is not None:
             with suppress(OSError), _unstoppable():
                 os.tcsetpgrp(self._descriptor, os.getpgrp())
@@ -56,14 +57,14 @@ class Terminal:
 
 
 def _has_neighbours() -> bool:
-    """Whether we are part of a pipeline: something is piped, and others are in our group."""
+    """Return whether this process is part of a pipeline: a stream is a pipe, and others are in its group."""
     piped = any(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in (os.fstat(0).st_mode, os.fstat(1).st_mode))
     return piped and members(os.getpgrp()) != [os.getpid()]
 
 
 @contextmanager
 def _unstoppable() -> Iterator[None]:
-    """Whoever changes the foreground from the background would be stopped for it."""
+    """Block TTOU: the kernel stops a background process that changes the foreground group."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
     try:
         yield

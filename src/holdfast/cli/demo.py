@@ -1,0 +1,26 @@
+"""`holdfast demo`: the demonstration of `holdfast.demo`, with the options and exit codes of the tool."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.options import Json, Url
+from holdfast.demo.__main__ import play
+
+
+def demo(
+    url: Url = None,
+    without_guard: Annotated[
+        bool, typer.Option("--without-guard", help="The counter compares no fences: shows that the check can fail.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Show five processes and one lock, with a crash and a freeze: a late write is refused.
+
+    \b
+    Example:
+      holdfast demo
+    """
+    return play(url, guarded=not without_guard, as_json=as_json)

@@ -1,1 +1,0 @@
-"""`holdfast directory`: who owns what, and the way out."""

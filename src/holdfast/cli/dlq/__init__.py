@@ -1,1 +1,0 @@
-"""`holdfast dlq`: the dead letters of a queue, and sending them again."""

@@ -1,1 +1,0 @@
-"""`holdfast limit`: what was counted, and starting anew."""

@@ -1,1 +1,0 @@
-"""`holdfast queue`: how queues stand, who works on them, what is in them, and sending to them."""
