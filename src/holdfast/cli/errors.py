@@ -22,13 +22,6 @@ _SHORT = 1000
 
 # What to do about `Unavailable`, by its reason; the engine's own hints come first.
 _HINTS = {
-    "no permission": "let this user, or one of its groups, write there, or name another directory",
-    "read-only": "that disk cannot be written to: name another directory",
-    "unreachable": "is the volume mounted, and the path right?",
-    "no such file": "is --url (or HOLDFAST_URL) the directory that the other processes use? The first `holdfast run "
-    "NAME -- CMD` or lock there creates the files",
-}
-_HINTS = {
     "unreachable": "is it running, and is --url (or HOLDFAST_URL) right?",
     "no such file": "is --url (or HOLDFAST_URL) right?",
     "no permission": "check user and password in the URL, and the rights that docs/redis.md lists",
