@@ -36,6 +36,9 @@ from holdfast.rules.lease_record import NO_TOMBSTONES, HolderRecord, Moment, Rec
 
 OFFER_MAX_US = 1_000_000
 TOMBSTONE_US = 60_000_000
+# Why a token does not hold the lease. The Lua scripts take these constants too.
+EXPIRED, RELEASED, UNDONE, BROKEN = "expired", "released", "undone", "broken"
+NO_SUCH_LEASE = "no such lease"
 
 
 class Step(NamedTuple):
@@ -95,7 +98,7 @@ def offer(record: Record, waiter: Waiter, moment: Moment) -> Record:
 def acquire(record: Record, command: Acquire, moment: Moment) -> Step:
     """Grant, confirm, queue or refuse: in that one step nobody can come between."""
     if command.token == record.last:
-        return Step(record, Refused("released"))
+        return Step(record, Refused(RELEASED))
     before = record
     if not _holds(record.holder, command.token, moment):
         ended = record.tombstones.find(command.token, moment.now_us)
@@ -161,7 +164,7 @@ def release(record: Record, command: Release, moment: Moment) -> Step:
     heir = record.waiters.find(command.to) if command.to else None
     record = Record(record.fence, None, record.waiters, record.tombstones, command.token, moment.now_us)
     if command.tombstone:
-        record = _with_tombstone(record, Tombstone(command.token, moment.now_us + TOMBSTONE_US, "released"), moment)
+        record = _with_tombstone(record, Tombstone(command.token, moment.now_us + TOMBSTONE_US, RELEASED), moment)
     record = advance(record, moment) if heir is None else offer(record, heir, moment)
     return Step(record, Released(), _woken(before, record))
 
@@ -170,7 +173,7 @@ def undo(record: Record, command: Undo, moment: Moment) -> Step:
     """End a token that nobody owns, wherever it stands, and refuse what still comes under it."""
     before, record = record, advance(record, moment)
     if record.tombstones.find(command.token, moment.now_us) is None:
-        record = _with_tombstone(record, Tombstone(command.token, moment.now_us + TOMBSTONE_US, "undone"), moment)
+        record = _with_tombstone(record, Tombstone(command.token, moment.now_us + TOMBSTONE_US, UNDONE), moment)
     rest = record.waiters.without(command.token)
     held = record.holder is not None and record.holder.token == command.token
     record = record._replace(waiters=rest, holder=None if held else record.holder, touched_us=moment.now_us)
@@ -183,10 +186,10 @@ def break_(record: Record, command: Break, moment: Moment) -> Step:
     before, record = record, advance(record, moment)
     holder = record.holder
     if holder is None or holder.fence != command.fence:
-        return Step(record, NotHeld("no such lease"), _woken(before, record))
+        return Step(record, NotHeld(NO_SUCH_LEASE), _woken(before, record))
 
     until_us = moment.now_us + max(TOMBSTONE_US, 2 * holder.ttl_ms * 1000)
-    record = _with_tombstone(record, Tombstone(holder.token, until_us, "broken", command.reason), moment)
+    record = _with_tombstone(record, Tombstone(holder.token, until_us, BROKEN, command.reason), moment)
     record = record._replace(holder=None, fence=next_fence(record, moment), touched_us=moment.now_us)
     record = advance(record, moment)
     return Step(record, Released(), _woken(before, record))
@@ -250,7 +253,7 @@ def _with_tombstone(record: Record, tombstone: Tombstone, moment: Moment) -> Rec
 
 def _not_held(record: Record, token: str, moment: Moment) -> NotHeld:
     ended = record.tombstones.find(token, moment.now_us)
-    return NotHeld("expired") if ended is None else NotHeld(ended.why, ended.detail)
+    return NotHeld(EXPIRED) if ended is None else NotHeld(ended.why, ended.detail)
 
 
 def _remaining_ms(holder: HolderRecord, moment: Moment) -> int:

@@ -36,7 +36,15 @@ from holdfast.commands import (
     UndoBorrow,
     UnknownItems,
 )
-from holdfast.rules.lease import OFFER_MAX_US, TOMBSTONE_US
+from holdfast.rules.lease import (
+    BROKEN,
+    EXPIRED,
+    NO_SUCH_LEASE,
+    OFFER_MAX_US,
+    RELEASED,
+    TOMBSTONE_US,
+    UNDONE,
+)
 from holdfast.rules.lease_record import Moment, Tombstone
 from holdfast.rules.pool_state import COOLING, FREE, LENT, OFFERED, ItemRecord, PoolState, PoolWaiter, Share
 from holdfast.rules.result import RuleResult, Wakeup
@@ -214,7 +222,7 @@ def return_item(state: PoolState, command: Return, moment: Moment) -> RuleResult
         return RuleResult(Released() if again else _not_held(state, command.token, moment), wakeups)
 
     if command.tombstone:
-        _add_tombstone(state, Tombstone(command.token, moment.now_us + TOMBSTONE_US, "released"), moment)
+        _add_tombstone(state, Tombstone(command.token, moment.now_us + TOMBSTONE_US, RELEASED), moment)
     wakeups += _cool_or_free(state, item._replace(last=command.token), command.cooldown_ms, moment)
     return RuleResult(Released(), wakeups)
 
@@ -234,7 +242,7 @@ def undo_borrow(state: PoolState, command: UndoBorrow, moment: Moment) -> RuleRe
     """End the lease or the wait of a token that no caller has, and refuse later commands with this token."""
     wakeups = advance(state, moment)
     if state.tombstones.find(command.token, moment.now_us) is None:
-        _add_tombstone(state, Tombstone(command.token, moment.now_us + TOMBSTONE_US, "undone"), moment)
+        _add_tombstone(state, Tombstone(command.token, moment.now_us + TOMBSTONE_US, UNDONE), moment)
     state.waiting_line.leave(command.token)
     item = state.taken_by(command.token)
     if item is not None:
@@ -248,9 +256,9 @@ def break_item(state: PoolState, command: BreakItem, moment: Moment) -> RuleResu
     wakeups = advance(state, moment)
     item = state.find(command.item)
     if item is None or not item.taken or item.fence != command.fence:
-        return RuleResult(NotHeld("no such lease"), wakeups)
+        return RuleResult(NotHeld(NO_SUCH_LEASE), wakeups)
     until_us = moment.now_us + max(TOMBSTONE_US, 2 * item.ttl_ms * 1000)
-    _add_tombstone(state, Tombstone(item.token, until_us, "broken", command.reason), moment)
+    _add_tombstone(state, Tombstone(item.token, until_us, BROKEN, command.reason), moment)
     cooldown_ms = item.cooldown_ms if item.state == LENT else 0
     wakeups += _cool_or_free(state, item._replace(fence=next_fence(state, moment)), cooldown_ms, moment)
     return RuleResult(Released(), wakeups)
@@ -360,7 +368,7 @@ def _add_tombstone(state: PoolState, tombstone: Tombstone, moment: Moment) -> No
 
 def _not_held(state: PoolState, token: str, moment: Moment) -> NotHeld:
     ended = state.tombstones.find(token, moment.now_us)
-    return NotHeld("expired") if ended is None else NotHeld(ended.why, ended.detail)
+    return NotHeld(EXPIRED) if ended is None else NotHeld(ended.why, ended.detail)
 
 
 def _next_ms(state: PoolState, moment: Moment) -> int:

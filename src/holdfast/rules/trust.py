@@ -9,7 +9,7 @@ from functools import lru_cache
 
 MARGIN_MIN_MS = 50
 RENEW_MIN_MS = 100
-MARK_MS = 5_000
+HEARTBEAT_MS = 5_000
 WATCHERS = 2
 FAR_MS = 10_000
 

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.commands import (
     Answer,
-    Balance,
     BeginOnce,
-    Decided,
+    BudgetBalance,
     Done,
     DoneMarker,
     FinishOnce,
-    Forget,
+    GetBalance,
     Hit,
     IsDone,
+    LimitDecision,
     MarkDone,
     Released,
     Reserve,
+    ResetCounter,
     Settle,
-    Spent,
 )
 from holdfast.engines.redis.lease import release_arguments
 from holdfast.engines.redis.resp import bulk, repeated
@@ -45,12 +45,12 @@ def _reserve(command: Reserve) -> tuple[str, ...]:
 
 
 def _begin(command: BeginOnce) -> bytes:
-    acquire = command.ask
+    acquire = command.acquire
     return bulk(acquire.token) + repeated(acquire.holder) + repeated(acquire.ttl_ms) + bulk("0")
 
 
 def _finish(command: FinishOnce) -> bytes:
-    return release_arguments(command.end) + bulk(command.keep.note) + repeated(command.keep.window_ms)
+    return release_arguments(command.release) + bulk(command.mark.marker) + repeated(command.mark.window_ms)
 
 
 def _counter(file: str, arguments: Callable[[Any], tuple[str, ...]]) -> Script:
@@ -59,31 +59,31 @@ def _counter(file: str, arguments: Callable[[Any], tuple[str, ...]]) -> Script:
 
 SCRIPTS: dict[type, Script] = {
     Hit: _counter("hit", lambda command: _rates(command.rates, command.smooth, command.cost, command.take)),
-    Forget: _counter("forget", lambda _command: ()),
+    ResetCounter: _counter("reset", lambda _command: ()),
     Reserve: _counter("reserve", _reserve),
     Settle: _counter("settle", lambda command: (command.token, str(command.began_us), str(command.actual))),
-    Balance: _counter("balance", lambda _command: ()),
-    MarkDone: _counter("mark_done", lambda command: (command.note, str(command.window_ms))),
+    GetBalance: _counter("balance", lambda _command: ()),
+    MarkDone: _counter("mark_done", lambda command: (command.marker, str(command.window_ms))),
     IsDone: _counter("is_done", lambda _command: ()),
-    BeginOnce: Script("counters/begin", _begin, count=4),
-    FinishOnce: Script("counters/finish", _finish, count=4),
+    BeginOnce: Script("counters/begin_once", _begin, count=4),
+    FinishOnce: Script("counters/finish_once", _finish, count=4),
 }
 
 
 def _decided(reply: list[Any]) -> Answer:
     _, allowed, remaining, limit, retry_us, reset_us = reply
-    return Decided(allowed == 1, remaining, limit, retry_us, reset_us)
+    return LimitDecision(allowed == 1, remaining, limit, retry_us, reset_us)
 
 
 def _spent(reply: list[Any]) -> Answer:
     _, ok, amount, reserved, began_us, reset_us, retry_us = reply
-    return Spent(ok == 1, int(amount), int(reserved), int(began_us), reset_us, retry_us)
+    return BudgetBalance(ok == 1, int(amount), int(reserved), int(began_us), reset_us, retry_us)
 
 
 DONE: dict[type, Answer] = {FinishOnce: Released()}
 REPLIES: dict[str, Callable[[list[Any]], Answer]] = {
-    "decided": _decided,
-    "spent": _spent,
-    "finished": lambda reply: DoneMarker(reply[1], known=reply[2] == 1),
+    "decision": _decided,
+    "balance": _spent,
+    "done marker": lambda reply: DoneMarker(reply[1], exists=reply[2] == 1),
     "done": lambda _reply: Done(),
 }

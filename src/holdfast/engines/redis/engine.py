@@ -181,7 +181,7 @@ class RedisEngine:
         *,
         configure: bool,
         on_end: Callable[[str, str], object],
-        tell: Callable[[str, str], object],
+        emit: Callable[[str, str], object],
     ) -> ExpiryListener:
         """Have the servers tell of consumers of these queues whose time has ended. It blocks until it is open."""
         from holdfast.engines.redis.keyspace_events import ExpiryListener  # noqa: PLC0415 - only for those who use it
@@ -189,7 +189,7 @@ class RedisEngine:
         if self._closed:
             raise Closed
         self.watch()
-        opened = ExpiryListener(self.topology, self._prefix, names, configure=configure, on_end=on_end, tell=tell)
+        opened = ExpiryListener(self.topology, self._prefix, names, configure=configure, on_end=on_end, tell=emit)
         with self._listener_lock:
             if not self._closed:
                 with self._roll:

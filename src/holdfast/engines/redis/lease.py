@@ -10,18 +10,18 @@ from holdfast.commands import (
     Break,
     Busy,
     Done,
-    Mark,
-    Marked,
+    HeartbeatReceived,
+    LeaseInfo,
+    LeaseParty,
     NotHeld,
     Refused,
     Release,
     Released,
     Renew,
     Renewed,
-    Seat,
     Show,
-    Standing,
     Undo,
+    WaiterHeartbeat,
 )
 from holdfast.engines.redis.resp import bulk, repeated
 from holdfast.engines.redis.script import Script
@@ -34,8 +34,8 @@ _EMPTY = bulk("")
 
 def release_arguments(command: Release) -> bytes:
     """Pack a release: the token, and the rare cases in one argument that is mostly empty."""
-    _, token, entomb, to = command
-    how = bulk(f"{int(entomb)}{to}") if entomb or to else _EMPTY
+    _, token, tombstone, to = command
+    how = bulk(f"{int(tombstone)}{to}") if tombstone or to else _EMPTY
     return b"$%d\r\n%b\r\n%b" % (len(token), token.encode(), how)
 
 
@@ -49,16 +49,16 @@ SCRIPTS: dict[type, Script] = {
     Release: Script("lease/release", release_arguments, count=2),
     Undo: Script("lease/undo", lambda command: bulk(command.token), count=1),
     Break: Script("lease/break", lambda command: bulk(str(command.fence)) + bulk(command.reason), count=2),
-    Mark: Script("lease/heartbeat", _no_arguments, count=0),
+    WaiterHeartbeat: Script("lease/heartbeat", _no_arguments, count=0),
     Show: Script("lease/show", _no_arguments, count=0),
 }
 
 
-def _standing(reply: list[Any]) -> Standing:
+def _info(reply: list[Any]) -> LeaseInfo:
     _, fence, offered, token, holder, held, since_ms, remaining_ms, *rest = reply
-    holder = Seat(holder, token, int(held), since_ms, remaining_ms) if token else None
-    waiters = tuple(Seat(rest[at + 1], rest[at], 0, rest[at + 2], 0) for at in range(0, len(rest), 3))
-    return Standing(int(fence), holder, bool(offered), waiters)
+    holder = LeaseParty(holder, token, int(held), since_ms, remaining_ms) if token else None
+    waiters = tuple(LeaseParty(rest[at + 1], rest[at], 0, rest[at + 2], 0) for at in range(0, len(rest), 3))
+    return LeaseInfo(int(fence), holder, bool(offered), waiters)
 
 
 # The answer that a bare number as the reply stands for.
@@ -67,6 +67,6 @@ REPLIES: dict[str, Callable[[list[Any]], Answer]] = {
     "busy": lambda reply: Busy(reply[1], int(reply[2]), reply[3], None if reply[4] < 0 else reply[4]),
     "refused": lambda reply: Refused(reply[1]),
     "not held": lambda reply: NotHeld(reply[1], reply[2]),
-    "marked": lambda reply: Marked(*reply[1:]),
-    "standing": _standing,
+    "heartbeat": lambda reply: HeartbeatReceived(*reply[1:]),
+    "lease": _info,
 }

@@ -17,13 +17,13 @@ from holdfast.commands import (
     Granted,
     ItemSnapshot,
     ItemsStillLent,
+    LeaseParty,
     PoolChanged,
     PoolHeartbeat,
     PoolSnapshot,
     Released,
     Renewed,
     Return,
-    Seat,
     UndoBorrow,
     UnknownItems,
 )
@@ -48,7 +48,7 @@ def _borrow(command: Borrow) -> bytes:
 
 def _change(command: ChangePool) -> bytes:
     items = "\x00".join(command.items)
-    return repeated(command.kind) + all_bulk(command.how, items, int(command.leave), command.seed, command.permits)
+    return repeated(command.kind) + all_bulk(command.operation, items, int(command.leave), command.seed, command.permits)
 
 
 def _kind_and(*fields: str) -> Callable[[Any], bytes]:
@@ -57,7 +57,7 @@ def _kind_and(*fields: str) -> Callable[[Any], bytes]:
 
 
 def _return(command: Return) -> bytes:
-    rest = all_bulk(command.item, command.token, command.cooldown_ms, int(command.entomb))
+    rest = all_bulk(command.item, command.token, command.cooldown_ms, int(command.tombstone))
     return repeated(command.kind) + rest
 
 
@@ -65,12 +65,12 @@ SCRIPTS: dict[type, Script] = {
     Borrow: Script("pool/borrow", _borrow, count=9),
     Extend: Script("pool/extend", _kind_and("item", "token", "ttl_ms"), count=4),
     Return: Script("pool/return", _return, count=5),
-    UndoBorrow: Script("pool/take_back", _kind_and("token"), count=2),
+    UndoBorrow: Script("pool/undo", _kind_and("token"), count=2),
     BreakItem: Script("pool/break_item", _kind_and("item", "fence", "reason"), count=4),
     CoolItem: Script("pool/cool_item", _kind_and("item", "cooldown_ms"), count=3),
     ChangePool: Script("pool/change", _change, count=6),
     PoolHeartbeat: Script("pool/heartbeat", _kind_and(), count=1),
-    GetPoolStats: Script("pool/count", _kind_and("limit"), count=2),
+    GetPoolStats: Script("pool/stats", _kind_and("limit"), count=2),
 }
 
 
@@ -85,7 +85,7 @@ def _snapshot(reply: list[Any]) -> PoolSnapshot:
         ItemSnapshot(items[at], items[at + 1], bool(items[at + 2]), int(items[at + 3]), *items[at + 4 : at + 8])
         for at in range(0, len(items), 8)
     )
-    waiting_line = tuple(Seat(waiters[at + 1], waiters[at], 0, waiters[at + 2], 0) for at in range(0, len(waiters), 3))
+    waiting_line = tuple(LeaseParty(waiters[at + 1], waiters[at], 0, waiters[at + 2], 0) for at in range(0, len(waiters), 3))
     return PoolSnapshot(int(fence), permits, size, lent, cooling, free, waiting, seen, waiting_line, trouble)
 
 

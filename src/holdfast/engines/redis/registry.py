@@ -11,11 +11,11 @@ from holdfast.commands import (
     EntryPage,
     FetchMail,
     HandedOff,
+    LeaseParty,
     ListEntries,
     MailboxMessages,
     Released,
     ReleaseEntry,
-    Seat,
     SendToOwner,
 )
 from holdfast.engines.redis.keys import ENTRY_SEPARATOR
@@ -30,22 +30,22 @@ def _entry(command: ClaimEntry | ReleaseEntry) -> str:
 
 
 def _claim(command: ClaimEntry) -> tuple[str, ...]:
-    acquire = command.ask
+    acquire = command.acquire
     lease = (acquire.token, acquire.holder, str(acquire.ttl_ms), "0")
     return (*lease, _entry(command), str(command.limit), command.group, command.label, *command.indexes)
 
 
 def _release(command: ReleaseEntry) -> tuple[str, ...]:
-    release = command.end
+    release = command.release
     successor = (command.successor, str(command.successor_ms))
-    return (release.token, "1" if release.entomb else "", _entry(command), *successor, *command.indexes)
+    return (release.token, "1" if release.tombstone else "", _entry(command), *successor, *command.indexes)
 
 
 SCRIPTS: dict[type, Script] = {
     ClaimEntry: Script("registry/claim", _claim),
-    ReleaseEntry: Script("registry/quit", _release),
+    ReleaseEntry: Script("registry/release", _release),
     ListEntries: Script(
-        "registry/list", lambda command: (command.index, command.prefix, command.after, str(command.limit))
+        "registry/list", lambda command: (command.index_name, command.prefix, command.after, str(command.limit))
     ),
     SendToOwner: Script("registry/send", lambda command: (command.message_id, command.text)),
     FetchMail: Script("registry/fetch", lambda command: (command.token, *command.read)),
@@ -62,14 +62,14 @@ def _page(reply: list[Any]) -> EntryPage:
     entries = []
     for at in range(0, len(rest), 6):
         entry, token, holder, fence, since_ms, remaining_ms = rest[at : at + 6]
-        entries.append((entry, Seat(holder, token, int(fence), since_ms, remaining_ms)))
+        entries.append((entry, LeaseParty(holder, token, int(fence), since_ms, remaining_ms)))
     return EntryPage(tuple(entries), last)
 
 
 DONE: dict[type, Answer] = {ReleaseEntry: Released()}
 REPLIES: dict[str, Callable[[list[Any]], Answer]] = {
-    "listing": _page,
-    "full": lambda reply: AtCapacity(reply[1]),
-    "kept": lambda reply: HandedOff(reply[1], reply[2]),
-    "letters": _mailbox,
+    "entries": _page,
+    "at capacity": lambda reply: AtCapacity(reply[1]),
+    "handed off": lambda reply: HandedOff(reply[1], reply[2]),
+    "messages": _mailbox,
 }

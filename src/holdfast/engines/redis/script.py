@@ -6,7 +6,7 @@ A line of a Lua file that begins with `--@` is filled in when the script is load
     --@inline lease/write.lua                 that file, each time: statements, not definitions
     --@const OFFER_US = rules.lease.OFFER_US  `local OFFER_US = 1000000`: the value that the Python rule has
 
-So no constant is written down twice, and a script carries only what it includes.
+So no constant is written down twice. Comments are not sent to the server.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _DIRECTIVE = re.compile(r"\s*--@(include|inline|const) (.+)")
+_COMMENT = re.compile(r"\s*--(?:\s.*)?\n|^\s*\n")
 _CONSTANT = re.compile(r"(\w+) = ((?:rules|commands)(?:\.\w+)*)\.(\w+)")
 # The client's channel and the memory time come before the arguments of most scripts.
 _CLIENT_ARGUMENTS = 2
@@ -58,7 +59,8 @@ def script_text(path: str, included: set[str] | None = None) -> str:
     for line in _file(path):
         found = _DIRECTIVE.match(line)
         if found is None:
-            text.append(line)
+            if code := _COMMENT.sub("", line).rstrip():
+                text.append(f"{code}\n")
         elif found[1] == "const":
             text.append(constant_line(found[2].strip()))
         else:

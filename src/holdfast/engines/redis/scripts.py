@@ -15,7 +15,7 @@ from holdfast.engines.redis.keys import record_key
 from holdfast.engines.redis.resp import bulk, bulk_of, packed, repeated
 
 if TYPE_CHECKING:
-    from holdfast.commands import Asking, Command
+    from holdfast.commands import AcquireCommand, Command
     from holdfast.engines.redis.script import Script
 
 SCRIPTS: dict[type, Script] = {
@@ -107,7 +107,7 @@ class Packer:
         head = b"*%d\r\n%b%b" % (3 + len(arguments), script.call(whole=whole), repeated(keys))
         return head + b"".join(map(bulk_of, arguments))
 
-    def pack_pop(self, command: Asking, seconds: float) -> bytes:
+    def pack_pop(self, command: AcquireCommand, seconds: float) -> bytes:
         """Pack a command that blocks until this waiter's wake-up is pushed, or that long."""
         base = record_key(self.prefix, command.name) + (f":{command.kind}" if isinstance(command, Borrow) else "")
         return packed("BLPOP", f"{base}:k:{command.token}", f"{seconds:.3f}")

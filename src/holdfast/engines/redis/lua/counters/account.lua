@@ -1,30 +1,30 @@
--- Read the account of one key, brought to the present. The scripts of budgets begin with this text.
+-- Read the budget's account of one key, as of now. The scripts of budgets begin with this text.
 --
--- KEYS[1]  tally   string, packed: {began_us, ends_us, spent, {token = {amount, until_us, settled}}}
+-- KEYS[1]  counter  string, packed: {began_us, ends_us, spent, {token = {amount, until_us, settled}}}
 -- ARGV     those of the command that follows
 --
--- Returns  nothing by itself; the command that follows does.
+-- Returns  nothing; the command that follows does.
 --
--- Same law as rules/budget.py: settled.
+-- Twin of rules/budget.py: the account.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local began, ends, spent, aside = 0, 0, 0, {}
+local began, ends, spent, reservations = 0, 0, 0, {}
 local text = redis.call('GET', KEYS[1])
 if text then
   local stored = cmsgpack.unpack(text)
   if 2 * stored[1] - stored[2] <= now and now < stored[2] then
     began, ends, spent = stored[1], stored[2], stored[3]
     for token, each in pairs(stored[4]) do
-      if not each[3] or each[2] > now then aside[token] = each end
+      if not each[3] or each[2] > now then reservations[token] = each end
     end
   end
 end
 
--- What is put aside, and when the first of it would be free again.
-local function put_aside()
+-- The sum of all reservations, and how long until the first of them ends.
+local function reserved()
   local sum, first = 0, ends > 0 and ends - now or 0
-  for _, each in pairs(aside) do
+  for _, each in pairs(reservations) do
     if not each[3] and each[2] > now then
       sum = sum + each[1]
       if each[2] - now < first then first = each[2] - now end
@@ -33,12 +33,8 @@ local function put_aside()
   return sum, first
 end
 
-local function keep()
-  redis.call('SET', KEYS[1], cmsgpack.pack({ began, ends, spent, aside }), 'PX', math.ceil((ends - now) / 1000))
-end
-
-local function told(ok)
-  local sum, first = put_aside()
-  return { 'spent', ok and 1 or 0, string.format('%.0f', spent), string.format('%.0f', sum),
+local function balance(ok)
+  local sum, first = reserved()
+  return { 'balance', ok and 1 or 0, string.format('%.0f', spent), string.format('%.0f', sum),
     string.format('%.0f', began), ends > 0 and ends - now or 0, first }
 end

@@ -1,11 +1,11 @@
--- How an account stands. Changes nothing.
+-- Return the state of an account. Changes nothing.
 --
--- KEYS[1]  tally
+-- KEYS[1]  counter
 -- ARGV     nothing
 --
--- Returns  {'spent', 1, spent, reserved, began_us, reset_us, retry_us}
+-- Returns  {'balance', 1, spent, reserved, began_us, reset_us, retry_us}
 --
--- Same law as rules/budget.py: balance.
+-- Twin of rules/budget.py: balance.
 
 --@include counters/account.lua
-return told(true)
+return balance(true)

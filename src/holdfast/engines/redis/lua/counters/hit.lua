@@ -1,17 +1,18 @@
--- Admit it in every window, or in none.
+-- Admit a hit in every window, or in none.
 --
--- KEYS[1]  tally   string, packed: five values for each sliding window (begin_us, last_us, amount, total, older), two for
---                  each level (level_us, last_us). `older` are 16 bytes for each entry: last_us, amount
--- ARGV[1]  smooth  1 for levels that drain evenly, 0 for sliding windows
+-- KEYS[1]  counter  string, packed: five values for each sliding window (begin_us, last_us, amount, total, older), two for
+--                   each level (level_us, last_us). `older` has 16 bytes for each entry: last_us, amount
+-- ARGV[1]  smooth   1 for levels that drain evenly (GCRA), 0 for sliding windows
 -- ARGV[2]  cost
--- ARGV[3]  take    1 to count it, 0 to look only
--- ARGV[4…] rates   for each window: count, period_us
+-- ARGV[3]  take     1 to count the hit, 0 to only decide
+-- ARGV[4…] rates    for each window: count, period_us
 --
--- Returns  {'decided', 1 or 0, remaining, limit, retry_us, reset_us}
+-- Returns  {'decision', 1 or 0, remaining, limit, retry_us, reset_us}
 --
--- Same law as rules/limit.py: hit. Entries are cut and added as bytes, so that a hit costs the same however many there
--- are; and without a function, because making one would cost as much as a window.
+-- Twin of rules/limit.py: hit. Entries are cut off and appended as bytes, so that a hit costs the same however many there
+-- are. There is no function in it, because building one would cost as much as a window.
 
+--@const GRAINS = rules.limit.GRAINS
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local smooth, cost, take = ARGV[1] == '1', tonumber(ARGV[2]), ARGV[3] == '1'
@@ -21,7 +22,7 @@ local kept = text and { cmsgpack.unpack(text) } or {}
 
 local worst, worst_remaining, worst_limit, worst_reset = 0, 0, 0, 0
 local least, least_limit, least_reset = math.huge, 0, 0
-local longest = 0  -- how long any of it matters
+local longest = 0  -- how long the counter must be stored
 local at = 0
 
 for i = 4, #ARGV, 2 do
@@ -64,7 +65,7 @@ for i = 4, #ARGV, 2 do
         if short <= 0 and cost <= limit then retry = moment + period - present break end
       end
     elseif take then
-      local grain = limit > 100 and math.floor(period / 100) or 0
+      local grain = limit > GRAINS and math.floor(period / GRAINS) or 0
       if amount > 0 and present - begin <= grain then
         amount = amount + cost
       else
@@ -85,6 +86,6 @@ for i = 4, #ARGV, 2 do
   at = at + width
 end
 
-if worst > 0 then return { 'decided', 0, worst_remaining, worst_limit, worst, worst_reset } end
+if worst > 0 then return { 'decision', 0, worst_remaining, worst_limit, worst, worst_reset } end
 if take then redis.call('SET', KEYS[1], cmsgpack.pack(unpack(kept)), 'PX', math.ceil(longest / 1000)) end
-return { 'decided', 1, least, least_limit, 0, least_reset }
+return { 'decision', 1, least, least_limit, 0, least_reset }

@@ -1,12 +1,12 @@
--- The note, if one is kept. Changes nothing.
+-- Return the marker, if it is stored. Changes nothing.
 --
--- KEYS[1]  tally  string: the note, which expires by itself
+-- KEYS[1]  counter  string that expires: the marker
 -- ARGV     nothing
 --
--- Returns  {'finished', note, 1} | {'finished', '', 0}
+-- Returns  {'done marker', marker, 1} | {'done marker', '', 0}
 --
--- Same law as rules/once.py: seen.
+-- Twin of rules/once.py: is_done.
 
-local note = redis.call('GET', KEYS[1])
-if not note then return { 'finished', '', 0 } end
-return { 'finished', note, 1 }
+local marker = redis.call('GET', KEYS[1])
+if not marker then return { 'done marker', '', 0 } end
+return { 'done marker', marker, 1 }

@@ -1,12 +1,12 @@
--- Leave a note.
+-- Store a marker.
 --
--- KEYS[1]  tally      string: the note
--- ARGV[1]  note
+-- KEYS[1]  counter    string that expires: the marker
+-- ARGV[1]  marker
 -- ARGV[2]  window_ms
 --
 -- Returns  {'done'}
 --
--- Same law as rules/once.py: keep.
+-- Twin of rules/once.py: mark_done.
 
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return { 'done' }

@@ -1,21 +1,22 @@
--- Count what was really spent. What belongs to a period that is over is history.
+-- Count the amount that was really spent. A reservation of an earlier period changes nothing.
 --
--- KEYS[1]  tally
+-- KEYS[1]  counter
 -- ARGV[1]  token
--- ARGV[2]  began_us  of the period in which it was put aside
+-- ARGV[2]  began_us  of the period in which the amount was reserved
 -- ARGV[3]  actual
 --
--- Returns  {'spent', 1 or 0, spent, reserved, began_us, reset_us, retry_us}
+-- Returns  {'balance', 1 or 0, spent, reserved, began_us, reset_us, retry_us}
 --
--- Same law as rules/budget.py: settle.
+-- Twin of rules/budget.py: settle.
 
 --@include counters/account.lua
-local SETTLED_US = 10000000
-local known = aside[ARGV[1]]
+--@include counters/account_write.lua
+--@const SETTLED_US = rules.budget.SETTLED_US
+local known = reservations[ARGV[1]]
 if tonumber(ARGV[2]) == began and known and not known[3] then
   spent = spent + ARGV[3]
-  aside[ARGV[1]] = { 0, now + SETTLED_US, true }
-  redis.call('DEL', KEYS[1] .. ':-')  -- never there: at maxmemory the first write must be one that frees
-  keep()
+  reservations[ARGV[1]] = { 0, now + SETTLED_US, true }
+  redis.call('DEL', KEYS[1] .. ':-')  -- never stored: at maxmemory the first write must be one that frees memory
+  store()
 end
-return told(known)
+return balance(known)

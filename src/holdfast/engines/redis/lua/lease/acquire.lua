@@ -1,74 +1,76 @@
--- Grant, confirm, queue or refuse, in one step that nobody can come between.
+-- Grant, confirm, add to the waiting line, or refuse; in one atomic step.
 --
 -- KEYS[1]  record
 -- ARGV[3]  token
--- ARGV[4]  owner
+-- ARGV[4]  holder
 -- ARGV[5]  ttl_ms
--- ARGV[6]  wait    what to do if the lease is taken: 0 nothing, 1 queue and be rung, 2 queue and pop the bell
+-- ARGV[6]  wait    if the lease is taken: 0 do not wait, 1 wait for a published wake-up, 2 wait for a pushed one (BLPOP)
 --
--- Returns  fence | {'busy', owner, fence, remaining_ms, position or -1} | {'refused', why}
+-- Returns  fence | {'busy', holder, fence, remaining_ms, position or -1} | {'refused', reason}
 --
--- Same law as rules/lease.py: acquire.
+-- Twin of rules/lease.py: acquire.
 
 --@include lease/record.lua
+--@const RELEASED = rules.lease.RELEASED
 local token, wait = ARGV[3], ARGV[6]
-if token == last then return { 'refused', 'released' } end
+if token == last then return { 'refused', RELEASED } end
 
 local store
-if alone and offered then return { err = 'TRYAGAIN the queue of this name is on its way' } end
-if holder ~= token or expires <= now then
-  if alone and (buried > now or waiting > 0 or (holder and expires > now and wait ~= '0')) then
-    return { err = 'TRYAGAIN the queue of this name is on its way' }
+if record_only and offered then return { err = 'TRYAGAIN the waiting line of this name is moving' } end
+if holder_token ~= token or expires <= now then
+  if record_only and (tombstones_until > now or waiting > 0 or (holder_token and expires > now and wait ~= '0')) then
+    return { err = 'TRYAGAIN the waiting line of this name is moving' }
   end
-  if buried > now then
-    local ended = redis.call('GET', base .. ':d:' .. token)
+  if tombstones_until > now then
+    local ended = redis.call('GET', base .. ':ended:' .. token)
     if ended then return { 'refused', string.match(ended, '^(.-)\n') } end
   end
-  if waiting > 0 or offered or (holder and expires > now) then
+  if waiting > 0 or offered or (holder_token and expires > now) then
     --@include lease/waiting_line.lua
-    settle()
-    if holder and holder ~= token then
+    --@include lease/commit.lua
+    advance()
+    if holder_token and holder_token ~= token then
       local place = place_of(token)
-      if place and not seat_of(token) then  -- a key was lost, and with it what is known of this place
-        take_out(token)
+      if place and not waiter_of(token) then  -- a key was lost, and with it the waiter's data
+        remove(token)
         place = nil
       end
-      marked = wait ~= '0'
-      if not marked then
-        if place then leave_queue(token) end
+      heartbeat = wait ~= '0'
+      if not heartbeat then
+        if place then leave_line(token) end
         place = nil
       elseif not place then
         place = length()
-        join_queue(token, { me, tonumber(ARGV[5]), now, ARGV[4], wait == '2' })
+        join_line(token, { caller, tonumber(ARGV[5]), now, ARGV[4], wait == '2' })
       else
-        freeing = true  -- it has its place: at maxmemory too
-        if seat[token][5] ~= (wait == '2') then
-          seat[token][5] = wait == '2'
-          reseated = token
+        freeing = true  -- the waiter has its place already: it keeps it at maxmemory too
+        if waiter[token][5] ~= (wait == '2') then
+          waiter[token][5] = wait == '2'
+          changed = token
         end
       end
       commit()
-      return { 'busy', owner, int(held), math.ceil((expires - now) / 1000), place or -1 }
+      return { 'busy', holder, int(held), math.ceil((expires - now) / 1000), place or -1 }
     end
     store = commit
   else
-    holder = nil
+    holder_token = nil
   end
 end
 
-if not holder then
+if not holder_token then
   fence = math.max(fence + 1, now)
   held, since = fence, now
 elseif offered then
-  freeing = true  -- it was promised: at maxmemory too
+  freeing = true  -- the lease was offered to it: it is granted at maxmemory too
   since = now
-  if waiting == 0 and not store then redis.call('DEL', base .. ':m') end
+  if waiting == 0 and not store then redis.call('DEL', base .. ':heartbeats') end
 end
 ttl = tonumber(ARGV[5])
-holder, client, owner, expires, offered = token, me, ARGV[4], now + ttl * 1000, false
+holder_token, client, holder, expires, offered = token, caller, ARGV[4], now + ttl * 1000, false
 if store then
   store()
 else
-  --@include lease/write.lua
+  --@inline lease/write.lua
 end
 return string.format('%.0f', held)

@@ -1,22 +1,27 @@
--- End the lease under this fence by force: the fence grows, and its holder will be told why.
+-- End the lease under this fence by force. The fence grows, and the tombstone tells its holder the reason.
 --
 -- KEYS[1]  record
 -- ARGV[3]  fence
 -- ARGV[4]  reason
 --
--- Returns  1 | {'not held', 'no such lease', ''}
+-- Returns  1 | {'not held', reason, ''}
 --
--- Same law as rules/lease.py: break_.
+-- Twin of rules/lease.py: break_.
 
 --@include lease/record.lua
 --@include lease/waiting_line.lua
-settle()
-if not holder or int(held) ~= ARGV[3] then
+--@include lease/tombstones.lua
+--@include lease/commit.lua
+--@const BROKEN = rules.lease.BROKEN
+--@const NO_SUCH_LEASE = rules.lease.NO_SUCH_LEASE
+--@const TOMBSTONE_US = rules.lease.TOMBSTONE_US
+advance()
+if not holder_token or int(held) ~= ARGV[3] then
   commit()
-  return { 'not held', 'no such lease', '' }
+  return { 'not held', NO_SUCH_LEASE, '' }
 end
 
-entomb(holder, math.max(TOMB_US, 2 * ttl * 1000), 'broken', ARGV[4])
+add_tombstone(holder_token, math.max(TOMBSTONE_US, 2 * ttl * 1000), BROKEN, ARGV[4])
 free()
 next_fence()
 offer_first()

@@ -1,25 +1,26 @@
--- The common hand-over: everybody who waits lives, and the first of them is next.
+-- Hand the lease over in the common case: every waiting client is alive, and the first waiter is next.
 --
 -- KEYS[1]  record
 -- ARGV     as in lease/release.lua
 --
--- Returns  1; or nothing, if it is not that simple: then nothing has been written, and lease/waiting_line.lua decides
+-- Returns  1; or nothing in any other case: then nothing has been written, and lease/waiting_line.lua decides
 --
--- Same law as there. The next holder waits for every line of this, and the tables and functions of lease/waiting_line.lua would take
--- as long as all the rest.
+-- Twin of rules/lease.py: release. The next holder waits for every line of this, and building the tables and functions
+-- of lease/waiting_line.lua would take as long as all the rest.
 
-local queue, seats = base .. ':q', base .. ':w'
-local heir = redis.call('ZRANGE', queue, 0, 0)[1]
-local seat = heir and redis.call('HGET', seats, heir)
-if seat and not redis.call('ZRANGEBYSCORE', base .. ':m', '-inf', now)[1] then
+--@const OFFER_MAX_US = rules.lease.OFFER_MAX_US
+local line_key, waiters_key = base .. ':line', base .. ':waiters'
+local next_token = redis.call('ZRANGE', line_key, 0, 0)[1]
+local waiter = next_token and redis.call('HGET', waiters_key, next_token)
+if waiter and not redis.call('ZRANGEBYSCORE', base .. ':heartbeats', '-inf', now)[1] then
   local _, pops
-  holder, last, waiting = heir, token, waiting - 1
-  client, ttl, _, owner, pops = cmsgpack.unpack(seat)
+  holder_token, last, waiting = next_token, token, waiting - 1
+  client, ttl, _, holder, pops = cmsgpack.unpack(waiter)
   fence = math.max(fence + 1, now)
-  held, since, expires, offered = fence, now, now + math.min(ttl * 1000, OFFER_US), true
-  redis.call('ZREM', queue, heir)
-  redis.call('HDEL', seats, heir)
-  --@include lease/write.lua
-  --@include lease/wake.lua
+  held, since, expires, offered = fence, now, now + math.min(ttl * 1000, OFFER_MAX_US), true
+  redis.call('ZREM', line_key, next_token)
+  redis.call('HDEL', waiters_key, next_token)
+  --@inline lease/write.lua
+  --@inline lease/wake.lua
   return 1
 end

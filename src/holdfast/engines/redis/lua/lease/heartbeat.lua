@@ -1,22 +1,24 @@
--- A client says that it lives, and its waiters with it. An offer that was made but not heard is told again.
+-- Record that a client is alive, and its waiters with it. Wake a waiter again that has not confirmed its offer.
 --
 -- KEYS[1]  record
 -- ARGV     nothing more
 --
--- Returns  {'marked', remaining_ms, token}; 0 if nobody holds; the token of a waiter of the caller, if it is offered
+-- Returns  {'heartbeat', remaining_ms, token}: 0 if no client holds the lease; the token of the caller's waiter that has the
+--          offer, or empty
 --
--- Same law as rules/lease.py: mark.
+-- Twin of rules/lease.py: waiter_heartbeat.
 
 --@include lease/record.lua
 --@include lease/waiting_line.lua
-settle()
-if not holder then
-  if queued_before then commit() end
-  return { 'marked', 0, '' }
+--@include lease/commit.lua
+advance()
+if not holder_token then
+  if contended_before then commit() end
+  return { 'heartbeat', 0, '' }
 end
 
-marked = true
+heartbeat = true
 commit()
-local mine = offered and client == me
-if mine and held == fence_before then redis.pcall('PUBLISH', me, holder) end
-return { 'marked', math.ceil((expires - now) / 1000), mine and holder or '' }
+local mine = offered and client == caller
+if mine and held == fence_before then redis.pcall('PUBLISH', caller, holder_token) end
+return { 'heartbeat', math.ceil((expires - now) / 1000), mine and holder_token or '' }

@@ -1,32 +1,35 @@
--- Free the lease and offer it on, in one step; the same token may say so twice.
+-- Release the lease and offer it to the next waiter, in one step. A second copy of the command answers the same.
 --
 -- KEYS[1]  record
 -- ARGV[3]  token
--- ARGV[4]  how    empty; or, for the seldom cases, 1 to refuse the token from now on, else 0, and then the token of the
---                 waiter that is to have it next
+-- ARGV[4]  options  mostly empty; else 1 to leave a tombstone or 0, and then the token of the waiter that is next
 --
--- Returns  1 | {'not held', why, detail}
+-- Returns  1 | {'not held', reason, detail}
 --
--- Same law as rules/lease.py: release.
+-- Twin of rules/lease.py: release.
 
 --@include lease/record.lua
 local token = ARGV[3]
 freeing = true
-if holder == token and expires > now and not offered and ARGV[4] == '' then
+if holder_token == token and expires > now and not offered and ARGV[4] == '' then
   if waiting == 0 then
-    holder, last = nil, token
-    --@include lease/write.lua
+    holder_token, last = nil, token
+    --@inline lease/write.lua
     return 1
-  elseif not alone then
-    --@include lease/hand_over.lua
+  elseif not record_only then
+    --@inline lease/hand_over.lua
   end
 end
 
-if alone then return { err = 'TRYAGAIN the queue of this name is on its way' } end
+if record_only then return { err = 'TRYAGAIN the waiting line of this name is moving' } end
 
 --@include lease/waiting_line.lua
-settle()
-if holder ~= token then
+--@include lease/tombstones.lua
+--@include lease/commit.lua
+--@const RELEASED = rules.lease.RELEASED
+--@const TOMBSTONE_US = rules.lease.TOMBSTONE_US
+advance()
+if holder_token ~= token then
   local again = token == last
   commit()
   return again and 1 or not_held(token)
@@ -34,8 +37,8 @@ end
 
 last = token
 free()
-if string.sub(ARGV[4], 1, 1) == '1' then entomb(token, TOMB_US, 'released', '') end
-local heir = string.sub(ARGV[4], 2)
-if heir ~= '' and place_of(heir) then offer(heir) else offer_first() end
+if string.sub(ARGV[4], 1, 1) == '1' then add_tombstone(token, TOMBSTONE_US, RELEASED, '') end
+local next_token = string.sub(ARGV[4], 2)
+if next_token ~= '' and place_of(next_token) then offer(next_token) else offer_first() end
 commit()
 return 1

@@ -1,18 +1,20 @@
--- Restart the ttl of a lease that is still the caller's; a lapsed one stays lapsed.
+-- Restart the ttl of a lease that the token still holds. An expired lease stays expired.
 --
 -- KEYS[1]  record
 -- ARGV[3]  token
 -- ARGV[4]  ttl_ms
 --
--- Returns  now_us | {'not held', why, detail, now_us}
+-- Returns  now_us | {'not held', reason, detail, now_us}
 --
--- Same law as rules/lease.py: renew.
+-- Twin of rules/lease.py: renew.
 
 --@include lease/record.lua
-if holder ~= ARGV[3] or expires <= now or offered then
-  if alone then return { err = 'TRYAGAIN the queue of this name is on its way' } end
+if holder_token ~= ARGV[3] or expires <= now or offered then
+  if record_only then return { err = 'TRYAGAIN the waiting line of this name is moving' } end
   --@include lease/waiting_line.lua
-  settle()
+  --@include lease/tombstones.lua
+  --@include lease/commit.lua
+  advance()
   commit()
   local refusal = not_held(ARGV[3])
   refusal[4] = now
@@ -22,5 +24,5 @@ end
 ttl = tonumber(ARGV[4])
 expires = now + ttl * 1000
 freeing = true
---@include lease/write.lua
+--@inline lease/write.lua
 return now

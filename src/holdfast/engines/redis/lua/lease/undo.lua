@@ -1,19 +1,23 @@
--- End a token that nobody owns, wherever it stands, and refuse what still comes under it.
+-- End a token that no caller has, wherever it is, and leave a tombstone so that a late copy of its acquire is refused.
 --
 -- KEYS[1]  record
 -- ARGV[3]  token
 --
 -- Returns  1
 --
--- Same law as rules/lease.py: undo.
+-- Twin of rules/lease.py: undo.
 
 --@include lease/record.lua
 --@include lease/waiting_line.lua
+--@include lease/tombstones.lua
+--@include lease/commit.lua
+--@const UNDONE = rules.lease.UNDONE
+--@const TOMBSTONE_US = rules.lease.TOMBSTONE_US
 local token = ARGV[3]
-settle()
-if not tomb(token) then entomb(token, TOMB_US, 'undone', '') end
-leave_queue(token)
-if holder == token then free() end
-if not holder then offer_first() end
+advance()
+if not find_tombstone(token) then add_tombstone(token, TOMBSTONE_US, UNDONE, '') end
+leave_line(token)
+if holder_token == token then free() end
+if not holder_token then offer_first() end
 commit()
 return 1

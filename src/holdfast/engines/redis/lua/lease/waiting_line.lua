@@ -1,34 +1,34 @@
--- The queue of a name: who waits, who is next, and what has lapsed. For names that are contended.
+-- The waiting line of a name: the waiters in order, and the heartbeats of their clients. For contended names.
 --
 -- KEYS[1]  record
 -- ARGV     as in lease/record.lua
 --
--- Returns  nothing; it gives the command the functions settle, offer, tomb and so on.
+-- Returns  nothing; it defines the functions advance, offer, free and so on for the command.
 --
--- Same law as rules/lease.py: settle, offer. Nothing is written before `commit`; there, what frees memory comes first,
--- because such commands pass at maxmemory and open the door for the rest, and the wake-up comes last and may fail. The
--- queue is read as a whole only when a client has fallen or people want to see it: else a command costs the same
--- whether two wait or ten thousand.
+-- Twin of rules/lease.py: advance, offer. Nothing here writes: lease/commit.lua does. The script reads the whole line only
+-- when a client has gone silent or `show` lists it: otherwise a command costs the same for two waiters and for ten
+-- thousand.
 
-local queue, seats, tombs, marks = base .. ':q', base .. ':w', base .. ':d:', base .. ':m'
-local MARK_US, TOMB_US = 5000000, 60000000
+--@const OFFER_MAX_US = rules.lease.OFFER_MAX_US
+local line_key, waiters_key = base .. ':line', base .. ':waiters'
+local heartbeats_key = base .. ':heartbeats'
 
--- Lua would print a fence as 1.7e+15 by itself.
+-- Lua would print a fence as 1.7e+15.
 local function int(number) return string.format('%.0f', number) end
 
-local fence_before = holder and held
-local queued_before = waiting > 0 or offered
+local fence_before = holder_token and held
+local contended_before = waiting > 0 or offered
 
-local order                  -- the whole queue, if it was read; then `seat` knows every seat
-local seat = {}              -- token -> { client, ttl_ms, since_us, owner, pops }
-local left, gone = {}, {}    -- tokens to take out, in order and as a set
-local joined = {}            -- tokens to put in: a late one, the caller's
-local fallen = {}            -- clients whose mark lapsed
-local grave                  -- a tomb to add
-local marked = false
-local unmarked               -- a client that waits without a mark: it gets one that has just lapsed
-local pops = false           -- whether the offered waiter blocks on its bell
-local reseated               -- a waiter that will be woken in another way from now on
+local order                         -- the whole line, if it was read; then `waiter` has every waiter
+local waiter = {}                   -- token -> { client, ttl_ms, since_us, holder, pops }
+local removed, is_removed = {}, {}  -- tokens that leave the line, in order and as a set
+local joined = {}                   -- tokens that join: one whose offer lapsed, the caller's
+local silent = {}                   -- clients whose heartbeat lapsed
+local tombstone                     -- a tombstone to add
+local heartbeat = false             -- whether the caller's heartbeat is recorded
+local without_heartbeat             -- a client that waits without one: it gets one that has just lapsed
+local pops = false                  -- whether the waiter with the offer blocks on the server
+local changed                       -- a waiter that is woken in another way from now on
 
 local function each_thousand(list, call)
   for first = 1, #list, 1000 do
@@ -36,85 +36,85 @@ local function each_thousand(list, call)
   end
 end
 
-local function take_out(token)
-  left[#left + 1], gone[token] = token, true
+local function remove(token)
+  removed[#removed + 1], is_removed[token] = token, true
 end
 
-local function leave_queue(token)
+local function leave_line(token)
   for i, other in ipairs(joined) do
     if other == token then return table.remove(joined, i) end
   end
-  if waiting > 0 and not gone[token] and redis.call('ZSCORE', queue, token) then take_out(token) end
+  if waiting > 0 and not is_removed[token] and redis.call('ZSCORE', line_key, token) then remove(token) end
 end
 
-local function join_queue(token, place)
-  joined[#joined + 1], seat[token] = token, place
+local function join_line(token, place)
+  joined[#joined + 1], waiter[token] = token, place
 end
 
--- How many wait, after what has been decided so far.
-local function length() return waiting - #left + #joined end
+-- The length of the line with the changes of this script.
+local function length() return waiting - #removed + #joined end
 
-local function read_queue()
+local function read_line()
   if order then return end
   order = {}
   if waiting == 0 then return end
-  local tokens = redis.call('ZRANGE', queue, 0, -1)
+  local tokens = redis.call('ZRANGE', line_key, 0, -1)
   each_thousand(tokens, function(...)
     local part = { ... }
-    local texts = redis.call('HMGET', seats, ...)
+    local texts = redis.call('HMGET', waiters_key, ...)
     for i, token in ipairs(part) do
       if texts[i] then
-        seat[token] = { cmsgpack.unpack(texts[i]) }
+        waiter[token] = { cmsgpack.unpack(texts[i]) }
         order[#order + 1] = token
-      elseif not gone[token] then
-        take_out(token)
+      elseif not is_removed[token] then
+        remove(token)
       end
     end
   end)
 end
 
-local function seat_of(token)
-  if not seat[token] then
-    local text = redis.call('HGET', seats, token)
-    if text then seat[token] = { cmsgpack.unpack(text) } end
+local function waiter_of(token)
+  if not waiter[token] then
+    local text = redis.call('HGET', waiters_key, token)
+    if text then waiter[token] = { cmsgpack.unpack(text) } end
   end
-  return seat[token]
+  return waiter[token]
 end
 
--- The first who waits, or nothing.
+-- The first waiter, or nothing.
 local function first()
   if not order then
-    -- Whatever was taken out stood at the head, so the next one is not far behind it.
-    local heads = redis.call('ZRANGE', queue, 0, #left)
-    if #heads == 0 and waiting > 0 then waiting, kept = #left, 0 end  -- the queue was lost: nobody waits
+    -- The removed tokens stood at the head of the line, so the next one follows them.
+    local heads = redis.call('ZRANGE', line_key, 0, #removed)
+    if #heads == 0 and waiting > 0 then waiting, line_until = #removed, 0 end  -- the line was lost
     for _, token in ipairs(heads) do
-      if not gone[token] then
-        if seat_of(token) then return token end
-        read_queue()  -- a key was lost: look at all of them
+      if not is_removed[token] then
+        if waiter_of(token) then return token end
+        read_line()  -- a key was lost: read all of them
         break
       end
     end
   end
   for _, token in ipairs(order or {}) do
-    if not gone[token] then return token end
+    if not is_removed[token] then return token end
   end
   return joined[1]
 end
 
--- How many wait before this token; nothing if it does not wait.
+-- How many waiters are ahead of this token; nothing if it does not wait.
 local function place_of(token)
   for i, other in ipairs(joined) do
-    if other == token then return waiting - #left + i - 1 end
+    if other == token then return waiting - #removed + i - 1 end
   end
-  if waiting == 0 or gone[token] then return end
+  if waiting == 0 or is_removed[token] then return end
   if not order then
-    local place = redis.call('ZRANK', queue, token)
-    return place and place - #left  -- what was taken out stood at the head
+    local place = redis.call('ZRANK', line_key, token)
+    return place and place - #removed  -- the removed tokens stood at the head
   end
   local place = 0
   for _, other in ipairs(order) do
     if other == token then return place end
-    if not gone[other] then place = place + 1 end
+    if not is_removed[other] then place = place + 1 end
   end
 end
 
@@ -124,14 +124,14 @@ local function next_fence()
 end
 
 local function offer(token)
-  local theirs = seat_of(token)
-  leave_queue(token)
-  holder, client, ttl, owner, pops = token, theirs[1], theirs[2], theirs[4], theirs[5]
-  held, since, expires, offered = next_fence(), now, now + math.min(ttl * 1000, OFFER_US), true
+  local theirs = waiter_of(token)
+  leave_line(token)
+  holder_token, client, ttl, holder, pops = token, theirs[1], theirs[2], theirs[4], theirs[5]
+  held, since, expires, offered = next_fence(), now, now + math.min(ttl * 1000, OFFER_MAX_US), true
 end
 
 local function free()
-  holder, offered = nil, false
+  holder_token, offered = nil, false
 end
 
 local function offer_first()
@@ -139,89 +139,32 @@ local function offer_first()
   if token then offer(token) end
 end
 
--- Receive out the waiters of clients that have fallen silent. Only then is the whole queue looked at.
-local function drop_fallen()
-  for _, other in ipairs(redis.call('ZRANGEBYSCORE', marks, '-inf', int(now))) do
-    if other ~= me then
-      fallen[#fallen + 1] = other
-      fallen[other] = true
+-- Remove the waiters of silent clients. Only then is the whole line read.
+local function drop_silent()
+  for _, other in ipairs(redis.call('ZRANGEBYSCORE', heartbeats_key, '-inf', int(now))) do
+    if other ~= caller then
+      silent[#silent + 1] = other
+      silent[other] = true
     end
   end
-  if #fallen == 0 then return end
-  read_queue()
+  if #silent == 0 then return end
+  read_line()
   for _, token in ipairs(order) do
-    if fallen[seat[token][1]] then take_out(token) end
+    if silent[waiter[token][1]] then remove(token) end
   end
 end
 
-local function settle()
-  if queued_before then drop_fallen() end
-  if holder and expires <= now then
-    -- The mark itself is looked at: that of a client that fell before has already been taken away.
-    local mark = offered and tonumber(redis.call('ZSCORE', marks, client) or 0)
-    if offered and (client == me or mark > now) then
-      if mark == 0 then unmarked = client end
-      -- It may only not have heard. Whoever lives keeps a place in the queue: the last one.
-      join_queue(holder, { client, ttl, now, owner, false })
+local function advance()
+  if contended_before then drop_silent() end
+  if holder_token and expires <= now then
+    -- Read the heartbeat itself: that of a client that went silent earlier is deleted already.
+    local heartbeat_until = offered and tonumber(redis.call('ZSCORE', heartbeats_key, client) or 0)
+    if offered and (client == caller or heartbeat_until > now) then
+      if heartbeat_until == 0 then without_heartbeat = client end
+      -- The client is alive and may have missed the wake-up: it gets the last place in the line.
+      join_line(holder_token, { client, ttl, now, holder, false })
     end
     free()
   end
-  if not holder then offer_first() end
-end
-
-local function tomb(token)
-  if buried <= now then return end
-  local text = redis.call('GET', tombs .. token)
-  if not text then return end
-  local why, detail = string.match(text, '^(.-)\n(.*)$')
-  return { why = why, detail = detail }
-end
-
-local function entomb(token, lasts, why, detail)
-  grave = { key = tombs .. token, text = why .. '\n' .. detail, lasts = int(lasts / 1000) }
-  buried = math.max(buried, now + lasts)
-  freeing = true
-end
-
-local function not_held(token)
-  local ended = tomb(token)
-  return ended and { 'not held', ended.why, ended.detail } or { 'not held', 'expired', '' }
-end
-
-local function sit(token)
-  redis.call('HSET', seats, token, cmsgpack.pack(unpack(seat[token], 1, 5)))
-end
-
-local function commit()
-  local anew = #joined > 0 and waiting <= #left  -- the queue's keys are made anew
-  local unknown = anew and waiting == 0
-  waiting = length()
-  local queued = waiting > 0 or offered
-  each_thousand(left, function(...) redis.call('ZREM', queue, ...) redis.call('HDEL', seats, ...) end)
-  each_thousand(fallen, function(...) redis.call('ZREM', marks, ...) end)
-  if freeing and #left == 0 and #fallen == 0 then redis.call('DEL', base) end
-
-  if anew then kept = 0 end
-  -- Whatever stands in a queue of which the record knows nothing belongs to a record that was lost.
-  if unknown and redis.call('ZCARD', queue) > 0 then redis.call('DEL', queue, seats) end
-  for _, token in ipairs(joined) do
-    ticket = ticket + 1
-    redis.call('ZADD', queue, ticket, token)
-    sit(token)
-  end
-  if reseated then sit(reseated) end
-  if grave then redis.call('SET', grave.key, grave.text, 'PX', grave.lasts) end
-  -- Marks are for those who wait: without any, the key would never end.
-  if queued then
-    local added = unmarked and redis.call('ZADD', marks, int(now), unmarked) or 0
-    if marked then added = added + redis.call('ZADD', marks, int(now + MARK_US), me) end
-    if added > 0 then kept = 0 end  -- the key may be new
-  elseif queued_before then
-    redis.call('DEL', marks)
-  end
-  --@include lease/write.lua
-
-  if offered and held ~= fence_before then
-    --@include lease/wake.lua
-  end
+  if not holder_token then offer_first() end
 end

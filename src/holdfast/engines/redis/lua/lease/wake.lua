@@ -1,4 +1,4 @@
--- Wake the waiter to whom the lease has just been offered: the last of all writes, and by pcall, because it may fail.
+-- Wake the waiter that has just got the offer: the last write, through pcall, because it may fail.
 --
 -- KEYS[1]  record
 -- ARGV     as in lease/record.lua
@@ -6,9 +6,9 @@
 -- Returns  nothing
 
 if pops then
-  local bell = base .. ':k:' .. holder
-  redis.pcall('RPUSH', bell, '1')
-  redis.pcall('PEXPIRE', bell, OFFER_US / 1000)
+  local wakeup_key = base .. ':wakeup:' .. holder_token
+  redis.pcall('RPUSH', wakeup_key, '1')
+  redis.pcall('PEXPIRE', wakeup_key, OFFER_MAX_US / 1000)
 else
-  redis.pcall('PUBLISH', client, holder)
+  redis.pcall('PUBLISH', client, holder_token)
 end

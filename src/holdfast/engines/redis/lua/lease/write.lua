@@ -5,30 +5,30 @@
 --
 -- Returns  nothing
 --
--- The keys of the queue end with the record. Their expiry is set for twice as long as needed, and anew only when that
--- no longer does; `kept` is when it ends, 0 if one of them is new.
+-- The keys of the waiting line expire with the record. Their expiry is set for twice the time that is needed, and again
+-- only when less than that is left; `line_until` is the moment of it, 0 if one of the keys is new.
 
-local ends = buried > now and buried or now
-if holder and expires > ends then ends = expires end
+local ends = tombstones_until > now and tombstones_until or now
+if holder_token and expires > ends then ends = expires end
 local keep_ms = math.ceil((ends - now) / 1000) + ARGV[2]
-if (waiting > 0 or offered) and not alone and kept < now + keep_ms * 1000 then
-  kept = now + 2 * keep_ms * 1000
-  redis.call('PEXPIRE', base .. ':q', 2 * keep_ms)
-  redis.call('PEXPIRE', base .. ':w', 2 * keep_ms)
-  redis.call('PEXPIRE', base .. ':m', 2 * keep_ms)
+if (waiting > 0 or offered) and not record_only and line_until < now + keep_ms * 1000 then
+  line_until = now + 2 * keep_ms * 1000
+  redis.call('PEXPIRE', base .. ':line', 2 * keep_ms)
+  redis.call('PEXPIRE', base .. ':waiters', 2 * keep_ms)
+  redis.call('PEXPIRE', base .. ':heartbeats', 2 * keep_ms)
 end
 local record
-if holder then
-  record = cmsgpack.pack(fence, last, waiting, buried, ticket, kept, holder, client, held, ttl, since, expires, offered,
-    owner)
+if holder_token then
+  record = cmsgpack.pack(fence, last, waiting, tombstones_until, ticket, line_until, holder_token, client, held, ttl,
+    since, expires, offered, holder)
 else
-  record = cmsgpack.pack(fence, last, waiting, buried, ticket, kept)
+  record = cmsgpack.pack(fence, last, waiting, tombstones_until, ticket, line_until)
 end
 if freeing then
-  -- At maxmemory the first write of a script must be one that frees; after it the others pass.
+  -- At maxmemory the first write of a script must be one that frees memory; after it the others succeed.
   local written = redis.pcall('SET', base, record, 'PX', keep_ms)
   if written.err then
-    if alone then return written end  -- once deleted, it could not be written here again
+    if record_only then return written end  -- once deleted, the record could not be written here again
     redis.call('DEL', base)
     redis.call('SET', base, record, 'PX', keep_ms)
   end

@@ -77,7 +77,7 @@ local function id_of(entry, text)
 end
 
 -- It stands somewhere as the first of its key; another one is noted, or none.
-local function unnoted(key, entry) fault(noted(key) and 'several' or 'unnoted', key, entry) end
+local function unnoted(key, entry) fault(noted(key) and 'several_heads' or 'unindexed_head', key, entry) end
 
 -- One that is ready, delayed or held: there is a message, and if that has a key, it is noted as the first of it.
 local function comes_first(entry)
@@ -93,7 +93,7 @@ local function comes_first(entry)
   local note = redis.call('HGET', base .. ':first', key)
   if note == (part == 'held' and entry .. ' ' .. which or entry) then return end
   if noted(key) ~= entry then return unnoted(key, entry) end
-  fault('misnoted', key)  -- with somebody else
+  fault('wrong_head', key)  -- with somebody else
 end
 
 local led = {}  -- key -> whether somebody comes first
@@ -103,9 +103,9 @@ local function stands_behind(entry)
   local text = text_at(entry)
   local key = text and key_of(text)
   if not text then fault('missing', entry) end
-  if not key or not redis.call('ZSCORE', base .. ':lines', line_of(key) .. entry) then fault('unlined', entry) end
+  if not key or not redis.call('ZSCORE', base .. ':lines', line_of(key) .. entry) then fault('not_in_line', entry) end
   if key and led[key] == nil then led[key] = noted(key) ~= nil end
-  if key and not led[key] then fault('unled', key) end
+  if key and not led[key] then fault('no_head', key) end
 end
 
 -- Does it still stand where it was seen? The id, if it does; whose key is noted as led by it; whether others follow.
@@ -155,28 +155,28 @@ elseif part == 'ready' then
     if (looked >= most or bytes >= BYTES) and #words >= LEAST then break end
   end
   at = int(redis.call('LLEN', line))
-elseif part == 'notes' then
+elseif part == 'key_heads' then
   hash(':first', function(key)
     local entry, holder = noted(key)
     if not entry or holder ~= '' and not redis.call('ZSCORE', base .. ':h:' .. holder, entry) then
-      fault('misnoted', key)
+      fault('wrong_head', key)
     end
   end)
-elseif part == 'lines' then
+elseif part == 'key_lines' then
   sorted_set(':lines', function(line)
     local length, from = string.match(line, '^(%d+):()')
     local past = (from or 1) + (length or 0)
     local key, entry = string.sub(line, from or 1, past - 1), string.sub(line, past)
-    if key_at(entry) ~= key or not is_behind(entry) then fault('unlined', entry) end
+    if key_at(entry) ~= key or not is_behind(entry) then fault('not_in_line', entry) end
   end)
-elseif part == 'letters' then
+elseif part == 'dead_letters' then
   hash(':dead', function(id, letter)
     say(id)
     bytes = bytes + #letter
     local died = string.match(letter, '^(%d+) ')
-    if not died or not redis.call('ZSCORE', base .. ':died', place_of(died, id)) then fault('unplaced', id) end
+    if not died or not redis.call('ZSCORE', base .. ':died', place_of(died, id)) then fault('dead_not_in_order', id) end
   end)
-elseif part == 'deaths' then
+elseif part == 'dead_order' then
   sorted_set(':died', function(place)
     local id = string.sub(place, 22)
     local letter = redis.call('HGET', base .. ':dead', id)

@@ -1,47 +1,47 @@
--- Grant or refuse an entry of a directory, and put it on its indexes; in one step.
+-- Grant or refuse an entry of a registry, and add it to its indexes; in one step.
 --
--- KEYS[1]  record  of the entry, :e:ENTRY behind the directory's own key; and beside it, behind the same key, :s:SHELF:
---                  `k`, a sorted set of entries in order; any other, a hash: entry -> token
--- ARGV[1…6]        as lease/acquire.lua
--- ARGV[7]  place   the directory's key
--- ARGV[8]  entry
--- ARGV[9]  limit   how many others may stand on the group's index, or -1
--- ARGV[10] group   that index, or empty
--- ARGV[11] label  whose it may be, if it is kept for somebody: :h:ENTRY, a string that expires by itself
--- ARGV[12…] indexes
+-- KEYS[1]   record of the entry
+-- ARGV[1…6] as lease/acquire.lua
+-- ARGV[7]   entry
+-- ARGV[8]   limit      how many other entries the group's index may have, or -1
+-- ARGV[9]   group      that index, or empty
+-- ARGV[10]  label      the label of the claimant: an entry that is reserved for a successor is granted to no other label
+-- ARGV[11…] indexes
 --
--- Returns  {'full', others} | {'kept', successor, remaining_ms} | as lease/acquire.lua
+-- Returns  {'at capacity', others} | {'handed off', successor, remaining_ms} | as lease/acquire.lua
 --
--- Same law as rules/registry.py: entry.
+-- Twin of rules/registry.py: claim_entry.
 
 --@include lease/record.lua
-local INDEX_MS = 2678400000
-local place, entry, limit = ARGV[7], ARGV[8], tonumber(ARGV[9])
-local successor = redis.call('GET', place .. ':h:' .. entry)
+--@include registry/keys.lua
+--@const INDEX_MS = rules.registry.INDEX_MS
+local entry, limit = ARGV[7], tonumber(ARGV[8])
+local successor = redis.call('GET', registry .. ':successor:' .. entry)
 if successor then
-  local until_us, whose = string.match(successor, '^(%d+) (.*)$')
+  local until_us, label = string.match(successor, '^(%d+) (.*)$')
   local left_ms = math.floor((until_us - now) / 1000)
-  if whose ~= ARGV[11] and left_ms > 0 then return { 'kept', whose, left_ms } end
+  if label ~= ARGV[10] and left_ms > 0 then return { 'handed off', label, left_ms } end
 end
 if limit >= 0 then
-  local index, others = place .. ':s:' .. ARGV[10], 0
+  local index, others = registry .. ':index:' .. ARGV[9], 0
   local found = redis.call('HGETALL', index)
   for i = 1, #found, 2 do
-    local text = redis.call('GET', place .. ':e:' .. string.gsub(string.gsub(found[i], '%%', '%%25'), ':', '%%3A'))
-    local seat = text and { cmsgpack.unpack(text) } or {}
-    if seat[7] ~= found[i + 1] or seat[12] <= now or seat[13] then
-      redis.call('HDEL', index, found[i])
+    local text = redis.call('GET', record_key(found[i]))
+    local record = text and { cmsgpack.unpack(text) } or {}
+    if record[7] ~= found[i + 1] or record[12] <= now or record[13] then
+      redis.call('HDEL', index, found[i])  -- its token holds it no more
     elseif found[i] ~= entry then
       others = others + 1
     end
   end
-  if others >= limit then return { 'full', others } end
+  if others >= limit then return { 'at capacity', others } end
 end
-local ended = ARGV[3] == last or (buried > now and redis.call('GET', base .. ':d:' .. ARGV[3]))
-if not ended and (not holder or expires <= now or holder == ARGV[3]) then
-  if successor then redis.call('DEL', place .. ':h:' .. entry) end  -- whoever it was kept for has come, or did not in time
-  for i = 12, #ARGV do
-    local index = place .. ':s:' .. ARGV[i]
+local ended = ARGV[3] == last or (tombstones_until > now and redis.call('GET', base .. ':ended:' .. ARGV[3]))
+if not ended and (not holder_token or expires <= now or holder_token == ARGV[3]) then
+  -- The successor has claimed it, or did not in time.
+  if successor then redis.call('DEL', registry .. ':successor:' .. entry) end
+  for i = 11, #ARGV do
+    local index = registry .. ':index:' .. ARGV[i]
     if ARGV[i] == 'k' then redis.call('ZADD', index, 0, entry) else redis.call('HSET', index, entry, ARGV[3]) end
     redis.call('PEXPIRE', index, INDEX_MS)
   end

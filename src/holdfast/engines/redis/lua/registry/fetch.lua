@@ -1,21 +1,21 @@
--- The oldest messages in a box, after those that were read have been taken out.
+-- Return the oldest messages of a mailbox, after deleting those that the owner has read.
 --
--- KEYS[1]  record
--- ARGV[1]  place   the directory's key
--- ARGV[2]  token   whose box
--- ARGV[3…] read    messages that have arrived: what is not named here stays, because its answer may have been lost
+-- KEYS[1]   record of the entry
+-- ARGV[3]   token  of the mailbox's owner
+-- ARGV[4…]  read   ids of messages that arrived; any other message stays, because its answer may have been lost
 --
--- Returns  {'messages', then message_id, a new line, text of each}
+-- Returns  {'messages', then message id, a new line, text of each}
 --
--- Same law as rules/registry.py: entry.
+-- Twin of rules/registry.py: fetch_mail.
 
-local AT_ONCE = 100
-local box, known = ARGV[1] .. ':p:' .. ARGV[2], {}
-for i = 3, #ARGV do known[ARGV[i]] = true end
-local found = redis.call('LRANGE', box, 0, #ARGV - 3 + AT_ONCE)
+--@include registry/keys.lua
+--@const FETCH_MAX = rules.registry.FETCH_MAX
+local mailbox, known = registry .. ':mailbox:' .. ARGV[3], {}
+for i = 4, #ARGV do known[ARGV[i]] = true end
+local found = redis.call('LRANGE', mailbox, 0, #ARGV - 4 + FETCH_MAX)
 local read = 0
 while found[read + 1] and known[string.match(found[read + 1], '^(.-)\n')] do read = read + 1 end
-if read > 0 then redis.call('LTRIM', box, read, -1) end
+if read > 0 then redis.call('LTRIM', mailbox, read, -1) end
 local answer = { 'messages' }
-for i = read + 1, math.min(#found, read + AT_ONCE) do answer[#answer + 1] = found[i] end
+for i = read + 1, math.min(#found, read + FETCH_MAX) do answer[#answer + 1] = found[i] end
 return answer

@@ -1,20 +1,21 @@
--- Who holds what on a index of a directory; what is held no more is taken off.
+-- Return a page of the held entries of an index, and remove those that are held no more.
 --
--- KEYS[1]  place   the directory's key
--- ARGV[1]  index   `k`, or any other: see registry/claim.lua
--- ARGV[2]  prefix
--- ARGV[3]  after   the entry behind which to go on, or empty
--- ARGV[4]  limit
+-- KEYS[1]  the registry's own key
+-- ARGV[3]  index   `k` for all entries, or the name of another index: see registry/keys.lua
+-- ARGV[4]  prefix
+-- ARGV[5]  after   the last entry of the page before, or empty
+-- ARGV[6]  limit
 --
--- Returns  {'listing', last or empty, then entry, token, owner, fence, since_ms, remaining_ms of each}
+-- Returns  {'entries', last or empty, then entry, token, holder, fence, since_ms, remaining_ms of each}
 --
--- Same law as rules/registry.py: entry.
+-- Twin of rules/registry.py: list_entries.
 
+--@include registry/keys.lua
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local index, prefix, after, limit = KEYS[1] .. ':s:' .. ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local index, prefix, after, limit = registry .. ':index:' .. ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local order, tokens = {}, {}
-if ARGV[1] == 'k' then
+if ARGV[3] == 'k' then
   local from = after ~= '' and '(' .. after or '[' .. prefix
   order = redis.call('ZRANGEBYLEX', index, from, '[' .. prefix .. '\255', 'LIMIT', 0, limit)
 else
@@ -26,21 +27,21 @@ else
   end
   table.sort(order)
 end
-local answer = { 'listing', '' }
+local answer = { 'entries', '' }
 for i, entry in ipairs(order) do
   if i > limit then break end
   if i == limit then answer[2] = entry end
-  local text = redis.call('GET', KEYS[1] .. ':e:' .. string.gsub(string.gsub(entry, '%%', '%%25'), ':', '%%3A'))
-  local fence, _, _, _, _, _, token, _, held, _, since, expires, offered, owner
+  local text = redis.call('GET', record_key(entry))
+  local fence, _, token, held, since, expires, offered, holder
   if text then
-    fence, _, _, _, _, _, token, _, held, _, since, expires, offered, owner = cmsgpack.unpack(text)
+    fence, _, _, _, _, _, token, _, held, _, since, expires, offered, holder = cmsgpack.unpack(text)
   end
   if token and expires > now and not offered and (tokens[entry] or token) == token then
-    for _, fact in ipairs({ entry, token, owner, string.format('%.0f', held), math.floor((now - since) / 1000),
+    for _, value in ipairs({ entry, token, holder, string.format('%.0f', held), math.floor((now - since) / 1000),
       math.floor((expires - now) / 1000) }) do
-      answer[#answer + 1] = fact
+      answer[#answer + 1] = value
     end
-  elseif ARGV[1] == 'k' then
+  elseif ARGV[3] == 'k' then
     redis.call('ZREM', index, entry)
   else
     redis.call('HDEL', index, entry)

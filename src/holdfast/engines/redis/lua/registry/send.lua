@@ -1,20 +1,23 @@
--- Put a message_id into the box of whoever holds the entry, and wake it.
+-- Add a message to the mailbox of the entry's owner, and wake the owner.
 --
--- KEYS[1]  record
--- ARGV[1…2]         as lease/record.lua
--- ARGV[3]  place    the directory's key; the box is :p:TOKEN behind it, a list: message_id, a new line, text
--- ARGV[4]  message_id
--- ARGV[5]  text
+-- KEYS[1]   record of the entry
+-- ARGV[1…2] as lease/record.lua
+-- ARGV[3]   message id
+-- ARGV[4]   text
 --
--- Returns  {'done'} | {'not held', 'no owner', ''} | {'full', messages}
+-- Returns  {'done'} | {'not held', reason, ''} | {'at capacity', messages}
 --
--- Same law as rules/registry.py: entry.
+-- Twin of rules/registry.py: send_to_owner.
 
 --@include lease/record.lua
-if not holder or expires <= now or offered then return { 'not held', 'no owner', '' } end
-local box = ARGV[3] .. ':p:' .. holder
-if redis.call('LLEN', box) >= 1000 then return { 'full', 1000 } end
-redis.call('RPUSH', box, ARGV[4] .. '\n' .. ARGV[5])
-redis.call('PEXPIRE', box, 3600000)
-redis.pcall('PUBLISH', client, holder)  -- last: a missing right makes it late, and nothing else
+--@include registry/keys.lua
+--@const NO_OWNER = rules.registry.NO_OWNER
+--@const MAILBOX_MAX = rules.registry.MAILBOX_MAX
+--@const MAILBOX_MS = rules.registry.MAILBOX_MS
+if not holder_token or expires <= now or offered then return { 'not held', NO_OWNER, '' } end
+local mailbox = registry .. ':mailbox:' .. holder_token
+if redis.call('LLEN', mailbox) >= MAILBOX_MAX then return { 'at capacity', MAILBOX_MAX } end
+redis.call('RPUSH', mailbox, ARGV[3] .. '\n' .. ARGV[4])
+redis.call('PEXPIRE', mailbox, MAILBOX_MS)
+redis.pcall('PUBLISH', client, holder_token)  -- last: without the right to publish, the owner reads it late and nothing else
 return { 'done' }

@@ -1,11 +1,11 @@
--- Nothing was counted so far.
+-- Delete a counter.
 --
--- KEYS[1]  tally
+-- KEYS[1]  counter
 -- ARGV     nothing
 --
 -- Returns  {'done'}
 --
--- Same law as rules/limit.py: forget.
+-- Twin of rules/limit.py: reset.
 
 redis.call('DEL', KEYS[1])
 return { 'done' }
