@@ -165,7 +165,7 @@ def test_every_public_error_is_described():
 def test_every_test_names_its_law_and_reason():
     """The name of a test states the law in at least three words; the docstring gives the reason."""
     offences = []
-    for file in project_files("tests", ".py"):
+    for file in [*project_files("tests", ".py"), *project_files("src/holdfast/testing/conformance", ".py")]:
         for node in ast.walk(tree_of(file)):
             if not (isinstance(node, FUNCTION) and node.name.startswith("test_")):
                 continue
