@@ -3,7 +3,7 @@
 from queue_table import Table
 
 from holdfast.commands.queue import HELD, READY, REJECT, MessageOutcome
-from holdfast.commands.queue_admin import AGAIN, CONSUMERS, LANES, MESSAGES, CheckConsistency, ConsistencyPage
+from holdfast.commands.queue_admin import CONSUMERS, LANES, MESSAGES, RECHECK, CheckConsistency, ConsistencyPage
 from holdfast.rules.queue.consistency import check_pages
 
 NUMBERS = [f"{1_700_000_000_000_000 + n}" for n in range(9)]
@@ -41,8 +41,8 @@ def test_whoever_is_stored_and_seen_nowhere_is_lost_only_if_it_is_still_stored()
     pages = {MESSAGES: stored(*NUMBERS[:3])}
     gone = ConsistencyPage("0", ("",) * 9, ())
 
-    assert played({**pages, AGAIN: still_there})[0].faults == ("3 messages are in no place",)
-    assert played({**pages, AGAIN: gone})[0].faults == ()
+    assert played({**pages, RECHECK: still_there})[0].faults == ("3 messages are in no place",)
+    assert played({**pages, RECHECK: gone})[0].faults == ()
 
 
 def test_those_who_were_seen_nowhere_are_looked_for_a_second_time():
@@ -53,7 +53,7 @@ def test_those_who_were_seen_nowhere_are_looked_for_a_second_time():
         looks.append(1)
         return ConsistencyPage("1", (entry,), ()) if len(looks) > 1 else ConsistencyPage("0", (), ())
 
-    pages = {MESSAGES: stored(entry), LANES: ConsistencyPage("0", ("",), ()), READY: lane, AGAIN: still_there}
+    pages = {MESSAGES: stored(entry), LANES: ConsistencyPage("0", ("",), ()), READY: lane, RECHECK: still_there}
     assert played(pages)[0] == (1, ())
     assert len(looks) == 2
 
@@ -66,9 +66,9 @@ def test_suspects_come_in_parts_and_an_answer_may_be_about_fewer():
         assert len(question.candidates) <= 200
         return ConsistencyPage("0", still_there(question).values[: 3 * 40], ())
 
-    told, asked = played({MESSAGES: stored(*entries), AGAIN: some})
+    told, asked = played({MESSAGES: stored(*entries), RECHECK: some})
     assert told.faults == ("250 messages are in no place",)
-    assert sum(question.part == AGAIN for question in asked) == 14
+    assert sum(question.part == RECHECK for question in asked) == 14
 
 
 def test_a_lane_that_has_shrunk_from_its_end_is_read_again():
@@ -82,7 +82,7 @@ def test_a_lane_that_has_shrunk_from_its_end_is_read_again():
         (READY, "2"): ConsistencyPage("1", (), ()),
         CONSUMERS: ConsistencyPage("0", ("t",), ()),
         HELD: ConsistencyPage("0", (newer, newest), ()),
-        AGAIN: ConsistencyPage("0", ("",) * 9, ()),
+        RECHECK: ConsistencyPage("0", ("",) * 9, ()),
     }
     _, asked = played(pages, most=2)
     assert [question.at for question in asked if question.part == READY] == ["1", "2", "1"]
@@ -108,4 +108,4 @@ def test_whoever_sees_all_at_one_instant_tells_every_kind_of_fault():
 
     assert told(twice) == ("message one is in 2 places",)
     assert told(lambda state: state.remove_consumer("a1")) == ("1 messages are held by an unknown consumer",)
-    assert told(lambda state: state._deaths.clear()) == ("1 dead letters, 0 of them in order",)
+    assert told(lambda state: state._dead_order.clear()) == ("1 dead letters, 0 of them in order",)

@@ -1,4 +1,4 @@
-"""What people ask about a queue, and what they are shown. Nothing here changes a message's place."""
+"""Commands that inspect a queue, and their answers. None of them moves a message."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from holdfast.commands.queue import StoredMessage
 
-# Under this roof the names of queues are found, as those of pools are under theirs.
+# The kind of a queue where an engine lists names, as pools and semaphores have theirs.
 QUEUES = "mq"
 
 
 class GetStats(NamedTuple):
-    """How the queue stands."""
+    """Count the messages in each place. Answer: `QueueCounts`."""
 
     name: str
 
 
 class ListConsumers(NamedTuple):
-    """The consumers, at most so many; those whose ttl ends first come first."""
+    """List at most `limit` consumers, the first to expire first. Answer: `ConsumerList`."""
 
     name: str
     limit: int
 
 
 class Peek(NamedTuple):
-    """The first messages of a place, without taking them: `ready` (of a lane), `delayed`, `held` or `behind`.
+    """Show the first messages of a place and leave them there: `ready` (of a lane), `delayed`, `held` or `behind`.
 
-    Of those that are behind others, the oldest entries come first.
+    Among the messages behind others, the oldest entries come first. Answer: `Peeked`.
     """
 
     name: str
@@ -36,27 +36,29 @@ class Peek(NamedTuple):
     lane: str = ""
 
 
-# The parts of a queue that an audit looks at, one after the other; places have the words of `commands/queue.py`.
-MESSAGES, CONSUMERS, LANES, NOTES, LINES, LETTERS, DEATHS = (
+# The parts of a queue that a consistency check reads, one after the other, besides the places of `commands/queue.py`:
+# the stored messages, the consumers, the lanes, the index of key heads, the order behind each key head, the dead
+# letters and their order.
+MESSAGES, CONSUMERS, LANES, KEY_HEADS, KEY_LINES, DEAD_LETTERS, DEAD_ORDER = (
     "messages",
     "consumers",
     "lanes",
-    "notes",
-    "lines",
-    "letters",
-    "deaths",
+    "key_heads",
+    "key_lines",
+    "dead_letters",
+    "dead_order",
 )
-AGAIN = "again"
-# How much a page of an audit looks at: one to two milliseconds of a server's work.
+RECHECK = "recheck"
+# How many entries a page of a check reads: one to two milliseconds of a server's work.
 PAGE = 300
 
 
 class CheckConsistency(NamedTuple):
-    """Is every message in exactly one place?
+    """Check that every message is in exactly one place.
 
-    An engine that can look at all of them at one instant, and stop nobody else by it, answers `ConsistencyChecked` and cares for
-    nothing but the name. Any other answers one page, `ConsistencyPage`: of a part, or of the places of `which` consumer or
-    lane, from `at` on, with about so many of it at `most`. `again` is a second look at suspects, at one instant.
+    An engine that can read all messages at one instant without blocking others answers `ConsistencyChecked`, and uses
+    only the name. Any other engine answers one page, `ConsistencyPage`: the entries of a part, or of the consumer or
+    lane `which`, from `at` on, about `most` of them. The part `recheck` reads the `candidates` again, at one instant.
     """
 
     name: str
@@ -71,11 +73,10 @@ class CheckConsistency(NamedTuple):
 
 
 class QueueCounts(NamedTuple):
-    """How many messages are where, and what was counted since the queue began.
+    """How many messages are in each place, and counters since the queue began.
 
-    `oldest_ms`: how long ago the first ready message was sent, -1 if there is none. `counts` are pairs of a word and a
-    number, sorted: published, repeated, taken, acked, retried, released, died, crashed, lost, redriven, purged,
-    evicted; what never happened is not there.
+    `oldest_ms`: the age of the first ready message; -1 if none is ready. `counts`: pairs of a name and a number,
+    sorted; the names are the counters of `rules/queue/state.py`, and a counter at zero is missing.
     """
 
     ready: int
@@ -92,7 +93,7 @@ class QueueCounts(NamedTuple):
 
 
 class ConsumerInfo(NamedTuple):
-    """One consumer, as people see it. `remaining_ms` is 0 if it is late."""
+    """One consumer, for people to read. `remaining_ms` is 0 if its heartbeat is late."""
 
     token: str
     label: str
@@ -104,13 +105,13 @@ class ConsumerInfo(NamedTuple):
 
 
 class ConsumerList(NamedTuple):
-    """The consumers."""
+    """The consumers of a queue."""
 
     consumers: tuple[ConsumerInfo, ...]
 
 
 class PlacedMessage(NamedTuple):
-    """One message where it is: with whom (a consumer's token), and in how many milliseconds it is due."""
+    """A message where it is: the token of the consumer that holds it, and in how many milliseconds it is due."""
 
     message: StoredMessage
     consumer: str
@@ -118,16 +119,17 @@ class PlacedMessage(NamedTuple):
 
 
 class Peeked(NamedTuple):
-    """Messages that were looked at."""
+    """The first messages of a place."""
 
     messages: tuple[PlacedMessage, ...]
 
 
 class ConsistencyPage(NamedTuple):
-    """A page: where to go on, what was seen, and what is wrong for certain; of each fault a kind, a word, an entry.
+    """One page of a check: where to continue, the values it read, and the faults that it proves by itself.
 
-    `by` is who has answered, a run of a server; empty if that may not be asked. Pages of two do not go together: the
-    place where to go on means something else to another one, and a replica may have put back what was taken.
+    Each fault is a kind, a value and an entry. `server` names the run of the server that answered; it is empty if the
+    user may not read that. Pages of two servers do not fit together: `at` has another meaning there, and a replica may
+    have put back a message that was received.
     """
 
     at: str
@@ -137,7 +139,7 @@ class ConsistencyPage(NamedTuple):
 
 
 class ConsistencyChecked(NamedTuple):
-    """How many messages were looked at, and what is wrong, in sentences; nothing if all is well."""
+    """How many messages were checked, and a sentence for each fault."""
 
     messages: int
     faults: tuple[str, ...]

@@ -44,7 +44,7 @@ def keyed(after_us, *keys, call, lane=""):
 
 def take(after_us, token, most=1, wait=False, quarantine_max=False, known_entries=None, lanes=("",), fair_share=False, seen_fence=None):
     """`seen`: that many of what it has, the newest, it has not."""
-    return Said(after_us, Receive, token, (most, wait, idle, known, lanes, share, seen))
+    return Said(after_us, Receive, token, (most, wait, quarantine_max, known_entries, lanes, fair_share, seen_fence))
 
 
 def over(after_us, token, key="k", attempts=2, dead_max=0):
@@ -298,7 +298,7 @@ WITNESSES = {
     "everybody has a share": [
         *join(0, "a1", "b1", "c1"), send(0, many=4, call="1"), send(0, (0, "", "high"), call="2"),
         take(0, "a1", 9, lanes=THREE, fair_share=True), take(0, "b1", 9, fair_share=True), take(0, "c1", 1, fair_share=True),
-        take(0, "a1", 9, lanes=("", ""), share=True), take(0, "c1", 9, wait=True, fair_share=True),
+        take(0, "a1", 9, lanes=("", ""), fair_share=True), take(0, "c1", 9, wait=True, fair_share=True),
     ],
     "told what is gone": [
         *join(0, "a1", "b1", ttl_ms=200), send(0, many=3, call="1"), take(0, "a1", 3), end(0, "a1", (2, ACK, 0, "")),

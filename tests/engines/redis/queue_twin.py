@@ -213,7 +213,7 @@ class QueueTwin:
             before, self.state = self.state, RedisQueueState()
             if before.totals()[:5] != (0, 0, 0, 0, 0):
                 raise Difference(f"the queue was forgotten with {before.totals()}")
-            self.state._keys, self.state._calls = before._keys, before._calls
+            self.state._dedup, self.state._results = before._dedup, before._results
 
     # What is said.
 

@@ -45,7 +45,7 @@ from holdfast.core.resend import ask_again, ask_confirmed
 from holdfast.engines import Capability
 from holdfast.errors import MOVING, InvalidConfig, QueueFull, Unavailable
 from holdfast.names import Holder, checked_name, new_token
-from holdfast.rules.queue import consistency as soundness
+from holdfast.rules.queue.consistency import check_pages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -349,20 +349,20 @@ async def audited(
     What was seen at a server that was replaced meanwhile says nothing: then it is begun again.
     """
     for _ in range(_WALKS):
-        walk, by = soundness.walk(name, most), None
-        question = next(walk)
+        pages, server = check_pages(name, most), None
+        question = next(pages)
         while True:
             answer = await ask(question)
             if isinstance(answer, ConsistencyChecked):
                 return answer
             assert isinstance(answer, ConsistencyPage)
-            if by not in (None, answer.server):
+            if server not in (None, answer.server):
                 break
-            by = answer.server
+            server = answer.server
             if told is not None:
                 told(len(answer.values) // (2 if question.part == MESSAGES else 1))
             try:
-                question = walk.send(answer)
+                question = pages.send(answer)
             except StopIteration as end:
                 found: ConsistencyChecked = end.value
                 return found

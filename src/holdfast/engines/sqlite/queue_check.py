@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.rules.queue.memory_state import unordered
+from holdfast.rules.queue.memory_state import key_order_faults
 
 if TYPE_CHECKING:
     import sqlite3
@@ -45,8 +45,8 @@ def audit(link: sqlite3.Cursor, queue: int, told: QueueTotals) -> tuple[int, lis
     """How many messages there are, dead ones too, and what is wrong, in sentences."""
     counted = {what: link.execute(ask, (queue,)).fetchone()[0] for what, ask in _COUNTS.items()}
     faults = [f"message {one} is in {count} places" for one, count in link.execute(_TWICE, (queue,)).fetchall()]
-    faults += [f"{row[0]} messages are with nobody" for row in link.execute(_WITH_NOBODY, (queue,)).fetchall()]
-    faults += unordered(dict(link.execute(_FIRSTS, (queue,))), [row[0] for row in link.execute(_LINES, (queue,))])
+    faults += [f"{row[0]} messages are held by an unknown consumer" for row in link.execute(_WITH_NOBODY, (queue,)).fetchall()]
+    faults += key_order_faults(dict(link.execute(_FIRSTS, (queue,))), [row[0] for row in link.execute(_LINES, (queue,))])
     lost = link.execute(_NOWHERE, (queue,)).fetchone()[0]
     if lost:
         faults.append(f"{lost} messages are in no place")

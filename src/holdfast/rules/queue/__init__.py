@@ -3,8 +3,8 @@
 Redelivery of a message ("visibility timeout" in other queues) is decided in these places; look here if a message is
 redelivered too early or too late:
 
-- `consumers.reclaim_expired`: reclaim of the messages of dead consumers, after expiry of the session plus a grace, or at
-  once with proof of death; a check after a pause of the engine is postponed. `_after_consumer_death` decides between
+- `consumers.reclaim_expired`: reclaim of the messages of dead consumers, after expiry of the session plus a grace, or
+  at once with proof of death; a check after a pause of the engine is postponed. `_after_consumer_death` decides between
   requeue, quarantine and dead letter. On Redis: `lua/queue/reclaim.lua` and `blame.lua`.
 - `consumers.take_over`: redelivery of one key without the grace. On Redis: `lua/queue/take_over.lua`.
 - `consumers.heartbeat`: the deadline of a session. On Redis: `lua/queue/heartbeat.lua`. The keeper sends the heartbeat

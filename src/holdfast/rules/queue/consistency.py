@@ -1,18 +1,19 @@
-"""Is a queue in motion sound? It is looked at page by page, and the pages never show the same instant.
+"""Check the consistency of a queue that is in use, page by page, although no two pages show the same instant.
 
-Two promises: of a sound queue no fault is told, however fast it moves; and a fault that stands is found.
+Two promises: a consistent queue never gets a fault, however fast it changes; and a fault that stays is found.
 
-What one page proves by itself is told by the engine: it has seen all that it takes at one instant. What needs several
-pages rests on one law: an entry is made in one place, and moves at most once, from its lane to a consumer; whatever
-else becomes of a message, it goes on under a new entry. So it is told apart:
+The engine reports the faults that one page proves by itself, because it read everything they need at one instant.
+Faults that need several pages rest on one rule: an entry is created in one place and moves at most once, from its lane
+to a consumer; any other move of a message creates a new entry. It follows:
 
-- Who is stored before the places are looked at, is seen in none of them, lanes first and then consumers, and is stored
-  after them all, is nowhere.
-- Who is seen in two places is in both, unless the second one is a consumer's and the first a lane. So consumers are
-  looked at before the lanes as well.
-- A lane is filled at its end with entries that only grow: so one that stands in it twice breaks the order somewhere.
+- A message is nowhere if it is stored before the places are read, appears in none of them (lanes first, then
+  consumers), and is still stored after all of them.
+- An entry that appears in two places is in both, unless the first is a lane and the second a consumer. So the check
+  reads the consumers before the lanes as well.
+- A lane grows at its end, with entries whose numbers only grow. So an entry that is in it twice breaks the order
+  somewhere.
 
-Whoever is suspected is looked at once more, at one instant with everything that it is suspected with.
+The engine reads each candidate for a fault again, at one instant together with the other entries of that fault.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from typing import TYPE_CHECKING
 
 from holdfast.commands.queue import BEHIND, DEAD, DELAYED, HELD, READY
 from holdfast.commands.queue_admin import (
-    AGAIN,
     CONSUMERS,
-    DEATHS,
+    DEAD_LETTERS,
+    DEAD_ORDER,
+    KEY_HEADS,
+    KEY_LINES,
     LANES,
-    LETTERS,
-    LINES,
     MESSAGES,
-    NOTES,
     PAGE,
+    RECHECK,
     CheckConsistency,
     ConsistencyChecked,
 )
@@ -46,156 +47,165 @@ if TYPE_CHECKING:
 
 RECHECKED_AT_ONCE = 100
 NEWEST = 2**63
-_OURS = re.compile(r"(\d{16,})k?", re.ASCII)
-# What is told of all that was found of a kind.
+_OWN_ENTRY = re.compile(r"(\d{16,})k?", re.ASCII)
+# The kinds of faults. An engine reports all but the first; `UNINDEXED_HEAD` becomes one of the others.
+NOWHERE = "nowhere"
+MISSING = "missing"
+SEVERAL_HEADS = "several_heads"
+NO_HEAD = "no_head"
+WRONG_HEAD = "wrong_head"
+UNINDEXED_HEAD = "unindexed_head"
+NOT_IN_LINE = "not_in_line"
+OUT_OF_ORDER = "out_of_order"
+DEAD_NOT_IN_ORDER = "dead_not_in_order"
 _SENTENCES = {
-    "nowhere": "messages are in no place",
-    "missing": "places have no message",
-    "several": "keys have more than one message that comes first",
-    "unled": "keys have no message that comes first",
-    "misnoted": "keys have another message noted as the one that comes first",
-    "unlined": "messages behind others are not in line",
-    "unordered": "ready messages are out of order",
-    "unplaced": "dead letters are not in order",
+    NOWHERE: "messages are in no place",
+    MISSING: "places have no message",
+    SEVERAL_HEADS: "keys have more than one message that comes first",
+    NO_HEAD: "keys have no message that comes first",
+    WRONG_HEAD: "keys have another message noted as the one that comes first",
+    NOT_IN_LINE: "messages behind others are not in line",
+    OUT_OF_ORDER: "ready messages are out of order",
+    DEAD_NOT_IN_ORDER: "dead letters are not in order",
 }
 
 
-def walk(name: str, most: int = PAGE) -> Generator[CheckConsistency, ConsistencyPage, ConsistencyChecked]:
-    """Ask about every part, page by page; what is wrong comes out at the end."""
-    return _Walk(name, most).all()
+def check_pages(name: str, most: int = PAGE) -> Generator[CheckConsistency, ConsistencyPage, ConsistencyChecked]:
+    """Yield a command for each page of every part; return the faults at the end."""
+    return _Check(name, most).all()
 
 
-class _Walk:
-    """What was seen so far."""
+class _Check:
+    """One check of a queue, with everything that its pages have shown so far."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name, self._most = name, max(2, most)
-        self._places: dict[str, str] = {}  # entry -> where it was seen last; empty for those seen nowhere yet
+        self._places: dict[str, str] = {}  # entry -> the place that showed it last; empty if none did yet
         self._ids: dict[str, str] = {}  # id -> entry
-        self._letters: set[str] = set()
-        self._shared: dict[str, set[str]] = defaultdict(set)  # id -> entries that have it, if there is more than one
-        self._twice: dict[str, list[str]] = {}  # entry -> the places in which it was seen
-        self._unnoted: dict[str, set[str]] = defaultdict(set)  # key -> who comes first, and is not noted
-        self._orphans: dict[str, tuple[str, str]] = {}  # entry that is nowhere -> the key that it leads; any who follow
-        self._found: dict[str, set[str]] = defaultdict(set)  # kind of fault -> words
+        self._dead_letters: set[str] = set()
+        self._shared: dict[str, set[str]] = defaultdict(set)  # id -> its entries, if there is more than one
+        self._twice: dict[str, list[str]] = {}  # entry -> the places that showed it
+        self._unindexed: dict[str, set[str]] = defaultdict(set)  # key -> heads that the index does not name
+        self._orphans: dict[str, tuple[str, str]] = {}  # entry that is nowhere -> the key it heads; whether any follow
+        self._found: dict[str, set[str]] = defaultdict(set)  # kind of fault -> values
         self._messages = 0
 
     def all(self) -> Generator[CheckConsistency, ConsistencyPage, ConsistencyChecked]:
-        yield from self._each(MESSAGES, self._stored)
+        yield from self._each(MESSAGES, self._store)
         self._messages = len(self._places)
         yield from self._consumers()
-        for _ in range(2):  # again for the lost: another server may have taken over, and put back what was taken
+        for _ in range(2):  # twice if messages are nowhere: a failover may have put back messages that were received
             yield from self._all_places()
-            yield from self._lost()
+            yield from self._find_orphans()
             if not self._orphans:
                 break
-        for part in (NOTES, LINES, DEATHS):
+        for part in (KEY_HEADS, KEY_LINES, DEAD_ORDER):
             yield from self._each(part)
-        yield from self._each(LETTERS, lambda _, ids: self._letters.update(ids))
-        doubled = yield from self._doubled()
-        yield from self._rivals()
-        return self._told(doubled)
+        yield from self._each(DEAD_LETTERS, lambda _, ids: self._dead_letters.update(ids))
+        doubled = yield from self._find_doubled()
+        yield from self._find_rivals()
+        return self._result(doubled)
 
     # Pages.
 
-    def _ask(self, part: str, which: str = "", at: str = "0", candidates: Sequence[str] = ()) -> CheckConsistency:
+    def _command(self, part: str, which: str = "", at: str = "0", candidates: Sequence[str] = ()) -> CheckConsistency:
         return CheckConsistency(self._name, part, which, at, self._most, tuple(candidates))
 
     def _each(
-        self, part: str, see: Callable[[str, Sequence[str]], None] | None = None, which: str = ""
+        self, part: str, read: Callable[[str, Sequence[str]], None] | None = None, which: str = ""
     ) -> Generator[CheckConsistency, ConsistencyPage, None]:
         at, place = "0", f"{part} {which}" if which else part
         while True:
-            page = yield self._ask(part, which, at)
-            self._hear(place, page)
-            if see is not None:
-                see(place, page.values)
+            page = yield self._command(part, which, at)
+            self._add_faults(place, page)
+            if read is not None:
+                read(place, page.values)
             at = page.at
             if at == "0":
                 return
 
-    def _hear(self, place: str, page: ConsistencyPage) -> None:
-        for kind, word, entry in page.faults:
-            if kind == "missing":
-                self._found[kind].add(f"{place} {word}")
-            elif kind == "unnoted":
-                self._unnoted[word].add(entry)
+    def _add_faults(self, place: str, page: ConsistencyPage) -> None:
+        for kind, value, entry in page.faults:
+            if kind == MISSING:
+                self._found[kind].add(f"{place} {value}")
+            elif kind == UNINDEXED_HEAD:
+                self._unindexed[value].add(entry)
             else:
-                self._found[kind].add(word)
+                self._found[kind].add(value)
 
-    def _stored(self, _: str, words: Sequence[str]) -> None:
-        for entry, id_ in zip(words[::2], words[1::2], strict=True):
+    def _store(self, _: str, values: Sequence[str]) -> None:
+        for entry, id_ in zip(values[::2], values[1::2], strict=True):
             self._places.setdefault(entry, "")
             other = self._ids.setdefault(id_, entry)
             if other != entry:
                 self._shared[id_] |= {other, entry}
 
-    def _sight(self, place: str, entries: Sequence[str]) -> None:
+    def _add_to_place(self, place: str, entries: Sequence[str]) -> None:
         for entry in entries:
             before = self._places.get(entry)
             if before is None:
                 continue  # it came later, or has no message
             if before not in ("", place) and not (before.startswith(READY) and place.startswith(HELD)):
-                self._seen_twice(entry, before, place)
+                self._add_twice(entry, before, place)
             self._places[entry] = place
 
-    def _seen_twice(self, entry: str, *places: str) -> None:
-        seen = self._twice.setdefault(entry, [])
-        seen += [place for place in places if place not in seen]
+    def _add_twice(self, entry: str, *places: str) -> None:
+        found = self._twice.setdefault(entry, [])
+        found += [place for place in places if place not in found]
 
     def _consumers(self) -> Pages:
         tokens: dict[str, None] = {}
         yield from self._each(CONSUMERS, lambda _, found: tokens.update(dict.fromkeys(found)))
         for token in tokens:
-            yield from self._each(HELD, self._sight, token)
+            yield from self._each(HELD, self._add_to_place, token)
 
     def _all_places(self) -> Pages:
         for part in (DELAYED, BEHIND):
-            yield from self._each(part, self._sight)
-        page = yield self._ask(LANES)
+            yield from self._each(part, self._add_to_place)
+        page = yield self._command(LANES)
         for lane in page.values:
             yield from self._lane(lane)
         yield from self._consumers()
 
     def _lane(self, lane: str) -> Pages:
-        """From its end, where what is taken meanwhile moves nothing; what is sent meanwhile has it read again.
+        """Read a lane from its end, where a receive moves nothing; a publish in the meantime makes it read more again.
 
-        What is taken out of its middle moves the rest towards the end. So a page has to begin with what was seen
-        before, or with something newer; else what is nearer to the end is read again.
+        An entry that leaves the middle moves the rest towards the end. So a page has to begin with an entry that was
+        read before, or with a newer one; otherwise the check reads the part nearer to the end again.
         """
         place, at, oldest = f"{READY} {lane}", 1, NEWEST
         while True:
-            page = yield self._ask(READY, lane, str(at))
-            self._hear(place, page)
-            self._sight(place, page.values)
-            size, words = int(page.at), page.values
-            numbers = self._in_order(place, words)
-            if at > 1 and (not words or (numbers and numbers[0] < oldest)):
+            page = yield self._command(READY, lane, str(at))
+            self._add_faults(place, page)
+            self._add_to_place(place, page.values)
+            size, entries = int(page.at), page.values
+            numbers = self._check_order(place, entries)
+            if at > 1 and (not entries or (numbers and numbers[0] < oldest)):
                 at = max(1, min(at - self._most, size))
                 continue
             oldest = min([oldest, *numbers])
-            if at + len(words) > size:
+            if at + len(entries) > size:
                 return
-            at += len(words) - 1
+            at += len(entries) - 1
 
-    def _in_order(self, place: str, words: Sequence[str]) -> list[int]:
-        """The numbers of a page, which begins with the newest; whoever is older than the next one was put there."""
-        for entry, count in Counter(words).items():
+    def _check_order(self, place: str, entries: Sequence[str]) -> list[int]:
+        """Return the numbers of a page, the newest first; an entry that is older than the next one is out of order."""
+        for entry, count in Counter(entries).items():
             if count > 1 and entry in self._places:
                 self._twice[entry] = [place] * count
-        ours = [(int(found[1]), word) for word in words if (found := _OURS.fullmatch(word))]
-        self._found["unordered"] |= {word for (number, word), (older, _) in pairwise(ours) if number <= older}
-        return [number for number, _ in ours]
+        own = [(int(found[1]), entry) for entry in entries if (found := _OWN_ENTRY.fullmatch(entry))]
+        self._found[OUT_OF_ORDER] |= {entry for (number, entry), (older, _) in pairwise(own) if number <= older}
+        return [number for number, _ in own]
 
-    # A second look.
+    # Candidates are read again.
 
-    def _lost(self) -> Pages:
-        """Who was stored before, was seen in no place, and is stored now."""
+    def _find_orphans(self) -> Pages:
+        """Find the messages that were stored before, appeared in no place, and are still stored."""
         unseen, at = [entry for entry, place in self._places.items() if not place], 0
         self._orphans.clear()
         while at < len(unseen):
             part = unseen[at : at + RECHECKED_AT_ONCE]
-            page = yield self._ask(AGAIN, candidates=[word for entry in part for word in (entry, "")])
+            page = yield self._command(RECHECK, candidates=[value for entry in part for value in (entry, "")])
             for entry, (id_, key, followed) in zip(part, _threes(page.values), strict=False):
                 if id_:
                     self._orphans[entry] = (key, followed)
@@ -203,42 +213,43 @@ class _Walk:
                     del self._places[entry]
             at += len(page.values) // 3
 
-    def _doubled(self) -> Generator[CheckConsistency, ConsistencyPage, dict[str, int]]:
-        """In how many places a message is, by its id, of those that are in more than one."""
-        suspects = [[(entry, place) for place in places] for entry, places in self._twice.items()]
-        for id_ in self._shared.keys() | (self._letters & self._ids.keys()):
+    def _find_doubled(self) -> Generator[CheckConsistency, ConsistencyPage, dict[str, int]]:
+        """Return the ids of the messages that are in more than one place, with the number of places."""
+        candidates = [[(entry, place) for place in places] for entry, places in self._twice.items()]
+        for id_ in self._shared.keys() | (self._dead_letters & self._ids.keys()):
             entries = self._shared.get(id_) or {self._ids[id_]}
-            seen = [(entry, self._places[entry]) for entry in sorted(entries) if self._places.get(entry)]
-            suspects.append([*seen, (id_, DEAD)] if id_ in self._letters else seen)
+            found = [(entry, self._places[entry]) for entry in sorted(entries) if self._places.get(entry)]
+            candidates.append([*found, (id_, DEAD)] if id_ in self._dead_letters else found)
         doubled: dict[str, int] = {}
-        for group in suspects:
-            page = yield self._ask(AGAIN, candidates=[word for each in group for word in each])
-            standing = [id_ for id_, _, _ in _threes(page.values) if id_]
-            if len(standing) > 1:
-                doubled[standing[0]] = len(standing)
-                self._found["unordered"] -= {entry for entry, _ in group}
+        for group in candidates:
+            page = yield self._command(RECHECK, candidates=[value for each in group for value in each])
+            remaining = [id_ for id_, _, _ in _threes(page.values) if id_]
+            if len(remaining) > 1:
+                doubled[remaining[0]] = len(remaining)
+                self._found[OUT_OF_ORDER] -= {entry for entry, _ in group}
         return doubled
 
-    def _rivals(self) -> Pages:
-        """Keys of which two come first, and neither is noted."""
-        for key, entries in self._unnoted.items():
+    def _find_rivals(self) -> Pages:
+        """Find keys with two heads of which the index names neither."""
+        for key, entries in self._unindexed.items():
             if len(entries) > 1:
-                page = yield self._ask(AGAIN, candidates=[word for entry in sorted(entries) for word in (entry, "")])
+                candidates = [value for entry in sorted(entries) for value in (entry, "")]
+                page = yield self._command(RECHECK, candidates=candidates)
                 if sum(bool(id_) for id_, _, _ in _threes(page.values)) > 1:
-                    self._found["several"].add(key)
+                    self._found[SEVERAL_HEADS].add(key)
 
-    def _told(self, doubled: dict[str, int]) -> ConsistencyChecked:
-        """Whoever is noted as the first of its key and is nowhere leaves those without a first who stand behind it."""
+    def _result(self, doubled: dict[str, int]) -> ConsistencyChecked:
+        """Return the answer. If the head of a key is nowhere, the messages behind it have no head."""
         found, lost = self._found, {key for key, _ in self._orphans.values() if key}
-        found["nowhere"] = set(self._orphans)
-        found["several"] -= lost
-        found["misnoted"] |= self._unnoted.keys() | lost
-        found["unled"] |= {key for key, followed in self._orphans.values() if followed}
-        found["unled"] -= self._unnoted.keys() | found["several"]
+        found[NOWHERE] = set(self._orphans)
+        found[SEVERAL_HEADS] -= lost
+        found[WRONG_HEAD] |= self._unindexed.keys() | lost
+        found[NO_HEAD] |= {key for key, followed in self._orphans.values() if followed}
+        found[NO_HEAD] -= self._unindexed.keys() | found[SEVERAL_HEADS]
         faults = [f"message {id_} is in {count} places" for id_, count in doubled.items()]
         faults += [f"{len(found[kind])} {sentence}" for kind, sentence in _SENTENCES.items() if found[kind]]
-        return ConsistencyChecked(self._messages + len(self._letters), tuple(faults))
+        return ConsistencyChecked(self._messages + len(self._dead_letters), tuple(faults))
 
 
-def _threes(words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    return zip(words[::3], words[1::3], words[2::3], strict=True)
+def _threes(values: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    return zip(values[::3], values[1::3], values[2::3], strict=True)

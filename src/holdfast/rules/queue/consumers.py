@@ -55,6 +55,10 @@ from holdfast.rules.queue.state import (
     BLAME_ONE,
     BLAME_UNCLEAR,
     CONSUMER_DIED,
+    CRASHED,
+    DEAD_LETTERED,
+    RECEIVED,
+    RELEASED,
     ConsumerRecord,
     KeyHead,
     QueueEntry,
@@ -127,7 +131,7 @@ def leave(state: QueueState, command: Leave, moment: Moment) -> RuleResult:
     else:  # no heartbeat comes for it any more, so each step of the leave counts as one
         state.put_consumer(consumer._replace(expires_us=moment.now_us + consumer.ttl_ms * 1000))
         state.remove_waiting(command.token)
-    state.add_to_counter("released", requeued)
+    state.add_to_counter(RELEASED, requeued)
     return RuleResult(Released() if finished else LeaveUnfinished(), wake_waiting(state, requeued, moment))
 
 
@@ -158,8 +162,8 @@ def reclaim_expired(state: QueueState, command: ReclaimExpired, moment: Moment) 
         soon_us = max(now_us + CHECK_PAUSE_US, next_us + grace_us) if next_us else now_us + interval_us
         state.next_check_us = now_us if more else min(now_us + interval_us, soon_us)
     state.checked_us = now_us
-    state.add_to_counter("crashed", requeued + dead)
-    state.add_to_counter("dead_lettered", dead)
+    state.add_to_counter(CRASHED, requeued + dead)
+    state.add_to_counter(DEAD_LETTERED, dead)
     if dead:
         trim_dead_letters(state, command.dead_max)
     next_ms = 1 if more else _ms(state.next_check_us - now_us)
@@ -265,7 +269,7 @@ def take_over(state: QueueState, command: TakeOver, moment: Moment) -> RuleResul
     else:
         state.remove_ready(lane, head.entry.entry)
     fence = next_fence(state, moment)
-    state.add_to_counter("received", 1)
+    state.add_to_counter(RECEIVED, 1)
     entry = state.deliver(lane, message, command.token, fence, moment.now_us)
     state.remove_waiting(command.token)
     return RuleResult(Received((delivery_of(entry),), None, due_ms(state, moment)), [])
@@ -293,7 +297,7 @@ def _reclaim_head(
     state: QueueState, command: TakeOver, holder: ConsumerRecord | None, head: KeyHead, moment: Moment
 ) -> StoredMessage | None:
     """Declare the holder dead and take the message from it; return None if the message became a dead letter."""
-    state.add_to_counter("crashed", 1)
+    state.add_to_counter(CRASHED, 1)
     if holder is None:
         state.remove_held(head.token, head.entry.entry)
         return head.entry.message
@@ -301,7 +305,7 @@ def _reclaim_head(
     state.remove_held(head.token, head.entry.entry)
     state.put_consumer(dead)
     message = _after_consumer_death(state, command.attempts_max, dead, head.entry, moment)
-    state.add_to_counter("dead_lettered", int(message is None))
+    state.add_to_counter(DEAD_LETTERED, int(message is None))
     return message
 
 

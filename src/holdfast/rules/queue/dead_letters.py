@@ -12,7 +12,7 @@ from holdfast.commands.queue import (
 )
 from holdfast.rules.lease_record import Moment
 from holdfast.rules.queue.messages import RESULT_MEMORY_MS, add_message, wake_waiting
-from holdfast.rules.queue.state import QueueState, dead_letter_position
+from holdfast.rules.queue.state import PURGED, REDRIVEN, QueueState, dead_letter_position
 from holdfast.rules.result import RuleResult
 
 
@@ -46,7 +46,7 @@ def redrive(state: QueueState, command: Redrive, moment: Moment) -> RuleResult:
         state.remove_dead_letter(each)
         ready += add_message(state, message, 0, moment)
         redriven.append(each)
-    state.add_to_counter("redriven", len(redriven))
+    state.add_to_counter(REDRIVEN, len(redriven))
     _remember_result(state, command, redriven, moment)
     return RuleResult(DeadLettersRemoved(tuple(redriven)), wake_waiting(state, ready, moment))
 
@@ -59,7 +59,7 @@ def purge(state: QueueState, command: Purge, moment: Moment) -> RuleResult:
     purged = [each for each in dict.fromkeys(command.ids) if state.get_dead_letter(each) is not None]
     for each in purged:
         state.remove_dead_letter(each)
-    state.add_to_counter("purged", len(purged))
+    state.add_to_counter(PURGED, len(purged))
     _remember_result(state, command, purged, moment)
     return RuleResult(DeadLettersRemoved(tuple(purged)), [])
 

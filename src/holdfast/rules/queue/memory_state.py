@@ -1,4 +1,4 @@
-"""A depot that carries its messages: what the memory engine has, and what the others are compared with."""
+"""A queue state in memory: the memory engine uses it, and the tests compare the other engines with it."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from holdfast.rules.queue.state import ConsumerRecord, KeyHead, QueueEntry, Queu
 _SPARE = 64
 
 
-def unordered(firsts: Mapping[str, int], behind: Collection[str]) -> list[str]:
-    """What is wrong with the order of keys: how many come first of each, and those behind which somebody stands."""
-    several = sum(count > 1 for count in firsts.values())
-    leaderless = sum(key not in firsts for key in behind)
+def key_order_faults(heads: Mapping[str, int], behind: Collection[str]) -> list[str]:
+    """Return the faults in the order of keys, from the count of heads per key and the keys with messages behind."""
+    several = sum(count > 1 for count in heads.values())
+    headless = sum(key not in heads for key in behind)
     faults = [f"{several} keys have more than one message that comes first"] if several else []
-    return [*faults, f"{leaderless} keys have no message that comes first"] if leaderless else faults
+    return [*faults, f"{headless} keys have no message that comes first"] if headless else faults
 
 
 class _Remembered:
-    """What is known for a while, by key; what has ended goes when something new comes."""
+    """Values that are remembered until a given time, by key."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[object, int]] = {}
-        self._ends: list[tuple[int, str]] = []
+        self._expiries: list[tuple[int, str]] = []
 
     def get(self, key: str, now_us: int) -> object:
-        what, until_us = self._known.get(key, (None, 0))
-        return what if until_us > now_us else None
+        value, until_us = self._known.get(key, (None, 0))
+        return value if until_us > now_us else None
 
-    def put(self, key: str, what: object, until_us: int) -> None:
-        self._known[key] = (what, until_us)
-        heapq.heappush(self._ends, (until_us, key))
+    def put(self, key: str, value: object, until_us: int) -> None:
+        self._known[key] = (value, until_us)
+        heapq.heappush(self._expiries, (until_us, key))
 
     def forget(self, now_us: int) -> None:
-        while self._ends and self._ends[0][0] <= now_us:
-            key = heapq.heappop(self._ends)[1]
+        while self._expiries and self._expiries[0][0] <= now_us:
+            key = heapq.heappop(self._expiries)[1]
             if self._known.get(key, (None, now_us + 1))[1] <= now_us:
                 del self._known[key]
 
@@ -50,7 +50,7 @@ class _Remembered:
 
 
 class MemoryQueueState:
-    """A depot in this process."""
+    """A queue in this process. `QueueState` documents the methods."""
 
     def __init__(self) -> None:
         self.fence = 0
@@ -58,112 +58,112 @@ class MemoryQueueState:
         self.drain_token = ""
         self._number = 0
         self._counts: Counter[str] = Counter()
-        self._members: dict[str, ConsumerRecord] = {}
-        self._ends: list[tuple[int, str]] = []  # what has changed since is passed over
-        self._hungry: dict[str, None] = {}
+        self._consumers: dict[str, ConsumerRecord] = {}
+        self._expiries: list[tuple[int, str]] = []  # (expiry, token); outdated pairs are skipped
+        self._waiting: dict[str, None] = {}
         self._lanes: dict[str, OrderedDict[str, StoredMessage]] = {}  # by entry
         self._delayed: list[tuple[int, int, StoredMessage]] = []
-        self._held: dict[str, dict[str, QueueEntry]] = {}  # in the order of their fences
-        self._firsts: dict[str, KeyHead] = {}  # by key
+        self._held: dict[str, dict[str, QueueEntry]] = {}  # by consumer, then by entry, in the order of fences
+        self._heads: dict[str, KeyHead] = {}  # by key
         self._behind: dict[str, deque[tuple[int, StoredMessage]]] = {}
-        self._followers = 0  # how many those are
+        self._behind_count = 0
         self._dead: dict[str, StoredDeadLetter] = {}
-        self._deaths: list[str] = []
-        self._keys, self._calls = _Remembered(), _Remembered()
+        self._dead_order: list[str] = []
+        self._dedup, self._results = _Remembered(), _Remembered()
 
     @property
     def size(self) -> int:
         ready, held = sum(map(len, self._lanes.values())), sum(map(len, self._held.values()))
-        return ready + held + len(self._delayed) + self._followers
+        return ready + held + len(self._delayed) + self._behind_count
 
     @property
     def consumer_count(self) -> int:
-        return len(self._members)
+        return len(self._consumers)
 
     def held_counts(self, token: str) -> tuple[int, int]:
         return len(self._held.get(token, ())), sum(map(len, self._held.values()))
 
-    def add_to_counter(self, what: str, more: int) -> None:
+    def add_to_counter(self, name: str, more: int) -> None:
         if more:
-            self._counts[what] += more
+            self._counts[name] += more
 
     def totals(self) -> QueueTotals:
-        suspects = self.ready_count(QUARANTINE)
+        quarantined = self.ready_count(QUARANTINE)
         held = sum(map(len, self._held.values()))
         firsts = [
             next(iter(line.values())).published_us for lane, line in self._lanes.items() if line and lane != QUARANTINE
         ]
-        ready = sum(map(len, self._lanes.values())) - suspects
+        ready = sum(map(len, self._lanes.values())) - quarantined
         return QueueTotals(
             ready,
-            suspects,
+            quarantined,
             len(self._delayed),
             held,
             len(self._dead),
-            len(self._hungry),
-            len(self._members),
+            len(self._waiting),
+            len(self._consumers),
             min(firsts, default=0),
             tuple(sorted(self._counts.items())),
-            self._followers,
+            self._behind_count,
         )
 
     # Consumers.
 
     def get_consumer(self, token: str) -> ConsumerRecord | None:
-        return self._members.get(token)
+        return self._consumers.get(token)
 
-    def put_consumer(self, member: ConsumerRecord) -> None:
-        self._members[member.token] = member
-        heapq.heappush(self._ends, (member.expires_us, member.token))
-        if len(self._ends) > 2 * len(self._members) + _SPARE:
-            self._ends = [(each.expires_us, token) for token, each in self._members.items()]
-            heapq.heapify(self._ends)
+    def put_consumer(self, consumer: ConsumerRecord) -> None:
+        self._consumers[consumer.token] = consumer
+        heapq.heappush(self._expiries, (consumer.expires_us, consumer.token))
+        if len(self._expiries) > 2 * len(self._consumers) + _SPARE:
+            self._expiries = [(each.expires_us, token) for token, each in self._consumers.items()]
+            heapq.heapify(self._expiries)
 
     def remove_consumer(self, token: str) -> None:
-        self._members.pop(token, None)
-        self._hungry.pop(token, None)
+        self._consumers.pop(token, None)
+        self._waiting.pop(token, None)
 
     def expired_consumers(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[ConsumerRecord]:
-        found = [each for each in self._members.values() if each.expires_us <= by_us or each.client in gone]
+        found = [each for each in self._consumers.values() if each.expires_us <= by_us or each.client in gone]
         return sorted(found, key=lambda each: (each.expires_us, each.token))[:limit]
 
     def next_expiry_us(self) -> int:
-        while self._ends:
-            expires_us, token = self._ends[0]
-            member = self._members.get(token)
-            if member is not None and member.expires_us == expires_us:
+        while self._expiries:
+            expires_us, token = self._expiries[0]
+            consumer = self._consumers.get(token)
+            if consumer is not None and consumer.expires_us == expires_us:
                 return expires_us
-            heapq.heappop(self._ends)
+            heapq.heappop(self._expiries)
         return 0
 
     def watched_clients(self) -> AbstractSet[str]:
-        return {member.client for member in self._members.values()}
+        return {consumer.client for consumer in self._consumers.values()}
 
     def list_consumers(self, limit: int) -> list[tuple[ConsumerRecord, int]]:
-        first = sorted(self._members.values(), key=lambda each: (each.expires_us, each.token))[:limit]
-        return [(member, len(self._held.get(member.token, ()))) for member in first]
+        first = sorted(self._consumers.values(), key=lambda each: (each.expires_us, each.token))[:limit]
+        return [(consumer, len(self._held.get(consumer.token, ()))) for consumer in first]
 
     def add_waiting(self, token: str) -> int:
-        self._hungry.setdefault(token)
-        return list(self._hungry).index(token)
+        self._waiting.setdefault(token)
+        return list(self._waiting).index(token)
 
     def remove_waiting(self, token: str) -> None:
-        self._hungry.pop(token, None)
+        self._waiting.pop(token, None)
 
     def first_waiting(self) -> str | None:
-        return next(iter(self._hungry), None)
+        return next(iter(self._waiting), None)
 
-    # Messages that are ready.
+    # Ready messages.
 
     def add_ready(self, lane: str, message: StoredMessage) -> None:
         self._number += 1
         entry = str(self._number)
         self._lanes.setdefault(lane, OrderedDict())[entry] = message
-        self._leads(READY, "", QueueEntry(entry, lane, message))
+        self._set_head(READY, "", QueueEntry(entry, lane, message))
 
-    def _leads(self, place: str, token: str, entry: QueueEntry) -> None:
+    def _set_head(self, place: str, token: str, entry: QueueEntry) -> None:
         if entry.message.key:
-            self._firsts[entry.message.key] = KeyHead(place, token, entry)
+            self._heads[entry.message.key] = KeyHead(place, token, entry)
 
     def deliver_ready(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[QueueEntry]:
         line = self._lanes.get(lane, OrderedDict())
@@ -174,7 +174,7 @@ class MemoryQueueState:
         if found:
             self._held.setdefault(token, {}).update((each.entry, each) for each in found)
             for each in found:
-                self._leads(HELD, token, each)
+                self._set_head(HELD, token, each)
         return found
 
     def remove_ready(self, lane: str, entry: str) -> None:
@@ -183,12 +183,12 @@ class MemoryQueueState:
     def ready_count(self, lane: str) -> int:
         return len(self._lanes.get(lane, ()))
 
-    # Messages that are delayed.
+    # Delayed messages.
 
     def add_delayed(self, message: StoredMessage, due_us: int) -> None:
         self._number += 1
         heapq.heappush(self._delayed, (due_us, self._number, message))
-        self._leads(DELAYED, "", QueueEntry(str(self._number), "", message))
+        self._set_head(DELAYED, "", QueueEntry(str(self._number), "", message))
 
     def pop_due(self, now_us: int, limit: int) -> list[StoredMessage]:
         found: list[StoredMessage] = []
@@ -199,7 +199,7 @@ class MemoryQueueState:
     def next_due_us(self) -> int:
         return self._delayed[0][0] if self._delayed else 0
 
-    # Messages that are with a consumer.
+    # Messages held by a consumer.
 
     def list_held(self, token: str, limit: int) -> list[QueueEntry]:
         return list(islice(self._held.get(token, {}).values(), limit))
@@ -223,26 +223,26 @@ class MemoryQueueState:
         self._number += 1
         given = QueueEntry(str(self._number), lane, message, fence, now_us)
         self._held.setdefault(token, {})[given.entry] = given
-        self._leads(HELD, token, given)
+        self._set_head(HELD, token, given)
         return given
 
     # Messages that share a key.
 
     def key_head(self, key: str) -> KeyHead | None:
-        return self._firsts.get(key)
+        return self._heads.get(key)
 
     def add_behind(self, message: StoredMessage) -> None:
         self._number += 1
         self._behind.setdefault(message.key, deque()).append((self._number, message))
-        self._followers += 1
+        self._behind_count += 1
 
     def pop_next_of_key(self, key: str) -> StoredMessage | None:
         line = self._behind.get(key)
         if line is None:
-            self._firsts.pop(key, None)
+            self._heads.pop(key, None)
             return None
         _, following = line.popleft()
-        self._followers -= 1
+        self._behind_count -= 1
         if not line:
             del self._behind[key]
         return following
@@ -252,45 +252,45 @@ class MemoryQueueState:
     def add_dead_letter(self, letter: StoredDeadLetter) -> None:
         self.remove_dead_letter(letter.message.id)
         self._dead[letter.message.id] = letter
-        insort(self._deaths, dead_letter_position(letter))
+        insort(self._dead_order, dead_letter_position(letter))
 
     def get_dead_letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002
         return self._dead.get(id)
 
     def list_dead_letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
-        begin = bisect_right(self._deaths, after)
-        return [self._dead[place.partition("-")[2]] for place in self._deaths[begin : begin + limit]]
+        begin = bisect_right(self._dead_order, after)
+        return [self._dead[place.partition("-")[2]] for place in self._dead_order[begin : begin + limit]]
 
     def remove_dead_letter(self, id: str) -> None:  # noqa: A002
         letter = self._dead.pop(id, None)
         if letter is not None:
-            del self._deaths[bisect_left(self._deaths, dead_letter_position(letter))]
+            del self._dead_order[bisect_left(self._dead_order, dead_letter_position(letter))]
 
     def evict_dead_letters(self, most: int) -> int:
-        over = self._deaths[: max(0, len(self._deaths) - most)]
+        over = self._dead_order[: max(0, len(self._dead_order) - most)]
         for place in over:
             self.remove_dead_letter(place.partition("-")[2])
         return len(over)
 
-    # What is remembered for a while.
+    # Results that are remembered for a while.
 
-    def dedup_id(self, dedup: str, now_us: int) -> str:
-        found = self._keys.get(dedup, now_us)
+    def dedup_id(self, dedup_key: str, now_us: int) -> str:
+        found = self._dedup.get(dedup_key, now_us)
         return found if isinstance(found, str) else ""
 
-    def remember_dedup(self, dedup: str, id: str, until_us: int) -> None:  # noqa: A002
-        self._keys.put(dedup, id, until_us)
+    def remember_dedup(self, dedup_key: str, id: str, until_us: int) -> None:  # noqa: A002
+        self._dedup.put(dedup_key, id, until_us)
 
     def earlier_result(self, token: str, now_us: int) -> tuple[str, ...] | None:
-        self._keys.forget(now_us)
-        self._calls.forget(now_us)
-        found = self._calls.get(token, now_us)
+        self._dedup.forget(now_us)
+        self._results.forget(now_us)
+        found = self._results.get(token, now_us)
         return found if isinstance(found, tuple) else None
 
     def remember_result(self, token: str, ids: tuple[str, ...], until_us: int) -> None:
-        self._calls.put(token, ids, until_us)
+        self._results.put(token, ids, until_us)
 
-    # For people.
+    # Inspection.
 
     def peek(self, place: str, limit: int, lane: str, now_us: int) -> list[PlacedMessage]:
         if place == DELAYED:
@@ -315,15 +315,15 @@ class MemoryQueueState:
         places = Counter(chain((message.id for message in chain(first, behind)), self._dead))
         faults = [f"message {one} is in {count} places" for one, count in places.items() if count > 1]
         faults += [
-            f"{len(theirs)} messages are with nobody"
+            f"{len(theirs)} messages are held by an unknown consumer"
             for token, theirs in self._held.items()
-            if token not in self._members
+            if token not in self._consumers
         ]
-        faults += unordered(Counter(message.key for message in first if message.key), self._behind)
-        if len(self._deaths) != len(self._dead):
-            faults.append(f"{len(self._dead)} dead letters, {len(self._deaths)} of them in order")
+        faults += key_order_faults(Counter(message.key for message in first if message.key), self._behind)
+        if len(self._dead_order) != len(self._dead):
+            faults.append(f"{len(self._dead)} dead letters, {len(self._dead_order)} of them in order")
         return sum(places.values()), faults
 
     def is_empty(self) -> bool:
-        """Nothing of it needs to be remembered."""
-        return not (self.size or self._dead or self._members or self._keys or self._calls)
+        """Return whether nothing of this queue needs to be remembered."""
+        return not (self.size or self._dead or self._consumers or self._dedup or self._results)

@@ -38,7 +38,21 @@ from holdfast.commands.queue import (
     StoredMessage,
 )
 from holdfast.rules.lease_record import Moment
-from holdfast.rules.queue.state import ConsumerRecord, QueueEntry, QueueState, lane_of
+from holdfast.rules.queue.state import (
+    ACKED,
+    DEAD_LETTERED,
+    DEDUPLICATED,
+    EVICTED,
+    LOST,
+    PUBLISHED,
+    RECEIVED,
+    RELEASED,
+    RETRIED,
+    ConsumerRecord,
+    QueueEntry,
+    QueueState,
+    lane_of,
+)
 from holdfast.rules.result import RuleResult, Wakeup
 
 # How long the result of a publish, a redrive or a purge is remembered, so that a second copy of the command changes
@@ -82,8 +96,8 @@ def publish(state: QueueState, command: Publish, moment: Moment) -> RuleResult:
         ready += add_message(state, message, new.delay_ms, moment)
         if new.dedup_key:
             state.remember_dedup(new.dedup_key, new.id, moment.wall_us + new.dedup_ms * 1000)
-    state.add_to_counter("published", len(fresh))
-    state.add_to_counter("deduplicated", len(ids) - len(fresh))
+    state.add_to_counter(PUBLISHED, len(fresh))
+    state.add_to_counter(DEDUPLICATED, len(ids) - len(fresh))
     state.remember_result(command.token, ids, moment.wall_us + RESULT_MEMORY_MS * 1000)
     return RuleResult(Published(ids), wake_waiting(state, ready, moment))
 
@@ -205,7 +219,7 @@ def _take_ready(state: QueueState, command: Receive, moment: Moment) -> list[Que
     for lane in command.lanes:
         if len(found) < most:
             found += state.deliver_ready(lane, most - len(found), command.token, fence + len(found), moment.now_us)
-    state.add_to_counter("received", len(found))
+    state.add_to_counter(RECEIVED, len(found))
     if found:
         next_fence(state, moment, len(found))
     return found
@@ -257,13 +271,13 @@ def record_outcomes(state: QueueState, command: RecordOutcomes, moment: Moment) 
     for kind, counter in _COUNTERS.items():
         if counter:
             state.add_to_counter(counter, counts[kind])
-    state.add_to_counter("lost", len(lost))
+    state.add_to_counter(LOST, len(lost))
     if counts[REJECT]:
         trim_dead_letters(state, command.dead_max)
     return RuleResult(OutcomesRecorded(tuple(lost)), wake_waiting(state, ready, moment))
 
 
-_COUNTERS = {ACK: "acked", RETRY: "retried", RELEASE: "released", REJECT: "dead_lettered", VERIFY: ""}
+_COUNTERS = {ACK: ACKED, RETRY: RETRIED, RELEASE: RELEASED, REJECT: DEAD_LETTERED, VERIFY: ""}
 
 
 def _apply_outcome(
@@ -301,7 +315,7 @@ def with_failure(
 def trim_dead_letters(state: QueueState, most: int) -> None:
     """Drop the oldest dead letters beyond `most`, and count them; 0 keeps all."""
     if most:
-        state.add_to_counter("evicted", state.evict_dead_letters(most))
+        state.add_to_counter(EVICTED, state.evict_dead_letters(most))
 
 
 QueueRule = Callable[[QueueState, Any, Moment], RuleResult]

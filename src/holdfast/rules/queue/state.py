@@ -23,6 +23,10 @@ PROBATIONS_PER_TTL = 3
 # Why a message became a dead letter, and the error of an attempt that ended with the death of its consumer.
 ATTEMPTS_USED_UP = "attempts used up"
 CONSUMER_DIED = "its consumer died"
+# The counters of a queue's statistics.
+PUBLISHED, DEDUPLICATED, RECEIVED = "published", "deduplicated", "received"
+ACKED, RETRIED, RELEASED, DEAD_LETTERED = "acked", "retried", "released", "dead_lettered"
+CRASHED, LOST, REDRIVEN, PURGED, EVICTED = "crashed", "lost", "redriven", "purged", "evicted"
 # The blame for a consumer's death: exactly one message can be the cause, or the cause is unclear.
 BLAME_ONE, BLAME_UNCLEAR = "one", "unclear"
 
