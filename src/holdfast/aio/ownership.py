@@ -1,93 +1,101 @@
-"""Owners: one holder per key, for hours."""
+"""Owners: consumers that keep keys for hours, with one owner per key at a time."""
 
 from __future__ import annotations
 
 import inspect
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.aio.build import aside
+from holdfast.aio.build import run_blocking
 from holdfast.aio.lease import LossEvent
 from holdfast.clock import Seconds, timeout_ns
-from holdfast.core.ownership import assignment as works
-from holdfast.core.ownership import claim as claims
-from holdfast.core.ownership import consumer as post
-from holdfast.core.ownership import owner
-from holdfast.core.queue import message
+from holdfast.core.ownership.assignment import AssignmentBase
+from holdfast.core.ownership.owner import OwnerBase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from holdfast.core.ownership.assignment import News
+    from holdfast.core.ownership.assignment import OwnerEvent
 
 
-class Assignment(works.AssignmentBase):
-    """Like `blocking.Assignment`, awaited."""
+class Assignment(AssignmentBase):
+    """A key that this owner holds, until `ack`, `retry` or `release`, or until it is lost.
+
+    These methods, and `verify`, raise `LeaseLost` if another owner holds the key by now.
+    """
 
     @property
     def lost(self) -> LossEvent:
-        """Set while somebody else may have it."""
-        return LossEvent(self._lease, self._is_lost, self._is_over)
+        """Set while another owner may have the key."""
+        return LossEvent(self._held.session, self._held.is_lost, self._held.is_over)
 
-    async def done(self) -> None:
-        """Like `blocking.Assignment.done`, awaited."""
-        await works.done(self)
+    async def ack(self) -> None:
+        """Record that the work on the key is done; the engine deletes its message, and the next one may come."""
+        await self._held.ack()
 
     async def release(self, delay: Seconds = 0) -> None:
-        """Like `blocking.Assignment.release`, awaited."""
-        await works.release(self, delay)
+        """Give the key back for other owners; no attempt is used.
 
-    async def fail(self, reason: str, delay: Seconds | None = None) -> None:
-        """Like `blocking.Assignment.fail`, awaited."""
-        await works.fail(self, reason, delay)
+        `delay`: seconds before it is ready again.
+        """
+        await self._held.release(delay)
+
+    async def retry(self, delay: Seconds | None = None, reason: str = "") -> None:
+        """Record a failed attempt; the key is assigned again, or becomes a dead letter after the last attempt.
+
+        `delay`: seconds before the next attempt; `None` uses the queue's backoff.
+        `reason`: text that is stored as the error of this attempt.
+        """
+        await self._held.retry(delay, reason)
 
     async def verify(self) -> None:
-        """Like `blocking.Assignment.verify`, awaited."""
-        await message.verify(self)
+        """Ask the engine whether this owner still holds the key; raise `LeaseLost` if it does not."""
+        await self._held.verify()
 
 
-class Post(post.Post):
-    """What an owner is in one queue."""
+class Owner(OwnerBase):
+    """Holds keys, inside an `async with` block: `async for event in owner` reports assignments and their losses."""
 
-    _Message = Assignment
+    async def next(self, timeout: Seconds | None = None) -> OwnerEvent | None:
+        """Return the next event; `None` after the timeout, or after the last event.
 
+        `timeout`: seconds to wait; `None` waits for ever, 0 does not wait.
+        """
+        return await self._core.next_event(timeout_ns(timeout))
 
-class Owner(owner.OwnerBase):
-    """Like `blocking.Owner`, awaited."""
+    def claim(self, key: str) -> Assignment:
+        """Take over a key now, and return its assignment; raise `NotAcquired` if a live owner holds it.
 
-    _Post = Post
+        `key`: the key to take over.
+        """
+        assignment: Assignment = await self._core.claim(key)
+        return assignment
 
-    async def next(self, timeout: Seconds | None = None) -> News | None:
-        """Like `blocking.Owner.next`, awaited."""
-        return await owner.news(self, timeout_ns(timeout))
+    async def run(self, handle: Callable[[OwnerEvent], Any]) -> None:
+        """Call a function with every event, until the last one.
 
-    async def claim(self, key: str) -> Assignment:
-        """Like `blocking.Owner.claim`, awaited."""
-        work: Assignment = await claims.claim(self, key)
-        return work
-
-    async def run(self, handle: Callable[[News], Any]) -> None:
-        """Like `blocking.Owner.run`, awaited."""
+        `handle`: called with each event; if it returns an awaitable, that is awaited.
+        """
         async for event in self:
-            said = handle(event)
-            if inspect.isawaitable(said):
-                await said
+            returned = handle(event)
+            if inspect.isawaitable(returned):
+                await returned
 
     def __aiter__(self) -> Owner:
         return self
 
-    async def __anext__(self) -> News:
+    async def __anext__(self) -> OwnerEvent:
         event = await self.next()
         if event is None:
             raise StopAsyncIteration
         return event
 
     async def __aenter__(self) -> Owner:
-        await owner.enter(self, aside)
+        await self._core.enter(run_blocking)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        await owner.leave(self, aside)
+        await self._core.leave(run_blocking)
         return False

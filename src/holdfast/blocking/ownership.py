@@ -1,74 +1,82 @@
-"""Owners: one holder per key, for hours."""
+"""Owners: consumers that keep keys for hours, with one owner per key at a time."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.blocking.build import aside
+from holdfast.blocking.build import run_blocking
 from holdfast.blocking.lease import LossEvent
 from holdfast.clock import Seconds, timeout_ns
 from holdfast.core.lease.lock import refuse_coroutine, refuse_unfinished
-from holdfast.core.ownership import assignment as works
-from holdfast.core.ownership import claim as claims
-from holdfast.core.ownership import consumer as post
-from holdfast.core.ownership import owner
-from holdfast.core.queue import message
+from holdfast.core.ownership.assignment import AssignmentBase
+from holdfast.core.ownership.owner import OwnerBase
 from holdfast.core.step import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from holdfast.core.ownership.assignment import News
+    from holdfast.core.ownership.assignment import OwnerEvent
 
 
-class Assignment(works.AssignmentBase):
-    """A key that is ours, until `done`, `release` or `fail` is said of it, or it is lost."""
+class Assignment(AssignmentBase):
+    """A key that this owner holds, until `ack`, `retry` or `release`, or until it is lost.
+
+    These methods, and `verify`, raise `LeaseLost` if another owner holds the key by now.
+    """
 
     @property
     def lost(self) -> LossEvent:
-        """Set while somebody else may have it."""
-        return LossEvent(self._lease, self._is_lost, self._is_over)
+        """Set while another owner may have the key."""
+        return LossEvent(self._held.session, self._held.is_lost, self._held.is_over)
 
-    def done(self) -> None:
-        """It is done with, for good. `LeaseLost`, as of all that follow, if somebody else owns the key by now."""
-        run(works.done(self))
+    def ack(self) -> None:
+        """Record that the work on the key is done; the engine deletes its message, and the next one may come."""
+        run(self._held.ack())
 
     def release(self, delay: Seconds = 0) -> None:
-        """Hand it back for others: no attempt was used."""
-        run(works.release(self, delay))
+        """Give the key back for other owners; no attempt is used.
 
-    def fail(self, reason: str, delay: Seconds | None = None) -> None:
-        """It went wrong: others try again after the delay, else by the queue's backoff. The last attempt is dead."""
-        run(works.fail(self, reason, delay))
+        `delay`: seconds before it is ready again.
+        """
+        run(self._held.release(delay))
+
+    def retry(self, delay: Seconds | None = None, reason: str = "") -> None:
+        """Record a failed attempt; the key is assigned again, or becomes a dead letter after the last attempt.
+
+        `delay`: seconds before the next attempt; `None` uses the queue's backoff.
+        `reason`: text that is stored as the error of this attempt.
+        """
+        run(self._held.retry(delay, reason))
 
     def verify(self) -> None:
-        """Ask the engine whether it is still ours: `LeaseLost` if it is not."""
-        run(message.verify(self))
+        """Ask the engine whether this owner still holds the key; raise `LeaseLost` if it does not."""
+        run(self._held.verify())
 
 
-class Post(post.Post):
-    """What an owner is in one queue."""
+class Owner(OwnerBase):
+    """Holds keys, inside a `with` block: `for event in owner` reports assignments and their losses."""
 
-    _Message = Assignment
+    def next(self, timeout: Seconds | None = None) -> OwnerEvent | None:
+        """Return the next event; `None` after the timeout, or after the last event.
 
-
-class Owner(owner.OwnerBase):
-    """Owns keys, inside a `with` block: `for event in owner` tells which, and what becomes of them."""
-
-    _Post = Post
-
-    def next(self, timeout: Seconds | None = None) -> News | None:
-        """What is new; `None` if there is nothing in time, or nothing more to come."""
-        return run(owner.news(self, timeout_ns(timeout)))
+        `timeout`: seconds to wait; `None` waits for ever, 0 does not wait.
+        """
+        return run(self._core.next_event(timeout_ns(timeout)))
 
     def claim(self, key: str) -> Assignment:
-        """Own a key now, without waiting, if nobody can vouch for it; `NotAcquired` if somebody does, or we have it."""
-        work: Assignment = run(claims.claim(self, key))
-        return work
+        """Take over a key now, and return its assignment; raise `NotAcquired` if a live owner holds it.
 
-    def run(self, handle: Callable[[News], Any]) -> None:
-        """Call this with everything that is new, until it has ended."""
+        `key`: the key to take over.
+        """
+        assignment: Assignment = run(self._core.claim(key))
+        return assignment
+
+    def run(self, handle: Callable[[OwnerEvent], Any]) -> None:
+        """Call a function with every event, until the last one.
+
+        `handle`: called with each event.
+        """
         refuse_coroutine(handle)
         for event in self:
             refuse_unfinished(handle, handle(event))
@@ -76,18 +84,18 @@ class Owner(owner.OwnerBase):
     def __iter__(self) -> Owner:
         return self
 
-    def __next__(self) -> News:
+    def __next__(self) -> OwnerEvent:
         event = self.next()
         if event is None:
             raise StopIteration
         return event
 
     def __enter__(self) -> Owner:
-        run(owner.enter(self, aside))
+        run(self._core.enter(run_blocking))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        run(owner.leave(self, aside))
+        run(self._core.leave(run_blocking))
         return False

@@ -1,4 +1,4 @@
-"""Queues: messages for whoever is free, each for one of them at a time."""
+"""Queues of messages for competing consumers: each message is delivered to one consumer at a time."""
 
 from __future__ import annotations
 
@@ -6,69 +6,91 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.blocking.lease import LossEvent
-from holdfast.blocking.ownership import Owner
+from holdfast.blocking.ownership import Assignment, Owner
 from holdfast.clock import Seconds, timeout_ns
 from holdfast.core.lease.lock import refuse_coroutine, refuse_unfinished
-from holdfast.core.ownership.owner import MOST
-from holdfast.core.queue import consumer, dlq, message, partitions, queue, worker
-from holdfast.core.queue.queue import NORMAL
-from holdfast.core.queue.worker import GRACE_S
+from holdfast.core.ownership.owner import MOST, OwnerCore
+from holdfast.core.queue import dlq, partitions
+from holdfast.core.queue.consumer import ConsumerBase, ConsumerCore
+from holdfast.core.queue.dlq import DeadLetterQueueBase
+from holdfast.core.queue.handler_threads import HandlerThreads
+from holdfast.core.queue.message import MessageBase
+from holdfast.core.queue.partitions import PartitionedQueueBase
+from holdfast.core.queue.queue import NORMAL, QueueBase, checked_options
+from holdfast.core.queue.worker import GRACE_S, WorkerBase, WorkerCore, checked_concurrency
 from holdfast.core.step import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
+    from holdfast.core.queue.consumer import Delivered
     from holdfast.core.queue.dlq import DeadLetter
     from holdfast.core.queue.queue import ConsistencyReport, ConsumerStatus, PeekedMessage, QueueStats
 
 
-class Message(message.MessageBase):
-    """One delivery of a message. In `with` it is done if the block ends well, and tried again if an error leaves it."""
+class Message(MessageBase):
+    """One delivery of a message.
+
+    A `with` block acks it if the block ends well, and retries it if an error leaves the block. `ack`, `retry`, `release`,
+    `reject` and `verify` raise `LeaseLost` if another consumer holds the message by now.
+    """
 
     @property
     def lost(self) -> LossEvent:
-        """Set while somebody else may have it."""
-        return LossEvent(self._lease, self._is_lost, self._is_over)
+        """Set while another consumer may have the message."""
+        return LossEvent(self._held.session, self._held.is_lost, self._held.is_over)
 
     def ack(self) -> None:
-        """It is done, and gone. `LeaseLost`, as of all that follow, if it is somebody else's by now."""
-        run(message.ack(self))
+        """Record that the work is done; the engine deletes the message."""
+        run(self._held.ack())
 
     def retry(self, delay: Seconds | None = None, reason: str = "") -> None:
-        """This attempt has failed; the next comes after the delay, else by the queue's backoff. The last is dead."""
-        run(message.retry(self, delay, reason))
+        """Record a failed attempt; the message is redelivered, or becomes a dead letter after the last attempt.
+
+        `delay`: seconds before the next attempt; `None` uses the queue's backoff.
+        `reason`: text that is stored as the error of this attempt.
+        """
+        run(self._held.retry(delay, reason))
 
     def release(self, delay: Seconds = 0) -> None:
-        """Give it back, as if it had not been tried."""
-        run(message.release(self, delay))
+        """Give the message back for another consumer; no attempt is used.
+
+        `delay`: seconds before it is ready again.
+        """
+        run(self._held.release(delay))
 
     def reject(self, reason: str) -> None:
-        """There is no use in trying again: make it a dead letter."""
-        run(message.reject(self, reason))
+        """Make the message a dead letter, because no further attempt can succeed.
+
+        `reason`: why, for people to read.
+        """
+        run(self._held.reject(reason))
 
     def verify(self) -> None:
-        """Ask the engine whether it is still ours: `LeaseLost` if it is not."""
-        run(message.verify(self))
+        """Ask the engine whether this consumer still holds the message; raise `LeaseLost` if it does not."""
+        run(self._held.verify())
 
     def __enter__(self) -> Message:
-        message.refuse_if_not_ours(self)
+        self._held.check_unfinished()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        return run(message.leave(self, error))
+        return run(self._held.leave(error))
 
 
-class Consumer(consumer.ConsumerBase):
-    """Takes messages, inside a `with` block: `for message in consumer`."""
-
-    _Message = Message
+class Consumer(ConsumerBase):
+    """Receives messages, inside a `with` block: `for message in consumer`."""
 
     def receive(self, most: int = 1, timeout: Seconds | None = None) -> list[Message]:
-        """Up to so many messages, as soon as there is one; none if there is none in time, or the consumer stops."""
-        return run(consumer.receive(self, most, timeout_ns(timeout)))
+        """Return messages as soon as there is one; none after the timeout, or if the consumer stops.
+
+        `most`: how many messages at most.
+        `timeout`: seconds to wait; `None` waits for ever, 0 does not wait.
+        """
+        return run(self._core.receive(most, timeout_ns(timeout)))
 
     def __iter__(self) -> Consumer:
         return self
@@ -79,56 +101,74 @@ class Consumer(consumer.ConsumerBase):
         raise StopIteration
 
     def __enter__(self) -> Consumer:
-        run(consumer.enter(self))
+        run(self._core.enter())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        run(consumer.leave(self))
+        run(self._core.leave())
         return False
 
 
-class Worker(worker.WorkerBase):
-    """A handler for every message, in threads, so many at a time."""
+class _ThreadRunner:
+    """Runs plain handlers in threads. A thread cannot be ended from outside; its handler may check `message.lost`."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        refuse_coroutine(self._handler)
+    interruptible = same_thread = False
 
-    def run(self) -> None:
-        """Work until `stop()` is said: by another thread, a signal handler, or a handler of a message."""
-        run(worker.work(self, until_idle=False))
+    def __init__(self, handler: Callable[[Any], Any]) -> None:
+        refuse_coroutine(handler)
+        self._handler = handler
+        self._threads = HandlerThreads()
 
-    def run_until_idle(self) -> None:
-        """Work until nothing is ready and nothing runs; what is delayed is not waited for."""
-        run(worker.work(self, until_idle=True))
+    def start(self, delivered: Delivered, running: int, done: Callable[[BaseException | None], None]) -> None:
+        self._threads.submit(partial(self._run, delivered.message, done), running)
 
-    def _start(self, message: Any) -> None:
-        self._hands.give(partial(self._work, message), len(self._running))
-
-    def _work(self, message: Any) -> None:
+    def _run(self, message: Any, done: Callable[[BaseException | None], None]) -> None:
         error: BaseException | None = None
         try:
             refuse_unfinished(self._handler, self._handler(message))
-        except BaseException as failure:  # it says what becomes of the message
+        except BaseException as failure:  # its kind decides the outcome of the message
             error = failure
-        self._done(message, error)
+        done(error)
 
-    def _interrupt(self, messages: list[Any]) -> None:
-        """A thread cannot be ended from outside; its handler may look at `message.lost`."""
+    def interrupt(self, delivered: list[Delivered]) -> None:
+        pass
+
+    def stop(self, *, wait: bool) -> None:
+        self._threads.stop(wait=wait)
+        self._threads = HandlerThreads()
 
 
-class DeadLetterQueue(dlq.DlqBase):
-    """The dead letters of a queue."""
+class Worker(WorkerBase):
+    """Runs a handler for every message of a queue, in threads, several at a time."""
+
+    def run(self) -> None:
+        """Handle messages until `stop()` is called: by another thread, a signal handler, or a handler of a message."""
+        run(self._core.work(until_idle=False))
+
+    def run_until_idle(self) -> None:
+        """Handle messages until none is ready and no handler runs; do not wait for delayed messages."""
+        run(self._core.work(until_idle=True))
+
+
+class DeadLetterQueue(DeadLetterQueueBase):
+    """The dead-letter queue (DLQ) of a queue: its messages that are not retried any more."""
 
     def list(self, limit: int = 100, after: str = "") -> list[DeadLetter]:
-        """The oldest deaths first; `after` is the `place` of the last letter seen."""
-        return run(dlq.letters(self, limit, after))
+        """Return dead letters, the oldest first.
+
+        `limit`: how many at most.
+        `after`: the `position` of the last dead letter of the page before; empty begins with the oldest.
+        """
+        return run(dlq.list_dead_letters(self._queue, limit, after))
 
     def get(self, id: str) -> DeadLetter:  # noqa: A002 - a message's
-        """The dead letter of this message; `NotFound` if there is none."""
-        return run(dlq.get(self, id))
+        """Return one dead letter; raise `NotFound` if there is none.
+
+        `id`: the id of the message.
+        """
+        return run(dlq.get_dead_letter(self._queue, id))
 
     def redrive(
         self,
@@ -138,8 +178,14 @@ class DeadLetterQueue(dlq.DlqBase):
         rate: float | None = None,
         reset_attempts: bool = True,
     ) -> int:
-        """Make these messages again, or those of which `where` is true, or all; how many were. `rate`: per second."""
-        return run(dlq.redrive(self, ids, where, rate, reset_attempts))
+        """Publish dead letters again, and return how many; without `ids` and `where`, all that are there now.
+
+        `ids`: the ids of their messages.
+        `where`: a function of a dead letter; only those for which it is true.
+        `rate`: how many per second at most; `None` has no limit.
+        `reset_attempts`: whether all attempts are available again, and the record of failures is deleted.
+        """
+        return run(dlq.redrive(self._queue, ids, where, rate, reset_attempts))
 
     def purge(
         self,
@@ -148,17 +194,22 @@ class DeadLetterQueue(dlq.DlqBase):
         where: Callable[[DeadLetter], object] | None = None,
         before: float | None = None,
     ) -> int:
-        """Forget these, or those of which `where` is true and that died before, or all; how many were."""
-        return run(dlq.purge(self, ids, where, before))
+        """Delete dead letters, and return how many; without parameters, all that are there now.
+
+        `ids`: the ids of their messages.
+        `where`: a function of a dead letter; only those for which it is true.
+        `before`: only those that died before this time, in seconds since 1970.
+        """
+        return run(dlq.purge(self._queue, ids, where, before))
 
 
-class Queue(queue.QueueBase):
-    """The queue of a name."""
+class Queue(QueueBase):
+    """A queue of messages for competing consumers, with at-least-once delivery."""
 
     @property
     def dlq(self) -> DeadLetterQueue:
-        """Its dead letters."""
-        return DeadLetterQueue(self)
+        """The dead-letter queue."""
+        return DeadLetterQueue(self._core)
 
     def publish(
         self,
@@ -171,13 +222,19 @@ class Queue(queue.QueueBase):
         key: str | None = None,
         priority: str = NORMAL,
     ) -> str:
-        """Send a message; its id. With a `dedup_key` that was used before, nothing is sent, and that one's id is given.
+        """Publish a message, and return its id.
 
-        With a `key`, it is handed out when all that were sent before with the same key are done. `priority`: `high`,
-        `normal` or `low`. Where the queue is bounded and full, it waits so long for room, then `QueueFull`.
+        `body`: anything that the queue's codec can encode; with the default codec, anything that JSON can carry.
+        `delay`: seconds before the message is ready.
+        `dedup_key`: a deduplication key: if a message was published under it within the queue's `dedup_window`, publish
+        nothing, and return the id of that message.
+        `headers`: texts beside the body.
+        `timeout`: seconds to wait for room if the queue is bounded and full, before `QueueFull`; `None` waits for ever.
+        `key`: messages of one key are delivered one at a time, in the order of publication.
+        `priority`: `high`, `normal` or `low`.
         """
-        terms = queue.checked_terms(delay, headers, key, priority)
-        return run(queue.publish(self, body, terms, dedup_key, timeout))
+        options = checked_options(delay, headers, key, priority)
+        return run(self._core.publish(body, options, dedup_key, timeout))
 
     def publish_many(
         self,
@@ -189,16 +246,26 @@ class Queue(queue.QueueBase):
         key: str | Callable[[Any], str] | None = None,
         priority: str = NORMAL,
     ) -> list[str]:
-        """Send many, a part at a time; their ids. Where there is no room for all, the error tells which were sent.
+        """Publish many messages in batches, and return their ids. An error names those published before it.
 
-        A `key` is that of all of them, or what this function says of each body.
+        `bodies`: one body per message.
+        `delay`: seconds before the messages are ready.
+        `headers`: texts beside each body.
+        `timeout`: seconds to wait for room if the queue is bounded and full, before `QueueFull`; `None` waits for ever.
+        `key`: the key of all messages, or a function that returns the key for a body.
+        `priority`: `high`, `normal` or `low`.
         """
-        terms = queue.checked_terms(delay, headers, key, priority)
-        return run(queue.publish_many(self, bodies, terms, timeout))
+        options = checked_options(delay, headers, key, priority)
+        return run(self._core.publish_many(bodies, options, timeout))
 
     def consumer(self, name: str | None = None, *, prefetch: int = 1) -> Consumer:
-        """Takes messages one by one; it has at most `prefetch` at a time that are not settled. Use it in `with`."""
-        return Consumer(self, name=name, prefetch=prefetch)
+        """Return a consumer, which receives messages one by one inside its `with` block.
+
+        `name`: a name for people to read; two consumers may have the same one. Default: the client's label, or host and
+        process id.
+        `prefetch`: how many unfinished messages it may hold at a time.
+        """
+        return Consumer(ConsumerCore(self._core, Message, name=name, prefetch=prefetch))
 
     def worker(
         self,
@@ -210,60 +277,98 @@ class Queue(queue.QueueBase):
         grace: Seconds = GRACE_S,
         on_loss: str | Callable[[Message], object] = "report",
     ) -> Worker:
-        """Runs the handler for every message, so many at a time, and takes as many as it has free hands.
+        """Return a worker, which calls a handler for every message; start it with `run()`.
 
-        `prefetch` more are taken ahead. `stop()` waits for handlers for `grace`.
+        `handler`: called with each message. If it returns, the message is acked; if it raises, it is retried. It may
+        raise `Retry`, `Release` or `Reject`.
+        `name`: a name for people to read.
+        `concurrency`: how many handlers run at a time.
+        `prefetch`: how many messages to receive ahead of the handlers.
+        `grace`: seconds that `stop()` waits for running handlers.
+        `on_loss`: what to do if another consumer may have the message while its handler runs: `report` only sets
+        `message.lost`; or a function, called with the message.
         """
-        hands = worker.hands(concurrency, prefetch)
-        mine = Consumer(self, name=name, prefetch=sum(hands))
-        return Worker(mine, handler, concurrency=hands[0], grace=grace, on_loss=on_loss, policies=("report",))
+        slots, ahead = checked_concurrency(concurrency, prefetch)
+        consumer = ConsumerCore(self._core, Message, name=name, prefetch=slots + ahead)
+        return Worker(
+            WorkerCore(
+                consumer,
+                handler,
+                _ThreadRunner,
+                concurrency=slots,
+                grace=grace,
+                on_loss=on_loss,
+                policies=("report",),
+            )
+        )
 
     def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> Owner:
-        """Owns keys, up to so many, until it says otherwise: for hours. Use it in `with`.
+        """Return an owner, which holds keys for hours, inside its `with` block.
 
-        With `events`, it hears at once when somebody else's time has ended: `listen`, if the server already tells that,
-        or `configure`, to have it do so. Nothing depends on it.
+        `name`: a name for people to read.
+        `most`: how many keys it may hold.
+        `events`: how it learns at once of the expiry of other owners: `listen` if the server already publishes that,
+        `configure` to turn that on at the server, `None` not at all. Recovery does not depend on it.
         """
-        return Owner((self,), name=name, most=most, events=events)
+        return Owner(OwnerCore((self._core,), Assignment, name=name, most=most, events=events))
 
     def partitioned(self, parts: int) -> PartitionedQueue:
-        """The same queue in so many parts, each in a slot of its own: where one server of a cluster is not enough."""
-        return PartitionedQueue(self, parts)
+        """Return this queue in partitions, each in a slot of its own, for when one server of a cluster is not enough.
+
+        `parts`: how many partitions, 1 to 256. It must be the same for all producers and consumers of the queue.
+        """
+        cores = partitions.partitions_of(self._core, parts)
+        return PartitionedQueue(self.name, cores, [Queue(core) for core in cores])
 
     def stats(self) -> QueueStats:
-        """How many messages are where, and what was counted."""
-        return run(queue.stats(self))
+        """Return how many messages are in each place, and counters."""
+        return run(self._core.stats())
 
     def consumers(self, limit: int = 1000) -> list[ConsumerStatus]:
-        """Who takes messages."""
-        return run(queue.consumers(self, limit))
+        """Return the consumers, the first to expire first.
+
+        `limit`: how many at most.
+        """
+        return run(self._core.consumers(limit))
 
     def peek(self, place: str = "ready", limit: int = 10) -> list[PeekedMessage]:
-        """The first messages that are `ready`, `delayed`, `in_flight` or `behind` others, left where they are."""
-        return run(queue.peek(self, place, limit))
+        """Return the first messages of a place, and leave them there.
+
+        `place`: `ready`, `delayed`, `in_flight` or `behind` (other messages of their key).
+        `limit`: how many at most.
+        """
+        return run(self._core.peek(place, limit))
 
     def check(self) -> ConsistencyReport:
-        """Whether every message is in exactly one place. It looks at all of them, in steps that stop nobody."""
-        return run(queue.check(self))
+        """Check that every message is in exactly one place. It reads all of them, in steps that block no client."""
+        return run(self._core.check())
 
 
-class PartitionedQueue(partitions.PartitionedBase):
-    """A queue in parts. A key always goes to the same one."""
+class PartitionedQueue(PartitionedQueueBase):
+    """A queue in partitions. A key always goes to the same one."""
 
     @property
     def parts(self) -> tuple[Queue, ...]:
-        """The parts: queues like any other."""
-        return self._parts  # type: ignore[return-value]
+        """The partitions: queues like any other."""
+        return self._parts
 
     def part(self, key: str) -> Queue:
-        """The part in which this key is."""
+        """Return the partition of a key.
+
+        `key`: the key of messages.
+        """
         part: Queue = self._part_of(key)
         return part
 
     def publish(self, body: Any, *, key: str | None = None, dedup_key: str | None = None, **options: Any) -> str:
-        """Like `Queue.publish`, into the part of the key; without one, into that of the `dedup_key`; else into any.
+        """Publish a message like `Queue.publish`, into the partition of its key, and return its id.
 
-        A part remembers its own `dedup_key`s: one that comes with two keys may be sent twice.
+        Each partition remembers its own deduplication keys: one that is used with two keys may publish twice.
+
+        `body`: as in `Queue.publish`.
+        `key`: chooses the partition; without one, the `dedup_key` does, else chance.
+        `dedup_key`: as in `Queue.publish`.
+        `options`: the other options of `Queue.publish`.
         """
         part: Queue = self._part_for(key, dedup_key)
         return part.publish(body, key=key, dedup_key=dedup_key, **options)
@@ -271,20 +376,27 @@ class PartitionedQueue(partitions.PartitionedBase):
     def publish_many(
         self, bodies: Iterable[Any], *, key: str | Callable[[Any], str] | None = None, **options: Any
     ) -> list[str]:
-        """Like `Queue.publish_many`, each body into the part of its key; the ids in the order of the bodies.
+        """Publish many messages, each into the partition of its key; return the ids in the order of the bodies.
 
-        What the error says was sent may be any of them: it was sent a part of the queue at a time.
+        The messages are published one partition after the other, so the ones that an error names may be any of them.
+
+        `bodies`: one body per message.
+        `key`: the key of all messages, or a function that returns the key for a body.
+        `options`: the other options of `Queue.publish_many`.
         """
-        return run(partitions.publish_many(self, bodies, key, **options))
+        return run(partitions.publish_many(self._cores, bodies, key, **options))
 
     def owner(self, name: str | None = None, *, most: int = MOST, events: str | None = None) -> Owner:
-        """Like `Queue.owner`, of all parts at once."""
-        return Owner(self.parts, name=name, most=most, events=events)
+        """Return an owner of keys in all partitions at once.
+
+        `name`, `most`, `events`: as in `Queue.owner`.
+        """
+        return Owner(OwnerCore(self._cores, Assignment, name=name, most=most, events=events))
 
     def stats(self) -> QueueStats:
-        """How all parts stand together."""
-        return run(partitions.stats(self._parts, self.name))
+        """Return the statistics of all partitions together."""
+        return run(partitions.stats(self._cores, self.name))
 
     def check(self) -> ConsistencyReport:
-        """Whether every message is in exactly one place, of all parts."""
-        return run(partitions.check(self._parts))
+        """Check that every message of every partition is in exactly one place."""
+        return run(partitions.check(self._cores))

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast import failpoints
-from holdfast.host import open_up, patiently, trouble
 from holdfast.errors import InvalidName
+from holdfast.host import open_up, patiently, trouble
 from holdfast.names import is_unicode, new_token
 
 RECORD = ".holdfast-built"

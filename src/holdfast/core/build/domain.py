@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.host import open_up, patiently, trouble
 from holdfast.errors import DomainMismatch, InvalidConfig, Unavailable
+from holdfast.host import open_up, patiently, trouble
 from holdfast.names import new_token
 
 if TYPE_CHECKING:

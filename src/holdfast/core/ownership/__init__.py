@@ -1,1 +1,1 @@
-"""The ownership package."""
+"""Ownership: consumers that keep keys for hours."""

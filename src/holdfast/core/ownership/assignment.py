@@ -1,18 +1,17 @@
-"""Works: keys that are owned, what becomes of them, and what an owner is told.
+"""Assignments: keys that an owner holds, and the events that an owner reports about them.
 
-What is said of a work counts only while it is ours: the engine compares, in the step that does it.
+An outcome of an assignment counts only while the owner still holds the key; the engine compares in the same step.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NS
-from holdfast.core.queue import message
-from holdfast.core.queue.message import MessageBase
-from holdfast.core.queue.outcomes import checked_reason
+from holdfast.core.queue.message import HeldMessage, MessageBase
 from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
@@ -20,110 +19,132 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Seconds
     from holdfast.commands.queue import Delivery
-    from holdfast.core.ownership.consumer import Post
+    from holdfast.core.ownership.consumer import OwnerConsumer
     from holdfast.core.queue.session import ConsumerSession
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """This work is ours now."""
+    """Event: this owner now holds the key of `assignment`."""
 
-    work: Any
+    assignment: Any
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentLost:
-    """This work is not ours any more: stop. Whatever is still said of it is refused."""
+    """Event: this owner no longer holds the key of `assignment`, and must stop its work. Its outcome is refused."""
 
-    work: Any
+    assignment: Any
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentExpired:
-    """Somebody else's time has ended who had this key. Nothing needs to be done: `claim` it, or let it come."""
+    """Event: the session of another owner that held `key` has expired.
+
+    There is nothing to do: the key is assigned again by itself. `owner.claim(key)` takes it over at once.
+    """
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerStopped:
-    """There is nothing more to come, for this reason; the error, if it was one."""
+    """Event: the last one of this owner. `reason`: why; `error`: the error, if it was one."""
 
     reason: str
     error: Exception | None = None
 
 
-News = Assigned | AssignmentLost | AssignmentExpired | OwnerStopped
+OwnerEvent = Assigned | AssignmentLost | AssignmentExpired | OwnerStopped
 
 
-class AssignmentBase(MessageBase):
-    """A key that is ours, with what was sent about it. Its fence is larger than every one that the key had before."""
+class HeldAssignment(HeldMessage):
+    """The core's side of an assignment: a held message, with the time since when it is held."""
 
-    def __init__(self, post: Post, lease: ConsumerSession, delivery: Delivery, body: Any) -> None:
-        super().__init__(post, lease, delivery, body)
-        self._got_ns = post._newest_ns = lease._client.clock.now_ns()
-        self._given = threading.Lock()  # closed, for good, by whoever gives it
+    consumer: OwnerConsumer
+
+    def __init__(self, consumer: OwnerConsumer, session: ConsumerSession, delivery: Delivery, body: Any) -> None:
+        super().__init__(consumer, session, delivery, body)
+        self._since_ns = consumer.newest_ns = session.client.clock.now_ns()
+        self._handed_out = threading.Lock()  # acquired once, by the reader or the claim that gets the assignment
 
     @property
     def key(self) -> str:
-        """What it is about. A message that was sent without a key has its id for one."""
-        return self._kept.key or self.id
+        """The key; for a message without one, its id."""
+        return self.stored.key or self.id
+
+    def hand_out(self) -> bool:
+        """Return true to the first caller only: an event and a claim never both get the assignment."""
+        return self._handed_out.acquire(blocking=False)
+
+    def remaining(self) -> float:
+        """Return for how many more seconds the owner can trust the assignment without a heartbeat."""
+        return 0.0 if self.gone or self.outcome else self.session.remaining()
+
+    def report_assigned(self) -> None:
+        """Report to the observer that the key is assigned, and how long it waited."""
+        waited_s = max(0.0, time.time() - self.stored.published_us / 1_000_000)
+        self.queue.client.emit("assigned", self.queue.name, self.fence, waited_s, detail=f"key {self.key}")
+
+    def report_ended(self, kind: str, detail: str) -> None:
+        """Report to the observer that the key is no longer held, and how long it was."""
+        client = self.queue.client
+        held_s = (client.clock.now_ns() - self._since_ns) / NS
+        client.emit(kind, self.queue.name, self.fence, held_s, detail=detail)
+
+    def report_lost(self, reason: str) -> None:
+        """Report to the observer, once, that the key was lost."""
+        if not self.loss_reported:
+            self.loss_reported = True
+            self.report_ended("lost", f"{reason} (key {self.key})")
+
+    async def ack(self) -> None:
+        """Record that the work on the key is done: delete its message and free the key, in one step."""
+        await self._end(super().ack(), "acked")
+
+    async def release(self, delay: Seconds) -> None:
+        """Give the key back for other owners; no attempt is used."""
+        await self._end(super().release(delay), "released")
+
+    async def retry(self, delay: Seconds | None, reason: str) -> None:
+        """Record a failed attempt."""
+        await self._end(super().retry(delay, reason), "retried")
+
+    async def _end(self, recording: Awaitable[None], how: str) -> None:
+        try:
+            await recording
+        except LeaseLost as lost:
+            self.report_lost(lost.reason)
+            raise
+        self.report_ended("unassigned", f"key {self.key}: {how}")
+
+
+class AssignmentBase(MessageBase):
+    """A key that this owner holds, with the message that was published for it.
+
+    Its `fence` is larger than every earlier fence of the key.
+    """
+
+    _held: HeldAssignment
+
+    @property
+    def key(self) -> str:
+        """The key. A message that was published without one has its id for a key."""
+        return self._held.key
 
     @property
     def token(self) -> str:
-        """Whose it is: of this owner, in this life of it. For guards, beside the fence."""
-        return self._lease.token
+        """The token of the owner's session. A guard compares it beside the fence."""
+        return self._held.session.token
 
     @property
     def info(self) -> Any:
-        """What was sent."""
+        """The published body."""
         return self.body
 
-    def _give(self) -> bool:
-        """Whether it may be given: once, as news or to a claim, whichever asks first. In one step, of any thread."""
-        return self._given.acquire(blocking=False)
-
     def remaining(self) -> float:
-        """For how many seconds it can be vouched for without hearing from the engine."""
-        return 0.0 if self._gone or self._settled else self._lease.remaining()
+        """Return for how many more seconds the assignment can be trusted without an answer from the engine."""
+        return self._held.remaining()
 
     def __repr__(self) -> str:
-        return f"<work {self.key!r} of {self.queue!r} fence={self.fence} {self._standing('owned')}>"
-
-
-def told(work: MessageBase, kind: str, detail: str) -> None:
-    """Tell the observer for how long a key was owned."""
-    client = work._consumer._queue._client
-    owned_s = (client.clock.now_ns() - work._got_ns) / NS if isinstance(work, AssignmentBase) else None
-    client.emit(kind, work.queue, work.fence, owned_s, detail=detail)
-
-
-def mourned(work: MessageBase, why: str) -> None:
-    """Tell the observer, once, that a key was lost."""
-    if not work._told_of_loss:
-        work._told_of_loss = True
-        told(work, "lost", f"{why} (key {work.key})")
-
-
-async def done(work: AssignmentBase) -> None:
-    """The key is done with: what was sent is gone, and whoever comes next for the key may have it, in one step."""
-    await _ended(work, message.ack(work), "done")
-
-
-async def release(work: AssignmentBase, delay: Seconds) -> None:
-    """Handed back, for others."""
-    await _ended(work, message.release(work, delay), "released")
-
-
-async def fail(work: AssignmentBase, reason: str, delay: Seconds | None) -> None:
-    """An attempt has failed."""
-    await _ended(work, message.retry(work, delay, checked_reason(reason)), "failed")
-
-
-async def _ended(work: AssignmentBase, said: Awaitable[None], how: str) -> None:
-    try:
-        await said
-    except LeaseLost as lost:
-        mourned(work, lost.reason)
-        raise
-    told(work, "unassigned", f"key {work.key}: {how}")
+        return f"<assignment {self.key!r} of {self.queue!r} fence={self.fence} {self._held.status('owned')}>"

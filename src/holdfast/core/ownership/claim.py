@@ -1,7 +1,7 @@
-"""Claims: a key that nobody can vouch for, taken now by whoever asks for it.
+"""Claim a key: take it over at once, if no live consumer holds it.
 
-A work is given once: to a claim, or as news. So of two parts of a program, one that reads and one that claims, one
-begins it, however they meet.
+An assignment is handed out once: to a claim, or as an event. So if one part of a program reads events and another
+claims, only one of them starts the work.
 """
 
 from __future__ import annotations
@@ -10,76 +10,78 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.commands import NotHeld
 from holdfast.commands.queue import HELD, NotTakenOver, Received, TakeOver
-from holdfast.core.lease.lease import HELD as LIVING
-from holdfast.core.ownership.assignment import AssignmentBase
-from holdfast.core.ownership.owner import _tell_owned
-from holdfast.core.queue import consumer as consuming
+from holdfast.core.ownership.assignment import HeldAssignment
 from holdfast.core.queue.partitions import part_of
-from holdfast.core.resend import ask_again
-from holdfast.errors import LeaseLost, NotAcquired, NotFound
+from holdfast.core.resend import send_safely
+from holdfast.errors import LeaseLost, LossReason, NotAcquired, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.core.ownership.consumer import Post
-    from holdfast.core.ownership.owner import OwnerBase
+    from holdfast.core.ownership.consumer import OwnerConsumer
+    from holdfast.core.ownership.owner import OwnerCore
+    from holdfast.core.queue.consumer import Delivered
     from holdfast.core.queue.session import ConsumerSession
 
 
-# Of what was not found by its key. A work without one shows its id instead, and that is no way to ask for it.
-_NONE = "none was sent, or it is done; what is sent without a key has only an id, and cannot be claimed"
+# For a key without a message. An assignment without a key shows its id instead, and an id cannot be claimed.
+_NONE = "none was published, or it is done; a message without a key has only an id, and cannot be claimed"
 
 
-async def claim(owner: OwnerBase, key: str) -> Any:
-    """Take over a key that nobody can vouch for, now; `NotAcquired` if somebody does."""
-    post = owner._posts[part_of(key, len(owner._posts))]
-    if owner._waker is None or owner._over:
-        where = "no keys after it was stopped" if owner._waker is not None else "keys inside its `with` block only"
+async def claim(owner: OwnerCore, key: str) -> Any:
+    """Take over a key now; raise `NotAcquired` if a live consumer holds it."""
+    consumer = owner.consumers[part_of(key, len(owner.consumers))]
+    if owner.waker is None or owner.ended:
+        where = "no keys after it was stopped" if owner.waker is not None else "keys inside its `with` block only"
         raise RuntimeError(f"owner {owner.name!r} takes {where}")
-    for work in tuple(post._with.values()):
-        if isinstance(work, AssignmentBase) and work.key == key and not work._is_lost():
-            return _given(post, work)
-    name, lease = post._queue.name, post._lease
-    if lease is None or lease._state is not LIVING:
-        raise LeaseLost(name, None, "expired", detail="this owner was taken for dead, and has not come back yet")
-    lease._owned = True
+    for delivered in tuple(consumer.held.values()):
+        held = delivered.held
+        if isinstance(held, HeldAssignment) and held.key == key and not held.is_lost():
+            return _handed_out(consumer, delivered)
+    name, session = consumer.queue.name, consumer.session
+    if session is None or not session.is_live():
+        detail = "this owner was declared dead, and has no new session yet"
+        raise LeaseLost(name, None, LossReason.EXPIRED, detail=detail)
+    session.delivered = True
     try:
-        answer = await _taken_over(owner, post, lease, key)
-        for each in await consuming._read(post, lease, answer.deliveries):
-            _tell_owned(each)
+        answer = await _take_over(owner, consumer, session, key)
+        for each in await consumer.read(session, answer.deliveries):
+            if isinstance(each.held, HeldAssignment):
+                each.held.report_assigned()
     except (NotAcquired, NotFound, LeaseLost):
         raise
     except BaseException:
-        post._missed += 1  # it may be ours, and nobody has seen it: it is told as new
-        owner._wake()
+        consumer.missed += 1  # the key may be ours without our knowledge: the next fetch finds it
+        owner.wake()
         raise
-    post._rung = True  # who takes something over stands in line no more: a reader that waits asks again
-    owner._wake()
-    claimed = post._with.get(answer.deliveries[0].entry)
-    if not isinstance(claimed, AssignmentBase):
+    consumer.woken = True  # a take-over ends the wait of this consumer: a reader that waits has to fetch again
+    owner.wake()
+    claimed = consumer.held.get(answer.deliveries[0].entry)
+    if claimed is None:
         raise NotFound(name, f"readable message of key {key!r}")
-    return _given(post, claimed)
+    return _handed_out(consumer, claimed)
 
 
-def _given(post: Post, work: AssignmentBase) -> AssignmentBase:
-    """What is ours, unless somebody here was given it before, or is just ending it."""
-    if work._settled or not work._give():
-        raise NotAcquired(work.key, reason="ours", holder=post.name, fence=work.fence, queue=post._queue.name)
-    return work
+def _handed_out(consumer: OwnerConsumer, delivered: Delivered) -> Any:
+    """Return the assignment; raise `NotAcquired` if this process got it before, or is just ending it."""
+    held = delivered.held
+    assert isinstance(held, HeldAssignment)
+    if held.outcome or not held.hand_out():
+        raise NotAcquired(held.key, reason="ours", holder=consumer.name, fence=held.fence, queue=consumer.queue.name)
+    return delivered.message
 
 
-async def _taken_over(owner: OwnerBase, post: Post, lease: ConsumerSession, key: str) -> Received:
-    queue = post._queue
-    answer = await ask_again(
-        owner._client, TakeOver(queue.name, lease.token, key, queue._attempts_max, queue._dead_max)
-    )
+async def _take_over(owner: OwnerCore, consumer: OwnerConsumer, session: ConsumerSession, key: str) -> Received:
+    queue = consumer.queue
+    command = TakeOver(queue.name, session.token, key, queue.attempts_max, queue.dead_max)
+    answer = await send_safely(owner.client, command)
     if isinstance(answer, NotHeld):
-        lease._lose(answer.reason, answer.detail)
-        owner._wake()
-        raise LeaseLost(queue.name, lease._fence, answer.reason, detail=answer.detail)
+        session.lose(answer.reason, answer.detail)
+        owner.wake()
+        raise LeaseLost(queue.name, session.fence_or_none, answer.reason, detail=answer.detail)
     if isinstance(answer, NotTakenOver):
         raise _refusal(queue.name, key, answer)
     assert isinstance(answer, Received)
-    if lease._state is not LIVING:  # lost while the answer was on its way
-        raise lease._loss()
+    if not session.is_live():  # lost while the answer was on its way
+        raise session.loss()
     return answer
 
 

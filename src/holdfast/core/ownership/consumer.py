@@ -1,7 +1,7 @@
-"""Posts: what an owner is in one queue.
+"""The consumer through which an owner takes keys from one queue.
 
-A consumer like others, but it keeps what it takes: so only what is new may be to blame if it dies, it takes no more
-than its share, and it is watched so that every loss is told.
+It keeps its messages for a long time. So only new messages may be to blame if it dies; it takes no more than its share;
+and the owner watches its session, so that every loss becomes an event.
 """
 
 from __future__ import annotations
@@ -10,87 +10,102 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NS, NS_PER_MS
 from holdfast.commands.queue import BATCH_MAX
-from holdfast.core.lease.lease import HELD as LIVING
-from holdfast.core.ownership.assignment import mourned
-from holdfast.core.queue.consumer import ConsumerBase
+from holdfast.core.ownership.assignment import HeldAssignment
+from holdfast.core.queue.consumer import ConsumerCore
 from holdfast.rules.queue.state import PROBATIONS_PER_TTL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.core.queue.message import MessageBase
-    from holdfast.core.queue.queue import QueueBase
+    from holdfast.core.queue.consumer import Delivered
+    from holdfast.core.queue.queue import QueueCore
     from holdfast.core.queue.session import ConsumerSession
     from holdfast.engines import Waker
 
 
-class Post(ConsumerBase):
-    """The consumer of one queue that an owner is."""
+class OwnerConsumer(ConsumerCore):
+    """The consumer of an owner in one queue."""
 
-    _keeps = _share = True
-    _reconcile_ns = 60 * NS
+    keeps_messages = fair_share = True
+    reconcile_ns = 60 * NS
+    held_class = HeldAssignment  # type: ignore[assignment]
 
-    def __init__(self, queue: QueueBase, *, name: str | None, heard: bool, lost: Callable[[Any], None]) -> None:
-        super().__init__(queue, name=name, prefetch=1)
-        self._heard = heard
-        self._lost = lost
-        self._seen: ConsumerSession | None = None  # the lease whose end is watched
-        self._token = ""  # under which it is rung, if it waits
-        self._again_ns = 0
-        self._newest_ns = 0  # when it was given something last
-        self._rung = True  # it is to ask
-        self._full = False  # it did not ask, as there was no room
-        self._drains = False  # it is asked to come back idle, for a suspect
-        self._dares = 1  # how many suspects it takes at once: each time that it has lived through some, twice as many
+    def __init__(
+        self,
+        queue: QueueCore,
+        make_message: Callable[[Any], Any],
+        *,
+        name: str | None,
+        announce_expiry: bool,
+        on_lost: Callable[[Delivered], None],
+    ) -> None:
+        super().__init__(queue, make_message, name=name, prefetch=1)
+        self.announce_expiry = announce_expiry
+        self.waiting_token = ""  # the token under which it is woken, if it waits
+        self.again_ns = 0  # when to fetch again
+        self.newest_ns = 0  # when it received its newest message
+        self.woken = True  # it has to fetch
+        self.full = False  # it did not fetch, because there was no room
+        self.draining = False  # the engine asks it to drain for a message in quarantine
+        self._on_lost = on_lost
+        self._watched: ConsumerSession | None = None  # the session whose end wakes the owner
+        # How many messages in quarantine it accepts: twice as many each time that it has survived some.
+        self._quarantine_batch = 1
 
-    def _idle(self, now_ns: int) -> int:  # noqa: ARG002
-        return self._dares if self._is_calm() else 0
+    def quarantine_max(self, now_ns: int) -> int:  # noqa: ARG002
+        """Return how many messages in quarantine to accept: none while a message is on probation."""
+        return self._quarantine_batch if self.past_probation() else 0
 
-    def _is_calm(self) -> bool:
-        """Nothing that it has is new: if it died now, only a suspect that it is given would be to blame.
+    def past_probation(self) -> bool:
+        """Return whether no held message is new: if the consumer died now, only a new one would take the blame.
 
-        What is new is reckoned from when the engine has heard of us last: see `ConsumerRecord.probation_us`.
+        Probation counts from the last time that the engine heard of the consumer: see `ConsumerRecord.probation_us`.
         """
-        lease = self._lease
-        return self._calm_ns() <= (lease._heard_ns if lease is not None else 0)
+        session = self.session
+        return self.probation_ends_ns() <= (session.heard_ns if session is not None else 0)
 
-    def _has_taken(self, works: Sequence[MessageBase]) -> None:
-        """If those are suspects, and it lives, it takes more the next time: a fleet that died has many of them."""
-        if works and works[0].quarantined:
-            self._dares = min(2 * len(works), BATCH_MAX)
+    def probation_ends_ns(self) -> int:
+        """Return when the probation of the newest message ends, if the engine hears of the consumer after that."""
+        return self.newest_ns + self.probation_ns() if self.held else 0
 
-    def _calm_ns(self) -> int:
-        """When it may be asked again for a suspect, if it is heard of after that."""
-        return self._newest_ns + self._trial_ns() if self._with else 0
+    def probation_ns(self) -> int:
+        """Return how long the probation of a message lasts."""
+        return self.queue.ttl_ms * NS_PER_MS // PROBATIONS_PER_TTL
 
-    def _trial_ns(self) -> int:
-        return self._queue._ttl_ms * NS_PER_MS // PROBATIONS_PER_TTL
+    def received(self, messages: Sequence[Delivered]) -> None:
+        """Accept more messages from quarantine next time, if these came from there: a dead fleet leaves many."""
+        if messages and messages[0].held.quarantined:
+            self._quarantine_batch = min(2 * len(messages), BATCH_MAX)
 
-    def _is_due(self, now_ns: int, room: int) -> bool:
-        """Whether to ask. Whoever stands in line is rung: what happens elsewhere is no reason."""
-        lease = self._lease
-        if self._rung or now_ns >= self._again_ns or lease is None or lease._state is not LIVING:
+    def must_fetch(self, now_ns: int, room: int) -> bool:
+        """Return whether to fetch now. A waiting consumer is woken, so other events are no reason."""
+        session = self.session
+        if self.woken or now_ns >= self.again_ns or session is None or not session.is_live():
             return True
-        return (self._full and room > 0) or (self._drains and self._is_calm()) or self._is_unsure(now_ns)
+        return (self.full and room > 0) or (self.draining and self.past_probation()) or self.is_unsure(now_ns)
 
-    def _bereft(self, message: MessageBase) -> None:
-        message._told_of_loss = True
-        self._lost(message)
+    def message_lost(self, delivered: Delivered) -> None:
+        """Report a lost assignment as an event."""
+        delivered.held.loss_reported = True
+        self._on_lost(delivered)
 
-    def _look_after(self, waker: Waker) -> None:
-        """Tell what was lost with a lease; and have the bell rung when the present one is lost.
+    def watch_session(self, waker: Waker) -> None:
+        """Report the assignments that were lost with a session, and have the owner woken when the present one is lost.
 
-        Also what came by a lease that was never watched: one that somebody claimed by, and that was lost before a look.
+        This also covers a session that was never watched: a claim may use one that is lost before the next call.
         """
-        lease, seen = self._lease, self._seen
-        if lease is not seen or (seen is not None and seen._state is not LIVING):
-            self._seen, self._dares = None, 1
-            for work in tuple(self._with.values()):
-                if work._lease._state is not LIVING and not work._settled:
-                    self._forget(work)
-                    mourned(work, work._lease._why[0])
-                    self._lost(work)
-        if lease is not None and lease._state is LIVING and lease is not self._seen:
-            self._seen, lease._wakers = lease, (*lease._wakers, waker)
-            if lease._state is not LIVING:
-                waker.wake()  # it was lost before it could ring
+        session, watched = self.session, self._watched
+        if session is not watched or (watched is not None and not watched.is_live()):
+            self._watched, self._quarantine_batch = None, 1
+            for delivered in tuple(self.held.values()):
+                held = delivered.held
+                if not held.session.is_live() and not held.outcome:
+                    self.forget(held)
+                    if isinstance(held, HeldAssignment):
+                        held.report_lost(held.session.loss_reason)
+                    self._on_lost(delivered)
+        if session is not None and session.is_live() and session is not self._watched:
+            self._watched = session
+            session.add_waker(waker)
+            if not session.is_live():
+                waker.wake()  # it was lost before the waker was added

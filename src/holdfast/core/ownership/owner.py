@@ -1,301 +1,343 @@
-"""Owners: who has a key, for hours, and is told of everything that changes.
+"""Owners: consumers that keep keys for hours, and report everything that changes as events.
 
-An owner is a consumer that keeps what it takes. However many keys it has, one lease vouches for all of them, so that a
-thousand cost as many commands as one. It hears of its own losses at once, and of others' ends if it wants to: that only
-makes recovery faster.
+An owner holds all its keys under one session per queue, so that a thousand keys cost as many commands as one. It learns
+of its own losses at once, and of the expiry of others if it asks for that; this only makes recovery faster.
 
-Nothing piles up. An owner takes no more than it may have, and only when somebody asks it what is new; of what is only
-news it keeps so many, and counts the rest.
+Nothing accumulates. An owner takes no more keys than its limit, and only when its user asks for the next event. Of
+events that need no action it keeps a bounded number, and counts the rest.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clock import NEVER_NS, NS_PER_MS
+from holdfast.clock import NEVER_NS, NS_PER_MS, jittered
 from holdfast.commands.queue import KeysHeld, ListKeys
 from holdfast.core.client import OPEN
-from holdfast.core.keeper.keeper import WIRE_NS
-from holdfast.core.lease.lease import HELD as LIVING
-from holdfast.core.lease.lease import jittered
-from holdfast.core.ownership.assignment import Assigned, AssignmentExpired, AssignmentLost, OwnerStopped, mourned, told
-from holdfast.core.queue import consumer as consuming
-from holdfast.core.queue.queue import _whole
-from holdfast.engines import Capability
+from holdfast.core.ownership.assignment import (
+    Assigned,
+    AssignmentExpired,
+    AssignmentLost,
+    HeldAssignment,
+    OwnerStopped,
+)
+from holdfast.core.ownership.consumer import OwnerConsumer
+from holdfast.core.queue.queue import whole_number
+from holdfast.core.resend import WIRE_NS
 from holdfast.errors import Closed, InvalidConfig, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from holdfast.core.ownership.assignment import News
-    from holdfast.core.ownership.consumer import Post
-    from holdfast.core.queue.message import MessageBase
-    from holdfast.core.queue.queue import QueueBase
-    from holdfast.engines import ExpiryWatch, Waker
+    from holdfast.core.ownership.assignment import OwnerEvent
+    from holdfast.core.queue.consumer import Delivered
+    from holdfast.core.queue.queue import QueueCore
+    from holdfast.engines import Waker
+
+    # Runs a blocking call where it does not block the face: at once, or on another thread.
+    RunAside = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 MOST = 1000
 MOST_MAX = 100_000
-# How much news is kept for a slow reader; what it owns is never dropped.
-NEWS_MAX = 1000
+# How many events that need no action are kept for a slow reader; assignments are never dropped.
+EVENTS_MAX = 1000
 LISTEN, CONFIGURE = "listen", "configure"
 STOPPED, CLOSED = "stopped", "closed"
 _RETRY_NS = 800 * NS_PER_MS
 
 
-class OwnerBase:
-    """One owner of keys, in one queue or in all parts of one. For one reader at a time; works may be ended by any."""
+class OwnerCore:
+    """An owner of keys, in one queue or in all partitions of one. One reader at a time; any thread may end work."""
 
-    _Post: type[Post]
-
-    def __init__(self, queues: Sequence[QueueBase], *, name: str | None, most: int, events: str | None) -> None:
+    def __init__(
+        self,
+        queues: Sequence[QueueCore],
+        make_assignment: Callable[[Any], Any],
+        *,
+        name: str | None,
+        most: int,
+        events: str | None,
+    ) -> None:
         if events not in (None, LISTEN, CONFIGURE):
             raise InvalidConfig("events", events, f"it must be {LISTEN!r}, {CONFIGURE!r} or None")
-        self._client = queues[0]._client
-        self._most = _whole("most", most, 1, MOST_MAX)
+        self.client = queues[0].client
+        self.dropped = 0  # how many events there was no room for
+        self.waker: Waker | None = None
+        self.ended = False
+        self.consumers = [
+            OwnerConsumer(each, make_assignment, name=name, announce_expiry=bool(events), on_lost=self._assignment_lost)
+            for each in queues
+        ]
+        self._most = whole_number("most", most, 1, MOST_MAX)
         self._events = events
-        self._posts = [self._Post(each, name=name, heard=bool(events), lost=self._told_lost) for each in queues]
-        self._news: deque[News] = deque()
-        self._ends: deque[tuple[str, str]] = deque()  # which consumers of which queue have ended
-        self._waker: Waker | None = None
+        self._unread: deque[tuple[OwnerEvent, HeldAssignment | None]] = deque()
+        self._expired: deque[tuple[str, str]] = deque()  # queue and token of other consumers that expired
         self._listener: Any = None
-        self._stopped = self._over = False
+        self._stopped = False
         self._turn = 0
-        self.dropped = 0  # how much news there was no room for
 
     @property
     def name(self) -> str:
-        """What it is called, for people."""
-        return self._posts[0].name
+        """The name for people to read."""
+        return self.consumers[0].name
 
     @property
-    def works(self) -> dict[str, Any]:
-        """What it owns now, by key."""
-        return {work.key: work for post in self._posts for work in tuple(post._with.values())}
+    def queue(self) -> str:
+        """The name of the first queue."""
+        return self.consumers[0].queue.name
+
+    @property
+    def assignments(self) -> dict[str, Any]:
+        """The assignments, by key."""
+        held = [each for consumer in self.consumers for each in tuple(consumer.held.values())]
+        return {each.message.key: each.message for each in held}
 
     @property
     def owned(self) -> int:
-        """How many keys it owns."""
-        return sum(post.in_flight for post in self._posts)
-
-    def __repr__(self) -> str:
-        return f"<owner {self.name!r} of {self._posts[0]._queue.name!r} owned={self.owned}>"
+        """How many keys the owner holds."""
+        return sum(len(consumer.held) for consumer in self.consumers)
 
     def stop(self) -> None:
-        """Take no more: whoever waits for news is told that it has ended. Any thread may say so, at any time."""
+        """Take no more keys, and end a wait for events. Any thread may call it."""
         self._stopped = True
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
-        if self._waker is not None:
-            self._waker.wake()
+    def wake(self) -> None:
+        """End a wait for events."""
+        if self.waker is not None:
+            self.waker.wake()
 
-    def _told_lost(self, work: Any) -> None:
-        self._news.append(AssignmentLost(work))
+    def _assignment_lost(self, delivered: Delivered) -> None:
+        self._unread.append((AssignmentLost(delivered.message), None))
 
-    def _told_end(self, queue: str, token: str) -> None:
-        """Some consumer has ended. By the thread that hears of it, so it only takes a note."""
-        if any(post._lease is not None and post._lease.token == token for post in self._posts):
+    def _consumer_expired(self, queue: str, token: str) -> None:
+        """Note that a consumer expired. The listener's thread calls this, so it does no I/O."""
+        if any(each.session is not None and each.session.token == token for each in self.consumers):
             return
-        if len(self._ends) < NEWS_MAX:
-            self._ends.append((queue, token))
-            self._wake()
+        if len(self._expired) < EVENTS_MAX:
+            self._expired.append((queue, token))
+            self.wake()
         else:
             self._drop(1)
 
     def _drop(self, count: int) -> None:
         if count:
             self.dropped += count
-            self._client.emit("events_dropped", self._posts[0]._queue.name, detail=f"{count} of others' ends")
+            self.client.emit("events_dropped", self.queue, detail=f"{count} expiries of other owners")
 
     def _end(self, reason: str, error: Exception | None = None) -> None:
-        self._over = True
-        self._news.append(OwnerStopped(reason, error))
+        self.ended = True
+        self._unread.append((OwnerStopped(reason, error), None))
+
+    async def enter(self, aside: RunAside) -> None:
+        """Start a session in every queue, so that an unusable engine raises its error at once."""
+        client = self.client
+        if self.waker is not None:
+            raise RuntimeError(f"owner {self.name!r} is in use: make one of its own for each block")
+        listen: Any = getattr(client.engine, "expiries", None)
+        if self._events and listen is None:
+            rule = "this engine has no expiry events: leave it out, deaths are found without them"
+            raise InvalidConfig("events", self._events, rule)
+        self._stopped = self.ended = False
+        self.waker = client.transport.waker()
+        try:
+            for consumer in self.consumers:
+                await consumer.enter()
+            if self._events:
+                self._listener = await aside(lambda: self._listen(listen))
+        except BaseException:
+            await self.leave(aside)
+            raise
+
+    def _listen(self, listen: Callable[..., Any]) -> Any:
+        """Subscribe to the expiry events of all queues. Events about that carry the name of the first queue."""
+        names = tuple(consumer.queue.name for consumer in self.consumers)
+
+        def emit(kind: str, detail: str) -> None:
+            self.client.emit(kind, names[0], detail=detail)
+
+        return listen(names, configure=self._events == CONFIGURE, on_end=self._consumer_expired, tell=emit)
+
+    async def leave(self, aside: RunAside) -> None:
+        """Give back all keys and end every session. A second call does nothing."""
+        listener, self._listener = self._listener, None
+        try:
+            if listener is not None:
+                await aside(listener.close)
+        finally:
+            await _leave_all(self.consumers)
+            self._unread.clear()
+            self._expired.clear()
+            self.ended, self.waker = True, None
+
+    async def next_event(self, wait_ns: int | None) -> OwnerEvent | None:
+        """Return the next event; None if there is none before the timeout, or none any more."""
+        clock = self.client.clock
+        until_ns = NEVER_NS if wait_ns is None else clock.now_ns() + wait_ns
+        if wait_ns == 0:  # no wake-up is waited for
+            _set_woken(self.consumers)
+        while (event := self._next_unread()) is None and not self.ended:
+            if self.waker is None:
+                raise RuntimeError(f"owner {self.name!r} takes keys inside its `with` block only")
+            if self._stopped:
+                self._end(STOPPED)
+                continue
+            await self._update_or_end(self.waker)
+            if self._unread or self._stopped or self.ended:
+                continue
+            if clock.now_ns() >= until_ns:
+                return None
+            await self._sleep(self.waker, until_ns)
+        return event
+
+    def _next_unread(self) -> OwnerEvent | None:
+        """Return the next event for the reader.
+
+        Skip an assignment that a claim already got, and, in a forked child, the assignments of the parent.
+        """
+        while self._unread:
+            event, held = self._unread.popleft()
+            if held is None or (not held.session.is_forked() and held.hand_out()):
+                return event
+        return None
+
+    async def _update_or_end(self, waker: Waker) -> None:
+        try:
+            await self._update(waker)
+        except Closed:
+            self._end(CLOSED)
+        except Unavailable as error:
+            self._end(str(error), error)
+
+    async def _update(self, waker: Waker) -> None:
+        """Find what was lost, which owners expired, and which keys are available; each time another queue first."""
+        if self.client.state is not OPEN:
+            raise Closed
+        while self._expired:
+            await self._report_expired(*self._expired.popleft())
+        self._turn += 1
+        for at in range(len(self.consumers)):
+            consumer = self.consumers[(self._turn + at) % len(self.consumers)]
+            consumer.watch_session(waker)
+            if consumer.must_fetch(self.client.clock.now_ns(), self._most - self.owned):
+                await self._fetch(consumer)
+                consumer.watch_session(waker)
+
+    async def _fetch(self, consumer: OwnerConsumer) -> None:
+        """Fetch keys up to the limit."""
+        clock = self.client.clock
+        now_ns = clock.now_ns()
+        if consumer.draining and not consumer.past_probation():
+            again_ns = max(consumer.probation_ends_ns(), now_ns + consumer.probation_ns() // 8)
+            consumer.waiting_token, consumer.again_ns = "", again_ns
+            return
+        room = max(0, self._most - self.owned)
+        consumer.full = not room
+        if not room and not consumer.woken and not consumer.is_unsure(now_ns):
+            consumer.waiting_token, consumer.again_ns = "", now_ns + consumer.reconcile_ns
+            return
+        consumer.woken = True  # until the answer is here
+        result = await consumer.fetch(room, wait=room > 0)
+        # First of all, so that an interrupt of the rest loses no event.
+        self._unread.extend((Assigned(each.message), _assignment(each)) for each in result.messages)
+        consumer.woken = False
+        consumer.received(result.messages)
+        for each in result.messages:
+            _assignment(each).report_assigned()
+        consumer.draining = result.drain
+        consumer.waiting_token = result.waiting.token if result.waiting is not None else ""
+        consumer.again_ns = clock.now_ns() if result.messages else result.again_ns
+
+    async def _report_expired(self, queue: str, token: str) -> None:
+        """Add events for the keys that an expired consumer still holds."""
+        try:
+            answer = await self.client.send(ListKeys(queue, token, EVENTS_MAX))
+        except Unavailable as error:
+            self.client.emit("unavailable", queue, detail=str(error))
+            return
+        assert isinstance(answer, KeysHeld)
+        self.client.emit("expiry_event", queue, detail=f"of a consumer with {answer.held} keys")
+        room = max(0, EVENTS_MAX - sum(isinstance(event, AssignmentExpired) for event, _ in self._unread))
+        self._unread.extend((AssignmentExpired(key), None) for key in answer.keys[:room])
+        self._drop(max(0, answer.held - room))
+
+    async def _sleep(self, waker: Waker, until_ns: int) -> None:
+        client = self.client
+        at_ns = min(until_ns, *(consumer.again_ns for consumer in self.consumers))
+        waiting = [consumer for consumer in self.consumers if consumer.waiting_token and not consumer.woken]
+        try:
+            woken = await client.transport.wait_for_any([each.waiting_token for each in waiting], waker, at_ns)
+            _set_woken(waiting, woken)
+        except Unavailable as error:
+            _set_woken(self.consumers)
+            client.emit("unavailable", self.queue, detail=str(error))
+            now_ns = client.clock.now_ns()
+            await waker.wait(now_ns + jittered(_RETRY_NS, now_ns))
+        except BaseException:
+            _set_woken(self.consumers)  # a wake-up may have arrived with the interrupt
+            raise
 
 
-async def enter(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
-    """Begin to live in every queue, so that an engine that cannot be used is told at once."""
-    client = owner._client
-    if owner._waker is not None:
-        raise RuntimeError(f"owner {owner.name!r} is in use: make one of its own for each block")
-    if owner._events and Capability.EXPIRY_EVENTS not in client.engine.capabilities:
-        rule = "this engine tells of no ends: leave it out, deaths are found without"
-        raise InvalidConfig("events", owner._events, rule)
-    owner._stopped = owner._over = False
-    owner._waker = client.transport.waker()
-    try:
-        for post in owner._posts:
-            await consuming.enter(post)
-        if owner._events:
-            owner._listener = await aside(lambda: _listen(owner))
-    except BaseException:
-        await leave(owner, aside)
-        raise
+def _assignment(delivered: Delivered) -> HeldAssignment:
+    assert isinstance(delivered.held, HeldAssignment)
+    return delivered.held
 
 
-def _listen(owner: OwnerBase) -> ExpiryWatch:
-    """Have the servers tell of others' ends. What is said of that is about the first queue."""
-    names = tuple(post._queue.name for post in owner._posts)
-
-    def emit(kind: str, detail: str) -> None:
-        owner._client.emit(kind, names[0], detail=detail)
-
-    return owner._client.engine.watch_expiries(names, configure=owner._events == CONFIGURE, on_end=owner._told_end, emit=emit)
+def _set_woken(consumers: Sequence[OwnerConsumer], tokens: Sequence[str] | None = None) -> None:
+    """Make the consumers with these tokens fetch; all of them without tokens."""
+    for each in consumers:
+        each.woken = each.woken or tokens is None or each.waiting_token in tokens
 
 
-async def leave(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
-    """Give back everything that is owned, as if it had never been taken, and end. Again is no harm."""
-    listener, owner._listener = owner._listener, None
-    try:
-        if listener is not None:
-            await aside(listener.close)
-    finally:
-        await _leave_all(owner._posts)
-        owner._news.clear()
-        owner._ends.clear()
-        owner._over, owner._waker = True, None
-
-
-async def _leave_all(posts: Sequence[Post], *, patient: bool = True) -> None:
-    """Each of them, also if one fails. An engine that does not answer is waited for once, and not for each."""
-    if posts:
-        for work in tuple(posts[0]._with.values()):
-            if work._lease._state is LIVING:
-                told(work, "unassigned", f"key {work.key}: handed back")
+async def _leave_all(consumers: Sequence[OwnerConsumer], *, patient: bool = True) -> None:
+    """End each session, even if one fails. Wait only once for an engine that does not answer."""
+    if consumers:
+        consumer = consumers[0]
+        for each in tuple(consumer.held.values()):
+            held = _assignment(each)
+            if held.session.is_live():
+                held.report_ended("unassigned", f"key {held.key}: handed back")
             else:
-                mourned(work, work._lease._why[0])
-        clock = posts[0]._queue._client.clock
+                held.report_lost(held.session.loss_reason)
+        clock = consumer.queue.client.clock
         began_ns = clock.now_ns()
         try:
-            await consuming.leave(posts[0], patient=patient)
+            await consumer.leave(patient=patient)
         finally:
             soon = clock.now_ns() < began_ns + WIRE_NS - _RETRY_NS
-            await _leave_all(posts[1:], patient=patient and soon)
+            await _leave_all(consumers[1:], patient=patient and soon)
 
 
-async def news(owner: OwnerBase, wait_ns: int | None) -> News | None:
-    """What is new; `None` if there is nothing before patience ends, or nothing more to come."""
-    clock = owner._client.clock
-    until_ns = NEVER_NS if wait_ns is None else clock.now_ns() + wait_ns
-    if wait_ns == 0:  # no ring is waited for
-        _rung(owner._posts)
-    while (event := _unread(owner)) is None and not owner._over:
-        if owner._waker is None:
-            raise RuntimeError(f"owner {owner.name!r} takes keys inside its `with` block only")
-        if owner._stopped:
-            owner._end(STOPPED)
-            continue
-        await _look_or_end(owner)
-        if owner._news or owner._stopped or owner._over:
-            continue
-        if clock.now_ns() >= until_ns:
-            return None
-        await _sleep(owner, until_ns)
-    return event
+class OwnerBase:
+    """An owner of keys, in one queue or in all parts of one. One reader at a time; any thread may end work."""
 
+    def __init__(self, core: OwnerCore) -> None:
+        self._core = core
 
-def _unread(owner: OwnerBase) -> News | None:
-    """The first that is for the reader. What a claim was given is not, nor, in a child, what its parent has."""
-    while owner._news:
-        event = owner._news.popleft()
-        if not isinstance(event, Assigned) or (not _is_parents(event) and event.work._give()):
-            return event
-    return None
+    @property
+    def name(self) -> str:
+        """The name for people to read."""
+        return self._core.name
 
+    @property
+    def assignments(self) -> dict[str, Any]:
+        """The assignments that it holds now, by key."""
+        return self._core.assignments
 
-async def _look_or_end(owner: OwnerBase) -> None:
-    try:
-        await _look(owner)
-    except Closed:
-        owner._end(CLOSED)
-    except Unavailable as error:
-        owner._end(str(error), error)
+    @property
+    def owned(self) -> int:
+        """How many keys it holds."""
+        return self._core.owned
 
+    @property
+    def dropped(self) -> int:
+        """How many `AssignmentExpired` events were dropped because the reader was slow."""
+        return self._core.dropped
 
-def _is_parents(event: Assigned) -> bool:
-    """In a child: this is the parent's, who tells of it."""
-    return bool(event.work._lease._is_forked())
+    def stop(self) -> None:
+        """Take no more keys: a reader gets `OwnerStopped` as its last event. Any thread may call it, at any time."""
+        self._core.stop()
 
-
-async def _look(owner: OwnerBase) -> None:
-    """What was lost, who has ended, and what there is to take; each time another queue comes first."""
-    if owner._client.state is not OPEN:
-        raise Closed
-    assert owner._waker is not None
-    while owner._ends:
-        await _note_end(owner, *owner._ends.popleft())
-    owner._turn += 1
-    for at in range(len(owner._posts)):
-        post = owner._posts[(owner._turn + at) % len(owner._posts)]
-        post._look_after(owner._waker)
-        if post._is_due(owner._client.clock.now_ns(), owner._most - owner.owned):
-            await _fill(owner, post)
-            post._look_after(owner._waker)
-
-
-def _rung(posts: Sequence[Post], tokens: Sequence[str] | None = None) -> None:
-    """These are to ask; all, if it is not known which."""
-    for post in posts:
-        post._rung = post._rung or tokens is None or post._token in tokens
-
-
-async def _fill(owner: OwnerBase, post: Post) -> None:
-    """Take what there is, up to what it may have."""
-    clock = owner._client.clock
-    now_ns = clock.now_ns()
-    if post._drains and not post._is_calm():
-        post._token, post._again_ns = "", max(post._calm_ns(), now_ns + post._trial_ns() // 8)
-        return
-    room = max(0, owner._most - owner.owned)
-    post._full = not room
-    if not room and not post._rung and not post._is_unsure(now_ns):
-        post._token, post._again_ns = "", now_ns + post._reconcile_ns
-        return
-    post._rung = True  # until the answer is here
-    got = await consuming.take(post, room, wait=room > 0)
-    owner._news.extend(map(Assigned, got.messages))  # first of all: what is ours is told, whatever interrupts the rest
-    post._rung = False
-    post._has_taken(got.messages)
-    for work in got.messages:
-        _tell_owned(work)
-    post._drains = got.drain
-    post._token = got.asked.token if got.asked is not None else ""
-    post._again_ns = clock.now_ns() if got.messages else got.again_ns
-
-
-def _tell_owned(work: MessageBase) -> None:
-    waited_s = max(0.0, time.time() - work.published)
-    work._consumer._queue._client.emit("assigned", work.queue, work.fence, waited_s, detail=f"key {work.key}")
-
-
-async def _note_end(owner: OwnerBase, queue: str, token: str) -> None:
-    """Somebody's time has ended: tell what it had, if that is still with it."""
-    try:
-        answer = await owner._client.send(ListKeys(queue, token, NEWS_MAX))
-    except Unavailable as error:
-        owner._client.emit("unavailable", queue, detail=str(error))
-        return
-    assert isinstance(answer, KeysHeld)
-    owner._client.emit("expiry_event", queue, detail=f"of a consumer with {answer.held} keys")
-    room = max(0, NEWS_MAX - sum(isinstance(each, AssignmentExpired) for each in owner._news))
-    owner._news.extend(map(AssignmentExpired, answer.keys[:room]))
-    owner._drop(max(0, answer.held - room))
-
-
-async def _sleep(owner: OwnerBase, until_ns: int) -> None:
-    client, waker = owner._client, owner._waker
-    assert waker is not None
-    at_ns = min(until_ns, *(post._again_ns for post in owner._posts))
-    waiting = [post for post in owner._posts if post._token and not post._rung]
-    try:
-        rung = await client.transport.wait_for_any([post._token for post in waiting], waker, at_ns)
-        _rung(waiting, rung)
-    except Unavailable as error:
-        _rung(owner._posts)
-        client.emit("unavailable", owner._posts[0]._queue.name, detail=str(error))
-        now_ns = client.clock.now_ns()
-        await waker.wait(now_ns + jittered(_RETRY_NS, now_ns))
-    except BaseException:
-        _rung(owner._posts)  # a ring may have come as somebody interrupted this
-        raise
+    def __repr__(self) -> str:
+        return f"<owner {self.name!r} of {self._core.queue!r} owned={self.owned}>"

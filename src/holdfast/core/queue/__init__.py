@@ -1,1 +1,1 @@
-"""The queue package."""
+"""Message queues: publish, consume, work, and handle dead letters."""

@@ -1,4 +1,4 @@
-"""Bodies and headers: what people send, as the bytes and texts that engines keep."""
+"""Bodies and headers of messages: from Python objects to the bytes and texts that engines store, and back."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ HEADERS_MAX_BYTES = 8192
 
 
 class Codec(Protocol):
-    """How a body becomes bytes, and bytes a body. What `decode` raises makes the message a dead letter."""
+    """Converts bodies to bytes and back. If `decode` raises, the message becomes a dead letter."""
 
     def encode(self, body: Any) -> bytes:
-        """The bytes of a body."""
+        """Return the bytes of a body."""
 
     def decode(self, data: bytes) -> Any:
-        """The body of some bytes."""
+        """Return the body of these bytes."""
 
 
 class _Json:
-    # Made once: `dumps` with settings of its own would make an encoder for each message.
+    # One encoder for all messages: `json.dumps` with options would create one for each.
     _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
     _decode = json.JSONDecoder().decode
 
@@ -51,7 +51,7 @@ _CODECS: dict[str, Codec] = {"json": _Json(), "bytes": _Bytes()}
 
 
 def encoded(codec: Codec, body: Any) -> bytes:
-    """The bytes of a body, or `InvalidConfig` with what is wrong with it."""
+    """Return the bytes of a body; raise `InvalidConfig` if the codec cannot encode it or it is too large."""
     try:
         data = codec.encode(body)
     except Exception as error:
@@ -59,13 +59,16 @@ def encoded(codec: Codec, body: Any) -> bytes:
     if not isinstance(data, bytes):
         raise InvalidConfig("codec", codec, f"it must encode to bytes, not {type(data).__name__}")
     if len(data) > BODY_MAX_BYTES:
-        rule = f"a body may have at most {BODY_MAX_BYTES} bytes, this one has {len(data)}: send where to find it"
+        rule = (
+            f"message body is {len(data):,} bytes; the maximum is {BODY_MAX_BYTES:,}. Store it elsewhere and publish a"
+            " reference"
+        )
         raise InvalidConfig("body", body, rule)
     return data
 
 
 def shown_body(codec: Codec, message: StoredMessage) -> Any:
-    """The body for people; its bytes where it cannot be decoded."""
+    """Return the body for people to read; its bytes if the codec cannot decode it."""
     try:
         return codec.decode(message.body)
     except Exception:
@@ -73,6 +76,7 @@ def shown_body(codec: Codec, message: StoredMessage) -> Any:
 
 
 def packed_headers(headers: dict[str, str] | None) -> str:
+    """Return the headers as the engine stores them; raise `InvalidConfig` if they are no dictionary of texts."""
     if headers is None:
         return ""
     texts = isinstance(headers, dict) and all(
@@ -86,12 +90,12 @@ def packed_headers(headers: dict[str, str] | None) -> str:
 
 
 def unpacked_headers(packed: str) -> dict[str, str]:
-    """What was sent. `ValueError` or `TypeError` if somebody else has written it, and it is none."""
+    """Return the published headers. Raise `ValueError` or `TypeError` if another program has written other bytes."""
     return dict(json.loads(packed)) if packed else {}
 
 
 def shown_headers(packed: str) -> dict[str, str]:
-    """The headers for people; their text, under a name that says so, where it cannot be read."""
+    """Return the headers for people to read; if they cannot be parsed, their text under the name `unreadable`."""
     try:
         return unpacked_headers(packed)
     except (ValueError, TypeError):
@@ -99,9 +103,11 @@ def shown_headers(packed: str) -> dict[str, str]:
 
 
 def checked_codec(codec: str | Codec) -> Codec:
+    """Return the codec of this name, or the given one; raise `InvalidConfig` if it is none."""
     if isinstance(codec, str):
         if codec not in _CODECS:
-            raise InvalidConfig("codec", codec, f"it must be one of {', '.join(sorted(_CODECS))}, or have both words")
+            names = ", ".join(sorted(_CODECS))
+            raise InvalidConfig("codec", codec, f"it must be one of {names}, or an object with `encode` and `decode`")
         return _CODECS[codec]
     if not callable(getattr(codec, "encode", None)) or not callable(getattr(codec, "decode", None)):
         raise InvalidConfig("codec", codec, "it must have `encode(body)` and `decode(data)`")

@@ -1,8 +1,8 @@
-"""Consumers: who takes messages, and what they do when something goes wrong.
+"""Consumers: receive messages, and recover when something goes wrong.
 
-A consumer has one incarnation at a time. If that is lost, it comes back under a new one by itself; what it had is
-somebody else's then. It waits out an engine that is in trouble. It knows which entries it has, and says so when an
-answer may have been lost, so that nothing is left with it unseen.
+A consumer has one session at a time. If the session is lost, the consumer starts a new one by itself; other consumers
+receive its messages then. It waits while the engine is in trouble. It knows which entries it holds, and sends them
+after an answer may have been lost, so that no message stays with it unseen.
 """
 
 from __future__ import annotations
@@ -10,132 +10,435 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.clock import NEVER_NS, NS, NS_PER_MS
+from holdfast.clock import NEVER_NS, NS, NS_PER_MS, jittered
 from holdfast.commands import NotHeld
-from holdfast.commands.queue import BATCH_MAX, REJECT, MessageOutcome, Receive, Received
+from holdfast.commands.queue import (
+    BATCH_MAX,
+    REJECT,
+    MessageOutcome,
+    OutcomesRecorded,
+    Receive,
+    Received,
+    RecordOutcomes,
+)
 from holdfast.core.client import OPEN
-from holdfast.core.keeper.keeper import WIRE_NS
-from holdfast.core.lease import acquire as lifecycle
-from holdfast.core.lease.lease import HELD, jittered
 from holdfast.core.queue.codec import unpacked_headers
-from holdfast.core.queue.message import OWED_NS, MessageBase, conclude
+from holdfast.core.queue.message import HeldMessage
 from holdfast.core.queue.outcomes import readable
-from holdfast.core.queue.queue import LANES, QueueBase, _whole
+from holdfast.core.queue.queue import LANES, whole_number
 from holdfast.core.queue.session import ConsumerSession
+from holdfast.core.resend import WIRE_NS, resend
+from holdfast.core.step import Ready
 from holdfast.errors import LASTING, Closed, InvalidConfig, LeaseLost, Unavailable
 from holdfast.names import LABEL_MAX, is_unicode
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast.commands import Answer
     from holdfast.commands.queue import Delivery
+    from holdfast.core.queue.queue import QueueCore
 
 PREFETCH_MAX = 10_000
 UNREADABLE = "unreadable"
-# Whoever waits looks again so often, should a ring get lost: as by a server that has forgotten who waits.
-# Every sixth of the ttl, within these bounds: short leases are for those who want to be back soon.
-_LOOK_MIN_NS, _LOOK_MAX_NS = NS, 5 * NS
-# Only the first of those who wait look when a delay is over; the others are rung.
-_WATCHERS = 2
-# Which lane comes first: the urgent one four times, the usual one twice, the last one once.
-_TURNS = ("high", "", "high", "low", "high", "", "high")
+# How long the keeper goes on sending outcomes to an engine that does not answer.
+PENDING_NS = 60 * NS
+# A waiting consumer asks again every sixth of the ttl, within these bounds, in case a wake-up got lost: for example a
+# server that restarted has forgotten who waits. A short ttl is for consumers that want to recover soon.
+_RECHECK_MIN_NS, _RECHECK_MAX_NS = NS, 5 * NS
+# Only the first waiting consumers ask when a delay ends; the others are woken.
+_DELAY_WATCHERS = 2
+# Out of every 7 fetches, 4 try `high` first, 2 `normal` and 1 `low`, so that low-priority messages never starve.
+_FIRST_LANES = ("high", "", "high", "low", "high", "", "high")
 _RETRY_NS, _RETRY_MAX_NS = 50 * NS_PER_MS, 800 * NS_PER_MS
 
 
-class ReceiveResult(NamedTuple):
-    """What a take has brought; when to ask again, if nothing; whether to come back idle.
+class Delivered(NamedTuple):
+    """A held message, and the object that a face gives its user for it."""
 
-    `asked`: the question of whoever stands in line now. `answered` is false if the engine said nothing.
+    held: HeldMessage
+    message: Any
+
+
+class FetchResult(NamedTuple):
+    """The messages of one fetch; if there are none, when to fetch again.
+
+    `waiting`: the command under which the consumer waits now, if it does. `drain`: the engine asks the consumer to
+    finish its messages first, for one in quarantine. `answered` is false if the engine did not answer.
     """
 
-    messages: list[Any]
-    asked: Receive | None
+    messages: list[Delivered]
+    waiting: Receive | None
     again_ns: int
     drain: bool = False
     answered: bool = True
 
 
-class ConsumerBase:
-    """One consumer of a queue. For one thread or task at a time; its messages may be settled by any."""
+class ConsumerCore:
+    """One consumer of a queue. One thread or task may receive at a time; any may record outcomes."""
 
-    _Message: type[MessageBase]
-    _keeps = _heard = False  # see `Join`
-    _share = False  # see `Receive`
-    _reconcile_ns = 10 * NS
+    keeps_messages = announce_expiry = False  # see `Join`
+    fair_share = False  # see `Receive`
+    reconcile_ns = 10 * NS
+    held_class: type[HeldMessage] = HeldMessage
 
-    def __init__(self, queue: QueueBase, *, name: str | None, prefetch: int) -> None:
-        self._queue = queue
+    def __init__(
+        self, queue: QueueCore, make_message: Callable[[Any], Any], *, name: str | None, prefetch: int
+    ) -> None:
+        self.queue = queue
         self.name = checked_label(queue, name)
-        self._prefetch = _whole("prefetch", prefetch, 1, PREFETCH_MAX)
-        self._lease: ConsumerSession | None = None
-        self._with: dict[str, MessageBase] = {}  # by entry: what is here and not settled
-        self._owed: dict[str, int] = {}  # entries whose end the keeper still tells, and until when it does
-        self._unsaid: dict[str, MessageOutcome] = {}  # what was being said as somebody interrupted it
-        self._buffer: deque[MessageBase] = deque()  # those that nobody has asked for yet
-        self._unsure = False  # an answer may have been lost
-        self._missed = self._made_up = 0  # answers to others that may have been lost; those that were asked for since
-        self._inbox = 0  # the largest fence that this incarnation was given, if there is no other way than a take
-        self._sure_ns = 0  # when everything here was known for the last time
-        self._restarts = queue._client.engine.restarts
+        self.prefetch = whole_number("prefetch", prefetch, 1, PREFETCH_MAX)
+        self.session: ConsumerSession | None = None
+        self.held: dict[str, Delivered] = {}  # by entry: messages without an outcome
+        self.pending: dict[str, int] = {}  # entries whose outcome the keeper still sends, and until when
+        self.interrupted: dict[str, MessageOutcome] = {}  # outcomes whose sending was interrupted
+        self.unsure = False  # an answer may have been lost
+        self.missed = 0  # how many answers to other commands (`TakeOver`) may have been lost
+        self._make_message = make_message
+        self._buffer: deque[Delivered] = deque()  # received, and not returned to the user yet
+        self._caught_up = 0  # the value of `missed` at the last comparison with the engine
+        self._seen_fence = 0  # the largest fence of this session, if messages come only by `Receive`
+        self._compared_ns = 0  # when the entries were last compared with the engine
+        self._restarts = queue.client.engine.restarts
         self._stopped = False
         self._entered = False
-        self._turn = 0  # how often it has asked: each time another lane may come first
-
-    def __repr__(self) -> str:
-        return f"<consumer {self.name!r} of {self._queue.name!r} on {self._queue._client.url}>"
-
-    @property
-    def in_flight(self) -> int:
-        """How many messages it has that are not settled."""
-        return len(self._with)
+        self._turn = 0  # the number of fetches, which chooses the first lane
 
     def stop(self) -> None:
-        """Take no more: whoever waits for messages gets none. Any thread may say so, also in a signal handler."""
+        """Receive no more, and end a wait for messages. Any thread may call it, also a signal handler."""
         self._stopped = True
-        self._stir()
+        self.wake()
 
-    def _stir(self) -> None:
-        lease = self._lease
-        if lease is not None:
-            self._queue._client.transport.wake(lease.token)
+    def wake(self) -> None:
+        """End a wait for messages."""
+        session = self.session
+        if session is not None:
+            self.queue.client.transport.wake(session.token)
 
-    def _forget(self, message: MessageBase) -> None:
-        self._with.pop(message._entry, None)
+    def forget(self, held: HeldMessage) -> None:
+        """Remove a message that has its outcome, or is lost."""
+        self.held.pop(held.entry, None)
 
-    def _bereft(self, message: MessageBase) -> None:
-        """The engine says that this one is not with it any more."""
+    def message_lost(self, delivered: Delivered) -> None:
+        """React to a message that the consumer no longer holds, by the engine's account."""
 
-    def _owe(self, outcomes: tuple[MessageOutcome, ...]) -> None:
-        until_ns = self._queue._client.clock.now_ns() + OWED_NS
-        self._owed.update((outcome.entry, until_ns) for outcome in outcomes)
-
-    def _idle(self, now_ns: int) -> int:  # noqa: ARG002
-        """How many suspects may come: one, if it would be the only one to blame."""
-        return int(not self._with)
+    def quarantine_max(self, now_ns: int) -> int:  # noqa: ARG002
+        """Return how many messages in quarantine to accept: one, if the consumer holds no other message."""
+        return int(not self.held)
 
     def _lanes(self) -> tuple[str, ...]:
-        """All of them, the most urgent first; but of seven times another one comes first in three."""
+        """Return all lanes, the first one by turns, then by urgency."""
         self._turn += 1
-        first = _TURNS[self._turn % len(_TURNS)]
+        first = _FIRST_LANES[self._turn % len(_FIRST_LANES)]
         return (first, *(lane for lane in LANES.values() if lane != first))
 
-    def _is_unsure(self, now_ns: int) -> bool:
-        """Whether it is time to say what is here."""
-        if self._unsure or self._missed != self._made_up or self._queue._client.engine.restarts != self._restarts:
+    def is_unsure(self, now_ns: int) -> bool:
+        """Return whether to compare the held entries with the engine."""
+        if self.unsure or self.missed != self._caught_up or self.queue.client.engine.restarts != self._restarts:
             return True
-        return now_ns >= self._sure_ns + self._reconcile_ns
+        return now_ns >= self._compared_ns + self.reconcile_ns
 
-    def _known(self, now_ns: int) -> tuple[str, ...] | None:
-        """What is here, if it is time to say so."""
-        if not self._is_unsure(now_ns):
+    def known_entries(self, now_ns: int) -> tuple[str, ...] | None:
+        """Return the held entries, if it is time to compare them with the engine."""
+        if not self.is_unsure(now_ns):
             return None
-        for entry, until_ns in tuple(self._owed.items()):  # in one step: others owe more meanwhile
+        for entry, until_ns in tuple(self.pending.items()):  # in one step: other threads add to it
             if until_ns <= now_ns:
-                self._owed.pop(entry, None)
-        return (*self._with, *self._owed)
+                self.pending.pop(entry, None)
+        return (*self.held, *self.pending)
+
+    async def enter(self) -> None:
+        """Start the session, so that an unusable engine raises its error at once."""
+        if self._entered:
+            raise RuntimeError(f"consumer {self.name!r} is in use: make one of its own for each block")
+        self._entered = True
+        try:
+            await self._live_session()
+        except BaseException:
+            self._entered = False
+            raise
+
+    async def _live_session(self) -> ConsumerSession:
+        """Return the present session, or a new one if the last was lost."""
+        if self.session is not None and self.session.is_live():
+            return self.session
+        queue, client = self.queue, self.queue.client
+        session = ConsumerSession(
+            client,
+            queue.name,
+            queue.ttl_ms,
+            self.name,
+            queue.reclaim_command(),
+            keeps_messages=self.keeps_messages,
+            announce_expiry=self.announce_expiry,
+        )
+        try:
+            await session.acquire_steps(0)
+            client.keeper.schedule_heartbeat(session, client.clock.now_ns())
+            if self.session is not None:
+                client.keeper.stop_heartbeat(self.session)
+            self._drop_buffer()
+            self.pending.clear()
+            self.interrupted.clear()
+            self._seen_fence = -1 if self.keeps_messages else 0
+            self.unsure, self._compared_ns, self._restarts = False, client.clock.now_ns(), client.engine.restarts
+            self.session = session
+        except BaseException:
+            session.undo()
+            raise
+        return session
+
+    def _drop_buffer(self) -> None:
+        """Drop the buffered messages of a lost session: other consumers receive them.
+
+        Messages with a handler learn of the loss by their session. In a forked child all messages are the parent's.
+        """
+        while self._buffer:
+            self.forget(self._buffer.popleft().held)
+        if self.session is not None and self.session.is_forked():
+            self.held.clear()
+
+    async def leave(self, *, patient: bool = True) -> None:
+        """Requeue the held messages and end the session.
+
+        The keeper does it if the caller is not `patient`, or is interrupted at any point.
+        """
+        session = self.session
+        try:
+            self._entered = False
+            interrupted, self.interrupted = tuple(self.interrupted.values()), {}
+            if session is None or session.is_forked():
+                return  # the messages of a parent process are not the child's to requeue
+            if (patient or interrupted) and await self._record_all(session, interrupted) and patient:
+                await session.release_steps()
+        except LeaseLost:
+            return  # the engine declared the consumer dead: there is nothing to requeue
+        finally:
+            self.session, self._stopped = None, False
+            self._buffer.clear()
+            self.held.clear()
+            if session is not None:
+                session.end()
+                session.client.keeper.stop_heartbeat(session)
+                session.client.transport.forget(session.token)
+
+    async def _record_all(self, session: ConsumerSession, interrupted: tuple[MessageOutcome, ...]) -> bool:
+        """Return whether the engine has all outcomes: a leave would requeue messages whose outcome it lacks.
+
+        If that takes longer than the wire timeout, the keeper goes on, and ends the session after the outcomes.
+        """
+        client = self.queue.client
+        until_ns = client.clock.now_ns() + WIRE_NS
+        if interrupted:
+            try:
+                await self.record_outcomes(session, interrupted, resent=True)
+            except Unavailable as error:
+                client.emit("delivery_abandoned", self.queue.name, session.fence_or_none, detail=str(error))
+        while client.keeper.has_pending_outcomes(session.token) and client.clock.now_ns() < until_ns:
+            await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
+        return not client.keeper.has_pending_outcomes(session.token)
+
+    async def receive(self, most: int, wait_ns: int | None) -> list[Any]:
+        """Return up to `most` messages as soon as there is one; none after the timeout, or if the consumer stops."""
+        client = self.queue.client
+        whole_number("most", most, 1, PREFETCH_MAX)
+        until_ns = NEVER_NS if wait_ns is None else client.clock.now_ns() + wait_ns
+        if not self._entered:
+            raise RuntimeError(f"consumer {self.name!r} receives messages inside its `with` block only")
+        if not await self._trust_buffer(until_ns):
+            return []
+        while not self._buffer and self._entered and not self._stopped:
+            room = self.prefetch - len(self.held)
+            if room <= 0:
+                rule = f"all {len(self.held)} messages are unfinished: ack, retry, release or reject some first"
+                raise InvalidConfig("prefetch", self.prefetch, rule)
+            now_ns = client.clock.now_ns()
+            result = await self.fetch(room, wait=now_ns < until_ns)
+            self._buffer.extend(result.messages)
+            if result.messages or client.clock.now_ns() >= until_ns:
+                break
+            if not self._stopped:
+                await self.sleep(result, until_ns)
+        return [self._buffer.popleft().message for _ in range(min(most, len(self._buffer)))]
+
+    async def _trust_buffer(self, until_ns: int) -> bool:
+        """Wait until it is known whether the buffered messages are still ours, and drop them if not.
+
+        Return false if the timeout ended, or the consumer stopped, while the session was in doubt.
+        """
+        client, session = self.queue.client, self.session
+        if client.state is not OPEN:
+            raise Closed
+        while self._buffer and session is not None and session.in_doubt():
+            now_ns = client.clock.now_ns()
+            if now_ns >= until_ns or self._stopped:
+                return False
+            await client.transport.waker().wait(min(until_ns, now_ns + _RETRY_NS))
+        if session is not None and not session.is_live():
+            self._drop_buffer()
+        return True
+
+    async def sleep(self, result: FetchResult, until_ns: int) -> None:
+        """Sleep until a message is ready or it is time to fetch again. A wake-up since the fetch is not lost."""
+        client = self.queue.client
+        at_ns = min(until_ns, result.again_ns)
+        if result.waiting is None:
+            await client.transport.waker().wait(at_ns)
+            return
+        try:
+            await client.transport.wait(result.waiting, at_ns)
+        except Unavailable as error:
+            client.emit("unavailable", self.queue.name, detail=str(error))
+            now_ns = client.clock.now_ns()
+            await client.transport.waker().wait(now_ns + jittered(_RETRY_MAX_NS, now_ns))
+
+    async def fetch(self, most: int, *, wait: bool) -> FetchResult:
+        """Fetch messages once. Trouble that may pass is reported, and the result says when to fetch again."""
+        result = None
+        while result is None:
+            result = await self._fetch(most, wait=wait)
+        return result
+
+    async def _fetch(self, most: int, *, wait: bool) -> FetchResult | None:
+        """Fetch messages; return None if none of those that came could be decoded, because there may be more."""
+        queue, client = self.queue, self.queue.client
+        if client.state is not OPEN:
+            raise Closed
+        try:
+            session = await self._live_session()
+            now_ns, missed = client.clock.now_ns(), self.missed
+            known = self.known_entries(now_ns)
+            if most:
+                details = (wait, self.quarantine_max(now_ns), known, self._lanes(), self.fair_share)
+            else:  # only unseen messages; without any, the consumer just stops waiting, and others are woken
+                most = BATCH_MAX if known is not None else 0
+                details = (False, False, known, () if most else self._lanes(), True)
+            command = Receive(queue.name, session.token, min(most, BATCH_MAX), *details, self._seen_fence)
+            self.unsure = True  # until the answer is here
+            session.delivered = True  # until now, an interrupt leaves no consumer behind
+            answer = client.transport.apply(command)
+            if not isinstance(answer, Ready):
+                answer = await answer
+        except Unavailable as error:
+            if error.reason in LASTING:
+                raise
+            client.emit("unavailable", queue.name, detail=str(error))
+            now_ns = client.clock.now_ns()
+            return FetchResult([], None, now_ns + jittered(_RETRY_MAX_NS, now_ns), answered=False)
+        self.unsure = False
+        if isinstance(answer, NotHeld):
+            session.lose(answer.reason, answer.detail)
+            return FetchResult([], None, client.clock.now_ns() + _RETRY_NS, answered=False)
+
+        assert isinstance(answer, Received)
+        if known is not None:
+            self._compared_ns, self._restarts, self._caught_up = now_ns, client.engine.restarts, missed
+            self._report_lost(answer.lost)
+        messages = await self.read(session, answer.deliveries)
+        if self._seen_fence >= 0:  # after reading: an interrupt before this makes the engine send them again
+            self._seen_fence = max([self._seen_fence, *(each.fence for each in answer.deliveries)])
+        if answer.deliveries and not messages:
+            return None
+        again_ns = client.clock.now_ns() + max(_RECHECK_MIN_NS, min(_RECHECK_MAX_NS, queue.ttl_ms * NS_PER_MS // 6))
+        if answer.next_ms and (answer.position or 0) < _DELAY_WATCHERS:
+            again_ns = min(again_ns, client.clock.now_ns() + answer.next_ms * NS_PER_MS)
+        return FetchResult(messages, command if answer.position is not None else None, again_ns, answer.drain)
+
+    def _report_lost(self, entries: tuple[str, ...]) -> None:
+        """Report messages that the consumer does not hold, by the engine's account: a failover may have forgotten them.
+
+        A message with an outcome, or whose outcome is being recorded, is missing for another reason.
+        """
+        queue = self.queue
+        for entry in entries:
+            delivered = self.held.get(entry)
+            if delivered is not None and not delivered.held.outcome:
+                held = delivered.held
+                held.gone = True
+                self.forget(held)
+                self.message_lost(delivered)
+                held.session.wake()
+                detail = f"expired (message {held.id}: forgotten)"
+                queue.client.emit("lost", queue.name, held.fence, detail=detail)
+
+    async def read(self, session: ConsumerSession, deliveries: tuple[Delivery, ...]) -> list[Delivered]:
+        """Decode these deliveries and hold them; a message that cannot be decoded becomes a dead letter at once."""
+        queue = self.queue
+        found: list[Delivered] = []
+        unreadable: list[MessageOutcome] = []
+        for delivery in deliveries:
+            if delivery.entry in self.held:
+                continue  # another command has brought it in the meantime
+            try:
+                body = queue.codec.decode(delivery.message.body)
+                unpacked_headers(delivery.message.headers)
+                held = self.held_class(self, session, delivery, body)
+                found.append(Delivered(held, self._make_message(held)))
+            except Exception as error:
+                unreadable.append(MessageOutcome(delivery.entry, REJECT, 0, UNREADABLE, readable(error)))
+                detail = f"message {delivery.message.id}: {UNREADABLE}: {error!r}"
+                queue.client.emit("dead_lettered", queue.name, delivery.fence, detail=detail)
+        if unreadable:
+            self.unsure = True  # an interrupt now leaves messages unseen
+            await self.record_outcomes(session, tuple(unreadable))
+            self.unsure = False
+        return [each for each in found if self.held.setdefault(each.held.entry, each) is each]
+
+    async def record_outcomes(
+        self,
+        session: ConsumerSession,
+        outcomes: tuple[MessageOutcome, ...],
+        *,
+        resent: bool = False,
+        keep_sending: bool = True,
+    ) -> tuple[str, ...]:
+        """Send outcomes to the engine, and return the entries that the consumer no longer held.
+
+        `resent`: an earlier copy may have arrived. After trouble on the wire this sends again for the wire timeout;
+        then, with `keep_sending`, the keeper goes on.
+        """
+        queue, client = self.queue, self.queue.client
+        restarts, until_ns = client.engine.restarts, client.clock.now_ns() + WIRE_NS
+        command = RecordOutcomes(queue.name, session.token, outcomes, queue.dead_max)
+
+        def send() -> Answer | Awaitable[Answer]:
+            return client.transport.apply(command, until_ns)
+
+        async def second_answer(answer: Answer) -> Answer:
+            # No other client takes a message from a live consumer: a missing entry was finished by the first copy.
+            trusted = session.is_live() and not session.is_lost() and restarts == client.engine.restarts
+            return OutcomesRecorded(()) if trusted else answer
+
+        try:
+            try:
+                answer = send()
+                if not isinstance(answer, Ready):
+                    answer = await answer
+                if resent:
+                    answer = await second_answer(answer)
+            except Unavailable as error:
+                answer = await resend(
+                    client, send, error, until_ns, goes_on=_may_pass, second_answer=second_answer, lost=resent
+                )
+        except Unavailable as error:
+            if error.reason in LASTING or not keep_sending:
+                raise
+            client.emit("release_delayed", queue.name, session.fence_or_none, detail=str(error))
+            client.keeper.deliver_later(command, PENDING_NS)
+            pending_ns = client.clock.now_ns() + PENDING_NS
+            self.pending.update((outcome.entry, pending_ns) for outcome in outcomes)
+            return ()
+        assert isinstance(answer, OutcomesRecorded)
+        return answer.lost
 
 
-def checked_label(queue: QueueBase, name: str | None) -> str:
-    """What a consumer is called, for people: two may have one name."""
-    holder = queue._client.holder
+def _may_pass(error: Unavailable, _lost: bool, _report: bool) -> bool:
+    return error.reason not in LASTING
+
+
+def checked_label(queue: QueueCore, name: str | None) -> str:
+    """Return the name of a consumer for people to read; two consumers may have the same one."""
+    holder = queue.client.holder
     if name is None:
         return holder.label or f"{holder.host}:{holder.pid}"
     if not isinstance(name, str) or not 0 < len(name) <= LABEL_MAX or not is_unicode(name):
@@ -144,242 +447,26 @@ def checked_label(queue: QueueBase, name: str | None) -> str:
     return name
 
 
-async def enter(consumer: ConsumerBase) -> None:
-    """Begin to live, so that an engine that cannot be used is told at once."""
-    if consumer._entered:
-        raise RuntimeError(f"consumer {consumer.name!r} is in use: make one of its own for each block")
-    consumer._entered = True
-    try:
-        await _live(consumer)
-    except BaseException:
-        consumer._entered = False
-        raise
+class ConsumerBase:
+    """One consumer of a queue. One thread or task may receive at a time; any may finish its messages."""
 
+    def __init__(self, core: ConsumerCore) -> None:
+        self._core = core
 
-async def _live(consumer: ConsumerBase) -> ConsumerSession:
-    """The present incarnation; a new one where the last was lost."""
-    lease = consumer._lease
-    if lease is not None and lease._state is HELD:
-        return lease
-    queue = consumer._queue
-    client = queue._client
-    how = {"keeps": consumer._keeps, "heard": consumer._heard}
-    lease = ConsumerSession(client, queue.name, queue._ttl_ms, consumer.name, queue._reaping(), **how)
-    try:
-        await lifecycle.acquire(lease, 0)
-        client.keeper.schedule_heartbeat(lease, client.clock.now_ns())
-        if consumer._lease is not None:
-            client.keeper.stop_heartbeat(consumer._lease)
-        _drop_unread(consumer)
-        consumer._owed.clear()
-        consumer._unsaid.clear()
-        consumer._inbox = -1 if consumer._keeps else 0
-        consumer._unsure, consumer._sure_ns, consumer._restarts = False, client.clock.now_ns(), client.engine.restarts
-        consumer._lease = lease
-    except BaseException:
-        lifecycle.undo(lease)
-        raise
-    return lease
+    @property
+    def name(self) -> str:
+        """The name for people to read."""
+        return self._core.name
 
+    @property
+    def in_flight(self) -> int:
+        """How many messages it holds that are not finished."""
+        return len(self._core.held)
 
-def _drop_unread(consumer: ConsumerBase) -> None:
-    """What a lost incarnation had unread is somebody else's; what is being worked on hears of it by its own lease.
+    def stop(self) -> None:
+        """Receive no more, and end a wait for messages. Any thread may call it, also a signal handler."""
+        self._core.stop()
 
-    In a forked child all of it is the parent's.
-    """
-    while consumer._buffer:
-        consumer._forget(consumer._buffer.popleft())
-    if consumer._lease is not None and consumer._lease._is_forked():
-        consumer._with.clear()
-
-
-async def leave(consumer: ConsumerBase, *, patient: bool = True) -> None:
-    """Give back what is here, as if it had never been taken, and end. The keeper does it for who has no patience.
-
-    And for whoever is interrupted, from the first line on.
-    """
-    lease = consumer._lease
-    try:
-        consumer._entered = False
-        unsaid, consumer._unsaid = tuple(consumer._unsaid.values()), {}
-        if lease is None or lease._is_forked():
-            return  # what a parent has is not for its child to give back
-        if (patient or unsaid) and await _said_all(consumer, lease, unsaid) and patient:
-            await lifecycle.release(lease)
-    except LeaseLost:
-        return  # it was taken for dead: there is nothing left to give back
-    finally:
-        consumer._lease, consumer._stopped = None, False
-        consumer._buffer.clear()
-        consumer._with.clear()
-        if lease is not None:
-            lifecycle.end(lease)
-            lease._client.keeper.stop_heartbeat(lease)
-            lease._client.transport.forget(lease.token)
-
-
-async def _said_all(consumer: ConsumerBase, lease: ConsumerSession, unsaid: tuple[MessageOutcome, ...]) -> bool:
-    """Whether the engine has heard of all that is done: else that would be given back as if it were not.
-
-    If it cannot be told within the wire timeout, the keeper goes on, and gives back the rest after it.
-    """
-    client = consumer._queue._client
-    until_ns = client.clock.now_ns() + WIRE_NS
-    if unsaid:
-        try:
-            await conclude(consumer._queue, lease, unsaid, consumer, again=True)
-        except Unavailable as error:
-            client.emit("delivery_abandoned", consumer._queue.name, lease._fence, detail=str(error))
-    while client.keeper.has_pending_outcomes(lease.token) and client.clock.now_ns() < until_ns:
-        await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
-    return not client.keeper.has_pending_outcomes(lease.token)
-
-
-async def receive(consumer: ConsumerBase, most: int, wait_ns: int | None) -> list[Any]:
-    """Up to so many messages, as soon as there is one; none if patience ends, or the consumer is stopped."""
-    client = consumer._queue._client
-    _whole("most", most, 1, PREFETCH_MAX)
-    until_ns = NEVER_NS if wait_ns is None else client.clock.now_ns() + wait_ns
-    if not consumer._entered:
-        raise RuntimeError(f"consumer {consumer.name!r} takes messages inside its `with` block only")
-    if not await _unread_is_ours(consumer, until_ns):
-        return []
-    while not consumer._buffer and consumer._entered and not consumer._stopped:
-        room = consumer._prefetch - len(consumer._with)
-        if room <= 0:
-            raise InvalidConfig(
-                "prefetch", consumer._prefetch, f"all {len(consumer._with)} messages are unsettled: settle some first"
-            )
-        now_ns = client.clock.now_ns()
-        got = await take(consumer, room, wait=now_ns < until_ns)
-        consumer._buffer.extend(got.messages)
-        if got.messages or client.clock.now_ns() >= until_ns:
-            break
-        if not consumer._stopped:
-            await sleep(consumer, got, until_ns)
-    return [consumer._buffer.popleft() for _ in range(min(most, len(consumer._buffer)))]
-
-
-async def _unread_is_ours(consumer: ConsumerBase, until_ns: int) -> bool:
-    """What was taken ahead is handed out only while nobody else may have it. A doubt is waited out: the engine says.
-
-    False if patience has ended, or the consumer was stopped, before it has.
-    """
-    client, lease = consumer._queue._client, consumer._lease
-    if client.state is not OPEN:
-        raise Closed
-    while consumer._buffer and lease is not None and lease._in_doubt():
-        now_ns = client.clock.now_ns()
-        if now_ns >= until_ns or consumer._stopped:
-            return False
-        await client.transport.waker().wait(min(until_ns, now_ns + _RETRY_NS))
-    if lease is not None and lease._state is not HELD:
-        _drop_unread(consumer)
-    return True
-
-
-async def sleep(consumer: ConsumerBase, got: ReceiveResult, until_ns: int) -> None:
-    """Until there is something, or it is time to ask again. A ring that came since the question is not lost."""
-    client = consumer._queue._client
-    at_ns = min(until_ns, got.again_ns)
-    if got.asked is None:
-        await client.transport.waker().wait(at_ns)
-        return
-    try:
-        await client.transport.wait(got.asked, at_ns)
-    except Unavailable as error:
-        client.emit("unavailable", consumer._queue.name, detail=str(error))
-        now_ns = client.clock.now_ns()
-        await client.transport.waker().wait(now_ns + jittered(_RETRY_MAX_NS, now_ns))
-
-
-async def take(consumer: ConsumerBase, most: int, *, wait: bool) -> ReceiveResult:
-    """Ask once. Trouble that may pass is told, and it is asked again a little later."""
-    got = None
-    while got is None:
-        got = await _take(consumer, most, wait=wait)
-    return got
-
-
-async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> ReceiveResult | None:
-    """`None` if there was something, and none of it could be read: then there may be more."""
-    queue = consumer._queue
-    client = queue._client
-    if client.state is not OPEN:
-        raise Closed
-    try:
-        lease = await _live(consumer)
-        now_ns, missed = client.clock.now_ns(), consumer._missed
-        known = consumer._known(now_ns)
-        if most:
-            details = (wait, consumer._idle(now_ns), known, consumer._lanes(), consumer._share)
-        else:  # nothing new: what is with it unseen; else it only stands in no line any more, and others are rung
-            most = BATCH_MAX if known is not None else 0
-            details = (False, False, known, () if most else consumer._lanes(), True)
-        asked = Receive(queue.name, lease.token, min(most, BATCH_MAX), *details, consumer._inbox)
-        consumer._unsure = True  # until the answer is here
-        lease._owned = True  # before that, whoever is interrupted leaves no consumer behind
-        reply = client.transport.apply(asked)
-        answer = reply if isinstance(reply, tuple) else await reply
-    except Unavailable as error:
-        if error.reason in LASTING:
-            raise
-        client.emit("unavailable", queue.name, detail=str(error))
-        now_ns = client.clock.now_ns()
-        return ReceiveResult([], None, now_ns + jittered(_RETRY_MAX_NS, now_ns), answered=False)
-    consumer._unsure = False
-    if isinstance(answer, NotHeld):
-        lease._lose(answer.reason, answer.detail)
-        return ReceiveResult([], None, client.clock.now_ns() + _RETRY_NS, answered=False)
-
-    assert isinstance(answer, Received)
-    if known is not None:
-        consumer._sure_ns, consumer._restarts, consumer._made_up = now_ns, client.engine.restarts, missed
-        _mourn(consumer, answer.lost)
-    messages = await _read(consumer, lease, answer.deliveries)
-    if consumer._inbox >= 0:  # after that: whoever is interrupted in it is given them again
-        consumer._inbox = max([consumer._inbox, *(each.fence for each in answer.deliveries)])
-    if answer.deliveries and not messages:
-        return None
-    again_ns = client.clock.now_ns() + max(_LOOK_MIN_NS, min(_LOOK_MAX_NS, queue._ttl_ms * NS_PER_MS // 6))
-    if answer.next_ms and (answer.position or 0) < _WATCHERS:
-        again_ns = min(again_ns, client.clock.now_ns() + answer.next_ms * NS_PER_MS)
-    return ReceiveResult(messages, asked if answer.position is not None else None, again_ns, answer.drain)
-
-
-def _mourn(consumer: ConsumerBase, gone: tuple[str, ...]) -> None:
-    """These are not with the consumer, by the engine's account: after a failover it may have forgotten that they were.
-
-    What has been settled meanwhile, or is being settled, is gone for another reason.
-    """
-    for entry in gone:
-        message = consumer._with.get(entry)
-        if message is not None and not message._settled:
-            message._gone = True
-            consumer._forget(message)
-            consumer._bereft(message)
-            message._lease._wake()
-            queue = consumer._queue
-            queue._client.emit("lost", queue.name, message.fence, detail=f"expired (message {message.id}: forgotten)")
-
-
-async def _read(consumer: ConsumerBase, lease: ConsumerSession, deliveries: tuple[Delivery, ...]) -> list[Any]:
-    """The messages of these deliveries. What cannot be decoded is a dead letter at once, and nobody stops for it."""
-    queue = consumer._queue
-    found, bad = [], []
-    for delivery in deliveries:
-        if delivery.entry in consumer._with:
-            continue  # it came by another way just now
-        try:
-            body = queue._codec.decode(delivery.message.body)
-            unpacked_headers(delivery.message.headers)
-            found.append(consumer._Message(consumer, lease, delivery, body))
-        except Exception as error:
-            bad.append(MessageOutcome(delivery.entry, REJECT, 0, UNREADABLE, readable(error)))
-            detail = f"message {delivery.message.id}: {UNREADABLE}: {error!r}"
-            queue._client.emit("dead_lettered", queue.name, delivery.fence, detail=detail)
-    if bad:
-        consumer._unsure = True  # whoever interrupts this has seen none of them
-        await conclude(queue, lease, tuple(bad), consumer)
-        consumer._unsure = False
-    return [message for message in found if consumer._with.setdefault(message._entry, message) is message]
+    def __repr__(self) -> str:
+        queue = self._core.queue
+        return f"<consumer {self.name!r} of {queue.name!r} on {queue.client.url}>"

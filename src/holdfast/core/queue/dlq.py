@@ -1,4 +1,4 @@
-"""Dead letters: what was given up, kept with its reason, and how it is sent again."""
+"""Dead letters: messages that are not retried any more, kept with their reason, until they are redriven or purged."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from holdfast.commands.queue import (
 )
 from holdfast.commands.queue_admin import GetStats, QueueCounts
 from holdfast.core.queue.codec import shown_body, shown_headers
-from holdfast.core.queue.queue import LIMIT_MAX, _whole
-from holdfast.core.resend import ask_again
+from holdfast.core.queue.queue import LIMIT_MAX, whole_number
+from holdfast.core.resend import send_safely
 from holdfast.errors import InvalidConfig, NotFound
 from holdfast.names import is_unicode, new_token
 from holdfast.rules.queue.state import dead_letter_position
@@ -29,17 +29,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.commands.queue import StoredDeadLetter
-    from holdfast.core.queue.queue import QueueBase
+    from holdfast.core.queue.queue import QueueCore
 
 _ID_MAX = 200
 
 
 class DeadLetter(NamedTuple):
-    """A message that will not be tried again by itself.
+    """A message that is not retried any more.
 
-    `error` is what the last attempt said; `first` and `last` are the consumers that failed with it. `published` and
-    `died` are in seconds since 1970. A body that cannot be decoded is given as its bytes. `place` is where it stands
-    in the list: `list(after=letter.position)` goes on behind it. `key` is the one that it was sent with.
+    `reason`: why it became a dead letter. `error`: the error of the last attempt. `attempts`: how many failed.
+    `crashes`: how many consumers died with it. `first_consumer` and `last_consumer`: the consumers that failed with it.
+    `published` and `died`: seconds since 1970. `body`: its bytes if the codec cannot decode it. `position`: its place in
+    the list; `list(after=letter.position)` continues after it. `key`: the key it was published with.
     """
 
     id: str
@@ -57,34 +58,33 @@ class DeadLetter(NamedTuple):
     key: str = ""
 
 
-class DlqBase:
+class DeadLetterQueueBase:
     """The dead letters of one queue."""
 
-    def __init__(self, queue: QueueBase) -> None:
+    def __init__(self, queue: QueueCore) -> None:
         self._queue = queue
 
     def __repr__(self) -> str:
-        return f"<dead letters of {self._queue.name!r} on {self._queue._client.url}>"
+        return f"<dead letters of {self._queue.name!r} on {self._queue.client.url}>"
 
 
-async def letters(dlq: DlqBase, limit: int, after: str) -> list[DeadLetter]:
-    """A page of them, the oldest death first."""
-    _whole("limit", limit, 0, LIMIT_MAX)
+async def list_dead_letters(queue: QueueCore, limit: int, after: str) -> list[DeadLetter]:
+    """Return up to `limit` dead letters after this position, the oldest first."""
+    whole_number("limit", limit, 0, LIMIT_MAX)
     if not isinstance(after, str) or not is_unicode(after):
-        raise InvalidConfig("after", after, "it must be the `place` of a letter")
+        raise InvalidConfig("after", after, "it must be the `position` of a dead letter")
     found: list[DeadLetter] = []
     while len(found) < limit:
-        page, after = await _page(dlq, min(BATCH_MAX, limit - len(found)), after)
+        page, after = await _page(queue, min(BATCH_MAX, limit - len(found)), after)
         found += page
         if not after:
             break
     return found
 
 
-async def get(dlq: DlqBase, id: str) -> DeadLetter:  # noqa: A002 - a message's
-    """One of them."""
-    queue = dlq._queue
-    answer = await ask_again(queue._client, GetDeadLetter(queue.name, _checked_ids((id,))[0]))
+async def get_dead_letter(queue: QueueCore, id: str) -> DeadLetter:  # noqa: A002 - a message's
+    """Return the dead letter of this message; raise `NotFound` if there is none."""
+    answer = await send_safely(queue.client, GetDeadLetter(queue.name, _checked_ids((id,))[0]))
     assert isinstance(answer, DeadLetterPage)
     if not answer.dead_letters:
         raise NotFound(queue.name, f"dead letter {id!r}")
@@ -92,33 +92,33 @@ async def get(dlq: DlqBase, id: str) -> DeadLetter:  # noqa: A002 - a message's
 
 
 async def redrive(
-    dlq: DlqBase,
+    queue: QueueCore,
     ids: Iterable[str] | None,
     where: Callable[[DeadLetter], object] | None,
     rate: float | None,
     reset_attempts: bool,
 ) -> int:
-    """Send them again: these, or those of which `where` is true, or all; how many were."""
+    """Publish dead letters again: these ids, or those for which `where` is true, or all; return how many."""
     if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < inf):
         raise InvalidConfig("rate", rate, "it must be more than zero messages per second")
     _check_where(where)
-    queue, client = dlq._queue, dlq._queue._client
-    done, began_ns, left = 0, client.clock.now_ns(), await _how_many(dlq, ids)
+    client = queue.client
+    done, began_ns, left = 0, client.clock.now_ns(), await _count(queue, ids)
     most = COSTLY_BATCH_MAX if rate is None else max(1, min(COSTLY_BATCH_MAX, int(rate)))
     after = ""
-    given = None if ids is None else list(_checked_ids(ids))
+    rest = None if ids is None else list(_checked_ids(ids))
     while True:
-        if given is not None:
-            part, given = given[:most], given[most:]
-            more = bool(given)
+        if rest is not None:
+            part, rest = rest[:most], rest[most:]
+            more = bool(rest)
             if where is not None:
-                part = [letter.id for letter in await _those(dlq, part) if where(letter)]
+                part = [letter.id for letter in await _get_all(queue, part) if where(letter)]
         else:
-            page, after = await _page(dlq, min(most, left), after) if left else ([], "")
+            page, after = await _page(queue, min(most, left), after) if left else ([], "")
             left -= len(page)
             part, more = [letter.id for letter in page if where is None or where(letter)], bool(after and left)
         if part:
-            answer = await ask_again(client, Redrive(queue.name, tuple(part), reset_attempts, new_token()))
+            answer = await send_safely(client, Redrive(queue.name, tuple(part), reset_attempts, new_token()))
             assert isinstance(answer, DeadLettersRemoved)
             done += len(answer.ids)
         if not more:
@@ -128,20 +128,23 @@ async def redrive(
 
 
 async def purge(
-    dlq: DlqBase, ids: Iterable[str] | None, where: Callable[[DeadLetter], object] | None, before: float | None
+    queue: QueueCore,
+    ids: Iterable[str] | None,
+    where: Callable[[DeadLetter], object] | None,
+    before: float | None,
 ) -> int:
-    """Forget them: these, or those of which `where` is true, or those that died before, or all; how many were."""
+    """Delete dead letters: these ids, or those for which `where` is true, or older ones, or all; return how many."""
     if before is not None and (isinstance(before, bool) or not isinstance(before, int | float)):
         raise InvalidConfig("before", before, "it must be a time in seconds since 1970")
     _check_where(where)
-    queue, done, after, left = dlq._queue, 0, "", await _how_many(dlq, ids)
-    given = None if ids is None else list(_checked_ids(ids))
+    done, after, left = 0, "", await _count(queue, ids)
+    rest = None if ids is None else list(_checked_ids(ids))
     while True:
-        if given is not None:
-            part, given = given[:BATCH_MAX], given[BATCH_MAX:]
-            page, more = (await _those(dlq, part) if where or before is not None else None), bool(given)
+        if rest is not None:
+            part, rest = rest[:BATCH_MAX], rest[BATCH_MAX:]
+            page, more = (await _get_all(queue, part) if where or before is not None else None), bool(rest)
         else:
-            page, after = await _page(dlq, min(BATCH_MAX, left), after) if left else ([], "")
+            page, after = await _page(queue, min(BATCH_MAX, left), after) if left else ([], "")
             left -= len(page)
             more = bool(after and left)
         if page is not None:
@@ -151,56 +154,55 @@ async def purge(
                 if (where is None or where(letter)) and (before is None or letter.died < before)
             ]
         if part:
-            answer = await ask_again(queue._client, Purge(queue.name, tuple(part), new_token()))
+            answer = await send_safely(queue.client, Purge(queue.name, tuple(part), new_token()))
             assert isinstance(answer, DeadLettersRemoved)
             done += len(answer.ids)
         if not more:
             return done
 
 
-async def _how_many(dlq: DlqBase, ids: object) -> int:
-    """All are those that are there now: a letter that dies again meanwhile is not sent again and again."""
+async def _count(queue: QueueCore, ids: object) -> int:
+    """Return how many dead letters there are now: without ids, a redrive must not repeat those that die again."""
     if ids is not None:
         return 0
-    answer = await ask_again(dlq._queue._client, GetStats(dlq._queue.name))
+    answer = await send_safely(queue.client, GetStats(queue.name))
     assert isinstance(answer, QueueCounts)
     return answer.dead
 
 
-async def _page(dlq: DlqBase, limit: int, after: str) -> tuple[list[DeadLetter], str]:
+async def _page(queue: QueueCore, limit: int, after: str) -> tuple[list[DeadLetter], str]:
     if not limit:
         return [], ""
-    queue = dlq._queue
-    answer = await ask_again(queue._client, ListDeadLetters(queue.name, after, limit))
+    answer = await send_safely(queue.client, ListDeadLetters(queue.name, after, limit))
     assert isinstance(answer, DeadLetterPage)
     return [_shown(queue, letter) for letter in answer.dead_letters], answer.last
 
 
-async def _those(dlq: DlqBase, ids: list[str]) -> list[DeadLetter]:
+async def _get_all(queue: QueueCore, ids: list[str]) -> list[DeadLetter]:
     found = []
     for each in ids:
-        answer = await ask_again(dlq._queue._client, GetDeadLetter(dlq._queue.name, each))
+        answer = await send_safely(queue.client, GetDeadLetter(queue.name, each))
         assert isinstance(answer, DeadLetterPage)
-        found += [_shown(dlq._queue, letter) for letter in answer.dead_letters]
+        found += [_shown(queue, letter) for letter in answer.dead_letters]
     return found
 
 
-def _shown(queue: QueueBase, letter: StoredDeadLetter) -> DeadLetter:
-    kept = letter.message
+def _shown(queue: QueueCore, letter: StoredDeadLetter) -> DeadLetter:
+    message = letter.message
     return DeadLetter(
-        kept.id,
-        shown_body(queue._codec, kept),
-        shown_headers(kept.headers),
+        message.id,
+        shown_body(queue.codec, message),
+        shown_headers(message.headers),
         letter.reason,
-        kept.last_error,
-        kept.attempts,
-        kept.crashes,
-        kept.first_consumer,
-        kept.last_consumer,
-        kept.published_us / 1_000_000,
+        message.last_error,
+        message.attempts,
+        message.crashes,
+        message.first_consumer,
+        message.last_consumer,
+        message.published_us / 1_000_000,
         letter.died_us / 1_000_000,
         dead_letter_position(letter),
-        kept.key,
+        message.key,
     )
 
 

@@ -1,9 +1,9 @@
-"""Hands: the threads in which a worker's plain handlers run.
+"""The threads that run the plain handlers of a worker.
 
-They are of one run of a worker: a handler that outlives its run keeps its thread, and takes nothing of the next one.
-They are daemons, so that such a handler does not keep the process from ending: what it had was given back. The pools of
-the standard library would wait for it at the end of the interpreter, for ever. Those that nobody uses any more end,
-also where an interrupt has kept their worker from saying so.
+The threads belong to one run of a worker: a handler that outlives its run keeps its thread, and gets no message of the
+next run. They are daemon threads, so that such a handler does not keep the process alive; its message was released. The
+thread pools of the standard library would wait for it at the end of the interpreter, for ever. Threads that are no
+longer used end, also if an interrupt kept their worker from stopping them.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ _JOIN_S = 1.0
 
 
 class HandlerThreads:
-    """As many threads as were ever needed at once; each does one deed after the other."""
+    """As many threads as were ever needed at once; each runs one job after the other."""
 
     def __init__(self) -> None:
-        self._todo: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
-    def give(self, deed: Callable[[], object], needed: int) -> None:
-        """Have it done; so many are to be done at the same time. It must not raise."""
+    def submit(self, job: Callable[[], object], needed: int) -> None:
+        """Run a job, which must not raise; `needed` is how many jobs run at the same time."""
         if len(self._threads) < needed:
-            thread = threading.Thread(target=_work, args=(self._todo,), name="holdfast-hand", daemon=True)
+            thread = threading.Thread(target=_work, args=(self._jobs,), name="holdfast-handler", daemon=True)
             self._threads.append(thread)
             thread.start()
-        self._todo.put(deed)
+        self._jobs.put(job)
 
     def __del__(self) -> None:
         self._dismiss()
 
     def _dismiss(self) -> None:
         for _ in self._threads:
-            self._todo.put(None)
+            self._jobs.put(None)
 
-    def let_go(self, *, wait: bool) -> None:
-        """There is nothing more to do. If nothing is being done either, they are gone soon, and can be waited for."""
+    def stop(self, *, wait: bool) -> None:
+        """End the threads after their present jobs; with `wait`, when no job runs, until they have ended."""
         self._dismiss()
         until_s = monotonic() + _JOIN_S
         for thread in self._threads if wait else ():
             thread.join(max(0.0, until_s - monotonic()))
 
 
-def _work(todo: SimpleQueue[Callable[[], object] | None]) -> None:
-    """It knows only what is to be done, so that it keeps nobody alive."""
-    while (deed := todo.get()) is not None:
-        deed()
-        del deed
+def _work(jobs: SimpleQueue[Callable[[], object] | None]) -> None:
+    """Run jobs. The thread has no reference to its `HandlerThreads`, so that these can be collected."""
+    while (job := jobs.get()) is not None:
+        job()
+        del job

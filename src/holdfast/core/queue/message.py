@@ -1,248 +1,239 @@
-"""Messages: what a consumer has, until it says what became of it.
+"""Messages: one delivery of a message to a consumer, until its outcome is recorded.
 
-Who has a message is the engine's to say. A conclusion is sent under the consumer's incarnation and the message's entry;
-where that entry is somebody else's by now, nothing happens but `LeaseLost`. A lost answer is asked for again: under a
-lease that never broke, an entry that is gone then was concluded by the first copy.
+The engine decides which consumer holds a message. An outcome carries the token of the consumer's session and the entry of
+the message; if another consumer holds the message by now, the outcome changes nothing and raises `LeaseLost`.
+
+`HeldMessage` is the core's side of a delivery. A face gives users a `Message`, which is made from it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clock import NS, NS_PER_MS, Seconds, duration_ms
-from holdfast.commands.queue import ACK, REJECT, RELEASE, VERIFY, MessageOutcome, OutcomesRecorded, RecordOutcomes
-from holdfast.core.keeper.keeper import WIRE_NS
-from holdfast.core.lease.lease import ENDED, ENDING, HELD
+from holdfast.commands.queue import ACK, REJECT, RELEASE, VERIFY, MessageOutcome
+from holdfast.core.lease.state import ENDED, RELEASING
+from holdfast.core.pool.options import cool_ms
 from holdfast.core.queue.codec import unpacked_headers
-from holdfast.core.queue.outcomes import Reject, Release, Retry, by_error, checked_reason, readable, retried
-from holdfast.errors import LASTING, LeaseLost, NotOwner, ReplyLost, Unavailable
+from holdfast.core.queue.outcomes import Reject, Release, Retry, checked_reason, failed_attempt, outcome_of, readable
+from holdfast.errors import LeaseLost, LossReason, NotOwner
 
 if TYPE_CHECKING:
+    from holdfast.clock import Seconds
     from holdfast.commands.queue import Delivery
-    from holdfast.core.queue.consumer import ConsumerBase
-    from holdfast.core.queue.queue import QueueBase
+    from holdfast.core.queue.consumer import ConsumerCore
+    from holdfast.core.queue.queue import QueueCore
     from holdfast.core.queue.session import ConsumerSession
 
-_RETRY_NS = 50 * NS_PER_MS
-# How long the keeper goes on telling the engine what has become of a message.
-OWED_NS = 60 * NS
 
+class HeldMessage:
+    """One delivery of a message, and what has become of it."""
 
-class MessageBase:
-    """One delivery of a message. `id` stays the same over all of them; `fence` grows from one to the next."""
-
-    def __init__(self, consumer: ConsumerBase, lease: ConsumerSession, delivery: Delivery, body: Any) -> None:
-        entry, fence, suspect, kept = delivery
-        self._consumer = consumer
-        self._lease = lease
-        self._entry = entry
-        self._settled = ""
-        self._told_of_loss = False  # a worker has told its handler
-        self._doubted_ns = 0  # of which doubt it was
-        self._gone = False  # it is not with its consumer: the engine has said so, or it was given back over our head
-        self.id = kept.id
+    def __init__(self, consumer: ConsumerCore, session: ConsumerSession, delivery: Delivery, body: Any) -> None:
+        self.entry, self.fence, self.quarantined, self.stored = delivery
+        self.consumer = consumer
+        self.session = session
         self.body = body
-        self.fence = fence
-        self.quarantined = suspect
-        self._kept = kept
+        self.outcome = ""  # the kind of the outcome, once it is recorded or being recorded
+        self.loss_reported = False  # the handler or the observer knows that the message is lost
+        self.doubt_ns = 0  # the doubt of the session that was reported last
+        self.gone = False  # the consumer no longer holds it: the engine said so, or another thread released it
 
     @property
-    def queue(self) -> str:
-        """The name of its queue."""
-        return self._consumer._queue.name
+    def queue(self) -> QueueCore:
+        """The queue of the message."""
+        return self.consumer.queue
 
     @property
-    def headers(self) -> dict[str, str]:
-        """What was sent beside the body."""
-        return unpacked_headers(self._kept.headers)
-
-    @property
-    def key(self) -> str:
-        """What it was sent with: messages of one key come one after the other. Empty if there is none."""
-        return self._kept.key
+    def id(self) -> str:
+        """The id of the message."""
+        return self.stored.id
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is: 1 for the first."""
-        return self._kept.attempts + 1
+        """The number of this attempt; 1 for the first."""
+        return self.stored.attempts + 1
 
     @property
-    def max_attempts(self) -> int:
-        """How many attempts there are; if the last one fails, it becomes a dead letter."""
-        return self._consumer._queue._attempts_max
+    def shown_key(self) -> str:
+        """The key in events."""
+        return self.stored.key
 
-    @property
-    def redelivered(self) -> bool:
-        """Whether somebody may have worked on it before: an attempt has failed, or a consumer died."""
-        return self._kept.attempts + self._kept.crashes > 0
+    def is_lost(self) -> bool:
+        """Return whether another consumer may have the message: it is gone, or the session is lost, ending or ended.
 
-    @property
-    def published(self) -> float:
-        """When it was sent, in seconds since 1970, by the engine's calendar."""
-        return self._kept.published_us / 1_000_000
+        A consumer that ends requeues its messages, and a handler that still runs has to know that.
+        """
+        ending = self.session.state in (RELEASING, ENDED)
+        return self.gone or (not self.outcome and (ending or self.session.is_lost()))
 
-    @property
-    def settled(self) -> bool:
-        """Whether it has been said what became of it."""
-        return bool(self._settled)
+    def is_over(self) -> bool:
+        """Return whether the message can no longer be lost."""
+        return bool(self.outcome) or self.session.state is ENDED
 
     def check(self) -> None:
-        """Raise `LeaseLost` if it is settled, or if somebody else may have it by now. Local: costs no round trip."""
-        if self._settled:
-            detail = f"message {self.id} has been settled: {self._settled}"
-            raise LeaseLost(self.queue, self.fence, "released", detail=detail)
-        self._lease.check()
-        if self._is_lost():
-            raise _lost(self)
+        """Raise `LeaseLost` if the message is finished, or another consumer may have it."""
+        if self.outcome:
+            detail = f"message {self.id} is finished: {self.outcome}"
+            raise LeaseLost(self.queue.name, self.fence, LossReason.RELEASED, detail=detail)
+        self.session.check()
+        if self.is_lost():
+            raise self.loss()
 
-    def _is_lost(self) -> bool:
-        """A consumer that ends gives back what it has: whoever still works on it must hear that others may have it."""
-        given_back = self._lease._state in (ENDING, ENDED)
-        return self._gone or (not self._settled and (given_back or self._lease._is_lost()))
+    def check_unfinished(self) -> None:
+        """Raise an error if the message is finished, or belongs to a parent process."""
+        if self.outcome:
+            raise NotOwner(self.queue.name, f"message {self.id} is finished already: {self.outcome}")
+        if self.session.is_forked():
+            raise self.session.loss()
 
-    def _is_over(self) -> bool:
-        return bool(self._settled) or self._lease._state is ENDED
+    def loss(self) -> LeaseLost:
+        """Return the error for a message that the consumer no longer holds."""
+        detail = f"message {self.id} is not with this consumer any more"
+        return LeaseLost(self.queue.name, self.fence, LossReason.EXPIRED, detail=detail)
 
-    def _outcome(self, error: BaseException | None) -> MessageOutcome:
-        queue = self._consumer._queue
-        settings = (self._entry, self.attempt, queue._attempts_max, queue._backoff)
+    def status(self, ours: str) -> str:
+        """Return the status for people to read: the outcome, `lost`, or `ours`."""
+        return self.outcome or ("lost" if self.is_lost() else ours)
+
+    def outcome_for(self, error: BaseException | None) -> MessageOutcome:
+        """Return the outcome for the error that ended the work; None is an ack."""
+        queue = self.queue
+        settings = (self.entry, self.attempt, queue.attempts_max, queue.backoff)
         try:
-            outcome = by_error(*settings, error)
-        except Exception as failure:  # a word that makes no sense is an error like any other
-            outcome = by_error(*settings, failure)
-        return outcome._replace(keyed=True) if self._kept.key else outcome
+            outcome = outcome_of(*settings, error)
+        except Exception as failure:  # for example a `Retry` whose delay was changed to nonsense
+            outcome = outcome_of(*settings, failure)
+        return outcome._replace(keyed=True) if self.stored.key else outcome
 
-    def __repr__(self) -> str:
-        return f"<message {self.id} of {self.queue!r} attempt={self.attempt} {self._standing('in flight')}>"
+    async def ack(self) -> None:
+        """Record that the work is done."""
+        await self.finish(MessageOutcome(self.entry, ACK, keyed=bool(self.stored.key)))
 
-    def _standing(self, ours: str) -> str:
-        """For people."""
-        return self._settled or ("lost" if self._is_lost() else ours)
+    async def retry(self, delay: Seconds | None, reason: str) -> None:
+        """Record a failed attempt; the next one comes after the delay, or by the queue's backoff."""
+        queue = self.queue
+        delay_ms = queue.backoff.delay_ms(self.attempt) if delay is None else cool_ms(delay, setting="delay")
+        error = checked_reason(reason) if reason else ""
+        await self.finish(failed_attempt(self.entry, self.attempt, queue.attempts_max, delay_ms, error))
 
+    async def release(self, delay: Seconds) -> None:
+        """Give the message back; no attempt is used."""
+        await self.finish(MessageOutcome(self.entry, RELEASE, cool_ms(delay, setting="delay")))
 
-async def ack(message: MessageBase) -> None:
-    """It is done, and gone."""
-    await settle(message, MessageOutcome(message._entry, ACK, keyed=bool(message.key)))
+    async def reject(self, reason: str) -> None:
+        """Make the message a dead letter."""
+        await self.finish(MessageOutcome(self.entry, REJECT, 0, checked_reason(reason)))
 
+    async def verify(self) -> None:
+        """Ask the engine whether the consumer still holds the message; raise `LeaseLost` if it does not."""
+        self.check_unfinished()
+        outcomes = (MessageOutcome(self.entry, VERIFY),)
+        if await self.consumer.record_outcomes(self.session, outcomes, keep_sending=False):
+            raise self.loss()
 
-async def retry(message: MessageBase, delay: Seconds | None, reason: str) -> None:
-    """This attempt has failed; the next one comes after the delay, or by the queue's backoff."""
-    queue = message._consumer._queue
-    delay_ms = queue._backoff.delay_ms(message.attempt) if delay is None else duration_ms(delay, setting="delay")
-    why = checked_reason(reason) if reason else ""
-    await settle(message, retried(message._entry, message.attempt, queue._attempts_max, delay_ms, why))
-
-
-async def release(message: MessageBase, delay: Seconds) -> None:
-    """Given back: no attempt was used."""
-    await settle(message, MessageOutcome(message._entry, RELEASE, duration_ms(delay, setting="delay")))
-
-
-async def reject(message: MessageBase, reason: str) -> None:
-    """A dead letter."""
-    await settle(message, MessageOutcome(message._entry, REJECT, 0, checked_reason(reason)))
-
-
-async def verify(message: MessageBase) -> None:
-    """Ask the engine whether it is still ours."""
-    refuse_if_not_ours(message)
-    lost = await conclude(message._consumer._queue, message._lease, (MessageOutcome(message._entry, VERIFY),))
-    if lost:
-        raise _lost(message)
-
-
-async def leave(message: MessageBase, error: BaseException | None) -> bool:
-    """The end of a block: what became of the message is what became of the work. True if the error was only a word."""
-    if not message._settled:
-        word = isinstance(error, Retry | Reject | Release)
+    async def leave(self, error: BaseException | None) -> bool:
+        """End a `with` block: record the outcome for its error; return true if the error only carried the outcome."""
+        carried = isinstance(error, Retry | Reject | Release)
+        if self.outcome:
+            return carried
         try:
-            await settle(message, message._outcome(error))
+            await self.finish(self.outcome_for(error))
         except LeaseLost as lost:
-            if error is None or word:
+            if error is None or carried:
                 raise
             if isinstance(error, Exception):
                 raise lost from error
             error.add_note(str(lost))
-        return word
-    return isinstance(error, Retry | Reject | Release)
+        return carried
 
-
-async def settle(message: MessageBase, outcome: MessageOutcome) -> None:
-    """Say once what became of it; `LeaseLost` if it is somebody else's by now."""
-    refuse_if_not_ours(message)
-    consumer, before = message._consumer, message._settled
-    message._settled = outcome.kind
-    again = consumer._unsaid.pop(message._entry, None) is not None
-    try:
-        lost = await conclude(consumer._queue, message._lease, (outcome,), consumer, again=again)
-    except BaseException as error:
-        message._settled = before  # nobody knows: it may be said again
-        if not isinstance(error, Exception):
-            consumer._unsaid[message._entry] = outcome
-        raise
-    consumer._forget(message)
-    message._lease._wake()  # whoever waits for its loss waits no more
-    if lost:
-        raise _lost(message)
-    told(consumer._queue, outcome, message)
-
-
-def refuse_if_not_ours(message: MessageBase) -> None:
-    """Nothing is said of what was settled before, or is a parent's; and no block is entered with it."""
-    if message._settled:
-        raise NotOwner(message.queue, f"message {message.id} has been settled before: {message._settled}")
-    if message._lease._is_forked():
-        raise message._lease._loss()
-
-
-def _lost(message: MessageBase) -> LeaseLost:
-    detail = f"message {message.id} is not with this consumer any more"
-    return LeaseLost(message.queue, message.fence, "expired", detail=detail)
-
-
-def told(queue: QueueBase, outcome: MessageOutcome, message: MessageBase) -> None:
-    """Tell the observer what did not go well."""
-    if outcome.kind == REJECT:
-        why = f"{outcome.reason}: {outcome.error}" if outcome.error else outcome.reason
-        queue._client.emit("dead_lettered", queue.name, message.fence, detail=f"message {message.id}: {why}")
-    elif outcome.error:
-        detail = f"message {message.id}, attempt {message.attempt}: {readable(outcome.error)}"
-        queue._client.emit("handler_failed", queue.name, message.fence, detail=detail)
-
-
-async def conclude(
-    queue: QueueBase,
-    lease: ConsumerSession,
-    outcomes: tuple[MessageOutcome, ...],
-    consumer: ConsumerBase | None = None,
-    *,
-    again: bool = False,
-) -> tuple[str, ...]:
-    """Tell the engine what became of these; the entries that were not ours. `again`: it may have been told before.
-
-    On wire trouble it tries for the wire timeout; then, where a consumer is given, the keeper goes on.
-    """
-    client, restarts = queue._client, queue._client.engine.restarts
-    command = RecordOutcomes(queue.name, lease.token, outcomes, queue._dead_max)
-    began_ns, sent_before = client.clock.now_ns(), again
-    while True:
+    async def finish(self, outcome: MessageOutcome) -> None:
+        """Record the outcome once; raise `LeaseLost` if another consumer holds the message by now."""
+        self.check_unfinished()
+        consumer, before = self.consumer, self.outcome
+        self.outcome = outcome.kind
+        resent = consumer.interrupted.pop(self.entry, None) is not None
         try:
-            reply = client.transport.apply(command, began_ns + WIRE_NS)
-            answer = reply if isinstance(reply, tuple) else await reply
-        except Unavailable as error:
-            sent_before = sent_before or isinstance(error, ReplyLost)
-            if error.reason in LASTING:
-                raise
-            if client.clock.now_ns() + _RETRY_NS >= began_ns + WIRE_NS:
-                if consumer is None:
-                    raise
-                client.emit("release_delayed", queue.name, lease._fence, detail=str(error))
-                client.keeper.deliver_later(command, OWED_NS)
-                consumer._owe(outcomes)
-                return ()
-            await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
-            continue
-        assert isinstance(answer, OutcomesRecorded)
-        if sent_before and lease._state is HELD and not lease._is_lost() and restarts == client.engine.restarts:
-            return ()  # nobody takes from a consumer that lives: the first copy has done it
-        return answer.lost
+            lost = await consumer.record_outcomes(self.session, (outcome,), resent=resent)
+        except BaseException as error:
+            self.outcome = before  # the engine may have recorded it or not: the caller may try again
+            if not isinstance(error, Exception):
+                consumer.interrupted[self.entry] = outcome
+            raise
+        consumer.forget(self)
+        self.session.wake()  # end every wait for its loss
+        if lost:
+            raise self.loss()
+        self.report(outcome)
+
+    def report(self, outcome: MessageOutcome) -> None:
+        """Report a failed attempt or a dead letter to the observer."""
+        client, name = self.queue.client, self.queue.name
+        if outcome.kind == REJECT:
+            reason = f"{outcome.reason}: {outcome.error}" if outcome.error else outcome.reason
+            client.emit("dead_lettered", name, self.fence, detail=f"message {self.id}: {reason}")
+        elif outcome.error:
+            detail = f"message {self.id}, attempt {self.attempt}: {readable(outcome.error)}"
+            client.emit("handler_failed", name, self.fence, detail=detail)
+
+
+class MessageBase:
+    """One delivery of a message. `id` stays the same over all of them; `fence` grows from one to the next.
+
+    `body`: the published body, decoded. `quarantined`: whether consumers have died while they held this message, so
+    that it is delivered alone.
+    """
+
+    def __init__(self, held: HeldMessage) -> None:
+        self._held = held
+        self.id = held.stored.id
+        self.body = held.body
+        self.fence = held.fence
+        self.quarantined = held.quarantined
+
+    @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        return self._held.queue.name
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that were published beside the body."""
+        return unpacked_headers(self._held.stored.headers)
+
+    @property
+    def key(self) -> str:
+        """The key it was published with: messages of one key are delivered one after the other. Empty without one."""
+        return self._held.stored.key
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt: 1 for the first."""
+        return self._held.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        """How many attempts there are; if the last one fails, the message becomes a dead letter."""
+        return self._held.queue.attempts_max
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether another consumer may have worked on it before: an attempt failed, or a consumer died."""
+        return self._held.stored.attempts + self._held.stored.crashes > 0
+
+    @property
+    def published(self) -> float:
+        """When it was published, in seconds since 1970, by the engine's calendar."""
+        return self._held.stored.published_us / 1_000_000
+
+    @property
+    def finished(self) -> bool:
+        """True once the message was acked, retried, released or rejected."""
+        return bool(self._held.outcome)
+
+    def check(self) -> None:
+        """Raise `LeaseLost` if the message is finished, or another consumer may have it. Costs no round trip."""
+        self._held.check()
+
+    def __repr__(self) -> str:
+        held = self._held
+        return f"<message {self.id} of {self.queue!r} attempt={self.attempt} {held.status('in flight')}>"

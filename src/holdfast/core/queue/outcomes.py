@@ -1,12 +1,16 @@
-"""What may become of a message, as people say it: by a method, or by the error that leaves its work."""
+"""The outcome of a message: from a method call, or from the error that ends its handler or block.
+
+The delay of a retry is decided here (`Backoff.delay_ms`); the engine redelivers the message after it.
+"""
 
 from __future__ import annotations
 
 import random
 from typing import NamedTuple
 
-from holdfast.clock import Seconds, duration_ms, timeout_ns
+from holdfast.clock import Seconds, timeout_ns
 from holdfast.commands.queue import ACK, REJECT, RELEASE, RETRY, MessageOutcome
+from holdfast.core.pool.options import cool_ms
 from holdfast.errors import InvalidConfig
 from holdfast.names import is_unicode
 from holdfast.rules.queue.state import ATTEMPTS_USED_UP
@@ -17,18 +21,25 @@ _NO_REASON = "another attempt was asked for"
 
 
 class Retry(Exception):
-    """Raised by the work on a message: try it again, after this delay; without one, by the queue's backoff."""
+    """Raised by a handler: this attempt failed; redeliver the message for another one.
+
+    `delay`: seconds to wait before the next attempt; `None` uses the queue's backoff. `reason`: text that is stored as
+    the error of this attempt; without one, the exception that `Retry` was raised from.
+    """
 
     def __init__(self, delay: Seconds | None = None, reason: str = "") -> None:
         super().__init__(delay, reason)
         if delay is not None:
-            duration_ms(delay, setting="delay")  # refused where it is said
+            cool_ms(delay, setting="delay")  # refuse a wrong delay where it is written
         self.delay = delay
         self.reason = reason
 
 
 class Reject(Exception):
-    """Raised by the work on a message: there is no use in trying again, so it becomes a dead letter."""
+    """Raised by a handler: no further attempt can succeed, so the message becomes a dead letter.
+
+    `reason`: why, for people to read; it is stored in the dead letter.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -36,18 +47,22 @@ class Reject(Exception):
 
 
 class Release(Exception):
-    """Raised by the work on a message: give it back as if it had not been tried; others may have it."""
+    """Raised by a handler: give the message back for another consumer; no attempt is used.
+
+    `delay`: seconds before it is ready again.
+    """
 
     def __init__(self, delay: Seconds = 0) -> None:
         super().__init__(delay)
-        duration_ms(delay, setting="delay")
+        cool_ms(delay, setting="delay")
         self.delay = delay
 
 
 class Backoff(NamedTuple):
-    """How long to wait before another attempt: `first` seconds, then each time `factor` as long, up to `most`.
+    """The delays before further attempts: `first` seconds, then each `factor` times as long, up to `most`.
 
-    Each delay is changed by chance, by up to this part of it, so that what failed together does not come back together.
+    Each delay varies at random by up to the fraction `jitter`, so that messages that failed together are not retried
+    together.
     """
 
     first: float = 1.0
@@ -56,7 +71,7 @@ class Backoff(NamedTuple):
     jitter: float = 0.2
 
     def delay_ms(self, attempt: int) -> int:
-        """Before the attempt that follows this one."""
+        """Return the delay after this attempt, in milliseconds."""
         try:
             span_s = min(self.most, self.first * self.factor ** (attempt - 1))
         except OverflowError:
@@ -68,6 +83,7 @@ BACKOFF = Backoff()
 
 
 def checked_backoff(value: object) -> Backoff:
+    """Return the backoff; raise `InvalidConfig` if it is none, or its numbers make no sense."""
     numbers = isinstance(value, Backoff) and all(
         isinstance(each, int | float) and not isinstance(each, bool) for each in value
     )
@@ -81,46 +97,53 @@ def checked_backoff(value: object) -> Backoff:
 
 
 def checked_reason(reason: object) -> str:
+    """Return the reason; raise `InvalidConfig` if it is no text that every engine can store."""
     if not isinstance(reason, str) or not 0 < len(reason) <= REASON_MAX or not is_unicode(reason):
         rule = f"it must be text of 1 to {REASON_MAX} characters without lone surrogates, for people to read"
         raise InvalidConfig("reason", reason, rule)
     return reason
 
 
-def retried(entry: str, attempt: int, most: int, delay_ms: int, error: str) -> MessageOutcome:
-    """One more attempt has failed. The last one makes it a dead letter."""
-    if attempt >= most:
+def failed_attempt(entry: str, attempt: int, attempts_max: int, delay_ms: int, error: str) -> MessageOutcome:
+    """Return the outcome of a failed attempt: a retry, or a dead letter after the last attempt."""
+    if attempt >= attempts_max:
         return MessageOutcome(entry, REJECT, 0, ATTEMPTS_USED_UP, error)
     return MessageOutcome(entry, RETRY, delay_ms, "", error)
 
 
-def by_error(entry: str, attempt: int, most: int, backoff: Backoff, error: BaseException | None) -> MessageOutcome:
-    """What the end of the work says. An interruption says nothing about the message: it is given back."""
+def outcome_of(
+    entry: str, attempt: int, attempts_max: int, backoff: Backoff, error: BaseException | None
+) -> MessageOutcome:
+    """Return the outcome for the error that ended the work; None is an ack.
+
+    An interruption (KeyboardInterrupt, a cancelled task) says nothing about the message, so it is released.
+    """
     if error is None:
         return MessageOutcome(entry, ACK)
     if isinstance(error, Retry):
-        delay_ms = backoff.delay_ms(attempt) if error.delay is None else duration_ms(error.delay, setting="delay")
-        return retried(entry, attempt, most, delay_ms, readable(error.reason or _behind(error) or _NO_REASON))
+        delay_ms = backoff.delay_ms(attempt) if error.delay is None else cool_ms(error.delay, setting="delay")
+        text = readable(error.reason or _cause_of(error) or _NO_REASON)
+        return failed_attempt(entry, attempt, attempts_max, delay_ms, text)
     if isinstance(error, Reject):
-        behind = _behind(error)
-        why = "" if behind is None else readable(behind)
-        return MessageOutcome(entry, REJECT, 0, readable(error.reason)[:REASON_MAX], why)
+        cause = _cause_of(error)
+        text = "" if cause is None else readable(cause)
+        return MessageOutcome(entry, REJECT, 0, readable(error.reason)[:REASON_MAX], text)
     if isinstance(error, Release):
-        return MessageOutcome(entry, RELEASE, duration_ms(error.delay, setting="delay"))
+        return MessageOutcome(entry, RELEASE, cool_ms(error.delay, setting="delay"))
     if isinstance(error, Exception):
-        return retried(entry, attempt, most, backoff.delay_ms(attempt), readable(error))
+        return failed_attempt(entry, attempt, attempts_max, backoff.delay_ms(attempt), readable(error))
     return MessageOutcome(entry, RELEASE)
 
 
-def _behind(word: BaseException) -> BaseException | None:
-    """The error that the word was said for, as Python itself would show it."""
-    return word.__cause__ or (None if word.__suppress_context__ else word.__context__)
+def _cause_of(error: BaseException) -> BaseException | None:
+    """Return the exception behind this one, as a traceback would show it."""
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def readable(error: object) -> str:
-    """An error as a dead letter keeps it: short enough, and text that every engine can keep."""
+    """Return an error as a dead letter stores it: short enough, and text that every engine can store."""
     try:
         text = repr(error) if isinstance(error, BaseException) else str(error)
-    except Exception as failure:  # it is the application's, and must not keep its message from being settled
+    except Exception as failure:  # the application's `__repr__` must not keep the outcome from being recorded
         text = f"{type(error).__name__} (it cannot be shown: {type(failure).__name__})"
     return text.encode(errors="replace").decode()[:ERROR_MAX]

@@ -1,20 +1,26 @@
-"""Queues in parts, where one slot of a cluster is not enough.
+"""Partitioned queues, for when one slot of a cluster is not enough.
 
-Each part is a queue like any other. A key always goes to the same part, so that its order is kept; there is none among
-parts. Their names are chosen so that a cluster spreads them evenly over its masters: part 3 of 8 has a slot in the
-fourth eighth of all slots.
+Each partition is a queue like any other. A key always goes to the same partition, so that its order is kept; there is
+no order between partitions. Their names are chosen so that a cluster spreads them evenly over its masters: partition 3
+of 8 has a slot in the fourth eighth of all slots.
 """
 
 from __future__ import annotations
 
-import copy
 import random
 from binascii import crc_hqx
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from holdfast.core.queue import queue
-from holdfast.core.queue.queue import DEDUP_KEY, NORMAL, ConsistencyReport, QueueStats, _whole
+from holdfast.core.queue.queue import (
+    DEDUP_KEY,
+    NORMAL,
+    ConsistencyReport,
+    QueueStats,
+    checked_bodies,
+    checked_options,
+    whole_number,
+)
 from holdfast.errors import QueueFull, Unavailable
 from holdfast.names import between_braces, checked_name, name_of
 
@@ -23,16 +29,16 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Seconds
     from holdfast.commands.queue import NewMessage
-    from holdfast.core.queue.queue import QueueBase
+    from holdfast.core.queue.queue import QueueCore
 
 PARTS_MAX = 256
 _SLOTS = 16384
-# What a queue has and a queue in parts has not. Who asks for it is told where it is.
+# Members of a queue that a partitioned queue lacks; the error names where they are.
 _OF_A_PART = frozenset(("consumer", "consumers", "dlq", "peek", "worker"))
 
 
 def part_name(whole: str, part: int, parts: int) -> str:
-    """The name of one part: the first of some whose slot lies in this part of all slots."""
+    """Return the name of a partition: the first candidate whose slot lies in this part of all slots."""
     attempt = 0
     while True:
         name = name_of(whole, f"{part}.{attempt}")
@@ -42,36 +48,42 @@ def part_name(whole: str, part: int, parts: int) -> str:
 
 
 def part_of(key: str, parts: int, what: str = "a key") -> int:
-    """In which part messages of this key are."""
+    """Return the number of the partition for this key."""
     return crc32(checked_name(key, what).encode()) % parts
 
 
-class PartitionedBase:
-    """A queue in so many parts."""
+def partitions_of(queue: QueueCore, parts: int) -> tuple[QueueCore, ...]:
+    """Return the partitions of a queue, with its settings."""
+    count = whole_number("parts", parts, 1, PARTS_MAX)
+    return tuple(queue.named(part_name(queue.name, part, count)) for part in range(count))
 
-    def __init__(self, whole: QueueBase, parts: int) -> None:
-        self.name = whole.name
-        count = _whole("parts", parts, 1, PARTS_MAX)
-        self._parts = tuple(_part(whole, part_name(whole.name, part, count)) for part in range(count))
+
+class PartitionedQueueBase:
+    """A queue in several partitions."""
+
+    def __init__(self, name: str, cores: Sequence[QueueCore], parts: Sequence[Any]) -> None:
+        self.name = name
+        self._cores = tuple(cores)
+        self._parts = tuple(parts)
 
     def __repr__(self) -> str:
         count = len(self._parts)
-        return f"<queue {self.name!r} in {count} part{'s' if count > 1 else ''} on {self._parts[0]._client.url}>"
+        return f"<queue {self.name!r} in {count} part{'s' if count > 1 else ''} on {self._cores[0].client.url}>"
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            why = f"{type(self).__name__!r} object has no attribute {name!r}"
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in _OF_A_PART:
-                why = f"a queue in parts has no `{name}` of the whole: each of its `parts` has one"
-            raise AttributeError(why, name=name, obj=self)
+                message = f"a partitioned queue has no `{name}` of the whole: each of its `parts` has one"
+            raise AttributeError(message, name=name, obj=self)
 
     def _part_of(self, key: str) -> Any:
-        """Where messages of this key are."""
+        """Return the partition for this key."""
         return self._parts[part_of(key, len(self._parts))]
 
     def _part_for(self, key: str | None, dedup_key: str | None) -> Any:
-        """Where a message goes: to its key. Without one, where all go that must meet to be sent once; else anywhere."""
+        """Return the partition for a message: by its key; without one, by its deduplication key; else at random."""
         if key is not None:
             return self._part_of(key)
         if dedup_key is not None:
@@ -79,14 +91,8 @@ class PartitionedBase:
         return random.choice(self._parts)  # noqa: S311 - to spread them
 
 
-def _part(whole: QueueBase, name: str) -> QueueBase:
-    part = copy.copy(whole)
-    part.name = checked_name(name)
-    return part
-
-
 async def publish_many(
-    whole: PartitionedBase,
+    cores: Sequence[QueueCore],
     bodies: Iterable[Any],
     key: str | Callable[[Any], str] | None,
     delay: Seconds = 0,
@@ -94,21 +100,21 @@ async def publish_many(
     timeout: Seconds | None = 0,
     priority: str = NORMAL,
 ) -> list[str]:
-    """Send each into the part of its key; the ids in the order of the bodies.
+    """Publish each body into the partition of its key, and return the ids in the order of the bodies.
 
-    All are checked before the first is sent. The error tells what was sent before it, into whichever part.
+    All messages are checked before the first is published. An error names those published before it, in any partition.
     """
-    terms = queue.checked_terms(delay, headers, key, priority)
-    until_ns = queue._until_ns(whole._parts[0], timeout)
-    drafts: dict[int, dict[int, NewMessage]] = {}  # by part, and by the place among all
-    for number, body in enumerate(queue.many_bodies(bodies)):
-        draft = whole._parts[0]._draft(body, terms)
-        part = part_of(draft.key, len(whole._parts)) if draft.key else random.randrange(len(whole._parts))  # noqa: S311
-        drafts.setdefault(part, {})[number] = draft
+    options = checked_options(delay, headers, key, priority)
+    until_ns = cores[0].until_ns(timeout)
+    messages: dict[int, dict[int, NewMessage]] = {}  # by partition, and by the position among all bodies
+    for number, body in enumerate(checked_bodies(bodies)):
+        message = cores[0].new_message(body, options)
+        part = part_of(message.key, len(cores)) if message.key else random.randrange(len(cores))  # noqa: S311
+        messages.setdefault(part, {})[number] = message
     sent: dict[int, str] = {}
-    for part, numbered in drafts.items():
+    for part, numbered in messages.items():
         try:
-            ids = await queue.send_all(whole._parts[part], [*numbered.values()], until_ns)
+            ids = await cores[part].publish_all([*numbered.values()], until_ns)
         except (QueueFull, Unavailable) as error:
             sent.update(zip(numbered, error.sent, strict=False))
             raise error.after(tuple(sent[number] for number in sorted(sent))) from error
@@ -116,22 +122,22 @@ async def publish_many(
     return [sent[number] for number in sorted(sent)]
 
 
-async def stats(parts: Sequence[QueueBase], name: str) -> QueueStats:
-    """How all of them stand together. Consumers are counted in each part."""
-    each = [await queue.stats(part) for part in parts]
+async def stats(cores: Sequence[QueueCore], name: str) -> QueueStats:
+    """Return the statistics of all partitions together. A consumer counts once in each partition."""
+    each = [await core.stats() for core in cores]
     counts: dict[str, int] = {}
     for one in each:
-        for word, count in one.counts.items():
-            counts[word] = counts.get(word, 0) + count
+        for counter, count in one.counts.items():
+            counts[counter] = counts.get(counter, 0) + count
     places = ("ready", "quarantined", "delayed", "in_flight", "dead", "consumers", "waiting", "behind")
-    figures = {place: sum(getattr(one, place) for one in each) for place in places}
+    totals = {place: sum(getattr(one, place) for one in each) for place in places}
     oldest = max((one.oldest for one in each if one.oldest is not None), default=None)
     next_due = min((one.next_due for one in each if one.next_due is not None), default=None)
-    return QueueStats(name=name, **figures, oldest=oldest, next_due=next_due, counts=counts)
+    return QueueStats(name=name, **totals, oldest=oldest, next_due=next_due, counts=counts)
 
 
-async def check(parts: Sequence[QueueBase]) -> ConsistencyReport:
-    """Whether every message is in exactly one place, of all parts."""
-    each = [(part.name, await queue.check(part)) for part in parts]
-    faults = tuple(f"{name}: {fault}" for name, sound in each for fault in sound.faults)
-    return ConsistencyReport(sum(sound.messages for _, sound in each), faults)
+async def check(cores: Sequence[QueueCore]) -> ConsistencyReport:
+    """Check that every message of every partition is in exactly one place."""
+    each = [(core.name, await core.check()) for core in cores]
+    faults = tuple(f"{name}: {fault}" for name, report in each for fault in report.faults)
+    return ConsistencyReport(sum(report.messages for _, report in each), faults)

@@ -1,18 +1,19 @@
-"""Queues: what a queue object knows, how messages are sent, and how a queue stands.
+"""Queues: the checked settings of a queue, publishing, and inspection.
 
-A message is text, numbers, lists and dictionaries that JSON can carry, or whatever the queue's codec can. Sending is
-safe to repeat: each call has a token, so a lost answer is asked for again and nothing is sent twice.
+A body is anything that JSON can carry, or that the queue's codec can encode. Publishing is safe to repeat: each call has
+a token, so after a lost reply the same command is sent again, and no message is published twice.
 
-Messages that share a key are handed out one at a time, in the order in which they were sent. What is urgent goes into a
-lane of its own; each lane has its share, so that nothing waits for ever.
+Messages that share a key are delivered one at a time, in the order of publication. Each priority has a lane of its own,
+and each lane has its share of the fetches, so that no message waits for ever.
 """
 
 from __future__ import annotations
 
+import copy
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, duration_ms, timeout_ns, ttl_ms
+from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, jittered, timeout_ns, ttl_ms
 from holdfast.commands.queue import (
     BATCH_MAX,
     BEHIND,
@@ -37,13 +38,12 @@ from holdfast.commands.queue_admin import (
     Peeked,
     QueueCounts,
 )
-from holdfast.core.lease.lease import jittered
 from holdfast.core.lease.lock import confirmed_by
+from holdfast.core.pool.options import cool_ms
 from holdfast.core.queue.codec import Codec, checked_codec, encoded, packed_headers, shown_body, shown_headers
 from holdfast.core.queue.outcomes import Backoff, checked_backoff
-from holdfast.core.resend import ask_again, ask_confirmed
-from holdfast.engines import Capability
-from holdfast.errors import MOVING, InvalidConfig, QueueFull, Unavailable
+from holdfast.core.resend import send_confirmed, send_safely
+from holdfast.errors import SETTLING, InvalidConfig, QueueFull, Unavailable
 from holdfast.names import Holder, checked_name, new_token
 from holdfast.rules.queue.consistency import check_pages
 
@@ -64,18 +64,21 @@ NORMAL = "normal"
 DEDUP_KEY = "a dedup_key"
 # The lane of each priority, the most urgent first.
 LANES = {"high": "high", NORMAL: "", "low": "low"}
-_AT_ONCE_BYTES = 1 << 20
-_LOOK_MAX_MS, _LOOK_MIN_MS = 5000, 200
-# How often a check is begun before it is given up, because each time another server has answered in its course.
-_WALKS = 5
+_BATCH_BYTES = 1 << 20
+_CHECK_MAX_MS, _CHECK_MIN_MS = 5000, 200
+# How often a consistency check starts again because another server answered in the middle of it.
+_CHECK_TRIES = 5
 _FULL_NS, _FULL_MAX_NS = 20 * NS_PER_MS, 500 * NS_PER_MS
 
 
 class QueueStats(NamedTuple):
-    """How a queue stands: how many messages are where, who is there, and what was counted since it began.
+    """How many messages of a queue are in each place, its consumers, and counters since it began.
 
-    `behind` wait for others of their key. `oldest`: how many seconds ago the first ready message was sent; `next_due`:
-    in how many seconds the next delay is over; `None` where there is none. `waiting` consumers have nothing to do.
+    `ready`: can be received now. `quarantined`: ready, but delivered alone, because consumers died with them.
+    `delayed`: not due yet. `in_flight`: held by a consumer. `behind`: wait for an earlier message of their key. `dead`:
+    dead letters. `consumers`: how many there are; `waiting` of them wait for a message. `oldest`: the age of the first
+    ready message in seconds; `next_due`: in how many seconds the next delay ends; `None` if there is none. `counts`:
+    counters by name.
     """
 
     name: str
@@ -93,7 +96,11 @@ class QueueStats(NamedTuple):
 
 
 class ConsumerStatus(NamedTuple):
-    """One consumer, as people see it. `remaining` is 0 if it is late."""
+    """One consumer, for people to read.
+
+    `holder`: its process. `in_flight`: how many messages it holds. `seconds`: how long its session has lasted.
+    `remaining`: seconds until the session expires without a heartbeat; 0 if the heartbeat is late.
+    """
 
     label: str
     token: str
@@ -105,7 +112,10 @@ class ConsumerStatus(NamedTuple):
 
 
 class PeekedMessage(NamedTuple):
-    """One message that was looked at, where it is. `consumer`: the token of whoever has it; `due` in seconds."""
+    """One message that was peeked, and is still where it was.
+
+    `consumer`: the token of the consumer that holds it. `due`: in how many seconds its delay ends.
+    """
 
     id: str
     body: Any
@@ -119,7 +129,10 @@ class PeekedMessage(NamedTuple):
 
 
 class ConsistencyReport(NamedTuple):
-    """Whether every message is in exactly one place. True if nothing is wrong."""
+    """Whether every message is in exactly one place; it is true if there are no faults.
+
+    `messages`: how many were checked. `faults`: a sentence for each fault.
+    """
 
     messages: int
     faults: tuple[str, ...]
@@ -128,8 +141,17 @@ class ConsistencyReport(NamedTuple):
         return not self.faults
 
 
-class QueueBase:
-    """Settings, checked before any input or output."""
+class PublishOptions(NamedTuple):
+    """The checked options of a publish, except the body and the deduplication key."""
+
+    delay_ms: int
+    headers: str
+    key: str | Callable[[Any], str]
+    lane: str
+
+
+class QueueCore:
+    """A queue: its settings, checked before any I/O, and its operations."""
 
     def __init__(
         self,
@@ -146,230 +168,250 @@ class QueueBase:
         grace: Seconds,
         confirm: str | None,
     ) -> None:
-        client.refuse_without(Capability.QUEUES)
+        client.refuse_without("queues")
         self.name = checked_name(name)
-        self._client = client
-        self._attempts_max = _whole("max_attempts", max_attempts, 1)
-        self._backoff = checked_backoff(backoff)
-        self._bound = 0 if bound is None else _whole("bound", bound, 1)
-        self._dead_max = 0 if dead_max is None else _whole("dead_max", dead_max, 1)
-        self._dedup_ms = ttl_ms(dedup_window, setting="dedup_window")
-        self._codec = checked_codec(codec)
-        self._ttl_ms = ttl_ms(ttl)
-        self._grace_ms = duration_ms(grace, setting="grace")
-        self._confirm = confirm is not None and bool(confirmed_by(client, confirm))
+        self.client = client
+        self.attempts_max = whole_number("max_attempts", max_attempts, 1)
+        self.backoff = checked_backoff(backoff)
+        self.bound = 0 if bound is None else whole_number("bound", bound, 1)
+        self.dead_max = 0 if dead_max is None else whole_number("dead_max", dead_max, 1)
+        self.dedup_ms = ttl_ms(dedup_window, setting="dedup_window")
+        self.codec = checked_codec(codec)
+        self.ttl_ms = ttl_ms(ttl)
+        self.grace_ms = cool_ms(grace, setting="grace")
+        self.confirm = confirm is not None and bool(confirmed_by(client, confirm))
 
-    def __repr__(self) -> str:
-        return f"<queue {self.name!r} on {self._client.url}>"
+    def named(self, name: str) -> QueueCore:
+        """Return a queue with the same settings and another name."""
+        other = copy.copy(self)
+        other.name = checked_name(name)
+        return other
 
-    def _reaping(self) -> ReclaimExpired:
-        interval_ms = max(_LOOK_MIN_MS, min(_LOOK_MAX_MS, self._ttl_ms // 6))
-        return ReclaimExpired(self.name, interval_ms, self._grace_ms, self._ttl_ms, self._attempts_max, self._dead_max)
+    def reclaim_command(self) -> ReclaimExpired:
+        """Return the command that reclaims the messages of expired consumers, with its interval and its grace.
 
-    def _draft(self, body: Any, terms: Terms, dedup: str = "") -> NewMessage:
-        data = encoded(self._codec, body)
-        key = checked_name(terms.key(body), "a key") if callable(terms.key) else terms.key
-        dedup_ms = self._dedup_ms if dedup else 0
-        return NewMessage(new_token(), data, terms.headers, terms.delay_ms, dedup, dedup_ms, key, terms.lane)
+        A message is redelivered when its consumer has sent no heartbeat for the ttl plus the grace. A check that the
+        engine postpones comes a ttl later.
+        """
+        interval_ms = max(_CHECK_MIN_MS, min(_CHECK_MAX_MS, self.ttl_ms // 6))
+        return ReclaimExpired(self.name, interval_ms, self.grace_ms, self.ttl_ms, self.attempts_max, self.dead_max)
 
+    def new_message(self, body: Any, options: PublishOptions, dedup_key: str = "") -> NewMessage:
+        """Return the message to publish for this body."""
+        data = encoded(self.codec, body)
+        key = checked_name(options.key(body), "a key") if callable(options.key) else options.key
+        dedup_ms = self.dedup_ms if dedup_key else 0
+        return NewMessage(new_token(), data, options.headers, options.delay_ms, dedup_key, dedup_ms, key, options.lane)
 
-class Terms(NamedTuple):
-    """How messages are sent, checked: all but their bodies."""
+    def until_ns(self, timeout: Seconds | None) -> int:
+        """Return when a timeout that starts now ends."""
+        wait_ns = timeout_ns(timeout)
+        return NEVER_NS if wait_ns is None else self.client.clock.now_ns() + wait_ns
 
-    delay_ms: int
-    headers: str
-    key: str | Callable[[Any], str]
-    lane: str
+    async def publish(self, body: Any, options: PublishOptions, dedup_key: str | None, timeout: Seconds | None) -> str:
+        """Publish one message, and return its id."""
+        checked = "" if dedup_key is None else checked_name(dedup_key, DEDUP_KEY)
+        message = self.new_message(body, options, checked)
+        return (await self._publish((message,), self.until_ns(timeout), ()))[0]
 
+    async def publish_many(self, bodies: Iterable[Any], options: PublishOptions, timeout: Seconds | None) -> list[str]:
+        """Publish many messages in batches, and return their ids. An error names those published before it."""
+        messages = [self.new_message(body, options) for body in checked_bodies(bodies)]
+        return await self.publish_all(messages, self.until_ns(timeout))
 
-def checked_terms(
-    delay: Seconds, headers: dict[str, str] | None, key: str | Callable[[Any], str] | None, priority: str
-) -> Terms:
-    """The same, or an error that names what is wrong with them."""
-    delay_ms = duration_ms(delay, setting="delay")
-    if key is not None and delay_ms:
-        rule = "a message with a key has its place behind all that were sent with the same one: it cannot have a delay"
-        raise InvalidConfig("delay", delay, rule)
-    if not isinstance(priority, str) or priority not in LANES:
-        raise InvalidConfig("priority", priority, f"it must be one of {', '.join(LANES)}")
-    checked = "" if key is None else key if callable(key) else checked_name(key, "a key")
-    return Terms(delay_ms, packed_headers(headers), checked, LANES[priority])
+    async def publish_all(self, messages: list[NewMessage], until_ns: int) -> list[str]:
+        """Publish these messages in batches, and return their ids."""
+        sent: list[str] = []
+        most = min(BATCH_MAX, self.bound or BATCH_MAX)
+        while len(sent) < len(messages):
+            first, part, size = len(sent), 0, 0
+            for message in messages[first : first + most]:
+                size += len(message.body)
+                if part and size > _BATCH_BYTES:
+                    break
+                part += 1
+            try:
+                sent += await self._publish(tuple(messages[first : first + part]), until_ns, tuple(sent))
+            except Unavailable as error:
+                raise error.after(tuple(sent)) from error
+        return sent
 
+    async def _publish(
+        self, messages: tuple[NewMessage, ...], until_ns: int, before: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Publish all messages, or the first ones that the bound leaves room for; return their ids."""
+        client, pause_ns = self.client, _FULL_NS
+        command = Publish(self.name, new_token(), messages, self.bound)
+        while True:
+            answer = await (send_confirmed if self.confirm else send_safely)(client, command)
+            if isinstance(answer, Published):
+                return answer.ids
+            assert isinstance(answer, PublishRefused)
+            now_ns = client.clock.now_ns()
+            if now_ns >= until_ns:
+                raise QueueFull(self.name, answer.size, self.bound, before)
+            room = self.bound - answer.size
+            if 0 < room < len(command.messages):
+                command = Publish(self.name, new_token(), messages[:room], self.bound)
+                continue
+            await client.transport.waker().wait(min(until_ns, now_ns + jittered(pause_ns, now_ns)))
+            pause_ns = min(2 * pause_ns, _FULL_MAX_NS)
 
-async def publish(queue: QueueBase, body: Any, terms: Terms, dedup_key: str | None, timeout: Seconds | None) -> str:
-    """Send one message; its id."""
-    draft = queue._draft(body, terms, "" if dedup_key is None else checked_name(dedup_key, DEDUP_KEY))
-    return (await _send(queue, (draft,), _until_ns(queue, timeout), ()))[0]
+    async def stats(self) -> QueueStats:
+        """Return the statistics of the queue."""
+        counts = await send_safely(self.client, GetStats(self.name))
+        assert isinstance(counts, QueueCounts)
+        return _stats(self.name, counts)
 
+    async def consumers(self, limit: int) -> list[ConsumerStatus]:
+        """Return the consumers, the first to expire first."""
+        answer = await send_safely(self.client, ListConsumers(self.name, whole_number("limit", limit, 0, LIMIT_MAX)))
+        assert isinstance(answer, ConsumerList)
+        return [
+            ConsumerStatus(
+                each.label,
+                each.token,
+                Holder.unpacked(each.holder),
+                each.fence,
+                each.held,
+                each.since_ms / 1000,
+                each.remaining_ms / 1000,
+            )
+            for each in answer.consumers
+        ]
 
-async def publish_many(queue: QueueBase, bodies: Iterable[Any], terms: Terms, timeout: Seconds | None) -> list[str]:
-    """Send many messages, a part at a time; their ids. The error tells what was sent before it."""
-    drafts = [queue._draft(body, terms) for body in many_bodies(bodies)]
-    return await send_all(queue, drafts, _until_ns(queue, timeout))
+    async def peek(self, place: str, limit: int) -> list[PeekedMessage]:
+        """Return the first messages of a place, and leave them there."""
+        if place not in _PLACES:
+            raise InvalidConfig("place", place, f"it must be one of {', '.join(_PLACES)}")
+        whole_number("limit", limit, 0, LIMIT_MAX)
+        placed: list[PlacedMessage] = []
+        for lane in LANES.values() if place == READY else ("",):
+            answer = await send_safely(self.client, Peek(self.name, _PLACES[place], limit - len(placed), lane))
+            assert isinstance(answer, Peeked)
+            placed += answer.messages
+        return [
+            PeekedMessage(
+                each.message.id,
+                shown_body(self.codec, each.message),
+                shown_headers(each.message.headers),
+                each.message.attempts,
+                each.message.crashes,
+                each.message.published_us / 1_000_000,
+                each.consumer,
+                each.due_ms / 1000,
+                each.message.key,
+            )
+            for each in placed
+        ]
 
-
-def many_bodies(bodies: Iterable[Any]) -> Iterable[Any]:
-    """The same, unless it is one body that only looks like many."""
-    if not isinstance(bodies, str | bytes | dict):
-        with suppress(TypeError):
-            return iter(bodies)
-    raise InvalidConfig("bodies", bodies, "it must be a list of bodies, not one")
-
-
-async def send_all(queue: QueueBase, drafts: list[NewMessage], until_ns: int) -> list[str]:
-    """The ids of these, sent a part at a time."""
-    sent: list[str] = []
-    most = min(BATCH_MAX, queue._bound or BATCH_MAX)
-    while len(sent) < len(drafts):
-        first, part, size = len(sent), 0, 0
-        for draft in drafts[first : first + most]:
-            size += len(draft.body)
-            if part and size > _AT_ONCE_BYTES:
-                break
-            part += 1
-        try:
-            sent += await _send(queue, tuple(drafts[first : first + part]), until_ns, tuple(sent))
-        except Unavailable as error:
-            raise error.after(tuple(sent)) from error
-    return sent
-
-
-def _until_ns(queue: QueueBase, timeout: Seconds | None) -> int:
-    wait_ns = timeout_ns(timeout)
-    return NEVER_NS if wait_ns is None else queue._client.clock.now_ns() + wait_ns
-
-
-async def _send(
-    queue: QueueBase, drafts: tuple[NewMessage, ...], until_ns: int, before: tuple[str, ...]
-) -> tuple[str, ...]:
-    """The ids of those that were sent: all, or, of many that have to wait for room, as many as there is room for."""
-    client, pause_ns = queue._client, _FULL_NS
-    command = Publish(queue.name, new_token(), drafts, queue._bound)
-    while True:
-        answer = await (ask_confirmed if queue._confirm else ask_again)(client, command)
-        if isinstance(answer, Published):
-            return answer.ids
-        assert isinstance(answer, PublishRefused)
-        now_ns = client.clock.now_ns()
-        if now_ns >= until_ns:
-            raise QueueFull(queue.name, answer.size, queue._bound, before)
-        room = queue._bound - answer.size
-        if 0 < room < len(command.messages):
-            command = Publish(queue.name, new_token(), drafts[:room], queue._bound)
-            continue
-        await client.transport.waker().wait(min(until_ns, now_ns + jittered(pause_ns, now_ns)))
-        pause_ns = min(2 * pause_ns, _FULL_MAX_NS)
-
-
-async def stats(queue: QueueBase) -> QueueStats:
-    """How the queue stands now."""
-    now = await ask_again(queue._client, GetStats(queue.name))
-    assert isinstance(now, QueueCounts)
-    return _standing(queue.name, now)
-
-
-async def all_stats(client: Client, names: Sequence[str]) -> list[QueueStats]:
-    """How many queues stand, in few exchanges; without those of which the engine knows nothing any more."""
-    answers = await client.send_all([GetStats(name) for name in names])
-    return [_standing(name, now) for name, now in zip(names, answers, strict=True) if now != _NOTHING]
-
-
-# What is answered of a queue that nobody has used.
-_NOTHING = QueueCounts(0, 0, 0, 0, 0, 0, 0, -1, 0, ())
-
-
-def _standing(name: str, now: QueueCounts) -> QueueStats:
-    oldest = None if now.oldest_ms < 0 else now.oldest_ms / 1000
-    places = (now.ready, now.quarantined, now.delayed, now.held, now.dead, now.consumers, now.waiting)
-    next_due = now.next_ms / 1000 if now.next_ms else None
-    return QueueStats(name, *places, oldest, next_due, dict(now.counts), now.behind)
-
-
-async def consumers(queue: QueueBase, limit: int) -> list[ConsumerStatus]:
-    """Who is there."""
-    answer = await ask_again(queue._client, ListConsumers(queue.name, _whole("limit", limit, 0, LIMIT_MAX)))
-    assert isinstance(answer, ConsumerList)
-    return [
-        ConsumerStatus(
-            seen.label,
-            seen.token,
-            Holder.unpacked(seen.holder),
-            seen.fence,
-            seen.held,
-            seen.since_ms / 1000,
-            seen.remaining_ms / 1000,
-        )
-        for seen in answer.consumers
-    ]
-
-
-async def peek(queue: QueueBase, place: str, limit: int) -> list[PeekedMessage]:
-    """The first messages of a place, left where they are."""
-    if place not in _PLACES:
-        raise InvalidConfig("place", place, f"it must be one of {', '.join(_PLACES)}")
-    _whole("limit", limit, 0, LIMIT_MAX)
-    glimpses: list[PlacedMessage] = []
-    for lane in LANES.values() if place == READY else ("",):
-        answer = await ask_again(queue._client, Peek(queue.name, _PLACES[place], limit - len(glimpses), lane))
-        assert isinstance(answer, Peeked)
-        glimpses += answer.messages
-    return [
-        PeekedMessage(
-            each.message.id,
-            shown_body(queue._codec, each.message),
-            shown_headers(each.message.headers),
-            each.message.attempts,
-            each.message.crashes,
-            each.message.published_us / 1_000_000,
-            each.consumer,
-            each.due_ms / 1000,
-            each.message.key,
-        )
-        for each in glimpses
-    ]
+    async def check(self, progress: Callable[[int], object] | None = None) -> ConsistencyReport:
+        """Check that every message is in exactly one place; `progress` gets the number of entries of each page."""
+        answer = await check_consistency(lambda command: send_safely(self.client, command), self.name, progress)
+        return ConsistencyReport(*answer)
 
 
 IN_FLIGHT = "in_flight"
 _PLACES = {READY: READY, DELAYED: DELAYED, IN_FLIGHT: HELD, BEHIND: BEHIND}
 
 
-async def check(queue: QueueBase, told: Callable[[int], object] | None = None) -> ConsistencyReport:
-    """Whether every message is in exactly one place. It looks at all, and tells after each step at how many."""
-    return ConsistencyReport(*await audited(lambda command: ask_again(queue._client, command), queue.name, told))
+def checked_options(
+    delay: Seconds, headers: dict[str, str] | None, key: str | Callable[[Any], str] | None, priority: str
+) -> PublishOptions:
+    """Return the options of a publish; raise an error that names the wrong one."""
+    delay_ms = cool_ms(delay, setting="delay")
+    if key is not None and delay_ms:
+        rule = "a message with a key comes after all earlier messages of that key: it cannot have a delay"
+        raise InvalidConfig("delay", delay, rule)
+    if not isinstance(priority, str) or priority not in LANES:
+        raise InvalidConfig("priority", priority, f"it must be one of {', '.join(LANES)}")
+    checked = "" if key is None else key if callable(key) else checked_name(key, "a key")
+    return PublishOptions(delay_ms, packed_headers(headers), checked, LANES[priority])
 
 
-async def audited(
-    ask: Callable[[CheckConsistency], Awaitable[Answer]],
+def checked_bodies(bodies: Iterable[Any]) -> Iterable[Any]:
+    """Return an iterator over the bodies; raise `InvalidConfig` for one body that only looks like many."""
+    if not isinstance(bodies, str | bytes | dict):
+        with suppress(TypeError):
+            return iter(bodies)
+    raise InvalidConfig("bodies", bodies, "it must be a list of bodies, not one")
+
+
+async def all_stats(client: Client, names: Sequence[str]) -> list[QueueStats]:
+    """Return the statistics of many queues in few exchanges, without the queues that the engine does not know."""
+    answers = await client.send_all([GetStats(name) for name in names])
+    return [_stats(name, counts) for name, counts in zip(names, answers, strict=True) if counts != _UNUSED]
+
+
+# The answer for a queue that was never used.
+_UNUSED = QueueCounts(0, 0, 0, 0, 0, 0, 0, -1, 0, ())
+
+
+def _stats(name: str, counts: QueueCounts) -> QueueStats:
+    return QueueStats(
+        name=name,
+        ready=counts.ready,
+        quarantined=counts.quarantined,
+        delayed=counts.delayed,
+        in_flight=counts.held,
+        dead=counts.dead,
+        consumers=counts.consumers,
+        waiting=counts.waiting,
+        oldest=None if counts.oldest_ms < 0 else counts.oldest_ms / 1000,
+        next_due=counts.next_ms / 1000 if counts.next_ms else None,
+        counts=dict(counts.counts),
+        behind=counts.behind,
+    )
+
+
+async def check_consistency(
+    send: Callable[[CheckConsistency], Awaitable[Answer]],
     name: str,
-    told: Callable[[int], object] | None = None,
+    progress: Callable[[int], object] | None = None,
     most: int = PAGE,
 ) -> ConsistencyChecked:
-    """An engine that does not look at all messages at once is asked page by page: others are served in between.
+    """Check a queue; page by page if the engine does not read all messages at once, so that others are served between.
 
-    What was seen at a server that was replaced meanwhile says nothing: then it is begun again.
+    Pages of a server that was replaced in the meantime prove nothing: then the check starts again.
     """
-    for _ in range(_WALKS):
+    for _ in range(_CHECK_TRIES):
         pages, server = check_pages(name, most), None
-        question = next(pages)
+        command = next(pages)
         while True:
-            answer = await ask(question)
+            answer = await send(command)
             if isinstance(answer, ConsistencyChecked):
                 return answer
             assert isinstance(answer, ConsistencyPage)
             if server not in (None, answer.server):
                 break
             server = answer.server
-            if told is not None:
-                told(len(answer.values) // (2 if question.part == MESSAGES else 1))
+            if progress is not None:
+                progress(len(answer.values) // (2 if command.part == MESSAGES else 1))
             try:
-                question = pages.send(answer)
+                command = pages.send(answer)
             except StopIteration as end:
-                found: ConsistencyChecked = end.value
-                return found
-    raise Unavailable("engine", MOVING, f"another server has answered before a check of {name!r} was at its end")
+                result: ConsistencyChecked = end.value
+                return result
+    raise Unavailable("engine", SETTLING, f"another server answered before a check of {name!r} was finished")
 
 
-def _whole(setting: str, value: int, least: int, most: int = 2**31 - 1) -> int:
+def whole_number(setting: str, value: int, least: int, most: int = 2**31 - 1) -> int:
+    """Return the number; raise `InvalidConfig` if it is no whole number in these bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidConfig(setting, value, f"it must be a whole number from {least} to {most}")
     return value
+
+
+class QueueBase:
+    """A queue of messages."""
+
+    def __init__(self, core: QueueCore) -> None:
+        self._core = core
+
+    @property
+    def name(self) -> str:
+        """The name of the queue."""
+        return self._core.name
+
+    def __repr__(self) -> str:
+        return f"<queue {self.name!r} on {self._core.client.url}>"

@@ -1,8 +1,12 @@
-"""The life of a consumer: one lease in its queue, for all messages that it has.
+"""A consumer session: the lease of a consumer in its queue, which covers all messages that it holds.
 
-Its token is new for each, and never used again. Where a lock would be lost, this lease is first *in doubt*: it has
-lapsed by our own clock, so that nothing can be vouched for, but only the engine knows whether its consumer was taken
-for dead. It goes on being renewed. If it was not, the doubt is over; if it was, it is lost for good.
+Each session has a new token. Where a lock would be lost, a session is first *in doubt*: its deadline has passed on our
+own clock, so the consumer cannot trust its messages; but only the engine knows whether another client has reclaimed
+them. The keeper goes on sending heartbeats. If one succeeds, the doubt is over, and no message is redelivered; if the
+engine has declared the consumer dead, the session is lost for good.
+
+So a message is not redelivered when a visibility timeout of its own ends, but when the session of its consumer expires
+without a heartbeat.
 """
 
 from __future__ import annotations
@@ -11,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS
 from holdfast.commands.queue import ConsumerHeartbeat, Join, Leave, ReclaimExpired
-from holdfast.core.lease.lease import ENDED, HELD, LOST, LeaseBase
-from holdfast.errors import LeaseLost
+from holdfast.core.lease.lease import LeaseBase
+from holdfast.core.lease.state import ENDED, HELD, LOST, LeaseIdentity
+from holdfast.errors import LeaseLost, LossReason
 
 if TYPE_CHECKING:
     from holdfast.commands import Command
@@ -20,78 +25,106 @@ if TYPE_CHECKING:
 
 
 class ConsumerSession(LeaseBase):
-    """The lease of a consumer."""
+    """The lease of one consumer."""
 
-    _heard_ns = 0  # when the last word was sent that the engine has answered: it has heard of us since
+    heard_ns = 0  # when the last command left that the engine answered: it knows since then that the consumer lives
 
     def __init__(
-        self, client: Client, queue: str, ttl_ms: int, label: str, reaping: ReclaimExpired, *, keeps: bool, heard: bool
+        self,
+        client: Client,
+        queue: str,
+        ttl_ms: int,
+        label: str,
+        reclaim: ReclaimExpired,
+        *,
+        keeps_messages: bool,
+        announce_expiry: bool,
     ) -> None:
         self._label = label
-        self._reaping = reaping
-        self._keeps, self._heard = keeps, heard
+        self._reclaim = reclaim
+        self._keeps_messages, self._announce_expiry = keeps_messages, announce_expiry
         super().__init__(client, queue, ttl_ms, client.holder, client.packed, None, False)
 
     def __repr__(self) -> str:
-        return f"<consumer {self._label!r} of {self.name!r} {self._state}>"
+        return f"<consumer {self._label!r} of {self.name!r} {self.state}>"
 
-    # Its words to the engine.
+    # Commands.
 
-    def _ask(self, wait: bool) -> Join:  # noqa: ARG002 - nobody stands in its way
-        return Join(self.name, self.token, self._packed, self._label, self._ttl_ms, self._keeps, self._heard)
+    def acquire_command(self, wait: bool) -> Join:  # noqa: ARG002 - no other session is in its way
+        """Return the command that starts the session."""
+        return Join(
+            self.name,
+            self.token,
+            self.packed_holder,
+            self._label,
+            self.ttl_ms,
+            self._keeps_messages,
+            self._announce_expiry,
+        )
 
-    def _renewal(self, ttl_ms: int) -> Command:
+    def renew_command(self, ttl_ms: int) -> Command:
+        """Return the heartbeat of the session."""
         return ConsumerHeartbeat(self.name, self.token, ttl_ms)
 
-    def _giving_back(self, to: str) -> Leave:  # noqa: ARG002
+    def release_command(self, to: str) -> Leave:  # noqa: ARG002
+        """Return the command that ends the session and requeues its messages."""
         return Leave(self.name, self.token)
 
-    def _taking_back(self) -> Leave:
+    def undo_command(self) -> Leave:
+        """Return the command that ends the session."""
         return Leave(self.name, self.token)
 
-    def _heartbeat_command(self) -> Command:
-        return self._reaping
+    def heartbeat_command(self) -> Command:
+        """Return the command that the keeper sends regularly while the session lasts: a check for dead consumers."""
+        return self._reclaim
 
     @property
-    def _about(self) -> str:
-        return f"{self.name}\x00consumer\x00{self.token}"
+    def identity(self) -> LeaseIdentity:
+        """Every name of this session. No other session contends for it."""
+        return LeaseIdentity(self.name, f"{self.name}\x00consumer\x00{self.token}", "", self.name, self.name)
 
-    @property
-    def _awaited(self) -> str:
-        return ""
+    def client_closing(self) -> None:
+        """Wake a consumer that waits for messages, and an owner that waits for nothing because it is full."""
+        self.client.transport.wake(self.token)
+        self.wake()
 
-    def _closing(self) -> None:
-        self._client.transport.wake(self.token)
-        self._wake()  # an owner that may have no more stands in no line
-
-    # Its doubts.
+    # Doubt.
 
     def _trust_from(self, sent_ns: int, ttl_ms: int) -> None:
         super()._trust_from(sent_ns, ttl_ms)
-        self._heard_ns = sent_ns
-        # The keeper is not to end it: whether it has ended, the engine says.
-        self._doubt_ns, self._deadline_ns = self._deadline_ns, NEVER_NS
+        self.heard_ns = sent_ns
+        # The keeper must not end the session at the deadline: the engine decides whether it has ended.
+        self.doubt_ns, self.deadline_ns = self.deadline_ns, NEVER_NS
 
     def remaining(self) -> float:
-        if self._state is not HELD:
+        """Return for how many more seconds the session can be trusted without a heartbeat."""
+        if self.state is not HELD:
             return 0.0
-        return max(0, self._doubt_ns - self._client.clock.now_ns()) / NS
+        return max(0, self.doubt_ns - self.client.clock.now_ns()) / NS
 
     def check(self) -> None:
-        if self._is_lost() or self._state is ENDED:
-            raise self._loss()
+        """Raise `LeaseLost` if the session is lost, in doubt or ended."""
+        if self.is_lost() or self.state is ENDED:
+            raise self.loss()
 
-    def _is_lost(self) -> bool:
-        return self._state is LOST or self._in_doubt()
+    def is_live(self) -> bool:
+        """Return whether the session has started, and neither ended nor been lost; it may be in doubt."""
+        return self.state is HELD
 
-    def _in_doubt(self) -> bool:
-        return self._state is HELD and self._client.clock.now_ns() >= self._doubt_ns
+    def is_lost(self) -> bool:
+        """Return whether the session is lost or in doubt."""
+        return self.state is LOST or self.in_doubt()
 
-    def _is_forked(self) -> bool:
-        """Whether it is a parent's: the engine cannot tell us apart, so nothing is said under it."""
-        return self._why[0] == "forked"
+    def in_doubt(self) -> bool:
+        """Return whether the deadline has passed without an answer to a heartbeat."""
+        return self.state is HELD and self.client.clock.now_ns() >= self.doubt_ns
 
-    def _loss(self) -> LeaseLost:
-        if self._in_doubt():
-            return LeaseLost(self.name, self._fence, "expired", detail=self._trouble)
-        return super()._loss()
+    def is_forked(self) -> bool:
+        """Return whether the session belongs to a parent process: the child must send nothing under its token."""
+        return self.loss_reason == LossReason.FORKED
+
+    def loss(self) -> LeaseLost:
+        """Return the error for a consumer that can no longer trust its messages."""
+        if self.in_doubt():
+            return LeaseLost(self.name, self._fence, LossReason.EXPIRED, detail=self._trouble)
+        return super().loss()
