@@ -1,7 +1,7 @@
-"""How the connections that callers bring are spoken to: DB-API drivers and SQLAlchemy.
+"""Executes statements on the caller's connection, of a DB-API driver or of SQLAlchemy.
 
-The rule: a statement of ours joins the transaction that the caller has, or would have. We never begin, commit or roll
-back. A connection on which it would commit by itself is refused before anything is sent, unless it only reads.
+The rule: our statement joins the caller's transaction, open or implicit. We never begin, commit or roll back. A
+connection in autocommit mode is refused before anything is sent, unless the statement only reads.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 from holdfast.errors import InvalidConfig
 
 _PARAMETER = re.compile(r":([a-z]+)")
-_IDLE = 0  # what drivers of PostgreSQL call a connection outside of a transaction
+_IDLE = 0  # the status of a PostgreSQL connection outside of a transaction
 
 
-def ask(connection: Any, sql: str, values: Mapping[str, Any], writes: bool = True) -> Sequence[Any]:
-    """The rows that a statement with `:named` parameters answers, in the caller's transaction."""
-    if _is_alchemy(connection):  # one from its pool is a wrapper around the driver's own
+def execute(connection: Any, sql: str, values: Mapping[str, Any], writes: bool = True) -> Sequence[Any]:
+    """Execute a statement with `:named` parameters in the caller's transaction and return its rows."""
+    if _is_alchemy(connection):  # a connection from its pool wraps the driver's connection
         connection = getattr(connection, "driver_connection", None) or connection
     if _is_alchemy(connection):
         driver = _driver_of(connection)
         if writes:
             _refuse_committing(driver, connection)
-        from sqlalchemy import text  # noqa: PLC0415 - whoever brings one of its connections has it
+        from sqlalchemy import text  # noqa: PLC0415 - the caller's connection is from SQLAlchemy
 
         rows: Sequence[Any] = connection.execute(text(sql), dict(values)).all()
         return rows
@@ -42,10 +42,12 @@ def ask(connection: Any, sql: str, values: Mapping[str, Any], writes: bool = Tru
     return found
 
 
-async def ask_awaited(connection: Any, sql: str, values: Mapping[str, Any], writes: bool = True) -> Sequence[Any]:
-    """Like `ask`, on a connection of asyncio."""
+async def execute_awaited(connection: Any, sql: str, values: Mapping[str, Any], writes: bool = True) -> Sequence[Any]:
+    """Like `execute`, on an asyncio connection."""
     if _is_alchemy(connection) and hasattr(connection, "run_sync"):
-        found: Sequence[Any] = await connection.run_sync(ask, sql, values, writes)  # its own bridge to blocking code
+        found: Sequence[Any] = await connection.run_sync(
+            execute, sql, values, writes
+        )  # its own bridge to blocking code
         return found
 
     _check(connection, awaited=True, writes=writes)
@@ -59,7 +61,7 @@ async def ask_awaited(connection: Any, sql: str, values: Mapping[str, Any], writ
 
 
 def rendered(sql: str, values: Mapping[str, Any], style: str) -> tuple[str, Any]:
-    """A statement and its parameters as a driver of this style wants them."""
+    """Return the statement and its parameters in the driver's parameter style."""
     if style == "named":
         return sql, dict(values)
     order = [values[name] for name in _PARAMETER.findall(sql)]
@@ -70,7 +72,7 @@ def rendered(sql: str, values: Mapping[str, Any], style: str) -> tuple[str, Any]
 
 
 def _paramstyle(connection: Any) -> str:
-    """What the driver says of itself, in the module of the connection or above it."""
+    """Return the `paramstyle` that the driver's module declares."""
     for kind in type(connection).__mro__:
         module = kind.__module__
         while module:
@@ -86,7 +88,8 @@ def _check(connection: Any, *, awaited: bool, writes: bool) -> None:
     if not callable(commit) or not callable(getattr(connection, "cursor", None)):
         raise InvalidConfig("connection", connection, "it must be a connection of a DB-API driver or of SQLAlchemy")
     if inspect.iscoroutinefunction(commit) != awaited:
-        rule = "holdfast.guards is for blocking ones" if awaited else "holdfast.aio.guards is for those of asyncio"
+        blocking = "use holdfast.guards for a blocking connection"
+        rule = blocking if awaited else "use holdfast.aio.guards for an asyncio connection"
         raise InvalidConfig("connection", connection, rule)
     if writes:
         _refuse_committing(connection, connection)
@@ -97,23 +100,23 @@ def _is_alchemy(connection: Any) -> bool:
 
 
 def _driver_of(connection: Any) -> Any:
-    """The driver's connection below one of SQLAlchemy's, or below a session."""
+    """Return the driver's connection of a SQLAlchemy connection or session."""
     if hasattr(connection, "run_sync"):
-        raise InvalidConfig("connection", connection, "holdfast.aio.guards is for those of asyncio")
+        raise InvalidConfig("connection", connection, "use holdfast.aio.guards for an asyncio connection")
     if not hasattr(connection, "connection"):
-        raise InvalidConfig("connection", connection, "it must be a connection or a session, which has a transaction")
+        raise InvalidConfig("connection", connection, "it must be a connection or a session")
     bound = connection.connection() if callable(connection.connection) else connection
     return bound.connection.driver_connection
 
 
 def _refuse_committing(driver: Any, given: Any) -> None:
     if _commits_alone(driver):
-        rule = "begin a transaction first: the guard and the write have to commit together"
+        rule = "begin a transaction first: the guard and the write must commit together"
         raise InvalidConfig("connection", given, rule)
 
 
 def _commits_alone(driver: Any) -> bool:
-    """Whether each statement is a transaction of its own just now."""
+    """Return whether the driver commits each statement by itself now."""
     inside = getattr(driver, "in_transaction", None)
     if inside is not None:  # sqlite3
         return not inside and (driver.isolation_level is None or getattr(driver, "autocommit", None) is True)

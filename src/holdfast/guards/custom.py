@@ -1,7 +1,7 @@
-"""A guard for a resource of your own: the law and what it remembers, without any input or output.
+"""A guard for your own resource: the rule and the newest stamp, without any I/O.
 
-It has no lock. Whatever makes the write of the resource one step (a lock, a transaction, the one task of an actor) has
-to contain `admit` too; otherwise a newer holder may come in between.
+It has no lock. Call `admit` inside the lock, transaction or task that makes the write of the resource one step;
+otherwise a newer holder may write in between.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ from holdfast.rules.guard import UNSEEN, Bearer, Stamp, admitted, stamp_of
 
 
 class Guard:
-    """What one resource knows of its holders. `newest` is what to store with the resource, and to give back later."""
+    """The guard of one resource.
+
+    `name`: the resource, for error messages. `newest`: the stamp that was stored with the resource; store the
+    attribute `newest` with it after each write.
+    """
 
     def __init__(self, name: str, newest: Stamp = UNSEEN) -> None:
         self.name = checked_name(name)
         self.newest = newest if newest == UNSEEN else stamp_of(newest)
 
     def admit(self, lease: Bearer) -> None:
-        """Remember this holder; raise `Fenced` if a newer one was here before. Then write, in the same step."""
+        """Record the fence of `lease`; raise `Fenced` if a newer holder was here. Then write, in the same step."""
         self.newest = admitted(self.name, self.newest, stamp_of(lease))
 
     def __repr__(self) -> str:
