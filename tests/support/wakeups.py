@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from holdfast.testing.checkers import Violation
-from holdfast.testing.claims import claims_by_name
-from tests.support.queues import excuses, waits_by_name
+from holdfast.testing.hold_spans import claims_by_name
+from tests.support.waiting_order import excuses, waits_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.testing.history import Event
-    from tests.support.queues import Bounds, Wait
+    from tests.support.waiting_order import Bounds, Wait
 
 NS = 1_000_000_000
 

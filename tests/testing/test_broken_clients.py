@@ -179,16 +179,16 @@ def test_a_guarded_read_shuts_out_the_older_writer(hire, holdfast_history):
 
 def storm(hire, history, *, seconds, enough=lambda: False, **habits):
     """Workers count under a short lease; at random one is frozen past its ttl, or killed and replaced."""
-    dice = random.Random(11)
+    rng = random.Random(11)
     parent = history.recorder("parent")
     running = [hire(f"w{number}", "count_under_lease", ttl=0.02, **habits) for number in range(3)]
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and not enough():
-        time.sleep(dice.uniform(0.005, 0.02))
-        victim = dice.randrange(len(running))
-        if dice.random() < 0.8:
+        time.sleep(rng.uniform(0.005, 0.02))
+        victim = rng.randrange(len(running))
+        if rng.random() < 0.8:
             running[victim].freeze()
-            time.sleep(dice.uniform(0.0, 0.04))
+            time.sleep(rng.uniform(0.0, 0.04))
             running[victim].thaw()
         else:
             parent.died(f"w{victim}", running[victim].pid, "by SIGKILL")

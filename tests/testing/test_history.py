@@ -48,7 +48,7 @@ def test_an_event_is_safe_once_it_is_recorded(holdfast_history, holdfast_workers
 
 def test_a_storm_of_kills_loses_and_mixes_no_line(holdfast_history, holdfast_workers):
     """Several processes write, and are killed at random: each leaves 0, 1, 2, ... without a hole."""
-    dice = random.Random(7)
+    rng = random.Random(7)
     workers = []
     for round_ in range(4):
         running = [
@@ -59,7 +59,7 @@ def test_a_storm_of_kills_loses_and_mixes_no_line(holdfast_history, holdfast_wor
         for worker in running:
             worker.wait_ready()
         for worker in running:
-            time.sleep(dice.uniform(0.005, 0.05))
+            time.sleep(rng.uniform(0.005, 0.05))
             worker.kill()
 
     values = defaultdict(list)

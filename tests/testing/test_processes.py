@@ -185,7 +185,7 @@ def test_a_silent_worker_runs_into_the_timeout(holdfast_workers):
 
 def test_a_function_can_be_named_by_its_module(holdfast_workers):
     """Installed code needs no path."""
-    holdfast_workers.start("holdfast.testing.child:ready").wait_ready()
+    holdfast_workers.start("holdfast.testing.child_process:ready").wait_ready()
 
 
 def test_readiness_makes_sense_in_a_worker_only():

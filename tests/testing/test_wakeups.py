@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import Event
-from tests.support.queues import Bounds
+from tests.support.waiting_order import Bounds
 from tests.support.wakeups import slow_wake_ups, wake_ups_ns
 
 S = 1_000_000_000
@@ -74,9 +74,9 @@ def test_a_slow_wake_up_is_accused_where_nothing_was_broken():
     ],
     ids=["just then", "shortly before", "long ago", "what harms nobody", "a dead waiter in the queue"],
 )
-def test_only_what_was_broken_then_or_shortly_before_excuses_a_slow_one(struck, accused):
+def test_only_what_was_broken_then_or_shortly_before_excuses_a_slow_one(injected, accused):
     """A connection needs a moment to be dialled again, and a dead waiter falls with its mark."""
-    assert len(slow_wake_ups([*handed_over(0.8), *struck], BOUNDS)) == accused
+    assert len(slow_wake_ups([*handed_over(0.8), *injected], BOUNDS)) == accused
 
 
 def test_a_dead_waiter_is_no_excuse_where_the_engine_sees_it():

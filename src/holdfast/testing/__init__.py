@@ -1,8 +1,8 @@
 """Tools for tests of programs that hold leases: processes that freeze and die, their history, and checkers of it.
 
-The tools need the standard library only. `holdfast.testing.plugin`, which pytest loads by itself, is the only module
-that imports pytest, besides `holdfast.testing.conformance`. The names below are loaded when they are first used, so that
-the plugin costs nothing in test runs that use no fixture of it.
+The tools need the standard library only. Two modules import pytest: `holdfast.testing.plugin`, which pytest loads by
+itself, and `holdfast.testing.conformance`. The names below are loaded when they are first used, so
+that the plugin costs nothing in test runs that use no fixture of it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
         lost_updates,
         observers_see_fences_grow,
     )
-    from holdfast.testing.child import read_line, ready, tell
+    from holdfast.testing.child_process import read_line, ready, tell
     from holdfast.testing.guard import GuardedFile, Stored
     from holdfast.testing.history import Event, History, Kind, Recorder, read_history
-    from holdfast.testing.points import PausePoints
+    from holdfast.testing.pause_points import PausePoints
     from holdfast.testing.processes import Worker, Workers
     from holdfast.testing.waiting import eventually
 
@@ -45,10 +45,10 @@ __getattr__, __dir__ = later(
             "lost_updates",
             "observers_see_fences_grow",
         ),
-        "holdfast.testing.child": ("read_line", "ready", "tell"),
+        "holdfast.testing.child_process": ("read_line", "ready", "tell"),
         "holdfast.testing.guard": ("GuardedFile", "Stored"),
         "holdfast.testing.history": ("Event", "History", "Kind", "Recorder", "read_history"),
-        "holdfast.testing.points": ("PausePoints",),
+        "holdfast.testing.pause_points": ("PausePoints",),
         "holdfast.testing.processes": ("Worker", "Workers"),
         "holdfast.testing.waiting": ("eventually",),
     },

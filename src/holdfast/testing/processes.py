@@ -17,8 +17,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from holdfast.testing import kernel
-from holdfast.testing.child import READY
-from holdfast.testing.lines import Lines
+from holdfast.testing.child_process import READY
+from holdfast.testing.line_pipe import Lines
 from holdfast.testing.servers import LOOPBACK, Home
 from holdfast.testing.waiting import eventually
 
@@ -30,7 +30,7 @@ _START = """
 import json, sys
 job = json.loads(sys.argv[1])
 sys.path[:] = job["path"]
-from holdfast.testing.child import main
+from holdfast.testing.child_process import main
 main(job)
 """
 

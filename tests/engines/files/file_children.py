@@ -22,7 +22,7 @@ from holdfast.engines.files import sessions
 from holdfast.engines.files import transport as forms
 from holdfast.errors import HoldfastError
 from holdfast.testing import read_line, ready, tell
-from tests.support.deaths import in_child, killed_at_every_line
+from tests.support.kill_points import in_child, killed_at_every_line
 
 CLONE_NEWNS = 0x00020000
 

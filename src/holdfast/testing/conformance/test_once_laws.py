@@ -83,7 +83,7 @@ def test_a_failure_clears_the_way_for_the_next_try(face):
 
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), once.first("42"):
-            1 / 0
+            1 / 0  # noqa: B018
         assert not once.seen("42")
     assert once.call("42", work) == "done"
     assert work.times == 1
@@ -143,7 +143,7 @@ def test_whoever_waits_does_the_work_if_the_first_one_fails(face):
     with pytest.raises(ZeroDivisionError), once.first("42"):
         waiting = face.start(face.connect().once("payments").call, "42", work, timeout=30)
         time.sleep(0.1)
-        1 / 0
+        1 / 0  # noqa: B018
     assert waiting.result() == "done"
     assert work.times == 1
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from chaos.rounds import FACES
 from chaos.schedule import KINDS
+from tests.support.fault_windows import EVERYBODY
 from tests.support.places import ENGINES
-from tests.support.windows import EVERYBODY
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chaos.tally import Line, Tally, Timeline
+    from chaos.statistics import Line, Statistics, Timeline
 
 _HELD = "#2b8a57"
 _REFUSED = "#c1121f"
@@ -35,15 +35,15 @@ def available() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def draw(tally: Tally, folder: Path) -> list[tuple[str, str]]:
+def draw(statistics: Statistics, folder: Path) -> list[tuple[str, str]]:
     """Write the pictures; give their file names and what they show."""
     plots = _pyplot()
     made = []
-    for engine, line in sorted(tally.timelines.items()):
+    for engine, line in sorted(statistics.timelines.items()):
         file = f"timeline-{engine}.png"
         _timeline(plots, line, folder / file)
         made.append((file, f"Holders and faults of the round {line.round}"))
-    _latencies(plots, tally, folder / "latencies.png")
+    _latencies(plots, statistics, folder / "latencies.png")
     made.append(("latencies.png", "Wake-ups after a release, and zombie times"))
     return made
 
@@ -132,14 +132,14 @@ def _plain(value: float, _place: int) -> str:
     return f"{value:g}"
 
 
-def _latencies(plots: Any, tally: Tally, file: Path) -> None:
+def _latencies(plots: Any, statistics: Statistics, file: Path) -> None:
     figure, (left, right) = plots.subplots(1, 2, figsize=(13, 4.6))
     for where in _WHERE:
-        values = sorted(tally.wake_ups_ms.get(where, ()))
+        values = sorted(statistics.wake_ups_ms.get(where, ()))
         if values:
-            shares = [(place + 1) / len(values) for place in range(len(values))]
+            scores = [(place + 1) / len(values) for place in range(len(values))]
             left.step(
-                values, shares, where="post", label=f"{where} ({len(values)})", color=_COLOURS[where], linewidth=1.8
+                values, scores, where="post", label=f"{where} ({len(values)})", color=_COLOURS[where], linewidth=1.8
             )
     left.set_xscale("log")
     left.xaxis.set_major_formatter(_plain)
@@ -148,15 +148,15 @@ def _latencies(plots: Any, tally: Tally, file: Path) -> None:
     left.set_ylabel("share of hand-overs")
     left.set_title("Wake-ups, where nothing was broken")
     left.grid(alpha=0.25)
-    if any(tally.wake_ups_ms.values()):
+    if any(statistics.wake_ups_ms.values()):
         left.legend(frameon=False, fontsize=9)
 
-    causes = sorted(tally.zombies_ms, key=lambda cause: max(tally.zombies_ms[cause]))
+    causes = sorted(statistics.stale_work_ms, key=lambda cause: max(statistics.stale_work_ms[cause]))
     for row, cause in enumerate(causes):
-        values = [max(value, 0.1) for value in tally.zombies_ms[cause]]
+        values = [max(value, 0.1) for value in statistics.stale_work_ms[cause]]
         right.plot(values, [row] * len(values), "|", color=_REFUSED, markersize=14, alpha=0.6)
         right.annotate(f"{max(values):.0f}", (max(values), row), xytext=(7, -3), textcoords="offset points", fontsize=8)
-    right.set_yticks(range(len(causes)), [f"{cause} ({len(tally.zombies_ms[cause])})" for cause in causes])
+    right.set_yticks(range(len(causes)), [f"{cause} ({len(statistics.stale_work_ms[cause])})" for cause in causes])
     right.set_ylim(-0.6, max(len(causes), 1) - 0.4)
     right.set_xscale("log")
     right.xaxis.set_major_formatter(_plain)

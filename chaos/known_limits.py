@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.support.windows import IN_THE_GATE, fault_windows
+from tests.support.fault_windows import IN_THE_GATE, fault_windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chaos.rounds import Round
     from holdfast.testing.checkers import Violation
     from holdfast.testing.history import Event
-    from tests.support.windows import Window
+    from tests.support.fault_windows import Window
 
     Explains = Callable[[Round, Violation, Sequence[Event], list[Window]], bool]
 
@@ -43,7 +43,7 @@ FORGETTING = frozenset({"restart without data", "server clock", *FAILOVERS})
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
+class KnownLimit:
     """A limit: its name, what it says, which promises it may break, and whether it explains this violation."""
 
     name: str
@@ -106,27 +106,27 @@ def _child_of_memory(
     return round_.engine == "memory" and any(event.worker.endswith(".child") for event in violation.events)
 
 
-EXPECTATIONS = (
-    Expectation(
+KNOWN_LIMITS = (
+    KnownLimit(
         "late unguarded write",
         "a resource that compares no fences takes the late write of a holder that was frozen or cut off",
         ("X4", "X5"),
         _late_unguarded_write,
     ),
-    Expectation(
+    KnownLimit(
         "restart without data",
         "a server that lost its data has forgotten leases and queues: a second holder gets in, under a larger fence",
         ("X1", "X2", "X8"),
         _forgotten("restart without data"),
     ),
-    Expectation(
+    KnownLimit(
         "server clock set forward",
         "a server whose calendar is set forward ends leases early: a second holder gets in, under a larger fence",
         ("X1", "X2", "X8"),
         _forgotten("server clock"),
     ),
     *(
-        Expectation(
+        KnownLimit(
             f"failover ({kind})",
             "a replica that takes over may not know the last grants: a second holder gets in, under a larger fence",
             ("X1", "X2", "X8"),
@@ -134,7 +134,7 @@ EXPECTATIONS = (
         )
         for kind in FAILOVERS
     ),
-    Expectation(
+    KnownLimit(
         "memory ends at fork",
         "a forked child has a memory of its own, and so has its leases",
         ("X1", "X2", "X3"),
@@ -146,7 +146,7 @@ EXPECTATIONS = (
 def explains(round_: Round, promise: str, violation: Violation, events: Sequence[Event]) -> str | None:
     """The name of the limit that explains this violation, if one does."""
     faults = fault_windows(events)
-    for expectation in EXPECTATIONS:
+    for expectation in KNOWN_LIMITS:
         if promise in expectation.promises and expectation.explains(round_, violation, events, faults):
             return expectation.name
     return None

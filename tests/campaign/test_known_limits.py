@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.expectations import EXPECTATIONS, explains
-from chaos.judge import PROMISES, checkers_for, judge, judge_events
+from chaos.checks import INVARIANTS, check_events, check_round, checkers_for
+from chaos.known_limits import KNOWN_LIMITS, explains
 from chaos.rounds import Round
-from chaos.stage import Played
+from chaos.runner import RoundResult
 from holdfast.testing import Event
 
 S = 1_000_000_000
@@ -32,7 +32,7 @@ def fault(since_s, until_s, kind, target=""):
 
 
 def verdict_of(round_, events):
-    return judge_events(round_, events, checkers_for(round_, counter=None, appended=None, now_ns=None))
+    return check_events(round_, events, checkers_for(round_, counter=None, appended=None, now_ns=None))
 
 
 LATE_WRITE = [
@@ -61,9 +61,9 @@ def test_a_late_write_of_a_frozen_holder_is_expected_of_an_unguarded_resource():
     [(UNGUARDED, []), (UNGUARDED, fault(1.5, 5.5, "freeze", "w1")), (GUARDED, fault(1.5, 5.5, "freeze", "w0"))],
     ids=["nobody was frozen", "another was frozen", "the resource has a guard"],
 )
-def test_a_late_write_without_that_cause_is_a_violation(round_, struck):
+def test_a_late_write_without_that_cause_is_a_violation(round_, injected):
     """The same write, when nothing explains it."""
-    verdict = verdict_of(round_, [*LATE_WRITE, *struck])
+    verdict = verdict_of(round_, [*LATE_WRITE, *injected])
 
     assert "X4 guarded_writes_never_go_down" in verdict.names()
     assert not verdict.expected
@@ -115,9 +115,9 @@ def test_a_second_holder_is_expected_after_the_server_forgot_the_first(kind, nam
     ],
     ids=["nothing", "a restart with its data", "a frozen server", "lost data afterwards", "lost data before"],
 )
-def test_a_second_holder_is_a_violation_whatever_else_was_broken(struck):
+def test_a_second_holder_is_a_violation_whatever_else_was_broken(injected):
     """Nothing but lost data or a jumping clock excuses it."""
-    assert "X1 claimed_overlaps" in verdict_of(REDIS, [*OVERLAP, *struck]).names()
+    assert "X1 claimed_overlaps" in verdict_of(REDIS, [*OVERLAP, *injected]).names()
 
 
 def test_a_child_has_a_memory_of_its_own():
@@ -139,14 +139,14 @@ def test_fences_that_fall_are_expected_by_nobody():
 
 def test_every_expectation_names_promises_that_exist():
     """And a sentence for people to read in the report."""
-    for expectation in EXPECTATIONS:
-        assert set(expectation.promises) < set(PROMISES)
+    for expectation in KNOWN_LIMITS:
+        assert set(expectation.promises) < set(INVARIANTS)
         assert expectation.says
 
 
 def test_a_worker_that_ends_badly_is_a_violation():
     """What the stage saw counts like what the history has."""
-    verdict = judge(Played(GUARDED, troubles=["w0 ended with code 1"]))
+    verdict = check_round(RoundResult(GUARDED, troubles=["w0 ended with code 1"]))
 
     assert verdict.names() == {"X0 comes_to_its_end"}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing import tell
-from tests.support.deaths import in_child, killed_at_every_line
+from tests.support.kill_points import in_child, killed_at_every_line
 
 STEPS = """
 def work(log):

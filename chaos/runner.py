@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import holdfast
-from chaos.actors import NAME
+from chaos.injectors import INJECTORS
 from chaos.schedule import HOLDER, KINDS, SERVER, WAITER, draw
-from chaos.strikes import STRIKES
+from chaos.workload import NAME
 from holdfast.testing.guard import GuardedFile
 from holdfast.testing.history import History, Tail
 from holdfast.testing.processes import Workers
 from tests.support import wallclock
+from tests.support.fault_windows import EVERYBODY, MACHINE
 from tests.support.faults import Faults
 from tests.support.places import RedisPlace, open_place
-from tests.support.windows import EVERYBODY, MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,20 +45,20 @@ _STATES = {"asked": WAITER, "queued": WAITER, "granted": HOLDER, "released": "",
 
 
 @dataclass
-class Played:
+class RoundResult:
     """What happened in a round: everything that the judge needs."""
 
     round: Round
     events: list[Event] = field(default_factory=list)
     counter: int = 0
     appended: tuple[int, ...] = ()
-    struck: Counter[str] = field(default_factory=Counter)
+    injected: Counter[str] = field(default_factory=Counter)
     not_run: Counter[str] = field(default_factory=Counter)
     troubles: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
 
-class Stage:
+class RoundRunner:
     """Everything that is there while a round is played."""
 
     def __init__(self, round_: Round, folder: Path, mutant: str = "", *, ends: bool = True) -> None:
@@ -76,7 +76,7 @@ class Stage:
         self._busy: set[str] = set()
         self._all = Workers()
         self.workers: dict[str, Worker] = {}
-        self.played = Played(round_)
+        self.played = RoundResult(round_)
         self._look_at = 0.0
 
     @property
@@ -84,7 +84,7 @@ class Stage:
         assert isinstance(self.place, RedisPlace)
         return self.place
 
-    def play(self, enough: Enough | None = None) -> Played:
+    def play(self, enough: Enough | None = None) -> RoundResult:
         """From the first process to the last. With `enough` it ends at once, when that is true of its history."""
         began = time.monotonic()
         try:
@@ -167,8 +167,8 @@ class Stage:
             self.played.not_run["nobody was free to be struck"] += 1
             return None, ""
         self._busy.add(label)
-        self.played.struck[fault.kind] += 1
-        return STRIKES[fault.kind](self, label, fault), label
+        self.played.injected[fault.kind] += 1
+        return INJECTORS[fault.kind](self, label, fault), label
 
     def _aim(self, target: str) -> str | None:
         """Whom to strike: a role is looked up now. Nobody is struck twice at a time, nor after its end."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chaos import report
-from chaos.tally import Tally
+from chaos.statistics import Statistics
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LINK = f"](campaign/{report.PAGE})"
@@ -33,7 +33,7 @@ def wrong_with(docs):
 
 @pytest.fixture
 def docs(tmp_path):
-    report.write(Tally(7, 20), tmp_path / "campaign")
+    report.write(Statistics(7, 20), tmp_path / "campaign")
     (tmp_path / "README.md").write_text(f"[campaign{LINK}")
     return tmp_path
 

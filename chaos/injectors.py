@@ -10,15 +10,15 @@ import time
 from typing import TYPE_CHECKING
 
 from chaos import failovers
-from tests.support.windows import EVERYBODY, IN_THE_GATE
+from tests.support.fault_windows import EVERYBODY, IN_THE_GATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from chaos.runner import RoundRunner
     from chaos.schedule import Fault
-    from chaos.stage import Stage
 
-    Strike = Callable[[Stage, str, Fault], Iterator[float]]
+    Injector = Callable[[RoundRunner, str, Fault], Iterator[float]]
 
 _LOOK_S = 0.01
 _MOMENT_S = 0.05
@@ -26,66 +26,66 @@ _MOMENT_S = 0.05
 _FENCE_DIGITS = 16  # microseconds since 1970
 
 
-def _kill(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _kill(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     stage.faults.kill(stage.workers[label], label)
     stage.start(label)
     yield fault.lasts_s
 
 
-def _freeze(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _freeze(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     with stage.faults.frozen(stage.workers[label], EVERYBODY if stage.place.one_process else label):
         yield from _still(stage, label, fault.lasts_s)
 
 
-def _gil_stall(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _gil_stall(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     stage.workers[label].tell(f"gil {fault.lasts_s}")
     yield from _still(stage, label, fault.lasts_s)
 
 
-def _still(stage: Stage, label: str, lasts_s: float) -> Iterator[float]:
+def _still(stage: RoundRunner, label: str, lasts_s: float) -> Iterator[float]:
     """A worker stands still, and everybody with it if it does so inside the gate."""
     yield _MOMENT_S
     if not stage.place.is_held_up_by(stage.workers[label].pid):
         yield lasts_s
         return
-    stage.played.struck[IN_THE_GATE] += 1
+    stage.played.injected[IN_THE_GATE] += 1
     with stage.faults.window(IN_THE_GATE):
         yield lasts_s
 
 
-def _loop_stall(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _loop_stall(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     stage.workers[label].tell(f"loop {fault.lasts_s}")
     yield fault.lasts_s
 
 
-def _fork(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _fork(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     stage.faults.noted("fork", label)
     stage.workers[label].tell("fork")
     yield fault.lasts_s
 
 
-def _storm(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _storm(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     stage.faults.noted("cancellation storm", label)
     stage.workers[label].tell("storm")
     yield fault.lasts_s
 
 
-def _lost_reply(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _lost_reply(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     stage.faults.lose_reply(label)
     yield fault.lasts_s
 
 
-def _cut(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _cut(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     stage.faults.cut(label)
     yield fault.lasts_s
 
 
-def _half_open(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _half_open(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     with stage.faults.half_open(label):
         yield fault.lasts_s
 
 
-def _slow_resend(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _slow_resend(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     """The worst moment for a client that counts its ttl wrongly.
 
     The answer that grants is lost, and the server cannot be reached for a part of the ttl. Then the client asks again
@@ -109,7 +109,7 @@ def _slow_resend(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
             yield stage.round.ttl
 
 
-def _late_answer(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _late_answer(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     """The worst moment for a client that counts its ttl from when the answer came.
 
     Its answers are late for a part of the ttl. It has just heard of its grant when nothing goes through any more, so
@@ -133,37 +133,37 @@ def granted(reply: object) -> bool:
     return isinstance(reply, bytes) and len(reply) >= _FENCE_DIGITS and reply.isdigit()
 
 
-def _slow_server(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _slow_server(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     with stage.faults.slow_server(fault.amount):
         yield fault.lasts_s
 
 
-def _frozen_server(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _frozen_server(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     with stage.faults.frozen_server():
         yield fault.lasts_s
 
 
-def _restart(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _restart(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     with stage.faults.server_down():
         yield fault.lasts_s
 
 
-def _restart_without_data(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _restart_without_data(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     with stage.faults.server_down(keep_data=False):
         yield fault.lasts_s
 
 
-def _server_clock(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _server_clock(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     with stage.faults.server_clock(fault.amount):
         yield fault.lasts_s
 
 
-def _client_clock(stage: Stage, label: str, fault: Fault) -> Iterator[float]:
+def _client_clock(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     with stage.faults.client_clock(label, fault.amount):
         yield fault.lasts_s
 
 
-STRIKES: dict[str, Strike] = {
+INJECTORS: dict[str, Injector] = {
     "kill": _kill,
     "freeze": _freeze,
     "long freeze": _freeze,
@@ -182,5 +182,5 @@ STRIKES: dict[str, Strike] = {
     "restart without data": _restart_without_data,
     "server clock": _server_clock,
     "client clock": _client_clock,
-    **failovers.STRIKES,
+    **failovers.INJECTORS,
 }

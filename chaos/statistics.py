@@ -10,24 +10,24 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from chaos.expectations import EXPECTATIONS, FORGETTING
-from chaos.judge import PROMISES, bounds_of
-from chaos.ordinary import RIGHT, Share
+from chaos.checks import INVARIANTS, bounds_of
+from chaos.known_limits import FORGETTING, KNOWN_LIMITS
+from chaos.mutation_score import UNMODIFIED, MutantScore
 from chaos.rounds import FACES, WORKLOADS
 from chaos.schedule import KINDS
-from holdfast.testing.claims import claims_by_name
+from holdfast.testing.hold_spans import claims_by_name
+from tests.support.fault_windows import IN_THE_GATE, MACHINE, fault_windows
 from tests.support.places import ENGINES
-from tests.support.queues import waits_by_name
+from tests.support.stale_work import find_stale_work
+from tests.support.waiting_order import waits_by_name
 from tests.support.wakeups import wake_ups_ns
-from tests.support.windows import IN_THE_GATE, MACHINE, fault_windows
-from tests.support.zombies import zombie_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chaos.judge import Verdict
-    from chaos.selftest import Kill
-    from chaos.stage import Played
+    from chaos.checks import Verdict
+    from chaos.runner import RoundResult
+    from chaos.selftest import MutantRun
 
 MS = 1_000_000
 MOST_SHOWN = 5
@@ -60,7 +60,7 @@ class Timeline:
 
 
 @dataclass
-class Tally:
+class Statistics:
     """The sums of a campaign."""
 
     seed: int
@@ -77,20 +77,20 @@ class Tally:
     expected: Counter[str] = field(default_factory=Counter)
     wake_ups_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     waits_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    zombies_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    stale_work_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     told_late_ms: list[float] = field(default_factory=list)
     most_held: int = 0
-    kills: list[Kill] = field(default_factory=list)
-    shares: dict[str, Share] = field(default_factory=dict)
-    acquitted: int = 0
+    kills: list[MutantRun] = field(default_factory=list)
+    scores: dict[str, MutantScore] = field(default_factory=dict)
+    passed_unmodified: int = 0
     timelines: dict[str, Timeline] = field(default_factory=dict)
 
-    def add(self, played: Played, verdict: Verdict) -> None:
+    def add(self, played: RoundResult, verdict: Verdict) -> None:
         """One round more."""
         round_, events = played.round, played.events
         where = f"{round_.engine}/{round_.face}"
         self.rounds[f"{round_.engine}/{round_.face}/{round_.workload}"] += 1
-        self.faults.update(played.struck)
+        self.faults.update(played.injected)
         self.not_run.update(played.not_run)
         self.expected.update(verdict.expected)
         for event in events:
@@ -108,21 +108,21 @@ class Tally:
         self.waits_ms[where] += _waits_ms(played)
         # A child of a process has a memory of its own: what it is granted there takes nothing from its parent.
         apart = ".child" if round_.engine == "memory" else "\n"
-        for zombie in zombie_times([event for event in events if not event.worker.endswith(apart)]):
-            self.zombies_ms[zombie.cause].append(zombie.length_ns / MS)
+        for zombie in find_stale_work([event for event in events if not event.worker.endswith(apart)]):
+            self.stale_work_ms[zombie.cause].append(zombie.length_ns / MS)
             if zombie.cause not in FORGETTING:
                 self.told_late_ms.append(zombie.checked_ns / MS)
-        self.accuse(f"round {round_.name}", verdict)
+        self.add_violations(f"round {round_.name}", verdict)
         self._draw(played)
 
-    def accuse(self, where: str, verdict: Verdict) -> None:
+    def add_violations(self, where: str, verdict: Verdict) -> None:
         """Count every violation. Of each promise the first few are shown: ten thousand leases can be lost at once."""
         for promise, found in verdict.violations.items():
             self.violations[promise] += len(found)
             shown = self.shown[promise]
             shown += [f"seed {self.seed}, {where}\n{violation}" for violation in found[: MOST_SHOWN - len(shown)]]
 
-    def _draw(self, played: Played) -> None:
+    def _draw(self, played: RoundResult) -> None:
         """Of each engine the guarded round with the most to see: many kinds of faults, and a refused write."""
         if played.round.workload not in ("counter", "list") or not played.events:
             return
@@ -134,7 +134,7 @@ class Tally:
     @property
     def holds(self) -> bool:
         """Nothing was broken, every broken client was caught in its own round, and the right one never accused."""
-        innocent = RIGHT not in self.shares or not self.shares[RIGHT].caught
+        innocent = UNMODIFIED not in self.scores or not self.scores[UNMODIFIED].caught
         return not self.violations and innocent and all(kill.killed or kill.not_run for kill in self.kills)
 
     @property
@@ -163,13 +163,13 @@ class Tally:
             "most_held_at_once": self.most_held,
             "faults": {name: self.faults[name] for name in [*KINDS, IN_THE_GATE, MACHINE]},
             "not_run": dict(self.not_run),
-            "violations": {promise: self.violations[promise] for promise in PROMISES},
+            "violations": {promise: self.violations[promise] for promise in INVARIANTS},
             "violations_shown": {promise: list(found) for promise, found in self.shown.items()},
-            "expected": {one.name: self.expected[one.name] for one in EXPECTATIONS},
+            "expected": {one.name: self.expected[one.name] for one in KNOWN_LIMITS},
             "wake_up_ms": {where: spread(values) for where, values in sorted(self.wake_ups_ms.items())},
             "wait_ms": {where: spread(values) for where, values in sorted(self.waits_ms.items())},
-            "zombie_ms": {cause: spread(values) for cause, values in sorted(self.zombies_ms.items())},
-            "largest_zombie_ms": round(max((v for vs in self.zombies_ms.values() for v in vs), default=0.0), 1),
+            "zombie_ms": {cause: spread(values) for cause, values in sorted(self.stale_work_ms.items())},
+            "largest_zombie_ms": round(max((v for vs in self.stale_work_ms.values() for v in vs), default=0.0), 1),
             "largest_zombie_of_one_that_asks_ms": round(max(self.told_late_ms, default=0.0), 1),
             "worst_wake_up_ms": round(max((v for vs in self.wake_ups_ms.values() for v in vs), default=0.0), 1),
             "mutants": [
@@ -184,10 +184,10 @@ class Tally:
                 }
                 for kill in self.kills
             ],
-            "right_client_acquitted_in": self.acquitted,
+            "right_client_acquitted_in": self.passed_unmodified,
             "mutants_in_ordinary_rounds": {
                 name: {"played": share.played, "caught": share.caught, "by": dict(sorted(share.by.items()))}
-                for name, share in self.shares.items()
+                for name, share in self.scores.items()
             },
         }
 
@@ -204,7 +204,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"count": len(ordered), "p50": at(0.5), "p99": at(0.99), "worst": round(ordered[-1], 3)}
 
 
-def timeline(played: Played) -> Timeline:
+def timeline(played: RoundResult) -> Timeline:
     """A round as spans."""
     events = played.events
     zero_ns = min(event.at_ns for event in events)
@@ -231,7 +231,7 @@ def timeline(played: Played) -> Timeline:
     return Timeline(played.round.name, end_s, played.round.labels, claims, faults, refused)
 
 
-def _waits_ms(played: Played) -> list[float]:
+def _waits_ms(played: RoundResult) -> list[float]:
     return [
         (wait.end_ns - wait.asked.at_ns) / MS
         for waits in waits_by_name(played.events).values()

@@ -41,7 +41,7 @@ class Mutant:
         return wallclock.available() or not any(KINDS[kind].clock for kind in self.round.kinds)
 
 
-def bank(seed: int) -> dict[str, Mutant]:
+def mutants_by_name(seed: int) -> dict[str, Mutant]:
     """Every broken client, by name."""
     everybody = (*_two_holders(seed), *_not_told(seed), *_wrong_numbers(seed), *_waiting(seed), *_order(seed))
     return {mutant.name: mutant for mutant in everybody}
@@ -133,4 +133,4 @@ def _order(seed: int) -> tuple[Mutant, ...]:
     )
 
 
-assert set(bank(0)) == set(MUTATIONS), "each mutation has its checker"
+assert set(mutants_by_name(0)) == set(MUTATIONS), "each mutation has its checker"

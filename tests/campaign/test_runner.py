@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from chaos.rounds import Round
+from chaos.runner import RoundRunner
 from chaos.schedule import HOLDER, WAITER
-from chaos.stage import Stage
 
 
 class Alive:
@@ -17,7 +17,7 @@ class Alive:
 
 @pytest.fixture
 def stage(tmp_path):
-    stage = Stage(Round(1, "sqlite", "blocking", "counter"), tmp_path)
+    stage = RoundRunner(Round(1, "sqlite", "blocking", "counter"), tmp_path)
     stage.workers = dict.fromkeys(("w0", "w1", "w2"), Alive)
     yield stage
     stage._close()

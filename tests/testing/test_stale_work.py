@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import Event
-from tests.support.windows import MACHINE, fault_windows
-from tests.support.zombies import UNCHECKED, late_losses, zombie_times
+from tests.support.fault_windows import MACHINE, fault_windows
+from tests.support.stale_work import UNCHECKED, find_stale_work, late_losses
 
 MS = 1_000_000
 
@@ -29,7 +29,7 @@ def test_code_after_the_successors_grant_is_zombie_time():
     """It ends when the holder knows."""
     history = [*TAKEN_OVER, worked(500, 510), worked(1100, 1110), worked(1110, 1120), event(1121, "a", "lost", fence=1)]
 
-    [zombie] = zombie_times(history)
+    [zombie] = find_stale_work(history)
 
     assert zombie.length_ns == 20 * MS
     assert zombie.successor.worker == "b"
@@ -37,14 +37,14 @@ def test_code_after_the_successors_grant_is_zombie_time():
 
 def test_a_frozen_holder_does_nothing_and_so_is_no_zombie():
     """Only code that ran counts; it was told as soon as it moved again."""
-    assert zombie_times([*TAKEN_OVER, worked(500, 510), event(5000, "a", "lost", fence=1)]) == []
+    assert find_stale_work([*TAKEN_OVER, worked(500, 510), event(5000, "a", "lost", fence=1)]) == []
 
 
 def test_work_under_the_newest_lease_is_no_zombie():
     """Nobody came after it."""
     later = event(1500, "b", "worked", fence=2, since_ms=1400)
 
-    assert zombie_times([*TAKEN_OVER, later]) == []
+    assert find_stale_work([*TAKEN_OVER, later]) == []
 
 
 def test_the_cause_of_a_zombie_is_the_fault_that_struck_it():
@@ -55,8 +55,8 @@ def test_the_cause_of_a_zombie_is_the_fault_that_struck_it():
         event(1090, "b", "healed", name="a", value=1, detail="freeze"),
     ]
 
-    assert [zombie.cause for zombie in zombie_times(history)] == ["unknown"]
-    assert [zombie.cause for zombie in zombie_times([*history, *frozen])] == ["freeze"]
+    assert [zombie.cause for zombie in find_stale_work(history)] == ["unknown"]
+    assert [zombie.cause for zombie in find_stale_work([*history, *frozen])] == ["freeze"]
 
 
 def test_a_holder_that_asks_and_is_not_told_is_accused():
@@ -74,7 +74,7 @@ def test_a_holder_that_never_asks_is_measured_and_not_accused():
     history = [*TAKEN_OVER, *steps]
 
     assert late_losses(history) == []
-    assert [zombie.length_ns for zombie in zombie_times(history)] == [590 * MS]
+    assert [zombie.length_ns for zombie in find_stale_work(history)] == [590 * MS]
 
 
 def test_a_step_or_two_too_many_is_nobodys_fault():

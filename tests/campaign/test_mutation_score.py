@@ -8,15 +8,15 @@ from itertools import islice
 import pytest
 
 from chaos import report
-from chaos.bank import bank
-from chaos.ordinary import RIGHT, Share, met, rounds_for
+from chaos.mutant_rounds import mutants_by_name
+from chaos.mutation_score import UNMODIFIED, MutantScore, met, rounds_for
 from chaos.rounds import named, plan
-from chaos.selftest import Kill
-from chaos.tally import Tally
+from chaos.selftest import MutantRun
+from chaos.statistics import Statistics
 from tests.support.places import ENGINES
 
 SEED = 7
-BANK = bank(SEED)
+BANK = mutants_by_name(SEED)
 # A queue with nothing but harmless faults.
 ROUND = next(
     round_
@@ -49,22 +49,22 @@ def test_whoever_is_accused_in_an_ordinary_round_is_caught(tmp_path):
     verdict = met("barging", ROUND, tmp_path / "barging")
     assert "X8 overtakes" in verdict.names()
 
-    share = Share("barging")
+    share = MutantScore("barging")
     share.add(ROUND, verdict)
     assert (share.played, share.caught, share.where) == (1, 1, [ROUND.name])
 
 
 def test_the_report_tells_how_sharp_the_rounds_are(tmp_path):
     """For each mutant: how many rounds it met, and how many of them accused it."""
-    tally = Tally(SEED, 20)
-    tally.kills = [Kill(mutant, (mutant.caught_by,), 1.0, 1) for mutant in BANK.values()]
-    tally.shares = {name: Share(name, played=6, caught=number % 7) for number, name in enumerate(BANK)}
+    statistics = Statistics(SEED, 20)
+    statistics.kills = [MutantRun(mutant, (mutant.caught_by,), 1.0, 1) for mutant in BANK.values()]
+    statistics.scores = {name: MutantScore(name, played=6, caught=number % 7) for number, name in enumerate(BANK)}
 
-    tally.shares[RIGHT] = Share(RIGHT, played=6)
+    statistics.scores[UNMODIFIED] = MutantScore(UNMODIFIED, played=6)
 
-    report.write(tally, tmp_path)
+    report.write(statistics, tmp_path)
 
-    assert tally.holds
+    assert statistics.holds
     page = (tmp_path / report.PAGE).read_text()
     data = json.loads((tmp_path / report.DATA).read_text())
     assert f"make chaos MINUTES=20 SEED={SEED} HUNT=6" in page
@@ -76,7 +76,7 @@ def test_the_report_tells_how_sharp_the_rounds_are(tmp_path):
 
 def test_a_right_client_that_is_accused_is_no_success():
     """Then those who caught a broken one may have accused the innocent, too."""
-    tally = Tally(SEED)
-    tally.shares[RIGHT] = Share(RIGHT, played=6, caught=1)
+    statistics = Statistics(SEED)
+    statistics.scores[UNMODIFIED] = MutantScore(UNMODIFIED, played=6, caught=1)
 
-    assert not tally.holds
+    assert not statistics.holds

@@ -13,13 +13,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Fenced, LeaseLost, NotAcquired, NotFound, NotOwner, Unavailable
-from tests.support.queues import HANDED_TO
-from tests.support.zombies import UNCHECKED
+from tests.support.stale_work import UNCHECKED
+from tests.support.waiting_order import HANDED_TO
 
 if TYPE_CHECKING:
     import random
 
-    from chaos.worker import Scene
+    from chaos.worker import WorkerContext
     from holdfast.observer import Event
     from holdfast.testing.history import Recorder
 
@@ -32,14 +32,14 @@ MASS = 10_000
 SMALLER = {"file": 1_000, "redis+sentinel": 3_000, "redis+cluster": 3_000}
 
 
-class Actor:
+class WorkloadTask:
     """One worker: a client of its own, a recorder, and dice."""
 
-    def __init__(self, scene: Scene, label: str, recorder: Recorder, dice: random.Random) -> None:
-        self.scene = scene
+    def __init__(self, context: WorkerContext, label: str, recorder: Recorder, rng: random.Random) -> None:
+        self.context = context
         self.label = label
         self.recorder = recorder
-        self.dice = dice
+        self.rng = rng
         self.client: Any = None
         self.held: dict[int, Any] = {}
         # The keeper tells of renewals on a thread of its own: none may be recorded after the end of its lease.
@@ -49,12 +49,12 @@ class Actor:
 
     async def live(self) -> None:
         """Until the round is over."""
-        face = self.scene.face
-        self.client = await face.connect(self.scene.url(self.label), self.label, self.observe)
+        face = self.context.face
+        self.client = await face.connect(self.context.url(self.label), self.label, self.observe)
         try:
-            while not self.scene.over:
+            while not self.context.over:
                 await self.turn()
-                await face.sleep(self.dice.uniform(0, self.rest_s))
+                await face.sleep(self.rng.uniform(0, self.rest_s))
         finally:
             await face.close(self.client)
 
@@ -65,7 +65,7 @@ class Actor:
         asked = self.recorder.record("asked", NAME)
         lease = None
         try:
-            async with self.scene.face.holding(self.lock()) as lease:
+            async with self.context.face.holding(self.lock()) as lease:
                 self.granted(lease, asked.at_ns)
                 try:
                     await self.section(lease)
@@ -83,10 +83,10 @@ class Actor:
             self.recorder.record("refused", NAME, detail=f"{type(error).__name__}: {error}")
 
     def lock(self) -> Any:
-        policies = ("report", "cancel") if self.scene.face.name == "asyncio" else ("report",)
-        on_loss = self.dice.choice(policies)
+        policies = ("report", "cancel") if self.context.face.name == "asyncio" else ("report",)
+        on_loss = self.rng.choice(policies)
         self._cancelled = on_loss == "cancel"
-        return self.client.lock(NAME, ttl=self.scene.ttl_s, timeout=PATIENCE_S, on_loss=on_loss)
+        return self.client.lock(NAME, ttl=self.context.ttl_s, timeout=PATIENCE_S, on_loss=on_loss)
 
     def granted(self, lease: Any, asked_ns: int) -> None:
         mine = {"fence": lease.fence, "token": lease.token}
@@ -122,10 +122,10 @@ class Actor:
         for _ in range(max(1, round(seconds / SLICE_S))):
             if not careless:
                 lease.check()
-            if self.scene.fork_wanted(self.label):
-                self.scene.fork(self, lease)
+            if self.context.fork_wanted(self.label):
+                self.context.fork(self, lease)
             since_ns = time.monotonic_ns()
-            await self.scene.face.sleep(SLICE_S)
+            await self.context.face.sleep(SLICE_S)
             now_ns = time.monotonic_ns()
             # A slice that took longer was stopped in the middle: of what came after, only its end has run.
             since_ns = max(since_ns, now_ns - int(SLICE_S * 2e9))
@@ -146,28 +146,28 @@ class Actor:
                     self.recorder.record("renewed", event.name, until_ns=until_ns, **mine)
 
 
-class Counting(Actor):
+class CounterTask(WorkloadTask):
     """Read a number, take time, write one more."""
 
     async def section(self, lease: Any) -> None:
-        fence, token, resource = lease.fence, lease.token, self.scene.counter
-        guarded = self.scene.guarded
+        fence, token, resource = lease.fence, lease.token, self.context.counter
+        guarded = self.context.guarded
         seen = resource.guarded_read(fence, token) if guarded else resource.read().value
-        await self.work(lease, self.length_s(), careless=self.dice.random() < 0.5)
+        await self.work(lease, self.length_s(), careless=self.rng.random() < 0.5)
         self.write(lease, seen + 1, lambda _: seen + 1, resource)
 
     def length_s(self) -> float:
         """Mostly short; sometimes longer than the ttl, which is nobody's fault: it is renewed."""
-        if self.dice.random() < self.scene.long:
-            return self.dice.uniform(1.1, 1.8) * self.scene.ttl_s
-        return self.dice.uniform(0, 0.04)
+        if self.rng.random() < self.context.long:
+            return self.rng.uniform(1.1, 1.8) * self.context.ttl_s
+        return self.rng.uniform(0, 0.04)
 
     def write(self, lease: Any, value: int, change: Any, resource: Any) -> None:
         fence, token = lease.fence, lease.token
         sent_ns = time.monotonic_ns()
         accepted = True
         try:
-            if self.scene.guarded:
+            if self.context.guarded:
                 resource.write(fence, token, change)
             else:
                 resource.unguarded_write(change)
@@ -180,55 +180,55 @@ class Counting(Actor):
             )
 
 
-class Listing(Counting):
+class ListTask(CounterTask):
     """Append an element of one's own to a list, having read the whole list first, as a program would."""
 
     async def section(self, lease: Any) -> None:
-        fence, token, resource = lease.fence, lease.token, self.scene.list
-        guarded = self.scene.guarded
+        fence, token, resource = lease.fence, lease.token, self.context.list
+        guarded = self.context.guarded
         seen = resource.guarded_read(fence, token) if guarded else resource.read().value
-        await self.work(lease, self.length_s(), careless=self.dice.random() < 0.5)
+        await self.work(lease, self.length_s(), careless=self.rng.random() < 0.5)
         self._appended += 1
-        element = self.scene.number_of(self.label, self._appended)
+        element = self.context.number_of(self.label, self._appended)
         self.write(lease, element, lambda _: [*seen, element], resource)
 
 
-class Queueing(Actor):
+class WaitingLineTask(WorkloadTask):
     """A short section; what matters is who comes next."""
 
     rest_s = 0.01
 
     async def section(self, lease: Any) -> None:
-        await self.work(lease, self.dice.uniform(0.002, 0.02), careless=True)
+        await self.work(lease, self.rng.uniform(0.002, 0.02), careless=True)
 
 
-class Leading(Counting):
+class LeaderTask(CounterTask):
     """Lead for a while, then resign or hand over; the last of them only observes."""
 
     _leader: Any = None
     _heir = ""
 
     async def turn(self) -> None:
-        if self.label == self.scene.last:
+        if self.label == self.context.last:
             await self.watch()
         else:
             await super().turn()
 
     def lock(self) -> Any:
-        self._leader = self.client.leader(NAME, ttl=self.scene.ttl_s, timeout=PATIENCE_S, candidate=self.label)
+        self._leader = self.client.leader(NAME, ttl=self.context.ttl_s, timeout=PATIENCE_S, candidate=self.label)
         return self._leader
 
     async def section(self, lease: Any) -> None:
         """A term may end of itself, by its own word, or in favour of one that waits."""
         self._heir = ""
         await super().section(lease)
-        way = self.dice.choice(("end", "resign", "hand over"))
-        heir = self.dice.choice([label for label in self.scene.urls if label != self.scene.last])
+        way = self.rng.choice(("end", "resign", "hand over"))
+        heir = self.rng.choice([label for label in self.context.urls if label != self.context.last])
         try:
             if way == "resign":
                 self._leader.resign()
             elif way == "hand over":
-                await self.scene.face.settled(self._leader.hand_over(heir))
+                await self.context.face.settled(self._leader.hand_over(heir))
                 self._heir = heir
         except NotOwner:
             if not lease.lost:
@@ -240,47 +240,47 @@ class Leading(Counting):
         return f"{HANDED_TO}{self._heir}" if self._heir else None
 
     def length_s(self) -> float:
-        return self.dice.uniform(0.02, 0.3)
+        return self.rng.uniform(0.02, 0.3)
 
     async def watch(self) -> None:
-        leader = self.client.leader(NAME, ttl=self.scene.ttl_s, candidate=self.label)
+        leader = self.client.leader(NAME, ttl=self.context.ttl_s, candidate=self.label)
         sent_ns = time.monotonic_ns()
         try:
-            leading = await self.scene.face.settled(leader.current())
+            leading = await self.context.face.settled(leader.current())
         except Unavailable:
             return
         if leading is not None:
             self.recorder.record("observed", NAME, fence=leading.fence, since_ns=sent_ns, detail=leading.candidate)
 
 
-class Hoarding(Actor):
+class MassTask(WorkloadTask):
     """Thousands of leases at once, kept through everything that is shorter than their ttl."""
 
     async def turn(self) -> None:
         leases = []
-        scheme = next(iter(self.scene.urls.values())).partition(":")[0]
+        scheme = next(iter(self.context.urls.values())).partition(":")[0]
         for number in range(SMALLER.get(scheme, MASS)):
             asked_ns = time.monotonic_ns()
             lease = await self.take(f"{NAME}/{number}")
             self.granted(lease, asked_ns)
             leases.append(lease)
         self.recorder.record("observed", NAME, value=len(leases), detail="held at once")
-        while not self.scene.over:
-            await self.scene.face.sleep(0.05)
+        while not self.context.over:
+            await self.context.face.sleep(0.05)
         for lease in leases:
             if not lease.lost:
                 self.ended(lease)
             with suppress(LeaseLost):  # told when it was lost
-                await self.scene.face.settled(lease.release())
+                await self.context.face.settled(lease.release())
 
     async def take(self, name: str) -> Any:
         """The server may just be away."""
         while True:
-            lock = self.client.lock(name, ttl=self.scene.ttl_s, timeout=PATIENCE_S)
+            lock = self.client.lock(name, ttl=self.context.ttl_s, timeout=PATIENCE_S)
             try:
-                return await self.scene.face.settled(lock.acquire())
+                return await self.context.face.settled(lock.acquire())
             except Unavailable:
-                await self.scene.face.sleep(0.05)
+                await self.context.face.sleep(0.05)
 
     def observe(self, event: Event) -> None:
         """Each loss at its moment. Renewals of so many would drown the history."""
@@ -288,14 +288,14 @@ class Hoarding(Actor):
             self.recorder.record("lost", event.name, fence=event.fence, detail=event.detail)
 
 
-ACTORS: dict[str, type[Actor]] = {
-    "counter": Counting,
-    "counter-unguarded": Counting,
-    "list": Listing,
-    "list-unguarded": Listing,
-    "queue": Queueing,
-    "leader": Leading,
-    "mass": Hoarding,
+WORKLOAD_TASKS: dict[str, type[WorkloadTask]] = {
+    "counter": CounterTask,
+    "counter-unguarded": CounterTask,
+    "list": ListTask,
+    "list-unguarded": ListTask,
+    "queue": WaitingLineTask,
+    "leader": LeaderTask,
+    "mass": MassTask,
 }
 
 

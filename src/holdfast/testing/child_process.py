@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.lines import Lines
+from holdfast.testing.line_pipe import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ def read_line(timeout: float | None = None) -> str:
 
 def main(job: Mapping[str, Any]) -> None:
     """Run what `job` asks for: `target` with `arguments`, talking over `reads` and `writes`."""
-    global _parent
+    global _parent  # noqa: PLW0603 - one process has one parent
     for descriptor in (job["reads"], job["writes"]):
         os.set_inheritable(descriptor, False)
     _parent = Lines(job["reads"], job["writes"])

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from chaos import expectations
-from chaos.actors import NAME
+from chaos import known_limits
+from chaos.workload import NAME
 from holdfast.testing import checkers
 from holdfast.testing.checkers import Violation
-from tests.support import queues, wakeups, zombies
-from tests.support.windows import fault_windows
+from tests.support import stale_work, waiting_order, wakeups
+from tests.support.fault_windows import fault_windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from chaos.rounds import Round
-    from chaos.stage import Played
+    from chaos.runner import RoundResult
     from holdfast.testing.history import Event
 
     Checker = Callable[[Sequence[Event]], list[Violation]]
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _SLACK_S = 0.5
 _SHORTEST_S = 1.0
 
-PROMISES = {
+INVARIANTS = {
     "X0": "every worker comes to its end, without an unknown error",
     "X1": "no two workers claim a name at one instant",
     "X2": "a holder that asks before each step, or is to be cancelled, is told in time",
@@ -65,9 +65,9 @@ class Verdict:
         return [one for one in self.violations.get(promise, ()) if one.checker == checker]
 
 
-def bounds_of(round_: Round) -> queues.Bounds:
+def bounds_of(round_: Round) -> waiting_order.Bounds:
     """What a fault may cost in this round."""
-    return queues.Bounds(ttl_s=round_.ttl, deaths_are_seen=round_.engine in ("sqlite", "file"))
+    return waiting_order.Bounds(ttl_s=round_.ttl, deaths_are_seen=round_.engine in ("sqlite", "file"))
 
 
 def checkers_for(
@@ -78,14 +78,14 @@ def checkers_for(
     final = None if counter is None else {NAME: counter}
     every: list[tuple[str, Checker]] = [
         ("X1", checkers.claimed_overlaps),
-        ("X2", zombies.late_losses),
+        ("X2", stale_work.late_losses),
         ("X3", checkers.fences_grow),
         ("X3", checkers.observers_see_fences_grow),
         ("X4", checkers.guarded_writes_never_go_down),
-        ("X7", partial(queues.idle_while_awaited, bounds=bounds, now_ns=now_ns)),
+        ("X7", partial(waiting_order.idle_while_awaited, bounds=bounds, now_ns=now_ns)),
         ("X7", partial(wakeups.slow_wake_ups, bounds=bounds)),
         ("X7", partial(unexplained_losses, ttl_s=round_.ttl)),
-        ("X8", partial(queues.overtakes, bounds=bounds)),
+        ("X8", partial(waiting_order.overtakes, bounds=bounds)),
         ("X13", checkers.leftovers),
     ]
     if round_.workload.startswith("counter") or round_.workload == "leader":
@@ -97,22 +97,22 @@ def checkers_for(
     return every
 
 
-def judge(played: Played) -> Verdict:
+def check_round(played: RoundResult) -> Verdict:
     """A round that is over."""
     round_ = played.round
     suite = checkers_for(round_, counter=played.counter, appended=played.appended, now_ns=None)
-    verdict = judge_events(round_, played.events, suite)
+    verdict = check_events(round_, played.events, suite)
     for trouble in played.troubles:
         verdict.violations.setdefault("X0", []).append(Violation("comes_to_its_end", trouble, ()))
     return verdict
 
 
-def judge_events(round_: Round, events: list[Event], suite: list[tuple[str, Checker]]) -> Verdict:
+def check_events(round_: Round, events: list[Event], suite: list[tuple[str, Checker]]) -> Verdict:
     """What these checkers have against these events, less what is expected by name."""
     verdict = Verdict()
     for promise, checker in suite:
         for violation in checker(events):
-            name = expectations.explains(round_, promise, violation, events)
+            name = known_limits.explains(round_, promise, violation, events)
             if name is None:
                 verdict.violations.setdefault(promise, []).append(violation)
             else:
@@ -152,9 +152,12 @@ def losses(events: Sequence[Event], ttl_s: float) -> list[Violation]:
     for event in events:
         if event.kind == "lost":
             since_ns = event.at_ns - ttl_s * 1e9
-            struck = [
+            injected = [
                 (max(f.start_ns, since_ns), min(f.end_ns, event.at_ns)) for f in faults if f.strikes(event.worker)
             ]
-            if sum(end - start for start, end in queues.merged([s for s in struck if s[0] < s[1]])) < ttl_s / 2 * 1e9:
+            if (
+                sum(end - start for start, end in waiting_order.merged([s for s in injected if s[0] < s[1]]))
+                < ttl_s / 2 * 1e9
+            ):
                 found.append(Violation("losses", f"{event.worker} lost {event.name!r}: {event.detail}", (event,)))
     return found

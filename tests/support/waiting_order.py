@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from holdfast.testing.checkers import Violation
-from holdfast.testing.claims import claims_by_name
-from tests.support.windows import EVERYBODY, IN_THE_GATE, MACHINE, fault_windows
+from holdfast.testing.hold_spans import claims_by_name
+from tests.support.fault_windows import EVERYBODY, IN_THE_GATE, MACHINE, fault_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast.testing.claims import Claim
     from holdfast.testing.history import Event
-    from tests.support.windows import Window
+    from holdfast.testing.hold_spans import Claim
+    from tests.support.fault_windows import Window
 
 Span = tuple[float, float]
 
@@ -75,10 +75,10 @@ class Bounds:
 
     def allowed_ns(self, faults: Iterable[Window]) -> int:
         """For all of a stretch in which these faults had their effects."""
-        struck = [fault for fault in faults if self._costs(fault)]
-        dead = any(fault.kind == "kill" for fault in struck)
+        injected = [fault for fault in faults if self._costs(fault)]
+        dead = any(fault.kind == "kill" for fault in injected)
         each: dict[str, float] = {}
-        for fault in struck:
+        for fault in injected:
             each[fault.target] = max(each.get(fault.target, 0.0), self._lease_s(fault))
         return int((self.idle_s + sum(each.values()) + (self.mark_s if dead else 0)) * NS)
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.testing.checkers import Violation
-from tests.support.windows import HARMLESS, fault_windows
+from tests.support.fault_windows import HARMLESS, fault_windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.testing.history import Event
-    from tests.support.windows import Window
+    from tests.support.fault_windows import Window
 
 UNCHECKED = "unchecked"
 # None of these alone ends a lease: the keeper renews it all the same.
@@ -26,7 +26,7 @@ _SPARING = frozenset({*HARMLESS, "loop stall", "cut", "lost reply"})
 
 
 @dataclass(frozen=True, slots=True)
-class Zombie:
+class StaleWork:
     """Code that ran too late: for how long, under which lease, after whose grant, and what had struck its worker."""
 
     length_ns: int
@@ -37,7 +37,7 @@ class Zombie:
     cause: str
 
 
-def zombie_times(events: Sequence[Event]) -> list[Zombie]:
+def find_stale_work(events: Sequence[Event]) -> list[StaleWork]:
     """Every lease under which code ran after its successor had been granted, and before its holder knew."""
     grants: dict[str, list[Event]] = defaultdict(list)
     worked: dict[tuple[str, int, str | None], list[Event]] = defaultdict(list)
@@ -64,7 +64,7 @@ def zombie_times(events: Sequence[Event]) -> list[Zombie]:
             asked = [work for work in late if work.detail != UNCHECKED and work.earliest_ns > successor.at_ns]
             length_ns = sum(work.at_ns - max(work.earliest_ns, successor.at_ns) for work in late)
             checked_ns = sum(work.at_ns - work.earliest_ns for work in asked)
-            found.append(Zombie(length_ns, checked_ns, grant, successor, late[-1], _cause(faults, grant, successor)))
+            found.append(StaleWork(length_ns, checked_ns, grant, successor, late[-1], _cause(faults, grant, successor)))
     return found
 
 
@@ -77,7 +77,7 @@ def late_losses(events: Sequence[Event], allowed_s: float = 0.25) -> list[Violat
             f"after {zombie.successor.worker} had {zombie.granted.name!r}",
             (zombie.granted, zombie.successor, zombie.last),
         )
-        for zombie in zombie_times(events)
+        for zombie in find_stale_work(events)
         if zombie.checked_ns > allowed_s * 1e9
     ]
 

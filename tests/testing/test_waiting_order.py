@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import Event
-from tests.support.queues import Bounds, idle_while_awaited, overtakes
+from tests.support.waiting_order import Bounds, idle_while_awaited, overtakes
 
 S = 1_000_000_000
 PIDS = {"a": 1, "b": 2, "c": 3, "stage": 9}
@@ -191,10 +191,10 @@ def test_a_cut_leaves_no_lease_behind_and_so_costs_no_ttl():
 @pytest.mark.parametrize("kind", ["fork", "cancellation storm", "client clock"])
 def test_what_a_right_client_does_not_notice_excuses_nothing(kind):
     """It is in the history for people to see, also where it struck the waiter itself."""
-    struck = fault(2, 14, kind, "b")
+    injected = fault(2, 14, kind, "b")
 
-    assert idle_while_awaited([*HELD_THEN_FREE, *struck, granted(15, "b", until_s=20)], Bounds(ttl_s=1))
-    assert overtakes([*queue_of_two("c", "b"), *struck])
+    assert idle_while_awaited([*HELD_THEN_FREE, *injected, granted(15, "b", until_s=20)], Bounds(ttl_s=1))
+    assert overtakes([*queue_of_two("c", "b"), *injected])
 
 
 def test_a_hand_over_to_one_further_back_is_no_overtaking():

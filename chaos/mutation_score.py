@@ -14,25 +14,25 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from chaos.bank import Mutant
-from chaos.judge import judge
+from chaos.checks import check_round
+from chaos.mutant_rounds import Mutant
 from chaos.rounds import Round, plan
-from chaos.selftest import Watch
-from chaos.stage import Stage
+from chaos.runner import RoundRunner
+from chaos.selftest import LiveCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from chaos.judge import Verdict
+    from chaos.checks import Verdict
 
-RIGHT = "the right client"
+UNMODIFIED = "the right client"
 _AT_ONCE = 4
 _ANYWHERE = ("memory", "blocking", "counter")
 
 
 @dataclass(slots=True)
-class Share:
+class MutantScore:
     """How one mutant fared: in how many rounds it was played and caught, by whom, and in which."""
 
     mutant: str
@@ -56,7 +56,9 @@ def rounds_for(mutant: Mutant, seed: int, engines: Sequence[str], count: int) ->
     return list(islice((one for one in rounds if one.face in mutant.faces and not one.work.alone), count))
 
 
-def shares(mutants: Sequence[Mutant], seed: int, engines: Sequence[str], count: int, folder: Path) -> Iterator[Share]:
+def scores(
+    mutants: Sequence[Mutant], seed: int, engines: Sequence[str], count: int, folder: Path
+) -> Iterator[MutantScore]:
     """The right client, then every mutant, in that many ordinary rounds each; several at once, for they mostly wait."""
     right = Mutant("", "", Round(seed, *_ANYWHERE))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -66,7 +68,7 @@ def shares(mutants: Sequence[Mutant], seed: int, engines: Sequence[str], count: 
             folders = [folder / f"{mutant.name or 'right'}-{number}" for number in range(len(rounds))]
             hunts.append((mutant, rounds, pool.map(met, [mutant.name] * len(rounds), rounds, folders)))
         for mutant, rounds, verdicts in hunts:
-            share = Share(mutant.name or RIGHT)
+            share = MutantScore(mutant.name or UNMODIFIED)
             for round_, verdict in zip(rounds, verdicts, strict=True):
                 share.add(round_, verdict)
             yield share
@@ -74,6 +76,6 @@ def shares(mutants: Sequence[Mutant], seed: int, engines: Sequence[str], count: 
 
 def met(mutation: str, round_: Round, folder: Path) -> Verdict:
     """A round with this client; it ends as soon as anybody accuses."""
-    watch = Watch(round_, lambda verdict: not verdict.holds)
-    played = Stage(round_, folder, mutation).play(watch)
-    return judge(played) if watch.verdict.holds else watch.verdict
+    watch = LiveCheck(round_, lambda verdict: not verdict.holds)
+    played = RoundRunner(round_, folder, mutation).play(watch)
+    return check_round(played) if watch.verdict.holds else watch.verdict
