@@ -239,7 +239,7 @@ class Tool:
         return max(self.ticks())
 
     def assert_never_two(self):
-        """Check the history of all programs: each holds the name from its first tick to its last. Return their number."""
+        """Check that no two programs held the name at once, from first to last tick; return their number."""
         events = []
         for fence, times in self.ticks().items():
             fields = {"pid": fence, "worker": str(fence), "name": "x", "fence": fence, "token": str(fence)}

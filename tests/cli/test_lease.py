@@ -62,7 +62,14 @@ def test_show_prints_one_name_with_its_waiting_line(tool, contended):
     answer = tool.json("show", "orders/42")
     free = tool.json("show", "orders/1")
 
-    for part in (contended.holder.host, f"process {contended.holder.pid}", "worker 7", "ago", "unless it is renewed", "ticket"):
+    for part in (
+        contended.holder.host,
+        f"process {contended.holder.pid}",
+        "worker 7",
+        "ago",
+        "unless it is renewed",
+        "ticket",
+    ):
         assert part in people
     assert people.index("first") < people.index("second")
     assert str(contended.fence) in people
@@ -320,7 +327,9 @@ def test_pools_semaphores_and_read_write_locks_are_listed_too(tool):
         ["gpu", "semaphore", "1", "4"],
         ["idx", "read-write", "lock", "1"],
     ]
-    assert tool.json("ls", "g")["pool_like"] == [{"name": "gpu", "kind": "semaphore", "taken": 1, "of": 4, "waiting": 0}]
+    assert tool.json("ls", "g")["pool_like"] == [
+        {"name": "gpu", "kind": "semaphore", "taken": 1, "of": 4, "waiting": 0}
+    ]
     assert "none" not in tool.inside("show", "gpu").out.decode()
     assert tool.json("show", "idx")["pool_like"] == [
         {"name": "idx", "kind": "read-write lock", "taken": 1, "of": None, "waiting": 0}
@@ -329,7 +338,9 @@ def test_pools_semaphores_and_read_write_locks_are_listed_too(tool):
     assert "  0 held, 3 items and permits taken, 0 waiting  " in watched[0]
     assert [line.split() for line in watched[2:]] == rows
     snapshots = tool.inside("watch", "--count", "2", "--interval", "0.1", "--json").out.splitlines()
-    assert [[one["name"] for one in json.loads(line)["pool_like"]] for line in snapshots] == [["channels", "gpu", "idx"]] * 2
+    assert [[one["name"] for one in json.loads(line)["pool_like"]] for line in snapshots] == [
+        ["channels", "gpu", "idx"]
+    ] * 2
     busy = tool.inside("wait", "gpu", "--timeout", "0")
     assert (busy.code, "it is a semaphore: 1 of 4 taken, 0 waiting" in busy.err.decode()) == (75, True)
     refused = tool.inside("break", "idx", "--reason", "x", "--yes")

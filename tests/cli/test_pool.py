@@ -32,7 +32,9 @@ def test_pools_are_listed_and_shown_for_people_and_for_programs(tool, pool):
     assert str(item.fence) in shown
     assert (answer["size"], answer["lent"], answer["free"]) == (3, 1, 2)
     lent = [one for one in answer["items"] if one["state"] == "lent"]
-    assert [(one["name"], one["holder"]["label"], one["fence"]) for one in lent] == [(item.name, "worker 7", item.fence)]
+    assert [(one["name"], one["holder"]["label"], one["fence"]) for one in lent] == [
+        (item.name, "worker 7", item.fence)
+    ]
     assert tool.json("pool", "ls")["pools"] == [
         {"pool": "channels", "size": 3, "lent": 0, "cooling": 0, "free": 3, "waiting": 0}
     ]

@@ -97,7 +97,9 @@ def test_a_key_is_handed_off_to_another_server_by_its_label(tool, owned):
     assert tool.inside("registry", "hand-off", "conversations", "a b:c", "--to", "").code == 64
 
 
-@pytest.mark.parametrize("arguments", [("take", "--reason", "stuck"), ("hand-off", "--to", "server 8")], ids=lambda each: each[0])
+@pytest.mark.parametrize(
+    "arguments", [("take", "--reason", "stuck"), ("hand-off", "--to", "server 8")], ids=lambda each: each[0]
+)
 def test_commands_that_take_a_key_by_force_ask_first(local, arguments):
     """Like `break`, the prompt shows the owner; without a terminal the command needs --yes."""
     lease = local.client(label="server 7").registry("conversations", ttl=5).claim("42")

@@ -45,7 +45,7 @@ def test_on_a_terminal_the_earlier_run_is_named(local):
 
 @together
 def test_hosts_that_start_it_together_run_it_once(tool):
-    """Hosts that start while it runs wait, and find it done: a lease alone would let them run it one after the other."""
+    """Hosts that start while it runs wait, and find it done: with a lease alone each of them would run it."""
     started = [once(tool, "--label", f"host {number}") for number in range(5)]
 
     assert [run.end().code for run in started] == [0] * 5

@@ -2,8 +2,8 @@
 
     python ticking.py FILE SECONDS [stubborn | slow SECONDS]
 
-One line per tick: fence, time, pid. `stubborn` ignores TERM, `slow` records it and continues for a while. The first tick
-is the earliest proof that the program ran, and the last tick the latest.
+One line per tick: fence, time, pid. `stubborn` ignores TERM, `slow` records it and continues for a while. The first
+tick is the earliest proof that the program ran, and the last tick the latest.
 """
 
 import os

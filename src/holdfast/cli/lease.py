@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from holdfast.blocking.build import aside
+from holdfast.blocking.build import run_blocking
 from holdfast.cli import codes, errors, output, pool_like, prompts
 from holdfast.cli.connect import CLOSE_S, connect
 from holdfast.cli.options import All, Json, Limit, Name, Prefix, Url, Yes
@@ -93,7 +93,7 @@ class LeaseSurvey:
 
     def _scan(self) -> list[NameView]:
         client = self._hf._client
-        found, self.more = run(inspection.scan(client, self._prefix, self._limit, aside, every=self._every))
+        found, self.more = run(inspection.scan(client, self._prefix, self._limit, run_blocking, every=self._every))
         return [NameView(*each) for each in found]
 
     def _query(self, names: tuple[str, ...]) -> list[NameView]:
