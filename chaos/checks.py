@@ -56,7 +56,7 @@ class Verdict:
         return not self.violations
 
     def names(self) -> set[str]:
-        """The checkers that found something, as `X1 claimed_overlaps`."""
+        """The checkers that found something, as `X1 overlapping_holders`."""
         return {f"{promise} {one.checker}" for promise, found in self.violations.items() for one in found}
 
     def found_by(self, name: str) -> list[Violation]:
@@ -77,16 +77,16 @@ def checkers_for(
     bounds = bounds_of(round_)
     final = None if counter is None else {NAME: counter}
     every: list[tuple[str, Checker]] = [
-        ("X1", checkers.claimed_overlaps),
-        ("X2", stale_work.late_losses),
+        ("X1", checkers.overlapping_holders),
+        ("X2", stale_work.late_loss_reports),
         ("X3", checkers.fences_grow),
         ("X3", checkers.observers_see_fences_grow),
         ("X4", checkers.guarded_writes_never_go_down),
-        ("X7", partial(waiting_order.idle_while_awaited, bounds=bounds, now_ns=now_ns)),
+        ("X7", partial(waiting_order.idle_with_waiters, bounds=bounds, now_ns=now_ns)),
         ("X7", partial(wakeups.slow_wake_ups, bounds=bounds)),
         ("X7", partial(unexplained_losses, ttl_s=round_.ttl)),
         ("X8", partial(waiting_order.overtakes, bounds=bounds)),
-        ("X13", checkers.leftovers),
+        ("X13", checkers.leaks),
     ]
     if round_.workload.startswith("counter") or round_.workload == "leader":
         every.append(("X5", partial(checkers.lost_updates, final=final)))
@@ -103,7 +103,7 @@ def check_round(played: RoundResult) -> Verdict:
     suite = checkers_for(round_, counter=played.counter, appended=played.appended, now_ns=None)
     verdict = check_events(round_, played.events, suite)
     for trouble in played.troubles:
-        verdict.violations.setdefault("X0", []).append(Violation("comes_to_its_end", trouble, ()))
+        verdict.violations.setdefault("X0", []).append(Violation("worker_ended", trouble, ()))
     return verdict
 
 

@@ -38,7 +38,7 @@ def _freeze(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
 
 
 def _gil_stall(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    stage.workers[label].tell(f"gil {fault.lasts_s}")
+    stage.workers[label].send_line(f"gil {fault.lasts_s}")
     yield from _still(stage, label, fault.lasts_s)
 
 
@@ -54,19 +54,19 @@ def _still(stage: RoundRunner, label: str, lasts_s: float) -> Iterator[float]:
 
 
 def _loop_stall(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    stage.workers[label].tell(f"loop {fault.lasts_s}")
+    stage.workers[label].send_line(f"loop {fault.lasts_s}")
     yield fault.lasts_s
 
 
 def _fork(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     stage.faults.noted("fork", label)
-    stage.workers[label].tell("fork")
+    stage.workers[label].send_line("fork")
     yield fault.lasts_s
 
 
 def _storm(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
     stage.faults.noted("cancellation storm", label)
-    stage.workers[label].tell("storm")
+    stage.workers[label].send_line("storm")
     yield fault.lasts_s
 
 

@@ -17,8 +17,8 @@ from tests.support.places import ENGINES
 LONGEST_S = 45.0
 
 _RULES, _SCRIPTS = ("memory", "sqlite"), ("redis",)
-_OVERLAP, _TOLD, _FENCES = "X1 claimed_overlaps", "X2 late_losses", "X3 fences_grow"
-_IDLE = "X7 idle_while_awaited"
+_OVERLAP, _TOLD, _FENCES = "X1 overlapping_holders", "X2 late_loss_reports", "X3 fences_grow"
+_IDLE = "X7 idle_with_waiters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ def _two_holders(seed: int) -> tuple[Mutant, ...]:
     away = _at(seed, "redis", "asyncio", "counter", "restart", lasts_s=(0.5, 1.0), long=0.6)
     return (
         Mutant("release-without-token-check", _OVERLAP, _freezing(seed), _RULES),
-        Mutant("script-releases-whatever", _OVERLAP, _freezing(seed, "redis"), _SCRIPTS),
+        Mutant("script-release-ignores-token", _OVERLAP, _freezing(seed, "redis"), _SCRIPTS),
         Mutant("unlock-by-name", _OVERLAP, _freezing(seed, "redis")),
         Mutant("renew-after-loss", _OVERLAP, _freezing(seed)),
         Mutant("recreate-on-renew", _OVERLAP, _freezing(seed, face="asyncio"), _RULES),
         Mutant("script-revives-on-renew", _OVERLAP, _freezing(seed, "redis"), _SCRIPTS),
-        Mutant("script-renews-for-nothing", _OVERLAP, _at(seed, "redis", "blocking", "counter", "fork"), _SCRIPTS),
+        Mutant("script-renew-changes-nothing", _OVERLAP, _at(seed, "redis", "blocking", "counter", "fork"), _SCRIPTS),
         Mutant("child-keeps-the-lease", _OVERLAP, _at(seed, "sqlite", "blocking", "counter", "fork")),
         Mutant("fails-open", _OVERLAP, away, ("redis",)),
         Mutant("client-clock", _OVERLAP, _at(seed, "sqlite", "blocking", "counter", "client clock"), _RULES),
@@ -84,8 +84,8 @@ def _not_told(seed: int) -> tuple[Mutant, ...]:
     # Whoever wakes up has a long way to go.
     asleep: dict[str, Any] = {"ttl_s": 1.0, "long": 1.0, "lasts_s": (1.1, 1.4)}
     return (
-        Mutant("loss-not-told", _TOLD, _freezing(seed, **asleep)),
-        Mutant("cancels-nobody", _TOLD, _freezing(seed, face="asyncio", **asleep), faces=("asyncio",)),
+        Mutant("loss-not-reported", _TOLD, _freezing(seed, **asleep)),
+        Mutant("cancel-policy-ignored", _TOLD, _freezing(seed, face="asyncio", **asleep), faces=("asyncio",)),
         Mutant(
             "never-renews",
             "X7 unexplained_losses",
@@ -102,7 +102,7 @@ def _wrong_numbers(seed: int) -> tuple[Mutant, ...]:
         Mutant("fence-apart-from-grant", _FENCES, apart),
         Mutant("fence-kept-on-takeover", _FENCES, _freezing(seed), _RULES),
         Mutant("guard-compares-nothing", "X4 guarded_writes_never_go_down", _freezing(seed)),
-        Mutant("guard-not-told-of-readers", "X5 lost_updates", _freezing(seed, **between)),
+        Mutant("guard-ignores-reads", "X5 lost_updates", _freezing(seed, **between)),
     )
 
 
@@ -113,10 +113,10 @@ def _waiting(seed: int) -> tuple[Mutant, ...]:
     in_peace = _at(seed, "memory", "blocking", "queue", "fork", ttl_s=2.0)
     return (
         Mutant("blind-retry", _IDLE, unheard, ("redis",)),
-        Mutant("hand-off-to-the-dead", _IDLE, calling, ("sqlite",)),
-        Mutant("no-timer-beside-the-wake-up", _IDLE, _freezing(seed, lasts_s=(7.0, 8.0), every_s=(9.0, 9.0))),
-        Mutant("nobody-is-woken", _IDLE, in_peace, _RULES),
-        Mutant("looks-instead-of-listening", "X7 slow_wake_ups", in_peace, _RULES),
+        Mutant("offer-to-a-dead-waiter", _IDLE, calling, ("sqlite",)),
+        Mutant("no-recheck-timer", _IDLE, _freezing(seed, lasts_s=(7.0, 8.0), every_s=(9.0, 9.0))),
+        Mutant("no-wake-up", _IDLE, in_peace, _RULES),
+        Mutant("polls-instead-of-waking", "X7 slow_wake_ups", in_peace, _RULES),
         # A thread whose patience ends says so itself; only tasks are cancelled.
         Mutant("cancel-without-undo", _IDLE, storm, faces=("asyncio",)),
     )
@@ -128,8 +128,8 @@ def _order(seed: int) -> tuple[Mutant, ...]:
     closing = _at(seed, "memory", "blocking", "queue", "fork")
     return (
         Mutant("barging", "X8 overtakes", fork, _RULES),
-        Mutant("script-serves-the-last-first", "X8 overtakes", last_first, _SCRIPTS),
-        Mutant("close-leaves-the-keeper", "X13 leftovers", closing, ends=True),
+        Mutant("script-serves-last-in-first-out", "X8 overtakes", last_first, _SCRIPTS),
+        Mutant("close-leaves-the-keeper", "X13 leaks", closing, ends=True),
     )
 
 

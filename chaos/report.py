@@ -102,8 +102,8 @@ def _repeat(statistics: Statistics) -> str:
 def _mutants(statistics: Statistics) -> Iterator[str]:
     yield "## Broken clients"
     yield ""
-    yield "The campaign tests itself first: each of these is the library with one mistake, and is to be caught by the"
-    yield f"checker that stands for it. The right client was acquitted in {statistics.passed_unmodified} rounds like theirs."
+    yield "The campaign tests itself first. Each mutant is the library with one mistake, and one checker must catch it."
+    yield f"The unmodified client passed {statistics.passed_unmodified} rounds like theirs."
     if statistics.scores:
         yield "The last column is about the campaign's own rounds, which were made for nobody: in how many of them a"
         yield "client with this mistake was accused, of those that were tried where the mistake exists. The right"
@@ -153,8 +153,8 @@ def _facts(statistics: Statistics, summary: dict[str, Any]) -> Iterator[tuple[ob
     yield "leases lost, and told", f"{statistics.losses:,}"
     yield "most leases held at once by one process", f"{statistics.most_held:,}"
     yield "writes", f"{statistics.writes['accepted']:,} accepted, {statistics.writes['refused']:,} refused by the guard"
-    yield "largest zombie time", f"{summary['largest_zombie_ms']:,} ms"
-    asked = f"{summary['largest_zombie_of_one_that_asks_ms']:,} ms, where the server kept its data and its clock"
+    yield "largest zombie time", f"{summary['largest_stale_work_ms']:,} ms"
+    asked = f"{summary['largest_stale_work_with_checks_ms']:,} ms, where the server kept its data and its clock"
     yield "the same, of a holder that asks before each step", asked
     yield "worst wake-up, where nothing was broken", f"{summary['worst_wake_up_ms']:,} ms"
     if statistics.kills:
@@ -206,7 +206,7 @@ def _times(summary: dict[str, Any]) -> Iterator[str]:
     yield "Milliseconds of code that ran after the lease was another's and before its holder knew, by cause. Half of"
     yield "the sections never ask whether they still hold the lease; only the guard stops those."
     yield ""
-    yield from _table(("cause", *heads), rows("zombie_ms"))
+    yield from _table(("cause", *heads), rows("stale_work_ms"))
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:

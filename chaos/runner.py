@@ -41,7 +41,7 @@ _LATE_S = 0.25
 _READY_S = 30.0
 _END_S = 40.0
 _MARK_S = 10.0
-_STATES = {"asked": WAITER, "queued": WAITER, "granted": HOLDER, "released": "", "lost": "", "refused": "", "died": ""}
+_STATES = {"requested": WAITER, "waiting": WAITER, "granted": HOLDER, "released": "", "lost": "", "refused": "", "died": ""}
 
 
 @dataclass
@@ -230,7 +230,7 @@ class RoundRunner:
             return  # a broken client need not be able to
         for worker in set(self.workers.values()):
             if worker.alive:
-                worker.tell("stop")
+                worker.send_line("stop")
         end = time.monotonic() + _END_S
         while any(worker.alive for worker in self.workers.values()) and time.monotonic() < end:
             self._sleep()
@@ -244,7 +244,7 @@ class RoundRunner:
     def _look_around(self) -> None:
         if self._ends:
             left = self.place.left() + ([] if self.place.one_process else self._still_there())
-            self._recorder.record("left", "", value=len(left), detail=", ".join(left) or None)
+            self._recorder.record("leaked", "", value=len(left), detail=", ".join(left) or None)
         counter = GuardedFile(self._folder / "counter.json").read().value
         self.played.counter = counter
         self.played.appended = tuple(GuardedFile(self._folder / "list.json", initial=[]).read().value)

@@ -15,7 +15,7 @@ from chaos.known_limits import FORGETTING, KNOWN_LIMITS
 from chaos.mutation_score import UNMODIFIED, MutantScore
 from chaos.rounds import FACES, WORKLOADS
 from chaos.schedule import KINDS
-from holdfast.testing.hold_spans import claims_by_name
+from holdfast.testing.hold_spans import hold_spans_by_name
 from tests.support.fault_windows import IN_THE_GATE, MACHINE, fault_windows
 from tests.support.places import ENGINES
 from tests.support.stale_work import find_stale_work
@@ -168,9 +168,9 @@ class Statistics:
             "expected": {one.name: self.expected[one.name] for one in KNOWN_LIMITS},
             "wake_up_ms": {where: spread(values) for where, values in sorted(self.wake_ups_ms.items())},
             "wait_ms": {where: spread(values) for where, values in sorted(self.waits_ms.items())},
-            "zombie_ms": {cause: spread(values) for cause, values in sorted(self.stale_work_ms.items())},
-            "largest_zombie_ms": round(max((v for vs in self.stale_work_ms.values() for v in vs), default=0.0), 1),
-            "largest_zombie_of_one_that_asks_ms": round(max(self.told_late_ms, default=0.0), 1),
+            "stale_work_ms": {cause: spread(values) for cause, values in sorted(self.stale_work_ms.items())},
+            "largest_stale_work_ms": round(max((v for vs in self.stale_work_ms.values() for v in vs), default=0.0), 1),
+            "largest_stale_work_with_checks_ms": round(max(self.told_late_ms, default=0.0), 1),
             "worst_wake_up_ms": round(max((v for vs in self.wake_ups_ms.values() for v in vs), default=0.0), 1),
             "mutants": [
                 {
@@ -184,7 +184,7 @@ class Statistics:
                 }
                 for kill in self.kills
             ],
-            "right_client_acquitted_in": self.passed_unmodified,
+            "unmodified_client_passed": self.passed_unmodified,
             "mutants_in_ordinary_rounds": {
                 name: {"played": share.played, "caught": share.caught, "by": dict(sorted(share.by.items()))}
                 for name, share in self.scores.items()
@@ -215,7 +215,7 @@ def timeline(played: RoundResult) -> Timeline:
 
     claims = [
         Line(claim.opened.worker, second(claim.start_ns), second(claim.end_ns))
-        for named in claims_by_name(events).values()
+        for named in hold_spans_by_name(events).values()
         for claim in named
     ]
     faults = [

@@ -129,7 +129,7 @@ def work(*, labels: Sequence[str], history: str, seed: str, mutant: str = "", **
     stage.face.live([actor.live for actor in actors])
     stage.reap()
     left = _left(before)
-    recorders[labels[0]].record("left", "", value=len(left), detail=", ".join(left) or None)
+    recorders[labels[0]].record("leaked", "", value=len(left), detail=", ".join(left) or None)
 
 
 class ControlThread(threading.Thread):

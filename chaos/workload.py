@@ -62,7 +62,7 @@ class WorkloadTask:
 
     async def turn(self) -> None:
         """Ask, hold, work, give back."""
-        asked = self.recorder.record("asked", NAME)
+        asked = self.recorder.record("requested", NAME)
         lease = None
         try:
             async with self.context.face.holding(self.lock()) as lease:
@@ -137,7 +137,7 @@ class WorkloadTask:
     def observe(self, event: Event) -> None:
         """What the library tells: the place in the queue, and each renewal."""
         if event.kind == "waiting":
-            self.recorder.record("queued", event.name)
+            self.recorder.record("waiting", event.name)
         elif event.kind.startswith("renewed") and event.fence is not None:
             with self._guard:
                 lease = self.held.get(event.fence)

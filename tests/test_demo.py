@@ -20,8 +20,8 @@ from holdfast.testing import Event, eventually
 LONGEST_S = 30
 DEMO = [sys.executable, "-m", "holdfast.demo"]
 TOOL = [sys.executable, "-m", "holdfast", "demo"]
-CHECKERS = {"claimed_overlaps", "fences_grow", "guarded_writes_never_go_down", "lost_updates",
-            "observers_see_fences_grow", "leftovers"}  # fmt: skip
+CHECKERS = {"overlapping_holders", "fences_grow", "guarded_writes_never_go_down", "lost_updates",
+            "observers_see_fences_grow", "leaks"}  # fmt: skip
 
 
 class Run:
@@ -183,7 +183,7 @@ def test_a_frozen_claim_ends_with_the_trusted_deadline():
 
     assert violations_in([frozen, heir, woken], counter=0) == []
     (overlap,) = violations_in([frozen, replace(heir, at_ns=1_800_000_000), woken], counter=0)
-    assert overlap.checker == "claimed_overlaps"
+    assert overlap.checker == "overlapping_holders"
 
 
 def test_the_last_value_of_the_counter_is_part_of_the_check():

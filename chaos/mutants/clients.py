@@ -58,7 +58,7 @@ def unlock_by_name(_folder: Path) -> None:
     wrap(keeper.Keeper, "_ask_all", by_name)
 
 
-def deaf_to_its_own_clock(_folder: Path) -> None:
+def ignores_own_clock(_folder: Path) -> None:
     """The holder never compares its deadline with its clock."""
 
     def check(self: lease.LeaseBase) -> None:
@@ -83,7 +83,7 @@ def renew_after_loss(folder: Path) -> None:
 
         return asked
 
-    deaf_to_its_own_clock(folder)
+    ignores_own_clock(folder)
     wrap(keeper.Keeper, "_ask_all", stubborn)
 
 
@@ -104,13 +104,13 @@ def ttl_counted_from_the_answer(_folder: Path) -> None:
     wrap(lease.LeaseBase, "_trust_from", late)
 
 
-def loss_not_told(_folder: Path) -> None:
+def loss_not_reported(_folder: Path) -> None:
     """The keeper knows, and the work is not told."""
     put(lease.LeaseBase, "check", lambda _self: None)
     put(lease.LeaseBase, "_is_lost", lambda _self: False)
 
 
-def cancels_nobody(_folder: Path) -> None:
+def cancel_policy_ignored(_folder: Path) -> None:
     """`on_loss="cancel"` is accepted, and forgotten."""
     for module in (aio_lock, aio_leader):
         put(module, "cancel_on_loss", lambda _lease, _policy: None)
@@ -198,18 +198,18 @@ def fails_open(_folder: Path) -> None:
     wrap(lifecycle, "acquire", trusting)
 
 
-def no_timer_beside_the_wake_up(_folder: Path) -> None:
+def no_recheck_timer(_folder: Path) -> None:
     """A waiter is woken by a message, or never."""
     _looks_again(after_ms=3_600_000, marks_after_ns=3600 * NS)
 
 
-def nobody_is_woken(_folder: Path) -> None:
+def no_wake_up(_folder: Path) -> None:
     """Whoever waits looks again every 2.5 s, and that is all."""
     put(law, "_woken", lambda *_: None)
     _looks_again(after_ms=2500, marks_after_ns=5 * NS)
 
 
-def looks_instead_of_listening(_folder: Path) -> None:
+def polls_instead_of_waking(_folder: Path) -> None:
     """Nobody is woken, and everybody looks often enough for an offer not to lapse: only slow, and never quick."""
     put(law, "_woken", lambda *_: None)
     _looks_again(after_ms=900, marks_after_ns=5 * NS)

@@ -19,7 +19,7 @@ from holdfast.core.build import build_once as building
 from holdfast.core.build import domain
 from holdfast.engines.files import transport as forms
 from holdfast.errors import HoldfastError
-from holdfast.testing import ready, tell
+from holdfast.testing import ready, send_line
 from tests.support.kill_points import in_child, killed_at_every_line
 
 
@@ -40,9 +40,9 @@ def build(url, store, key="k", seconds=0.0, ttl=30, bad=False, relocatable=True,
     try:
         check = (lambda path: (path / "second").exists()) if bad else None
         built = client.build_once(store, key, work, ttl=ttl, relocatable=relocatable, check=check)
-        tell(json.dumps({"fresh": built.fresh, "fence": built.fence, "path": str(built.path)}))
+        send_line(json.dumps({"fresh": built.fresh, "fence": built.fence, "path": str(built.path)}))
     except HoldfastError as error:
-        tell(json.dumps({"error": type(error).__name__, "reason": getattr(error, "reason", "")}))
+        send_line(json.dumps({"error": type(error).__name__, "reason": getattr(error, "reason", "")}))
     client.close()
 
 
@@ -59,7 +59,7 @@ def build_as(url, store, uid, gid, umask):
     with holdfast.connect(url) as client:
         for key in ("a/shared", f"a/own-{uid}"):
             built = client.build_once(store, key, lambda staging: (staging / "x").write_text("x"))
-            tell(json.dumps({"fresh": built.fresh}))
+            send_line(json.dumps({"fresh": built.fresh}))
 
 
 def build_beside(url, store, key, tried, uid, gid):
@@ -74,9 +74,9 @@ def build_beside(url, store, key, tried, uid, gid):
     with holdfast.connect(url) as client:
         try:
             built = client.build_once(store, key, lambda staging: (staging / "x").write_text("x"))
-            tell(json.dumps({"fresh": built.fresh}))
+            send_line(json.dumps({"fresh": built.fresh}))
         except HoldfastError as error:
-            tell(json.dumps({"error": str(error)}))
+            send_line(json.dumps({"error": str(error)}))
 
 
 def build_killed_at_every_line(url, relocatable, bad, step):
@@ -88,12 +88,12 @@ def build_killed_at_every_line(url, relocatable, bad, step):
             in_child(lambda: _built(url, store, relocatable, half))
         work = partial(_built, url, store, relocatable, whole)
         for line in killed_at_every_line(work, building, domain, site, forms, step=step):
-            in_child(lambda line=line: tell(json.dumps({"line": line, **_left(url, store, relocatable)})))
+            in_child(lambda line=line: send_line(json.dumps({"line": line, **_left(url, store, relocatable)})))
             for each in store.glob("k*"):
                 shutil.rmtree(each)
             if bad:
                 in_child(lambda: _built(url, store, relocatable, half))
-    tell(json.dumps({"done": True}))
+    send_line(json.dumps({"done": True}))
 
 
 def half(staging):

@@ -45,8 +45,8 @@ def judged(fences, injected):
 def test_a_second_holder_is_expected_of_a_failover_and_of_nothing_else(kind):
     """It counts under its name where the history has it, and is a violation where it has not."""
     assert judged((10, 20), window(2, 3, kind)).expected == {f"failover ({kind})": 1}
-    assert "X1 claimed_overlaps" in judged((10, 20), []).names()
-    assert "X1 claimed_overlaps" in judged((10, 20), window(6, 7, kind)).names()
+    assert "X1 overlapping_holders" in judged((10, 20), []).names()
+    assert "X1 overlapping_holders" in judged((10, 20), window(6, 7, kind)).names()
 
 
 @pytest.mark.parametrize("kind", FAILOVERS)

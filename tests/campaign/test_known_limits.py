@@ -57,7 +57,7 @@ def test_a_late_write_of_a_frozen_holder_is_expected_of_an_unguarded_resource():
 
 
 @pytest.mark.parametrize(
-    ("round_", "struck"),
+    ("round_", "injected"),
     [(UNGUARDED, []), (UNGUARDED, fault(1.5, 5.5, "freeze", "w1")), (GUARDED, fault(1.5, 5.5, "freeze", "w0"))],
     ids=["nobody was frozen", "another was frozen", "the resource has a guard"],
 )
@@ -105,7 +105,7 @@ def test_a_second_holder_is_expected_after_the_server_forgot_the_first(kind, nam
 
 
 @pytest.mark.parametrize(
-    "struck",
+    "injected",
     [
         [],
         fault(2, 3, "restart"),
@@ -117,7 +117,7 @@ def test_a_second_holder_is_expected_after_the_server_forgot_the_first(kind, nam
 )
 def test_a_second_holder_is_a_violation_whatever_else_was_broken(injected):
     """Nothing but lost data or a jumping clock excuses it."""
-    assert "X1 claimed_overlaps" in verdict_of(REDIS, [*OVERLAP, *injected]).names()
+    assert "X1 overlapping_holders" in verdict_of(REDIS, [*OVERLAP, *injected]).names()
 
 
 def test_a_child_has_a_memory_of_its_own():
@@ -125,7 +125,7 @@ def test_a_child_has_a_memory_of_its_own():
     forked = [OVERLAP[0], event(4, "w0.child", "granted", fence=20, until_ns=9 * S)]
 
     assert verdict_of(MEMORY, forked).expected == {"memory ends at fork": 1}
-    assert "X1 claimed_overlaps" in verdict_of(GUARDED, forked).names()
+    assert "X1 overlapping_holders" in verdict_of(GUARDED, forked).names()
 
 
 def test_fences_that_fall_are_expected_by_nobody():
@@ -148,7 +148,7 @@ def test_a_worker_that_ends_badly_is_a_violation():
     """What the stage saw counts like what the history has."""
     verdict = check_round(RoundResult(GUARDED, troubles=["w0 ended with code 1"]))
 
-    assert verdict.names() == {"X0 comes_to_its_end"}
+    assert verdict.names() == {"X0 worker_ended"}
 
 
 def test_a_limit_explains_nothing_outside_its_promises():

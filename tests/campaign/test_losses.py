@@ -24,7 +24,7 @@ LOST = [event(1, "granted", fence=1, token="t"), event(10, "lost", fence=1, toke
 
 
 @pytest.mark.parametrize(
-    ("struck", "accused"),
+    ("injected", "accused"),
     [
         ([], True),
         (fault(9, 9.8, "freeze", "w0"), False),

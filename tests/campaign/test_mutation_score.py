@@ -27,7 +27,7 @@ ROUND = next(
 pytestmark = pytest.mark.timeout(200)
 
 
-@pytest.mark.parametrize("name", ["barging", "script-serves-the-last-first", "cancels-nobody", "never-renews"])
+@pytest.mark.parametrize("name", ["barging", "script-serves-last-in-first-out", "cancel-policy-ignored", "never-renews"])
 def test_a_mutant_meets_the_first_rounds_of_the_campaign_in_which_its_mistake_exists(name):
     """No others: a script that is wrong does nothing to SQLite."""
     mutant = BANK[name]
@@ -41,7 +41,7 @@ def test_a_mutant_meets_the_first_rounds_of_the_campaign_in_which_its_mistake_ex
 
 def test_a_mutant_whose_engine_is_not_played_meets_nobody():
     """It has not been missed, and not been caught either."""
-    assert rounds_for(BANK["script-serves-the-last-first"], SEED, ("memory",), 5) == []
+    assert rounds_for(BANK["script-serves-last-in-first-out"], SEED, ("memory",), 5) == []
 
 
 def test_whoever_is_accused_in_an_ordinary_round_is_caught(tmp_path):

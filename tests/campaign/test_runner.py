@@ -42,9 +42,9 @@ def test_a_fault_for_the_holder_finds_the_last_that_was_granted(stage):
 
 def test_a_fault_for_a_waiter_finds_the_one_that_is_next(stage):
     """What is offered is offered to it."""
-    tell(stage, "w2", "asked")
-    tell(stage, "w1", "asked")
-    tell(stage, "w2", "queued")
+    tell(stage, "w2", "requested")
+    tell(stage, "w1", "requested")
+    tell(stage, "w2", "waiting")
 
     assert stage._aim(WAITER) == "w2"
     assert stage._aim("w1") == "w1"
@@ -52,7 +52,7 @@ def test_a_fault_for_a_waiter_finds_the_one_that_is_next(stage):
 
 def test_nobody_is_struck_twice_at_a_time(stage):
     """Two faults on one worker would be one that nobody can tell apart."""
-    tell(stage, "w2", "asked")
+    tell(stage, "w2", "requested")
     stage._busy = {"w2", "w0"}
     assert stage._aim(WAITER) == "w1"
 

@@ -51,8 +51,8 @@ def test_show_prints_the_owner_and_the_members_of_one_key(tool, owned):
     answer = tool.json("registry", "show", "conversations", "42")
 
     for part in (
-        owned[0].owner.host,
-        f"process {owned[0].owner.pid}",
+        owned[0].holder.host,
+        f"process {owned[0].holder.pid}",
         "server 7",
         "ago",
         "socket 1",

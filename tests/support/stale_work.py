@@ -68,11 +68,11 @@ def find_stale_work(events: Sequence[Event]) -> list[StaleWork]:
     return found
 
 
-def late_losses(events: Sequence[Event], allowed_s: float = 0.25) -> list[Violation]:
+def late_loss_reports(events: Sequence[Event], allowed_s: float = 0.25) -> list[Violation]:
     """A holder that asks `lease.check()` before each step makes no more than a step or two too many (X2)."""
     return [
         Violation(
-            "late_losses",
+            "late_loss_reports",
             f"{zombie.granted.worker} went on for {zombie.checked_ns / 1e6:.0f} ms, asking all the time, "
             f"after {zombie.successor.worker} had {zombie.granted.name!r}",
             (zombie.granted, zombie.successor, zombie.last),

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from holdfast.testing.checkers import Violation
-from holdfast.testing.hold_spans import claims_by_name
+from holdfast.testing.hold_spans import hold_spans_by_name
 from tests.support.fault_windows import EVERYBODY, IN_THE_GATE, MACHINE, fault_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from holdfast.testing.history import Event
-    from holdfast.testing.hold_spans import Claim
+    from holdfast.testing.hold_spans import HoldSpan
     from tests.support.fault_windows import Window
 
 Span = tuple[float, float]
@@ -100,7 +100,7 @@ class Bounds:
 
 @dataclass(slots=True)
 class Wait:
-    """One worker that waits for one name: from `asked` to its answer or its death."""
+    """One worker that waits for one name: from `requested` to its answer or its death."""
 
     asked: Event
     queued: Event | None = None
@@ -117,17 +117,17 @@ def waits_by_name(events: Sequence[Event]) -> dict[str, list[Wait]]:
     open_: dict[tuple[str, int], Wait] = {}
     for event in sorted(events, key=lambda event: event.at_ns):
         who = (event.worker, event.pid)
-        if event.kind == "asked":
+        if event.kind == "requested":
             open_[who] = Wait(event)
             waits[event.name].append(open_[who])
-        elif who in open_ and event.kind == "queued":
+        elif who in open_ and event.kind == "waiting":
             open_[who].queued = event
         elif who in open_ and event.kind in _ENDS:
             open_.pop(who).ended = event
     return waits
 
 
-def idle_while_awaited(events: Sequence[Event], bounds: Bounds, now_ns: int | None = None) -> list[Violation]:
+def idle_with_waiters(events: Sequence[Event], bounds: Bounds, now_ns: int | None = None) -> list[Violation]:
     """A name that somebody waits for is not left free for longer than the bounds allow (X7).
 
     Time in which everybody was struck does not count, nor a waiter while it is struck itself. With `now_ns` the
@@ -137,7 +137,7 @@ def idle_while_awaited(events: Sequence[Event], bounds: Bounds, now_ns: int | No
     excused = bounds.excused(faults)
     idle_ns = int(bounds.idle_s * NS)
     end_ns = now_ns or max((event.at_ns for event in events), default=0)
-    claims = claims_by_name(events)
+    claims = hold_spans_by_name(events)
     down = [(fault.start_ns, fault.end_ns) for fault in faults if fault.target == EVERYBODY]
     violations = []
     for name, waits in waits_by_name(events).items():
@@ -209,14 +209,14 @@ def _struck(wait: Wait, until_ns: int, faults: list[Window]) -> bool:
     return any(fault.strikes(worker) and fault.touches(since_ns, until_ns) for fault in faults)
 
 
-def _idle(name: str, wait: Wait, idle: Span, allowed_ns: int, claims: Sequence[Claim]) -> Violation:
+def _idle(name: str, wait: Wait, idle: Span, allowed_ns: int, claims: Sequence[HoldSpan]) -> Violation:
     sentence = (
         f"{name!r} was nobody's for {(idle[1] - idle[0]) / NS:.1f} s while {wait.asked.worker} waited; "
         f"{allowed_ns / NS:.1f} s are allowed"
     )
     before = [claim for claim in claims if claim.start_ns <= idle[0]][-1:]
     shown = [event for claim in before for event in claim.events]
-    return Violation("idle_while_awaited", sentence, (*shown, wait.asked, *([wait.ended] if wait.ended else [])))
+    return Violation("idle_with_waiters", sentence, (*shown, wait.asked, *([wait.ended] if wait.ended else [])))
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import tell
+from holdfast.testing import send_line
 from tests.support.kill_points import in_child, killed_at_every_line
 
 STEPS = """
@@ -29,7 +29,7 @@ def die(folder, step):
     for line in killed_at_every_line(lambda: steps.work(log), steps, step=step):
         found.append([line, log.read_text() if log.exists() else ""])
         log.unlink(missing_ok=True)
-    tell(json.dumps({"found": found, "end": log.read_text()}))
+    send_line(json.dumps({"found": found, "end": log.read_text()}))
 
 
 def fail():
@@ -38,7 +38,7 @@ def fail():
         try:
             run()
         except RuntimeError as error:
-            tell(str(error))
+            send_line(str(error))
 
 
 @pytest.mark.parametrize(("step", "deaths"), [(1, [[1, ""], [2, "one"], [3, "two"]]), (2, [[1, ""], [3, "two"]])])

@@ -201,7 +201,7 @@ def test_a_frozen_worker_is_thawed_and_its_time_is_known(holdfast_workers, holdf
     [window] = fault_windows(holdfast_history.read())
     assert (window.kind, window.target) == ("freeze", "a")
     assert window.end_ns - window.start_ns >= 50_000_000
-    worker.tell("go")
+    worker.send_line("go")
     assert worker.wait() == 0
 
 

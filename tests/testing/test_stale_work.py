@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.testing import Event
 from tests.support.fault_windows import MACHINE, fault_windows
-from tests.support.stale_work import UNCHECKED, find_stale_work, late_losses
+from tests.support.stale_work import UNCHECKED, find_stale_work, late_loss_reports
 
 MS = 1_000_000
 
@@ -63,7 +63,7 @@ def test_a_holder_that_asks_and_is_not_told_is_accused():
     """Many steps, each after a question that was answered with yes."""
     steps = [worked(1000 + 10 * step, 1010 + 10 * step) for step in range(1, 60)]
 
-    [violation] = late_losses([*TAKEN_OVER, *steps])
+    [violation] = late_loss_reports([*TAKEN_OVER, *steps])
 
     assert "went on for 590 ms, asking all the time, after b had 'x'" in violation.sentence
 
@@ -73,13 +73,13 @@ def test_a_holder_that_never_asks_is_measured_and_not_accused():
     steps = [worked(1000 + 10 * step, 1010 + 10 * step, UNCHECKED) for step in range(1, 60)]
     history = [*TAKEN_OVER, *steps]
 
-    assert late_losses(history) == []
+    assert late_loss_reports(history) == []
     assert [zombie.length_ns for zombie in find_stale_work(history)] == [590 * MS]
 
 
 def test_a_step_or_two_too_many_is_nobodys_fault():
     """It asked, was frozen, and went on: no check can help against that."""
-    assert late_losses([*TAKEN_OVER, worked(1100, 1120), event(1121, "a", "lost", fence=1)]) == []
+    assert late_loss_reports([*TAKEN_OVER, worked(1100, 1120), event(1121, "a", "lost", fence=1)]) == []
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class Clerk:
 
     def _turn(self) -> None:
         asked_ns = time.monotonic_ns()
-        self._recorder.record("asked", LOCK)
+        self._recorder.record("requested", LOCK)
         try:
             with self._lock as lease:
                 self._held = lease

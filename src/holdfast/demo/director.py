@@ -102,7 +102,7 @@ class Director:
     def _stop(self) -> None:
         self._view.scene("everybody comes to an end")
         for worker in self._workers.values():
-            worker.tell("stop")
+            worker.send_line("stop")
         self._watch(lambda: not any(worker.alive for worker in self._workers.values()), "the workers to end", ends=True)
         self.story.update()
 

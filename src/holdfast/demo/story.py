@@ -19,7 +19,7 @@ RESTING, WAITING, HOLDING, FROZEN, REFUSED, KILLED = "resting", "waiting", "hold
 DIRECTOR = "director"
 FREEZE, WAKE = "freeze", "wake"
 
-_STATES = {"asked": WAITING, "granted": HOLDING, "released": RESTING, "lost": RESTING, "died": KILLED}
+_STATES = {"requested": WAITING, "granted": HOLDING, "released": RESTING, "lost": RESTING, "died": KILLED}
 
 
 @dataclass(slots=True)

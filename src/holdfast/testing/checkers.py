@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from holdfast.testing.hold_spans import claims_by_name
+from holdfast.testing.hold_spans import hold_spans_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,18 +40,18 @@ class Violation:
         )
 
 
-def claimed_overlaps(events: Sequence[Event]) -> list[Violation]:
+def overlapping_holders(events: Sequence[Event]) -> list[Violation]:
     """Two workers never claim the same name at the same instant.
 
     A claim runs from `granted` to the first of `released`, `lost`, `died` and the last known `until_ns`.
     """
     violations = []
-    for name, claims in claims_by_name(events).items():
+    for name, claims in hold_spans_by_name(events).items():
         longest = claims[0]
         for claim in claims[1:]:
             if claim.start_ns < longest.end_ns:
                 sentence = f"{_who(claim.opened)} claims {name!r} while {_who(longest.opened)} still claims it"
-                violations.append(_violation("claimed_overlaps", sentence, (*longest.events, claim.opened)))
+                violations.append(_violation("overlapping_holders", sentence, (*longest.events, claim.opened)))
             longest = max(longest, claim, key=lambda one: one.end_ns)
     return violations
 
@@ -135,22 +135,22 @@ def observers_see_fences_grow(events: Sequence[Event]) -> list[Violation]:
     return violations
 
 
-def leftovers(events: Sequence[Event]) -> list[Violation]:
-    """After a close nothing is left: no thread, no descriptor, no key without an end (`left` events tell)."""
+def leaks(events: Sequence[Event]) -> list[Violation]:
+    """After a close nothing is left: no thread, no descriptor, no key without an end (`leaked` events tell)."""
     return [
-        _violation("leftovers", f"{_who(event)} left {event.detail}", (event,))
+        _violation("leaks", f"{_who(event)} left {event.detail}", (event,))
         for event in events
-        if event.kind == "left" and event.value
+        if event.kind == "leaked" and event.value
     ]
 
 
 ALL: tuple[Checker, ...] = (
-    claimed_overlaps,
+    overlapping_holders,
     fences_grow,
     guarded_writes_never_go_down,
     lost_updates,
     observers_see_fences_grow,
-    leftovers,
+    leaks,
 )
 
 

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.line_pipe import Lines
+from holdfast.testing.line_pipe import LinePipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 READY = "ready"
 
-_parent: Lines | None = None
+_parent: LinePipe | None = None
 
 
 def ready() -> None:
     """Tell the parent that this worker has come to where it is wanted."""
-    tell(READY)
+    send_line(READY)
 
 
-def tell(line: str) -> None:
+def send_line(line: str) -> None:
     """Send one line to the parent."""
     _connection().send(line)
 
@@ -45,7 +45,7 @@ def main(job: Mapping[str, Any]) -> None:
     global _parent  # noqa: PLW0603 - one process has one parent
     for descriptor in (job["reads"], job["writes"]):
         os.set_inheritable(descriptor, False)
-    _parent = Lines(job["reads"], job["writes"])
+    _parent = LinePipe(job["reads"], job["writes"])
     # A shell starts its background jobs with SIGINT ignored, and children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -53,7 +53,7 @@ def main(job: Mapping[str, Any]) -> None:
     _find(job["target"])(**job["arguments"])
 
 
-def _connection() -> Lines:
+def _connection() -> LinePipe:
     if _parent is None:
         raise RuntimeError("this process is not a worker: it has no parent to talk to")
     return _parent

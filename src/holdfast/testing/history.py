@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Kind = Literal[
-    "asked",
-    "queued",  # the engine has put it into the queue
+    "requested",
+    "waiting",  # the engine has put it into the queue
     "granted",
     "renewed",
     "released",
@@ -36,7 +36,7 @@ Kind = Literal[
     "died",
     "fault",  # something was broken on purpose; `name` is the worker that it strikes, or empty for everybody
     "healed",  # that fault is over; it has the same `value`
-    "left",  # what was still there after a close; `value` says how much
+    "leaked",  # what was still there after a close; `value` says how much
 ]
 
 LINE_BYTES = 512

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Claim:
+class HoldSpan:
     """One span of time in which one worker took a name for its own."""
 
     opened: Event
@@ -56,7 +56,7 @@ What = tuple[str, str | None]
 class _Held:
     """What one worker claims just now, by name and token. A process may hold ten thousand names."""
 
-    claims: dict[What, Claim] = field(default_factory=dict)
+    claims: dict[What, HoldSpan] = field(default_factory=dict)
 
     def concerned(self, event: Event) -> list[What]:
         """An event without a token speaks of all tokens; a death speaks of all names, too."""
@@ -67,9 +67,9 @@ class _Held:
         return [(name, token) for name, token in self.claims if name == event.name]
 
 
-def claims_by_name(events: Sequence[Event]) -> dict[str, list[Claim]]:
+def hold_spans_by_name(events: Sequence[Event]) -> dict[str, list[HoldSpan]]:
     """The claims on each name, in the order in which they began."""
-    claims: dict[str, list[Claim]] = defaultdict(list)
+    claims: dict[str, list[HoldSpan]] = defaultdict(list)
     workers: dict[Who, _Held] = defaultdict(_Held)
     dead = set()
     for event in sorted(events, key=lambda event: event.at_ns):
@@ -88,7 +88,7 @@ def claims_by_name(events: Sequence[Event]) -> dict[str, list[Claim]]:
                 if claim is not None and event.at_ns <= claim.until_ns:
                     claim.extend(event)
                 elif event.until_ns is None or event.at_ns < event.until_ns:
-                    held.claims[what] = Claim(event)
+                    held.claims[what] = HoldSpan(event)
                     claims[event.name].append(held.claims[what])
         elif event.kind in {"released", "lost", "died"}:
             for what in held.concerned(event):

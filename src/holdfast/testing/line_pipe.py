@@ -13,7 +13,7 @@ import time
 _CHUNK_BYTES = 65536
 
 
-class Lines:
+class LinePipe:
     """One end of a conversation: reads lines from one descriptor, writes lines to another."""
 
     def __init__(self, reads: int, writes: int) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from holdfast.testing import kernel
 from holdfast.testing.child_process import READY
-from holdfast.testing.line_pipe import Lines
+from holdfast.testing.line_pipe import LinePipe
 from holdfast.testing.servers import LOOPBACK, Home
 from holdfast.testing.waiting import eventually
 
@@ -57,7 +57,7 @@ class Worker:
             self._log = undo.enter_context(tempfile.TemporaryFile())
             child_reads, writes = os.pipe()
             reads, child_writes = os.pipe()
-            self._lines = Lines(reads, writes)
+            self._lines = LinePipe(reads, writes)
             undo.callback(self._lines.close)
             job = {
                 "path": sys.path,
@@ -104,7 +104,7 @@ class Worker:
         except (EOFError, TimeoutError) as error:
             raise type(error)(f"{self!r} told nothing: {error}\n{self.output()}") from error
 
-    def tell(self, line: str) -> None:
+    def send_line(self, line: str) -> None:
         """Send one line to the child, which gets it from its own `read_line`."""
         self._lines.send(line)
 

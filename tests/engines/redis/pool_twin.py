@@ -36,8 +36,8 @@ from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.scripts import SCRIPTS, Packer
 from holdfast.rules import Moment
-from holdfast.rules.pool import POOL_RULES
 from holdfast.rules.pool_state import FREE, LENT, MemoryPoolState
+from holdfast.rules.table import RULES, RuleKind, commands_of
 from holdfast.rules.trust import HEARTBEAT_MS
 
 NAME = "one pool"
@@ -121,7 +121,7 @@ class PoolTwin:
         self._link = RedisConnection(connector_of(config.settings(url)))
         self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in (*CLIENTS, STRANGER)}
         self._shas = {}
-        for kind in POOL_RULES:
+        for kind in commands_of(RuleKind.POOL):
             script = SCRIPTS[kind]
             text = _BETWEEN + (script.text if mutation is None else mutation.applied_to(script.text))
             loaded = self._ask(packed("SCRIPT", "LOAD", text))
@@ -216,7 +216,7 @@ class PoolTwin:
             other for other in self.state.watched() if self.heartbeats.get(other, 0) <= self.now_us and other != client
         )
         moment = Moment(self.now_us, self.now_us, client, silent=silent)
-        answer, wakeups = POOL_RULES[type(command)](self.state, command, moment)
+        answer, wakeups = RULES[type(command)].apply(self.state, command, moment)
         queued = isinstance(answer, Busy) and answer.position is not None
         if type(command) is PoolHeartbeat or queued:
             self.heartbeats[client] = self.now_us + HEARTBEAT_MS * 1000

@@ -26,7 +26,7 @@ from holdfast.commands import (
     UndoBorrow,
 )
 from holdfast.engines.redis.scripts import SCRIPTS
-from holdfast.rules.pool import POOL_RULES
+from holdfast.rules.table import RuleKind, commands_of
 
 TOKENS = tuple(f"{client}{number}" for client in CLIENTS for number in (1, 2))
 TTLS_MS = (200, 1000, 3000, 20_000)
@@ -277,7 +277,7 @@ MUTATIONS = [
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 def test_a_mistake_in_a_script_of_a_pool_is_noticed(one_server, mutation):
     """A comparison is worth what it catches: each of these mistakes would be one line in a review."""
-    assert any(mutation.line in SCRIPTS[kind].text for kind in POOL_RULES), "the line is no longer there"
+    assert any(mutation.line in SCRIPTS[kind].text for kind in commands_of(RuleKind.POOL)), "the line is no longer there"
     twin = PoolTwin(one_server.url, mutation.kind, mutation)
 
     def differs(program):

@@ -17,7 +17,7 @@ import time
 import holdfast
 from holdfast import failpoints
 from holdfast.errors import Fenced, HoldfastError, LeaseLost
-from holdfast.testing import GuardedFile, Recorder, read_line, ready, tell
+from holdfast.testing import GuardedFile, Recorder, read_line, ready, send_line
 
 CLONE_NEWNS = 0x00020000
 
@@ -92,7 +92,7 @@ def serve(url, **options):
         except HoldfastError as error:
             facts = {"reason": getattr(error, "reason", ""), "detail": getattr(error, "detail", "")}
             answer = {"error": type(error).__name__, **facts}
-        tell(json.dumps(answer))
+        send_line(json.dumps(answer))
 
 
 def serve_as_nobody(url):
@@ -113,7 +113,7 @@ def serve_on_small_disk(directory, kib):
     if libc.unshare(CLONE_NEWNS) or any(
         subprocess.run(command, check=False, capture_output=True).returncode for command in (private, mount)
     ):
-        tell("no mount")
+        send_line("no mount")
         return
     _serve_or_tell(f"sqlite://{directory}/hf.db")
 
@@ -122,7 +122,7 @@ def _serve_or_tell(url):
     try:
         serve(url)
     except HoldfastError as error:
-        tell(json.dumps({"error": type(error).__name__, "reason": getattr(error, "reason", ""), "detail": str(error)}))
+        send_line(json.dumps({"error": type(error).__name__, "reason": getattr(error, "reason", ""), "detail": str(error)}))
 
 
 def work_under_fire(url, counter, history, names, workers, kills, seed):
@@ -159,7 +159,7 @@ def work_under_fire(url, counter, history, names, workers, kills, seed):
             bear()
 
     codes = [_end(pid) for pid in alive]
-    tell(json.dumps({"codes": codes}))
+    send_line(json.dumps({"codes": codes}))
 
 
 def _wait_for_progress(history):
@@ -227,7 +227,7 @@ def hurry(url, name, seconds, inside_ms):
         lock.acquire().release()
         count += 1
         worst = max(worst, time.monotonic() - began)
-    tell(json.dumps({"count": count, "worst": worst}))
+    send_line(json.dumps({"count": count, "worst": worst}))
 
 
 def write_when_told(url, name, path, ttl):
@@ -236,13 +236,13 @@ def write_when_told(url, name, path, ttl):
     client = holdfast.connect(url)
     try:
         with client.lock(name, ttl=ttl) as lease:
-            tell(json.dumps({"fence": lease.fence}))
+            send_line(json.dumps({"fence": lease.fence}))
             while read_line() == "write":
-                tell(_write(file, lease))
+                send_line(_write(file, lease))
     except LeaseLost as lost:
-        tell(f"LeaseLost {lost.reason}")
+        send_line(f"LeaseLost {lost.reason}")
     else:
-        tell("released")
+        send_line("released")
 
 
 def _write(file, lease):

@@ -11,7 +11,7 @@ class Child:
         self.pid = worker.pid
 
     def order(self, do, **details):
-        self.worker.tell(json.dumps({"do": do, **details}))
+        self.worker.send_line(json.dumps({"do": do, **details}))
 
     def answer(self, timeout=10.0):
         return json.loads(self.worker.read_line(timeout))

@@ -16,16 +16,16 @@ def test_a_holder_that_wakes_after_its_successor_wrote_is_refused_and_told(start
     path = tmp_path / "guarded"
     holder = start("write_when_told", url=url, name="x", path=path, ttl=1)
     fence = json.loads(holder.read_line())["fence"]
-    holder.tell("write")
+    holder.send_line("write")
     assert holder.read_line() == f"wrote {fence}"
 
     holder.freeze()
     with connect().lock("x", ttl=30, timeout=5) as successor:
         written = GuardedFile(path).write(successor.fence, successor.token, lambda _: "the successor was here")
         holder.thaw()
-        holder.tell("write")
+        holder.send_line("write")
         answer = holder.read_line()
-        holder.tell("leave")
+        holder.send_line("leave")
         outcome = holder.read_line()
         successor.check()
 
@@ -48,9 +48,9 @@ def test_a_holder_frozen_for_less_than_its_ttl_keeps_its_lease(start, url, conne
     robbed = connect().lock("x").try_acquire()
     holder.thaw()
     time.sleep(1.5)
-    holder.tell("write")
+    holder.send_line("write")
     answer = holder.read_line()
-    holder.tell("leave")
+    holder.send_line("leave")
 
     assert robbed is None
     assert answer == f"wrote {fence}"

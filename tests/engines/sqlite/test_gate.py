@@ -106,7 +106,7 @@ def test_writers_of_many_processes_get_even_shares(start, url):
         worker.wait_ready()
     begin = time.monotonic() + 0.2
     for worker in workers:
-        worker.tell(str(begin))
+        worker.send_line(str(begin))
     answers = [json.loads(worker.read_line()) for worker in workers]
 
     counts = [answer["count"] for answer in answers]

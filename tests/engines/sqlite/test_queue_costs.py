@@ -23,7 +23,7 @@ from holdfast.commands.queue_admin import GetStats, Peek
 from holdfast.engines.sqlite.queue import StoredQueue
 from holdfast.engines.sqlite.queue_tables import SCHEMA
 from holdfast.rules import Moment
-from holdfast.rules.queue import QUEUE_RULES
+from holdfast.rules.table import RULES
 
 NAME, START_US, TTL_MS = "q", 1_700_000_000_000_000, 3000
 FEW, MANY = 40, 2000
@@ -56,7 +56,7 @@ class PoolSnapshot:
         state = StoredQueue(self.link.cursor(), NAME)
         moment = Moment(self.now_us, self.now_us, "1")
         state.concerned(command)
-        answer = QUEUE_RULES[type(command)](state, command, moment).answer
+        answer = RULES[type(command)].apply(state, command, moment).answer
         state.save(self.now_us, 1)
         return answer
 

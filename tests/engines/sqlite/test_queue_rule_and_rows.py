@@ -47,8 +47,9 @@ from holdfast.engines.sqlite import queue as queues
 from holdfast.engines.sqlite.queue import StoredQueue
 from holdfast.engines.sqlite.queue_tables import SCHEMA
 from holdfast.rules import Moment
-from holdfast.rules.queue import QUEUE_RULES, consumers
+from holdfast.rules.queue import consumers
 from holdfast.rules.queue.memory_state import MemoryQueueState
+from holdfast.rules.table import RULES
 
 NAME = "one queue"
 MEMORY_US = 60_000_000
@@ -251,7 +252,7 @@ class Both(RuleBasedStateMachine):
 
     def by_law(self, state, client, command):
         moment = Moment(self.now_us - BOOTED_US, self.now_us, client, self.gone)
-        return QUEUE_RULES[type(command)](state, command, moment)
+        return RULES[type(command)].apply(state, command, moment)
 
     def by_rows(self, client, command):
         state = StoredQueue(self.connection.cursor(), NAME)

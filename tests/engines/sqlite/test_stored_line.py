@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.commands import Acquire, Break, Release, Renew, Show, Undo, WaiterHeartbeat
 from holdfast.engines.sqlite import lease_rows as rows
 from holdfast.engines.sqlite import schema as layout
-from holdfast.rules import RULES, Moment, Record
+from holdfast.rules import Moment, Record
 
 TOKENS = ("a1", "a2", "a3", "b1", "b2", "c1")
 TTL_MS = 1_000
@@ -57,7 +57,7 @@ def tables():
 def stored_step(link, command, moment):
     """One command as the engine does it: load, decide, store."""
     row = rows.load(link, command.name)
-    step = RULES[type(command)](row.record, command, moment)
+    step = RULES[type(command)].apply(row.record, command, moment)
     if step.record is not row.record:
         rows.store(link, command.name, row, step.record, MEMORY_US)
     return step
@@ -79,14 +79,14 @@ def test_a_record_in_tables_and_one_in_memory_never_differ(script):
             now_us += passes_ms * 1_000
             moment = Moment(now_us, now_us, token[0], gone - {token[0]}, silent - {token[0]})
             command = command_for(kind, token, plain)
-            expected = RULES[type(command)](plain, command, moment)
+            expected = RULES[type(command)].apply(plain, command, moment)
 
             step = stored_step(link, command, moment)
 
             plain = expected.record
             assert (step.answer, step.wake) == (expected.answer, expected.wake), command
             assert_alike(rows.load(link, "n").record, plain, now_us)
-            assert stored_step(link, Show("n"), moment).answer == RULES[Show](plain, Show("n"), moment).answer
+            assert stored_step(link, Show("n"), moment).answer == RULES[Show].apply(plain, Show("n"), moment).answer
 
 
 def assert_alike(stored, plain, now_us):

@@ -11,8 +11,8 @@ from holdfast.commands.queue import ConsumerHeartbeat, Join, NewMessage, Publish
 from holdfast.engines.sqlite.queue import StoredQueue
 from holdfast.engines.sqlite.queue_tables import SCHEMA, begin_anew
 from holdfast.rules import Moment
-from holdfast.rules.queue import QUEUE_RULES
-from holdfast.testing import ready, tell
+from holdfast.rules.table import RULES
+from holdfast.testing import ready, send_line
 
 TTL_MS = 3000
 START_US = 1_700_000_000_000_000
@@ -22,7 +22,7 @@ def own(url):
     """A child that owns a key, says so, and is never heard of again."""
     with holdfast.connect(url) as hf, hf.queue("chats", ttl=60).owner("doomed") as owner:
         ready()
-        tell(str(owner.next(timeout=60).work.fence))
+        send_line(str(owner.next(timeout=60).work.fence))
         threading.Event().wait(120)
 
 
@@ -54,7 +54,7 @@ def test_after_another_boot_what_was_old_to_an_owner_is_not_to_blame():
 
     def say(command, moment_us):
         state = StoredQueue(link.cursor(), "q")
-        answer = QUEUE_RULES[type(command)](state, command, Moment(moment_us, START_US, "1")).answer
+        answer = RULES[type(command)].apply(state, command, Moment(moment_us, START_US, "1")).answer
         state.save(START_US, 1)
         return answer
 

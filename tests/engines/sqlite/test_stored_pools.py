@@ -9,7 +9,7 @@ import holdfast
 from holdfast import Unavailable
 from holdfast.engines.sqlite import database
 from holdfast.engines.sqlite import location as place
-from holdfast.testing import eventually, ready, tell
+from holdfast.testing import eventually, ready, send_line
 
 LATE_S = 3.0
 
@@ -18,7 +18,7 @@ def hold(url, ttl):
     """A child that borrows, says so, and goes on for ever."""
     with holdfast.connect(url) as hf, hf.pool("channels", ttl=ttl, on_death=0).borrow() as item:
         ready()
-        tell(str(item.fence))
+        send_line(str(item.fence))
         item.lost.wait(120)
 
 

@@ -17,7 +17,7 @@ from holdfast.engines.sqlite import database
 from holdfast.engines.sqlite import location as place
 from holdfast.engines.sqlite import queue as queues
 from holdfast.engines.sqlite import queue_check as audits
-from holdfast.testing import eventually, ready, tell
+from holdfast.testing import eventually, ready, send_line
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "stream_workers.py"
 
@@ -27,14 +27,14 @@ def hold(url, ttl):
     with holdfast.connect(url) as hf, hf.queue("jobs", ttl=ttl, grace=0.2).consumer("doomed") as consumer:
         ready()
         (message,) = consumer.receive(timeout=60)
-        tell(str(message.fence))
+        send_line(str(message.fence))
         message.lost.wait(120)
         try:
             message.ack()
         except LeaseLost:
-            tell("lost")
+            send_line("lost")
         else:
-            tell("settled")
+            send_line("settled")
 
 
 def work(url):
@@ -48,7 +48,7 @@ def work(url):
     def count():
         for _ in range(10):
             begun.acquire()
-        tell("ten at work")
+        send_line("ten at work")
 
     with holdfast.connect(url) as hf:
         worker = hf.queue("jobs", ttl=20).worker(handle, concurrency=10, prefetch=90)
@@ -56,7 +56,7 @@ def work(url):
         signal.signal(signal.SIGTERM, lambda *_: (worker.stop(), over.set()))
         ready()
         worker.run()
-        tell("stopped")
+        send_line("stopped")
 
 
 def test_workers_that_are_killed_lose_nothing(url):
