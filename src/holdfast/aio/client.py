@@ -168,14 +168,16 @@ class Holdfast:
         check: Callable[[Path], bool] | None = None,
         ttl: Seconds = TTL_S,
         timeout: Seconds | None = None,
-        movable: bool = True,
+        relocatable: bool = True,
     ) -> BuildResult:
         """Like `blocking.Holdfast.build_once`, awaited; `build` is a coroutine function."""
-        return await building.build_once(self._client, directory, key, build, check, ttl, timeout, movable=movable)
+        return await building.build_once(
+            self._client, directory, key, build, check, ttl, timeout, relocatable=relocatable
+        )
 
     async def domain(self, directory: str | os.PathLike[str]) -> LockDomain:
         """Like `blocking.Holdfast.domain`, awaited."""
-        return await building.aside(partial(domain.enter, self._client, Path(directory)))
+        return await building.run_blocking(partial(domain.enter, self._client, Path(directory)))
 
     def rwlock(
         self,
@@ -267,7 +269,7 @@ class Holdfast:
 
     async def held(self, prefix: str = "", *, limit: int = inspection.NAMES) -> list[LeaseStatus]:
         """Like `blocking.Holdfast.held`, awaited."""
-        return await inspection.held(self._client, prefix, limit, building.aside)
+        return await inspection.held(self._client, prefix, limit, building.run_blocking)
 
     async def break_lease(self, name: str, reason: str) -> None:
         """Like `blocking.Holdfast.break_lease`, awaited."""

@@ -173,10 +173,10 @@ class Holdfast:
         check: Callable[[Path], bool] | None = None,
         ttl: Seconds = TTL_S,
         timeout: Seconds | None = None,
-        movable: bool = True,
+        relocatable: bool = True,
     ) -> BuildResult:
         """What stands under the key in the directory; `build` makes it in a private place if it is not there yet."""
-        return building.build_once(self._client, directory, key, build, check, ttl, timeout, movable=movable)
+        return building.build_once(self._client, directory, key, build, check, ttl, timeout, relocatable=relocatable)
 
     def domain(self, directory: str | os.PathLike[str]) -> LockDomain:
         """Mark the directory as guarded by this engine; `DomainMismatch` if it is guarded by another."""
@@ -285,7 +285,7 @@ class Holdfast:
 
         For people who look, as `holdfast ls`: it scans, and takes its time where there are many names.
         """
-        return run(inspection.held(self._client, prefix, limit, building.aside))
+        return run(inspection.held(self._client, prefix, limit, building.run_blocking))
 
     def break_lease(self, name: str, reason: str) -> None:
         """End the lease of the name by force; its holder is told why."""

@@ -16,7 +16,7 @@ from holdfast.core.keeper.keeper import WIRE_NS, Keeper
 from holdfast.core.keeper.restart_guard import RestartGuard
 from holdfast.core.lease.lease import ASKING, HELD
 from holdfast.core.limit.local import Ledgers
-from holdfast.engines import ALTERNATIVES, open_engine
+from holdfast.engines import ALTERNATIVES, Capability, open_engine
 from holdfast.errors import Closed, InvalidConfig, ReplyLost, Unavailable
 from holdfast.names import readable, this_process
 from holdfast.observer import Observer, emit, log
@@ -107,11 +107,11 @@ class Client:
             self.keeper.forget(lease)
             raise Closed
 
-    def refuse_without(self, what: str) -> None:
-        """`InvalidConfig` if the engine cannot keep that."""
-        if what not in self.engine.capabilities:
+    def refuse_without(self, capability: Capability) -> None:
+        """Raise `InvalidConfig` if the engine does not declare the capability."""
+        if capability not in self.engine.capabilities:
             raise InvalidConfig(
-                self._url_setting, self.url, f"{self.engine.name} keeps leases and no {what}: {ALTERNATIVES}"
+                self._url_setting, self.url, f"{self.engine.name} keeps leases and no {capability}: {ALTERNATIVES}"
             )
 
     async def send(self, command: Command) -> Answer:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.core.lease.lease import LeaseBase
 
 _OFFER_MS = OFFER_MAX_US // 1000
-_EVERY_NS = trust.MARK_MS * NS_PER_MS // 3
+_EVERY_NS = trust.HEARTBEAT_MS * NS_PER_MS // 3
 
 
 class HeartbeatSchedule:

@@ -300,7 +300,7 @@ class Keeper:
         if self._last or error.reason in GONE:
             return False
         if is_undo(pending.command) and self._heartbeats.waits_for(pending.command.name):
-            pending.until_ns = max(pending.until_ns, pending.due_ns + trust.MARK_MS * NS_PER_MS)
+            pending.until_ns = max(pending.until_ns, pending.due_ns + trust.HEARTBEAT_MS * NS_PER_MS)
         return pending.due_ns < pending.until_ns
 
     def _renew(self, now_ns: int) -> None:
