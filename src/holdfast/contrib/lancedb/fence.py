@@ -16,7 +16,7 @@ from pathlib import Path
 
 from holdfast.errors import Unavailable
 from holdfast.guards import file_locks
-from holdfast.host import open_up, trouble
+from holdfast.host import share_with_group, trouble
 from holdfast.rules.guard import Stamp, admitted
 
 ENGINE = "lancedb"
@@ -93,7 +93,7 @@ class FenceFile:
         """Return whether the locked file is still the one at the path."""
         mine = os.fstat(descriptor)
         if not mine.st_size:
-            open_up(descriptor, self.path.parent)
+            share_with_group(descriptor, self.path.parent)
         try:
             found = os.stat(self.path)
         except FileNotFoundError:

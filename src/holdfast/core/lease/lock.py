@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.clock import Seconds, timeout_ns, ttl_ms
 from holdfast.core.lease.acquire import end
+from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig, InvalidName
 from holdfast.names import checked_name, this_process
 
@@ -171,7 +172,7 @@ def confirmed_by(client: Client, confirm: str) -> str:
     """Who must hear of a grant before it counts, checked."""
     if confirm != "replicas":
         raise InvalidConfig("confirm", confirm, "it must be replicas, or None")
-    if not client.engine.replicates:
+    if Capability.REPLICAS not in client.engine.capabilities:
         raise InvalidConfig("confirm", confirm, f"{client.engine.name} has no replicas")
     return confirm
 

@@ -18,6 +18,7 @@ from holdfast.errors import Closed, InvalidConfig, RateLimited, Unavailable
 from holdfast.names import checked_name, name_of
 from holdfast.observer import DEBUG, debugging
 from holdfast.rules import Moment
+from holdfast.rules.limit import hit as hit_rule
 from holdfast.rules.limit import rates, share_of
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class LimiterBase:
             name = command.name if len(ledger.alone) < KNOWN_MAX else _OTHERS
             # The clock that never goes back: nobody else shares these counts.
             moment = Moment(0, clock.now_ns() // NS_PER_US, "")
-            answer = ledger.alone.answer(command._replace(name=name, rates=self._share), moment)
+            answer = ledger.alone.answer(hit_rule, command._replace(name=name, rates=self._share), moment)
         assert isinstance(answer, LimitDecision)
         return _decision(answer)
 

@@ -15,6 +15,7 @@ from holdfast.commands import BeginOnce, Busy, DoneMarker, FinishOnce, Granted, 
 from holdfast.core.lease import acquire as lifecycle
 from holdfast.core.lease.lease import ASKING, ENDED, Compound, DoneAlready
 from holdfast.core.resend import ask_again, decision
+from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig, NotFound, PayloadMismatch
 from holdfast.names import Holder, checked_name, name_of
 from holdfast.observer import DEBUG, debugging, log
@@ -34,7 +35,7 @@ class OnceBase:
     """Settings, checked before any input or output."""
 
     def __init__(self, client: Client, name: str, *, window: Seconds, lease: Seconds) -> None:
-        client.refuse_without("notes of what was done")
+        client.refuse_without(Capability.ONCE)
         self._client = client
         self.name = checked_name(name)
         self._window_ms = ttl_ms(window, setting="window")

@@ -114,7 +114,7 @@ class OwnerBase:
         self._news.append(OwnerStopped(reason, error))
 
 
-async def enter(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+async def enter(owner: OwnerBase, run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
     """Begin to live in every queue, so that an engine that cannot be used is told at once."""
     client = owner._client
     if owner._waker is not None:
@@ -128,9 +128,9 @@ async def enter(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable
         for post in owner._posts:
             await consuming.enter(post)
         if owner._events:
-            owner._listener = await aside(lambda: _listen(owner))
+            owner._listener = await run_blocking(lambda: _listen(owner))
     except BaseException:
-        await leave(owner, aside)
+        await leave(owner, run_blocking)
         raise
 
 
@@ -141,15 +141,17 @@ def _listen(owner: OwnerBase) -> ExpiryWatch:
     def emit(kind: str, detail: str) -> None:
         owner._client.emit(kind, names[0], detail=detail)
 
-    return owner._client.engine.watch_expiries(names, configure=owner._events == CONFIGURE, on_end=owner._told_end, emit=emit)
+    return owner._client.engine.watch_expiries(
+        names, configure=owner._events == CONFIGURE, on_end=owner._told_end, emit=emit
+    )
 
 
-async def leave(owner: OwnerBase, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+async def leave(owner: OwnerBase, run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
     """Give back everything that is owned, as if it had never been taken, and end. Again is no harm."""
     listener, owner._listener = owner._listener, None
     try:
         if listener is not None:
-            await aside(listener.close)
+            await run_blocking(listener.close)
     finally:
         await _leave_all(owner._posts)
         owner._news.clear()

@@ -115,19 +115,37 @@ def _numbers(*numbers: int) -> tuple[Argument, ...]:
 
 SCRIPTS: dict[type, Script] = {
     Publish: Script("queue/publish", _publish),
-    Join: Script("queue/join", lambda command: (command.token, command.holder, command.label, str(command.ttl_ms), _flag(command.keeps_messages), _flag(command.announce_expiry))),
+    Join: Script(
+        "queue/join",
+        lambda command: (
+            command.token,
+            command.holder,
+            command.label,
+            str(command.ttl_ms),
+            _flag(command.keeps_messages),
+            _flag(command.announce_expiry),
+        ),
+    ),
     ConsumerHeartbeat: Script("queue/heartbeat", lambda command: (command.token, str(command.ttl_ms))),
     Leave: Script("queue/leave", lambda command: (command.token,)),
     Receive: Script("queue/receive", _take),
     RecordOutcomes: Script("queue/outcomes", _conclude),
-    ReclaimExpired: Script("queue/reclaim", lambda command: _numbers(
-        command.interval_ms, command.grace_ms, command.postpone_ms, command.attempts_max, command.dead_max
-    )),
-    TakeOver: Script("queue/take_over", lambda command: (command.token, command.key, *_numbers(command.attempts_max, command.dead_max))),
+    ReclaimExpired: Script(
+        "queue/reclaim",
+        lambda command: _numbers(
+            command.interval_ms, command.grace_ms, command.postpone_ms, command.attempts_max, command.dead_max
+        ),
+    ),
+    TakeOver: Script(
+        "queue/take_over",
+        lambda command: (command.token, command.key, *_numbers(command.attempts_max, command.dead_max)),
+    ),
     ListKeys: Script("queue/keys", lambda command: (command.token, str(command.limit))),
     ListDeadLetters: Script("queue/dead_letters", lambda command: ("list", command.after, str(command.limit))),
     GetDeadLetter: Script("queue/dead_letters", lambda command: ("get", command.id, "1")),
-    Redrive: Script("queue/redrive", lambda command: ("reset" if command.reset else "redrive", command.token, *command.ids)),
+    Redrive: Script(
+        "queue/redrive", lambda command: ("reset" if command.reset else "redrive", command.token, *command.ids)
+    ),
     Purge: Script("queue/redrive", lambda command: ("purge", command.token, *command.ids)),
     GetStats: Script("queue/stats", lambda _command: ()),
     ListConsumers: Script("queue/consumers", lambda command: (str(command.limit),)),
