@@ -64,7 +64,7 @@ wheels: $(READY)  ## the two wheels, holdfast and holdfast-conformance, in dist
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist . packages/conformance
 
 clean:
-	rm -rf $(VENV) .venv-bench .venv-redis-* .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) dist .venv-bench .venv-redis-* .mypy_cache .ruff_cache .pytest_cache
 
 $(TOOL): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
