@@ -1,7 +1,7 @@
-"""One worker of the demonstration, in a process of its own: it waits for the lock, counts, and rests.
+"""One worker of the demonstration, a process of its own: it acquires the lock, counts, releases, and rests.
 
-The rule: counting is what real work looks like. It reads a value, takes its time, and writes one more. A process that
-is frozen in between comes back with a stale value, and only the fence at the resource can stop it then.
+Counting stands for real work: the worker reads a value, waits, and writes the value plus one. A process that is frozen
+in between comes back with a stale value, and then only the fence at the resource can stop it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COUNT_S = 0.16
 REST_S = (0.1, 0.45)
 
 
-class Clerk:
+class DemoWorker:
     """A worker: one client, one counter file, one recorder."""
 
     def __init__(self, url: str, folder: Path, label: str, *, guarded: bool) -> None:
@@ -35,44 +35,44 @@ class Clerk:
         self._counter = GuardedFile(counter_file(folder))
         self._guarded = guarded
         self._held: Lease | None = None
-        self._claim = threading.Lock()
+        self._recording = threading.Lock()
         self._hf = holdfast.connect(url, label=label, observer=self._observe)
         self._lock = self._hf.lock(LOCK, ttl=TTL_S)
 
     def take_turns(self) -> None:
-        """Hold, count, give back, rest; until the parent says stop, or is gone."""
-        while not _told_to_stop(random.uniform(*REST_S)):  # noqa: S311 - a rest, not a secret
+        """Acquire, count, release and rest until the parent sends "stop" or is gone."""
+        while not _must_stop(random.uniform(*REST_S)):  # noqa: S311 - a rest, not a secret
             self._turn()
         self._hf.close()
         self._recorder.close()
 
     def _turn(self) -> None:
-        asked_ns = time.monotonic_ns()
+        requested_ns = time.monotonic_ns()
         self._recorder.record("requested", LOCK)
         try:
             with self._lock as lease:
                 self._held = lease
                 fence, token = lease.fence, lease.token
                 self._recorder.record(
-                    "granted", LOCK, fence=fence, token=token, since_ns=asked_ns, until_ns=_trusted_until_ns(lease)
+                    "granted", LOCK, fence=fence, token=token, since_ns=requested_ns, until_ns=_trusted_until_ns(lease)
                 )
                 for _ in range(COUNTS):
                     self._count(lease)
-                self._claims_no_more("released", fence, token)
+                self._record_end("released", fence, token)
         except LeaseLost as lost:
-            # A loss outweighs the work's own error, which is its cause: here the refused write.
+            # The block raises LeaseLost; the error of the work, here the refused write, is its cause.
             why = f"{lost.reason}, after {type(lost.__cause__).__name__}" if lost.__cause__ else lost.reason
-            self._claims_no_more("lost", fence, token, why)
+            self._record_end("lost", fence, token, why)
         finally:
             self._held = None
 
     def _count(self, lease: Lease) -> None:
         fence, token = lease.fence, lease.token
-        seen = self._counter.guarded_read(fence, token) if self._guarded else self._counter.read().value
+        value_read = self._counter.guarded_read(fence, token) if self._guarded else self._counter.read().value
         time.sleep(COUNT_S)
         sent_ns = time.monotonic_ns()
         try:
-            value = self._store(lease, seen + 1)
+            value = self._store(lease, value_read + 1)
         except Fenced as refusal:
             detail = f"the newest is {refusal.newest}"
             self._recorder.record(
@@ -88,16 +88,14 @@ class Clerk:
             self._counter.unguarded_write(lambda _: value)
         return value
 
-    def _claims_no_more(
-        self, kind: Literal["released", "lost"], fence: int, token: str, why: str | None = None
-    ) -> None:
-        """After this nothing is recorded that would be a claim: a renewal that is told late must not follow it."""
-        with self._claim:
+    def _record_end(self, kind: Literal["released", "lost"], fence: int, token: str, why: str | None = None) -> None:
+        """Record the end of the lease; the event of a late renewal must not follow it in the history."""
+        with self._recording:
             self._held = None
             self._recorder.record(kind, LOCK, fence=fence, token=token, detail=why)
 
     def _observe(self, event: Event) -> None:
-        with self._claim:
+        with self._recording:
             lease = self._held
             if event.kind.startswith("renewed") and lease is not None and lease.fence == event.fence:
                 until_ns = _trusted_until_ns(lease)
@@ -105,30 +103,32 @@ class Clerk:
 
 
 def work(*, url: str, folder: str, label: str, guarded: bool) -> None:
-    """What the child process runs."""
-    clerk = Clerk(url, Path(folder), label, guarded=guarded)
+    """Run one worker: the entry point of the child process."""
+    worker = DemoWorker(url, Path(folder), label, guarded=guarded)
     ready()
-    clerk.take_turns()
+    worker.take_turns()
 
 
 def history_file(folder: Path) -> Path:
+    """Return the path of the recorded history."""
     return folder / "history.jsonl"
 
 
 def counter_file(folder: Path) -> Path:
+    """Return the path of the counter."""
     return folder / "counter.json"
 
 
-def _told_to_stop(within_s: float) -> bool:
+def _must_stop(within_s: float) -> bool:
     try:
         read_line(within_s)
     except TimeoutError:
         return False
     except EOFError:
-        return True  # the parent is gone, and nobody looks any more
+        return True  # the parent is gone
     return True
 
 
 def _trusted_until_ns(lease: Lease) -> int:
-    """The trusted deadline, on the clock that a history uses."""
+    """Return the trusted deadline, on the clock of the history."""
     return time.monotonic_ns() + int(lease.remaining() * 1e9)
