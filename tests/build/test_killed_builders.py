@@ -36,7 +36,7 @@ def private(store):
 
 @pytest.mark.acceptance("A2-5", "A2-6", "A2-20", "C-10")
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("movable", [True, False], ids=["moved", "pointed"])
+@pytest.mark.parametrize("relocatable", [True, False], ids=["moved", "pointed"])
 def test_a_builder_killed_at_any_step_leaves_the_old_or_the_new(start, connect, url, store, points, step, relocatable):
     """Before the publication there is nothing to be seen, behind it all of it; the next one finishes and cleans up."""
     points.arm(step)
@@ -58,7 +58,7 @@ def test_a_builder_killed_at_any_step_leaves_the_old_or_the_new(start, connect, 
 @pytest.mark.timeout(900)
 @pytest.mark.acceptance("A2-5", "A2-6")
 @pytest.mark.parametrize("found", ["nothing", "something bad"])
-@pytest.mark.parametrize("movable", [True, False], ids=["moved", "pointed"])
+@pytest.mark.parametrize("relocatable", [True, False], ids=["moved", "pointed"])
 def test_a_builder_killed_at_any_line_leaves_the_old_or_the_new(holdfast_workers, tmp_path, relocatable, found):
     """Nobody chose these places, and behind each the next one finishes. `make trials` kills at every single line."""
     (tmp_path / "leases").mkdir()

@@ -130,7 +130,7 @@ def test_an_empty_folder_is_part_of_the_digest(tmp_path):
     assert digest_of(tmp_path) != before
 
 
-@pytest.mark.parametrize("movable", [True, False], ids=["moved", "pointed"])
+@pytest.mark.parametrize("relocatable", [True, False], ids=["moved", "pointed"])
 def test_a_disk_that_is_full_at_any_moment_leaves_nothing_behind(connect, store, monkeypatch, relocatable):
     """Neither half of a marker nor half of a record; when there is room again it is built."""
     client, sync, left = connect("memory://full"), os.fsync, 0

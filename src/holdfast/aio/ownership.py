@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.aio.build import aside
+from holdfast.aio.build import run_blocking
 from holdfast.aio.lease import LossEvent
 from holdfast.clock import Seconds, timeout_ns
 from holdfast.core.ownership import assignment as works
@@ -83,11 +83,11 @@ class Owner(owner.OwnerBase):
         return event
 
     async def __aenter__(self) -> Owner:
-        await owner.enter(self, aside)
+        await owner.enter(self, run_blocking)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        await owner.leave(self, aside)
+        await owner.leave(self, run_blocking)
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.blocking.build import aside
+from holdfast.blocking.build import run_blocking
 from holdfast.blocking.lease import LossEvent
 from holdfast.clock import Seconds, timeout_ns
 from holdfast.core.lease.lock import refuse_coroutine, refuse_unfinished
@@ -83,11 +83,11 @@ class Owner(owner.OwnerBase):
         return event
 
     def __enter__(self) -> Owner:
-        run(owner.enter(self, aside))
+        run(owner.enter(self, run_blocking))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        run(owner.leave(self, aside))
+        run(owner.leave(self, run_blocking))
         return False

@@ -307,7 +307,7 @@ class Repo:
             except LeaseLost:
                 if last:
                     raise
-                # This process was suspended and may have overwritten entries of others: add all published aliases again.
+                # This process was suspended and may have overwritten entries of others: add all of them again.
 
     def _published(self) -> dict[str, str]:
         """Return every complete alias with its source."""

@@ -20,7 +20,7 @@ def github(scope: Scope, body: bytes) -> str:
 
 
 def gitlab(scope: Scope, body: bytes) -> str:
-    """Return a key with the idempotency key that GitLab repeats; without one, of the content: its ids are of objects."""
+    """Return a key with the idempotency key GitLab repeats; without one, of the content (its ids are of objects)."""
     return _key("gitlab", header(scope, "x-gitlab-event"), header(scope, "idempotency-key"), body)
 
 
