@@ -20,7 +20,7 @@ from bench.contenders import DIRECTORY, FILE, UNIX, Contender
 from bench.environments import ROOT, Environment
 from bench.figures import over_rounds
 from bench.meter import Meter
-from holdfast.testing.line_pipe import LinePipe
+from holdfast.testing.child_process import LinePipe
 from holdfast.testing.servers import Server, available
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""When did who claim what? Events to spans of time.
+"""Turn the events of a history into the spans of time in which workers held names.
 
-The rule: a worker claims a name from the moment it learned of its grant until it gave it up, learned of the
-loss, died, or trusted it no longer. A renewal that comes after that opens a new claim: in between, the
-name was anybody's. A grant learned too late to be trusted opens none.
+A worker holds a name from the moment it learned of its grant until it released the name, learned of the loss, died, or
+no longer trusted its lease. A renewal after that moment opens a new span: in between, any worker may have held it.
+A grant that a worker learned of too late to trust it opens no span.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class HoldSpan:
-    """One span of time in which one worker took a name for its own."""
+    """One span of time in which one worker believed that it held a name."""
 
     opened: Event
     until_ns: float = field(init=False)
@@ -40,57 +40,58 @@ class HoldSpan:
 
     @property
     def events(self) -> tuple[Event, ...]:
+        """The events that make up the span."""
         return tuple(event for event in (self.opened, self.renewed, self.closed) if event is not None)
 
     def extend(self, event: Event) -> None:
+        """Add a renewal."""
         self.renewed = event
         if event.until_ns is not None:
             self.until_ns = event.until_ns
 
 
-Who = tuple[str, int]
-What = tuple[str, str | None]
+_Key = tuple[str, str | None]  # name and token
 
 
 @dataclass(slots=True)
-class _Held:
-    """What one worker claims just now, by name and token. A process may hold ten thousand names."""
+class _OpenSpans:
+    """The open spans of one worker by name and token. A process may hold ten thousand names."""
 
-    claims: dict[What, HoldSpan] = field(default_factory=dict)
+    spans: dict[_Key, HoldSpan] = field(default_factory=dict)
 
-    def concerned(self, event: Event) -> list[What]:
-        """An event without a token speaks of all tokens; a death speaks of all names, too."""
+    def concerned(self, event: Event) -> list[_Key]:
+        """Return the keys that an event is about: without a token, all tokens of its name; after a death, all keys."""
         if event.kind == "died":
-            return list(self.claims)
+            return list(self.spans)
         if event.token is not None:
-            return [(event.name, event.token)] if (event.name, event.token) in self.claims else []
-        return [(name, token) for name, token in self.claims if name == event.name]
+            return [(event.name, event.token)] if (event.name, event.token) in self.spans else []
+        return [(name, token) for name, token in self.spans if name == event.name]
 
 
 def hold_spans_by_name(events: Sequence[Event]) -> dict[str, list[HoldSpan]]:
-    """The claims on each name, in the order in which they began."""
-    claims: dict[str, list[HoldSpan]] = defaultdict(list)
-    workers: dict[Who, _Held] = defaultdict(_Held)
+    """Return the spans of each name, in the order in which they began."""
+    spans: dict[str, list[HoldSpan]] = defaultdict(list)
+    workers: dict[tuple[str, int], _OpenSpans] = defaultdict(_OpenSpans)
     dead = set()
     for event in sorted(events, key=lambda event: event.at_ns):
-        who = (event.worker, event.pid)
-        if who in dead:
-            # Its death is recorded just before the kill, so it may still have learned of a grant.
+        worker = (event.worker, event.pid)
+        if worker in dead:
+            # A death is recorded just before the kill, so the worker may still have learned of a grant.
             continue
         if event.kind == "died":
-            dead.add(who)
+            dead.add(worker)
 
-        held = workers[who]
+        held = workers[worker]
         if event.kind in {"granted", "renewed"}:
             renewed = held.concerned(event) if event.kind == "renewed" else []
-            for what in renewed or [(event.name, event.token)]:
-                claim = held.claims.get(what)
-                if claim is not None and event.at_ns <= claim.until_ns:
-                    claim.extend(event)
+            for key in renewed or [(event.name, event.token)]:
+                span = held.spans.get(key)
+                if span is not None and event.at_ns <= span.until_ns:
+                    span.extend(event)
                 elif event.until_ns is None or event.at_ns < event.until_ns:
-                    held.claims[what] = HoldSpan(event)
-                    claims[event.name].append(held.claims[what])
+                    held.spans[key] = HoldSpan(event)
+                    spans[event.name].append(held.spans[key])
         elif event.kind in {"released", "lost", "died"}:
-            for what in held.concerned(event):
-                held.claims.pop(what).closed = event
-    return claims
+            for key in held.concerned(event):
+                held.spans.pop(key).closed = event
+    return spans
