@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.commands.queue import Reclaimed
 from holdfast.core.keeper.heartbeats import found_by_look
-from holdfast.observer import tell
+from holdfast.observer import emit
 
 LINES = [
     (("lost", "x", 7, 1.23456789, "expired"), "holdfast: lost 'x' fence=7 seconds=1.235: expired"),
@@ -19,7 +19,7 @@ LINES = [
 @pytest.mark.parametrize(("told", "line"), LINES)
 def test_a_line_has_what_is_known_and_no_gaps(caplog, told, line):
     """What is of no lease shows no empty name, and nothing has nine digits behind its point."""
-    tell(None, *told)
+    emit(None, *told)
     assert [record.getMessage() for record in caplog.records] == [line]
 
 
