@@ -369,6 +369,21 @@ def test_the_makefile_names_existing_tests():
     assert not missing, "\n".join(missing)
 
 
+def test_the_nfs_scenarios_name_existing_laws():
+    """`make nfs` runs rarely, so a renamed law would be missed for long."""
+    names = {
+        target.id: ast.literal_eval(node.value)
+        for node in tree_of(ROOT / "tools" / "nfs" / "scenarios.py").body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id in {"LAWS", "UNFIT"}
+    }
+    laws = "".join(text_of(file) for file in project_files("src/holdfast/testing/conformance", ".py"))
+
+    assert [law for law in names["LAWS"] if not (ROOT / "tests" / "laws" / f"test_{law}_laws.py").exists()] == []
+    assert [law for law in names["UNFIT"] if not re.search(rf"def test_\w*{law}", laws)] == []
+
+
 def test_no_class_name_is_defined_twice():
     """One name is one thing. Only the two faces of one class share a name."""
     doubles = vocabulary.duplicate_classes()

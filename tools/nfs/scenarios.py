@@ -1,4 +1,4 @@
-"""What is tried on real NFS, and what must come of it. Each story tells in a line what it saw, or is `Broken`."""
+"""The scenarios on real NFS. Each returns a line about its observations, or raises `Broken`."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ if TYPE_CHECKING:
 
 TTL_S = 3.0
 TURN_TTL_S = 8.0  # the worker's
-# A host of the lab is slow, and its waiters look every half second: what is asserted is the order of magnitude.
+# A host of the lab is slow, and its waiters check every half second: the bounds are orders of magnitude.
 SLACK_S = 8.0
 STEADY, TURNS, DEATHS = 3, 10, 3
 TRIALS = 5
 BIRTHS = 40
 PACKAGES = ("alpha@1.0.0", "beta@1.0.0", "gamma@1.0.0")
 LAWS = ("exclusion", "loss", "handing", "sending_twice", "closing", "leader", "building")
-# Six threads in twenty seconds, which waiters that look by themselves do not promise (`exclusion` is that law, here);
-# and a law for which SQLite would have to be on NFS, where it is refused.
+# The first needs six threads in twenty seconds, too fast for polling waiters (`exclusion` replaces it here);
+# the second needs SQLite on NFS, which the engine refuses.
 UNFIT = ("never_two_holders", "another_engine_guards")
 EXPORT = "/run/export"
 GROUP, USERS, UMASKS, USER_TURNS = 4242, (4001, 4002, 4003, 4004), ("077", "022", "002", "027"), 4
 
 
 class Broken(Exception):
-    """Something happened that must not."""
+    """A forbidden event happened."""
 
 
-def must(holds: object, what: str) -> None:
+def must(holds: object, violation: str) -> None:
+    """Raise `Broken` if a condition does not hold."""
     if not holds:
-        raise Broken(what)
+        raise Broken(violation)
 
 
 def answer_of(job: Job, timeout: float) -> dict[str, Any]:
-    """The next answer of a worker. What else it says, such as a warning, is for people."""
+    """Return the next answer of a worker. Print other output, such as a warning, for people."""
     while not (line := job.line(timeout)).startswith("{"):
         print(f"  {line}", file=sys.stderr)
     answer: dict[str, Any] = json.loads(line)
@@ -50,43 +51,43 @@ def answer_of(job: Job, timeout: float) -> dict[str, Any]:
 
 
 class Client:
-    """A worker on a host, which obeys."""
+    """A worker on a host."""
 
     def __init__(self, host: Host, url: str, become: str = "") -> None:
         env = {"BECOME": become} if become else {}
         self._job = host.start(sys.executable, str(HERE / "worker.py"), url, env=env)
 
-    def tell(self, do: str, **order: Any) -> None:
-        self._job.tell(json.dumps({"do": do, **order}))
+    def send(self, do: str, **order: Any) -> None:
+        self._job.send(json.dumps({"do": do, **order}))
 
-    def hear(self, timeout: float = 180.0) -> dict[str, Any]:
+    def receive(self, timeout: float = 180.0) -> dict[str, Any]:
         return answer_of(self._job, timeout)
 
     def ask(self, do: str, **order: Any) -> dict[str, Any]:
-        self.tell(do, **order)
-        return self.hear()
+        self.send(do, **order)
+        return self.receive()
 
 
-def place(lab: Lab, version: str, story: str) -> str:
-    """A fresh folder on the shared disk; made on the server, so that no client has seen it."""
-    path = f"v{version}/{story}"
+def new_folder(lab: Lab, version: str, scenario: str) -> str:
+    """Create a folder on the shared disk, on the server, so that no client has cached it."""
+    path = f"v{version}/{scenario}"
     lab.files.run("mkdir", "-p", f"{EXPORT}/{path}")
     return f"{SHARED}/{path}"
 
 
 def laws(lab: Lab, version: str) -> str:
-    """The laws of every engine, with the directory of the file engine on NFS; what failed is tried once more, alone."""
+    """Run the laws with the file engine on NFS. Run a failed law once more, alone."""
     tests = [f"tests/laws/test_{law}_laws.py" for law in LAWS]
-    base = place(lab, version, "laws")
-    code, said = _pytest(lab, *tests, "-k", f"file- and not {' and not '.join(UNFIT)}", f"--basetemp={base}/all")
-    count = re.findall(r"(\d+) passed", said)
-    must(count, said[-600:])
-    (lab.folder / f"laws-{version}.log").write_text(said, encoding="utf-8")
-    failed = re.findall(r"^FAILED (\S+)", said, re.MULTILINE)
-    must(code == 0 or failed, said[-600:])
+    base = new_folder(lab, version, "laws")
+    code, output = _pytest(lab, *tests, "-k", f"file- and not {' and not '.join(UNFIT)}", f"--basetemp={base}/all")
+    count = re.findall(r"(\d+) passed", output)
+    must(count, output[-600:])
+    (lab.folder / f"laws-{version}.log").write_text(output, encoding="utf-8")
+    failed = re.findall(r"^FAILED (\S+)", output, re.MULTILINE)
+    must(code == 0 or failed, output[-600:])
     for number, test in enumerate(failed):
-        code, said = _pytest(lab, test, f"--basetemp={base}/again{number}")
-        must(code == 0, f"{test}: {said[-1500:]}")
+        code, output = _pytest(lab, test, f"--basetemp={base}/again{number}")
+        must(code == 0, f"{test}: {output[-1500:]}")
     again = [test.rpartition("::")[2] for test in failed]
     return f"{int(count[-1]) + len(failed)} laws hold" + (f", at the second try: {', '.join(again)}" if failed else "")
 
@@ -98,19 +99,19 @@ def _pytest(lab: Lab, *words: str) -> tuple[int, str]:
 
 
 def exclusion(lab: Lab, version: str) -> str:
-    """Many on two hosts want one lease, and some die holding it: nobody meets anybody, and no update is lost."""
-    folder = place(lab, version, "exclusion")
+    """Many workers on two hosts want one lease, and some die holding it: no two overlap, and no update is lost."""
+    folder = new_folder(lab, version, "exclusion")
     url = f"file://{folder}"
     clients = [Client(host, url) for host in lab.clients for _ in range(STEADY)]
     for client in clients:
-        client.tell("hammer", folder=folder, times=TURNS)
+        client.send("hammer", folder=folder, times=TURNS)
     worker = str(HERE / "worker.py")
     mortal = [host.start(sys.executable, worker, url, folder, str(DEATHS)) for host in lab.clients]
-    told = [each for client in clients for each in _until_done(client.hear)]
-    told += [each for job in mortal for each in _until_done(_lines_of(job))]
-    errors = [each for each in told if "value" not in each]
-    must(not errors, f"something went wrong inside: {errors[:3]}")
-    by_value = sorted(told, key=lambda each: each["value"])
+    answers = [each for client in clients for each in _until_done(client.receive)]
+    answers += [each for job in mortal for each in _until_done(_lines_of(job))]
+    errors = [each for each in answers if "value" not in each]
+    must(not errors, f"an error happened inside: {errors[:3]}")
+    by_value = sorted(answers, key=lambda each: each["value"])
     turns = len(lab.clients) * (STEADY * TURNS + DEATHS)
     must([each["value"] for each in by_value] == list(range(1, turns + 1)), "an update was lost")
     fences = [each["fence"] for each in by_value]
@@ -122,24 +123,24 @@ def _lines_of(job: Job) -> Callable[[], dict[str, Any]]:
     return lambda: answer_of(job, 180)
 
 
-def _until_done(hear: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
-    told: list[dict[str, Any]] = []
-    while not (each := hear()).get("done"):
-        told.append(each)
-    return told
+def _until_done(receive: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
+    answers: list[dict[str, Any]] = []
+    while not (each := receive()).get("done"):
+        answers.append(each)
+    return answers
 
 
 def dead_host(lab: Lab, version: str) -> str:
-    """The holder's host loses its power: another host goes on after the ttl."""
-    url = f"file://{place(lab, version, 'dead-host')}"
+    """The holder's host loses its power: another host continues after the ttl."""
+    url = f"file://{new_folder(lab, version, 'dead-host')}"
     holder, waiter = Client(lab.ann, url), Client(lab.bob, url)
     old = holder.ask("acquire", name="x", ttl=TTL_S)
     must(waiter.ask("acquire", name="x", timeout=0).get("error") == "NotAcquired", "it was free")
-    waiter.tell("acquire", name="x", timeout=60)
-    time.sleep(2 * TTL_S)  # it lives, and renews: nobody enters
+    waiter.send("acquire", name="x", timeout=60)
+    time.sleep(2 * TTL_S)  # it is alive and renews: no other client enters
     lab.ann.kill()
     began = time.monotonic()
-    new = waiter.hear()
+    new = waiter.receive()
     took = time.monotonic() - began
     lab.ann.boot().mount(version, lab.files)
     must(new.get("fence", 0) > old["fence"], f"no larger fence: {new}")
@@ -148,8 +149,8 @@ def dead_host(lab: Lab, version: str) -> str:
 
 
 def killed_holder(lab: Lab, version: str) -> str:
-    """A process is killed while it holds: its own host knows at once, another one after the ttl."""
-    folder = place(lab, version, "killed")
+    """A holder is killed: its own host replaces it at once, another host after the ttl."""
+    folder = new_folder(lab, version, "killed")
     url, took = f"file://{folder}", []
     for host in (lab.ann, lab.bob):
         heir = Client(host, url)
@@ -165,8 +166,8 @@ def killed_holder(lab: Lab, version: str) -> str:
 
 
 def cut_off(lab: Lab, version: str) -> str:
-    """The holder's host is cut off for longer than its ttl: it is told, and harms nobody when it is back."""
-    url = f"file://{place(lab, version, 'cut')}"
+    """The holder's host is cut off for longer than its ttl: it learns of the loss, and does no harm afterwards."""
+    url = f"file://{new_folder(lab, version, 'cut')}"
     holder, waiter = Client(lab.ann, url), Client(lab.bob, url)
     old = holder.ask("acquire", name="x", ttl=TTL_S)
     lab.ann.cut()
@@ -174,17 +175,20 @@ def cut_off(lab: Lab, version: str) -> str:
         new = waiter.ask("acquire", name="x", timeout=60)
     finally:
         lab.ann.join()
-    told = holder.ask("check", name="x")
+    checked = holder.ask("check", name="x")
     released = holder.ask("release", name="x")
     must(new.get("fence", 0) > old["fence"], f"no larger fence: {new}")
-    must((told.get("error"), released.get("error")) == ("LeaseLost", "LeaseLost"), f"not told: {told}, {released}")
+    must(
+        (checked.get("error"), released.get("error")) == ("LeaseLost", "LeaseLost"),
+        f"the loss was not reported: {checked}, {released}",
+    )
     must("error" not in waiter.ask("check", name="x"), "the successor's lease was harmed")
-    return f"replaced after {new['seconds']:.1f} s, ttl {TTL_S:.0f}; the old holder was told"
+    return f"replaced after {new['seconds']:.1f} s, ttl {TTL_S:.0f}; the old holder learned of it"
 
 
 def wrong_clock(lab: Lab, version: str) -> str:
-    """A waiter whose calendar is six minutes ahead steals nothing from a holder that renews."""
-    url = f"file://{place(lab, version, 'clock')}"
+    """A waiter with a clock six minutes ahead steals nothing from a live holder."""
+    url = f"file://{new_folder(lab, version, 'clock')}"
     holder, waiter = Client(lab.ann, url), Client(lab.bob, url)
     holder.ask("acquire", name="x", ttl=TTL_S)
     lab.bob.run("sh", "-c", "date -s @$(($(date +%s) + 360))")
@@ -198,42 +202,42 @@ def wrong_clock(lab: Lab, version: str) -> str:
 
 
 def remembered_absence(lab: Lab, version: str) -> str:
-    """A host that has seen that something is not there builds it no second time when another has built it."""
-    store = place(lab, version, "absence")
+    """A host that has cached the absence of a build does not repeat it after another host has built it."""
+    store = new_folder(lab, version, "absence")
     url = f"file://{store}"
     first, second = Client(lab.ann, url), Client(lab.bob, url)
     for trial in range(TRIALS):
         for client in (first, second):
             client.ask("look", path=f"{store}/k{trial}")
             client.ask("look", path=f"{store}/k{trial}/.holdfast-built")
-        first.tell("build", store=store, key=f"k{trial}")
-        must("building" in first.hear(), "the first did not build")
-        must(first.hear().get("fresh"), "the first did not publish")
+        first.send("build", store=store, key=f"k{trial}")
+        must("building" in first.receive(), "the first did not build")
+        must(first.receive().get("fresh"), "the first did not publish")
         found = second.ask("build", store=store, key=f"k{trial}")
         must(found.get("fresh") is False, f"built twice: {found}")
     return f"{TRIALS} builds, each found by the other host"
 
 
 def births(lab: Lab, version: str) -> str:
-    """All use a new name at the same instant: whoever is not the first sees what the first has made."""
-    url = f"file://{place(lab, version, 'births')}"
+    """All clients use a new name at the same instant: the later ones see the directory of the first."""
+    url = f"file://{new_folder(lab, version, 'births')}"
     clients = [Client(host, url) for host in lab.clients * 2]
     longest = 0.0
     for number in range(BIRTHS):
         for client in clients:
-            client.tell("birth", name=f"n{number}")
-        for answer in [client.hear() for client in clients]:
-            must("fence" in answer, f"n{number} was not to be had: {answer}")
+            client.send("birth", name=f"n{number}")
+        for answer in [client.receive() for client in clients]:
+            must("fence" in answer, f"n{number} could not be acquired: {answer}")
             longest = max(longest, answer["seconds"])
-    must(longest < TURN_TTL_S + SLACK_S, f"one waited {longest:.1f} s")
+    must(longest < TURN_TTL_S + SLACK_S, f"a client waited {longest:.1f} s")
     return f"{BIRTHS} new names, each wanted by {len(clients)} at once: the longest wait was {longest:.1f} s"
 
 
 def users(lab: Lab, version: str) -> str:
-    """Users of one group, on two hosts, whose own groups and umasks are others: one lease, and one build for all."""
+    """Users of one group, on two hosts, with different own groups and umasks: one lease, and one build for all."""
     for trial in range(TRIALS):
-        folder = place(lab, version, f"users{trial}")
-        mode = "2770" if trial % 2 else "0770"  # with and without the bit that hands the group on
+        folder = new_folder(lab, version, f"users{trial}")
+        mode = "2770" if trial % 2 else "0770"  # with and without the set-group-id bit
         at = folder.replace(SHARED, EXPORT)
         lab.files.run("sh", "-c", f"chgrp {GROUP} {at} && chmod {mode} {at}")
         who = [
@@ -241,14 +245,14 @@ def users(lab: Lab, version: str) -> str:
         ]
         clients = [Client(host, f"file://{folder}", become) for host, become in who]
         for client in clients:
-            client.tell("hammer", folder=folder, times=USER_TURNS)
-        told = [each for client in clients for each in _until_done(client.hear)]
-        errors = [each for each in told if "value" not in each]
-        must(not errors, f"something went wrong inside: {errors[:3]}")
-        values = sorted(each["value"] for each in told)
+            client.send("hammer", folder=folder, times=USER_TURNS)
+        answers = [each for client in clients for each in _until_done(client.receive)]
+        errors = [each for each in answers if "value" not in each]
+        must(not errors, f"an error happened inside: {errors[:3]}")
+        values = sorted(each["value"] for each in answers)
         must(values == list(range(1, len(clients) * USER_TURNS + 1)), "an update was lost")
         for client in clients:
-            client.tell("build", store=folder, key="k")
+            client.send("build", store=folder, key="k")
         built = [_until_built(client) for client in clients]
         must([each.get("fresh") for each in built].count(True) == 1, f"not built once: {built}")
         must(all(each.get("read") == ["first", "second"] for each in built), f"not read by all: {built}")
@@ -258,48 +262,48 @@ def users(lab: Lab, version: str) -> str:
 
 
 def _opened_late(lab: Lab, folder: str, user: Client) -> None:
-    """One who was forbidden to pass a folder does not believe that for long: its maker has opened it by now."""
+    """A user that could not enter a folder succeeds soon after its creator has opened it."""
     lab.ann.run("sh", "-c", f"mkdir -m 0700 {folder}/late && chgrp {GROUP} {folder}/late")
-    user.tell("build", store=f"{folder}/late", key="k")
-    time.sleep(1)  # it was refused by now
+    user.send("build", store=f"{folder}/late", key="k")
+    time.sleep(1)  # the first try has been refused
     lab.ann.run("chmod", "2770", f"{folder}/late")
     built = _until_built(user)
     must(built.get("fresh"), f"it was still forbidden: {built}")
 
 
 def _until_built(client: Client) -> dict[str, Any]:
-    """What came of it; who builds says so first."""
-    while "building" in (each := client.hear()):
+    """Return the result of a build. A builder first reports that it builds."""
+    while "building" in (each := client.receive()):
         pass
     return each
 
 
 def killed_builder(lab: Lab, version: str) -> str:
-    """A builder is killed half-way: the other host sees nothing of it, finishes, and clears away what was left."""
-    store = place(lab, version, "killed-builder")
+    """A builder is killed half-way: the other host sees nothing of it, finishes, and removes its leftovers."""
+    store = new_folder(lab, version, "killed-builder")
     url = f"file://{store}"
     for trial in range(TRIALS):
         key = f"k{trial}"
         builder, heir = Client(lab.ann, url), Client(lab.bob, url)
-        builder.tell("build", store=store, key=key, seconds=60)
-        pid = builder.hear().get("building")
+        builder.send("build", store=store, key=key, seconds=60)
+        pid = builder.receive().get("building")
         must(pid, "nothing was built")
-        must(not heir.ask("look", path=f"{store}/{key}")["there"], "half of it is there")
+        must(not heir.ask("look", path=f"{store}/{key}")["there"], "half of the build is visible")
         lab.ann.run("kill", "-KILL", str(pid))
-        heir.tell("build", store=store, key=key)
-        must("building" in heir.hear(), "the heir did not build")
-        built = heir.hear()
+        heir.send("build", store=store, key=key)
+        must("building" in heir.receive(), "the heir did not build")
+        built = heir.receive()
         must(built.get("fresh"), f"the heir did not publish: {built}")
-        must(built["files"] == [".holdfast-built", "first", "second"], f"not whole: {built}")
+        must(built["files"] == [".holdfast-built", "first", "second"], f"incomplete: {built}")
     left = lab.files.run("ls", "-A", f"{EXPORT}/v{version}/killed-builder/.holdfast-staging").split()
     must(left == [], f"left behind: {left}")
     return f"{TRIALS} builders killed, {TRIALS} finished by the other host, nothing left"
 
 
 def installs(lab: Lab, version: str) -> str:
-    """Six workers on two hosts want the same three packages, at the same time: one run of npm for each package."""
+    """Six workers on two hosts want the same three packages at once: npm runs once for each package."""
     sys.path.insert(0, str(ROOT / "tests" / "npm"))
-    from registry import Registry  # type: ignore[import-not-found] # noqa: PLC0415 - the one of the tests
+    from registry import Registry  # type: ignore[import-not-found] # noqa: PLC0415 - the registry of the tests
 
     registry = Registry(HUB)
     shim = lab.folder / "tools" / "npm"
@@ -318,33 +322,35 @@ def installs(lab: Lab, version: str) -> str:
             _one_install(lab, version, trial, env)
     finally:
         registry.close()
-    return f"{TRIALS} trials of 6 workers and {len(PACKAGES)} packages: {TRIALS * len(PACKAGES)} runs of npm, all whole"
+    return (
+        f"{TRIALS} trials of 6 workers and {len(PACKAGES)} packages: {TRIALS * len(PACKAGES)} runs of npm, all complete"
+    )
 
 
 def _one_install(lab: Lab, version: str, trial: int, env: dict[str, str]) -> None:
-    folder = place(lab, version, f"install{trial}")
+    folder = new_folder(lab, version, f"install{trial}")
     at = folder.replace(SHARED, EXPORT)
     lab.files.run("mkdir", f"{at}/repo", f"{at}/runs")
-    for host in lab.clients:  # both remember that there is nothing
+    for host in lab.clients:  # both cache the absence
         host.run("sh", "-c", f"ls {folder}/repo/node_modules/alpha_1.0.0 {folder}/repo/package.json; true")
     command = (sys.executable, "-m", "holdfast", "install", "--json", "--repo-dir", f"{folder}/repo", *PACKAGES)
     noted = {**env, "RUNS": f"{folder}/runs"}
     jobs = [host.start(*command, env=noted, cwd=str(ROOT)) for host in lab.clients for _ in range(3)]
     for job in jobs:
-        code, said = job.finish(600)
-        must(code == 0, f"an install failed: {said[-600:]}")
+        code, output = job.finish(600)
+        must(code == 0, f"an install failed: {output[-600:]}")
     runs = sorted(lab.files.run("sh", "-c", f"cat {at}/runs/*").split())
     must(runs == sorted(f"{name}_1.0.0@npm:{name}@1.0.0" for name in ("alpha", "beta", "gamma")), f"npm ran: {runs}")
     aliases = [f"{each.replace('@', '_')}" for each in PACKAGES]
     script = "for (const alias of process.argv.slice(1)) console.log((await import(alias)).default)"
     for host in lab.clients:
-        said = host.run("node", "--input-type=module", "-e", script, *aliases, cwd=f"{folder}/repo")
-        must(said.split() == list(PACKAGES), f"{host.name} imported {said}")
+        output = host.run("node", "--input-type=module", "-e", script, *aliases, cwd=f"{folder}/repo")
+        must(output.split() == list(PACKAGES), f"{host.name} imported {output}")
     manifest = json.loads(lab.files.run("cat", f"{at}/repo/package.json"))
     must(sorted(manifest["dependencies"]) == sorted(aliases), f"the manifest has {manifest['dependencies']}")
 
 
-STORIES: tuple[Callable[[Lab, str], str], ...] = (
+SCENARIOS: tuple[Callable[[Lab, str], str], ...] = (
     exclusion,
     births,
     killed_holder,
