@@ -198,6 +198,26 @@ def test_relative_links_lead_to_files():
     assert not broken, "\n".join(broken)
 
 
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("README.md", "distributed lock|leader election|semaphore|rate limiting|idempotency|dead-letter queue"),
+        ("docs/guide.md", "distributed lock|leader election|semaphore|rate limit|idempotency key|cron"),
+        ("docs/queues.md", "visibility timeout|dead-letter queue|heartbeat|redeliver"),
+        ("docs/limits.md", "rate limiting|throttling"),
+        ("docs/once.md", "idempotency key|deduplication"),
+        ("docs/pools.md", "semaphore|connection pool|read-write lock"),
+        ("docs/registry.md", "service registry"),
+        ("docs/cli.md", "cron"),
+    ],
+)
+def test_a_page_contains_the_words_that_readers_search_for(page, words):
+    """A reader who knows Redis, Kafka, SQS, etcd or Celery finds a page by the words of those systems."""
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").lower().split())
+
+    assert [word for word in words.split("|") if word not in text] == []
+
+
 def test_joined_blocks_keep_their_lines():
     """A traceback leads to the right line of the page, also after a joined block."""
     page = "# A\n\n```python\nx = 1\n```\n\ntext\n\n<!-- continues -->\n```python\nx / 0\n```\n"
