@@ -8,7 +8,7 @@ import pytest
 from holdfast import Closed, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, PayloadMismatch
 from holdfast.commands import Acquire, BeginOnce, FinishOnce, MarkDone, Release, Released, Undo, WaiterHeartbeat
 from holdfast.testing import eventually
-from holdfast.testing.conformance.faces import passing, together, until_queued
+from holdfast.testing.conformance.faces import passing, together, until_waiters
 
 pytestmark = pytest.mark.capability("once")
 
@@ -120,7 +120,7 @@ def test_whoever_runs_out_of_patience_after_the_work_was_done_gets_what_it_gave(
     with first:
         sleeper.say(stand_in_line)
         waiting = timed.start(theirs.once("payments").call, "42", Work("again"), timeout=10)
-        until_queued(theirs, "payments/42", 2)
+        until_waiters(theirs, "payments/42", 2)
         for passes in (3.5, 3, 3):  # and nobody is silent for so long that it would lose its place
             marks = len(wire.commands(WaiterHeartbeat))
             timed.clock.advance(passes)
@@ -131,7 +131,7 @@ def test_whoever_runs_out_of_patience_after_the_work_was_done_gets_what_it_gave(
     timed.clock.advance(0.6)
 
     assert waiting.result() == "done"
-    until_queued(theirs, "payments/42", 0)
+    until_waiters(theirs, "payments/42", 0)
 
 
 @together
