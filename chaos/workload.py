@@ -301,5 +301,5 @@ WORKLOAD_TASKS: dict[str, type[WorkloadTask]] = {
 
 def trusted_until_ns(lease: Any) -> int:
     """The trusted deadline, on the clock that a history uses; of a lost lease, the one that it had."""
-    left_ns: int = lease._deadline_ns - lease._client.clock.now_ns()
+    left_ns: int = lease.deadline_ns - lease.client.clock.now_ns()
     return time.monotonic_ns() + left_ns

@@ -13,7 +13,7 @@ from chaos.mutants import MUTATIONS
 from chaos.mutants.patching import put, rewrite
 from chaos.selftest import rounds_of, run_mutants, run_unmodified
 from holdfast.commands import Release
-from holdfast.core.lease import acquire as lifecycle
+from holdfast.core.lease import lease
 from holdfast.testing import servers
 from tests.support import wallclock
 
@@ -60,7 +60,7 @@ def test_the_right_client_passes_every_checker_in_the_same_rounds(acquittals, nu
 def test_a_mutant_that_finds_nothing_to_change_is_an_error():
     """Whoever moves a function would disarm it unseen, and it would play as the right client under another name."""
     with pytest.raises(AttributeError):
-        put(lifecycle, "no_such_function", None)
+        put(lease, "no_such_function", None)
     with pytest.raises(ValueError, match="has changed"):
         rewrite(Release, ("no such text", ""))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.commands.queue import Reclaimed
-from holdfast.core.keeper.heartbeats import found_by_look
+from holdfast.core.keeper.heartbeats import reclaim_shown
 from holdfast.observer import emit
 
 LINES = [
@@ -26,10 +26,10 @@ def test_a_line_has_what_is_known_and_no_gaps(caplog, told, line):
 def test_one_is_one():
     """Of what a look for the dead has found."""
     assert (
-        found_by_look(Reclaimed(checked=True, postponed=False, consumers=1, requeued=1, dead_lettered=0, next_ms=0))
+        reclaim_shown(Reclaimed(checked=True, postponed=False, consumers=1, requeued=1, dead_lettered=0, next_ms=0))
         == "1 consumer, 1 message ready again, 0 dead"
     )
     assert (
-        found_by_look(Reclaimed(checked=True, postponed=False, consumers=2, requeued=0, dead_lettered=1, next_ms=0))
+        reclaim_shown(Reclaimed(checked=True, postponed=False, consumers=2, requeued=0, dead_lettered=1, next_ms=0))
         == "2 consumers, 0 messages ready again, 1 dead"
     )

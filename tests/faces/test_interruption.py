@@ -62,7 +62,7 @@ def settled(client, prober):
             seen = client.show(name)
             assert (seen.holder, seen.waiters) == (None, ())
             assert prober.seconds_to_get(name, AT_ONCE) < AT_ONCE
-            assert keeper._heartbeats._kept == {}
+            assert keeper._heartbeats._schedules == {}
             assert client._client.transport._listener.waiter_registry._wakers == {}
             client.lock(name).acquire(timeout=AT_ONCE).release()
         except (AssertionError, TimeoutError, holdfast.HoldfastError) as error:

@@ -96,18 +96,16 @@ class Holdfast:
     ) -> Leader:
         """Like `blocking.Holdfast.leader`."""
         label = leader.candidate_name(self._client, candidate)
-        lock = Lock(
+        return Leader(
             self._client,
             name,
             ttl=ttl,
             timeout=timeout,
-            reentrant=False,
             on_loss=on_loss,
             confirm=confirm,
             policies=POLICIES,
             label=label,
         )
-        return Leader(lock, leader.Candidacy(self._client, lock.name, label))
 
     def pool(
         self,
@@ -285,7 +283,7 @@ class Holdfast:
 
     async def close(self, timeout: Seconds | None = _client.CLOSE_S) -> tuple[str, ...]:
         """Like `blocking.Holdfast.close`, awaited."""
-        return await _client.close(self._client, timeout)
+        return await self._client.close(timeout)
 
     async def __aenter__(self) -> Holdfast:
         return self
@@ -326,6 +324,6 @@ async def connect(
     try:
         await promises.require(client, wanted)
     except BaseException:
-        await _client.close(client, 0)
+        await client.close(0)
         raise
     return Holdfast(client)

@@ -98,18 +98,16 @@ class Holdfast:
     ) -> Leader:
         """A candidate for the leadership of the name."""
         label = leader.candidate_name(self._client, candidate)
-        lock = Lock(
+        return Leader(
             self._client,
             name,
             ttl=ttl,
             timeout=timeout,
-            reentrant=False,
             on_loss=on_loss,
             confirm=confirm,
             policies=("report",),
             label=label,
         )
-        return Leader(lock, leader.Candidacy(self._client, lock.name, label))
 
     def pool(
         self,
@@ -301,7 +299,7 @@ class Holdfast:
 
     def close(self, timeout: Seconds | None = _client.CLOSE_S) -> tuple[str, ...]:
         """Refuse new work, wait for what is under way, end. Gives the names of leases that are left to lapse."""
-        return run(_client.close(self._client, timeout))
+        return run(self._client.close(timeout))
 
     def __enter__(self) -> Holdfast:
         return self
@@ -346,6 +344,6 @@ def connect(
     try:
         run(promises.require(client, wanted))
     except BaseException:
-        run(_client.close(client, 0))
+        run(client.close(0))
         raise
     return Holdfast(client)

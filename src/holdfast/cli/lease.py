@@ -97,7 +97,7 @@ class LeaseSurvey:
         return [NameView(*each) for each in found]
 
     def _query(self, names: tuple[str, ...]) -> list[NameView]:
-        infos = run(inspection.survey(self._hf._client, names))
+        infos = run(inspection.lease_infos(self._hf._client, names))
         found = [NameView(name, info) for name, info in zip(names, infos, strict=True)]
         return [each for each in found if self._every or each.in_use]
 
@@ -256,7 +256,7 @@ def table(found: list[NameView], width: int) -> RenderableType:
 
 
 def _view(hf: Holdfast, name: str) -> NameView:
-    return NameView(name, run(inspection.standing(hf._client, name)))
+    return NameView(name, run(inspection.lease_info(hf._client, name)))
 
 
 def _holder_json(waiter: LeaseParty) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.clock import Seconds, timeout_ns
 from holdfast.core.build import domain
 from holdfast.core.build.build_dir import BuildDir, BuildResult, StagingDir
-from holdfast.core.lease import acquire as lifecycle
 from holdfast.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class Staging:
         While one of them runs, no other builder removes this directory; and on engines that can see it, no other
         process gets the lease.
         """
-        descriptor = self._lease._client.engine.liveness_fd()
+        descriptor = self._lease.client.engine.liveness_fd()
         return (self._lock,) if descriptor is None else (self._lock, descriptor)
 
     def run(self, *command: str | os.PathLike[str], **options: Any) -> subprocess.CompletedProcess[Any]:
@@ -129,10 +128,10 @@ async def build_once(
         return found
     lease = lease_of(await run_blocking(request.lease_name))
     try:
-        await lifecycle.acquire(lease, wait_ns)
-        lease._owned = True
+        await lease.acquire_steps(wait_ns)
+        lease.delivered = True
     except BaseException:
-        lifecycle.undo(lease)
+        lease.undo()
         raise
     try:
         try:
@@ -140,11 +139,11 @@ async def build_once(
                 request, build, lease, run_blocking
             )
         except BaseException as error:
-            await lifecycle.leave(lease, error)
+            await lease.leave_steps(error)
             raise
-        await lifecycle.leave(lease, None)
+        await lease.leave_steps(None)
     finally:
-        lifecycle.end(lease)
+        lease.end()
     return built
 
 

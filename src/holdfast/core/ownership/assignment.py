@@ -61,7 +61,7 @@ class AssignmentBase(MessageBase):
 
     def __init__(self, post: Post, lease: ConsumerSession, delivery: Delivery, body: Any) -> None:
         super().__init__(post, lease, delivery, body)
-        self._got_ns = post._newest_ns = lease._client.clock.now_ns()
+        self._got_ns = post._newest_ns = lease.client.clock.now_ns()
         self._given = threading.Lock()  # closed, for good, by whoever gives it
 
     @property

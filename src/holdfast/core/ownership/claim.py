@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.commands import NotHeld
 from holdfast.commands.queue import HELD, NotTakenOver, Received, TakeOver
-from holdfast.core.lease.lease import HELD as LIVING
+from holdfast.core.lease.state import HELD as LIVING
 from holdfast.core.ownership.assignment import AssignmentBase
 from holdfast.core.ownership.owner import _tell_owned
 from holdfast.core.queue import consumer as consuming
 from holdfast.core.queue.partitions import part_of
-from holdfast.core.resend import ask_again
+from holdfast.core.resend import send_safely
 from holdfast.errors import LeaseLost, NotAcquired, NotFound
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ async def claim(owner: OwnerBase, key: str) -> Any:
         if isinstance(work, AssignmentBase) and work.key == key and not work._is_lost():
             return _given(post, work)
     name, lease = post._queue.name, post._lease
-    if lease is None or lease._state is not LIVING:
+    if lease is None or lease.state is not LIVING:
         raise LeaseLost(name, None, "expired", detail="this owner was taken for dead, and has not come back yet")
-    lease._owned = True
+    lease.delivered = True
     try:
         answer = await _taken_over(owner, post, lease, key)
         for each in await consuming._read(post, lease, answer.deliveries):
@@ -68,18 +68,18 @@ def _given(post: Post, work: AssignmentBase) -> AssignmentBase:
 
 async def _taken_over(owner: OwnerBase, post: Post, lease: ConsumerSession, key: str) -> Received:
     queue = post._queue
-    answer = await ask_again(
+    answer = await send_safely(
         owner._client, TakeOver(queue.name, lease.token, key, queue._attempts_max, queue._dead_max)
     )
     if isinstance(answer, NotHeld):
-        lease._lose(answer.reason, answer.detail)
+        lease.lose(answer.reason, answer.detail)
         owner._wake()
-        raise LeaseLost(queue.name, lease._fence, answer.reason, detail=answer.detail)
+        raise LeaseLost(queue.name, lease.fence_or_none, answer.reason, detail=answer.detail)
     if isinstance(answer, NotTakenOver):
         raise _refusal(queue.name, key, answer)
     assert isinstance(answer, Received)
-    if lease._state is not LIVING:  # lost while the answer was on its way
-        raise lease._loss()
+    if lease.state is not LIVING:  # lost while the answer was on its way
+        raise lease.loss()
     return answer
 
 

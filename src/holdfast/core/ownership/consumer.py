@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NS, NS_PER_MS
 from holdfast.commands.queue import BATCH_MAX
-from holdfast.core.lease.lease import HELD as LIVING
+from holdfast.core.lease.state import HELD as LIVING
 from holdfast.core.ownership.assignment import mourned
 from holdfast.core.queue.consumer import ConsumerBase
 from holdfast.rules.queue.state import PROBATIONS_PER_TTL
@@ -69,7 +69,7 @@ class Post(ConsumerBase):
     def _is_due(self, now_ns: int, room: int) -> bool:
         """Whether to ask. Whoever stands in line is rung: what happens elsewhere is no reason."""
         lease = self._lease
-        if self._rung or now_ns >= self._again_ns or lease is None or lease._state is not LIVING:
+        if self._rung or now_ns >= self._again_ns or lease is None or lease.state is not LIVING:
             return True
         return (self._full and room > 0) or (self._drains and self._is_calm()) or self._is_unsure(now_ns)
 
@@ -83,14 +83,15 @@ class Post(ConsumerBase):
         Also what came by a lease that was never watched: one that somebody claimed by, and that was lost before a look.
         """
         lease, seen = self._lease, self._seen
-        if lease is not seen or (seen is not None and seen._state is not LIVING):
+        if lease is not seen or (seen is not None and seen.state is not LIVING):
             self._seen, self._dares = None, 1
             for work in tuple(self._with.values()):
-                if work._lease._state is not LIVING and not work._settled:
+                if work._lease.state is not LIVING and not work._settled:
                     self._forget(work)
-                    mourned(work, work._lease._why[0])
+                    mourned(work, work._lease.loss_reason)
                     self._lost(work)
-        if lease is not None and lease._state is LIVING and lease is not self._seen:
-            self._seen, lease._wakers = lease, (*lease._wakers, waker)
-            if lease._state is not LIVING:
+        if lease is not None and lease.state is LIVING and lease is not self._seen:
+            self._seen = lease
+            lease.add_waker(waker)
+            if lease.state is not LIVING:
                 waker.wake()  # it was lost before it could ring

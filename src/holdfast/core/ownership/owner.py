@@ -14,15 +14,14 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clock import NEVER_NS, NS_PER_MS
+from holdfast.clock import NEVER_NS, NS_PER_MS, jittered
 from holdfast.commands.queue import KeysHeld, ListKeys
 from holdfast.core.client import OPEN
-from holdfast.core.keeper.keeper import WIRE_NS
-from holdfast.core.lease.lease import HELD as LIVING
-from holdfast.core.lease.lease import jittered
+from holdfast.core.lease.state import HELD as LIVING
 from holdfast.core.ownership.assignment import Assigned, AssignmentExpired, AssignmentLost, OwnerStopped, mourned, told
 from holdfast.core.queue import consumer as consuming
 from holdfast.core.queue.queue import _whole
+from holdfast.core.resend import WIRE_NS
 from holdfast.engines import Capability
 from holdfast.errors import Closed, InvalidConfig, Unavailable
 
@@ -163,10 +162,10 @@ async def _leave_all(posts: Sequence[Post], *, patient: bool = True) -> None:
     """Each of them, also if one fails. An engine that does not answer is waited for once, and not for each."""
     if posts:
         for work in tuple(posts[0]._with.values()):
-            if work._lease._state is LIVING:
+            if work._lease.state is LIVING:
                 told(work, "unassigned", f"key {work.key}: handed back")
             else:
-                mourned(work, work._lease._why[0])
+                mourned(work, work._lease.loss_reason)
         clock = posts[0]._queue._client.clock
         began_ns = clock.now_ns()
         try:

@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.clock import NEVER_NS, NS, NS_PER_MS
+from holdfast.clock import NEVER_NS, NS, NS_PER_MS, jittered
 from holdfast.commands import NotHeld
 from holdfast.commands.queue import BATCH_MAX, REJECT, MessageOutcome, Receive, Received
 from holdfast.core.client import OPEN
-from holdfast.core.keeper.keeper import WIRE_NS
-from holdfast.core.lease import acquire as lifecycle
-from holdfast.core.lease.lease import HELD, jittered
+from holdfast.core.lease.state import HELD
 from holdfast.core.queue.codec import unpacked_headers
 from holdfast.core.queue.message import OWED_NS, MessageBase, conclude
 from holdfast.core.queue.outcomes import readable
 from holdfast.core.queue.queue import LANES, QueueBase, _whole
 from holdfast.core.queue.session import ConsumerSession
+from holdfast.core.resend import WIRE_NS
 from holdfast.errors import LASTING, Closed, InvalidConfig, LeaseLost, Unavailable
 from holdfast.names import LABEL_MAX, is_unicode
 
@@ -159,14 +158,14 @@ async def enter(consumer: ConsumerBase) -> None:
 async def _live(consumer: ConsumerBase) -> ConsumerSession:
     """The present incarnation; a new one where the last was lost."""
     lease = consumer._lease
-    if lease is not None and lease._state is HELD:
+    if lease is not None and lease.state is HELD:
         return lease
     queue = consumer._queue
     client = queue._client
     how = {"keeps": consumer._keeps, "heard": consumer._heard}
     lease = ConsumerSession(client, queue.name, queue._ttl_ms, consumer.name, queue._reaping(), **how)
     try:
-        await lifecycle.acquire(lease, 0)
+        await lease.acquire_steps(0)
         client.keeper.schedule_heartbeat(lease, client.clock.now_ns())
         if consumer._lease is not None:
             client.keeper.stop_heartbeat(consumer._lease)
@@ -177,7 +176,7 @@ async def _live(consumer: ConsumerBase) -> ConsumerSession:
         consumer._unsure, consumer._sure_ns, consumer._restarts = False, client.clock.now_ns(), client.engine.restarts
         consumer._lease = lease
     except BaseException:
-        lifecycle.undo(lease)
+        lease.undo()
         raise
     return lease
 
@@ -205,7 +204,7 @@ async def leave(consumer: ConsumerBase, *, patient: bool = True) -> None:
         if lease is None or lease._is_forked():
             return  # what a parent has is not for its child to give back
         if (patient or unsaid) and await _said_all(consumer, lease, unsaid) and patient:
-            await lifecycle.release(lease)
+            await lease.release_steps()
     except LeaseLost:
         return  # it was taken for dead: there is nothing left to give back
     finally:
@@ -213,9 +212,9 @@ async def leave(consumer: ConsumerBase, *, patient: bool = True) -> None:
         consumer._buffer.clear()
         consumer._with.clear()
         if lease is not None:
-            lifecycle.end(lease)
-            lease._client.keeper.stop_heartbeat(lease)
-            lease._client.transport.forget(lease.token)
+            lease.end()
+            lease.client.keeper.stop_heartbeat(lease)
+            lease.client.transport.forget(lease.token)
 
 
 async def _said_all(consumer: ConsumerBase, lease: ConsumerSession, unsaid: tuple[MessageOutcome, ...]) -> bool:
@@ -229,7 +228,7 @@ async def _said_all(consumer: ConsumerBase, lease: ConsumerSession, unsaid: tupl
         try:
             await conclude(consumer._queue, lease, unsaid, consumer, again=True)
         except Unavailable as error:
-            client.emit("delivery_abandoned", consumer._queue.name, lease._fence, detail=str(error))
+            client.emit("delivery_abandoned", consumer._queue.name, lease.fence_or_none, detail=str(error))
     while client.keeper.has_pending_outcomes(lease.token) and client.clock.now_ns() < until_ns:
         await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
     return not client.keeper.has_pending_outcomes(lease.token)
@@ -273,7 +272,7 @@ async def _unread_is_ours(consumer: ConsumerBase, until_ns: int) -> bool:
         if now_ns >= until_ns or consumer._stopped:
             return False
         await client.transport.waker().wait(min(until_ns, now_ns + _RETRY_NS))
-    if lease is not None and lease._state is not HELD:
+    if lease is not None and lease.state is not HELD:
         _drop_unread(consumer)
     return True
 
@@ -318,7 +317,7 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> ReceiveResu
             details = (False, False, known, () if most else consumer._lanes(), True)
         asked = Receive(queue.name, lease.token, min(most, BATCH_MAX), *details, consumer._inbox)
         consumer._unsure = True  # until the answer is here
-        lease._owned = True  # before that, whoever is interrupted leaves no consumer behind
+        lease.delivered = True  # before that, whoever is interrupted leaves no consumer behind
         reply = client.transport.apply(asked)
         answer = reply if isinstance(reply, tuple) else await reply
     except Unavailable as error:
@@ -329,7 +328,7 @@ async def _take(consumer: ConsumerBase, most: int, *, wait: bool) -> ReceiveResu
         return ReceiveResult([], None, now_ns + jittered(_RETRY_MAX_NS, now_ns), answered=False)
     consumer._unsure = False
     if isinstance(answer, NotHeld):
-        lease._lose(answer.reason, answer.detail)
+        lease.lose(answer.reason, answer.detail)
         return ReceiveResult([], None, client.clock.now_ns() + _RETRY_NS, answered=False)
 
     assert isinstance(answer, Received)
@@ -358,7 +357,7 @@ def _mourn(consumer: ConsumerBase, gone: tuple[str, ...]) -> None:
             message._gone = True
             consumer._forget(message)
             consumer._bereft(message)
-            message._lease._wake()
+            message._lease.wake()
             queue = consumer._queue
             queue._client.emit("lost", queue.name, message.fence, detail=f"expired (message {message.id}: forgotten)")
 

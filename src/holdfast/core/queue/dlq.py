@@ -20,7 +20,7 @@ from holdfast.commands.queue import (
 from holdfast.commands.queue_admin import GetStats, QueueCounts
 from holdfast.core.queue.codec import shown_body, shown_headers
 from holdfast.core.queue.queue import LIMIT_MAX, _whole
-from holdfast.core.resend import ask_again
+from holdfast.core.resend import send_safely
 from holdfast.errors import InvalidConfig, NotFound
 from holdfast.names import is_unicode, new_token
 from holdfast.rules.queue.state import dead_letter_position
@@ -84,7 +84,7 @@ async def letters(dlq: DlqBase, limit: int, after: str) -> list[DeadLetter]:
 async def get(dlq: DlqBase, id: str) -> DeadLetter:  # noqa: A002 - a message's
     """One of them."""
     queue = dlq._queue
-    answer = await ask_again(queue._client, GetDeadLetter(queue.name, _checked_ids((id,))[0]))
+    answer = await send_safely(queue._client, GetDeadLetter(queue.name, _checked_ids((id,))[0]))
     assert isinstance(answer, DeadLetterPage)
     if not answer.dead_letters:
         raise NotFound(queue.name, f"dead letter {id!r}")
@@ -118,7 +118,7 @@ async def redrive(
             left -= len(page)
             part, more = [letter.id for letter in page if where is None or where(letter)], bool(after and left)
         if part:
-            answer = await ask_again(client, Redrive(queue.name, tuple(part), reset_attempts, new_token()))
+            answer = await send_safely(client, Redrive(queue.name, tuple(part), reset_attempts, new_token()))
             assert isinstance(answer, DeadLettersRemoved)
             done += len(answer.ids)
         if not more:
@@ -151,7 +151,7 @@ async def purge(
                 if (where is None or where(letter)) and (before is None or letter.died < before)
             ]
         if part:
-            answer = await ask_again(queue._client, Purge(queue.name, tuple(part), new_token()))
+            answer = await send_safely(queue._client, Purge(queue.name, tuple(part), new_token()))
             assert isinstance(answer, DeadLettersRemoved)
             done += len(answer.ids)
         if not more:
@@ -162,7 +162,7 @@ async def _how_many(dlq: DlqBase, ids: object) -> int:
     """All are those that are there now: a letter that dies again meanwhile is not sent again and again."""
     if ids is not None:
         return 0
-    answer = await ask_again(dlq._queue._client, GetStats(dlq._queue.name))
+    answer = await send_safely(dlq._queue._client, GetStats(dlq._queue.name))
     assert isinstance(answer, QueueCounts)
     return answer.dead
 
@@ -171,7 +171,7 @@ async def _page(dlq: DlqBase, limit: int, after: str) -> tuple[list[DeadLetter],
     if not limit:
         return [], ""
     queue = dlq._queue
-    answer = await ask_again(queue._client, ListDeadLetters(queue.name, after, limit))
+    answer = await send_safely(queue._client, ListDeadLetters(queue.name, after, limit))
     assert isinstance(answer, DeadLetterPage)
     return [_shown(queue, letter) for letter in answer.dead_letters], answer.last
 
@@ -179,7 +179,7 @@ async def _page(dlq: DlqBase, limit: int, after: str) -> tuple[list[DeadLetter],
 async def _those(dlq: DlqBase, ids: list[str]) -> list[DeadLetter]:
     found = []
     for each in ids:
-        answer = await ask_again(dlq._queue._client, GetDeadLetter(dlq._queue.name, each))
+        answer = await send_safely(dlq._queue._client, GetDeadLetter(dlq._queue.name, each))
         assert isinstance(answer, DeadLetterPage)
         found += [_shown(dlq._queue, letter) for letter in answer.dead_letters]
     return found

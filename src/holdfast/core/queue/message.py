@@ -9,21 +9,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clock import NS, NS_PER_MS, Seconds, duration_ms
+from holdfast.clock import NS, Seconds, duration_ms
 from holdfast.commands.queue import ACK, REJECT, RELEASE, VERIFY, MessageOutcome, OutcomesRecorded, RecordOutcomes
-from holdfast.core.keeper.keeper import WIRE_NS
-from holdfast.core.lease.lease import ENDED, ENDING, HELD
+from holdfast.core.lease.state import ENDED, HELD, RELEASING
 from holdfast.core.queue.codec import unpacked_headers
 from holdfast.core.queue.outcomes import Reject, Release, Retry, by_error, checked_reason, readable, retried
-from holdfast.errors import LASTING, LeaseLost, NotOwner, ReplyLost, Unavailable
+from holdfast.core.resend import WIRE_NS, resend
+from holdfast.core.step import answer_of
+from holdfast.errors import LASTING, LeaseLost, NotOwner, Unavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from holdfast.commands import Answer
     from holdfast.commands.queue import Delivery
     from holdfast.core.queue.consumer import ConsumerBase
     from holdfast.core.queue.queue import QueueBase
     from holdfast.core.queue.session import ConsumerSession
 
-_RETRY_NS = 50 * NS_PER_MS
 # How long the keeper goes on telling the engine what has become of a message.
 OWED_NS = 60 * NS
 
@@ -97,11 +100,11 @@ class MessageBase:
 
     def _is_lost(self) -> bool:
         """A consumer that ends gives back what it has: whoever still works on it must hear that others may have it."""
-        given_back = self._lease._state in (ENDING, ENDED)
-        return self._gone or (not self._settled and (given_back or self._lease._is_lost()))
+        given_back = self._lease.state in (RELEASING, ENDED)
+        return self._gone or (not self._settled and (given_back or self._lease.is_lost()))
 
     def _is_over(self) -> bool:
-        return bool(self._settled) or self._lease._state is ENDED
+        return bool(self._settled) or self._lease.state is ENDED
 
     def _outcome(self, error: BaseException | None) -> MessageOutcome:
         queue = self._consumer._queue
@@ -181,7 +184,7 @@ async def settle(message: MessageBase, outcome: MessageOutcome) -> None:
             consumer._unsaid[message._entry] = outcome
         raise
     consumer._forget(message)
-    message._lease._wake()  # whoever waits for its loss waits no more
+    message._lease.wake()  # whoever waits for its loss waits no more
     if lost:
         raise _lost(message)
     told(consumer._queue, outcome, message)
@@ -192,7 +195,7 @@ def refuse_if_not_ours(message: MessageBase) -> None:
     if message._settled:
         raise NotOwner(message.queue, f"message {message.id} has been settled before: {message._settled}")
     if message._lease._is_forked():
-        raise message._lease._loss()
+        raise message._lease.loss()
 
 
 def _lost(message: MessageBase) -> LeaseLost:
@@ -218,31 +221,42 @@ async def conclude(
     *,
     again: bool = False,
 ) -> tuple[str, ...]:
-    """Tell the engine what became of these; the entries that were not ours. `again`: it may have been told before.
+    """Send what became of these messages; return the entries that this consumer does not have any more.
 
-    On wire trouble it tries for the wire timeout; then, where a consumer is given, the keeper goes on.
+    `again`: an interrupted call may have sent the same outcomes before. After trouble on the way it sends them again for
+    the wire timeout; then, where a consumer is given, the keeper goes on.
     """
     client, restarts = queue._client, queue._client.engine.restarts
     command = RecordOutcomes(queue.name, lease.token, outcomes, queue._dead_max)
-    began_ns, sent_before = client.clock.now_ns(), again
-    while True:
+    until_ns = client.clock.now_ns() + WIRE_NS
+
+    def send() -> Answer | Awaitable[Answer]:
+        return client.transport.apply(command, until_ns)
+
+    async def second_answer(answer: Answer) -> Answer:
+        """The engine takes nothing from a live consumer: an entry that is gone was recorded by the first copy."""
+        if lease.state is HELD and not lease.is_lost() and restarts == client.engine.restarts:
+            return OutcomesRecorded(())
+        return answer
+
+    try:
+        answer = await answer_of(send())
+        answer = await second_answer(answer) if again else answer
+    except Unavailable as error:
         try:
-            reply = client.transport.apply(command, began_ns + WIRE_NS)
-            answer = reply if isinstance(reply, tuple) else await reply
-        except Unavailable as error:
-            sent_before = sent_before or isinstance(error, ReplyLost)
-            if error.reason in LASTING:
+            answer = await resend(
+                client, send, error, until_ns, goes_on=_outcomes_go_on, second_answer=second_answer, lost=again
+            )
+        except Unavailable as trouble:
+            if consumer is None or trouble.reason in LASTING:
                 raise
-            if client.clock.now_ns() + _RETRY_NS >= began_ns + WIRE_NS:
-                if consumer is None:
-                    raise
-                client.emit("release_delayed", queue.name, lease._fence, detail=str(error))
-                client.keeper.deliver_later(command, OWED_NS)
-                consumer._owe(outcomes)
-                return ()
-            await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
-            continue
-        assert isinstance(answer, OutcomesRecorded)
-        if sent_before and lease._state is HELD and not lease._is_lost() and restarts == client.engine.restarts:
-            return ()  # nobody takes from a consumer that lives: the first copy has done it
-        return answer.lost
+            client.emit("release_delayed", queue.name, lease.fence_or_none, detail=str(trouble))
+            client.keeper.deliver_later(command, OWED_NS)
+            consumer._owe(outcomes)
+            return ()
+    assert isinstance(answer, OutcomesRecorded)
+    return answer.lost
+
+
+def _outcomes_go_on(error: Unavailable, _lost: bool, _report: bool) -> bool:
+    return error.reason not in LASTING

@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, duration_ms, timeout_ns, ttl_ms
+from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, duration_ms, jittered, timeout_ns, ttl_ms
 from holdfast.commands.queue import (
     BATCH_MAX,
     BEHIND,
@@ -37,11 +37,10 @@ from holdfast.commands.queue_admin import (
     Peeked,
     QueueCounts,
 )
-from holdfast.core.lease.lease import jittered
 from holdfast.core.lease.lock import confirmed_by
 from holdfast.core.queue.codec import Codec, checked_codec, encoded, packed_headers, shown_body, shown_headers
 from holdfast.core.queue.outcomes import Backoff, checked_backoff
-from holdfast.core.resend import ask_again, ask_confirmed
+from holdfast.core.resend import send_confirmed, send_safely
 from holdfast.engines import Capability
 from holdfast.errors import MOVING, InvalidConfig, QueueFull, Unavailable
 from holdfast.names import Holder, checked_name, new_token
@@ -246,7 +245,7 @@ async def _send(
     client, pause_ns = queue._client, _FULL_NS
     command = Publish(queue.name, new_token(), drafts, queue._bound)
     while True:
-        answer = await (ask_confirmed if queue._confirm else ask_again)(client, command)
+        answer = await (send_confirmed if queue._confirm else send_safely)(client, command)
         if isinstance(answer, Published):
             return answer.ids
         assert isinstance(answer, PublishRefused)
@@ -263,7 +262,7 @@ async def _send(
 
 async def stats(queue: QueueBase) -> QueueStats:
     """How the queue stands now."""
-    now = await ask_again(queue._client, GetStats(queue.name))
+    now = await send_safely(queue._client, GetStats(queue.name))
     assert isinstance(now, QueueCounts)
     return _standing(queue.name, now)
 
@@ -287,7 +286,7 @@ def _standing(name: str, now: QueueCounts) -> QueueStats:
 
 async def consumers(queue: QueueBase, limit: int) -> list[ConsumerStatus]:
     """Who is there."""
-    answer = await ask_again(queue._client, ListConsumers(queue.name, _whole("limit", limit, 0, LIMIT_MAX)))
+    answer = await send_safely(queue._client, ListConsumers(queue.name, _whole("limit", limit, 0, LIMIT_MAX)))
     assert isinstance(answer, ConsumerList)
     return [
         ConsumerStatus(
@@ -310,7 +309,7 @@ async def peek(queue: QueueBase, place: str, limit: int) -> list[PeekedMessage]:
     _whole("limit", limit, 0, LIMIT_MAX)
     glimpses: list[PlacedMessage] = []
     for lane in LANES.values() if place == READY else ("",):
-        answer = await ask_again(queue._client, Peek(queue.name, _PLACES[place], limit - len(glimpses), lane))
+        answer = await send_safely(queue._client, Peek(queue.name, _PLACES[place], limit - len(glimpses), lane))
         assert isinstance(answer, Peeked)
         glimpses += answer.messages
     return [
@@ -335,7 +334,7 @@ _PLACES = {READY: READY, DELAYED: DELAYED, IN_FLIGHT: HELD, BEHIND: BEHIND}
 
 async def check(queue: QueueBase, told: Callable[[int], object] | None = None) -> ConsistencyReport:
     """Whether every message is in exactly one place. It looks at all, and tells after each step at how many."""
-    return ConsistencyReport(*await audited(lambda command: ask_again(queue._client, command), queue.name, told))
+    return ConsistencyReport(*await audited(lambda command: send_safely(queue._client, command), queue.name, told))
 
 
 async def audited(

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import NEVER_NS, NS
 from holdfast.commands.queue import ConsumerHeartbeat, Join, Leave, ReclaimExpired
-from holdfast.core.lease.lease import ENDED, HELD, LOST, LeaseBase
+from holdfast.core.lease.lease import LeaseBase
+from holdfast.core.lease.state import ENDED, HELD, LOST, LeaseIdentity
 from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
@@ -33,36 +34,33 @@ class ConsumerSession(LeaseBase):
         super().__init__(client, queue, ttl_ms, client.holder, client.packed, None, False)
 
     def __repr__(self) -> str:
-        return f"<consumer {self._label!r} of {self.name!r} {self._state}>"
+        return f"<consumer {self._label!r} of {self.name!r} {self.state}>"
 
     # Its words to the engine.
 
-    def _ask(self, wait: bool) -> Join:  # noqa: ARG002 - nobody stands in its way
-        return Join(self.name, self.token, self._packed, self._label, self._ttl_ms, self._keeps, self._heard)
+    def acquire_command(self, wait: bool) -> Join:  # noqa: ARG002 - nobody stands in its way
+        return Join(self.name, self.token, self.packed_holder, self._label, self.ttl_ms, self._keeps, self._heard)
 
-    def _renewal(self, ttl_ms: int) -> Command:
+    def renew_command(self, ttl_ms: int) -> Command:
         return ConsumerHeartbeat(self.name, self.token, ttl_ms)
 
-    def _giving_back(self, to: str) -> Leave:  # noqa: ARG002
+    def release_command(self, to: str) -> Leave:  # noqa: ARG002
         return Leave(self.name, self.token)
 
-    def _taking_back(self) -> Leave:
+    def undo_command(self) -> Leave:
         return Leave(self.name, self.token)
 
-    def _heartbeat_command(self) -> Command:
+    def heartbeat_command(self) -> Command:
         return self._reaping
 
     @property
-    def _about(self) -> str:
-        return f"{self.name}\x00consumer\x00{self.token}"
+    def identity(self) -> LeaseIdentity:
+        """Every name of this session; no other session contends with it."""
+        return LeaseIdentity(self.name, f"{self.name}\x00consumer\x00{self.token}", "", self.name, self.name)
 
-    @property
-    def _awaited(self) -> str:
-        return ""
-
-    def _closing(self) -> None:
-        self._client.transport.wake(self.token)
-        self._wake()  # an owner that may have no more stands in no line
+    def client_closing(self) -> None:
+        self.client.transport.wake(self.token)
+        self.wake()  # an owner that may have no more stands in no line
 
     # Its doubts.
 
@@ -70,28 +68,28 @@ class ConsumerSession(LeaseBase):
         super()._trust_from(sent_ns, ttl_ms)
         self._heard_ns = sent_ns
         # The keeper is not to end it: whether it has ended, the engine says.
-        self._doubt_ns, self._deadline_ns = self._deadline_ns, NEVER_NS
+        self.doubt_ns, self.deadline_ns = self.deadline_ns, NEVER_NS
 
     def remaining(self) -> float:
-        if self._state is not HELD:
+        if self.state is not HELD:
             return 0.0
-        return max(0, self._doubt_ns - self._client.clock.now_ns()) / NS
+        return max(0, self.doubt_ns - self.client.clock.now_ns()) / NS
 
     def check(self) -> None:
-        if self._is_lost() or self._state is ENDED:
-            raise self._loss()
+        if self.is_lost() or self.state is ENDED:
+            raise self.loss()
 
-    def _is_lost(self) -> bool:
-        return self._state is LOST or self._in_doubt()
+    def is_lost(self) -> bool:
+        return self.state is LOST or self._in_doubt()
 
     def _in_doubt(self) -> bool:
-        return self._state is HELD and self._client.clock.now_ns() >= self._doubt_ns
+        return self.state is HELD and self.client.clock.now_ns() >= self.doubt_ns
 
     def _is_forked(self) -> bool:
         """Whether it is a parent's: the engine cannot tell us apart, so nothing is said under it."""
-        return self._why[0] == "forked"
+        return self.loss_reason == "forked"
 
-    def _loss(self) -> LeaseLost:
+    def loss(self) -> LeaseLost:
         if self._in_doubt():
             return LeaseLost(self.name, self._fence, "expired", detail=self._trouble)
-        return super()._loss()
+        return super().loss()

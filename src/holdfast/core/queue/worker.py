@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.commands.queue import BATCH_MAX, COSTLY_BATCH_MAX, Reclaimed
-from holdfast.core.keeper.heartbeats import found_by_look
+from holdfast.core.keeper.heartbeats import reclaim_shown
 from holdfast.core.queue import consumer as consuming
 from holdfast.core.queue.consumer import ConsumerBase
 from holdfast.core.queue.handler_threads import HandlerThreads
 from holdfast.core.queue.message import MessageBase, conclude, told
 from holdfast.core.queue.outcomes import Reject, Release, Retry, readable
 from holdfast.core.queue.queue import _whole
-from holdfast.core.resend import ask_again
+from holdfast.core.resend import send_safely
 from holdfast.errors import Closed, InvalidConfig, Unavailable
 from holdfast.observer import log
 
@@ -198,13 +198,13 @@ async def _look(worker: WorkerBase) -> bool:
         return False
     queue = worker._consumer._queue
     try:
-        answer = await ask_again(queue._client, queue._reaping())
+        answer = await send_safely(queue._client, queue._reaping())
     except Unavailable as error:
         queue._client.emit("unavailable", queue.name, detail=str(error))
         return True
     assert isinstance(answer, Reclaimed)
     if answer.requeued or answer.dead_lettered:
-        queue._client.emit("reclaimed", queue.name, detail=found_by_look(answer))
+        queue._client.emit("reclaimed", queue.name, detail=reclaim_shown(answer))
     return True
 
 
@@ -242,7 +242,7 @@ def _doubt_ns(worker: WorkerBase) -> int:
     lease, now_ns = worker._consumer._lease, worker._consumer._queue._client.clock.now_ns()
     if lease is None:
         return NEVER_NS
-    return lease._doubt_ns if now_ns < lease._doubt_ns else now_ns + _LOOK_NS
+    return lease.doubt_ns if now_ns < lease.doubt_ns else now_ns + _LOOK_NS
 
 
 def _begin(worker: WorkerBase) -> None:
@@ -261,11 +261,11 @@ def _begin(worker: WorkerBase) -> None:
 
 def _warn(worker: WorkerBase) -> None:
     """Tell the handlers of a lease that is lost or in doubt, once for each time that it is."""
-    lost = [each for each in worker._running.values() if each._is_lost() and each._doubted_ns != each._lease._doubt_ns]
+    lost = [each for each in worker._running.values() if each._is_lost() and each._doubted_ns != each._lease.doubt_ns]
     if not lost:
         return
     for each in lost:
-        each._told_of_loss, each._doubted_ns = True, each._lease._doubt_ns
+        each._told_of_loss, each._doubted_ns = True, each._lease.doubt_ns
     if worker._on_loss == "cancel":
         worker._interrupt(lost)
     elif callable(worker._on_loss):
