@@ -91,7 +91,7 @@ def refuse_other_layout(path: Path) -> None:
     that stands in the log only.
     """
     try:
-        connection = sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True)
+        connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
     except sqlite3.Error:
         return  # there is no file yet, or the usual way reports what is wrong with it
     with contextlib.closing(connection), contextlib.suppress(sqlite3.Error):  # a new or damaged file has no such table

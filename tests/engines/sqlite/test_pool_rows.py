@@ -1,4 +1,4 @@
-"""Pools in a SQLite file: what a dead process, another boot and an older file mean for them."""
+"""Pools in a SQLite file: what a dead process, another boot and damage mean for them."""
 
 import sqlite3
 import time
@@ -7,15 +7,14 @@ import pytest
 
 import holdfast
 from holdfast import Unavailable
-from holdfast.engines.sqlite import database
-from holdfast.engines.sqlite import location as place
+from holdfast.engines.sqlite import location
 from holdfast.testing import eventually, ready, send_line
 
 LATE_S = 3.0
 
 
 def hold(url, ttl):
-    """A child that borrows, says so, and goes on for ever."""
+    """In a child process: borrow an item, report its fence, and go on for ever."""
     with holdfast.connect(url) as hf, hf.pool("channels", ttl=ttl, on_death=0).borrow() as item:
         ready()
         send_line(str(item.fence))
@@ -26,10 +25,10 @@ def test_a_killed_borrowers_item_waits_for_its_ttl_although_its_death_is_known_a
     """A lock is taken over within milliseconds here; how the use of an item ended is not known, so it is not."""
     pool = connect().pool("channels", on_death=0)
     pool.set_items(["only"])
-    doomed = holdfast_workers.start(f"{__file__}:hold", url=url, ttl=1.5).wait_ready()
-    fence = int(doomed.read_line())
+    killed = holdfast_workers.start(f"{__file__}:hold", url=url, ttl=1.5).wait_ready()
+    fence = int(killed.read_line())
     left = pool.stats().items[0].remaining
-    doomed.kill()
+    killed.kill()
     began = time.monotonic()
     with pool.borrow(timeout=30) as item:
         assert left - 0.5 <= time.monotonic() - began <= 1.5 + LATE_S
@@ -37,19 +36,19 @@ def test_a_killed_borrowers_item_waits_for_its_ttl_although_its_death_is_known_a
 
 
 def test_waiters_of_a_killed_process_are_passed_over_at_once(connect, url, holdfast_workers):
-    """Its place in the queue ends with it."""
+    """Its place in the waiting line ends with it."""
     pool = connect().pool("channels", ttl=20, on_death=0)
     pool.set_items(["only"])
     item = pool.borrow()
-    doomed = holdfast_workers.start(f"{__file__}:hold", url=url, ttl=20)
+    killed = holdfast_workers.start(f"{__file__}:hold", url=url, ttl=20)
     eventually(lambda: pool.stats().waiting == 1, 20)
-    doomed.kill()
+    killed.kill()
     item.release()
     pool.borrow(timeout=5).release()
     assert pool.stats()[1:6] == (1, 0, 0, 1, 0)
 
 
-def test_another_boot_keeps_the_items_and_lets_those_rest_that_were_away(connect, monkeypatch):
+def test_another_boot_keeps_the_items_and_cools_those_that_were_lent(connect, monkeypatch):
     """Its processes are gone and its times mean nothing; what they did with their items is uncertain."""
     client = connect()
     pool = client.pool("channels", ttl=30, on_death=20)
@@ -59,7 +58,7 @@ def test_another_boot_keeps_the_items_and_lets_those_rest_that_were_away(connect
     fence = lent.fence
     client.close(timeout=0)
 
-    monkeypatch.setattr(place, "boot_id", lambda: "another boot")
+    monkeypatch.setattr(location, "boot_id", lambda: "another boot")
     again = connect().pool("channels")
     seen = {item.name: item for item in again.stats().items}
     assert (seen[lent.name].state, 15 < seen[lent.name].remaining <= 20) == ("cooling", True)
@@ -69,27 +68,8 @@ def test_another_boot_keeps_the_items_and_lets_those_rest_that_were_away(connect
         assert item.fence > fence
 
 
-def test_a_file_of_a_version_without_pools_gets_them(connect, path):
-    """Their tables are new ones, which an older version never looks at."""
-    client = connect()
-    with client.lock("x"):
-        pass
-    client.close()
-    database._databases.clear()
-    with sqlite3.connect(path) as link:
-        link.execute("DELETE FROM meta WHERE key = 'pools'")
-        for table in ("pool", "pool_item", "pool_share", "pool_seeker", "pool_tomb"):
-            link.execute(f"DROP TABLE {table}")
-    link.close()
-
-    pool = connect().pool("channels")
-    pool.set_items(["a"])
-    with pool.borrow(timeout=0), connect().lock("x", timeout=0):
-        assert pool.stats().lent == 1
-
-
-def test_a_damaged_pool_is_nobody_elses_business(connect, path):
-    """It is told as damaged; locks and other pools of the same file go on."""
+def test_a_damaged_pool_affects_no_other_name(connect, path):
+    """The pool is reported as damaged; locks and other pools of the same file go on."""
     client = connect()
     pool, other = client.pool("channels"), client.pool("other")
     pool.set_items(["a"])
@@ -97,8 +77,8 @@ def test_a_damaged_pool_is_nobody_elses_business(connect, path):
     with sqlite3.connect(path) as link:
         link.execute("UPDATE pool_item SET back_us = 'never', state = 'lent' WHERE name = 'a'")
     link.close()
-    with pytest.raises(Unavailable) as told:
+    with pytest.raises(Unavailable) as caught:
         pool.borrow(timeout=0)
-    assert told.value.reason == "corrupt"
+    assert caught.value.reason == "corrupt"
     with other.borrow(timeout=0), client.lock("x", timeout=0):
         pass

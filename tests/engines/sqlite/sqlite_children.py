@@ -1,4 +1,4 @@
-"""What the child processes of these tests do: they obey, one line at a time, or they work until they are killed."""
+"""The child processes of these tests: they run orders, one line at a time, or work until they are killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLONE_NEWNS = 0x00020000
 
 
 class Orders:
-    """Everything that a test can tell a child to do; each answers with something that JSON can carry."""
+    """The orders that a test can give to a child; each returns a value for JSON."""
 
     def __init__(self, url, options):
         self.client = holdfast.connect(url, **options)
@@ -43,7 +43,7 @@ class Orders:
         return {}
 
     def wait(self, name, ttl=30, count=1):
-        """Stand in the queue, with so many threads; whoever gets the lease keeps it and says so in `got`."""
+        """Wait for the lease with so many threads; the thread that gets it keeps it, and `got` reports it."""
         for _ in range(count):
             threading.Thread(target=self._wait, args=(name, ttl), daemon=True).start()
         return {}
@@ -55,7 +55,7 @@ class Orders:
         return {"fence": self.leases[name].fence if name in self.leases else None}
 
     def fork(self):
-        """Have a child that lives on and does nothing."""
+        """Fork a child that lives on and does nothing."""
         pid = os.fork()
         if not pid:
             time.sleep(600)
@@ -79,7 +79,7 @@ class Orders:
 
 
 def serve(url, **options):
-    """Obey orders until the test is gone."""
+    """Run orders until the test is gone."""
     orders = Orders(url, options)
     ready()
     while True:
@@ -96,17 +96,17 @@ def serve(url, **options):
 
 
 def serve_as_nobody(url):
-    """The same, as a user who owns nothing, and who perhaps may not even read the interpreter's own modules."""
+    """Run orders as a user without rights, who perhaps may not even read the interpreter's own modules."""
     holdfast.connect("memory://").close()
     importlib.import_module("holdfast.engines.sqlite.engine")
     if os.getuid() == 0:
         os.setgid(65534)
         os.setuid(65534)
-    _serve_or_tell(url)
+    _serve_or_report(url)
 
 
 def serve_on_small_disk(directory, kib):
-    """The same, with the file on a disk of its own that is soon full; the disk is gone with this process."""
+    """Run orders with the file on a small disk of its own, which is gone with this process."""
     libc = ctypes.CDLL(None, use_errno=True)
     mount = ("mount", "-t", "tmpfs", "-o", f"size={kib}k", "none", directory)
     private = ("mount", "--make-rprivate", "/")
@@ -115,38 +115,40 @@ def serve_on_small_disk(directory, kib):
     ):
         send_line("no mount")
         return
-    _serve_or_tell(f"sqlite://{directory}/hf.db")
+    _serve_or_report(f"sqlite://{directory}/hf.db")
 
 
-def _serve_or_tell(url):
+def _serve_or_report(url):
     try:
         serve(url)
     except HoldfastError as error:
-        send_line(json.dumps({"error": type(error).__name__, "reason": getattr(error, "reason", ""), "detail": str(error)}))
+        send_line(
+            json.dumps({"error": type(error).__name__, "reason": getattr(error, "reason", ""), "detail": str(error)})
+        )
 
 
 def work_under_fire(url, counter, history, names, workers, kills, seed):
     """Fork workers from a warm parent, and kill one of them again and again; then let the last ones end well."""
     dice = random.Random(seed)
     recorder = Recorder(history, "killer")
-    # Before the first fork, so that a worker that has just been born hears it too.
+    # Before the first fork, so that a worker that has just been started hears it too.
     # It may come again while it is heard, so that nothing with a lock of its own can take the note.
-    told = []
-    signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+    stopped = []
+    signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
     alive = {}
-    born = 0
+    started = 0
 
-    def bear():
-        nonlocal born
-        label = f"worker-{born}"
-        born += 1
+    def start_worker():
+        nonlocal started
+        label = f"worker-{started}"
+        started += 1
         pid = os.fork()
         if not pid:
-            _count_until_told(told, url, counter, history, names, label)
+            _count_until_stopped(stopped, url, counter, history, names, label)
         alive[pid] = label
 
     for _ in range(workers):
-        bear()
+        start_worker()
     with open(history, "rb") as seen:
         for _ in range(kills):
             _wait_for_progress(seen)
@@ -156,21 +158,21 @@ def work_under_fire(url, counter, history, names, workers, kills, seed):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             del alive[pid]
-            bear()
+            start_worker()
 
     codes = [_end(pid) for pid in alive]
     send_line(json.dumps({"codes": codes}))
 
 
 def _wait_for_progress(history):
-    """Until somebody has counted since the last time: on a slow machine the killer must not be faster than the work."""
+    """Wait until a worker has counted since the last time: on a slow machine kills must not be faster than the work."""
     until = time.monotonic() + 10
     while b'"write"' not in history.read() and time.monotonic() < until:
         time.sleep(0.001)
 
 
 def _end(pid):
-    """Tell it to end, more than once: a signal in the middle of a fork is lost."""
+    """Send SIGTERM until it ends: a signal in the middle of a fork is lost."""
     while True:
         os.kill(pid, signal.SIGTERM)
         time.sleep(0.01)
@@ -179,13 +181,13 @@ def _end(pid):
             return os.waitstatus_to_exitcode(status)
 
 
-def _count_until_told(told, url, counter, history, names, label):
+def _count_until_stopped(stopped, url, counter, history, names, label):
     """Add one to a guarded counter under the lease of a random name, again and again."""
     try:
         dice = random.Random(label)
         recorder = Recorder(history, label)
         client = holdfast.connect(url, label=label)
-        while not told:
+        while not stopped:
             name = dice.choice(names)
             _count_once(client, GuardedFile(f"{counter}.{name}"), recorder, name)
         client.close()
@@ -230,7 +232,7 @@ def hurry(url, name, seconds, inside_ms):
     send_line(json.dumps({"count": count, "worst": worst}))
 
 
-def write_when_told(url, name, path, ttl):
+def write_on_order(url, name, path, ttl):
     """Hold the lease; on each line, write under its fence without asking whether it is still held."""
     file = GuardedFile(path)
     client = holdfast.connect(url)

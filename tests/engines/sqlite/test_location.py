@@ -1,4 +1,4 @@
-"""Where the file may be, and what is said about it."""
+"""Where the file may lie, and what errors and logs say about it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.config import settings
-from holdfast.engines.sqlite import location as place
+from holdfast.engines.sqlite import location
 from holdfast.errors import InvalidConfig
 
 ROOT_LINE = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw"
@@ -19,12 +19,12 @@ ROOT_LINE = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw"
 
 @pytest.fixture
 def mounted(tmp_path, monkeypatch):
-    """Have the system tell these mounts, in the form of /proc/self/mountinfo."""
+    """Make the system report these mounts, in the format of /proc/self/mountinfo."""
 
     def mounted(*lines):
         mounts = tmp_path / "mountinfo"
         mounts.write_bytes(b"".join(line.encode("utf-8", "surrogateescape") + b"\n" for line in (ROOT_LINE, *lines)))
-        monkeypatch.setattr(place, "filesystem", partial(place.filesystem, mounts=mounts))
+        monkeypatch.setattr(location, "filesystem", partial(location.filesystem, mounts=mounts))
 
     return mounted
 
@@ -33,7 +33,7 @@ def mounted(tmp_path, monkeypatch):
     "kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "fuse.sshfs", "ceph", "lustre", "glusterfs"]
 )
 def test_a_network_filesystem_is_refused_by_name(mounted, tmp_path, kind):
-    """Over a network SQLite's log loses commits; whoever tries is told which filesystem it is, and no file is made."""
+    """Over a network SQLite's log loses commits; the error names the filesystem, and no file is created."""
     share = tmp_path / "share"
     share.mkdir()
     mounted(f"99 27 0:50 / {share} rw,relatime shared:7 - {kind} server:/export rw")
@@ -46,19 +46,19 @@ def test_a_network_filesystem_is_refused_by_name(mounted, tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "apfs"])
 def test_a_disk_of_this_machine_is_accepted(mounted, tmp_path, kind):
-    """The list names what is refused; everything else is a disk."""
+    """Only the listed filesystems are refused; every other one is a local disk."""
     mounted(f"99 27 0:50 / {tmp_path} rw,relatime - {kind} /dev/sdb rw")
 
     with holdfast.connect(f"sqlite://{tmp_path}/hf.db") as client:
         client.lock("x").acquire().release()
 
 
-def test_what_this_machine_really_mounts_is_read_right(tmp_path):
-    """A made-up list proves little about the real one."""
-    assert place.filesystem(Path("/proc")) == "proc"
-    assert place.filesystem(tmp_path) != ""
+def test_the_real_mounts_of_this_machine_are_read_correctly(tmp_path):
+    """An invented list proves little about the real one."""
+    assert location.filesystem(Path("/proc")) == "proc"
+    assert location.filesystem(tmp_path) != ""
     if Path("/dev/shm").is_mount():
-        assert place.filesystem(Path("/dev/shm")) == "tmpfs"
+        assert location.filesystem(Path("/dev/shm")) == "tmpfs"
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_mount_points_with_any_characters_are_recognised(tmp_path, shown, direct
     line = f"99 27 0:50 / {shown} rw - nfs4 server:/export rw"
     mounts.write_bytes(f"{ROOT_LINE}\n{line}\n".encode("utf-8", "surrogateescape"))
 
-    assert place.filesystem(Path(directory), mounts) == "nfs4"
-    assert place.filesystem(Path(directory) / "deeper", mounts) == "nfs4"
-    assert place.filesystem(Path(directory + "er"), mounts) == "ext4"
+    assert location.filesystem(Path(directory), mounts) == "nfs4"
+    assert location.filesystem(Path(directory) / "deeper", mounts) == "nfs4"
+    assert location.filesystem(Path(directory + "er"), mounts) == "ext4"
 
 
 def test_the_last_of_several_mounts_on_one_point_counts(tmp_path):
@@ -87,11 +87,11 @@ def test_the_last_of_several_mounts_on_one_point_counts(tmp_path):
     lines = ["98 27 0:50 / /mnt/a rw - nfs4 server:/export rw", "99 27 0:51 / /mnt/a rw - ext4 /dev/sdb rw"]
     mounts.write_text("\n".join([ROOT_LINE, *lines]))
 
-    assert place.filesystem(Path("/mnt/a/b"), mounts) == "ext4"
+    assert location.filesystem(Path("/mnt/a/b"), mounts) == "ext4"
 
 
-def test_a_symlink_to_a_share_is_seen_through(mounted, tmp_path):
-    """The file would be on the share, whatever the way there."""
+def test_a_symlink_to_a_network_filesystem_is_refused(mounted, tmp_path):
+    """The file would be on the network, whatever the path to it."""
     share = tmp_path / "share"
     share.mkdir()
     (tmp_path / "link").symlink_to(share)
@@ -115,7 +115,7 @@ def test_two_paths_to_one_file_mean_one_lease(tmp_path):
 
 
 def test_without_a_url_the_leases_live_in_the_state_directory(tmp_path, monkeypatch, caplog):
-    """One line, once, says where and how far it reaches: nobody should have to guess."""
+    """One log line says where the leases live and that they are of this host only."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("HOLDFAST_URL", raising=False)
     expected = tmp_path / "state" / "holdfast" / "holdfast.db"
@@ -132,7 +132,7 @@ def test_without_a_url_the_leases_live_in_the_state_directory(tmp_path, monkeypa
 
 
 def test_a_url_that_was_chosen_is_not_announced(tmp_path, monkeypatch, caplog):
-    """Whoever chose the place knows it."""
+    """A person who chose the URL knows it."""
     monkeypatch.setenv("HOLDFAST_URL", f"sqlite://{tmp_path}/hf.db")
 
     with caplog.at_level(logging.INFO, "holdfast"), holdfast.connect() as client:
@@ -149,13 +149,13 @@ def test_a_state_directory_that_is_no_absolute_path_is_ignored():
 
 
 @pytest.mark.parametrize("home", ["/h#1", "/h?1", "/50%41", "/h\n1", "/h ä"])
-def test_a_home_of_odd_signs_is_that_home(home):
-    """What ends a URL, or means another sign in one, may well be in the path of somebody's home."""
+def test_a_home_directory_with_special_characters_is_used_unchanged(home):
+    """What ends a URL, or means another sign in one, may be in the path of a home directory."""
     assert settings(None, environ={"HOME": home}).path == f"{home}/.local/state/holdfast/holdfast.db"
 
 
-def test_nobody_else_can_read_the_files(tmp_path):
-    """Owners and names may be private; and whoever can write the file can take any lease."""
+def test_other_users_cannot_read_the_files(tmp_path):
+    """Holders and names may be private; and a user who can write the file can take any lease."""
     with holdfast.connect(f"sqlite://{tmp_path}/new/hf.db") as client:
         client.lock("x").acquire().release()
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "new").iterdir()}
@@ -178,8 +178,8 @@ def test_a_path_that_names_no_file_is_refused(url, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_is_no_file_to_keep_leases_in(tmp_path):
-    """It is refused when opened, and nothing is left beside it."""
+def test_a_directory_in_place_of_the_file_is_refused(tmp_path):
+    """It is refused when the engine is opened, and nothing is created beside it."""
     directory = tmp_path / "directory"
     directory.mkdir()
 
@@ -189,7 +189,7 @@ def test_a_directory_is_no_file_to_keep_leases_in(tmp_path):
     assert list(tmp_path.iterdir()) == [directory]
 
 
-def test_an_option_that_nobody_reads_is_refused(tmp_path):
+def test_an_unknown_option_is_refused(tmp_path):
     """A mistyped option must not pass in silence."""
     with pytest.raises(InvalidConfig, match="timeout"):
         holdfast.connect(f"sqlite://{tmp_path}/hf.db?timeout=3")

@@ -1,4 +1,4 @@
-"""A holder that sleeps past its time and wakes: the reason why leases have fences."""
+"""A holder that is suspended past its ttl and resumes: the reason why leases have fences."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from holdfast.testing import GuardedFile
 
 
 @pytest.mark.acceptance("A0-10", "G-1", "G-4", "C-3", "C-24")
-def test_a_holder_that_wakes_after_its_successor_wrote_is_refused_and_told(start, url, connect, tmp_path):
+def test_a_holder_that_resumes_after_its_successor_wrote_is_refused_and_learns_of_the_loss(
+    start, url, connect, tmp_path
+):
     """It cannot know that time has passed; so the resource refuses its old fence, and its block ends in a loss."""
     path = tmp_path / "guarded"
-    holder = start("write_when_told", url=url, name="x", path=path, ttl=1)
+    holder = start("write_on_order", url=url, name="x", path=path, ttl=1)
     fence = json.loads(holder.read_line())["fence"]
     holder.send_line("write")
     assert holder.read_line() == f"wrote {fence}"
@@ -37,21 +39,21 @@ def test_a_holder_that_wakes_after_its_successor_wrote_is_refused_and_told(start
 
 
 @pytest.mark.acceptance("G-4")
-def test_a_holder_frozen_for_less_than_its_ttl_keeps_its_lease(start, url, connect, tmp_path):
-    """A slow one is not replaced."""
+def test_a_holder_suspended_for_less_than_its_ttl_keeps_its_lease(start, url, connect, tmp_path):
+    """A slow holder is not replaced."""
     path = tmp_path / "guarded"
-    holder = start("write_when_told", url=url, name="x", path=path, ttl=2)
+    holder = start("write_on_order", url=url, name="x", path=path, ttl=2)
     fence = json.loads(holder.read_line())["fence"]
 
     holder.freeze()
     time.sleep(0.7)
-    robbed = connect().lock("x").try_acquire()
+    stolen = connect().lock("x").try_acquire()
     holder.thaw()
     time.sleep(1.5)
     holder.send_line("write")
     answer = holder.read_line()
     holder.send_line("leave")
 
-    assert robbed is None
+    assert stolen is None
     assert answer == f"wrote {fence}"
     assert holder.read_line() == "released"

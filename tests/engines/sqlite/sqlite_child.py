@@ -1,10 +1,10 @@
-"""The parent's end of a child that obeys. In a module of its own: there are several `conftest`, and one name."""
+"""The parent's end of a child process that runs orders. Not in `conftest`: several folders have one."""
 
 import json
 
 
 class Child:
-    """A process that obeys: `ask` waits for its answer, `order` does not."""
+    """A child process that runs orders: `ask` waits for the answer, `order` does not."""
 
     def __init__(self, worker):
         self.worker = worker

@@ -1,4 +1,4 @@
-"""Keys and their owners in a SQLite file: what a killed process, another boot and a damaged file mean for them."""
+"""Keys and tsuccessor owners in a SQLite file: what a killed process, another boot and a damaged file mean for them."""
 
 import sqlite3
 import threading
@@ -9,7 +9,7 @@ import holdfast
 from holdfast import NotAcquired
 from holdfast.commands.queue import ConsumerHeartbeat, Join, NewMessage, Publish, Receive, ReclaimExpired
 from holdfast.engines.sqlite.queue import StoredQueue
-from holdfast.engines.sqlite.queue_tables import SCHEMA, begin_anew
+from holdfast.engines.sqlite.queue_tables import SCHEMA, end_previous_boot
 from holdfast.rules import Moment
 from holdfast.rules.table import RULES
 from holdfast.testing import ready, send_line
@@ -19,25 +19,25 @@ START_US = 1_700_000_000_000_000
 
 
 def own(url):
-    """A child that owns a key, says so, and is never heard of again."""
-    with holdfast.connect(url) as hf, hf.queue("chats", ttl=60).owner("doomed") as owner:
+    """In a child process: own a key, report its fence, and wait to be killed."""
+    with holdfast.connect(url) as hf, hf.queue("chats", ttl=60).owner("killed") as owner:
         ready()
         send_line(str(owner.next(timeout=60).work.fence))
         threading.Event().wait(120)
 
 
 def test_a_key_whose_process_was_killed_is_claimed_at_once(connect, url, holdfast_workers):
-    """Whether it lives is a question to the kernel: a claim waits neither for the ttl nor for a look."""
+    """The kernel knows that it is dead: a claim waits neither for the ttl nor for the next check."""
     queue = connect().queue("chats", ttl=60)
-    doomed = holdfast_workers.start(f"{__file__}:own", url=url).wait_ready()
+    killed = holdfast_workers.start(f"{__file__}:own", url=url).wait_ready()
     queue.publish("first", key="chat")
-    fence = int(doomed.read_line())
+    fence = int(killed.read_line())
     queue.publish("second", key="chat")
-    with queue.owner("heir") as owner:
+    with queue.owner("successor") as owner:
         with pytest.raises(NotAcquired) as told:
             owner.claim("chat")
-        assert (told.value.holder, told.value.fence) == ("doomed", fence)
-        doomed.kill()
+        assert (told.value.holder, told.value.fence) == ("killed", fence)
+        killed.kill()
         work = owner.claim("chat")
         assert (work.info, work.attempt, work.fence > fence) == ("first", 2, True)
         work.done()
@@ -46,35 +46,35 @@ def test_a_key_whose_process_was_killed_is_claimed_at_once(connect, url, holdfas
     assert queue.check() == (1, ())
 
 
-def test_after_another_boot_what_was_old_to_an_owner_is_not_to_blame():
+def test_after_another_boot_messages_that_an_owner_kept_for_long_get_no_blame():
     """Times of the boot before mean nothing, but the span between two of them does."""
     link = sqlite3.connect(":memory:", isolation_level=None)
     link.executescript(SCHEMA)
     now_us = 7_200_000_000
 
-    def say(command, moment_us):
+    def send(command, moment_us):
         state = StoredQueue(link.cursor(), "q")
         answer = RULES[type(command)].apply(state, command, Moment(moment_us, START_US, "1")).answer
         state.save(START_US, 1)
         return answer
 
     def hand_out(token, *keys):
-        say(Publish("q", f"call of {keys}", tuple(NewMessage(key, b"", key=key) for key in keys)), now_us)
-        assert len(say(Receive("q", token, 10), now_us).deliveries) == len(keys)
+        send(Publish("q", f"call of {keys}", tuple(NewMessage(key, b"", key=key) for key in keys)), now_us)
+        assert len(send(Receive("q", token, 10), now_us).deliveries) == len(keys)
 
     for token, keeps in (("keeper", True), ("plain", False)):
-        say(Join("q", token, "", token, TTL_MS, keeps), now_us)
+        send(Join("q", token, "", token, TTL_MS, keeps), now_us)
     hand_out("keeper", "old", "older")
     now_us += TTL_MS * 1000
-    say(ConsumerHeartbeat("q", "keeper", TTL_MS), now_us)
+    send(ConsumerHeartbeat("q", "keeper", TTL_MS), now_us)
     hand_out("keeper", "new")
     hand_out("plain", "short")
-    for _ in range(2):  # nobody came in between
-        begin_anew(link.cursor())
-    assert say(ReclaimExpired("q", 500, 200, 0, 9), 20_000_000).consumers == 2
-    say(Join("q", "heir", "", "heir", TTL_MS), 20_000_000)
+    for _ in range(2):  # no client came in between
+        end_previous_boot(link.cursor())
+    assert send(ReclaimExpired("q", 500, 200, 0, 9), 20_000_000).consumers == 2
+    send(Join("q", "successor", "", "successor", TTL_MS), 20_000_000)
 
-    back = {each.message.id: each.message for each in say(Receive("q", "heir", 10), 20_000_000).deliveries}
+    back = {each.message.id: each.message for each in send(Receive("q", "successor", 10), 20_000_000).deliveries}
     assert {one: (each.attempts, each.crashes) for one, each in back.items()} == {
         "old": (0, 0),
         "older": (0, 0),
@@ -84,8 +84,8 @@ def test_after_another_boot_what_was_old_to_an_owner_is_not_to_blame():
     link.close()
 
 
-def test_the_file_itself_refuses_a_second_first_message_of_a_key(connect, path):
-    """Whoever would make one is wrong, whatever it thinks."""
+def test_the_file_itself_refuses_a_second_head_of_a_key(connect, path):
+    """A unique index enforces it, whatever a faulty program does."""
     queue = connect().queue("jobs")
     queue.publish_many(["a", "b"], key="k")
     with pytest.raises(sqlite3.IntegrityError), sqlite3.connect(path) as link:
@@ -95,7 +95,7 @@ def test_the_file_itself_refuses_a_second_first_message_of_a_key(connect, path):
 
 
 def test_a_check_finds_keys_that_are_out_of_order(connect, path):
-    """In the words of every engine."""
+    """The faults are worded as in every engine."""
     queue = connect().queue("jobs")
     queue.publish_many(["a", "b"], key="k")
     queue.publish_many(["c", "d"], key="l")
