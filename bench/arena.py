@@ -20,7 +20,7 @@ from bench.contenders import DIRECTORY, FILE, UNIX, Contender
 from bench.environments import ROOT, Environment
 from bench.figures import over_rounds
 from bench.meter import Meter
-from holdfast.testing.lines import Lines
+from holdfast.testing.child_process import LinePipe
 from holdfast.testing.servers import Server, available
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Worker:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._lines = Lines(self._process.stdout.fileno(), self._process.stdin.fileno())
+        self._lines = LinePipe(self._process.stdout.fileno(), self._process.stdin.fileno())
 
     @property
     def pid(self) -> int:

@@ -13,19 +13,19 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chaos import ordinary, report, selftest
-from chaos.bank import bank
+from chaos import mutation_score, report, selftest
+from chaos.mutant_rounds import mutants_by_name
 from chaos.rounds import FACES, WORKLOADS, named, plan
 from chaos.runs import play_all
-from chaos.tally import MOST_SHOWN, Tally
+from chaos.statistics import MOST_SHOWN, Statistics
 from tests.support.places import ENGINES, not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from chaos.judge import Verdict
+    from chaos.checks import Verdict
     from chaos.rounds import Round
-    from chaos.stage import Played
+    from chaos.runner import RoundResult
 
 
 CANNOT = 2
@@ -45,10 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _NO_SERVER.format(engines=", ".join(missing), others=",".join(one for one in ENGINES if one not in missing))
         )
         return CANNOT
-    tally = Tally(options.seed, 0.0 if options.only else options.minutes)
+    statistics = Statistics(options.seed, 0.0 if options.only else options.minutes)
     with tempfile.TemporaryDirectory(prefix="holdfast-campaign-") as folder:
         if not options.only and not options.without_selftest:
-            _test_itself(tally, engines, Path(folder))
+            _test_itself(statistics, engines, Path(folder))
         began = time.monotonic()
         rounds = (
             iter([named(options.seed, options.only, options.seconds)])
@@ -56,18 +56,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else until(options.minutes * 60, plan(options.seed, engines, options.workload, options.seconds), engines)
         )
         for number, few in enumerate(beside(rounds)):
-            _play(tally, few, Path(folder) / str(number), began)
-        tally.seconds = time.monotonic() - began
+            _play(statistics, few, Path(folder) / str(number), began)
+        statistics.seconds = time.monotonic() - began
         if options.hunt:
-            _hunt(tally, engines, options.hunt, Path(folder))
+            _hunt(statistics, engines, options.hunt, Path(folder))
     if options.out is not None:
-        report.write(tally, options.out)
+        report.write(statistics, options.out)
         _say(f"the report is in {options.out / report.PAGE}")
-    kept = f"every promise was kept in {tally.rounds.total()} rounds"
-    _say(kept if tally.holds else "PROMISES WERE BROKEN, or a broken client was not caught")
-    if tally.not_covered:
-        _say(f"not covered: {', '.join(tally.not_covered)}")
-    return 0 if tally.holds else 1
+    kept = f"every promise was kept in {statistics.rounds.total()} rounds"
+    _say(kept if statistics.holds else "PROMISES WERE BROKEN, or a broken client was not caught")
+    if statistics.not_covered:
+        _say(f"not covered: {', '.join(statistics.not_covered)}")
+    return 0 if statistics.holds else 1
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -98,30 +98,30 @@ def _engines(text: str) -> tuple[str, ...]:
     return engines
 
 
-def _test_itself(tally: Tally, engines: Sequence[str], folder: Path) -> None:
+def _test_itself(statistics: Statistics, engines: Sequence[str], folder: Path) -> None:
     """Broken clients first: a campaign that cannot catch them has nothing to say."""
-    mutants = [mutant for mutant in bank(tally.seed).values() if mutant.round.engine in engines]
+    mutants = [mutant for mutant in mutants_by_name(statistics.seed).values() if mutant.round.engine in engines]
     _say(f"the self-test: {len(mutants)} broken clients")
-    for kill in selftest.hunt_all(mutants, folder):
-        tally.kills.append(kill)
+    for kill in selftest.run_mutants(mutants, folder):
+        statistics.kills.append(kill)
         how = kill.not_run or (f"caught by {kill.mutant.caught_by}" if kill.killed else "NOT CAUGHT")
         _say(f"  {kill.mutant.name:30} {how} after {kill.seconds:.1f} s")
     rounds = selftest.rounds_of(mutants)
     _say(f"the right client in their {len(rounds)} rounds")
-    for round_, verdict in selftest.acquit_all(rounds, folder):
-        tally.acquitted += verdict.holds
-        tally.accuse(f"self-test in {round_}", verdict)
+    for round_, verdict in selftest.run_unmodified(rounds, folder):
+        statistics.passed_unmodified += verdict.holds
+        statistics.add_violations(f"self-test in {round_}", verdict)
         for promise, found in verdict.violations.items():
             for violation in found[:MOST_SHOWN]:
                 _say(f"  {promise} {violation}")
 
 
-def _hunt(tally: Tally, engines: Sequence[str], count: int, folder: Path) -> None:
+def _hunt(statistics: Statistics, engines: Sequence[str], count: int, folder: Path) -> None:
     """How sharp are the rounds themselves? Told, and no verdict: a round may miss a mistake, and none is to see one."""
-    mutants = list(bank(tally.seed).values())
+    mutants = list(mutants_by_name(statistics.seed).values())
     _say(f"the {len(mutants)} broken clients in up to {count} ordinary rounds each")
-    for share in ordinary.shares(mutants, tally.seed, engines, count, folder / "hunt"):
-        tally.shares[share.mutant] = share
+    for share in mutation_score.scores(mutants, statistics.seed, engines, count, folder / "hunt"):
+        statistics.scores[share.mutant] = share
         _say(f"  {share.mutant:32} accused in {share.caught} of {share.played} rounds")
 
 
@@ -153,18 +153,18 @@ def beside(rounds: Iterator[Round]) -> Iterator[list[Round]]:
         yield few
 
 
-def _play(tally: Tally, rounds: Sequence[Round], folder: Path, began: float) -> None:
+def _play(statistics: Statistics, rounds: Sequence[Round], folder: Path, began: float) -> None:
     _show(f"{_clock(began)}  {', '.join(round_.name for round_ in rounds)} ...")
     for played, verdict in play_all(rounds, folder, len(rounds)):
-        _tell(tally, played, verdict, began)
+        _tell(statistics, played, verdict, began)
 
 
-def _tell(tally: Tally, played: Played, verdict: Verdict, began: float) -> None:
-    round_, before = played.round, tally.grants.total()
-    tally.add(played, verdict)
-    told = ", ".join(f"{kind} {count}" for kind, count in played.struck.most_common())
+def _tell(statistics: Statistics, played: RoundResult, verdict: Verdict, began: float) -> None:
+    round_, before = played.round, statistics.grants.total()
+    statistics.add(played, verdict)
+    told = ", ".join(f"{kind} {count}" for kind, count in played.injected.most_common())
     expected = f"; expected: {', '.join(verdict.expected)}" if verdict.expected else ""
-    _say(f"{_clock(began)}  {round_.name:34} {tally.grants.total() - before:6} grants; {told}{expected}")
+    _say(f"{_clock(began)}  {round_.name:34} {statistics.grants.total() - before:6} grants; {told}{expected}")
     for promise, found in verdict.violations.items():
         _say(f"VIOLATION of {promise}: repeat with --seed {round_.seed} --only {round_.name}")
         for violation in found[:MOST_SHOWN]:

@@ -54,7 +54,7 @@ class Face(Protocol):
     def stall(self, seconds: float) -> None:
         """Make the event loop stand still, if there is one. Returns when it has."""
 
-    def storm(self, dice: random.Random, url: str, label: str, attempt: Attempt) -> None:
+    def storm(self, rng: random.Random, url: str, label: str, attempt: Attempt) -> None:
         """Start many attempts with a client of their own, and end each at some point of its life.
 
         The client lives on, as that of a program does: what it left behind is not freed by its end.
@@ -85,7 +85,7 @@ class BlockingFace:
         return answer
 
     async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        time.sleep(seconds)  # noqa: ASYNC251 - nothing suspends on this face
 
     def live(self, lives: Sequence[Life]) -> None:
         failed: list[BaseException] = []
@@ -109,7 +109,7 @@ class BlockingFace:
     def stall(self, seconds: float) -> None:
         """There is no loop."""
 
-    def storm(self, dice: random.Random, url: str, label: str, attempt: Attempt) -> None:
+    def storm(self, rng: random.Random, url: str, label: str, attempt: Attempt) -> None:
         """Many threads whose patience is shorter than a round trip."""
         if label not in self._stormed:
             self._stormed[label] = holdfast.connect(url, label=label)
@@ -121,7 +121,7 @@ class BlockingFace:
             with suppress(HoldfastError):
                 run(attempt(client, patience_s))  # type: ignore[arg-type]
 
-        patience = [dice.choice((0, 0.001, 0.01, 0.05, 0.2)) for _ in range(self.attempts)]
+        patience = [rng.choice((0, 0.001, 0.01, 0.05, 0.2)) for _ in range(self.attempts)]
         threads = [threading.Thread(target=one, args=(seconds,)) for seconds in patience]
         for thread in threads:
             thread.start()
@@ -180,7 +180,7 @@ class AsyncioFace:
             self._loop.call_soon_threadsafe(stand_still)
             over.wait(seconds + 5)
 
-    def storm(self, dice: random.Random, url: str, label: str, attempt: Attempt) -> None:
+    def storm(self, rng: random.Random, url: str, label: str, attempt: Attempt) -> None:
         """Many tasks, each cancelled somewhere between its first step and its last."""
 
         async def one(client: Any, life_s: float) -> None:
@@ -195,7 +195,7 @@ class AsyncioFace:
             client = self._stormed[label]
             with suppress(HoldfastError):  # as above
                 await (await client.lock(f"{label}/first", ttl=5).acquire(timeout=1)).release()
-            lives = [dice.choice((0, 0.0005, 0.002, 0.01, 0.05, 0.2)) for _ in range(self.attempts)]
+            lives = [rng.choice((0, 0.0005, 0.002, 0.01, 0.05, 0.2)) for _ in range(self.attempts)]
             await asyncio.gather(*(one(client, life_s) for life_s in lives))
 
         def start() -> None:

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.actors import NAME
+from chaos.workload import NAME
 from tests.support.group_places import GroupPlace
 from tests.support.groups import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from chaos.runner import RoundRunner
     from chaos.schedule import Fault
-    from chaos.stage import Stage
     from holdfast.testing.servers import Server
     from tests.support.groups import Group
 
-    Strike = Callable[[Stage, str, Fault], Iterator[float]]
+    Injector = Callable[[RoundRunner, str, Fault], Iterator[float]]
 
 _LOOK_S = 0.2
 
 
-def _strike(kind: str, hit: Callable[[Group, Server], None]) -> Strike:
-    def strike(stage: Stage, _label: str, fault: Fault) -> Iterator[float]:
+def _strike(kind: str, hit: Callable[[Group, Server], None]) -> Injector:
+    def strike(stage: RoundRunner, _label: str, fault: Fault) -> Iterator[float]:
         assert isinstance(stage.place, GroupPlace)
         group = stage.place.group
         server = quietly(lambda: group.owner_of(NAME))()
@@ -44,7 +44,7 @@ def _strike(kind: str, hit: Callable[[Group, Server], None]) -> Strike:
     return strike
 
 
-STRIKES: dict[str, Strike] = {
+INJECTORS: dict[str, Injector] = {
     "primary killed": _strike("primary killed", lambda _group, server: server.kill()),
     "primary frozen": _strike("primary frozen", lambda _group, server: server.freeze()),
     "failover": _strike("failover", lambda group, server: quietly(lambda: group.begin_failover(server))() and None),

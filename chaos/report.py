@@ -8,159 +8,160 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from chaos import pictures
-from chaos.expectations import EXPECTATIONS
-from chaos.judge import PROMISES
-from chaos.ordinary import RIGHT
+from chaos import plots
+from chaos.checks import INVARIANTS
+from chaos.known_limits import KNOWN_LIMITS
+from chaos.mutation_score import UNMODIFIED
 from chaos.rounds import WORKLOADS
 from chaos.schedule import KINDS
-from tests.support.windows import IN_THE_GATE, MACHINE
+from tests.support.fault_windows import IN_THE_GATE, MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from chaos.tally import Tally
+    from chaos.statistics import Statistics
 
 PAGE, DATA = "README.md", "campaign.json"
 
 
-def write(tally: Tally, folder: Path) -> None:
+def write(statistics: Statistics, folder: Path) -> None:
     """Write the page, the data and the pictures into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    summary = tally.summary()
+    summary = statistics.summary()
     (folder / DATA).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    drawn = pictures.draw(tally, folder) if pictures.available() else []
-    (folder / PAGE).write_text("\n".join(_page(tally, summary, drawn)) + "\n", encoding="utf-8")
+    drawn = plots.draw(statistics, folder) if plots.available() else []
+    (folder / PAGE).write_text("\n".join(_page(statistics, summary, drawn)) + "\n", encoding="utf-8")
 
 
-def _page(tally: Tally, summary: dict[str, Any], drawn: list[tuple[str, str]]) -> Iterator[str]:
+def _page(statistics: Statistics, summary: dict[str, Any], drawn: list[tuple[str, str]]) -> Iterator[str]:
     yield "# The fault campaign"
     yield ""
-    yield _verdict(tally, summary)
+    yield _verdict(statistics, summary)
     yield ""
-    yield f"Repeat it with `{_repeat(tally)}`. The same seed gives the same schedule of faults;"
+    yield f"Repeat it with `{_repeat(statistics)}`. The same seed gives the same schedule of faults;"
     yield f"how the processes interleave is the machine's. The figures are in [{DATA}]({DATA})."
     yield ""
-    yield from _table(("", ""), _facts(tally, summary))
+    yield from _table(("", ""), _facts(statistics, summary))
     yield from _pictures(drawn)
     yield "## Promises"
     yield ""
     yield from _table(
         ("", "promise", "violations"),
-        ((promise, says, summary["violations"][promise]) for promise, says in PROMISES.items()),
+        ((promise, says, summary["violations"][promise]) for promise, says in INVARIANTS.items()),
     )
-    yield from _shown(tally)
+    yield from _shown(statistics)
     yield "## Expected, by name"
     yield ""
     yield "What cannot be promised did happen, and was recognised by its cause:"
     yield ""
     yield from _table(
-        ("limit", "what it says", "times"), ((one.name, one.says, tally.expected[one.name]) for one in EXPECTATIONS)
+        ("limit", "what it says", "times"),
+        ((one.name, one.says, statistics.expected[one.name]) for one in KNOWN_LIMITS),
     )
     yield "## Faults"
     yield ""
     yield from _table(
         ("fault", "what it is", "times"),
         [
-            *((kind.name, kind.says, tally.faults[kind.name]) for kind in KINDS.values()),
+            *((kind.name, kind.says, statistics.faults[kind.name]) for kind in KINDS.values()),
             (
                 IN_THE_GATE,
                 "one of the above stopped a process inside the gate of SQLite, which keeps everybody out",
-                tally.faults[IN_THE_GATE],
+                statistics.faults[IN_THE_GATE],
             ),
             (
                 MACHINE,
                 "a process was not run for 0.25 s, or a fifth of its ttl: busy machine, or one of the above",
-                tally.faults[MACHINE],
+                statistics.faults[MACHINE],
             ),
         ],
     )
-    yield from _not_run(tally)
+    yield from _not_run(statistics)
     yield "## Times"
     yield ""
     yield from _times(summary)
-    yield from _mutants(tally)
+    yield from _mutants(statistics)
     yield "## What was played"
     yield ""
     yield from _table(
         ("workload", "what it is", "rounds"),
         (
-            (name, work.says, sum(count for what, count in tally.rounds.items() if what.endswith(f"/{name}")))
+            (name, work.says, sum(count for what, count in statistics.rounds.items() if what.endswith(f"/{name}")))
             for name, work in WORKLOADS.items()
         ),
     )
 
 
-def _repeat(tally: Tally) -> str:
-    minutes = tally.wanted_minutes or max(1, round(tally.seconds / 60))
-    hunt = max((share.played for share in tally.shares.values()), default=0)
-    return f"make chaos MINUTES={minutes:g} SEED={tally.seed}" + (f" HUNT={hunt}" if hunt else "")
+def _repeat(statistics: Statistics) -> str:
+    minutes = statistics.wanted_minutes or max(1, round(statistics.seconds / 60))
+    hunt = max((share.played for share in statistics.scores.values()), default=0)
+    return f"make chaos MINUTES={minutes:g} SEED={statistics.seed}" + (f" HUNT={hunt}" if hunt else "")
 
 
-def _mutants(tally: Tally) -> Iterator[str]:
+def _mutants(statistics: Statistics) -> Iterator[str]:
     yield "## Broken clients"
     yield ""
-    yield "The campaign tests itself first: each of these is the library with one mistake, and is to be caught by the"
-    yield f"checker that stands for it. The right client was acquitted in {tally.acquitted} rounds like theirs."
-    if tally.shares:
+    yield "The campaign tests itself first. Each mutant is the library with one mistake, and one checker must catch it."
+    yield f"The unmodified client passed {statistics.passed_unmodified} rounds like theirs."
+    if statistics.scores:
         yield "The last column is about the campaign's own rounds, which were made for nobody: in how many of them a"
         yield "client with this mistake was accused, of those that were tried where the mistake exists. The right"
-        yield f"client was accused in {_share(tally, RIGHT)} such rounds."
+        yield f"client was accused in {_share(statistics, UNMODIFIED)} such rounds."
     yield ""
     heads = ("mutant", "caught by", "after", "in a round of")
     yield from _table(
-        (*heads, "ordinary rounds") if tally.shares else heads,
+        (*heads, "ordinary rounds") if statistics.scores else heads,
         (
             (
                 kill.mutant.name,
                 kill.mutant.caught_by if kill.killed else f"**nobody** {kill.not_run}".strip(),
                 f"{kill.seconds:.1f} s",
                 f"{kill.mutant.round.engine}, {kill.mutant.round.face}, {', '.join(kill.mutant.round.kinds)}",
-                *([_share(tally, kill.mutant.name)] if tally.shares else []),
+                *([_share(statistics, kill.mutant.name)] if statistics.scores else []),
             )
-            for kill in tally.kills
+            for kill in statistics.kills
         ),
     )
 
 
-def _share(tally: Tally, name: str) -> str:
-    share = tally.shares.get(name)
+def _share(statistics: Statistics, name: str) -> str:
+    share = statistics.scores.get(name)
     return f"{share.caught} of {share.played}" if share is not None else ""
 
 
-def _verdict(tally: Tally, summary: dict[str, Any]) -> str:
+def _verdict(statistics: Statistics, summary: dict[str, Any]) -> str:
     broken = sum(summary["violations"].values())
-    alive = sum(not kill.killed and not kill.not_run for kill in tally.kills)
+    alive = sum(not kill.killed and not kill.not_run for kill in statistics.kills)
     outcome = "no promise was broken" if not broken else f"**{broken} violations**"
     caught = "every broken client was caught" if not alive else f"**{alive} broken clients were not caught**"
-    if not tally.kills:
+    if not statistics.kills:
         caught = "**no broken client was played**"
     return (
-        f"{summary['grants']['total']:,} grants under {sum(tally.faults[kind] for kind in KINDS):,} faults: "
+        f"{summary['grants']['total']:,} grants under {sum(statistics.faults[kind] for kind in KINDS):,} faults: "
         f"{outcome}, and {caught}."
     )
 
 
-def _facts(tally: Tally, summary: dict[str, Any]) -> Iterator[tuple[object, ...]]:
-    yield "length", f"{summary['minutes']} minutes, {tally.rounds.total()} rounds"
-    yield "seed", tally.seed
+def _facts(statistics: Statistics, summary: dict[str, Any]) -> Iterator[tuple[object, ...]]:
+    yield "length", f"{summary['minutes']} minutes, {statistics.rounds.total()} rounds"
+    yield "seed", statistics.seed
     yield "interpreter", summary["python"]
-    yield "engines and faces", ", ".join(sorted({what.rpartition("/")[0] for what in tally.rounds}))
-    yield "not covered", ", ".join(tally.not_covered) or "nothing: every engine, face and workload was played"
-    yield "grants", f"{tally.grants.total():,}"
-    yield "leases lost, and told", f"{tally.losses:,}"
-    yield "most leases held at once by one process", f"{tally.most_held:,}"
-    yield "writes", f"{tally.writes['accepted']:,} accepted, {tally.writes['refused']:,} refused by the guard"
-    yield "largest zombie time", f"{summary['largest_zombie_ms']:,} ms"
-    asked = f"{summary['largest_zombie_of_one_that_asks_ms']:,} ms, where the server kept its data and its clock"
+    yield "engines and faces", ", ".join(sorted({what.rpartition("/")[0] for what in statistics.rounds}))
+    yield "not covered", ", ".join(statistics.not_covered) or "nothing: every engine, face and workload was played"
+    yield "grants", f"{statistics.grants.total():,}"
+    yield "leases lost, and told", f"{statistics.losses:,}"
+    yield "most leases held at once by one process", f"{statistics.most_held:,}"
+    yield "writes", f"{statistics.writes['accepted']:,} accepted, {statistics.writes['refused']:,} refused by the guard"
+    yield "largest zombie time", f"{summary['largest_stale_work_ms']:,} ms"
+    asked = f"{summary['largest_stale_work_with_checks_ms']:,} ms, where the server kept its data and its clock"
     yield "the same, of a holder that asks before each step", asked
     yield "worst wake-up, where nothing was broken", f"{summary['worst_wake_up_ms']:,} ms"
-    if tally.kills:
-        killed = sum(kill.killed for kill in tally.kills)
-        yield "broken clients caught in the self-test", f"{killed} of {len(tally.kills)}"
-    if tally.shares:
-        met = [share for share in tally.shares.values() if share.played and share.mutant != RIGHT]
+    if statistics.kills:
+        killed = sum(kill.killed for kill in statistics.kills)
+        yield "broken clients caught in the self-test", f"{killed} of {len(statistics.kills)}"
+    if statistics.scores:
+        met = [share for share in statistics.scores.values() if share.played and share.mutant != UNMODIFIED]
         ever = sum(share.caught > 0 for share in met)
         yield "broken clients caught in ordinary rounds, too", f"{ever} of {len(met)}"
 
@@ -171,8 +172,8 @@ def _pictures(drawn: list[tuple[str, str]]) -> Iterator[str]:
         yield ""
 
 
-def _shown(tally: Tally) -> Iterator[str]:
-    for promise, found in tally.shown.items():
+def _shown(statistics: Statistics) -> Iterator[str]:
+    for promise, found in statistics.shown.items():
         for text in found:
             yield f"{promise}:"
             yield ""
@@ -182,9 +183,9 @@ def _shown(tally: Tally) -> Iterator[str]:
             yield ""
 
 
-def _not_run(tally: Tally) -> Iterator[str]:
-    if tally.not_run:
-        told = "; ".join(f"{why} ({count} times)" for why, count in sorted(tally.not_run.items()))
+def _not_run(statistics: Statistics) -> Iterator[str]:
+    if statistics.not_run:
+        told = "; ".join(f"{why} ({count} times)" for why, count in sorted(statistics.not_run.items()))
         yield f"Drawn, and not run: {told}."
         yield ""
 
@@ -205,7 +206,7 @@ def _times(summary: dict[str, Any]) -> Iterator[str]:
     yield "Milliseconds of code that ran after the lease was another's and before its holder knew, by cause. Half of"
     yield "the sections never ask whether they still hold the lease; only the guard stops those."
     yield ""
-    yield from _table(("cause", *heads), rows("zombie_ms"))
+    yield from _table(("cause", *heads), rows("stale_work_ms"))
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:

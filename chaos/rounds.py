@@ -97,7 +97,7 @@ class Round:
     def labels(self) -> tuple[str, ...]:
         return tuple(f"w{number}" for number in range(self.work.workers))
 
-    def dice(self, what: str) -> random.Random:
+    def rng(self, what: str) -> random.Random:
         """Dice for one purpose in this round; another purpose rolls others."""
         return random.Random(f"{self.seed}|{self.name}|{what}")
 
@@ -112,10 +112,10 @@ def plan(seed: int, engines: Sequence[str], workloads: Sequence[str] = (), secon
         for workload in wanted
         for _ in range(workload.weight)
     ]
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     numbers: dict[tuple[str, str, str], Iterator[int]] = {}
     while True:
-        dice.shuffle(every)
+        rng.shuffle(every)
         for what in every:
             number = next(numbers.setdefault(what, count(1)))
             yield _ordinary(Round(seed, *what, number=number, seconds=seconds))
@@ -138,11 +138,11 @@ def _ordinary(round_: Round) -> Round:
     round_ = replace(round_, seconds=round_.seconds * round_.work.longer)
     if round_.work.alone:
         round_ = replace(round_, every_s=_BETWEEN_LARGE_S)
-    dice = round_.dice("aim")
-    if dice.random() < _MIXED:
+    rng = round_.rng("aim")
+    if rng.random() < _MIXED:
         return replace(round_, calm_s=round_.ttl + _SEEN_S)
     themes = themes_for(round_.engine, round_.face, round_.workload)
-    theme = dice.choice([name for name in themes for _ in range(_WEIGHTS.get(name, 1))])
+    theme = rng.choice([name for name in themes for _ in range(_WEIGHTS.get(name, 1))])
     every_s = round_.every_s if round_.work.alone else (0.4, 1.0)
     facts: dict[str, Any] = {"kinds": themes[theme], "apart": True, "every_s": every_s, "long": 0.5}
     if theme in _LEAVING and not round_.work.alone:

@@ -5,25 +5,25 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from chaos.judge import judge
-from chaos.stage import Stage
+from chaos.checks import check_round
+from chaos.runner import RoundRunner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from chaos.judge import Verdict
+    from chaos.checks import Verdict
     from chaos.rounds import Round
-    from chaos.stage import Played
+    from chaos.runner import RoundResult
 
 
-def play(round_: Round, folder: Path) -> tuple[Played, Verdict]:
+def play(round_: Round, folder: Path) -> tuple[RoundResult, Verdict]:
     """One round of the right client."""
-    played = Stage(round_, folder).play()
-    return played, judge(played)
+    played = RoundRunner(round_, folder).play()
+    return played, check_round(played)
 
 
-def play_all(rounds: Sequence[Round], folder: Path, at_once: int) -> list[tuple[Played, Verdict]]:
+def play_all(rounds: Sequence[Round], folder: Path, at_once: int) -> list[tuple[RoundResult, Verdict]]:
     """These rounds, each in a folder of its own."""
     folders = [folder / f"round-{number}" for number in range(len(rounds))]
     with ThreadPoolExecutor(at_once) as pool:

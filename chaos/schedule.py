@@ -163,9 +163,9 @@ def kinds_for(engine: str, face: str, workload: str = "") -> list[str]:
 
 def draw(round_: Round) -> tuple[Fault, ...]:
     """The schedule of a round: every suited kind once before any comes twice."""
-    dice = round_.dice("schedule")
+    rng = round_.rng("schedule")
     suited = list(round_.kinds) or kinds_for(round_.engine, round_.face, round_.workload)
-    shunned = dice.choice(_NEVER_TOGETHER)
+    shunned = rng.choice(_NEVER_TOGETHER)
     if set(_NEVER_TOGETHER) <= set(suited):
         suited.remove(shunned)
     busy_until = dict.fromkeys((*round_.labels, SERVER), 0.0)
@@ -173,32 +173,32 @@ def draw(round_: Round) -> tuple[Fault, ...]:
     faults = []
     at_s = 0.3
     while at_s < round_.seconds:
-        bag = bag or dice.sample(suited, len(suited))
-        fault = _fault(dice, round_, KINDS[bag.pop()], at_s, busy_until)
+        bag = bag or rng.sample(suited, len(suited))
+        fault = _fault(rng, round_, KINDS[bag.pop()], at_s, busy_until)
         if fault is not None:
             faults.append(fault)
         lasted_s = fault.lasts_s if fault is not None and round_.apart else 0.0
-        at_s = round(at_s + lasted_s + dice.uniform(*round_.every_s), 3)
+        at_s = round(at_s + lasted_s + rng.uniform(*round_.every_s), 3)
     return tuple(faults)
 
 
-def _fault(dice: random.Random, round_: Round, kind: Kind, at_s: float, busy_until: dict[str, float]) -> Fault | None:
+def _fault(rng: random.Random, round_: Round, kind: Kind, at_s: float, busy_until: dict[str, float]) -> Fault | None:
     """One fault, if anybody is free to be struck. Holders and waiters are looked for when it strikes."""
     # Whoever is to keep its leases through all of it is struck for a part of the ttl only.
     ttl_s = round_.ttl / 5 if round_.workload == "mass" else min(round_.ttl, 2.0)
-    lasts_s = dice.uniform(*kind.ttls) * ttl_s if kind.ttls[1] else dice.uniform(*kind.seconds)
-    lasts_s = round(dice.uniform(*round_.lasts_s) if round_.lasts_s else min(lasts_s, _LONGEST_S), 3)
-    amount = dice.choice(kind.amounts) if kind.amounts else 0.0
+    lasts_s = rng.uniform(*kind.ttls) * ttl_s if kind.ttls[1] else rng.uniform(*kind.seconds)
+    lasts_s = round(rng.uniform(*round_.lasts_s) if round_.lasts_s else min(lasts_s, _LONGEST_S), 3)
+    amount = rng.choice(kind.amounts) if kind.amounts else 0.0
     free = [label for label in round_.labels if busy_until[label] <= at_s]
     if kind.server:
         target = SERVER
         if busy_until[SERVER] > at_s:
             return None
     elif free:
-        target = round_.aim or kind.aim or dice.choice([HOLDER, WAITER, dice.choice(free)])
+        target = round_.aim or kind.aim or rng.choice([HOLDER, WAITER, rng.choice(free)])
     else:
         return None
     # Whoever is aimed at by a role is known only then; the round looks for one that is free.
-    struck = round_.labels if round_.engine == "memory" and not kind.server else (target,)
-    busy_until.update({label: at_s + lasts_s for label in struck if label in busy_until})
+    injected = round_.labels if round_.engine == "memory" and not kind.server else (target,)
+    busy_until.update({label: at_s + lasts_s for label in injected if label in busy_until})
     return Fault(at_s, kind.name, target, lasts_s, amount)

@@ -11,15 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from chaos.judge import Verdict, checkers_for, judge, judge_events
+from chaos.checks import Verdict, check_events, check_round, checkers_for
+from chaos.runner import RoundRunner
 from chaos.runs import play_all
-from chaos.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from chaos.bank import Mutant
+    from chaos.mutant_rounds import Mutant
     from chaos.rounds import Round
     from holdfast.testing.history import Event
 
@@ -29,7 +29,7 @@ _AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
+class MutantRun:
     """What became of a mutant: caught by whom, after how many seconds and rounds; or why it was not played."""
 
     mutant: Mutant
@@ -44,10 +44,10 @@ class Kill:
         return self.mutant.caught_by in self.caught_by
 
 
-def hunt(mutant: Mutant, folder: Path) -> Kill:
+def hunt(mutant: Mutant, folder: Path) -> MutantRun:
     """Play a mutant until it is caught, for a few rounds if need be: many a mistake shows by chance only."""
     if not mutant.runs:
-        return Kill(mutant, not_run="no C compiler")
+        return MutantRun(mutant, not_run="no C compiler")
     began = time.monotonic()
     for chance in range(_CHANCES):
         round_ = replace(mutant.round, seed=mutant.round.seed + 100 * chance)
@@ -55,19 +55,19 @@ def hunt(mutant: Mutant, folder: Path) -> Kill:
         if mutant.caught_by in verdict.names():
             break
     shown = "".join(str(one) for one in verdict.found_by(mutant.caught_by)[:1])
-    return Kill(mutant, tuple(sorted(verdict.names())), time.monotonic() - began, chance + 1, shown)
+    return MutantRun(mutant, tuple(sorted(verdict.names())), time.monotonic() - began, chance + 1, shown)
 
 
 def _met(mutant: Mutant, round_: Round, folder: Path) -> Verdict:
     """One round of it, or less if it is caught before."""
     if mutant.ends:
-        return judge(Stage(replace(round_, seconds=1.0), folder, mutant.name).play())
-    watch = Watch(round_, lambda verdict: mutant.caught_by in verdict.names())
-    Stage(round_, folder, mutant.name, ends=False).play(watch)
+        return check_round(RoundRunner(replace(round_, seconds=1.0), folder, mutant.name).play())
+    watch = LiveCheck(round_, lambda verdict: mutant.caught_by in verdict.names())
+    RoundRunner(round_, folder, mutant.name, ends=False).play(watch)
     return watch.verdict
 
 
-class Watch:
+class LiveCheck:
     """Judges a round while it is played, and says when that is enough."""
 
     def __init__(self, round_: Round, is_enough: Callable[[Verdict], bool]) -> None:
@@ -77,11 +77,11 @@ class Watch:
 
     def __call__(self, events: list[Event]) -> bool:
         suite = checkers_for(self._round, counter=None, appended=None, now_ns=time.monotonic_ns())
-        self.verdict = judge_events(self._round, events, suite)
+        self.verdict = check_events(self._round, events, suite)
         return self._is_enough(self.verdict)
 
 
-def hunt_all(mutants: Sequence[Mutant], folder: Path) -> Iterator[Kill]:
+def run_mutants(mutants: Sequence[Mutant], folder: Path) -> Iterator[MutantRun]:
     """Several at once, for they mostly wait; each is told as soon as those before it are."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         yield from pool.map(lambda mutant: hunt(mutant, folder / mutant.name), mutants)
@@ -92,6 +92,6 @@ def rounds_of(mutants: Sequence[Mutant]) -> list[Round]:
     return list(dict.fromkeys(replace(mutant.round, seconds=_RIGHT_S) for mutant in mutants if mutant.runs))
 
 
-def acquit_all(rounds: Sequence[Round], folder: Path) -> list[tuple[Round, Verdict]]:
+def run_unmodified(rounds: Sequence[Round], folder: Path) -> list[tuple[Round, Verdict]]:
     """The right client in these rounds."""
     return [(played.round, verdict) for played, verdict in play_all(rounds, folder, _AT_ONCE)]

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import holdfast
 from chaos import mutants
-from chaos.actors import ACTORS, NAME, Actor, trusted_until_ns
 from chaos.faces import FACES
+from chaos.workload import NAME, WORKLOAD_TASKS, WorkloadTask, trusted_until_ns
 from holdfast.errors import HoldfastError, LeaseLost
-from holdfast.testing.child import read_line, ready
+from holdfast.testing.child_process import read_line, ready
 from holdfast.testing.guard import GuardedFile
 from holdfast.testing.history import Recorder
-from tests.support.windows import MACHINE
+from tests.support.fault_windows import MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ _LATE_S = 0.25
 _SETTLE_S = 5.0
 
 
-class Scene:
+class WorkerContext:
     """What the actors of one process share."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Scene:
         wanted, self._fork_wanted = self._fork_wanted, False
         return wanted
 
-    def fork(self, actor: Actor, lease: Any) -> None:
+    def fork(self, actor: WorkloadTask, lease: Any) -> None:
         """Leave a child in mid-hold, which tries what a careless program would try."""
         pid = os.fork()
         if pid:
@@ -94,7 +94,7 @@ class Scene:
             os.waitpid(pid, 0)
 
 
-def _inherit(actor: Actor, lease: Any) -> None:
+def _inherit(actor: WorkloadTask, lease: Any) -> None:
     """In a child: claim the parent's lease, give it back, and ask for another. Only the last may be answered."""
     label = f"{actor.label}.child"
     with Recorder(actor.recorder.path, label) as recorder:
@@ -102,44 +102,44 @@ def _inherit(actor: Actor, lease: Any) -> None:
         with suppress(LeaseLost):
             lease.check()
             recorder.record("granted", lease.name, until_ns=trusted_until_ns(lease), **mine)
-            if actor.scene.face.name == "blocking":
+            if actor.context.face.name == "blocking":
                 lease.release()
         with suppress(HoldfastError):
-            hf = holdfast.connect(actor.scene.url(actor.label), label=label)
+            hf = holdfast.connect(actor.context.url(actor.label), label=label)
             asked_ns = time.monotonic_ns()
-            with hf.lock(NAME, ttl=actor.scene.ttl_s, timeout=0) as own:
+            with hf.lock(NAME, ttl=actor.context.ttl_s, timeout=0) as own:
                 until_ns = trusted_until_ns(own)
                 recorder.record("granted", NAME, fence=own.fence, token=own.token, since_ns=asked_ns, until_ns=until_ns)
                 recorder.record("released", NAME, fence=own.fence, token=own.token)
             hf.close(timeout=1)
 
 
-def work(*, labels: Sequence[str], history: str, seed: str, mutant: str = "", **scene: Any) -> None:
+def work(*, labels: Sequence[str], history: str, seed: str, mutant: str = "", **context: Any) -> None:
     """What a worker process runs."""
-    mutants.apply(mutant, Path(scene["folder"]))
-    stage = Scene(**{**scene, "folder": Path(scene["folder"])})
+    mutants.apply(mutant, Path(context["folder"]))
+    stage = WorkerContext(**{**context, "folder": Path(context["folder"])})
     recorders = {label: Recorder(history, label) for label in labels}
-    kind = ACTORS[stage.workload]
+    kind = WORKLOAD_TASKS[stage.workload]
     actors = [kind(stage, label, recorders[label], random.Random(f"{seed}|{label}")) for label in labels]
     _warm_up(stage, labels[0])
-    Ear(stage, actors, random.Random(f"{seed}|storm")).start()
-    Metronome(recorders, min(_LATE_S, stage.ttl_s / 5)).start()
+    ControlThread(stage, actors, random.Random(f"{seed}|storm")).start()
+    StallDetector(recorders, min(_LATE_S, stage.ttl_s / 5)).start()
     before = _belongings()
     ready()
     stage.face.live([actor.live for actor in actors])
     stage.reap()
     left = _left(before)
-    recorders[labels[0]].record("left", "", value=len(left), detail=", ".join(left) or None)
+    recorders[labels[0]].record("leaked", "", value=len(left), detail=", ".join(left) or None)
 
 
-class Ear(threading.Thread):
+class ControlThread(threading.Thread):
     """Hears what the parent wants, and does it."""
 
-    def __init__(self, scene: Scene, actors: list[Actor], dice: random.Random) -> None:
+    def __init__(self, context: WorkerContext, actors: list[WorkloadTask], rng: random.Random) -> None:
         super().__init__(name="campaign-ear", daemon=True)
-        self._scene = scene
+        self._scene = context
         self._actors = actors
-        self._dice = dice
+        self._dice = rng
         self._numbers = itertools.count(1)
         # Opened once and before anything is counted, so that they are not taken for something left behind.
         self._storms = {
@@ -195,7 +195,7 @@ class Ear(threading.Thread):
                 actor.recorder.record("healed", actor.label, value=number, detail=kind)
 
 
-class Metronome(threading.Thread):
+class StallDetector(threading.Thread):
     """Writes down when this process was not run for a while, for whatever reason.
 
     A short ttl is lost by a few short stalls, and so those are written down, too.
@@ -215,20 +215,20 @@ class Metronome(threading.Thread):
                     recorder.record("fault", label, since_ns=since_ns, detail=MACHINE)
 
 
-def _warm_up(scene: Scene, label: str) -> None:
+def _warm_up(context: WorkerContext, label: str) -> None:
     """Use everything once: what a process keeps for good (modules, a file's kernel locks) is no leak."""
 
     async def once() -> None:
-        client = await scene.face.connect(scene.url(label), f"{label}.warm", None)
+        client = await context.face.connect(context.url(label), f"{label}.warm", None)
         try:
             lock = client.lock(f"{NAME}/warm", ttl=5, timeout=20)
-            async with scene.face.holding(lock):
-                await scene.face.sleep(0)
+            async with context.face.holding(lock):
+                await context.face.sleep(0)
         finally:
-            await scene.face.close(client)
+            await context.face.close(client)
 
     with suppress(HoldfastError):  # a fault may strike even here
-        scene.face.live([once])
+        context.face.live([once])
 
 
 def _belongings() -> tuple[Counter[str], int]:

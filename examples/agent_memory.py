@@ -1,12 +1,12 @@
-"""A memory that several agents share: each is a process of its own, and all of them write at the same time.
+"""A memory that several agents share: each agent is a process, and all of them write at the same time.
 
     python examples/agent_memory.py /srv/memory store "she likes green tea"
     python examples/agent_memory.py /srv/memory recall "what does she drink? tea?"
     python examples/agent_memory.py /srv/memory forget <id>
-    python examples/agent_memory.py /srv/memory crowd 4 25     # four agents at once, 25 memories each
+    python examples/agent_memory.py /srv/memory fleet 4 25     # four agents at once, 25 memories each
 
-It needs `pip install 'holdfast[lancedb]'`. Without more it is guarded by leases in the directory's own file. For
-several hosts, set LOCKING=redis and HOLDFAST_LANCEDB_URL=redis://… in the environment of all of them.
+It needs `pip install 'holdfast[lancedb]'`. By default, leases in a file of the directory guard the table. For
+several hosts, set LOCKING=redis and HOLDFAST_LANCEDB_URL=redis://… in the environment of each.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string()), ("vector", pa.li
 
 
 def embed(text):
-    """An embedding without a model: words that are the same are near each other. Use a real one for meaning."""
+    """Return an embedding without a model: texts with the same words are near each other. Use a model for meaning."""
     vector = [0.0] * WIDTH
     for word in re.findall(r"\w+", text.lower()):
         digest = hashlib.blake2b(word.encode(), digest_size=4).digest()
@@ -36,7 +36,7 @@ def embed(text):
 
 
 def memory(text):
-    return {"id": uuid.uuid4().hex, "text": text, "vector": embed(text)}  # made before any lock is asked for
+    return {"id": uuid.uuid4().hex, "text": text, "vector": embed(text)}  # computed before the program takes the lock
 
 
 def remember(store, text):
@@ -47,7 +47,7 @@ def remember(store, text):
 
 def recall(store, question):
     if not store.index_text("text"):
-        print(f"by meaning only: {store.status().full_text}", file=sys.stderr)
+        print(f"search by meaning only: {store.status().full_text}", file=sys.stderr)
     for found in store.search(embed(question), question, limit=3):
         print(f"{found['id']} {found['text']}")
 
@@ -61,8 +61,8 @@ def agent(store, name, memories):
         store.add(memory(f"agent {name} saw thing {number}"))
 
 
-def crowd(store, agents, memories):
-    """Each agent is this very program in a process of its own."""
+def fleet(store, agents, memories):
+    """Start this program once for each agent, and wait for all."""
     command = [sys.executable, __file__, str(store.directory), "agent"]
     started = [subprocess.Popen([*command, str(name), memories]) for name in range(int(agents))]
     codes = [process.wait() for process in started]
@@ -70,16 +70,16 @@ def crowd(store, agents, memories):
     return max(codes)
 
 
-DEEDS = {"store": remember, "recall": recall, "forget": forget, "agent": agent, "crowd": crowd}
+ACTIONS = {"store": remember, "recall": recall, "forget": forget, "agent": agent, "fleet": fleet}
 
 
-def main(directory, deed, *words):
+def main(directory, action, *words):
     os.makedirs(directory, exist_ok=True)
     with lancedb.open_store(directory, "memories", os.environ.get("LOCKING", "embedded"), schema=SCHEMA) as store:
-        return DEEDS[deed](store, *words)
+        return ACTIONS[action](store, *words)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[2] not in DEEDS:
+    if len(sys.argv) < 3 or sys.argv[2] not in ACTIONS:
         sys.exit(__doc__)
     sys.exit(main(*sys.argv[1:]))

@@ -1,10 +1,10 @@
-"""Several web servers, one of which runs each conversation; whichever of them a client asks, it is served.
+"""Several web servers: one of them runs each conversation, and a client may ask any of them.
 
     python examples/conversations.py redis://localhost "server 1" 8001
 
-It needs `pip install 'holdfast[redis]' httpx starlette uvicorn`. Start several of them, ask any for /conversations/42,
-kill the one that runs it, and ask another. A conversation is a counter here. Whoever is asked
-and does not own it passes the question on to the owner, whose address is in its claim.
+It needs `pip install 'holdfast[redis]' httpx starlette uvicorn`. Start several servers, ask any of them for
+/conversations/42, kill the one that runs it, and ask another. A conversation is a counter here. A server that does not
+own a conversation forwards the request to the owner, whose address is in its registry entry.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from holdfast import LeaseLost, aio
 
 
 class Server:
-    """One of them: what it runs, and the directory that says who runs the rest."""
+    """One web server: its conversations, and the registry of all conversations."""
 
-    def __init__(self, directory: aio.Registry, label: str, port: int) -> None:
-        self._directory = directory
+    def __init__(self, registry: aio.Registry, label: str, port: int) -> None:
+        self._registry = registry
         self._label = label
         self._address = f"http://127.0.0.1:{port}"
         self._running: dict[str, tuple[aio.RegistryLease, int]] = {}
         self._web = httpx.AsyncClient(timeout=5)
 
     async def ask(self, key: str) -> dict[str, object]:
-        """Serve the conversation here, if nobody does, or where it runs."""
+        """Serve the conversation here if it has no owner yet, or else at its owner."""
         for _ in range(50):
             if key in self._running:
                 return self._turn(key)
-            lease = await self._directory.claim(key, {"address": self._address})
+            lease = await self._registry.claim(key, {"address": self._address})
             if isinstance(lease, aio.RegistryLease):
                 self._running[key] = (lease, 0)
                 continue
-            with contextlib.suppress(httpx.TransportError, KeyError):  # it has just died, or is about to be known
+            with contextlib.suppress(httpx.TransportError, KeyError):  # the owner has just died or restarted
                 answer = await self._web.get(f"{lease.info['address']}/run/{key}")
                 if answer.status_code == 200:
                     return dict(answer.json())
@@ -53,7 +53,7 @@ class Server:
     def _turn(self, key: str) -> dict[str, object]:
         lease, turns = self._running[key]
         try:
-            lease.check()  # never two: whoever lost it does nothing more
+            lease.check()  # never two owners: a server that lost the lease stops
         except LeaseLost:
             del self._running[key]
             raise
@@ -61,11 +61,11 @@ class Server:
         return {"conversation": key, "server": self._label, "turns": turns + 1, "fence": lease.fence}
 
     def run(self, key: str) -> dict[str, object] | None:
-        """For the other servers: only if it runs here."""
+        """Serve a forwarded request, only if the conversation runs here."""
         return self._turn(key) if key in self._running else None
 
     async def close(self) -> None:
-        """Give everything back, so that others have it at once."""
+        """Release everything, so that other servers can take over at once."""
         for lease, _ in self._running.values():
             with contextlib.suppress(LeaseLost):
                 await lease.release()
@@ -77,8 +77,8 @@ async def conversation(request: Request) -> JSONResponse:
 
 
 async def run(request: Request) -> JSONResponse:
-    told = request.app.state.server.run(request.path_params["key"])
-    return JSONResponse(told or {"error": "it does not run here"}, 200 if told else 409)
+    answer = request.app.state.server.run(request.path_params["key"])
+    return JSONResponse(answer or {"error": "this server does not run it"}, 200 if answer else 409)
 
 
 def application(url: str, label: str, port: int) -> Starlette:

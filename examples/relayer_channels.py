@@ -1,12 +1,12 @@
-"""A relayer that sends transactions through a pool of channel accounts, each of which may have one in flight.
+"""A relayer that sends transactions through a pool of channel accounts; each account may have one in flight.
 
-The rule: make the effect durable, then forget or keep the sequence number, then give the channel back. How a channel is
-given back depends on what is known: at once if the outcome is certain, after a while if it is not.
+The rule: make the effect durable, then forget or keep the sequence number, then return the channel. The relayer returns
+a channel at once if the outcome is certain, and lets it cool down if it is not.
 
     python examples/relayer_channels.py [URL]
 
-The ledger is simulated. Everything about channels is real: put a server's URL there and start it several times. The
-channels stay, because others may be using them; `holdfast pool set channels --yes` ends them.
+The blockchain is simulated. The channels are real: pass a server's URL and start the program several times. The
+channels stay, because others may be using them; `holdfast pool set channels --yes` removes them.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from typing import Literal
 
 import holdfast
 
-LOCK_TTL_S = 30.0  # how long a channel may be busy with a transaction of which nothing more is heard
-LEDGER_S = 6.0  # one ledger: after that every node knows of the last one
+LOCK_TTL_S = 30.0  # how long a channel may be busy with a transaction without news
+BLOCK_S = 6.0  # one block: after that every node knows the last one
 SEQUENCE_MAX_AGE_S = 120.0
 
 Outcome = Literal["confirmed", "pending", "wait timeout", "unknown", "failed on chain", "error"]
 
 
 class OnChainFailed(Exception):
-    """The transaction is on the ledger, and failed there: its sequence number is used up."""
+    """The transaction is on the chain, and failed there: its sequence number is used."""
 
 
 class UnknownStatus(Exception):
-    """The node said something that nobody here understands."""
+    """The node returned an unknown status."""
 
 
 class WaitTimeout(Exception):
-    """Nothing was heard in time; the transaction may still come."""
+    """No answer came in time; the transaction may still arrive."""
 
 
 class SubmitError(Exception):
-    """It was refused before it was sent."""
+    """The node refused the transaction before it was sent."""
 
 
 @dataclass
-class Ledger:
-    """A ledger that takes each sequence number of an account once, in order."""
+class Chain:
+    """A simulated blockchain that accepts each sequence number of an account once, in order."""
 
     sequences: dict[str, int] = field(default_factory=dict)
     guard: threading.Lock = field(default_factory=threading.Lock)
@@ -56,7 +56,7 @@ class Ledger:
             return self.sequences.get(account, 0)
 
     def submit(self, account: str, sequence: int, outcome: Outcome) -> str:
-        """The status that a node would tell; `SubmitError` if nothing was sent."""
+        """Return the status of the transaction; raise `SubmitError` if nothing was sent."""
         if outcome == "error":
             raise SubmitError(account)
         with self.guard:
@@ -69,14 +69,14 @@ class Ledger:
 
 @dataclass
 class Sequences:
-    """Sequence numbers that need not be asked for again, while they are young and nobody doubts them."""
+    """A cache of sequence numbers that are recent and certain."""
 
     known: dict[str, tuple[int, float]] = field(default_factory=dict)
 
-    def next(self, ledger: Ledger, account: str) -> int:
+    def next(self, chain: Chain, account: str) -> int:
         last, stored = self.known.get(account, (0, 0.0))
         fresh = account in self.known and time.monotonic() - stored < SEQUENCE_MAX_AGE_S
-        return (last if fresh else ledger.sequence(account)) + 1
+        return (last if fresh else chain.sequence(account)) + 1
 
     def used(self, account: str, sequence: int) -> None:
         self.known[account] = (sequence, time.monotonic())
@@ -86,43 +86,43 @@ class Sequences:
 
 
 class Relayer:
-    """What a worker does with a request."""
+    """A worker that sends transactions."""
 
-    def __init__(self, hf: holdfast.Holdfast, ledger: Ledger, sequences: Sequences) -> None:
-        self.ledger = ledger
+    def __init__(self, hf: holdfast.Holdfast, chain: Chain, sequences: Sequences) -> None:
+        self.chain = chain
         self.sequences = sequences
         self.pool = hf.pool(
             "channels",
             ttl=LOCK_TTL_S,
             timeout=10,
-            cool=LEDGER_S,
+            cool=BLOCK_S,
             cool_on=(OnChainFailed, UnknownStatus),
-            on_death=LEDGER_S,
+            on_death=BLOCK_S,
         )
 
     def simulate(self, account: str) -> int:
-        """A read-only call: no channel is taken at all."""
-        return self.ledger.sequence(account)
+        """Make a read-only call, which needs no channel."""
+        return self.chain.sequence(account)
 
     def send(self, outcome: Outcome, *, contract: str | None = None, share: float = 1.0) -> str:
-        """Send one transaction. `outcome` is what the simulated ledger will do with it."""
+        """Send one transaction. `outcome` is the result that the simulated chain will give."""
         with self.pool.borrow(tag=contract, share=share) as channel:
-            sequence = self.sequences.next(self.ledger, channel.name)
+            sequence = self.sequences.next(self.chain, channel.name)
             try:
-                status = self.ledger.submit(channel.name, sequence, outcome)
+                status = self.chain.submit(channel.name, sequence, outcome)
             except SubmitError:
-                self.sequences.clear(channel.name)  # it may be what was wrong
-                raise  # the channel goes back at once: nothing was sent
-            channel.check()  # before anything is decided: is it still ours?
-            return self._settle(channel, sequence, status)
+                self.sequences.clear(channel.name)  # it may be the reason
+                raise  # the pool gets the channel back at once: nothing was sent
+            channel.check()  # is the channel still ours?
+            return self._finish(channel, sequence, status)
 
-    def _settle(self, channel: holdfast.Item, sequence: int, status: str) -> str:
+    def _finish(self, channel: holdfast.Item, sequence: int, status: str) -> str:
         if status == "confirmed":
             self.sequences.used(channel.name, sequence)
-            return status  # the channel goes back at once
+            return status  # the pool gets the channel back at once
         self.sequences.clear(channel.name)
         if status == "pending":
-            channel.cool(LOCK_TTL_S)  # it is still in flight: nobody may use the channel meanwhile
+            channel.cool(LOCK_TTL_S)  # still in flight: the channel stays reserved meanwhile
             return status
         if status == "wait timeout":
             channel.cool(LOCK_TTL_S)
@@ -133,14 +133,14 @@ class Relayer:
 
 
 def main(url: str = "memory://") -> None:
-    """Four workers and six channels for two seconds; most transactions go well."""
-    ledger, sequences, confirmed = Ledger(), Sequences(), []
+    """Run four workers with six channels for two seconds; most transactions succeed."""
+    chain, sequences, confirmed = Chain(), Sequences(), []
     with holdfast.connect(url, label="relayer") as hf:
         hf.pool("channels").set_items([f"channel {number}" for number in range(1, 7)])
         until = time.monotonic() + 2
 
         def work(seed: int) -> None:
-            dice, relayer = random.Random(seed), Relayer(hf, ledger, sequences)
+            dice, relayer = random.Random(seed), Relayer(hf, chain, sequences)
             while time.monotonic() < until:
                 outcome: Outcome = "error" if dice.random() < 0.1 else "confirmed"
                 try:
@@ -156,7 +156,7 @@ def main(url: str = "memory://") -> None:
             worker.join()
         for item in sorted(hf.pool("channels").stats().items):
             print(f"{item.name}: used {item.used} times, {item.state}")
-        print(f"{len(confirmed)} transactions confirmed, {ledger.conflicts} sequence conflicts")
+        print(f"{len(confirmed)} transactions confirmed, {chain.conflicts} sequence conflicts")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
-"""Pods that own chat sessions for a while, and are killed, frozen, started and stopped meanwhile.
+"""Pods own chat sessions; meanwhile they are killed, frozen, started and stopped.
 
     python examples/session_owners.py
     python examples/session_owners.py redis://localhost --sessions 200 --pods 5
     python examples/session_owners.py sqlite:///tmp/sessions.db
 
-Each pod is a process. A session is a few steps, and where it stands is kept in a small database that compares fences.
-One pod is killed without warning, one is frozen until others have what it had and wakes up as a zombie, one comes, one
-is asked to go. At the end everything that happened is compared: each step was done once, and by owners whose fences
-grow; nobody owned a session while another one did; what the zombie still wrote was refused. The exit code says whether
-that held.
+Each pod is a process. A session is a few steps, and a small database that compares fences stores its progress.
+The program kills one pod without warning, freezes one until others own its sessions (it wakes up as a zombie), starts
+one, and stops one. At the end it checks the journal: each step was done once, by owners with growing fences; no two
+pods owned a session at once; the database refused the late writes of the zombie. The exit code is 0 if that held.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def sessions_of(hf: holdfast.Holdfast) -> holdfast.Queue:
 
 
 class Store:
-    """How far each session is. It accepts a step only from the newest owner that it has seen."""
+    """The progress of each session. It accepts a step only from the newest owner that it has seen."""
 
     def __init__(self, folder: Path) -> None:
         self._guard = guards.SqlGuard()
@@ -55,7 +54,7 @@ class Store:
         self._db.commit()
 
     def step(self, work: holdfast.Assignment, *, begins: bool = False) -> int:
-        """One step further; how many are done then. `Fenced` if somebody newer has been here."""
+        """Do one step and return the number of finished steps; raise `Fenced` if a newer owner has written."""
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
             self._guard.admit(work, self._db, work.key)
@@ -73,7 +72,7 @@ class Store:
 
 
 class Line(NamedTuple):
-    """Something that happened, to a session or to a pod."""
+    """One event of a session or of a pod."""
 
     at: float
     word: str
@@ -84,7 +83,7 @@ class Line(NamedTuple):
 
 
 class Journal:
-    """What happened, by whom, when: one file for all, written a whole line at a time."""
+    """The events of all pods: one file, written a whole line at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "journal"
@@ -104,7 +103,7 @@ class Journal:
 
 
 def be_a_pod(url: str, name: str, most: int, folder: Path) -> None:
-    """Own sessions, and take each a step further now and then."""
+    """Run as a pod: own sessions, and do a step of each now and then."""
     store, journal = Store(folder), Journal(folder)
     due: dict[str, float] = {}
     with holdfast.connect(url, label=name) as hf, sessions_of(hf).owner(most=most) as owner:
@@ -121,7 +120,7 @@ def be_a_pod(url: str, name: str, most: int, folder: Path) -> None:
                 case holdfast.AssignmentLost(work):
                     journal.write("lost", name, work)
                     due.pop(work.id, None)
-                    try:  # what a zombie does that has not heard of it
+                    try:  # as a zombie does that does not know of the loss
                         store.step(work)
                         journal.write("slipped", name, work)
                     except holdfast.Fenced:
@@ -131,9 +130,9 @@ def be_a_pod(url: str, name: str, most: int, folder: Path) -> None:
             for work in owner.works.values():
                 if due.get(work.id, float("inf")) < time.monotonic() and not work.lost:
                     due[work.id] = time.monotonic() + random.uniform(0.1, 0.3)
-                    with suppress(holdfast.Fenced, holdfast.LeaseLost):  # it is told as lost, next
+                    with suppress(holdfast.Fenced, holdfast.LeaseLost):  # an AssignmentLost follows
                         if store.step(work) == STEPS:
-                            at = time.monotonic()  # from here on it is not ours to say
+                            at = time.monotonic()  # from here on another pod may own it
                             work.done()
                             journal.write("done", name, work, at)
         for work in owner.works.values():
@@ -141,7 +140,7 @@ def be_a_pod(url: str, name: str, most: int, folder: Path) -> None:
 
 
 class Fleet:
-    """The pods, and what is done to them."""
+    """The pods, and the faults that the program causes."""
 
     def __init__(self, url: str, folder: Path, journal: Journal, most: int) -> None:
         self._url, self._folder, self._journal, self._most = url, folder, journal, most
@@ -167,7 +166,7 @@ class Fleet:
         pod.wait()
 
     def freeze(self, name: str, others_go_on: Callable[[], bool]) -> None:
-        """Not while it has the file of the engine, or of the store, to itself: everybody would wait for it."""
+        """Freeze a pod, but not while it locks the file of the engine or of the store: all others would wait for it."""
         while True:
             at = time.monotonic()
             self._pods[name].send_signal(signal.SIGSTOP)
@@ -194,8 +193,8 @@ class Fleet:
             pod.wait()
 
 
-class Show:
-    """What is to happen, and a line of figures while it does."""
+class Scenario:
+    """The scenario, with a line of statistics while it runs."""
 
     def __init__(self, hf: holdfast.Holdfast, folder: Path, journal: Journal) -> None:
         self._hf, self._folder, self.journal = hf, folder, journal
@@ -203,16 +202,16 @@ class Show:
         self._over = time.monotonic() + PATIENCE_S
         self._shown = 0.0
 
-    def until(self, met: Callable[[], object], what: str) -> None:
+    def until(self, met: Callable[[], object], expected: str) -> None:
         while not met():
             if time.monotonic() > self._over:
-                raise TimeoutError(f"there was no {what} in {PATIENCE_S} s")
+                raise TimeoutError(f"there was no {expected} in {PATIENCE_S} s")
             if time.monotonic() - self._shown > 0.5:
                 self._shown = time.monotonic()
-                print(self._figures(), flush=True)
+                print(self._statistics(), flush=True)
             time.sleep(0.05)
 
-    def _figures(self) -> str:
+    def _statistics(self) -> str:
         now, words = self.queue.stats(), Counter(line.word for line in self.journal.read())
         return (
             f"waiting {now.ready:3}  behind {now.behind:3}  owned {now.in_flight:3}  done {words['done']:4}  "
@@ -223,7 +222,7 @@ class Show:
         return any(line.word == "started" and line.pod == pod for line in self.journal.read())
 
     def owned_by(self, pod: str) -> list[Line]:
-        """What this pod has, as far as anybody knows."""
+        """Return the sessions of a pod, by the journal."""
         newest = {line.key: line for line in self.journal.read() if line.word in ("added", "done", "back")}
         return [line for line in newest.values() if line.pod == pod and line.word == "added"]
 
@@ -232,7 +231,7 @@ class Show:
         try:
             store.execute("BEGIN IMMEDIATE")
             store.rollback()
-            with self._hf.lock("session-owners/anybody-there", ttl=1, timeout=0.3):
+            with self._hf.lock("session-owners/probe", ttl=1, timeout=0.3):
                 return True
         except (sqlite3.OperationalError, holdfast.HoldfastError):
             return False
@@ -241,23 +240,23 @@ class Show:
 
 
 def play(url: str, sessions: int, pods: int) -> bool:
-    """Open sessions, strike pods, wait, compare."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    """Open sessions, cause faults, wait, and check the journal."""
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
         store, journal = Store(folder), Journal(folder)
         url = url or f"sqlite://{folder}/holdfast.db"
         with holdfast.connect(url) as hf:
-            show, fleet = Show(hf, folder, journal), Fleet(url, folder, journal, sessions // pods)
+            show, fleet = Scenario(hf, folder, journal), Fleet(url, folder, journal, sessions // pods)
             try:
                 sent = direct(show, fleet, sessions, pods)
             finally:
                 fleet.end()
             faults = judge(journal.read(), store.steps(), sent)
-            sound, left = show.queue.check(), show.queue.stats()
+            consistency, left = show.queue.check(), show.queue.stats()
         words = Counter(line.word for line in journal.read())
         store.close()
         journal.close()
-    faults += [*sound.faults, *(["not everything is done"] if any(left[1:6]) or left.behind else [])]
+    faults += [*consistency.faults, *(["not everything is done"] if any(left[1:6]) or left.behind else [])]
     for fault in faults:
         print(fault)
     print(
@@ -267,8 +266,8 @@ def play(url: str, sessions: int, pods: int) -> bool:
     return not faults
 
 
-def direct(show: Show, fleet: Fleet, sessions: int, pods: int) -> list[str]:
-    """The story; the ids of all that was sent."""
+def direct(show: Scenario, fleet: Fleet, sessions: int, pods: int) -> list[str]:
+    """Run the scenario; return the ids of all published messages."""
     queue = show.queue
 
     def opened(numbers: range) -> list[str]:
@@ -289,7 +288,7 @@ def direct(show: Show, fleet: Fleet, sessions: int, pods: int) -> list[str]:
     late = fleet.start()
     show.until(lambda: show.has_come(late), "pod that comes")
     sent += opened(range(sessions // 2, sessions))
-    sent += opened(range(0, sessions, 5))  # once more: they come when those that are owned are done
+    sent += opened(range(0, sessions, 5))  # once more: these become ready when the owned ones are done
     show.until(lambda: moved(show, had), "owner for what the frozen pod had")
     fleet.thaw(zombie)
     show.until(lambda: show.owned_by(late), "session for the pod that came")
@@ -298,8 +297,8 @@ def direct(show: Show, fleet: Fleet, sessions: int, pods: int) -> list[str]:
     return sent
 
 
-def moved(show: Show, had: list[Line]) -> bool:
-    """Whether everything that this pod had has a newer owner, or was done after all."""
+def moved(show: Scenario, had: list[Line]) -> bool:
+    """Tell whether every session of a pod has a newer owner, or was finished."""
     newest: dict[str, int] = defaultdict(int)
     for line in show.journal.read():
         if line.word == "added":
@@ -309,18 +308,18 @@ def moved(show: Show, had: list[Line]) -> bool:
 
 
 def judge(lines: list[Line], steps: list[tuple[str, int, int]], sent: list[str]) -> list[str]:
-    """What is wrong with what happened."""
-    faults = [f"{id_} is not one that was sent" for id_ in {id_ for id_, _, _ in steps} - set(sent)]
+    """Return the faults in the journal."""
+    faults = [f"{id_} was never published" for id_ in {id_ for id_, _, _ in steps} - set(sent)]
     walked = defaultdict(list)
     for id_, number, fence in steps:
         walked[id_].append((number, fence))
     for id_ in sent:
         numbers, fences = [number for number, _ in walked[id_]], [fence for _, fence in walked[id_]]
         if numbers != list(range(STEPS)) or fences != sorted(fences):
-            faults.append(f"{id_} was walked as {walked[id_]}")
+            faults.append(f"{id_} had the steps {walked[id_]}")
     lost, refused = ({(line.pod, line.fence) for line in lines if line.word == word} for word in ("lost", "refused"))
-    faults += [f"{pod} wrote under fence {fence} after it had lost that" for pod, fence in lost - refused]
-    faults += [] if lost else ["there was no zombie: nothing was shown"]
+    faults += [f"{pod} wrote under fence {fence} after it had lost the session" for pod, fence in lost - refused]
+    faults += [] if lost else ["there was no zombie, so the run proves nothing"]
     for key in {line.key for line in lines if line.word == "added"}:
         turns = sorted((line for line in lines if line.key == key and line.word == "added"), key=lambda one: one.fence)
         for turn, after in pairwise(turns):
@@ -330,7 +329,7 @@ def judge(lines: list[Line], steps: list[tuple[str, int, int]], sent: list[str])
 
 
 def ends(line: Line, turn: Line) -> bool:
-    """Whether this ended that turn of ownership: a word of its owner, or the end of its owner."""
+    """Tell whether an event ended an ownership: an event of its owner, or the end of its owner."""
     if line.pod != turn.pod:
         return False
     return line.word in ("killed", "frozen") or (line.fence == turn.fence and line.word in ("done", "back", "lost"))
@@ -338,12 +337,16 @@ def ends(line: Line, turn: Line) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("url", nargs="?", default=os.environ.get("HOLDFAST_URL", ""), help="default: a file of its own")
+    parser.add_argument("url", nargs="?", default=os.environ.get("HOLDFAST_URL", ""), help="default: a temporary file")
     parser.add_argument("--sessions", type=int, default=60)
     parser.add_argument("--pods", type=int, default=3)
-    parser.add_argument("--most", type=int, default=1000, help="how many sessions a pod may have (used likewise)")
-    parser.add_argument("--pod", help="be a pod of this name (used by the program itself)")
-    parser.add_argument("--folder", type=Path, help="where pods keep what they do (used by the program itself)")
+    parser.add_argument(
+        "--most", type=int, default=1000, help="how many sessions a pod may have (used by the program itself)"
+    )
+    parser.add_argument("--pod", help="run as the pod of this name (used by the program itself)")
+    parser.add_argument(
+        "--folder", type=Path, help="the directory of the journal and the store (used by the program itself)"
+    )
     options = parser.parse_args()
     if options.url.startswith("memory:") or options.pods < 3 or options.sessions < 4 * options.pods:
         parser.error("pods are processes, at least three, with four sessions each: they need a server or a file")

@@ -1,6 +1,6 @@
-"""Workers on many hosts, one directory of npm packages: each package is installed once, by one of them.
+"""Workers on many hosts share one directory of npm packages; one worker installs each package, once.
 
-Run it on as many hosts as you like, with the same directory:
+Run it on any number of hosts, with the same directory:
 
     python examples/shared_adaptors.py /shared/repo lodash@4.17.21 @scope/name@latest
 """
@@ -12,14 +12,14 @@ from holdfast.contrib import npm
 
 
 def main(directory, *specs):
-    # The leases lie in the directory itself. With a server it would be "redis://…", and nothing else would change.
+    # The leases are in the directory itself. With a server the URL would be "redis://…", and nothing else would change.
     with holdfast.connect(f"file://{directory}", label="worker") as hf:
-        repo = npm.Repo(hf, directory, timeout=600, say=lambda what: print(what, file=sys.stderr))
+        repo = npm.Repo(hf, directory, timeout=600, say=lambda line: print(line, file=sys.stderr))
         for done in repo.install(specs):
             if done.error:
                 print(f"{done.spec}: {done.error}")
                 return 1
-            print(f"{done.alias} is in {done.path}" + (" (installed just now)" if done.fresh else ""))
+            print(f"{done.alias} is in {done.path}" + (" (just installed)" if done.fresh else ""))
     return 0
 
 

@@ -1,14 +1,14 @@
-"""Workers that are killed at random, and messages of which none is lost.
+"""Workers that are killed at random, and a queue that loses no message.
 
-    python examples/stream_workers.py                    # processes of this host, in a file of its own
+    python examples/stream_workers.py                    # processes of this host, with a temporary file
     python examples/stream_workers.py redis://localhost --messages 2000 --workers 4 --kills 20
     python examples/stream_workers.py sqlite:///tmp/jobs.db
-    python examples/stream_workers.py memory://          # threads of one process, which cannot be killed
+    python examples/stream_workers.py memory://          # threads of one process, which a program cannot kill
 
-A producer sends numbers. Each worker is a process that writes every number it was given into a journal, as its effect.
-Now and then one of them is killed without warning, and another one is started. At the end the two journals are
-compared: what was sent, and what was done. A message may be done twice, where its worker died between the effect and
-the word that it is done; it is never lost. The exit code says whether that held.
+A producer publishes numbers. Each worker is a process that writes every received number into a journal, as its effect.
+Now and then the program kills a worker without warning and starts another one. At the end it compares the published
+messages with the journal. A message may be done twice, if its worker died between the effect and the ack; it is never
+lost. The exit code is 0 if that held.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def jobs(hf: holdfast.Holdfast) -> holdfast.Queue:
 
 
 def work(url: str, journal: Path, until: threading.Event) -> None:
-    """One worker. Its effect is a line in the journal, written at once and whole."""
+    """Run one worker. Its effect is a line in the journal, written in one piece."""
     with holdfast.connect(url) as hf, journal.open("ab", buffering=0) as file:
 
         def handle(message: holdfast.Message) -> None:
@@ -48,7 +48,7 @@ def work(url: str, journal: Path, until: threading.Event) -> None:
 
 
 class Fleet:
-    """The workers: processes, or threads where the engine lives in one process."""
+    """The workers: processes, or threads with `memory://`."""
 
     def __init__(self, url: str, journal: Path, count: int) -> None:
         self._url, self._journal = url, journal
@@ -68,7 +68,7 @@ class Fleet:
             self.processes.append(subprocess.Popen(command))
 
     def kill_one(self) -> None:
-        """Without warning; and another one takes its place."""
+        """Kill one worker without warning, and start another."""
         if self.processes:
             victim = self.processes.pop(random.randrange(len(self.processes)))
             victim.kill()
@@ -96,7 +96,7 @@ def counters(queue: holdfast.Queue, fleet: Fleet, began: float) -> str:
 
 
 def play(url: str, messages: int, workers: int, kills: int) -> bool:
-    """Send, kill, wait, compare."""
+    """Publish, kill workers, wait, and compare."""
     with tempfile.TemporaryDirectory() as folder, holdfast.connect(url or f"sqlite://{folder}/jobs.db") as hf:
         journal = Path(folder) / "journal"
         journal.touch()
@@ -116,10 +116,10 @@ def play(url: str, messages: int, workers: int, kills: int) -> bool:
             fleet.end()
         effects = Counter(done_all(journal))
         lost, twice = sent - effects.keys(), sum(effects.values()) - len(effects)
-        sound = queue.check()
-        print(f"sent {len(sent)}, lost {len(lost)}, done twice {twice}, killed {fleet.killed}, sound {bool(sound)}")
-        bound = fleet.killed * 8  # at most what each of the dead was working on
-        return not lost and twice <= bound and bool(sound) and queue.stats().dead == 0
+        valid = bool(queue.check())
+        print(f"sent {len(sent)}, lost {len(lost)}, done twice {twice}, killed {fleet.killed}, consistent {valid}")
+        bound = fleet.killed * 8  # at most the messages that the killed workers had
+        return not lost and twice <= bound and valid and queue.stats().dead == 0
 
 
 def done_all(journal: Path) -> list[str]:
@@ -132,11 +132,11 @@ def done(journal: Path) -> set[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("url", nargs="?", default=os.environ.get("HOLDFAST_URL", ""), help="default: a file of its own")
+    parser.add_argument("url", nargs="?", default=os.environ.get("HOLDFAST_URL", ""), help="default: a temporary file")
     parser.add_argument("--messages", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--kills", type=int, default=5)
-    parser.add_argument("--journal", type=Path, help="be a worker, and write here (used by the program itself)")
+    parser.add_argument("--journal", type=Path, help="run as a worker and write here (used by the program itself)")
     options = parser.parse_args()
     if options.journal is None:
         return 0 if play(options.url, options.messages, options.workers, options.kills) else 1

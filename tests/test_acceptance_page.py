@@ -1,4 +1,4 @@
-"""The acceptance page is made from the markers, and refuses markers that show nothing."""
+"""tools/acceptance.py writes the acceptance page from the markers, and refuses markers that show nothing."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def acceptance(project, *options):
 
 @pytest.fixture
 def project(tmp_path):
-    """A project with one test file; call it with the file's text."""
+    """Return a function that writes a project with one test file of the given text."""
 
     def write(source):
         (tmp_path / "tests").mkdir(exist_ok=True)
@@ -36,8 +36,8 @@ def row(project, number):
     return next(line for line in lines if line.startswith(f"| {number} |"))
 
 
-def test_markers_are_found_wherever_pytest_finds_them(project):
-    """On a module, a class, a function or one parameter: the row is shown by the test below it."""
+def test_markers_are_found_in_every_place_that_pytest_allows(project):
+    """A marker works on a module, a class, a function or one parameter: the test below it shows the row."""
     where = project("""
 pytestmark = [pytest.mark.acceptance("G-1")]
 @pytest.mark.acceptance("A0-1", "A0-2")
@@ -47,10 +47,10 @@ class TestA:
 def test_c(x): ...
 """)
 
-    told = acceptance(where)
+    done = acceptance(where)
 
-    assert told.returncode == 0
-    assert told.stdout.startswith("acceptance: 4 of ")
+    assert done.returncode == 0
+    assert done.stdout.startswith("acceptance: 4 of ")
     assert row(where, "A0-2").endswith("| `tests/test_a.py::TestA::test_b` |")
     assert row(where, "C-1").endswith("| `tests/test_a.py::test_c` |")
     assert row(where, "G-1").endswith("| `tests/test_a.py::TestA::test_b`<br>`tests/test_a.py::test_c` |")
@@ -72,19 +72,19 @@ def test_c(x): ...
     ],
 )
 def test_markers_that_show_nothing_are_refused(project, source, complaint):
-    """A claim that no test backs must not reach the page."""
+    """The page must contain no claim without a test."""
     where = project(source)
 
-    told = acceptance(where)
+    done = acceptance(where)
 
-    assert told.returncode == 2
-    assert complaint in told.stderr
-    assert "tests/test_a.py:" in told.stderr
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert "tests/test_a.py:" in done.stderr
     assert not (where / "docs" / "acceptance.md").exists()
 
 
-def test_check_notices_a_page_that_is_old(project):
-    """Made, it is up to date; after a new marker it is not, and says what to do."""
+def test_check_detects_an_outdated_page(project):
+    """A new page is up to date; after a new marker it is not, and the message names the remedy."""
     where = project("def test_a(): ...")
     missing = acceptance(where, "--check")
     acceptance(where)

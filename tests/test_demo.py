@@ -1,4 +1,4 @@
-"""The demonstration: it ends in time, its summary is checked, and the check can fail."""
+"""The demonstration ends in time, its history is checked, and the check can fail."""
 
 import json
 import os
@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.demo.clerk import LOCK
 from holdfast.demo.summary import violations_in
+from holdfast.demo.worker import LOCK
 from holdfast.testing import Event, eventually
 
 LONGEST_S = 30
 DEMO = [sys.executable, "-m", "holdfast.demo"]
 TOOL = [sys.executable, "-m", "holdfast", "demo"]
-CHECKERS = {"claimed_overlaps", "fences_grow", "guarded_writes_never_go_down", "lost_updates",
-            "observers_see_fences_grow", "leftovers"}  # fmt: skip
+CHECKERS = {"overlapping_holders", "fences_grow", "guarded_writes_never_go_down", "lost_updates",
+            "observers_see_fences_grow", "leaks"}  # fmt: skip
 
 
 class Run:
@@ -40,6 +40,7 @@ class Run:
         )
 
     def finish(self):
+        """Wait for its end."""
         self.out, self.err = self.process.communicate(timeout=LONGEST_S)
         self.seconds = time.monotonic() - self.began
         return self
@@ -47,7 +48,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def runs():
-    """All at the same time, since each takes a dozen seconds. `holdfast demo` is the same, so it plays two of them."""
+    """Start all at the same time, since each takes a dozen seconds. Two of them start as `holdfast demo`."""
     terminal, screen = pty.openpty()
     both = {
         "guarded": Run("--json", start=TOOL),
@@ -69,7 +70,7 @@ def runs():
 
 
 def drained(terminal):
-    """Everything that is written to a terminal until its last writer has gone."""
+    """Return all output of a terminal until its last writer has ended."""
     shown = b""
     until = time.monotonic() + LONGEST_S
     ready = select.poll()  # select() knows no descriptor beyond 1,023
@@ -83,6 +84,7 @@ def drained(terminal):
 
 
 def processes_that_mention(text):
+    """Return the pids of processes with the text in their command line."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -96,7 +98,7 @@ def processes_that_mention(text):
 
 
 def test_the_demonstration_shows_every_fault_and_no_violation(runs):
-    """What the project is for, in under half a minute: a death and a freeze, and nothing broken."""
+    """The run has a death and a freeze, takes under half a minute, and violates no promise."""
     run = runs["guarded"]
     summary = json.loads(run.out)
 
@@ -111,7 +113,7 @@ def test_the_demonstration_shows_every_fault_and_no_violation(runs):
     assert 1500 < summary["takeover_after_freeze_ms"] < 5000
 
 
-def test_without_the_guard_the_violation_is_told(runs):
+def test_without_the_guard_the_violation_is_reported(runs):
     """A check that cannot fail proves nothing: without the fence at the resource an update is lost."""
     run = runs["unguarded"]
     summary = json.loads(run.out)
@@ -123,8 +125,8 @@ def test_without_the_guard_the_violation_is_told(runs):
     assert any(line.startswith("lost_updates") for line in summary["report"])
 
 
-def test_a_terminal_gets_a_picture_without_colour_if_asked(runs):
-    """People look at a table that is drawn in its place, and the terminal is given back as it was."""
+def test_a_terminal_gets_a_table_without_colour_if_no_color_is_set(runs):
+    """The table is redrawn in its place, and the terminal is restored."""
     run = runs["terminal"]
 
     assert run.process.returncode == 0
@@ -138,7 +140,7 @@ def test_a_terminal_gets_a_picture_without_colour_if_asked(runs):
 
 
 def test_a_pipe_gets_plain_lines_of_events(runs):
-    """A log keeps lines, not pictures."""
+    """A log needs lines, not pictures."""
     run = runs["lines"]
 
     assert run.process.returncode == 0
@@ -151,7 +153,7 @@ def test_a_pipe_gets_plain_lines_of_events(runs):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
 def test_an_interrupted_demonstration_leaves_no_process(tmp_path, number):
-    """Whoever has seen enough gets the prompt back, and nothing goes on behind it."""
+    """After Ctrl-C or TERM no worker continues."""
     run = Run("--url", f"sqlite://{tmp_path}/leases.db")
     eventually(lambda: len(processes_that_mention(str(tmp_path))) >= 6, 10, "the workers to run")
 
@@ -163,7 +165,7 @@ def test_an_interrupted_demonstration_leaves_no_process(tmp_path, number):
     assert "Traceback" not in run.err
 
 
-def test_an_engine_of_one_process_is_refused():
+def test_an_engine_of_process_scope_is_refused():
     """Five processes that share nothing would show nothing."""
     run = Run("--url", "memory://").finish()
 
@@ -172,22 +174,23 @@ def test_an_engine_of_one_process_is_refused():
 
 
 def event(kind, worker, at_ms, **facts):
+    """Return an event of a history."""
     return Event(at_ns=at_ms * 1_000_000, pid=1, worker=worker, kind=kind, name=LOCK, **facts)
 
 
 def test_a_frozen_claim_ends_with_the_trusted_deadline():
-    """A frozen holder cannot say that it stopped: its claim is over when it trusts it no longer, and not before."""
+    """A frozen holder cannot record its end: its claim ends at its trusted deadline, and not before."""
     frozen = event("granted", "ann", 0, fence=1, token="a", until_ns=1_900_000_000)
-    heir = event("granted", "bob", 2000, fence=2, token="b")
+    successor = event("granted", "bob", 2000, fence=2, token="b")
     woken = event("lost", "ann", 3000, fence=1, token="a")
 
-    assert violations_in([frozen, heir, woken], counter=0) == []
-    (overlap,) = violations_in([frozen, replace(heir, at_ns=1_800_000_000), woken], counter=0)
-    assert overlap.checker == "claimed_overlaps"
+    assert violations_in([frozen, successor, woken], counter=0) == []
+    (overlap,) = violations_in([frozen, replace(successor, at_ns=1_800_000_000), woken], counter=0)
+    assert overlap.checker == "overlapping_holders"
 
 
 def test_the_last_value_of_the_counter_is_part_of_the_check():
-    """An update that was accepted and is not there was lost."""
+    """An accepted update that is missing from the counter was lost."""
     first = event("write", "ann", 1, fence=1, token="a", value=1, accepted=True)
     second = event("write", "ann", 2, fence=1, token="a", value=2, accepted=True)
 

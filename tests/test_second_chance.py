@@ -1,4 +1,4 @@
-"""What failed beside all others is asked once more; what was seen broken is not."""
+"""tools/second_chance.py runs failed tests once more, except those that show a broken promise."""
 
 import os
 import subprocess
@@ -18,19 +18,19 @@ def test_of_time():
 
 @pytest.fixture
 def suite(tmp_path):
-    """A project of its own: one file of tests, run once."""
+    """Return a function that writes one test file into an empty project, runs it, and gives it a second chance."""
 
     def run(text, file="tests/test_it.py"):
         place = tmp_path / file
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
         options = ["-q", f"--rootdir={tmp_path}"]
-        first = tried("-m", "pytest", *options, file)
+        first = run_python("-m", "pytest", *options, file)
         assert first.returncode == 1
-        return tried(TOOL, *options)
+        return run_python(TOOL, *options)
 
-    def tried(*words):
-        environ = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # they would take most of the time
+    def run_python(*words):
+        environ = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # loading plugins would take most of the time
         return subprocess.run(
             [sys.executable, *words], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
         )
@@ -38,8 +38,8 @@ def suite(tmp_path):
     return run
 
 
-def test_what_passes_alone_passes_and_is_named(suite):
-    """A late machine must not refuse a good change, and nobody should have to guess what was late."""
+def test_a_test_that_passes_alone_passes_and_is_listed(suite):
+    """A busy machine must not reject a good change, and the output lists the tests that were late."""
     second = suite(FLAKY)
 
     assert second.returncode == 0
@@ -48,16 +48,16 @@ def test_what_passes_alone_passes_and_is_named(suite):
 
 
 @pytest.mark.parametrize("failing", [8, 9])
-def test_what_is_broken_stays_broken(suite, failing):
-    """And a whole crowd of failures is no accident: it is not even asked."""
+def test_a_broken_test_stays_broken(suite, failing):
+    """Many failures are no accident, so the tool does not repeat them."""
     second = suite("\n".join(f"def test_{number}(): assert False" for number in range(failing)))
 
     assert second.returncode == 1
     assert ("no second chance: 9 failed" in second.stdout) == (failing == 9)
 
 
-def test_a_promise_that_was_seen_broken_has_no_second_chance(suite):
-    """A history in which two held at once does not get better by another history in which they did not."""
+def test_a_broken_promise_has_no_second_chance(suite):
+    """A history with two holders at once does not improve because another history has none."""
     second = suite(FLAKY, "tests/campaign/test_it.py")
 
     assert second.returncode == 1

@@ -349,6 +349,41 @@ def test_the_scan_splits_identifiers_and_compares_whole_words(name, text, words)
     assert sorted(use.word for use in vocabulary.uses_in(name, text)) == sorted(words)
 
 
+def test_only_the_resend_module_names_a_lost_reply():
+    """Sending a command again is the riskiest pattern of the library, so the core writes it once."""
+    others = [
+        shown(file)
+        for file in project_files("src/holdfast/core", ".py")
+        if "ReplyLost" in text_of(file) and shown(file) != "src/holdfast/core/resend.py"
+    ]
+
+    assert not others, "\n".join(others)
+
+
+def test_the_makefile_names_existing_tests():
+    """A target that names a renamed file would fail, or run nothing, long after the rename."""
+    named = re.findall(r"(?<!\S)(tests/\S+|tools/\S+)", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    missing = [name for name in named if not list(ROOT.glob(name))]
+
+    assert named
+    assert not missing, "\n".join(missing)
+
+
+def test_the_nfs_scenarios_name_existing_laws():
+    """`make nfs` runs rarely, so a renamed law would be missed for long."""
+    names = {
+        target.id: ast.literal_eval(node.value)
+        for node in tree_of(ROOT / "tools" / "nfs" / "scenarios.py").body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id in {"LAWS", "UNFIT"}
+    }
+    laws = "".join(text_of(file) for file in project_files("src/holdfast/testing/conformance", ".py"))
+
+    assert [law for law in names["LAWS"] if not (ROOT / "tests" / "laws" / f"test_{law}_laws.py").exists()] == []
+    assert [law for law in names["UNFIT"] if not re.search(rf"def test_\w*{law}", laws)] == []
+
+
 def test_no_class_name_is_defined_twice():
     """One name is one thing. Only the two faces of one class share a name."""
     doubles = vocabulary.duplicate_classes()

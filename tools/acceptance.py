@@ -1,12 +1,12 @@
-"""Make docs/acceptance.md: which test shows which acceptance row.
+"""Write docs/acceptance.md: which test shows which acceptance row.
 
-The rows are in acceptance.toml. A test shows a row by carrying its id as a marker, on itself, on its class
+acceptance.toml contains the rows. A test shows a row by carrying its id as a marker, on itself, on its class
 or on its module:
 
     @pytest.mark.acceptance("A0-4", "G-2")
 
-The tests are read, never imported, so the page is the same on every machine. A marker that names no known
-row, marks no test, or sits on a test that is skipped or expected to fail is an error: it would show nothing.
+The tool parses the tests and never imports them, so the page is the same on every machine. A marker is an error if it
+names no known row, marks no test, or marks a test that is skipped or expected to fail: it would show nothing.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ INVALID = 2
 INTRO = """\
 # Acceptance
 
-What Holdfast must do, row by row, and the tests that show it. A row is shown when a test carries its id as
-a marker, `@pytest.mark.acceptance("A0-4")`; "not yet" means that no test claims it, so neither do we.
+The acceptance criteria of Holdfast, and the tests that show each. A test shows a row by carrying its id as
+a marker, `@pytest.mark.acceptance("A0-4")`; "not yet" means that no test shows the row.
 
-This page is made by `make docs` from `tools/acceptance.toml` and the markers. Do not edit it.
+`make docs` generates this page from `tools/acceptance.toml` and the markers. Do not edit it.
 """
 
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class InvalidMarkerError(Exception):
-    """A marker, or the list of rows, says something that cannot be true."""
+    """A marker, or the list of rows, is invalid."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Rows that belong together: one table of the page."""
+    """A group of related rows: one table of the page."""
 
     key: str
     title: str
@@ -56,7 +56,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Marked:
-    """One test under one row id, and the line of the marker."""
+    """One test with one row id, and the line of the marker."""
 
     row: str
     test: str
@@ -64,7 +64,7 @@ class Marked:
 
 
 def read_families(file: Path) -> list[Family]:
-    """The families in the file's order; each one's rows count up from 1 without a gap."""
+    """Return the families in the file's order. The rows of each family count up from 1 without a gap."""
     families = []
     for key, table in tomllib.loads(file.read_text(encoding="utf-8")).items():
         expected = [f"{key}-{number}" for number in range(1, len(table["rows"]) + 1)]
@@ -75,7 +75,7 @@ def read_families(file: Path) -> list[Family]:
 
 
 class Reader:
-    """Collects the markers of one test file."""
+    """A parser that collects the markers of one test file."""
 
     def __init__(self, path: str, source: str) -> None:
         self.path = path
@@ -99,7 +99,7 @@ class Reader:
 
     @staticmethod
     def _module_marks(body: Sequence[ast.stmt]) -> Iterator[ast.Call]:
-        """The markers of `pytestmark = ...`, in a module or in a class."""
+        """Yield the markers of `pytestmark = ...`, in a module or in a class."""
         for node in body:
             targets = node.targets if isinstance(node, ast.Assign) else []
             if any(isinstance(target, ast.Name) and target.id == "pytestmark" for target in targets):
@@ -126,7 +126,7 @@ class Reader:
 
 
 def _is_mark(node: ast.AST, *names: str) -> bool:
-    """Is this `pytest.mark.<name>` or `mark.<name>`?"""
+    """Tell whether a node is `pytest.mark.<name>` or `mark.<name>`."""
     if not (isinstance(node, ast.Attribute) and node.attr in names):
         return False
     mark = node.value
@@ -136,7 +136,7 @@ def _is_mark(node: ast.AST, *names: str) -> bool:
 
 
 def _called(node: ast.expr) -> ast.expr:
-    """`f` for both `f` and `f(...)`."""
+    """Return `f` for both `f` and `f(...)`."""
     return node.func if isinstance(node, ast.Call) else node
 
 
@@ -147,13 +147,13 @@ def _calls(root: ast.AST, name: str) -> Iterator[ast.Call]:
 
 
 def _decorators(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.Call]:
-    """Markers among the decorators, also those inside `pytest.param(..., marks=...)`."""
+    """Yield the markers among the decorators, including those inside `pytest.param(..., marks=...)`."""
     for decorator in node.decorator_list:
         yield from _calls(decorator, "acceptance")
 
 
 def read_markers(root: Path) -> list[Marked]:
-    """Every marker of every test file, in the order of paths."""
+    """Return every marker of every test file, in the order of paths."""
     found: list[Marked] = []
     for folder in FOLDERS:
         for file in sorted((root / folder).rglob("*.py")):
@@ -162,7 +162,7 @@ def read_markers(root: Path) -> list[Marked]:
 
 
 def tests_by_row(families: Iterable[Family], markers: Iterable[Marked]) -> dict[str, list[str]]:
-    """Row id to the sorted tests that show it."""
+    """Map each row id to the sorted tests that show it."""
     known = {row for family in families for row in family.rows}
     shown: defaultdict[str, set[str]] = defaultdict(set)
     for marked in markers:
@@ -173,13 +173,13 @@ def tests_by_row(families: Iterable[Family], markers: Iterable[Marked]) -> dict[
 
 
 def render(families: Iterable[Family], shown: Mapping[str, list[str]]) -> str:
-    """The whole page. It has no totals, so that two changes rarely meet in one line."""
+    """Return the whole page. It has no totals, so that two branches rarely change the same line."""
     parts = [INTRO]
     for family in families:
         lines = [
             f"## {family.key}: {family.title}",
             "",
-            "| row | what must hold | shown by |",
+            "| row | criterion | shown by |",
             "|---|---|---|",
         ]
         for row, text in family.rows.items():
@@ -190,8 +190,8 @@ def render(families: Iterable[Family], shown: Mapping[str, list[str]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page, or with --check say whether it is up to date."""
-    parser = argparse.ArgumentParser(description="Make docs/acceptance.md from the acceptance markers of the tests.")
+    """Write the page, or with --check verify that it is up to date."""
+    parser = argparse.ArgumentParser(description="Write docs/acceptance.md from the acceptance markers of the tests.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is out of date")
     parser.add_argument("--root", type=Path, default=HERE.parent, help="the project to read (default: this one)")
     options = parser.parse_args(arguments)

@@ -1,9 +1,9 @@
-"""The tests that depend on redis-py, with each of its versions: 5, 6, 7 and 8.
+"""Run the tests that depend on redis-py with each of its versions: 5, 6, 7 and 8.
 
-    python tools/redis_versions.py [5 6 7 8] [-- what pytest is told]
+    python tools/redis_versions.py [5 6 7 8] [-- options of pytest]
 
-Each version has an environment of its own (`.venv-redis-5` and so on), made when it is first needed. One line for each
-says how it went, or why it could not be tried; so does one for each kind of server that is not here.
+Each version has its own environment (`.venv-redis-5` and so on), created at first use. The tool prints one line
+for each version with the result, or the reason why it could not run, and one for each missing kind of server.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from holdfast.testing import servers
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
-from tests.support import networks  # noqa: E402 - it is found from the root of the repository
+from tests.support import networks  # noqa: E402 - the import needs the root of the repository on the path
 
 VERSIONS = (5, 6, 7, 8)
-# What dials, reads URLs and client objects, speaks TLS, goes on when servers are replaced, and calls the user's client.
+# The tests of connections, URLs, client objects, TLS, failovers, and the user's own client.
 TESTS = (
     "engines/redis/test_addresses.py",
     "engines/redis/test_client_urls.py",
@@ -40,32 +40,33 @@ KINDS = {
 
 
 def main(arguments: list[str]) -> int:
-    own, told = (arguments, []) if "--" not in arguments else _parted(arguments)
+    """Run the tests with the given versions, and return 1 if a test failed."""
+    own, options = (arguments, []) if "--" not in arguments else _split_at_dashes(arguments)
     versions = [int(each) for each in own] or list(VERSIONS)
     lines = [f"not run: {kind}: {why}" for kind, why in KINDS.items() if kind not in servers.available()]
     if networks.missing():
         lines.append(f"not run: partitions: {networks.missing()}")
-    outcomes = [(version, *_tried(version, told)) for version in versions]
+    outcomes = [(version, *_run_tests(version, options)) for version in versions]
     lines += [line for _, line, _ in outcomes]
     print("\n".join(["", *lines]))
     return 1 if any(failed for _, _, failed in outcomes) else 0
 
 
-def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
+def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
     at = arguments.index("--")
     return arguments[:at], arguments[at + 1 :]
 
 
-def _tried(version: int, told: list[str]) -> tuple[str, bool]:
-    """One line about this version, and whether something failed; what could not be tried has not failed."""
-    trouble = _prepared(version)
-    if trouble:
-        return f"not run: redis-py {version}: {trouble}", False
+def _run_tests(version: int, options: list[str]) -> tuple[str, bool]:
+    """Return one line about this version, and True if a test failed. A version that could not run has not failed."""
+    problem = _prepare(version)
+    if problem:
+        return f"not run: redis-py {version}: {problem}", False
     python = str(_python(version))
-    asked = [python, "-c", "import redis; print(redis.__version__)"]
-    exact = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    query = [python, "-c", "import redis; print(redis.__version__)"]
+    exact = subprocess.run(query, check=True, capture_output=True, text=True).stdout.strip()
     tests = [str(ROOT / "tests" / name) for name in TESTS]
-    done = subprocess.run([python, "-m", "pytest", "-q", *tests, *told], check=False, cwd=ROOT)
+    done = subprocess.run([python, "-m", "pytest", "-q", *tests, *options], check=False, cwd=ROOT)
     return f"redis-py {exact}: {'passed' if done.returncode == 0 else 'FAILED'}", done.returncode != 0
 
 
@@ -73,8 +74,8 @@ def _python(version: int) -> Path:
     return ROOT / f".venv-redis-{version}" / "bin" / "python"
 
 
-def _prepared(version: int) -> str:
-    """Make the environment; what was in the way, if it cannot be made."""
+def _prepare(version: int) -> str:
+    """Create the environment. Return the problem if that failed, or an empty text."""
     python, done = _python(version), ROOT / f".venv-redis-{version}" / ".ready"
     if done.exists():
         return ""

@@ -1,8 +1,8 @@
-"""The second chance of a test: whatever failed is run once more, alone, and both outcomes are told.
+"""Run failed tests once more, alone, and print both outcomes.
 
-The rule: a busy machine may be late, and a test about time that fails beside three thousand others may pass by itself.
-But a promise that was seen broken stays broken: what judges a history is never asked again, and neither is anything if
-more than a few tests failed. `make test` calls this after a failure.
+A busy machine may be late, and a test about time that fails beside three thousand others may pass by itself.
+But a broken promise stays broken: this tool never repeats a test that judges a history, and repeats nothing if
+more than a few tests failed. `make test` calls it after a failure. Decision 0046 has the reasons.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FAILED = Path(".pytest_cache/v/cache/lastfailed")
 
 
 def main(options: list[str]) -> int:
-    """The exit code of the whole run."""
+    """Run the failed tests again and return the exit code of the whole run."""
     failed = sorted(json.loads(FAILED.read_text())) if FAILED.exists() else []
     final = [name for name in failed if name.startswith(FINAL)]
     if not failed or len(failed) > MOST or final:
@@ -28,7 +28,7 @@ def main(options: list[str]) -> int:
     print(f"\na second chance, alone, for: {', '.join(failed)}", flush=True)
     code = subprocess.run([sys.executable, "-m", "pytest", *options, *failed], check=False).returncode
     if code == 0:
-        print("\nFAILED FIRST, PASSED ALONE (look at them, they depend on how busy the machine is):")
+        print("\nFAILED FIRST, PASSED ALONE (check them: they depend on the load of the machine):")
         print("\n".join(f"  {name}" for name in failed))
     return code
 

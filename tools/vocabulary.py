@@ -148,14 +148,25 @@ def scanned_files(root: Path) -> list[str]:
 
 
 def duplicate_classes(root: Path = ROOT) -> dict[str, list[str]]:
-    """Return the class names that several modules of `src` define, except the pairs of the two faces."""
+    """Return the class names that `src` defines several times, except the pairs of the two faces.
+
+    A class inside a function is private to it and does not count.
+    """
     places: dict[str, list[str]] = {}
     for name in scanned_files(root):
         if name.startswith("src/") and name.endswith(".py"):
-            for node in ast.walk(ast.parse((root / name).read_text(encoding="utf-8"), filename=name)):
-                if isinstance(node, ast.ClassDef):
-                    places.setdefault(node.name, []).append(f"{name}:{node.lineno}")
+            for node in classes_of(ast.parse((root / name).read_text(encoding="utf-8"), filename=name)):
+                places.setdefault(node.name, []).append(f"{name}:{node.lineno}")
     return {name: found for name, found in places.items() if len(found) > 1 and not is_face_pair(found)}
+
+
+def classes_of(node: ast.AST) -> Iterator[ast.ClassDef]:
+    """Yield the classes below a node, without those inside functions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef):
+            yield child
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from classes_of(child)
 
 
 def is_face_pair(places: list[str]) -> bool:

@@ -17,8 +17,8 @@ from holdfast.clock import NS
 from holdfast.commands import Acquire, Granted, NotHeld, Release, Renew, Renewed, Show
 from holdfast.core import client
 from holdfast.core.keeper import keeper
-from holdfast.core.lease import acquire as lifecycle
 from holdfast.core.lease import lease
+from holdfast.core.lease.state import ENDED, HELD, LOST
 from holdfast.core.step import run
 from holdfast.errors import Unavailable
 from holdfast.names import new_token
@@ -55,19 +55,19 @@ def unlock_by_name(_folder: Path) -> None:
                     return command._replace(token=standing.holder.token)
         return command
 
-    wrap(keeper.Keeper, "_ask_all", by_name)
+    wrap(keeper.Keeper, "_send_all", by_name)
 
 
-def deaf_to_its_own_clock(_folder: Path) -> None:
+def ignores_own_clock(_folder: Path) -> None:
     """The holder never compares its deadline with its clock."""
 
     def check(self: lease.LeaseBase) -> None:
-        if self._state is not lease.HELD:
-            raise self._loss()
+        if self.state is not HELD:
+            raise self.loss()
 
-    put(keeper.Keeper, "_tell_expired", lambda _self: None)
+    put(keeper.Keeper, "_report_expired", lambda _self: None)
     put(lease.LeaseBase, "check", check)
-    put(lease.LeaseBase, "_is_lost", lambda self: self._state is lease.LOST)
+    put(lease.LeaseBase, "is_lost", lambda self: self.state is LOST)
 
 
 def renew_after_loss(folder: Path) -> None:
@@ -83,8 +83,8 @@ def renew_after_loss(folder: Path) -> None:
 
         return asked
 
-    deaf_to_its_own_clock(folder)
-    wrap(keeper.Keeper, "_ask_all", stubborn)
+    ignores_own_clock(folder)
+    wrap(keeper.Keeper, "_send_all", stubborn)
 
 
 def never_renews(_folder: Path) -> None:
@@ -97,20 +97,20 @@ def ttl_counted_from_the_answer(_folder: Path) -> None:
 
     def late(trust_from: Callable[..., None]) -> Callable[..., None]:
         def trusted(self: lease.LeaseBase, _sent_ns: int, ttl_ms: int) -> None:
-            trust_from(self, self._client.clock.now_ns(), ttl_ms)
+            trust_from(self, self.client.clock.now_ns(), ttl_ms)
 
         return trusted
 
     wrap(lease.LeaseBase, "_trust_from", late)
 
 
-def loss_not_told(_folder: Path) -> None:
+def loss_not_reported(_folder: Path) -> None:
     """The keeper knows, and the work is not told."""
     put(lease.LeaseBase, "check", lambda _self: None)
-    put(lease.LeaseBase, "_is_lost", lambda _self: False)
+    put(lease.LeaseBase, "is_lost", lambda _self: False)
 
 
-def cancels_nobody(_folder: Path) -> None:
+def cancel_policy_ignored(_folder: Path) -> None:
     """`on_loss="cancel"` is accepted, and forgotten."""
     for module in (aio_lock, aio_leader):
         put(module, "cancel_on_loss", lambda _lease, _policy: None)
@@ -141,9 +141,9 @@ def blind_retry(_folder: Path) -> None:
         until_ns: int,
         give_up_ns: int,
     ) -> Answer:
-        owner, one._sent_ns = one._client, sent_ns
+        owner, one._sent_ns = one.client, sent_ns
         while True:
-            question = Acquire(one.name, one.token, one._packed, one._ttl_ms, wait=one._sent_ns < until_ns)
+            question = Acquire(one.name, one.token, one.packed_holder, one.ttl_ms, wait=one._sent_ns < until_ns)
             try:
                 return await _answer(owner.transport, question, one._sent_ns + NS)
             except Unavailable:
@@ -153,15 +153,15 @@ def blind_retry(_folder: Path) -> None:
                 await owner.transport.waker().wait(owner.clock.now_ns() + NS // 20)
                 one._sent_ns = owner.clock.now_ns()
 
-    put(lifecycle, "_ask", ask)
+    put(lease.LeaseBase, "_request", ask)
 
 
 def ttl_not_restarted_on_resend(_folder: Path) -> None:
     """After a lost answer it only looks whether it has the lease, and counts the ttl from then."""
 
     async def ask(one: lease.LeaseBase, sent_ns: int, until_ns: int, give_up_ns: int) -> Answer:
-        owner, one._sent_ns = one._client, sent_ns
-        question = Acquire(one.name, one.token, one._packed, one._ttl_ms, wait=sent_ns < until_ns)
+        owner, one._sent_ns = one.client, sent_ns
+        question = Acquire(one.name, one.token, one.packed_holder, one.ttl_ms, wait=sent_ns < until_ns)
         try:
             return await _answer(owner.transport, question, sent_ns + NS)
         except Unavailable:
@@ -180,7 +180,7 @@ def ttl_not_restarted_on_resend(_folder: Path) -> None:
         question = question._replace(wait=one._sent_ns < until_ns)
         return await _answer(owner.transport, question, one._sent_ns + NS)
 
-    put(lifecycle, "_ask", ask)
+    put(lease.LeaseBase, "_request", ask)
 
 
 def fails_open(_folder: Path) -> None:
@@ -191,25 +191,25 @@ def fails_open(_folder: Path) -> None:
             try:
                 await acquire(one, wait_ns)
             except Unavailable:
-                one._granted(time.time_ns() // 1000, one._client.clock.now_ns())
+                one._granted(time.time_ns() // 1000, one.client.clock.now_ns())
 
         return acquired
 
-    wrap(lifecycle, "acquire", trusting)
+    wrap(lease.LeaseBase, "acquire_steps", trusting)
 
 
-def no_timer_beside_the_wake_up(_folder: Path) -> None:
+def no_recheck_timer(_folder: Path) -> None:
     """A waiter is woken by a message, or never."""
     _looks_again(after_ms=3_600_000, marks_after_ns=3600 * NS)
 
 
-def nobody_is_woken(_folder: Path) -> None:
+def no_wake_up(_folder: Path) -> None:
     """Whoever waits looks again every 2.5 s, and that is all."""
     put(law, "_woken", lambda *_: None)
     _looks_again(after_ms=2500, marks_after_ns=5 * NS)
 
 
-def looks_instead_of_listening(_folder: Path) -> None:
+def polls_instead_of_waking(_folder: Path) -> None:
     """Nobody is woken, and everybody looks often enough for an offer not to lapse: only slow, and never quick."""
     put(law, "_woken", lambda *_: None)
     _looks_again(after_ms=900, marks_after_ns=5 * NS)
@@ -223,18 +223,18 @@ def _looks_again(after_ms: int, marks_after_ns: int) -> None:
             schedule.due_ns = now_ns + marks_after_ns
 
     put(trust, "recheck_after_ms", lambda *_: after_ms)
-    put(keeper.Keeper, "_mark", only_wait)
+    put(keeper.Keeper, "_send_heartbeats", only_wait)
 
 
 def cancel_without_undo(_folder: Path) -> None:
     """Whoever is cancelled just goes."""
 
     def forget(one: lease.LeaseBase) -> None:
-        one._state = lease.ENDED
-        one._client.keeper.stop_heartbeat(one)
-        one._client.keeper.forget(one)
+        one.state = ENDED
+        one.client.keeper.stop_heartbeat(one)
+        one.client.keeper.forget(one)
 
-    put(lifecycle, "undo", forget)
+    put(lease.LeaseBase, "undo", forget)
 
 
 def child_keeps_the_lease(_folder: Path) -> None:
@@ -249,4 +249,4 @@ def close_leaves_the_keeper(_folder: Path) -> None:
         one.state = client.CLOSED
         return ()
 
-    put(client, "close", close)
+    put(client.Client, "close", close)

@@ -16,6 +16,6 @@ def guard_compares_nothing(_folder: Path) -> None:
     put(GuardedFile, "write", lambda self, _fence, _token, change: self.unguarded_write(change))
 
 
-def guard_not_told_of_readers(_folder: Path) -> None:
+def guard_ignores_reads(_folder: Path) -> None:
     """The resource hears of a new holder only when it writes."""
     put(GuardedFile, "guarded_read", lambda self, _fence, _token: self.read().value)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from chaos.mutants.clients import deaf_to_its_own_clock
+from chaos.mutants.clients import ignores_own_clock
 from chaos.mutants.patching import put, wrap
 from holdfast.commands import Release, Released, Renew, Renewed
-from holdfast.rules import RULES
 from holdfast.rules import lease as law
 from holdfast.rules.lease_record import HolderRecord
+from holdfast.rules.table import RULES, RuleKind, commands_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ def release_without_token_check(_folder: Path) -> None:
         record = law.advance(record._replace(holder=None, last=command.token, touched_us=moment.now_us), moment)
         return law.Step(record, Released(), law._woken(before, record))
 
-    RULES[Release] = release
+    RULES[Release] = RULES[Release]._replace(apply=release)
 
 
 def recreate_on_renew(folder: Path) -> None:
@@ -48,8 +48,8 @@ def recreate_on_renew(folder: Path) -> None:
         )
         return law.Step(record._replace(holder=back, touched_us=moment.now_us), Renewed())
 
-    RULES[Renew] = renew
-    deaf_to_its_own_clock(folder)
+    RULES[Renew] = RULES[Renew]._replace(apply=renew)
+    ignores_own_clock(folder)
 
 
 def client_clock(_folder: Path) -> None:
@@ -58,8 +58,9 @@ def client_clock(_folder: Path) -> None:
     def by_the_calendar(rule: Callable[..., Step]) -> Callable[..., Step]:
         return lambda record, command, moment: rule(record, command, moment._replace(now_us=time.time_ns() // 1000))
 
-    for kind, rule in tuple(RULES.items()):
-        RULES[kind] = by_the_calendar(rule)
+    for command in commands_of(RuleKind.LEASE):
+        rule = RULES[command]
+        RULES[command] = rule._replace(apply=by_the_calendar(rule.apply))
 
 
 def fence_kept_on_takeover(_folder: Path) -> None:
@@ -71,10 +72,10 @@ def fence_kept_on_takeover(_folder: Path) -> None:
         held = record.holder is not None and record.holder.token == command.token
         return right(record._replace(fence=record.fence + 1) if held else record, command, moment)
 
-    RULES[Release] = release
+    RULES[Release] = RULES[Release]._replace(apply=release)
 
 
-def hand_off_to_the_dead(_folder: Path) -> None:
+def offer_to_a_dead_waiter(_folder: Path) -> None:
     """An offer lasts for a whole ttl, and nobody looks whether the waiter lives."""
     law.OFFER_MAX_US = 3600 * 1_000_000
 

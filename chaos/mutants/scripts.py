@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.mutants.clients import deaf_to_its_own_clock
+from chaos.mutants.clients import ignores_own_clock
 from chaos.mutants.patching import rewrite
 from holdfast.commands import Acquire, Release, Renew
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def script_releases_whatever(_folder: Path) -> None:
+def script_release_ignores_token(_folder: Path) -> None:
     """It compares no token."""
     rewrite(Release, ("holder == token and", "holder and"), ("if holder ~= token then", "if false then"))
 
@@ -25,10 +25,10 @@ def script_revives_on_renew(folder: Path) -> None:
     """What it does not find it puts back, whoever has the lease by now."""
     revived = "if holder ~= ARGV[3] then holder, client, held = ARGV[3], me, fence end\noffered = false\nif false then"
     rewrite(Renew, ("if holder ~= ARGV[3] or expires <= now or offered then", revived))
-    deaf_to_its_own_clock(folder)
+    ignores_own_clock(folder)
 
 
-def script_renews_for_nothing(_folder: Path) -> None:
+def script_renew_changes_nothing(_folder: Path) -> None:
     """It says that the lease was renewed, and leaves its end where it was."""
     rewrite(Renew, ("expires = now + ttl * 1000", "expires = expires"))
 
@@ -43,6 +43,6 @@ def script_keeps_the_ttl_on_resend(_folder: Path) -> None:
     )
 
 
-def script_serves_the_last_first(_folder: Path) -> None:
+def script_serves_last_in_first_out(_folder: Path) -> None:
     """Whoever comes to the queue stands at its head."""
     rewrite(Acquire, ("redis.call('ZADD', queue, ticket, token)", "redis.call('ZADD', queue, -ticket, token)"))

@@ -7,19 +7,76 @@ it is true only where nothing was started, and where another try may end otherwi
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
-# The servers of an engine were reached, but just now none of them answers for the name: a failover, a slot on its way.
-MOVING = "moving"
 
-# Reasons of `Unavailable` that may pass by themselves while a waiter waits; the others need somebody to act.
-PASSING = frozenset(("unreachable", "reply lost", "stalled", "loading", "busy", "read-only", MOVING))
+class UnavailableReason(StrEnum):
+    """Why an engine cannot be used: the `reason` of `Unavailable`."""
 
-# Reasons that no patience changes: a password, a right, a place that is not what it should be. Somebody has to act.
-LASTING = frozenset(("no permission", "other layout", "newer", "other topology", "corrupt", "replaced", "failed"))
+    UNREACHABLE = "unreachable"
+    REPLY_LOST = "reply lost"  # the command may have been applied
+    STALLED = "stalled"  # it answers too late, or another process blocks it
+    LOADING = "loading"
+    BUSY = "busy"
+    READ_ONLY = "read-only"
+    MOVING = "moving"  # its servers were reached, but none serves the name just now: a failover, a slot on its way
+    FULL = "full"
+    OUT_OF_DESCRIPTORS = "out of descriptors"
+    NOT_CONFIRMED = "not confirmed"  # a replica did not confirm in time
+    NO_SUCH_FILE = "no such file"
+    NO_INDEX = "no full-text index"
+    NO_PERMISSION = "no permission"
+    OTHER_LAYOUT = "other layout"
+    NEWER = "newer"
+    OTHER_TOPOLOGY = "other topology"
+    CORRUPT = "corrupt"
+    REPLACED = "replaced"  # the file or directory is no longer the one that was opened
+    FAILED = "failed"
 
-# Reasons that mean: what granted the lease is no longer there, and others may hold elsewhere by now.
-GONE = frozenset(("replaced",))
+
+class LossReason(StrEnum):
+    """Why a lease was lost: the `reason` of `LeaseLost`."""
+
+    EXPIRED = "expired"
+    BROKEN = "broken"  # by force, with a message in `detail`
+    FORKED = "forked"  # it belongs to the parent process
+    CLOSED = "closed"  # its client was closed
+    REPLACED = "replaced"  # the file or directory of the engine was replaced
+    RELEASED = "released"  # it is not lost, but was released before
+    UNDONE = "undone"
+
+
+MOVING = UnavailableReason.MOVING
+
+# Reasons of `Unavailable` that may pass by themselves while a waiter waits; the others need an operator.
+PASSING = frozenset(
+    (
+        UnavailableReason.UNREACHABLE,
+        UnavailableReason.REPLY_LOST,
+        UnavailableReason.STALLED,
+        UnavailableReason.LOADING,
+        UnavailableReason.BUSY,
+        UnavailableReason.READ_ONLY,
+        MOVING,
+    )
+)
+
+# Reasons that waiting does not change: a password, a permission, a location that is not what it should be.
+LASTING = frozenset(
+    (
+        UnavailableReason.NO_PERMISSION,
+        UnavailableReason.OTHER_LAYOUT,
+        UnavailableReason.NEWER,
+        UnavailableReason.OTHER_TOPOLOGY,
+        UnavailableReason.CORRUPT,
+        UnavailableReason.REPLACED,
+        UnavailableReason.FAILED,
+    )
+)
+
+# Reasons that mean: the store that granted the lease is gone, and others may hold the lease elsewhere by now.
+GONE = frozenset((UnavailableReason.REPLACED,))
 
 
 # Of many rights it is not one who has them: what to say about when there will be one.
@@ -60,7 +117,7 @@ class Unavailable(HoldfastError):
     def __init__(self, engine: str, reason: str, detail: str = "") -> None:
         super().__init__(engine, reason, detail)
         self.engine = engine
-        self.reason = reason
+        self.reason = UnavailableReason(reason)
         self.detail = detail
         self.retryable = reason not in LASTING
 
@@ -132,7 +189,7 @@ class LeaseLost(HoldfastError):
         super().__init__(name, fence, reason)
         self.name = name
         self.fence = fence
-        self.reason = reason
+        self.reason = LossReason(reason)
         self.detail = detail
         self.result = result
 

@@ -1,4 +1,4 @@
-"""What this machine tells of itself: which filesystem holds a path, which boot of it this is, what went wrong."""
+"""What the operating system knows: the filesystem of a path, the boot of the machine, and its errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRIES, _NAP_S = 25, 0.02
 # The kernel writes blanks, line breaks and backslashes of a mount point as octal numbers, and all else as it is.
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
-# Filesystems that other machines, or programs, may have a hand in.
+# Filesystems that other machines or programs may change.
 NETWORK = (
     "nfs",
     "cifs",
@@ -43,7 +43,7 @@ NETWORK = (
 
 
 def filesystem(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
-    """The type of the filesystem that holds the path; empty where the system does not tell."""
+    """Return the type of the filesystem that the path is on; empty if the system does not report it."""
     if not mounts.exists():
         return ""
 
@@ -59,35 +59,35 @@ def filesystem(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
 
 
 def boot_id() -> str:
-    """Which boot of the machine this is: times of another boot mean nothing."""
+    """Return an id of this boot of the machine: times of another boot mean nothing."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         if sys.platform != "darwin":
             return "unknown"
-    ask = ("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid")
-    return subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+    command = ("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid")
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
 
 
-def open_up(what: int | str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:
-    """Have whoever may read or write the folder read or write this, whatever umask and group its maker has.
+def share_with_group(what: int | str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:
+    """Give a file or folder the group and the mode of the folder it lies in, whatever umask and group its creator has.
 
-    A folder inside of it hands its group on, and is not writable for everybody.
+    A folder passes its group on to what is created inside, and is not writable for all users.
     """
     above, own = os.stat(folder), os.stat(what)
     is_folder, is_shared = stat.S_ISDIR(own.st_mode), bool(above.st_mode & stat.S_IWGRP)
     if is_shared and own.st_gid != above.st_gid:
-        with contextlib.suppress(PermissionError):  # its maker is not of that group
+        with contextlib.suppress(PermissionError):  # its creator is not of that group
             os.chown(what, -1, above.st_gid)
     mode = above.st_mode & 0o2775 | 0o700 if is_folder else above.st_mode & 0o666 | 0o600
     os.chmod(what, mode | stat.S_ISGID if is_folder and is_shared else mode)
 
 
-def patiently(make: Callable[[], T], *folders: str | os.PathLike[str]) -> T:
-    """Do it; where it is forbidden, again for a moment: who made a folder just now is about to open it to others.
+def retry_denied(make: Callable[[], T], *folders: str | os.PathLike[str]) -> T:
+    """Call `make`, and again for a moment if permission is denied: another process may be about to open a new folder.
 
-    A network filesystem remembers for half a minute that it was forbidden to pass a folder, and asks anew when that is
-    opened: so the folders on the way are.
+    A network filesystem remembers for half a minute that a folder denied access, and asks the server again when the
+    folder is opened: so `folders`, those on the way, are opened.
     """
     for _ in range(_TRIES):
         with contextlib.suppress(PermissionError):
@@ -108,11 +108,11 @@ _REASONS = {
     errno.EMFILE: "out of descriptors",
     errno.ENFILE: "out of descriptors",
 }
-TELLING = frozenset(_REASONS)
+KNOWN_ERRORS = frozenset(_REASONS)
 
 
 def trouble(what: str, error: OSError) -> Unavailable:
-    """What the system says, in our words: which path, and what is wrong with it."""
+    """Return the `Unavailable` for an error of the system: which path, and what is wrong with it."""
     where = f"{error.filename!s}: " if error.filename else ""
     reason = _REASONS.get(error.errno or 0, "unreachable")
     uid = f" (as user {os.geteuid()})" if reason == "no permission" else ""

@@ -19,11 +19,11 @@ from holdfast.core.build import build_once as building
 from holdfast.core.build import domain
 from holdfast.engines.files import transport as forms
 from holdfast.errors import HoldfastError
-from holdfast.testing import ready, tell
-from tests.support.deaths import in_child, killed_at_every_line
+from holdfast.testing import ready, send_line
+from tests.support.kill_points import in_child, killed_at_every_line
 
 
-def build(url, store, key="k", seconds=0.0, ttl=30, bad=False, movable=True, program_seconds=0):
+def build(url, store, key="k", seconds=0.0, ttl=30, bad=False, relocatable=True, program_seconds=0):
     """Build, and tell what came of it."""
     client = holdfast.connect(url)
 
@@ -39,10 +39,10 @@ def build(url, store, key="k", seconds=0.0, ttl=30, bad=False, movable=True, pro
 
     try:
         check = (lambda path: (path / "second").exists()) if bad else None
-        built = client.build_once(store, key, work, ttl=ttl, movable=movable, check=check)
-        tell(json.dumps({"fresh": built.fresh, "fence": built.fence, "path": str(built.path)}))
+        built = client.build_once(store, key, work, ttl=ttl, relocatable=relocatable, check=check)
+        send_line(json.dumps({"fresh": built.fresh, "fence": built.fence, "path": str(built.path)}))
     except HoldfastError as error:
-        tell(json.dumps({"error": type(error).__name__, "reason": getattr(error, "reason", "")}))
+        send_line(json.dumps({"error": type(error).__name__, "reason": getattr(error, "reason", "")}))
     client.close()
 
 
@@ -59,7 +59,7 @@ def build_as(url, store, uid, gid, umask):
     with holdfast.connect(url) as client:
         for key in ("a/shared", f"a/own-{uid}"):
             built = client.build_once(store, key, lambda staging: (staging / "x").write_text("x"))
-            tell(json.dumps({"fresh": built.fresh}))
+            send_line(json.dumps({"fresh": built.fresh}))
 
 
 def build_beside(url, store, key, tried, uid, gid):
@@ -74,26 +74,26 @@ def build_beside(url, store, key, tried, uid, gid):
     with holdfast.connect(url) as client:
         try:
             built = client.build_once(store, key, lambda staging: (staging / "x").write_text("x"))
-            tell(json.dumps({"fresh": built.fresh}))
+            send_line(json.dumps({"fresh": built.fresh}))
         except HoldfastError as error:
-            tell(json.dumps({"error": str(error)}))
+            send_line(json.dumps({"error": str(error)}))
 
 
-def build_killed_at_every_line(url, movable, bad, step):
+def build_killed_at_every_line(url, relocatable, bad, step):
     """Tell, for each line at which a builder can die, what it left to be seen and what the next one makes of it."""
     place = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a disk in memory: each build waits for the disk
     with tempfile.TemporaryDirectory(dir=place) as folder:
         store = Path(folder)
         if bad:
-            in_child(lambda: _built(url, store, movable, half))
-        work = partial(_built, url, store, movable, whole)
+            in_child(lambda: _built(url, store, relocatable, half))
+        work = partial(_built, url, store, relocatable, whole)
         for line in killed_at_every_line(work, building, domain, site, forms, step=step):
-            in_child(lambda line=line: tell(json.dumps({"line": line, **_left(url, store, movable)})))
+            in_child(lambda line=line: send_line(json.dumps({"line": line, **_left(url, store, relocatable)})))
             for each in store.glob("k*"):
                 shutil.rmtree(each)
             if bad:
-                in_child(lambda: _built(url, store, movable, half))
-    tell(json.dumps({"done": True}))
+                in_child(lambda: _built(url, store, relocatable, half))
+    send_line(json.dumps({"done": True}))
 
 
 def half(staging):
@@ -109,17 +109,17 @@ def is_whole(path):
     return (path / "second").exists()
 
 
-def _built(url, store, movable, work):
+def _built(url, store, relocatable, work):
     with holdfast.connect(url) as client:
         check = is_whole if work is whole else None
-        return client.build_once(store, "k", work, timeout=20, movable=movable, check=check)
+        return client.build_once(store, "k", work, timeout=20, relocatable=relocatable, check=check)
 
 
-def _left(url, store, movable):
+def _left(url, store, relocatable):
     """What a reader finds behind the dead one, and what there is after the next builder."""
-    found = site.Site(store, "k", movable=movable).find()
+    found = site.BuildDir(store, "k", relocatable=relocatable).find()
     seen = None if found is None else sorted(path.name for path in found.path.iterdir() if path.name[0] != ".")
-    built = _built(url, store, movable, whole)
+    built = _built(url, store, relocatable, whole)
     trees = [path for path in store.glob("k/[0-9]*") if path.is_dir()]
     return {
         "seen": seen,

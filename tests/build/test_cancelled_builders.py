@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from holdfast import aio, failpoints
-from holdfast.core.build.build_dir import Site
+from holdfast.core.build.build_dir import BuildDir
 
 FILES = 40
 
@@ -56,7 +56,7 @@ def test_a_task_cancelled_while_it_publishes_stays_until_that_is_over(parked, st
 
     asyncio.run(main())
 
-    found = Site(store, "k", movable=True).find()
+    found = BuildDir(store, "k", relocatable=True).find()
     assert found is not None
     assert len([path for path in found.path.iterdir() if path.name[0] != "."]) == FILES
     assert list((store / ".holdfast-staging").iterdir()) == []

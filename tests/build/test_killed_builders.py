@@ -36,35 +36,39 @@ def private(store):
 
 @pytest.mark.acceptance("A2-5", "A2-6", "A2-20", "C-10")
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("movable", [True, False], ids=["moved", "pointed"])
-def test_a_builder_killed_at_any_step_leaves_the_old_or_the_new(start, connect, url, store, points, step, movable):
+@pytest.mark.parametrize("relocatable", [True, False], ids=["moved", "pointed"])
+def test_a_builder_killed_at_any_step_leaves_the_old_or_the_new(start, connect, url, store, points, step, relocatable):
     """Before the publication there is nothing to be seen, behind it all of it; the next one finishes and cleans up."""
     points.arm(step)
-    builder = start(url, env=points.env, ttl=1, movable=movable)
+    builder = start(url, env=points.env, ttl=1, relocatable=relocatable)
     points.wait_reached(step, timeout=20)
     seen = list(store.glob("k/.holdfast-built")) or list(store.glob("k/.at-*"))
     builder.kill()
 
-    built = connect(url).build_once(store, "k", whole, timeout=20, movable=movable)
+    built = connect(url).build_once(store, "k", whole, timeout=20, relocatable=relocatable)
 
     assert bool(seen) is (step == "build.published")
     assert built.fresh is (step != "build.published")
     assert is_whole(built.path)
     assert private(store) == []
-    if not movable:
+    if not relocatable:
         assert len(list(store.glob("k/[0-9]*"))) == 1
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.acceptance("A2-5", "A2-6")
 @pytest.mark.parametrize("found", ["nothing", "something bad"])
-@pytest.mark.parametrize("movable", [True, False], ids=["moved", "pointed"])
-def test_a_builder_killed_at_any_line_leaves_the_old_or_the_new(holdfast_workers, tmp_path, movable, found):
+@pytest.mark.parametrize("relocatable", [True, False], ids=["moved", "pointed"])
+def test_a_builder_killed_at_any_line_leaves_the_old_or_the_new(holdfast_workers, tmp_path, relocatable, found):
     """Nobody chose these places, and behind each the next one finishes. `make trials` kills at every single line."""
     (tmp_path / "leases").mkdir()
     bad = found == "something bad"
     builder = holdfast_workers.start(
-        f"{CHILDREN}:build_killed_at_every_line", url=f"file://{tmp_path}/leases", movable=movable, bad=bad, step=STEP
+        f"{CHILDREN}:build_killed_at_every_line",
+        url=f"file://{tmp_path}/leases",
+        relocatable=relocatable,
+        bad=bad,
+        step=STEP,
     )
     deaths = list(iter(lambda: json.loads(builder.read_line(30)), {"done": True}))
 
@@ -75,7 +79,7 @@ def test_a_builder_killed_at_any_line_leaves_the_old_or_the_new(holdfast_workers
     assert [each for each in deaths if not each["whole"]] == []
     # Behind the publication there is nobody who builds, so a draft of the pointer may stay until somebody does.
     assert [each for each in deaths if each["fresh"] and (each["private"] or each["drafts"])] == []
-    assert max(each["trees"] for each in deaths) <= (0 if movable else 1 + bad)
+    assert max(each["trees"] for each in deaths) <= (0 if relocatable else 1 + bad)
     assert STEP > 1 or any(each["seen"] == new for each in deaths), "some died behind the publication"
     assert len(deaths) > 100 / STEP
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.build import build_dir as site
-from holdfast.core.build.build_dir import Site, digest_of
+from holdfast.core.build.build_dir import BuildDir, digest_of
 from holdfast.errors import Unavailable
 from holdfast.testing import eventually
 
@@ -45,11 +45,11 @@ def test_a_tree_that_its_frozen_builder_works_in_is_not_cleared_away(start, conn
     (tmp_path / "leases").mkdir()
     url = f"file://{tmp_path}/leases"
     points.arm("build.before-record")
-    sleeper = start(url, env=points.env, ttl=0.6, movable=False)
+    sleeper = start(url, env=points.env, ttl=0.6, relocatable=False)
     points.wait_reached("build.before-record", timeout=20)
     (tree,) = store.glob("k/[0-9]*")
     sleeper.freeze()
-    built = connect(url).build_once(store, "k", whole, timeout=20, movable=False)
+    built = connect(url).build_once(store, "k", whole, timeout=20, relocatable=False)
     left = sorted(path.name for path in tree.iterdir())
     points.go("build.before-record")
     sleeper.thaw()
@@ -58,12 +58,12 @@ def test_a_tree_that_its_frozen_builder_works_in_is_not_cleared_away(start, conn
 
     assert left == ["first", "second"]
     assert told["error"] == "LeaseLost"
-    assert Site(store, "k", movable=False).find().path == built.path
+    assert BuildDir(store, "k", relocatable=False).find().path == built.path
 
 
 def test_a_pointer_to_a_tree_that_was_cleared_away_is_not_read(store, monkeypatch):
     """A builder of another host slept before it pointed at its tree; another one took that for left over."""
-    late, next_one = (Site(store, "k", movable=False) for _ in range(2))
+    late, next_one = (BuildDir(store, "k", relocatable=False) for _ in range(2))
     plot = late.stage(10)
     (plot.path / "first").write_text("first")
     monkeypatch.setattr(site, "_is_worked_in", lambda _: False)  # as between two hosts
@@ -118,7 +118,7 @@ def test_a_tree_is_found_from_a_directory_above_it_too(connect, store):
     (store / "@scope").mkdir()
     built = connect("memory://trees").build_once(store, "@scope/name", whole)
 
-    assert Site(store / "@scope", "name", movable=True).find().digest == built.digest
+    assert BuildDir(store / "@scope", "name", relocatable=True).find().digest == built.digest
 
 
 def test_an_empty_folder_is_part_of_the_digest(tmp_path):
@@ -130,8 +130,8 @@ def test_an_empty_folder_is_part_of_the_digest(tmp_path):
     assert digest_of(tmp_path) != before
 
 
-@pytest.mark.parametrize("movable", [True, False], ids=["moved", "pointed"])
-def test_a_disk_that_is_full_at_any_moment_leaves_nothing_behind(connect, store, monkeypatch, movable):
+@pytest.mark.parametrize("relocatable", [True, False], ids=["moved", "pointed"])
+def test_a_disk_that_is_full_at_any_moment_leaves_nothing_behind(connect, store, monkeypatch, relocatable):
     """Neither half of a marker nor half of a record; when there is room again it is built."""
     client, sync, left = connect("memory://full"), os.fsync, 0
 
@@ -147,7 +147,7 @@ def test_a_disk_that_is_full_at_any_moment_leaves_nothing_behind(connect, store,
     for room in range(10):
         left = room
         try:
-            built = client.build_once(store, "k", whole, movable=movable)
+            built = client.build_once(store, "k", whole, relocatable=relocatable)
             break
         except Unavailable as error:
             refused += error.reason == "full"

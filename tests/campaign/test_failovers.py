@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.expectations import FAILOVERS
-from chaos.judge import checkers_for, judge_events
+from chaos.checks import check_events, checkers_for
+from chaos.known_limits import FAILOVERS
 from chaos.rounds import Round
 from chaos.runs import play
 from holdfast.testing import Event, servers
@@ -32,21 +32,21 @@ def window(since_s, until_s, kind):
     ]
 
 
-def judged(fences, struck):
+def judged(fences, injected):
     overlap = [
         event(1, "w0", "granted", fence=fences[0], until_ns=9 * S),
         event(4, "w1", "granted", fence=fences[1], until_ns=9 * S),
     ]
     suite = checkers_for(SENTINEL, counter=None, appended=None, now_ns=None)
-    return judge_events(SENTINEL, sorted([*overlap, *struck], key=lambda each: each.at_ns), suite)
+    return check_events(SENTINEL, sorted([*overlap, *injected], key=lambda each: each.at_ns), suite)
 
 
 @pytest.mark.parametrize("kind", FAILOVERS)
 def test_a_second_holder_is_expected_of_a_failover_and_of_nothing_else(kind):
     """It counts under its name where the history has it, and is a violation where it has not."""
     assert judged((10, 20), window(2, 3, kind)).expected == {f"failover ({kind})": 1}
-    assert "X1 claimed_overlaps" in judged((10, 20), []).names()
-    assert "X1 claimed_overlaps" in judged((10, 20), window(6, 7, kind)).names()
+    assert "X1 overlapping_holders" in judged((10, 20), []).names()
+    assert "X1 overlapping_holders" in judged((10, 20), window(6, 7, kind)).names()
 
 
 @pytest.mark.parametrize("kind", FAILOVERS)
@@ -65,5 +65,5 @@ def test_every_promise_is_kept_while_servers_are_replaced(round_, tmp_path):
 
     shown = [str(one) for found in verdict.violations.values() for one in found]
     assert verdict.holds, "\n".join(shown[:20])
-    assert played.struck.total() > 0
+    assert played.injected.total() > 0
     assert sum(event.kind == "granted" for event in played.events) > 5

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.bank import bank
-from chaos.judge import PROMISES
+from chaos.checks import INVARIANTS
+from chaos.mutant_rounds import mutants_by_name
 from chaos.mutants import MUTATIONS
 from chaos.mutants.patching import put, rewrite
-from chaos.selftest import acquit_all, hunt_all, rounds_of
+from chaos.selftest import rounds_of, run_mutants, run_unmodified
 from holdfast.commands import Release
-from holdfast.core.lease import acquire as lifecycle
+from holdfast.core.lease import lease
 from holdfast.testing import servers
 from tests.support import wallclock
 
 SEED = 1
-BANK = bank(SEED)
+BANK = mutants_by_name(SEED)
 HERE = {name: mutant for name, mutant in BANK.items() if mutant.round.engine != "redis" or servers.available()}
 ROUNDS = rounds_of(list(HERE.values()))
 
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.timeout(400)
 
 @pytest.fixture(scope="module")
 def kills(tmp_path_factory):
-    return {kill.mutant.name: kill for kill in hunt_all(list(HERE.values()), tmp_path_factory.mktemp("mutants"))}
+    return {kill.mutant.name: kill for kill in run_mutants(list(HERE.values()), tmp_path_factory.mktemp("mutants"))}
 
 
 @pytest.fixture(scope="module")
 def acquittals(tmp_path_factory):
-    return dict(acquit_all(ROUNDS, tmp_path_factory.mktemp("right")))
+    return dict(run_unmodified(ROUNDS, tmp_path_factory.mktemp("right")))
 
 
 @pytest.mark.parametrize("name", BANK)
@@ -60,7 +60,7 @@ def test_the_right_client_passes_every_checker_in_the_same_rounds(acquittals, nu
 def test_a_mutant_that_finds_nothing_to_change_is_an_error():
     """Whoever moves a function would disarm it unseen, and it would play as the right client under another name."""
     with pytest.raises(AttributeError):
-        put(lifecycle, "no_such_function", None)
+        put(lease, "no_such_function", None)
     with pytest.raises(ValueError, match="has changed"):
         rewrite(Release, ("no such text", ""))
 
@@ -74,4 +74,4 @@ def test_every_promise_has_a_mutant_that_breaks_it():
     """A checker that was never seen to accuse may be unable to."""
     broken = {mutant.caught_by.split()[0] for mutant in BANK.values()}
 
-    assert broken == set(PROMISES) - {"X0"}
+    assert broken == set(INVARIANTS) - {"X0"}

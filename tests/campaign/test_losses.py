@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.judge import losses, unexplained_losses
+from chaos.checks import losses, unexplained_losses
 from chaos.rounds import WORKLOADS, named
 from holdfast.testing import Event
 
@@ -24,7 +24,7 @@ LOST = [event(1, "granted", fence=1, token="t"), event(10, "lost", fence=1, toke
 
 
 @pytest.mark.parametrize(
-    ("struck", "accused"),
+    ("injected", "accused"),
     [
         ([], True),
         (fault(9, 9.8, "freeze", "w0"), False),
@@ -35,9 +35,9 @@ LOST = [event(1, "granted", fence=1, token="t"), event(10, "lost", fence=1, toke
     ],
     ids=["nothing", "it was frozen", "the server was", "another was", "it was, long ago", "what harms nobody"],
 )
-def test_a_loss_is_explained_only_by_what_struck_its_holder_within_the_ttl(struck, accused):
+def test_a_loss_is_explained_only_by_what_struck_its_holder_within_the_ttl(injected, accused):
     """A client that never renews loses every long section, with nothing broken."""
-    assert bool(unexplained_losses([*LOST, *struck], ttl_s=1)) is accused
+    assert bool(unexplained_losses([*LOST, *injected], ttl_s=1)) is accused
 
 
 def test_a_loss_counts_from_when_the_lease_was_no_longer_trusted():

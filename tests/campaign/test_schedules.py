@@ -10,10 +10,10 @@ from itertools import islice, pairwise
 
 import pytest
 
-from chaos.judge import bounds_of
+from chaos.checks import bounds_of
+from chaos.injectors import INJECTORS
 from chaos.rounds import FACES, WORKLOADS, Round, named, plan
 from chaos.schedule import KINDS, SERVER, THEMES, draw, kinds_for, themes_for
-from chaos.strikes import STRIKES
 from tests.support.places import ENGINES
 
 ROUND = Round(7, "redis", "asyncio", "counter", seconds=30)
@@ -64,16 +64,16 @@ def test_every_suited_fault_comes_before_any_comes_too_often(engine, face):
     """A campaign that never draws a fault says nothing about it."""
     rounds = [Round(seed, engine, face, "counter", seconds=20) for seed in range(4)]
 
-    struck = {fault.kind for round_ in rounds for fault in draw(round_)}
+    injected = {fault.kind for round_ in rounds for fault in draw(round_)}
 
-    assert struck == set(kinds_for(engine, face))
+    assert injected == set(kinds_for(engine, face))
 
 
 def test_every_kind_of_fault_is_suited_somewhere_and_can_strike():
     """A kind without a strike, or without a place, would be a word only."""
     suited = {kind for engine in ENGINES for face in FACES for kind in kinds_for(engine, face)}
 
-    assert suited == set(KINDS) == set(STRIKES)
+    assert suited == set(KINDS) == set(INJECTORS)
 
 
 def test_the_server_is_struck_by_one_fault_at_a_time():

@@ -13,7 +13,7 @@ from chaos.__main__ import CANNOT, _engines, main, until
 from chaos.rounds import FACES, WORKLOADS, Round, plan
 from chaos.runs import play_all
 from chaos.schedule import KINDS
-from chaos.tally import Tally
+from chaos.statistics import Statistics
 from holdfast.testing import servers
 from tests.support.places import ENGINES
 
@@ -38,10 +38,10 @@ pytestmark = pytest.mark.timeout(400)
 def campaign(tmp_path_factory):
     """All rounds, played once."""
     results = play_all(HERE, tmp_path_factory.mktemp("rounds"), at_once=3)
-    tally = Tally(SEED)
+    statistics = Statistics(SEED)
     for played, verdict in results:
-        tally.add(played, verdict)
-    return tally, {played.round.name: (played, verdict) for played, verdict in results}
+        statistics.add(played, verdict)
+    return statistics, {played.round.name: (played, verdict) for played, verdict in results}
 
 
 @pytest.mark.parametrize("round_", ROUNDS, ids=lambda round_: round_.name)
@@ -54,15 +54,15 @@ def test_every_promise_is_kept_under_faults(campaign, round_):
 
     assert verdict.holds, f"--seed {SEED} --only {round_.name}\n" + "\n".join(shown)
     assert sum(event.kind == "granted" for event in played.events) > 5
-    assert played.struck.total() > 0
+    assert played.injected.total() > 0
 
 
 def test_most_kinds_of_faults_have_struck(campaign):
     """A campaign without faults keeps every promise."""
-    struck = {kind for kind in KINDS if campaign[0].faults[kind]}
+    injected = {kind for kind in KINDS if campaign[0].faults[kind]}
 
-    assert len(struck) >= (12 if HERE == ROUNDS else 6)
-    assert {"kill", "freeze", "fork", "cancellation storm"} <= struck
+    assert len(injected) >= (12 if HERE == ROUNDS else 6)
+    assert {"kill", "freeze", "fork", "cancellation storm"} <= injected
 
 
 def test_ten_thousand_leases_are_held_at_once_by_one_process(campaign):
@@ -129,14 +129,14 @@ def test_a_campaign_without_time_still_plays_every_engine_through_both_faces():
 
 def test_what_was_not_played_is_told():
     """Silence about a part would be taken for a promise kept there."""
-    tally = Tally(SEED)
-    assert tally.not_covered == [f"{engine}/{face}" for engine, face in product(ENGINES, FACES)]
+    statistics = Statistics(SEED)
+    assert statistics.not_covered == [f"{engine}/{face}" for engine, face in product(ENGINES, FACES)]
 
-    tally.rounds.update(f"{engine}/{face}/{work}" for engine, face, work in product(ENGINES, FACES, WORKLOADS))
-    assert tally.not_covered == []
+    statistics.rounds.update(f"{engine}/{face}/{work}" for engine, face, work in product(ENGINES, FACES, WORKLOADS))
+    assert statistics.not_covered == []
 
-    del tally.rounds["sqlite/asyncio/leader"]
-    assert tally.not_covered == ["sqlite/asyncio/leader"]
+    del statistics.rounds["sqlite/asyncio/leader"]
+    assert statistics.not_covered == ["sqlite/asyncio/leader"]
 
 
 def test_a_history_of_a_round_is_in_the_order_of_time(campaign):

@@ -1,4 +1,4 @@
-"""What the tests of the command line share: the tool, its processes, and the places where leases live."""
+"""Shared parts of the command line tests: the tool, its processes, and the engines that store the leases."""
 
 import io
 import itertools
@@ -21,10 +21,10 @@ from holdfast.testing.servers import Server
 
 HERE = Path(__file__).parent
 HOLDFAST = [sys.executable, "-m", "holdfast"]
-BEATING = [sys.executable, "-I", "-S", str(HERE / "beating.py")]
+TICKING = [sys.executable, "-I", "-S", str(HERE / "ticking.py")]
 LONGEST_S = 60
 
-# Holds the gate of a SQLite file, so that nothing there is answered.
+# Holds the gate of a SQLite file, so that the engine answers no command.
 _GATE = """
 import fcntl, os, sys
 gate = os.open(sys.argv[1], os.O_RDWR)
@@ -35,12 +35,12 @@ sys.stdin.read()
 
 
 def eventually(condition, timeout=20, what=""):
-    """As everywhere, with more patience: a process of the tool takes its time to start where all are busy."""
+    """Like `testing.eventually`, with a longer timeout: a process of the tool starts slowly on a busy machine."""
     return testing.eventually(condition, timeout, what)
 
 
 class Embedded:
-    """A SQLite file of one test."""
+    """The SQLite file of one test."""
 
     kind = "sqlite"
 
@@ -50,7 +50,7 @@ class Embedded:
 
     @contextmanager
     def unusable(self):
-        """The engine answers nobody: somebody sits in its gate."""
+        """Make the engine answer no command: another process holds its gate."""
         command = [sys.executable, "-c", _GATE, f"{self.folder}/leases.db.gate"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdout.readline() == b"held\n"
@@ -62,7 +62,7 @@ class Embedded:
 
 
 class Served:
-    """A real server, used by one test after the other."""
+    """A real server that the tests use one after the other."""
 
     def __init__(self, server):
         self.server = server
@@ -71,7 +71,7 @@ class Served:
 
     @contextmanager
     def unusable(self):
-        """The engine is killed; it comes back without its data."""
+        """Kill the engine for the block; it restarts without its data."""
         self.server.kill()
         try:
             yield
@@ -80,7 +80,7 @@ class Served:
 
 
 class Places:
-    """Every place of the session."""
+    """All engines of the test session."""
 
     def __init__(self, folder):
         self._folder = folder
@@ -88,6 +88,7 @@ class Places:
         self._servers = {}
 
     def lend(self, kind):
+        """Yield an empty engine of the kind."""
         if kind == "sqlite":
             folder = self._folder / f"sqlite-{next(self._numbers)}"
             folder.mkdir()
@@ -107,14 +108,14 @@ class Places:
 
 
 class Running:
-    """A `holdfast` that runs, with the processes that it started."""
+    """A running `holdfast`, with the processes that it started."""
 
     def __init__(self, process):
         self.process = process
         self.pid = process.pid
 
     def children(self):
-        """Its children, by what they are: `watcher`, and `program`."""
+        """Return the pids of its children: `watcher` and `program`."""
         with suppress(OSError):
             pids = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
             found = {comm_of(int(pid)): int(pid) for pid in pids}
@@ -134,27 +135,28 @@ class Running:
         os.kill(self.pid, number)
 
     def end(self):
-        """Its exit code, and what it wrote."""
+        """Wait for its end, and keep its exit code and output."""
         self.out, self.err = self.process.communicate(timeout=LONGEST_S)
         self.code = self.process.returncode
         return self
 
 
 def comm_of(pid):
+    """Return the name of the process, empty if there is none."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text().strip()
     return ""
 
 
 def alive(pid):
-    """Whether the process runs, or could: a zombie does not."""
+    """Return whether the process exists and is not a zombie."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False
 
 
 def together(law):
-    """Let a law hold on every engine at the same time: for laws that mostly wait."""
+    """Run a law on every engine at the same time: for laws that mostly wait."""
 
     def on_all(tools):
         everywhere(law, tools)
@@ -164,7 +166,7 @@ def together(law):
 
 
 def everywhere(law, cases):
-    """Call the law with each case, on a thread of its own; what breaks is told with its case."""
+    """Call the law with each case, in a thread of its own; an error names its case."""
     with ThreadPoolExecutor(len(cases)) as threads:
         running = [(case, threads.submit(law, case)) for case in cases]
         broken = [(case, error) for case, law in running if (error := law.exception()) is not None]
@@ -175,14 +177,14 @@ def everywhere(law, cases):
 
 
 class Tool:
-    """Starts `holdfast`; ends what is left when the test is over."""
+    """Starts `holdfast`, and ends the processes that are left after the test."""
 
     def __init__(self, place, folder):
         self.place = place
         self.url = url = place.url
         self.folder = folder
         folder.mkdir(exist_ok=True)
-        self.book = folder / "beats"
+        self.log = folder / "ticks"
         self._started = []
         self._clients = []
         kept = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
@@ -192,7 +194,7 @@ class Tool:
         return self.place.kind
 
     def start(self, *words, **options):
-        """Start it, and go on."""
+        """Start the tool without waiting for it."""
         settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         env = {**self.environ, **options.pop("env", {})}
         process = subprocess.Popen([*HOLDFAST, *words], env=env, start_new_session=True, **{**settings, **options})
@@ -200,11 +202,11 @@ class Tool:
         return Running(process)
 
     def __call__(self, *words, **options):
-        """Run it to its end."""
+        """Run the tool to its end."""
         return self.start(*words, **options).end()
 
     def inside(self, *words, env=None):
-        """The same in this process: for what does not depend on its being one. Not from several threads at once."""
+        """Run the tool inside the test process, which is faster. Not from several threads at once."""
         out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
         log = logging.getLogger("holdfast")
         before = log.handlers[:], log.propagate
@@ -218,41 +220,41 @@ class Tool:
         err.flush()
         return SimpleNamespace(code=code, out=out.buffer.getvalue(), err=err.buffer.getvalue())
 
-    def beating(self, name, *options, seconds=60, manner=(), ttl=2, **how):
-        """`holdfast run` with the program that beats."""
-        program = [*BEATING, str(self.book), str(seconds), *map(str, manner)]
-        return self.start("run", name, "--ttl", str(ttl), *options, "--", *program, **how)
+    def ticking(self, name, *options, seconds=60, reaction=(), ttl=2, **process_options):
+        """Start `holdfast run` with the ticking program."""
+        program = [*TICKING, str(self.log), str(seconds), *map(str, reaction)]
+        return self.start("run", name, "--ttl", str(ttl), *options, "--", *program, **process_options)
 
-    def beats(self):
-        """Moments by fence, in the order in which they were written."""
-        told = {}
-        for line in self.book.read_text().splitlines() if self.book.exists() else ():
-            fence, moment, _ = line.split()
-            told.setdefault(int(fence), []).append(int(moment))
-        return told
+    def ticks(self):
+        """Return the times of the ticks by fence, in the order in which they were written."""
+        found = {}
+        for line in self.log.read_text().splitlines() if self.log.exists() else ():
+            fence, at_ns, _ = line.split()
+            found.setdefault(int(fence), []).append(int(at_ns))
+        return found
 
-    def until_beating(self, runs=1):
-        """Wait until so many programs have begun; the newest fence."""
-        eventually(lambda: len(self.beats()) >= runs, 20, f"{runs} programs at work")
-        return max(self.beats())
+    def until_ticking(self, runs=1):
+        """Wait until so many programs have started; return the newest fence."""
+        eventually(lambda: len(self.ticks()) >= runs, 20, f"{runs} running programs")
+        return max(self.ticks())
 
     def assert_never_two(self):
-        """The history of all programs: each claims its name from its first beat to its last. How many there were."""
+        """Check that no two programs held the name at once, from first to last tick; return their number."""
         events = []
-        for fence, moments in self.beats().items():
-            who = {"pid": fence, "worker": str(fence), "name": "x", "fence": fence, "token": str(fence)}
-            events.append(testing.Event(at_ns=moments[0], kind="granted", **who))
-            events.append(testing.Event(at_ns=moments[-1], kind="released", **who))
+        for fence, times in self.ticks().items():
+            fields = {"pid": fence, "worker": str(fence), "name": "x", "fence": fence, "token": str(fence)}
+            events.append(testing.Event(at_ns=times[0], kind="granted", **fields))
+            events.append(testing.Event(at_ns=times[-1], kind="released", **fields))
         testing.assert_holds(events)
         return len(events) // 2
 
     def client(self, **options):
-        """A client in this process."""
+        """Return a client in this process."""
         self._clients.append(holdfast.connect(self.url, **options))
         return self._clients[-1]
 
     def json(self, *words, **options):
-        """What it tells programs, in this process."""
+        """Run the command with --json inside the test process; return the decoded answer."""
         done = self.inside(*words, "--json", **options)
         assert done.code == 0, done.err
         return json.loads(done.out)

@@ -1,4 +1,4 @@
-"""The tool as people use it: a process of its own, on a SQLite file and on a real server."""
+"""Fixtures: the tool as a process of its own, on a SQLite file and on a real server."""
 
 from contextlib import ExitStack, contextmanager
 
@@ -19,26 +19,26 @@ def _places(tmp_path_factory):
 
 @pytest.fixture(params=KINDS)
 def place(request, _places):
-    """Where the leases of this test live: a new file, or a server of this session that has been emptied."""
+    """The engine of this test: a new file, or an emptied server of this session."""
     yield from _places.lend(request.param)
 
 
 @pytest.fixture
 def embedded(_places):
-    """A SQLite file: for what does not depend on the engine."""
+    """A SQLite file, for tests that do not depend on the engine."""
     yield from _places.lend("sqlite")
 
 
 @pytest.fixture
 def tool(place, tmp_path):
-    """`holdfast` on the command line, with HOLDFAST_URL set; whatever it started is ended with the test."""
+    """`holdfast` on the command line, with HOLDFAST_URL set; its processes end with the test."""
     with Tool(place, tmp_path) as tool:
         yield tool
 
 
 @pytest.fixture
 def tools(_places, tmp_path):
-    """One on every engine, for laws that are tried everywhere at the same time: see `together`."""
+    """One tool for every engine, for laws that run on all of them at the same time: see `together`."""
     with ExitStack() as open_:
         places = [open_.enter_context(contextmanager(_places.lend)(kind)) for kind in KINDS]
         yield [open_.enter_context(Tool(place, tmp_path / place.kind)) for place in places]
@@ -46,6 +46,6 @@ def tools(_places, tmp_path):
 
 @pytest.fixture
 def local(embedded, tmp_path):
-    """The same on a SQLite file."""
+    """`holdfast` on a SQLite file."""
     with Tool(embedded, tmp_path) as tool:
         yield tool

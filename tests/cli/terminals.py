@@ -1,4 +1,4 @@
-"""A real terminal with a program in it, driven as a person would: keys go in, what is shown comes out."""
+"""A real pseudo-terminal with a program in it: tests type keys and read the screen."""
 
 import os
 import pty
@@ -7,12 +7,12 @@ import select
 import signal
 import time
 
-# A process of the tool takes its time to start and to end where all are busy.
+# A process of the tool starts and ends slowly on a busy machine.
 PATIENT_S = 40
 
 
 class Terminal:
-    """A pseudo-terminal; leaving the block hangs up and ends what is in it."""
+    """A pseudo-terminal; leaving the block hangs up and ends its processes."""
 
     def __init__(self, *command, env, columns=120):
         self.shown = ""
@@ -26,10 +26,11 @@ class Terminal:
         self._ready.register(self._master, select.POLLIN)
 
     def type(self, keys):
+        """Press the keys."""
         os.write(self._master, keys.encode())
 
     def until(self, pattern, timeout=PATIENT_S):
-        """Wait until it is shown; what is shown up to there is forgotten."""
+        """Wait until the pattern is shown, and drop the text up to it."""
         deadline = time.monotonic() + timeout
         while not (found := re.search(pattern, self.shown)):
             left = deadline - time.monotonic()
@@ -39,7 +40,7 @@ class Terminal:
         return found
 
     def rest(self, timeout=PATIENT_S):
-        """Everything until the last process has gone, and the exit code of the first."""
+        """Read until the last process has ended; return the exit code of the first."""
         deadline = time.monotonic() + timeout
         while self._read(max(0, deadline - time.monotonic())):
             pass

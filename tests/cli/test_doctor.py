@@ -1,4 +1,4 @@
-"""`doctor` and `bench`: what an engine is worth, from where you stand."""
+"""`holdfast doctor` and `holdfast bench`: the promise, the problems and the speed of an engine."""
 
 import json
 import re
@@ -21,38 +21,39 @@ NEEDED = ["~hf1:*", "resetchannels", "&hf1:wake:*", "+@all", "-@admin"]
 
 @pytest.fixture
 def served(tmp_path):
-    """A server of this test alone, to be put out of order."""
+    """A server of this test alone, whose settings the test breaks."""
     if KIND is None:
         pytest.skip(missing())
     with Server(KIND) as server, Tool(Served(server), tmp_path) as tool:
         yield tool
 
 
-def people(tool, *words, **options):
-    done = tool.inside("doctor", *words, **options)
+def people(tool, *arguments, **options):
+    """Return exit code and output of `doctor` for people."""
+    done = tool.inside("doctor", *arguments, **options)
     return done.code, done.out.decode()
 
 
-def test_a_healthy_engine_is_told_with_its_promise(tool):
-    """Version, promise and round trip; and exit code 0 for whoever monitors it."""
+def test_a_healthy_engine_is_reported_with_its_promise(tool):
+    """The report has version, promise and round trip; a monitor gets exit code 0."""
     code, text = people(tool)
-    told = tool.json("doctor")
+    answer = tool.json("doctor")
     promise = tool.client().promise()
 
     assert code == 0
-    assert "all is well" in text
+    assert "no problems found" in text
     assert str(promise) in text
-    assert told["promise"]["limits"] == [limit._asdict() for limit in promise.limits]
-    assert told["promise"]["scope"] == promise.scope
-    assert (told["findings"], told["notes"], told["code"]) == ([], [], 0)
-    assert told["version"] == holdfast.__version__
+    assert answer["promise"]["limits"] == [limit._asdict() for limit in promise.limits]
+    assert answer["promise"]["scope"] == promise.scope
+    assert (answer["findings"], answer["notes"], answer["code"]) == ([], [], 0)
+    assert answer["version"] == holdfast.__version__
     figures = ("round_trip_ms", "round_trip_worst_ms", "lease_ms", "handed_to_thread_ms", "handed_to_task_ms")
-    assert all(told["facts"][figure] > 0 for figure in figures), "a program wants figures, not prose"
-    assert told["facts"]["engine"].split()[0].lower() in text.lower()
+    assert all(answer["facts"][figure] > 0 for figure in figures), "a program wants figures, not prose"
+    assert answer["facts"]["engine"].split()[0].lower() in text.lower()
 
 
-def test_what_would_make_the_promise_stronger_is_told(served):
-    """The promise is the engine's own, as it is just now, with what to change."""
+def test_the_report_says_how_to_make_the_promise_stronger(served):
+    """The promise is the engine's own, from a look at it now, with the changes that would help."""
     code, text = people(served)
     changes = served.json("doctor")["promise"]["changes"]
 
@@ -61,8 +62,8 @@ def test_what_would_make_the_promise_stronger_is_told(served):
     assert all(f"to change    {change}" in text for change in changes)
 
 
-def test_a_server_that_evicts_or_cannot_be_written_to_is_told(served):
-    """What would break the promise is found before it does."""
+def test_eviction_and_a_read_only_server_are_findings(served):
+    """Settings that would break the promise are found before they do."""
     server = served.place.server
     server.command("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")
     evicting = served.inside("doctor", "--json")
@@ -90,25 +91,25 @@ def test_a_server_that_evicts_or_cannot_be_written_to_is_told(served):
     assert "replica" in replica[1]
 
 
-def test_every_server_of_a_cluster_is_told_by_its_address(tmp_path):
+def test_every_server_of_a_cluster_is_reported_by_its_address(tmp_path):
     """Three servers have three clocks and three settings: none of them hides another."""
     if "valkey" not in available():
         pytest.skip(missing("valkey"))
     with Cluster("valkey") as cluster, Tool(SimpleNamespace(url=cluster.url), tmp_path) as tool:
-        told, (code, text) = tool.json("doctor"), people(tool)
+        answer, (code, text) = tool.json("doctor"), people(tool)
         addresses = {f"redis://127.0.0.1:{server.port}" for server in cluster.masters()}
 
     assert code == 0
-    assert set(told["servers"]) == addresses
-    assert all(server["role"] == "master" and server["keys_without_end"] == 0 for server in told["servers"].values())
-    assert told["facts"]["round_trip_ms"] > 0
+    assert set(answer["servers"]) == addresses
+    assert all(server["role"] == "master" and server["keys_without_end"] == 0 for server in answer["servers"].values())
+    assert answer["facts"]["round_trip_ms"] > 0
     assert all(re.search(rf"^server +{address} *$", text, re.MULTILINE) for address in addresses)
 
 
 def test_missing_rights_are_named_one_by_one(served):
-    """A user without wake-ups works, slowly; one without scripts does not. Who may not scan does without `ls`.
+    """A user without wake-ups works slowly; a user without scripts does not work. Without SCAN there is no `ls`.
 
-    Who may not ask INFO has leases, and no promise: whoever monitors that should know.
+    A user without INFO has leases but no promise: a monitor should know.
     """
     server = served.place.server
 
@@ -118,39 +119,39 @@ def test_missing_rights_are_named_one_by_one(served):
 
     page = (ROOT / "docs" / "redis.md").read_text(encoding="utf-8")
     documented = re.search(r"^ACL SETUSER app on >password (.*)$", page, re.MULTILINE)[1].split()
-    well = as_user(*NEEDED)
-    modest = as_user(*documented)
-    blind = as_user(*documented, "-info")
+    full = as_user(*NEEDED)
+    documented_user = as_user(*documented)
+    without_info = as_user(*documented, "-info")
     listed = served.inside("ls", env={"HOLDFAST_URL": f"redis://app:pw@127.0.0.1:{server.port}"})
-    deaf = as_user("~hf1:*", "resetchannels", "+@all", "-@admin")
-    barred = as_user(*NEEDED, "-evalsha", "-eval")
+    without_channels = as_user("~hf1:*", "resetchannels", "+@all", "-@admin")
+    without_scripts = as_user(*NEEDED, "-evalsha", "-eval")
 
-    assert (well[0], modest[0], blind[0]) == (0, 0, 1)
-    assert "NOTE" not in well[1]
-    assert re.search(r"^NOTE: the user may not SCAN.*\+scan", modest[1], re.MULTILINE)
-    assert re.search(r"^ATTENTION: the user may not ask INFO.*\+info", blind[1], re.MULTILINE)
+    assert (full[0], documented_user[0], without_info[0]) == (0, 0, 1)
+    assert "NOTE" not in full[1]
+    assert re.search(r"^NOTE: the user may not SCAN.*\+scan", documented_user[1], re.MULTILINE)
+    assert re.search(r"^ATTENTION: the user may not ask INFO.*\+info", without_info[1], re.MULTILINE)
     assert (listed.code, listed.out) == (77, b"")
     assert b"SCAN" in listed.err.upper()
-    assert deaf[0] == 1
-    assert "wake-ups do not arrive" in deaf[1]
-    assert barred[0] == 2
-    assert "no permission" in barred[1]
+    assert without_channels[0] == 1
+    assert "wake-ups do not arrive" in without_channels[1]
+    assert without_scripts[0] == 2
+    assert "no permission" in without_scripts[1]
 
 
-def test_an_engine_that_is_not_there_is_critical(local):
-    """A monitor needs no words."""
-    nowhere = {"HOLDFAST_URL": "redis://127.0.0.1:1"}
+def test_an_unreachable_engine_is_critical(local):
+    """A monitor reads the exit code."""
+    unreachable = {"HOLDFAST_URL": "redis://127.0.0.1:1"}
 
-    assert people(local, env=nowhere)[0] == 2
-    done = local.inside("doctor", "--json", env=nowhere)
-    told = json.loads(done.out)
-    assert (done.code, told["code"], told["url"], told["reason"]) == (2, 2, "redis://127.0.0.1:1", "unreachable")
+    assert people(local, env=unreachable)[0] == 2
+    done = local.inside("doctor", "--json", env=unreachable)
+    answer = json.loads(done.out)
+    assert (done.code, answer["code"], answer["url"], answer["reason"]) == (2, 2, "redis://127.0.0.1:1", "unreachable")
 
 
-def test_what_a_killed_client_left_is_told(local):
-    """Leftovers of the embedded engine are harmless, and seen: the next client that begins clears them away."""
+def test_leftovers_of_a_killed_client_are_reported(local):
+    """Leftovers of the embedded engine are harmless, and reported: the next client that starts removes them."""
     client = local.client()
-    client.lock("y").acquire().release()  # before the other dies, so that nobody else clears up after it
+    client.lock("y").acquire().release()  # before the other dies, so that no later client removes its leftovers
     program = (
         "import holdfast, os, sys; h = holdfast.connect(sys.argv[1]); h.lock('x').acquire(); os.kill(os.getpid(), 9)"
     )
@@ -164,14 +165,14 @@ def test_what_a_killed_client_left_is_told(local):
 
 
 def test_a_short_bench_has_figures_and_a_verdict(tool):
-    """The user's own server, a plain word at the end. No figure is judged here: machines differ."""
-    told = tool.inside("bench", "--seconds", "0.8", "--json")
+    """`bench` measures the user's own server and ends with a verdict. The test judges no figure: machines differ."""
+    answer = tool.inside("bench", "--seconds", "0.8", "--json")
     people = tool.inside("bench", "--seconds", "0.8")
-    figures = json.loads(told.out)["figures"]
+    figures = json.loads(answer.out)["figures"]
 
-    assert told.code in (0, 1)
+    assert answer.code in (0, 1)
     assert len(figures) == 4
     assert all(each["times"] > 0 and each["per_second"] > 0 for each in figures)
     assert all(0 <= each["median_ms"] <= each["p99_ms"] <= each["worst_ms"] for each in figures)
-    assert b"take and give back" in people.out
+    assert b"acquire and release" in people.out
     assert b"a lease costs" in people.out

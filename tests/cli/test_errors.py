@@ -1,4 +1,4 @@
-"""What goes wrong is one clear line with what to do next, a code of its own, and never a traceback."""
+"""Failures: one clear line with what to do next, an exit code of its own, and never a traceback."""
 
 import json
 import os
@@ -10,13 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import typer
 from cli_tool import HOLDFAST, Served, Tool
 from terminals import Terminal
 
 import holdfast
-from holdfast.cli import codes
-from holdfast.cli.app import app
+from holdfast.cli import app, codes
 from holdfast.testing.servers import Server, available, missing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,10 +35,10 @@ COMMANDS = {
     "pool break": ["pool", "break", "x", "a", "--reason", "why", "--yes"],
     "limit show": ["limit", "show", "1/second", "ann"],
     "limit reset": ["limit", "reset", "1/second", "ann"],
-    "directory ls": ["directory", "ls", "x"],
-    "directory show": ["directory", "show", "x", "k"],
-    "directory take": ["directory", "take", "x", "k", "--reason", "why", "--yes"],
-    "directory hand-off": ["directory", "hand-off", "x", "k", "--to", "server 1", "--yes"],
+    "registry ls": ["registry", "ls", "x"],
+    "registry show": ["registry", "show", "x", "k"],
+    "registry take": ["registry", "take", "x", "k", "--reason", "why", "--yes"],
+    "registry hand-off": ["registry", "hand-off", "x", "k", "--to", "server 1", "--yes"],
     "queue ls": ["queue", "ls"],
     "queue stats": ["queue", "stats", "x"],
     "queue consumers": ["queue", "consumers", "x"],
@@ -52,20 +50,18 @@ COMMANDS = {
     "dlq redrive": ["dlq", "redrive", "x"],
     "dlq purge": ["dlq", "purge", "x", "--yes"],
 }
-# They bring a place of their own, or need none.
-LONERS = {"demo", "install"}
+# These bring an engine of their own, or need none.
+WITHOUT_URL = {"demo", "install"}
 
 
 def every_command():
-    """The names of all commands, as they are typed."""
-    tool = typer.main.get_command(app)
-    for name, command in tool.commands.items():
-        below = getattr(command, "commands", None)
-        yield from (f"{name} {word}" for word in below) if below else (name,)
+    """Yield the names of all commands, as they are typed."""
+    for entry in app.COMMANDS:
+        yield from (f"{entry.name} {name}" for name in entry.load().commands) if entry.is_group else (entry.name,)
 
 
-def told(done):
-    """The one line, which is all that there is."""
+def message_of(done):
+    """Return the one line that the command printed, and check that it is all."""
     text = done.err.decode()
     assert done.out == b"" or text == "", done.out
     assert "Traceback" not in text
@@ -73,8 +69,8 @@ def told(done):
     return text or done.out.decode()
 
 
-def test_an_engine_in_trouble_is_told_alike_by_every_command(tmp_path):
-    """No server, a wrong password, a missing right: three causes, two codes, each with its advice."""
+def test_every_command_reports_an_unusable_engine_in_the_same_way(tmp_path):
+    """No server, a wrong password and a missing right are three causes with two codes, each with its advice."""
     if KIND is None:
         pytest.skip(missing())
     with Server(KIND, password="right") as server, Tool(Served(server), tmp_path) as tool:
@@ -90,7 +86,7 @@ def test_an_engine_in_trouble_is_told_alike_by_every_command(tmp_path):
             url, reason, advice, code = causes[cause]
             call = tool if name == "run" else tool.inside
             done = call(*COMMANDS[name], env={"HOLDFAST_URL": url})
-            line = told(done)
+            line = message_of(done)
             assert done.code == (codes.CRITICAL if name == "doctor" else code)
             assert f"({reason})" in line
             assert advice in line
@@ -99,22 +95,22 @@ def test_an_engine_in_trouble_is_told_alike_by_every_command(tmp_path):
 
         def fails_as_json(name):
             url, reason, _, code = causes["password"]
-            words = ["run", "--json", *COMMANDS[name][1:]] if name == "run" else [*COMMANDS[name], "--json"]
-            done = (tool if name == "run" else tool.inside)(*words, env={"HOLDFAST_URL": url})
-            said = json.loads(done.err)
+            arguments = ["run", "--json", *COMMANDS[name][1:]] if name == "run" else [*COMMANDS[name], "--json"]
+            done = (tool if name == "run" else tool.inside)(*arguments, env={"HOLDFAST_URL": url})
+            message = json.loads(done.err)
             assert (done.code, done.out) == (code, b"")
-            assert (said["outcome"], said["code"], said["reason"]) == ("unavailable", code, reason)
+            assert (message["outcome"], message["code"], message["reason"]) == ("unavailable", code, reason)
 
         for name in COMMANDS:
             for cause in causes:
                 fails(name, cause)
-            if name != "doctor":  # whose answer it is, not its failure
+            if name != "doctor":  # an unusable engine is its answer, not its failure
                 fails_as_json(name)
 
 
 @contextmanager
-def somebody_else():
-    """Files of the others are barred for whoever runs in this block; root is barred from nothing, so it is nobody."""
+def another_user():
+    """Run the block as a user without rights on the files of others; root becomes the user `nobody`."""
     if os.getuid() == 0:
         os.seteuid(65534)
     try:
@@ -124,20 +120,22 @@ def somebody_else():
             os.seteuid(0)
 
 
-def test_a_file_of_somebody_else_is_a_matter_of_rights(local, tmp_path):
-    """Its own code, and advice that helps: there is no primary to connect to. A system user without a home is told so.
+def test_a_file_of_another_user_is_a_missing_permission(local, tmp_path):
+    """It has its own exit code, and advice about files, not about servers.
 
-    Cron starts such users, and nobody has chosen a place for them.
+    Cron starts system users without a home directory: their default file has the same error.
     """
     with holdfast.connect(f"file://{tmp_path}") as client:
         client.lock("x").acquire().release()
     for command in (["ls"], ["doctor"], ["ls", "--url", f"file://{tmp_path}"]):
-        assert local.inside(*command).code == 0  # and everything is imported: nobody may not even read that
-    with tempfile.TemporaryDirectory() as barred:  # not in a folder of pytest's, where nobody may look
+        assert (
+            local.inside(*command).code == 0
+        )  # so that everything is imported: the other user may not read the modules
+    with tempfile.TemporaryDirectory() as barred:  # pytest's own folders are closed to other users
         (Path(barred) / "x.db").touch(0o444)
         (Path(barred) / ".holdfast").mkdir(0o700)
         Path(barred).chmod(0o555)
-        with somebody_else():
+        with another_user():
             named = local.inside("ls", "--url", f"sqlite://{barred}/x.db")
             doctor = local.inside("doctor", "--url", f"sqlite://{barred}/x.db")
             folder = local.inside("ls", "--url", f"file://{barred}")
@@ -145,29 +143,29 @@ def test_a_file_of_somebody_else_is_a_matter_of_rights(local, tmp_path):
         Path(barred).chmod(0o755)
 
     assert (named.code, homeless.code, doctor.code) == (codes.NO_PERMISSION, codes.NO_PERMISSION, codes.CRITICAL)
-    assert "(no permission)" in told(named)
+    assert "(no permission)" in message_of(named)
     assert folder.code == codes.NO_PERMISSION
-    assert f"{barred}/.holdfast" in told(folder)
-    assert "name another directory" in told(folder)
+    assert f"{barred}/.holdfast" in message_of(folder)
+    assert "name another directory" in message_of(folder)
     for text in (named.err, homeless.err, doctor.out):
         assert b"HOLDFAST_URL" in text
         assert b"primary" not in text
     assert json.loads(homeless.err)["reason"] == "no permission"
 
 
-def test_a_user_whom_the_system_does_not_know_is_told_what_to_set(local, monkeypatch):
-    """Containers start such users: there is no home to find, and that is no mistake of ours."""
+def test_an_unknown_user_without_a_home_reads_what_to_set(local, monkeypatch):
+    """Containers start such users; the missing home is bad usage, not a bug."""
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
     for variable in ("HOME", "XDG_STATE_HOME"):
         local.environ.pop(variable, None)
     done = local.inside("ls", env={"HOLDFAST_URL": ""})
 
     assert done.code == codes.USAGE
-    assert "set HOLDFAST_URL" in told(done)
+    assert "set HOLDFAST_URL" in message_of(done)
 
 
 def test_bad_usage_is_refused_before_anything_is_started(local):
-    """A name that is none, an option that is none, a URL that is none: 64, and what is wrong with it."""
+    """A bad name, a bad option or a bad URL exits with 64, and the line says what is wrong."""
     cases = {
         ("show", ""): "must not be empty",
         ("show", "x" * 600): "at most 512 bytes",
@@ -188,7 +186,7 @@ def test_bad_usage_is_refused_before_anything_is_started(local):
         ("ls", "--limit", "0"): "'0'",
         ("pool", "cool", "x", "a", "soon"): "SECONDS",
         ("limit", "show", "often", "ann"): "rate",
-        ("directory", "show", "x", ""): "not empty",
+        ("registry", "show", "x", ""): "not empty",
         ("ls", b"\xff"): "valid Unicode",
         ("demo", "--url", "bogus://"): "the scheme must be one of",
         ("ls", "--colour"): "No such option",
@@ -200,26 +198,26 @@ def test_bad_usage_is_refused_before_anything_is_started(local):
         ("break", "x"): "Missing option '--reason'",
     }
 
-    for words, rule in cases.items():
-        done = local.inside(*words)
-        line = told(done)
+    for arguments, rule in cases.items():
+        done = local.inside(*arguments)
+        line = message_of(done)
         assert done.code == codes.USAGE, line
         assert rule.lower() in line.lower()
         assert "hunter2" not in line
     assert json.loads(local.inside("show", "", "--json").err)["code"] == codes.USAGE
     assert local("show", b"\xff").code == codes.USAGE
     for url in ("redi://db", "memory://", "sqlite://leases.db"):
-        assert f"HOLDFAST_URL='{url}' is refused" in told(local.inside("ls", env={"HOLDFAST_URL": url}))
+        assert f"HOLDFAST_URL='{url}' is refused" in message_of(local.inside("ls", env={"HOLDFAST_URL": url}))
 
 
 def test_every_command_explains_itself_with_an_example(local):
-    """`--help` is the first page that anybody reads. It needs neither an engine nor a terminal."""
+    """`--help` is the first page that people read. It needs neither an engine nor a terminal."""
     everything = local("--help").out.decode()
-    assert set(every_command()) == {*COMMANDS, *LONERS}
+    assert set(every_command()) == {*COMMANDS, *WITHOUT_URL}
     for name in every_command():
         page = local.inside(*name.split(), "--help").out.decode()
-        words = re.search(r"Usage: [^\[]*\[OPTIONS\](.*)", page)
-        assert words[1] == words[1].upper(), "what is to be put there looks alike on every page"
+        usage = re.search(r"Usage: [^\[]*\[OPTIONS\](.*)", page)
+        assert usage[1] == usage[1].upper(), "arguments look alike on every page"
         assert re.search(rf"Example:\n\s+holdfast {name}\b", page), page
         assert "--json" in page
         assert "HOLDFAST_URL" in page or name == "install"
@@ -227,20 +225,20 @@ def test_every_command_explains_itself_with_an_example(local):
 
 
 def test_a_shell_can_complete_commands(local):
-    """Typer's own completion, wired to our name."""
+    """Typer's completion works for `holdfast`, without importing the commands."""
     script = local("--show-completion", "bash", env={"SHELL": "/bin/bash"})
     asked = {"_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": "holdfast d", "COMP_CWORD": "1"}
     offered = local(env=asked)
     options = local(env={**asked, "COMP_WORDS": "holdfast run --max", "COMP_CWORD": "2"})
 
     assert b"_HOLDFAST_COMPLETE" in script.out
-    assert b"compdef" in local("--show-completion", "zsh").out  # whichever shell this is
-    assert offered.out.split() == [b"doctor", b"demo", b"directory", b"dlq"]
+    assert b"compdef" in local("--show-completion", "zsh").out  # whichever shell runs the test
+    assert offered.out.split() == [b"doctor", b"demo", b"dlq"]
     assert options.out.split() == [b"--max-hold"]
 
 
-def test_a_shell_completes_in_earnest(local):
-    """What the page says to type, in a real shell: the script is installed, and the Tab key does the rest."""
+def test_a_real_shell_completes(local):
+    """The commands of the docs page, in a real shell: install the script, press Tab."""
     tool = local.folder / "bin" / "holdfast"
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\nexec {" ".join(HOLDFAST)} "$@"\n')
@@ -254,8 +252,8 @@ def test_a_shell_completes_in_earnest(local):
         shell.until(r"holdfast doctor +--help")
 
 
-def test_the_version_is_told(local):
-    """The first thing that anybody is asked for in a report."""
+def test_version_is_printed(local):
+    """Every bug report needs it."""
     done = local.inside("--version")
 
     assert (done.code, done.out.decode(), done.err) == (0, f"holdfast {holdfast.__version__}\n", b"")
@@ -263,12 +261,12 @@ def test_the_version_is_told(local):
 
 @pytest.mark.acceptance("C-23")
 def test_without_the_extra_a_clear_line_says_what_to_install(tmp_path):
-    """The core needs no package; only the tool does."""
+    """The core needs no other package; only the tool does."""
     program = """
 import importlib.util, sys
 found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "typer" else found(name, *rest)
-sys.modules["typer"] = sys.modules["rich"] = None  # what is not installed cannot be imported either
+sys.modules["typer"] = sys.modules["rich"] = None  # a package that is not installed cannot be imported
 from holdfast.cli import main
 sys.exit(main())
 """
@@ -279,15 +277,15 @@ sys.exit(main())
     assert done.stderr == "holdfast: the command line needs typer and rich: pip install 'holdfast[cli]'\n"
 
 
-def test_a_mistake_of_ours_is_one_line_too(local):
-    """A traceback is for whoever asks for it."""
+def test_a_bug_is_reported_in_one_line(local):
+    """HOLDFAST_DEBUG=1 shows the traceback."""
     broken = {"PYTHONPATH": str(local.folder)}
-    (local.folder / "sitecustomize.py").write_text("import holdfast.cli.look as look; look.show = None")
+    (local.folder / "sitecustomize.py").write_text("import holdfast.cli.lease as lease; lease.connect = None")
     done = local("show", "x", env=broken)
     asked = local("show", "x", env={**broken, "HOLDFAST_DEBUG": "1"})
 
     assert done.code == codes.INTERNAL
-    assert "a mistake in holdfast" in told(done)
+    assert "a bug in holdfast" in message_of(done)
     assert b"Traceback" in asked.err
 
 
@@ -303,7 +301,7 @@ def test_every_exit_code_is_documented_and_distinct():
 
 
 def test_the_console_script_is_the_same_tool(local):
-    """What pip installs as `holdfast` and `python -m holdfast` do the same."""
+    """The script that pip installs as `holdfast` does the same as `python -m holdfast`."""
     script = Path(sys.executable).with_name("holdfast")
     if not script.exists():
         pytest.skip("there is no `holdfast` beside this Python: install the project with pip")
@@ -315,9 +313,9 @@ def test_the_console_script_is_the_same_tool(local):
     assert os.access(script, os.X_OK)
 
 
-@pytest.mark.parametrize("group", ["pool", "limit", "directory"])
-def test_a_word_that_needs_another_shows_its_help(local, group):
-    """As `holdfast` alone does: whole, and with the code of bad usage."""
+@pytest.mark.parametrize("group", ["pool", "limit", "registry"])
+def test_a_group_without_a_command_shows_its_help(local, group):
+    """Like `holdfast` alone: the whole help, with the code of bad usage."""
     bare, asked, misspelt = local.inside(group), local.inside(group, "--help"), local.inside(group, "peel")
 
     assert (bare.code, asked.code, misspelt.code) == (64, 0, 64)
@@ -327,7 +325,7 @@ def test_a_word_that_needs_another_shows_its_help(local, group):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("ls",),
         ("show", "x"),
@@ -339,45 +337,68 @@ def test_a_word_that_needs_another_shows_its_help(local, group):
         ("pool", "ls"),
         ("pool", "set", "x", "a"),
         ("limit", "reset", "1/second", "ann"),
-        ("directory", "ls", "x"),
+        ("registry", "ls", "x"),
     ],
     ids=" ".join,
 )
-def test_leases_of_one_process_are_refused_by_whoever_looks(local, words):
-    """Nobody else is there: whatever was found or changed would mean nothing."""
-    done = local.inside(*words, "--url", "memory://")
+def test_an_engine_of_process_scope_is_refused(local, arguments):
+    """No other process shares its leases: an answer about them would mean nothing."""
+    done = local.inside(*arguments, "--url", "memory://")
 
     assert (done.code, done.out) == (64, b"")
     assert b"one process" in done.err
 
 
-def test_what_files_cannot_keep_is_refused_with_who_can(local, tmp_path):
-    """`There are no pools` would be true, and mislead."""
+def test_a_feature_that_shared_directories_lack_is_refused_with_alternatives(local, tmp_path):
+    """`there are no pools` would be true, and misleading."""
     with holdfast.connect(f"file://{tmp_path}") as client:
         client.show("x")
-    for words in (("pool", "ls"), ("pool", "show", "x"), ("limit", "show", "1/second", "x"), ("directory", "ls", "x")):
-        done = local.inside(*words, "--url", f"file://{tmp_path}")
+    for arguments in (
+        ("pool", "ls"),
+        ("pool", "show", "x"),
+        ("limit", "show", "1/second", "x"),
+        ("registry", "ls", "x"),
+    ):
+        done = local.inside(*arguments, "--url", f"file://{tmp_path}")
 
         assert done.code == 64, done
         assert b"sqlite:// has them" in done.err
 
 
-def test_what_is_not_found_is_looked_for_in_the_right_place(tool):
-    """A hint at the wrong list sends people away."""
+def test_a_name_that_is_not_found_comes_with_the_right_list_command(tool):
+    """A hint at the wrong list misleads people."""
     tool.client().pool("channels").set_items(["alice"])
     item = tool.inside("pool", "cool", "channels", "zz", "5")
-    key = tool.inside("directory", "show", "conv", "zz")
+    key = tool.inside("registry", "show", "conv", "zz")
 
     assert (item.code, key.code) == (66, 66)
     assert b"`holdfast pool show`" in item.err
-    assert b"`holdfast directory ls`" in key.err
+    assert b"`holdfast registry ls`" in key.err
     assert b"`holdfast ls`" in tool.inside("break", "x", "--reason", "y", "--yes").err
 
 
 @pytest.mark.parametrize("ttl", ["0.1", "0.5", "0"])
-def test_a_ttl_that_is_too_short_for_a_program_meets_one_rule(local, ttl):
-    """Whoever obeys the first refusal is not refused by a second one."""
+def test_every_ttl_that_is_too_short_for_run_gets_the_same_message(local, ttl):
+    """A user who follows the first message is not refused by a second rule."""
     done = local.inside("run", "x", "--ttl", ttl, "--", "true")
 
     assert done.code == 64
     assert b"at least 1 s" in done.err
+
+
+def test_the_summary_of_every_command_is_the_beginning_of_its_help():
+    """`holdfast --help` imports no command, so the table in `app` repeats the first sentence of each."""
+    for entry in app.COMMANDS:
+        page = " ".join((entry.load().help or "").split())
+        assert page.startswith(entry.summary.rstrip(".")), entry.name
+
+
+def test_help_imports_no_command():
+    """`holdfast --help` must answer at once: commands, engines and rich are imported when they are used."""
+    program = (
+        "import sys; from holdfast.cli.app import main; main(['--help']);"
+        "print([name for name in sys.modules if name.startswith(('holdfast.core', 'holdfast.engines', 'rich'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,53 +1,53 @@
-"""What a limit has counted, for people and for programs: `limit show`, `limit reset`."""
+"""`holdfast limit`: what a rate limit has counted, for people and for programs, and the reset."""
 
 import json
 
 import pytest
 
 RATE = "3/hour; 9/day"
-WORDS = (RATE, "ann smith", "--name", "logins")
+ARGUMENTS = (RATE, "ann smith", "--name", "logins")
 
 
 @pytest.fixture
 def limiter(tool):
-    """A limit that a program uses."""
+    """A rate limit that a program uses."""
     return tool.client().limit(RATE, name="logins")
 
 
-def test_what_is_left_is_shown_and_looking_uses_nothing(tool, limiter):
-    """For people a few lines, for programs JSON; the exit code says whether anything is left."""
+def test_show_prints_what_is_left_and_counts_nothing(tool, limiter):
+    """People get a few lines, programs get JSON; the exit code says whether anything is left."""
     limiter.hit("ann smith", cost=2)
 
-    people = tool.inside("limit", "show", *WORDS)
-    told = tool.json("limit", "show", *WORDS)
+    people = tool.inside("limit", "show", *ARGUMENTS)
+    answer = tool.json("limit", "show", *ARGUMENTS)
 
     assert people.code == 0
-    for words in ("logins", "ann smith", "1 of 3"):
-        assert words in people.out.decode()
-    assert (told["allowed"], told["remaining"], told["limit"], told["key"]) == (True, 1, 3, "ann smith")
+    for part in ("logins", "ann smith", "1 of 3"):
+        assert part in people.out.decode()
+    assert (answer["allowed"], answer["remaining"], answer["limit"], answer["key"]) == (True, 1, 3, "ann smith")
     assert limiter.hit("ann smith").remaining == 0
-    used_up = tool.inside("limit", "show", *WORDS, "--json")
+    used_up = tool.inside("limit", "show", *ARGUMENTS, "--json")
     assert used_up.code == 75
     assert json.loads(used_up.out)["retry_after"] > 3000
-    assert "next in" in tool.inside("limit", "show", *WORDS).out.decode()
+    assert "next in" in tool.inside("limit", "show", *ARGUMENTS).out.decode()
 
 
-def test_what_was_counted_is_forgotten_when_people_say_so(tool, limiter):
-    """Only that key of that limit."""
+def test_reset_clears_the_count_of_one_key(tool, limiter):
+    """Other keys of the same limit keep their counts."""
     limiter.hit("ann smith", cost=3)
     limiter.hit("bob", cost=3)
 
-    done = tool.inside("limit", "reset", *WORDS)
+    done = tool.inside("limit", "reset", *ARGUMENTS)
 
     assert done.code == 0
     assert "ann smith" in done.out.decode()
-    assert tool.json("limit", "reset", *WORDS) == {"name": "logins", "key": "ann smith", "reset": True}
+    assert tool.json("limit", "reset", *ARGUMENTS) == {"name": "logins", "key": "ann smith", "reset": True}
     assert limiter.peek("ann smith").remaining == 3
     assert limiter.peek("bob").remaining == 0
 
 
-def test_bad_words_and_an_engine_that_is_away_are_told_by_their_codes(tool, limiter):
-    """A policy answers programs; people are told what is wrong."""
+def test_bad_arguments_and_an_unreachable_engine_have_their_exit_codes(tool, limiter):
+    """The policy for programs (allow, deny, local) does not hide an unreachable engine from people."""
     limiter.hit("ann smith")
 
     assert tool.inside("limit", "show", "ten a day", "ann").code == 64
@@ -55,8 +55,8 @@ def test_bad_words_and_an_engine_that_is_away_are_told_by_their_codes(tool, limi
     assert tool.inside("limit", "show", RATE, "ann", "--method", "fixed").code == 64
     assert tool.inside("limit", "peel").code == 64
     with tool.place.unusable():
-        reset = tool.start("limit", "reset", *WORDS)  # each takes its time to give up
-        away = tool.inside("limit", "show", *WORDS)
+        reset = tool.start("limit", "reset", *ARGUMENTS)  # each waits before it gives up
+        away = tool.inside("limit", "show", *ARGUMENTS)
         assert away.code == 69
         assert away.err.decode().startswith("holdfast: engine")
         assert reset.end().code == 69

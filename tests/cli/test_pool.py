@@ -1,4 +1,4 @@
-"""Pools on the command line: `pool ls`, `show`, `set`, `cool`, `break`."""
+"""`holdfast pool`: `ls`, `show`, `set`, `cool`, `break`."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +12,7 @@ from holdfast.testing import eventually
 
 @pytest.fixture
 def pool(tool):
-    """A pool of three, one of which is lent."""
+    """A pool of three items."""
     pool = tool.client(label="worker 7").pool("channels", ttl=1, on_death=30)
     pool.set_items(["alice", "bob", "carol"])
     yield pool
@@ -20,41 +20,43 @@ def pool(tool):
 
 
 def test_pools_are_listed_and_shown_for_people_and_for_programs(tool, pool):
-    """Figures for each pool; for one of them every item, with who has it."""
+    """`ls` prints figures for each pool, `show` every item of one pool with its borrower."""
     with pool.borrow() as item:
         listed = tool.inside("pool", "ls").out.decode().splitlines()
         shown = tool.inside("pool", "show", "channels").out.decode()
-        told = tool.json("pool", "show", "channels")
+        answer = tool.json("pool", "show", "channels")
 
     assert listed[0].split() == ["pool", "size", "lent", "cooling", "free", "waiting"]
     assert listed[1].split() == ["channels", "3", "1", "0", "2", "0"]
     assert "worker 7" in shown
     assert str(item.fence) in shown
-    assert (told["size"], told["lent"], told["free"]) == (3, 1, 2)
-    lent = [one for one in told["items"] if one["state"] == "lent"]
-    assert [(one["name"], one["owner"]["label"], one["fence"]) for one in lent] == [(item.name, "worker 7", item.fence)]
+    assert (answer["size"], answer["lent"], answer["free"]) == (3, 1, 2)
+    lent = [one for one in answer["items"] if one["state"] == "lent"]
+    assert [(one["name"], one["holder"]["label"], one["fence"]) for one in lent] == [
+        (item.name, "worker 7", item.fence)
+    ]
     assert tool.json("pool", "ls")["pools"] == [
         {"pool": "channels", "size": 3, "lent": 0, "cooling": 0, "free": 3, "waiting": 0}
     ]
 
 
-def test_whoever_waits_for_an_item_is_shown_in_order(tool, pool):
-    """The page of `pool show` says so; for programs it is in the list of waiters."""
+def test_show_prints_the_waiting_line_in_order(tool, pool):
+    """`pool show` prints the waiters; programs get them as the list of waiters."""
     pool.set_items(["alice"])
     with ThreadPoolExecutor() as threads:
         with tool.client(label="worker 8").pool("channels").borrow():
             waiting = threads.submit(pool.borrow, timeout=20)
             eventually(lambda: pool.stats().waiting == 1)
             shown = tool.inside("pool", "show", "channels").out.decode()
-            told = tool.json("pool", "show", "channels")
+            answer = tool.json("pool", "show", "channels")
         waiting.result().release()
     assert "waiting" in shown.splitlines()[-2]
     assert "worker 7" in shown.splitlines()[-1]
-    assert [owner["label"] for owner in told["waiters"]] == ["worker 7"]
+    assert [waiter["label"] for waiter in answer["waiters"]] == ["worker 7"]
 
 
 def test_the_items_of_a_pool_are_set(tool, pool):
-    """All of them at once; one that is lent is not taken away unless it may leave later."""
+    """`set` replaces all items at once; it refuses to remove a lent item, unless --leave lets it go later."""
     with pool.borrow() as item:
         refused = tool.inside("pool", "set", "channels", "new")
         assert (refused.code, item.name in refused.err.decode()) == (75, True)
@@ -63,35 +65,35 @@ def test_the_items_of_a_pool_are_set(tool, pool):
     assert [one.name for one in pool.stats().items] == ["new"]
 
 
-def test_an_item_is_cooled_and_warmed_by_hand(tool, pool):
-    """Kept from everybody for so long; what is lent is its borrower's."""
+def test_a_cooldown_is_started_and_ended_by_hand(tool, pool):
+    """The pool does not lend the item for so long; a lent item stays with its borrower."""
     assert tool.inside("pool", "cool", "channels", "alice", "30").code == 0
     assert tool.json("pool", "cool", "channels", "alice", "60") == {"pool": "channels", "item": "alice", "cooling": 60}
     assert {one.name: one.state for one in pool.stats().items}["alice"] == "cooling"
     warmed = tool.inside("pool", "cool", "channels", "alice", "0")
     assert (warmed.code, warmed.out.decode()) == (0, "'alice' of 'channels' may be lent again\n")
     assert pool.stats().free == 3
-    assert tool.inside("pool", "cool", "channels", "nobody", "1").code == 66
+    assert tool.inside("pool", "cool", "channels", "none", "1").code == 66
     assert tool.inside("pool", "cool", "channels", "alice", "--", "-1").code == 64
 
 
 def test_an_item_is_broken_with_a_reason_that_its_borrower_reads(tool, pool):
-    """It rests as after a death; whoever had it is told why."""
+    """The item cools down as after a crash, and its borrower reads the reason."""
     with pytest.raises(LeaseLost) as lost, pool.borrow() as item:
-        told = tool.json("pool", "break", "channels", item.name, "--reason", "stuck", "--yes")
+        answer = tool.json("pool", "break", "channels", item.name, "--reason", "stuck", "--yes")
         assert item.lost.wait(10)
     assert (lost.value.reason, lost.value.detail) == ("broken", "stuck")
-    assert (told["now"]["state"], told["now"]["fence"] > item.fence) == ("cooling", True)
+    assert (answer["now"]["state"], answer["now"]["fence"] > item.fence) == ("cooling", True)
     assert tool.inside("pool", "break", "channels", item.name, "--reason", "again").code == 66
 
 
-def test_breaking_an_item_is_asked_for_first(tool, pool):
-    """Whoever is asked sees who has it; a script says --yes; no is an answer, and then nothing is done."""
+def test_breaking_an_item_asks_first(tool, pool):
+    """The prompt shows the borrower; a script gives --yes; after "no" nothing is done."""
     with pool.borrow() as item:
-        words = ("pool", "break", "channels", item.name, "--reason", "stuck")
-        silent = tool.inside(*words)
+        arguments = ("pool", "break", "channels", item.name, "--reason", "stuck")
+        silent = tool.inside(*arguments)
         assert (silent.code, "--yes" in silent.err.decode()) == (64, True)
-        with Terminal(*HOLDFAST, *words, env=tool.environ) as terminal:
+        with Terminal(*HOLDFAST, *arguments, env=tool.environ) as terminal:
             terminal.until("worker 7")
             terminal.until(str(item.fence))
             terminal.until(r"Break it\?")
@@ -103,30 +105,30 @@ def test_breaking_an_item_is_asked_for_first(tool, pool):
 
 
 def test_a_pool_is_changed_only_with_the_admin_secret_where_one_is_set(tool, pool):
-    """Looking needs none; each change does, and without it nothing is changed."""
+    """Reading needs no secret; each change needs it, and without it nothing changes."""
     tool.environ["HOLDFAST_ADMIN_SECRET"] = "sesame"
     changes = (
         ("set", "channels", "new"),
         ("cool", "channels", "alice", "9"),
         ("break", "channels", "alice", "--reason", "x"),
     )
-    for words in changes:
+    for arguments in changes:
         for more in ((), ("--secret", "wrong")):
-            assert tool.inside("pool", *words, *more).code == 77
+            assert tool.inside("pool", *arguments, *more).code == 77
     assert [one.state for one in pool.stats().items] == ["free"] * 3
     assert tool.inside("pool", "show", "channels").code == 0
     assert tool.inside("pool", "set", "channels", "new", "--secret", "sesame").code == 0
     assert pool.stats().size == 1
 
 
-def test_a_pool_that_is_not_there_is_not_shown_as_an_empty_one(tool):
-    """A slip in the name is no pool of size 0."""
-    told = tool.inside("pool", "show", "chanels")
-    assert (told.code, told.err.decode().startswith("holdfast: 'chanels' has no items")) == (66, True)
+def test_an_unknown_pool_is_not_shown_as_an_empty_one(tool):
+    """A typing error in the name is not a pool of size 0."""
+    answer = tool.inside("pool", "show", "chanels")
+    assert (answer.code, answer.err.decode().startswith("holdfast: 'chanels' has no items")) == (66, True)
 
 
-def test_a_pool_is_ended_only_by_who_says_so(tool, pool):
-    """An empty variable on a command line is no wish to take away every item."""
+def test_a_pool_is_deleted_only_with_confirmation(tool, pool):
+    """An empty variable on a command line must not remove every item."""
     refused = tool.inside("pool", "set", "channels")
     assert (refused.code, "--yes" in refused.err.decode()) == (64, True)
     assert pool.stats().size == 3

@@ -1,4 +1,4 @@
-"""`holdfast run`: a program under a lease, on an ordinary day. Bad days are in test_run_faults.py."""
+"""`holdfast run`: a program under a lease, without faults. test_run_faults.py has the faults."""
 
 import errno
 import json
@@ -9,14 +9,14 @@ import subprocess
 import sys
 import time
 
-from cli_tool import BEATING, HOLDFAST, alive, eventually, everywhere, together
+from cli_tool import HOLDFAST, TICKING, alive, eventually, everywhere, together
 
 SHOW = "import os, sys; sys.stdout.write(repr(dict(os.environ)) + chr(10) + ascii(sys.argv))"
 
 
 @together
-def test_the_program_runs_under_the_lease_and_its_code_is_ours(tool):
-    """A script sees what the program said; the lease was held meanwhile and is free afterwards."""
+def test_the_program_runs_under_the_lease_and_run_returns_its_exit_code(tool):
+    """A script sees the program's output and code; the lease is held meanwhile and free afterwards."""
     command = "sleep 0.2; echo out; echo err >&2; exit 3"
     run = tool.start("run", "x", "--label", "me", "--", "sh", "-c", command)
     other = tool.client()
@@ -32,7 +32,7 @@ def test_the_program_runs_under_the_lease_and_its_code_is_ours(tool):
 
 @together
 def test_name_fence_and_deadline_are_in_the_environment(tool):
-    """What a program needs to write under its fence, and to know how long it has."""
+    """A program needs the fence for its writes, and the deadline to know how long it has."""
     before = time.time()
     done = tool("run", "x", "--ttl", "20", "--", sys.executable, "-c", SHOW)
     environ = eval(done.out.splitlines()[0])
@@ -45,7 +45,7 @@ def test_name_fence_and_deadline_are_in_the_environment(tool):
 
 
 def test_arguments_and_streams_pass_byte_by_byte(local):
-    """Neither an argument that is no text nor a stream of bytes is changed on its way."""
+    """An argument that is not valid text and a stream of bytes arrive unchanged."""
     odd = b"\xff\xfe \x01\n\xc3\x28"
     (local.folder / "open").write_bytes(bytes(range(256)))
     with (local.folder / "open").open("rb") as file:
@@ -60,7 +60,7 @@ def test_arguments_and_streams_pass_byte_by_byte(local):
 
 
 def test_a_plain_locale_is_not_changed_for_the_program(local):
-    """Cron starts programs without a locale; Python's own choice for itself is no concern of theirs."""
+    """Cron starts programs without a locale; the locale that Python sets for itself must not reach them."""
     plain = {"LANG": "", "LC_ALL": "", "LC_CTYPE": ""}
     environ = {key: value for key, value in local.environ.items() if key not in plain}
     process = subprocess.run([*HOLDFAST, "run", "x", "--", "env"], env=environ, capture_output=True, check=True)
@@ -69,8 +69,8 @@ def test_a_plain_locale_is_not_changed_for_the_program(local):
     assert b"HOLDFAST_FENCE" in process.stdout
 
 
-def test_signals_are_forwarded_and_the_programs_end_by_one_is_told(local):
-    """Whoever manages us manages the program: systemd, cron, a shell."""
+def test_signals_are_forwarded_and_run_reports_the_signal_that_ended_the_program(local):
+    """A supervisor of `run` (systemd, cron, a shell) supervises the program."""
     numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT]
 
     def forward(number):
@@ -86,18 +86,18 @@ def test_signals_are_forwarded_and_the_programs_end_by_one_is_told(local):
 
 
 def test_a_signal_that_the_program_handles_does_not_end_it(local):
-    """It is forwarded, not obeyed: only the program knows what USR1 means to it."""
-    script = 'trap "echo heard; exit 7" USR1; echo ready; while :; do sleep 0.05; done'
+    """`run` forwards the signal and ignores it: only the program knows what USR1 means to it."""
+    script = 'trap "echo caught; exit 7" USR1; echo ready; while :; do sleep 0.05; done'
     run = local.start("run", "x", "--", "sh", "-c", script)
     assert run.process.stdout.readline() == b"ready\n"
     run.send(signal.SIGUSR1)
 
     assert run.end().code == 7
-    assert run.out == b"heard\n"
+    assert run.out == b"caught\n"
 
 
 def test_the_program_leads_a_group_of_its_own(local):
-    """A signal for the group of whoever started us does not reach it twice."""
+    """A signal for the group of the parent does not reach the program twice."""
     done = local("run", "x", "--", sys.executable, "-c", "import os; print(os.getpid(), os.getpgid(0), os.getsid(0))")
     pid, group, session = done.out.split()
 
@@ -105,22 +105,22 @@ def test_the_program_leads_a_group_of_its_own(local):
     assert group != session
 
 
-def test_streams_that_are_not_there_change_nothing(local):
-    """Started without standard streams, or with nobody at their other end: the program runs, and its code is told."""
+def test_closed_streams_change_nothing(local):
+    """Without standard streams, or with a closed pipe, the program runs, and `run` returns its code."""
     script = f"{' '.join(HOLDFAST)} run x -- sh -c 'exit 6' <&- >&- 2>&-"
     closed = subprocess.run(["/bin/sh", "-c", script], env=local.environ, check=False)
     reads, writes = os.pipe()
     os.close(reads)
-    deaf = local("run", "x", "--json", "--", "sh", "-c", "exit 6", stderr=writes)
+    unread = local("run", "x", "--json", "--", "sh", "-c", "exit 6", stderr=writes)
     os.close(writes)
 
-    assert (closed.returncode, deaf.code) == (6, 6)
+    assert (closed.returncode, unread.code) == (6, 6)
 
 
 def test_an_ignored_signal_stays_ignored(local):
-    """`nohup holdfast run` goes on after the terminal has gone, and so does the program."""
-    run = local.beating("x", seconds=1, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
-    local.until_beating()
+    """`nohup holdfast run` continues after the terminal has closed, and so does the program."""
+    run = local.ticking("x", seconds=1, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    local.until_ticking()
     run.send(signal.SIGHUP)
     os.kill(run.program, signal.SIGHUP)
 
@@ -128,73 +128,73 @@ def test_an_ignored_signal_stays_ignored(local):
 
 
 @together
-def test_a_busy_name_is_told_with_its_holder_and_nothing_is_started(tool):
-    """`--timeout 0` is how cron on two hosts becomes one job."""
-    with tool.client(label="somebody").lock("x"):
+def test_a_busy_name_is_reported_with_its_holder_and_nothing_is_started(tool):
+    """With `--timeout 0`, cron on two hosts runs one job."""
+    with tool.client(label="worker 7").lock("x"):
         done = tool("run", "x", "--timeout", "0", "--", "echo", "never")
         late = tool("run", "x", "--timeout", "0.3", "--json", "--", "echo", "never")
 
     assert (done.code, done.out) == (75, b"")
     line = done.err.decode()
     assert line.count("\n") == 1
-    assert "somebody" in line
+    assert "worker 7" in line
     assert "after 0.0" in line
     assert (late.code, late.out) == (75, b"")
-    told = json.loads(late.err)
-    assert (told["outcome"], told["code"], told["name"]) == ("busy", 75, "x")
-    assert told["holder"].endswith("(somebody)")
-    assert told["holder_fence"] == tool.client().show("x").fence
-    assert told["waited"] >= 0.3
-    assert 0 < told["remaining"] <= 30
-    assert "after 0.3" in told["error"]
+    answer = json.loads(late.err)
+    assert (answer["outcome"], answer["code"], answer["name"]) == ("busy", 75, "x")
+    assert answer["holder"].endswith("(worker 7)")
+    assert answer["holder_fence"] == tool.client().show("x").fence
+    assert answer["waited"] >= 0.3
+    assert 0 < answer["remaining"] <= 30
+    assert "after 0.3" in answer["error"]
 
 
-def test_a_program_that_is_not_there_is_told_before_anybody_waits(local):
-    """As a shell would: 127 if it is not there, 126 if it cannot be executed. The lease is not touched."""
+def test_a_missing_program_is_reported_before_the_wait(local):
+    """As in a shell: 127 for a missing program, 126 for one that cannot be executed. No lease is taken."""
     plain = local.folder / "plain"
-    plain.write_text("no program")
+    plain.write_text("not a program")
     with local.client().lock("x"):
         absent = local("run", "x", "--", "no-such-program-anywhere")
         denied = local("run", "x", "--", str(plain))
     plain.chmod(0o700)
     plain.write_bytes(b"\x7fELF, but not really")
-    senseless = local("run", "x", "--", str(plain))
+    not_elf = local("run", "x", "--", str(plain))
 
-    assert (absent.code, denied.code, senseless.code) == (127, 126, 126)
+    assert (absent.code, denied.code, not_elf.code) == (127, 126, 126)
     assert os.strerror(errno.ENOENT) in absent.err.decode()
-    assert os.strerror(errno.ENOEXEC) in senseless.err.decode()
+    assert os.strerror(errno.ENOEXEC) in not_elf.err.decode()
     assert local.client().show("x").holder is None
 
 
 @together
-def test_waiting_can_be_given_up(tool):
-    """Ctrl-C and TERM while waiting: no program, no place in the queue, no process left."""
+def test_a_signal_ends_the_wait(tool):
+    """Ctrl-C or TERM while waiting leaves no program, no waiter and no process."""
     other = tool.client()
     with other.lock("x"):
-        run = tool.beating("x")
+        run = tool.ticking("x")
         eventually(lambda: other.show("x").waiters, what="a waiter")
         program = run.program
         run.send(signal.SIGTERM)
         run.end()
-        eventually(lambda: not other.show("x").waiters, what="an empty queue")
+        eventually(lambda: not other.show("x").waiters, what="an empty waiting line")
 
     assert run.code == 128 + signal.SIGTERM
     assert not alive(program)
-    assert tool.beats() == {}
+    assert tool.ticks() == {}
 
 
-def test_a_program_that_holds_too_long_is_ended(local):
-    """`--max-hold` bounds the work itself, as `timeout` does, and has its code."""
+def test_max_hold_ends_the_program(local):
+    """`--max-hold` bounds the run time like `timeout`, and has its exit code."""
     polite = local.start("run", "x", "--ttl", "8", "--max-hold", "0.3", "--", "sleep", "60")
-    deaf = local.beating("y", "--max-hold", "0.3", "--grace", "0.5", manner=["deaf"]).end()
+    stubborn = local.ticking("y", "--max-hold", "0.3", "--grace", "0.5", reaction=["stubborn"]).end()
 
-    assert (polite.end().code, deaf.code) == (124, 124)
+    assert (polite.end().code, stubborn.code) == (124, 124)
     assert b"more than 0.3 s" in polite.err
-    assert b"signal 9" in deaf.err
+    assert b"signal 9" in stubborn.err
 
 
-def test_a_code_is_not_taken_for_a_signal(local):
-    """A program may end with any code, also one above 128. Only the system knows by what it ended."""
+def test_an_exit_code_above_128_is_not_taken_for_a_signal(local):
+    """A program may end with any code. Only the system knows whether a signal ended it."""
     end = "trap 'exit 255' TERM; echo ready; sleep 60 & wait"
     people = local.start("run", "x", "--ttl", "8", "--max-hold", "0.3", "--", "sh", "-c", end).end()
     by_code = local("run", "y", "--json", "--", "sh", "-c", "exit 143")
@@ -207,34 +207,34 @@ def test_a_code_is_not_taken_for_a_signal(local):
 
 
 @together
-def test_what_the_program_leaves_in_its_group_ends_before_the_lease(tool):
-    """Work in the background is work: it does not run on without the lease. What leaves the group is out of reach."""
-    beat = " ".join([*BEATING, str(tool.book), "60", "slow", "0.5"])
-    script = f"{beat} & while ! [ -s {tool.book} ]; do sleep 0.01; done; exit 4"
+def test_background_processes_of_the_program_end_before_the_lease(tool):
+    """A background process in the program's group must not run without the lease; one that leaves the group may."""
+    ticking = " ".join([*TICKING, str(tool.log), "60", "slow", "0.5"])
+    script = f"{ticking} & while ! [ -s {tool.log} ]; do sleep 0.01; done; exit 4"
     first = tool.start("run", "x", "--", "sh", "-c", script)
-    tool.until_beating()
-    second = tool.beating("x", seconds=0.2).end()
+    tool.until_ticking()
+    second = tool.ticking("x", seconds=0.2).end()
 
     assert (first.end().code, second.code) == (4, 0)
     assert tool.assert_never_two() == 2
 
 
-def test_the_end_is_told_to_programs_as_json(local):
-    """One line on standard error; standard output is the program's own."""
+def test_with_json_the_end_is_one_object_on_standard_error(local):
+    """Standard output belongs to the program."""
     done = local("run", "x", "--json", "--", "sh", "-c", "echo mine; exit 5")
-    told = json.loads(done.err)
+    answer = json.loads(done.err)
 
     assert done.out == b"mine\n"
     assert done.code == 5
-    assert (told["name"], told["outcome"], told["code"], told["program"]) == ("x", "ended", 5, 5)
-    assert (told["signal"], told["started"], told["given_back"]) == (None, True, True)
-    assert told["fence"] == local.client().show("x").fence
-    assert told["waited"] >= 0
-    assert told["held"] > 0
+    assert (answer["name"], answer["outcome"], answer["code"], answer["program"]) == ("x", "ended", 5, 5)
+    assert (answer["signal"], answer["started"], answer["released"]) == (None, True, True)
+    assert answer["fence"] == local.client().show("x").fence
+    assert answer["waited"] >= 0
+    assert answer["held"] > 0
 
 
 @together
-def test_a_reader_that_has_seen_enough_ends_the_program(tool):
+def test_a_closed_pipe_ends_the_program(tool):
     """`holdfast run x -- yes | head -1`: the program dies of its broken pipe, and the lease is free."""
     pipe = subprocess.run(
         [f"{' '.join(HOLDFAST)} run x -- yes | head -n 1; echo ${{PIPESTATUS[0]}}"],
@@ -248,15 +248,15 @@ def test_a_reader_that_has_seen_enough_ends_the_program(tool):
 
 @together
 def test_two_runs_of_one_name_take_turns(tool):
-    """What it is for: whoever comes second waits, in order, and begins when the first has ended."""
-    runs = [tool.beating("x", seconds=0.15) for _ in range(3)]
+    """The second run waits in the waiting line and starts its program when the first has ended."""
+    runs = [tool.ticking("x", seconds=0.15) for _ in range(3)]
 
     assert [run.end().code for run in runs] == [0] * 3
     assert tool.assert_never_two() == 3
 
 
-def test_leases_of_one_process_are_refused(local):
-    """A lease in memory that nobody else sees would guard nothing."""
+def test_an_engine_of_process_scope_is_refused(local):
+    """No other process sees a lease in memory, so it would exclude nothing."""
     done = local("run", "x", "--url", "memory://", "--", "echo", "never")
 
     assert (done.code, done.out) == (64, b"")

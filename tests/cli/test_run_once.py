@@ -1,4 +1,4 @@
-"""`run --once`: done by one, skipped by all others; and whatever is no success leaves the way free."""
+"""`holdfast run --once`: one host runs the program, the others skip it; without a success the next call runs it."""
 
 import json
 import subprocess
@@ -10,42 +10,42 @@ WINDOW = ("--once", "60")
 
 
 def runs(tool):
-    """How often the program of this test has run."""
-    book = tool.folder / "runs"
-    return len(book.read_text().splitlines()) if book.exists() else 0
+    """Return how often the program of this test has run."""
+    log = tool.folder / "runs"
+    return len(log.read_text().splitlines()) if log.exists() else 0
 
 
-def once(tool, *options, code=0, **how):
-    """`run --once` with a program that writes a line and ends so."""
+def once(tool, *options, code=0, **process_options):
+    """Start `run --once` with a program that writes a line and exits with the code."""
     program = f"echo ran >> {tool.folder}/runs; exit {code}"
-    return tool.start("run", "nightly", *WINDOW, *options, "--", "sh", "-c", program, **how)
+    return tool.start("run", "nightly", *WINDOW, *options, "--", "sh", "-c", program, **process_options)
 
 
 @together
-def test_what_succeeded_is_not_run_again_and_that_is_no_failure(tool):
-    """Code 0 and not a word, for cron; a program is told who did it, and when."""
+def test_a_program_that_succeeded_is_not_run_again_and_that_is_no_failure(tool):
+    """The code is 0 and nothing is printed, for cron; with --json a program reads which host ran it, and when."""
     assert once(tool, "--label", "host 1").end().code == 0
     quiet = once(tool).end()
-    told = once(tool, "--json").end()
+    answer = once(tool, "--json").end()
 
     assert (quiet.code, quiet.out, quiet.err, runs(tool)) == (0, b"", b"", 1)
-    said = json.loads(told.err)
-    assert (told.code, said["outcome"], said["started"], said["code"]) == (0, "done before", False, 0)
-    assert "host 1" in said["by"]
-    assert said["at"].endswith("Z")
+    earlier = json.loads(answer.err)
+    assert (answer.code, earlier["outcome"], earlier["started"], earlier["code"]) == (0, "done before", False, 0)
+    assert "host 1" in earlier["by"]
+    assert earlier["at"].endswith("Z")
 
 
-def test_on_a_terminal_it_is_said_who_has_done_it(local):
-    """A person who sees nothing happen wants to know why."""
+def test_on_a_terminal_the_earlier_run_is_named(local):
+    """A person who sees no program start wants to know why."""
     assert once(local, "--label", "host 1").end().code == 0
     with Terminal(*HOLDFAST, "run", "nightly", *WINDOW, "--", "true", env=local.environ) as terminal:
-        terminal.until("'nightly' has been done by .*host 1.*: not run again")
+        terminal.until("'nightly' was already done by .*host 1.*: not run again")
         assert terminal.rest() == 0
 
 
 @together
 def test_hosts_that_start_it_together_run_it_once(tool):
-    """Those that come while it runs wait, and find it done: a lease alone would let them run it one after the other."""
+    """Hosts that start while it runs wait, and find it done: with a lease alone each of them would run it."""
     started = [once(tool, "--label", f"host {number}") for number in range(5)]
 
     assert [run.end().code for run in started] == [0] * 5
@@ -53,8 +53,8 @@ def test_hosts_that_start_it_together_run_it_once(tool):
 
 
 @together
-def test_a_failure_clears_the_way_for_the_next_one(tool):
-    """A code of its own, a signal, a bound: none is a success, so the next one runs it."""
+def test_after_a_failure_the_next_call_runs_the_program(tool):
+    """An exit code, a signal or --max-hold is no success, so the next call runs the program."""
     assert once(tool, code=3).end().code == 3
     killed = tool("run", "nightly", *WINDOW, "--", "sh", "-c", "kill -9 $$")
     bounded = tool("run", "nightly", *WINDOW, "--max-hold", "0.2", "--ttl", "2", "--", "sleep", "60")
@@ -65,8 +65,8 @@ def test_a_failure_clears_the_way_for_the_next_one(tool):
 
 
 @together
-def test_a_lease_that_was_broken_leaves_no_note(tool):
-    """Somebody else may have been at work beside it."""
+def test_a_broken_lease_stores_no_success(tool):
+    """Another process may have worked at the same time."""
     run = tool.start("run", "nightly", *WINDOW, "--ttl", "2", "--", "sleep", "60")
     client = tool.client()
     eventually(lambda: client.show("nightly").holder, what="a holder")
@@ -78,25 +78,25 @@ def test_a_lease_that_was_broken_leaves_no_note(tool):
 
 
 @together
-def test_a_success_that_could_not_be_noted_is_no_secret(tool):
-    """The engine went away while the program ran: its code stands, and the next one may run it again."""
+def test_a_success_that_could_not_be_stored_is_reported(tool):
+    """The engine failed while the program ran: its exit code counts, and the next call may run it again."""
     program = ("sh", "-c", f"echo ran >> {tool.folder}/runs; echo ready; read line")
-    words = ("run", "nightly", *WINDOW, "--ttl", "2", "--json", "--", *program)
-    run = tool.start(*words, stdin=subprocess.PIPE)
+    arguments = ("run", "nightly", *WINDOW, "--ttl", "2", "--json", "--", *program)
+    run = tool.start(*arguments, stdin=subprocess.PIPE)
     assert run.process.stdout.readline() == b"ready\n"
     with tool.place.unusable():
         run.process.stdin.write(b"\n")
         run.end()
-        told = json.loads(run.err)
-        assert (run.code, told["outcome"], told["given_back"]) == (0, "ended", False)
-        assert "may not be remembered" in told["error"]
+        answer = json.loads(run.err)
+        assert (run.code, answer["outcome"], answer["released"]) == (0, "ended", False)
+        assert "may not be stored" in answer["error"]
     assert once(tool).end().code == 0
     assert runs(tool) == 2
 
 
 @together
-def test_whoever_does_not_say_once_is_kept_apart_from_who_does(tool):
-    """It is one lease: busy for both. Without --once a program runs whatever was done before."""
+def test_runs_with_and_without_once_exclude_each_other(tool):
+    """Both take the same lease. Without --once a program runs, also if an earlier run succeeded."""
     client = tool.client()
     with client.lock("nightly"):
         busy = tool("run", "nightly", *WINDOW, "--timeout", "0", "--json", "--", "true")
@@ -107,23 +107,23 @@ def test_whoever_does_not_say_once_is_kept_apart_from_who_does(tool):
 
 
 @together
-def test_the_note_is_that_of_once_in_python(tool):
-    """So a program can ask for it, and let it be done again."""
+def test_the_stored_success_is_that_of_once_in_python(tool):
+    """So a Python program can read it, and forget it to allow another run."""
     client = tool.client()
     assert tool("run", "webhooks/42", *WINDOW, "--", "true").code == 0
     webhooks = client.once("webhooks")
     assert webhooks.seen("42")
-    with webhooks.first("42") as first:
-        assert not first
+    with webhooks.first("42") as claim:
+        assert not claim
     webhooks.forget("42")
     webhooks.call("42", object, timeout=0)
-    told = tool("run", "webhooks/42", *WINDOW, "--json", "--", "false")
-    assert (told.code, json.loads(told.err)["by"]) == (0, None)
+    answer = tool("run", "webhooks/42", *WINDOW, "--json", "--", "false")
+    assert (answer.code, json.loads(answer.err)["by"]) == (0, None)
 
 
 @together
 def test_a_success_is_remembered_for_its_window_and_no_longer(tool):
-    """On the engine's clock, from the end of the program."""
+    """The window starts at the end of the program, on the engine's clock."""
     nightly = tool.client().once("nightly")
     for _ in range(2):
         program = ("sh", "-c", f"echo ran >> {tool.folder}/runs")
@@ -132,9 +132,9 @@ def test_a_success_is_remembered_for_its_window_and_no_longer(tool):
     assert runs(tool) == 2
 
 
-def test_a_window_that_cannot_be_is_bad_usage(local, tmp_path):
-    """Before anything is started; an engine that keeps no notes says so."""
+def test_a_bad_window_is_bad_usage(local, tmp_path):
+    """It is refused before anything is started; so is an engine without idempotency keys."""
     for window in ("0", "-1", "nan", "99999999", "soon"):
         assert local.inside("run", "nightly", f"--once={window}", "--", "true").code == 64
     refused = local("run", "nightly", *WINDOW, "--url", f"file://{tmp_path}", "--", "true")
-    assert (refused.code, b"notes" in refused.err) == (64, True)
+    assert (refused.code, b"idempotency keys" in refused.err) == (64, True)

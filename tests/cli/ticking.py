@@ -1,9 +1,9 @@
-"""The program that tests run under a lease: it says every few milliseconds that it is at work.
+"""The program that tests run under a lease: it writes a line every few milliseconds.
 
-    python beating.py FILE SECONDS [deaf | slow SECONDS]
+    python ticking.py FILE SECONDS [stubborn | slow SECONDS]
 
-One line per beat: fence, moment, pid. `deaf` ignores TERM, `slow` notes it and goes on for a while. The first beat is
-the earliest moment, and the last one the latest, at which somebody can prove that the program ran.
+One line per tick: fence, time, pid. `stubborn` ignores TERM, `slow` records it and continues for a while. The first
+tick is the earliest proof that the program ran, and the last tick the latest.
 """
 
 import os
@@ -11,23 +11,23 @@ import signal
 import sys
 import time
 
-file, seconds, *manner = sys.argv[1:]
+file, seconds, *reaction = sys.argv[1:]
 ends = [time.monotonic() + float(seconds)]
 
 
-def late(_number, _frame):
-    if len(ends) == 1:  # the first time counts
-        ends.append(time.monotonic() + float(manner[1]))
-        with open(f"{file}.term", "w") as told:
-            told.write(str(time.monotonic_ns()))
+def on_term(_number, _frame):
+    if len(ends) == 1:  # only the first TERM counts
+        ends.append(time.monotonic() + float(reaction[1]))
+        with open(f"{file}.term", "w") as record:
+            record.write(str(time.monotonic_ns()))
 
 
-if manner[:1] == ["deaf"]:
+if reaction[:1] == ["stubborn"]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-elif manner[:1] == ["slow"]:
-    signal.signal(signal.SIGTERM, late)
-book = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+elif reaction[:1] == ["slow"]:
+    signal.signal(signal.SIGTERM, on_term)
+log = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 fence = os.environ["HOLDFAST_FENCE"]
 while time.monotonic() < ends[-1]:
-    os.write(book, f"{fence} {time.monotonic_ns()} {os.getpid()}\n".encode())
+    os.write(log, f"{fence} {time.monotonic_ns()} {os.getpid()}\n".encode())
     time.sleep(0.003)

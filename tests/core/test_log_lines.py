@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.commands.queue import Reclaimed
-from holdfast.core.keeper.heartbeats import found_by_look
-from holdfast.observer import tell
+from holdfast.core.keeper.heartbeats import reclaim_shown
+from holdfast.observer import emit
 
 LINES = [
     (("lost", "x", 7, 1.23456789, "expired"), "holdfast: lost 'x' fence=7 seconds=1.235: expired"),
@@ -19,17 +19,17 @@ LINES = [
 @pytest.mark.parametrize(("told", "line"), LINES)
 def test_a_line_has_what_is_known_and_no_gaps(caplog, told, line):
     """What is of no lease shows no empty name, and nothing has nine digits behind its point."""
-    tell(None, *told)
+    emit(None, *told)
     assert [record.getMessage() for record in caplog.records] == [line]
 
 
 def test_one_is_one():
     """Of what a look for the dead has found."""
     assert (
-        found_by_look(Reclaimed(checked=True, postponed=False, consumers=1, requeued=1, dead_lettered=0, next_ms=0))
+        reclaim_shown(Reclaimed(checked=True, postponed=False, consumers=1, requeued=1, dead_lettered=0, next_ms=0))
         == "1 consumer, 1 message ready again, 0 dead"
     )
     assert (
-        found_by_look(Reclaimed(checked=True, postponed=False, consumers=2, requeued=0, dead_lettered=1, next_ms=0))
+        reclaim_shown(Reclaimed(checked=True, postponed=False, consumers=2, requeued=0, dead_lettered=1, next_ms=0))
         == "2 consumers, 0 messages ready again, 1 dead"
     )

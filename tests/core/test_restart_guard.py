@@ -12,8 +12,8 @@ class Engine:
         self.restarted_ns, self.restarts = now_ns, self.restarts + 1
 
 
-def heard(restart_guard, mark, *, sent, until, now):
-    return restart_guard.heard("x", mark, sent, until, now)
+def heard(restart_guard, version, *, sent, until, now):
+    return restart_guard.remember("x", version, sent, until, now)
 
 
 def test_what_was_heard_counts_once_the_engine_was_replaced():

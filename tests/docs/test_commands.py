@@ -1,7 +1,7 @@
-"""What the pages type is typed: every `console` block runs in a real shell, and what it shows is what comes.
+"""Every `console` block of the pages runs in a real shell and prints the lines that the page shows.
 
-Lines that begin with `$ ` are commands of one script; the others are what they print, in this order, where `…` stands
-for anything and runs of blanks for one. A block that cannot be run has a comment right above it: <!-- not run: why -->.
+Lines that begin with `$ ` are the commands of one script; the others are its output, in this order. `…` stands for any
+text, and several blanks count as one. A block that cannot run has a comment right above it: <!-- not run: reason -->.
 """
 
 import os
@@ -19,7 +19,7 @@ BLANKS = re.compile(r"\s+")
 
 
 def blocks():
-    """Every block of every page that is a conversation with a shell."""
+    """Return the `console` blocks of all pages."""
     return [
         pytest.param(block.code, id=f"{name_of(file)}:{block.line}")
         for file in pages()
@@ -28,8 +28,8 @@ def blocks():
     ]
 
 
-def script_and_answers(code):
-    """The commands, and what should be seen."""
+def script_and_output(code):
+    """Split a block into the commands and the expected output."""
     lines = code.splitlines()
     script = [line[2:] for line in lines if line.startswith("$ ")]
     answers = [line for line in lines if line.strip() and not line.startswith("$ ")]
@@ -37,7 +37,7 @@ def script_and_answers(code):
 
 
 def typed(script, folder, longest_s=LONGEST_RUN_S):
-    """What a shell shows for the script, in a home of its own; nothing that it started outlives it."""
+    """Run a script in a shell with its own home directory; return its exit code and output."""
     tool = folder / "bin" / "holdfast"
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast "$@"\n')
@@ -68,7 +68,7 @@ def typed(script, folder, longest_s=LONGEST_RUN_S):
 
 
 def end_session(leader):
-    """Everything that the shell of this test started: `holdfast run` puts its program into a group of its own."""
+    """Kill all processes of a session, because `holdfast run` puts its program into another process group."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
@@ -80,7 +80,7 @@ def end_session(leader):
 
 
 def missing(answers, output):
-    """The first answer that is not among the lines, in order; `None` if all are."""
+    """Return the first expected line that the output lacks, in order, or `None`."""
     lines = iter(BLANKS.sub(" ", line).strip() for line in output.splitlines())
     for answer in answers:
         words = BLANKS.sub(" ", answer).strip().split("…")
@@ -92,23 +92,23 @@ def missing(answers, output):
 
 @pytest.mark.parametrize("code", blocks())
 def test_commands_on_the_pages_do_what_the_page_shows(code, tmp_path):
-    """A command that does not work as shown teaches distrust."""
-    script, answers = script_and_answers(code)
+    """Readers stop trusting a page whose commands do not work as shown."""
+    script, answers = script_and_output(code)
     returncode, output = typed(script, tmp_path)
 
     assert returncode == 0, output
     assert missing(answers, output) is None, output
 
 
-def test_the_readme_and_the_page_of_the_tool_are_among_them():
-    """The first thing that a newcomer types is tried."""
+def test_the_readme_and_the_cli_page_have_commands_that_run():
+    """A newcomer types the commands of the README first, so they must work."""
     tried = {block.id.split(":")[0] for block in blocks()}
 
     assert {"README.md", "docs/cli.md"} <= tried
 
 
-def test_commands_outside_of_conversations_exist():
-    """Where a page only mentions a command, it is one that the tool has."""
+def test_commands_in_sentences_exist():
+    """A command that a page mentions in a sentence must exist."""
     from holdfast.cli.app import app
 
     known = {command.name or command.callback.__name__ for command in app.registered_commands}
@@ -123,8 +123,8 @@ def test_commands_outside_of_conversations_exist():
     assert {(page, word) for page, word in used if word not in known} == set()
 
 
-def test_a_wrong_page_is_noticed(tmp_path):
-    """The runner itself can fail: on a command that fails, on an answer that is missing, and on one out of order."""
+def test_a_wrong_page_is_detected(tmp_path):
+    """The runner must fail on a failing command, on a missing line, and on lines out of order."""
     assert typed("false; echo never", tmp_path)[0] == 1
     assert missing(["a … c", "d"], "a b c\nd\n") is None
     assert missing(["b"], "a\n") == "b"

@@ -1,9 +1,9 @@
-"""What the pages say is tried: every Python block runs, every relative link leads somewhere.
+"""Every Python block of the pages runs, and every relative link leads to a file.
 
-A page steers with a comment right above a block:
+A comment right above a block changes that:
 
-    <!-- continues -->         the block goes on where the page's previous block ended
-    <!-- not run: reason -->   the block is for reading only, and says why
+    <!-- continues -->         the block continues the previous block of the page
+    <!-- not run: reason -->   the block is for reading only
 """
 
 import os
@@ -31,7 +31,7 @@ ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|#")
 
 @dataclass
 class Block:
-    """One fenced block: where its code starts, and the comment above it."""
+    """One fenced block: its first line, its language, the comment above it, and its code."""
 
     line: int
     language: str
@@ -41,7 +41,7 @@ class Block:
 
 @dataclass
 class Program:
-    """Blocks of one page that run as one."""
+    """The blocks of one page that run as one program."""
 
     page: str
     blocks: list = field(default_factory=list)
@@ -50,7 +50,7 @@ class Program:
         return f"{self.page}:{self.blocks[0].line}"
 
     def source(self):
-        """The code at the lines that it has on the page, so that a traceback points there."""
+        """Return the code at the same line numbers as on the page, so that a traceback points there."""
         lines = []
         for block in self.blocks:
             lines += [""] * (block.line - 1 - len(lines)) + block.code.splitlines()
@@ -58,7 +58,7 @@ class Program:
 
 
 def pages():
-    """The README and the docs; decision records are history and are not run."""
+    """Return the README and the pages of docs. Decision records are history, and their code does not run."""
     docs = ROOT / "docs"
     return [
         file for file in [ROOT / "README.md", *sorted(docs.rglob("*.md"))] if file.exists() and not is_decision(file)
@@ -70,7 +70,7 @@ def is_decision(file):
 
 
 def split(text):
-    """The blocks of a page, and its lines outside of them (with their numbers)."""
+    """Return the blocks of a page, and its other lines with their numbers."""
     blocks, prose = [], []
     opened, comment, code, start = None, "", [], 0
     for number, line in enumerate(text.splitlines(), start=1):
@@ -96,7 +96,7 @@ def split(text):
 
 
 def programs_of(name, text):
-    """The programs of a page, and what is wrong with its comments."""
+    """Return the programs of a page, and the mistakes in its comments."""
     programs, problems = [], []
     previous_ran = False
     for block in split(text)[0]:
@@ -105,7 +105,7 @@ def programs_of(name, text):
         where = f"{name}:{block.line}"
         if block.comment.startswith("not run"):
             if not re.fullmatch(r"not run:\s*\S.*", block.comment):
-                problems.append(f"{where}: a block that is not run must say why")
+                problems.append(f"{where}: a block that is not run must give the reason")
             previous_ran = False
         elif block.comment == "continues" and not previous_ran:
             problems.append(f"{where}: there is no block before this one to continue")
@@ -129,7 +129,7 @@ def every_program():
 
 
 def run(program, folder, longest_s=LONGEST_RUN_S):
-    """Run a program as a user would, in a home of its own; nothing that it started outlives it."""
+    """Run a program as a user would, in its own home directory, and end it after the longest time."""
     file = folder / "page.py"
     file.write_text(program.source(), encoding="utf-8")
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "XDG_"))}
@@ -159,7 +159,7 @@ def run(program, folder, longest_s=LONGEST_RUN_S):
 
 @pytest.mark.parametrize("program", every_program(), ids=str)
 def test_python_on_the_pages_runs(program, tmp_path, monkeypatch):
-    """An example that does not run teaches a mistake. One that reads `DATABASE_URL` finds a PostgreSQL there."""
+    """An example that does not run teaches a mistake. An example that reads `DATABASE_URL` gets a real PostgreSQL."""
     with ExitStack() as opened:
         if "DATABASE_URL" in program.source():
             url = opened.enter_context(Postgres()).url
@@ -170,12 +170,12 @@ def test_python_on_the_pages_runs(program, tmp_path, monkeypatch):
 
 
 def test_readme_shows_code_that_runs():
-    """The first thing a newcomer copies is among what is tried."""
+    """A newcomer copies the code of the README first, so it must run."""
     assert "README.md" in {program.page for program in every_program()}
 
 
 def test_comments_above_blocks_make_sense():
-    """A block that is not run says why; a block that continues has something to continue."""
+    """A block that does not run gives the reason; a block that continues follows another block."""
     problems = []
     for file in pages():
         problems += programs_of(name_of(file), file.read_text(encoding="utf-8"))[1]
@@ -198,8 +198,28 @@ def test_relative_links_lead_to_files():
     assert not broken, "\n".join(broken)
 
 
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("README.md", "distributed lock|leader election|semaphore|rate limiting|idempotency|dead-letter queue"),
+        ("docs/guide.md", "distributed lock|leader election|semaphore|rate limit|idempotency key|cron"),
+        ("docs/queues.md", "visibility timeout|dead-letter queue|heartbeat|redeliver"),
+        ("docs/limits.md", "rate limiting|throttling"),
+        ("docs/once.md", "idempotency key|deduplication"),
+        ("docs/pools.md", "semaphore|connection pool|read-write lock"),
+        ("docs/registry.md", "service registry"),
+        ("docs/cli.md", "cron"),
+    ],
+)
+def test_a_page_contains_the_words_that_readers_search_for(page, words):
+    """A reader who knows Redis, Kafka, SQS, etcd or Celery finds a page by the words of those systems."""
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").lower().split())
+
+    assert [word for word in words.split("|") if word not in text] == []
+
+
 def test_joined_blocks_keep_their_lines():
-    """A traceback from a page leads to the right line of it, also after a joined block."""
+    """A traceback leads to the right line of the page, also after a joined block."""
     page = "# A\n\n```python\nx = 1\n```\n\ntext\n\n<!-- continues -->\n```python\nx / 0\n```\n"
 
     (program,), problems = programs_of("a.md", page)
@@ -210,18 +230,18 @@ def test_joined_blocks_keep_their_lines():
 
 
 @pytest.mark.parametrize("comment", ["continues", "not run", "not run:"])
-def test_senseless_comments_are_told(comment):
-    """A wrong comment is an offence, never a silent skip."""
+def test_invalid_comments_are_reported(comment):
+    """A wrong comment is an error, never a silent skip."""
     _, problems = programs_of("a.md", f"<!-- {comment} -->\n```python\npass\n```\n")
 
     assert len(problems) == 1
 
 
-def test_failing_and_endless_blocks_are_noticed(tmp_path):
-    """The runner itself can fail: on an error, and on a block that does not end."""
-    fails, told = run(Program("a.md", [Block(1, "python", "", "1 / 0")]), tmp_path)
+def test_failing_and_endless_blocks_are_detected(tmp_path):
+    """The runner must fail on an error, and on a block that does not end."""
+    fails, output = run(Program("a.md", [Block(1, "python", "", "1 / 0")]), tmp_path)
     endless, _ = run(Program("a.md", [Block(1, "python", "", "import time; time.sleep(60)")]), tmp_path, longest_s=1)
 
     assert fails == 1
-    assert "ZeroDivisionError" in told
+    assert "ZeroDivisionError" in output
     assert endless == -signal.SIGKILL

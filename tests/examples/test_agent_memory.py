@@ -1,4 +1,4 @@
-"""The example of a shared memory does what it says, with several agents at once."""
+"""The example of a shared memory works as documented, with several agents at once."""
 
 import subprocess
 import sys
@@ -11,6 +11,8 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "agent_memory.py"
 
 @pytest.fixture
 def memory(tmp_path):
+    """Return a function that runs the example and returns its output."""
+
     def run(*words):
         command = [sys.executable, str(EXAMPLE), str(tmp_path / "memory"), *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
@@ -21,9 +23,9 @@ def memory(tmp_path):
 
 
 def test_agents_store_recall_and_forget_together(memory):
-    """What one has stored another finds; what was forgotten is gone; nothing of a crowd is lost."""
+    """Every agent finds the stored memories, forgotten ones are gone, and concurrent agents lose none."""
     stored = memory("store", "she likes green tea")
-    assert memory("crowd", "2", "5") == "11 memories by 2 agents, 0 failed\n"
+    assert memory("fleet", "2", "5") == "11 memories by 2 agents, 0 failed\n"
 
     found = memory("recall", "does she drink tea?").splitlines()
 

@@ -1,4 +1,4 @@
-"""The example of several servers runs as it says: each conversation on one of them, and served by all."""
+"""The example of several servers works as documented: one server runs a conversation, and all serve it."""
 
 import signal
 import subprocess
@@ -19,7 +19,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "conversations.py"
 
 @pytest.fixture
 def servers():
-    """Three of them on one Redis, and the Redis."""
+    """Start three servers of the example on one Redis."""
     with Server(next(iter(available()))) as redis, Port() as one, Port() as other, Port() as third:
         ports = [one.number, other.number, third.number]
         started = [
@@ -50,27 +50,27 @@ def ask(port, key):
 
 @pytest.mark.acceptance("A4-3", "A4-10")
 def test_a_conversation_runs_on_one_server_and_is_served_by_all(servers):
-    """Asked everywhere at once it has one owner; killed or stopped, it goes on elsewhere under a larger fence."""
+    """With concurrent requests it has one owner; after a kill or a stop it continues elsewhere under a larger fence."""
     redis, ports, started = servers
 
     with ThreadPoolExecutor(9) as clients:
-        told = list(clients.map(lambda n: ask(ports[n % 3], "42"), range(9)))
-    assert len({each["server"] for each in told}) == 1
-    assert sorted(each["turns"] for each in told) == list(range(1, 10))
-    owner = int(told[0]["server"].split()[1])
+        replies = list(clients.map(lambda n: ask(ports[n % 3], "42"), range(9)))
+    assert len({each["server"] for each in replies}) == 1
+    assert sorted(each["turns"] for each in replies) == list(range(1, 10))
+    owner = int(replies[0]["server"].split()[1])
 
     started[owner].send_signal(signal.SIGKILL)
     started[owner].wait()
     others = [n for n in range(3) if n != owner]
     again = [ask(ports[n], "42") for n in others]
     assert len({each["server"] for each in again}) == 1
-    assert again[0]["server"] != told[0]["server"]
-    assert again[0]["fence"] > told[0]["fence"]
+    assert again[0]["server"] != replies[0]["server"]
+    assert again[0]["fence"] > replies[0]["fence"]
 
     second = int(again[0]["server"].split()[1])
     started[second].send_signal(signal.SIGTERM)
     started[second].wait(30)
     with holdfast.connect(redis.url) as hf:
-        assert hf.registry("conversations").list() == [], "it gave everything back"
+        assert hf.registry("conversations").list() == [], "it released everything"
     (last,) = [n for n in others if n != second]
     assert ask(ports[last], "42")["fence"] > again[0]["fence"]

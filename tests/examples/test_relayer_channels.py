@@ -1,4 +1,4 @@
-"""The relayer of the examples: each way in which a transaction ends has exactly its stated effect."""
+"""The relayer example: each outcome of a transaction has exactly its stated effect."""
 
 import importlib.util
 import re
@@ -23,7 +23,7 @@ def load():
 
 
 relayer_channels = load()
-# What is raised, how long the channel is kept from others, and whether the sequence number is still known after.
+# The error, the cooldown of the channel in seconds, and whether the sequence number stays in the cache.
 EFFECTS = {
     "confirmed": (None, 0.0, True),
     "pending": (None, 30.0, False),
@@ -51,14 +51,14 @@ def relayer(request, tmp_path):
         request.getfixturevalue("server").command("FLUSHALL")
     with holdfast.connect(url) as hf:
         hf.pool("channels").set_items(["only"])
-        yield relayer_channels.Relayer(hf, relayer_channels.Ledger(), relayer_channels.Sequences())
+        yield relayer_channels.Relayer(hf, relayer_channels.Chain(), relayer_channels.Sequences())
         hf.pool("channels").set_items([], leave=True)
 
 
 @pytest.mark.acceptance("A3-18", "C-5")
 @pytest.mark.parametrize("outcome", EFFECTS)
 def test_each_outcome_has_exactly_its_effect_on_the_channel_and_on_the_sequence(relayer, outcome):
-    """Known to be over: back at once. Not known: kept from others, for as long as doubt lasts."""
+    """A certain outcome returns the channel at once; an uncertain one lets it cool down."""
     raised, kept_s, known = EFFECTS[outcome]
     relayer.sequences.used("only", 0)
     if raised is None:
@@ -73,18 +73,18 @@ def test_each_outcome_has_exactly_its_effect_on_the_channel_and_on_the_sequence(
     assert ("only" in relayer.sequences.known) is known
     assert item.used == 1
     if known:
-        assert relayer.sequences.next(relayer.ledger, "only") == 2
+        assert relayer.sequences.next(relayer.chain, "only") == 2
 
 
 @pytest.mark.acceptance("A3-18")
 def test_a_read_only_call_takes_no_channel(relayer):
-    """Nothing is borrowed for it."""
+    """A read-only call borrows nothing."""
     assert relayer.simulate("only") == 0
     assert relayer.pool.stats().items[0].used == 0
 
 
 def test_the_example_runs(tmp_path):
-    """As its first lines say: also several times at once."""
+    """Several copies may run at once, as the docstring of the example says."""
     words = [sys.executable, str(EXAMPLE), f"sqlite://{tmp_path}/x.db"]
     running = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     for each in running:

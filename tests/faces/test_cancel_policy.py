@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import aio
+from holdfast.core.lease.state import HELD
 from holdfast.errors import InvalidConfig, LeaseLost
 
 
@@ -157,8 +158,8 @@ def test_a_loss_after_the_block_cancels_nobody(url):
         async with await aio.connect(url) as client:
             async with client.lock("x", on_loss="cancel") as lease:
                 pass
-            lease._state = "held"
-            lease._lose("expired")
+            lease.state = HELD
+            lease.lose("expired")
             await asyncio.sleep(0.05)
             return asyncio.current_task().cancelling()
 

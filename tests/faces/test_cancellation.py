@@ -20,7 +20,11 @@ AT_ONCE = 2.0
 def left_behind(client):
     """What is still owed, waited for or listened to on behalf of nobody."""
     inner = client._client
-    return not inner.keeper.idle(), inner.keeper._heartbeats._kept, inner.transport._listener.waiter_registry._wakers
+    return (
+        not inner.keeper.idle(),
+        inner.keeper._heartbeats._schedules,
+        inner.transport._listener.waiter_registry._wakers,
+    )
 
 
 async def until(condition):
@@ -108,7 +112,7 @@ def test_a_waiter_cancelled_while_the_lease_is_handed_to_it_passes_it_on(url):
     async def operation(client, name, held):
         waiter = asyncio.ensure_future(client.lock(name, ttl=TTL).acquire())
         try:
-            await until(lambda: client._client.keeper._heartbeats._kept)
+            await until(lambda: client._client.keeper._heartbeats._schedules)
             await held.release()
             await (await waiter).release()
         finally:
@@ -216,7 +220,7 @@ def test_threads_of_a_closed_client_are_gone(url):
         async with await aio.connect(url) as client:
             async with client.lock("x"):
                 waiter = asyncio.create_task(client.lock("x").acquire())
-                await until(lambda: client._client.keeper._heartbeats._kept)
+                await until(lambda: client._client.keeper._heartbeats._schedules)
             await (await waiter).release()
 
     asyncio.run(program())

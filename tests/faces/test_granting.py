@@ -13,7 +13,7 @@ def test_a_keeper_that_looks_while_a_lease_is_granted_does_not_take_it_for_expir
         real = trust.spans_ns
 
         def look_in_the_middle(*details):
-            client._client.keeper._tell_expired()
+            client._client.keeper._report_expired()
             return real(*details)
 
         monkeypatch.setattr(trust, "spans_ns", look_in_the_middle)

@@ -62,7 +62,7 @@ def settled(client, prober):
             seen = client.show(name)
             assert (seen.holder, seen.waiters) == (None, ())
             assert prober.seconds_to_get(name, AT_ONCE) < AT_ONCE
-            assert keeper._heartbeats._kept == {}
+            assert keeper._heartbeats._schedules == {}
             assert client._client.transport._listener.waiter_registry._wakers == {}
             client.lock(name).acquire(timeout=AT_ONCE).release()
         except (AssertionError, TimeoutError, holdfast.HoldfastError) as error:
@@ -344,15 +344,15 @@ def test_an_interrupted_wait_for_the_gate_leaves_nobody_in_its_queue(
     holder = holdfast_workers.start(f"{__file__}:hold_the_gate", path=f"{tmp_path}/hf.db.gate").wait_ready()
 
     def attempt(_, interrupt):
-        holder.tell("take")
+        holder.send_line("take")
         assert holder.read_line() == "taken"
         threading.Timer(0.005, holder.tell, ["give"]).start()
         with contextlib.suppress(Interrupt), interrupt:
             client.show("y")
         assert holder.read_line() == "given"
-        holder.tell("take")
+        holder.send_line("take")
         assert holder.read_line(timeout=2) == "taken", interrupt.where
-        holder.tell("give")
+        holder.send_line("give")
         assert holder.read_line() == "given"
 
     at_every_line(attempt, atleast=30)
@@ -363,7 +363,7 @@ def hold_the_gate(path):
     """A child that has the gate when told to."""
     import fcntl
 
-    from holdfast.testing import read_line, ready, tell
+    from holdfast.testing import read_line, ready, send_line
 
     with open(path, "r+b") as file:
         ready()
@@ -373,4 +373,4 @@ def hold_the_gate(path):
             except EOFError:
                 return
             fcntl.lockf(file, fcntl.LOCK_EX if take else fcntl.LOCK_UN, 1, 0)
-            tell("taken" if take else "given")
+            send_line("taken" if take else "given")

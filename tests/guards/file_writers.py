@@ -6,7 +6,7 @@ import time
 
 from holdfast import failpoints
 from holdfast.guards import FileGuard, Stamp
-from holdfast.testing import ready, tell
+from holdfast.testing import ready, send_line
 
 
 def write(path, fence, token, content):
@@ -33,7 +33,7 @@ def fork_inside(path):
             time.sleep(100)
             os._exit(0)
         os.setpgid(child, child)  # it does not die with the group of its parent
-        tell(str(child))
+        send_line(str(child))
         time.sleep(100)
 
     failpoints.arm("guard.admitted", fork)

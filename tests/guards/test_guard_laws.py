@@ -102,7 +102,7 @@ def test_a_holder_that_wakes_after_its_successor_wrote_is_refused(kind, where, s
     """It cannot know that time has passed; so the resource refuses its fence, and its block ends in a loss."""
     holder = holdfast_workers.start(f"{WRITERS}:write_when_told", url=server.url, kind=kind, where=where, ttl=1)
     fence = int(holder.read_line().removeprefix("held "))
-    holder.tell("write")
+    holder.send_line("write")
     assert holder.read_line() == "wrote"
 
     holder.freeze()
@@ -111,9 +111,9 @@ def test_a_holder_that_wakes_after_its_successor_wrote_is_refused(kind, where, s
         with client.lock("counter", timeout=20) as successor:
             guarded.write(successor, 2)
             holder.thaw()
-            holder.tell("write")
+            holder.send_line("write")
             answer = holder.read_line()
-            holder.tell("leave")
+            holder.send_line("leave")
             outcome = holder.read_line()
         found, newest = guarded.read(), guarded.newest()
 

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from holdfast import Fenced, InvalidConfig, InvalidName, NotFound
 from holdfast.aio import guards as aio_guards
 from holdfast.guards import RowGuard, SqlGuard, Stamp
-from holdfast.guards.drivers import rendered
+from holdfast.guards.sql_connections import rendered
 from holdfast.rules.guard import FENCE_MAX, UNSEEN, accepts
 from holdfast.testing import eventually
 

@@ -8,7 +8,7 @@ from guarded import opened
 import holdfast
 from holdfast import Fenced, LeaseLost, guards
 from holdfast.names import new_token
-from holdfast.testing import Recorder, read_line, tell
+from holdfast.testing import Recorder, read_line, send_line
 
 
 def write_when_told(url, kind, where, ttl):
@@ -16,13 +16,13 @@ def write_when_told(url, kind, where, ttl):
     client = holdfast.connect(url)
     try:
         with opened(kind, where) as guarded, client.lock("counter", ttl=ttl) as lease:
-            tell(f"held {lease.fence}")
+            send_line(f"held {lease.fence}")
             while read_line() == "write":
-                tell(_written(guarded, lease))
+                send_line(_written(guarded, lease))
     except LeaseLost as lost:
-        tell(f"LeaseLost {lost.reason}")
+        send_line(f"LeaseLost {lost.reason}")
     else:
-        tell("released")
+        send_line("released")
 
 
 def _written(guarded, lease):
@@ -51,4 +51,4 @@ def count(kind, where, history, label, times):
                 continue
             facts = {"fence": stamp.fence, "token": stamp.token, "value": value, "accepted": True}
             recorder.record("write", "counter", since_ns=since_ns, **facts)
-    tell(str(refused))
+    send_line(str(refused))

@@ -15,7 +15,7 @@ from store_kit import SCHEMA, row, together
 
 from holdfast import HoldfastError, failpoints
 from holdfast.contrib import lancedb
-from holdfast.testing import eventually, read_line, ready, tell
+from holdfast.testing import eventually, read_line, ready, send_line
 
 
 def write_one(directory, config, number):
@@ -23,11 +23,11 @@ def write_one(directory, config, number):
     store = lancedb.open_store(directory, "memories", config, schema=SCHEMA)
     ready()
     try:
-        tell(f"written {store.add(row(number)).rows}")
+        send_line(f"written {store.add(row(number)).rows}")
     except HoldfastError as error:
         result = getattr(error, "result", None)
         under = type(error.__cause__).__name__ if error.__cause__ is not None else None
-        tell(f"{type(error).__name__} {result and result.rows} {under} {error}")
+        send_line(f"{type(error).__name__} {result and result.rows} {under} {error}")
     store.close()
 
 
@@ -69,7 +69,7 @@ def obey():
         except Exception as error:
             told = {"error": f"{type(error).__name__}: {error}"}
         failpoints.disarm_all()
-        tell(json.dumps({**told, "met": section.met, "entered": section.entered}))
+        send_line(json.dumps({**told, "met": section.met, "entered": section.entered}))
 
 
 def write_each(store, who, rows):
@@ -124,7 +124,7 @@ def break_middle(directory, config):
         go.set()
         first.result(60)
         ended = [type(answer.exception(60)).__name__ for answer in answers]
-        tell(
+        send_line(
             json.dumps(
                 {
                     "ended": ended,

@@ -30,7 +30,7 @@ def order(fleet, memory, locking, tmp_path, domain):
         config = {**locking(domain), **more}
         for worker, (task, arguments) in zip(fleet, tasks, strict=False):
             told = {"task": task, "arguments": arguments, "config": config}
-            worker.tell(json.dumps({**told, "directory": str(memory), "scratch": str(tmp_path)}))
+            worker.send_line(json.dumps({**told, "directory": str(memory), "scratch": str(tmp_path)}))
         answers = [json.loads(worker.read_line(110)) for worker, _ in zip(fleet, tasks, strict=False)]
         assert [answer["error"] for answer in answers if "error" in answer] == []
         assert [answer["met"] for answer in answers] == [0] * len(tasks), "two were inside at once"

@@ -16,7 +16,7 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(items):
-    """Leave out laws that do not bind a place: those of a capability that it lacks, and most laws on groups of servers."""
+    """Leave out the laws of capabilities that a place lacks, and most laws on groups of servers."""
     items[:] = [item for item in items if not fixtures.lacking(item) and not _too_large(item)]
 
 

@@ -20,7 +20,7 @@ from tests.support.sentinels import Sentinels
 WANTED = os.environ.get("HOLDFAST_SERVERS", "valkey,redis-6.2").split(",")
 SERVERS = [kind for kind in WANTED if kind in available()] or WANTED[:1]
 
-# With `make matrix` every group of servers keeps every law; otherwise one group of each sort keeps the laws marked `large`.
+# With `make matrix` every group of servers keeps every law; otherwise one group of each sort keeps the `large` ones.
 ALL_LAWS = os.environ.get("HOLDFAST_GROUPS") == "all"
 GROUPS = {
     f"{sort}-{kind}": (group, kind)

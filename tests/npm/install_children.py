@@ -10,7 +10,7 @@ import tempfile
 import holdfast
 from holdfast.contrib import npm
 from holdfast.errors import HoldfastError
-from holdfast.testing import tell
+from holdfast.testing import send_line
 
 
 def install_as(directory, specs, uid, gid, umask, script):
@@ -32,4 +32,4 @@ def install_as(directory, specs, uid, gid, umask, script):
         told = str(error)
     command = ("node", "--input-type=module", "-e", script)
     imported = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
-    tell(json.dumps({"told": told, "imported": imported.stdout or imported.stderr}))
+    send_line(json.dumps({"told": told, "imported": imported.stdout or imported.stderr}))

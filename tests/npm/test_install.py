@@ -13,7 +13,7 @@ import time
 import pytest
 
 from holdfast.contrib import npm
-from holdfast.contrib.npm_runs import said
+from holdfast.contrib.npm_runs import npm_error
 from holdfast.errors import BuildFailed, InvalidConfig, InvalidName
 from holdfast.testing import eventually
 
@@ -92,17 +92,17 @@ def test_trial_after_trial_of_three_packages_loses_nothing(install, registry, tm
 @pytest.mark.acceptance("A2-17")
 def test_a_lone_worker_says_and_does_the_same_with_the_lock_as_without(install, tmp_path):
     """Who is alone does not notice that there is a lock."""
-    said, there = [], []
+    outputs, there = [], []
     for number, flag in enumerate([(), ("--no-repo-lock",)]):
         directory = tmp_path / f"repo{number}"
         directory.mkdir()
         job = install("solo@1.0.0", options=flag, directory=directory)
         assert one(job)["fresh"]
-        said.append(re.sub(r"in [0-9.]+ s", "", job.said))
+        outputs.append(re.sub(r"in [0-9.]+ s", "", job.said))
         package = directory / "node_modules" / "solo_1.0.0"
         there.append({path.relative_to(package) for path in package.rglob("*")})
 
-    assert said[0] == said[1] != ""
+    assert outputs[0] == outputs[1] != ""
     assert there[0] == there[1]
 
 
@@ -206,7 +206,7 @@ def test_a_manifest_that_cannot_be_read_is_never_overwritten(install, repo, runs
     job.result()
 
     assert job.code != 0
-    assert "left as it is" in job.said
+    assert "it was not changed" in job.said
     assert (repo / "package.json").read_text() == text
     assert runs() == []
 
@@ -319,7 +319,7 @@ def test_an_npm_that_hangs_is_ended_and_told(env, repo, registry):
     """With the seconds and the place."""
     registry.slow_s = 5.0
     with pytest.raises(BuildFailed) as failure:
-        npm.Repo(None, repo)._fill(repo, npm.Spec("alpha", "1.0.0"), npm.Runs("npm", 1.0), pass_fds=())
+        npm.Repo(None, repo)._fill(repo, npm.Spec("alpha", "1.0.0"), npm.NpmRuns("npm", 1.0), pass_fds=())
 
     assert "longer than 1 s" in str(failure.value)
     assert str(repo) in str(failure.value)
@@ -346,7 +346,7 @@ def test_a_directory_that_is_not_there_is_refused_and_not_made(install, tmp_path
 
     assert job.code == 64
     assert "slip" in job.said
-    assert "make it first" in job.said
+    assert "create it where" in job.said
     assert not missing.parent.exists()
     assert runs() == []
     with pytest.raises(InvalidConfig):
@@ -374,5 +374,5 @@ def test_what_was_wrong_is_told_before_what_npm_warns_of():
     warned = "npm warn Unknown user config\n"
     failed = subprocess.CompletedProcess("npm", 1, "", f"{warned}npm error code E404\nnpm error 404 Not Found\n")
 
-    assert said(failed) == "code E404; 404 Not Found"
-    assert said(subprocess.CompletedProcess("npm", 1, "", warned)) == warned.strip()
+    assert npm_error(failed) == "code E404; 404 Not Found"
+    assert npm_error(subprocess.CompletedProcess("npm", 1, "", warned)) == warned.strip()

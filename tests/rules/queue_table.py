@@ -12,8 +12,8 @@ from holdfast.commands.queue import (
 )
 from holdfast.commands.queue_admin import CheckConsistency, GetStats
 from holdfast.rules import Moment
-from holdfast.rules.queue import QUEUE_RULES
 from holdfast.rules.queue.memory_state import MemoryQueueState
+from holdfast.rules.table import RULES
 
 START_US = 1_700_000_000_000_000
 TTL_MS, GRACE_MS, INTERVAL_MS = 3000, 200, 500
@@ -28,7 +28,7 @@ class Table:
     def say(self, client, command, after_ms=0, gone=()):
         self.now_us += after_ms * 1000
         moment = Moment(self.now_us, self.now_us, client, gone=frozenset(gone))
-        return QUEUE_RULES[type(command)](self.state, command, moment)
+        return RULES[type(command)].apply(self.state, command, moment)
 
     def ask(self, client, command, **when):
         return self.say(client, command, **when).answer

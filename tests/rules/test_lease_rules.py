@@ -4,7 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.commands import Acquire, Break, Busy, Granted, Release, Renew, Undo, WaiterHeartbeat
-from holdfast.rules import RULES, Moment, Record
+from holdfast.rules import Moment, Record
 from holdfast.rules.lease import OFFER_MAX_US, advance
 
 TTL_MS = 1_000
@@ -46,7 +46,7 @@ def program(script):
         client = CLIENT_OF[token]
         moment = Moment(now_us, now_us, client, gone - {client}, silent - {client})
         command = command_for(kind, token, record)
-        step = RULES[type(command)](record, command, moment)
+        step = RULES[type(command)].apply(record, command, moment)
         yield record, command, moment, step
         record = step.record
 
@@ -129,7 +129,7 @@ def test_every_command_may_be_sent_twice(script):
     for before, command, moment, step in program(script):
         if isinstance(command, Break):
             continue  # the second copy finds the lease ended, and says so
-        again = RULES[type(command)](step.record, command, moment)
+        again = RULES[type(command)].apply(step.record, command, moment)
 
         assert type(again.answer) is type(step.answer), (before, command)
         assert again.record.holder == step.record.holder

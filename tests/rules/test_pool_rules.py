@@ -2,9 +2,10 @@
 
 from holdfast.commands import Borrow, Busy, ChangePool, Granted, PoolHeartbeat, Return, UndoBorrow
 from holdfast.rules import Moment
-from holdfast.rules.pool import DUE_AT_ONCE, POOL_RULES
+from holdfast.rules.pool import DUE_AT_ONCE
 from holdfast.rules.pool_state import MemoryPoolState
 from holdfast.rules.result import Wakeup
+from holdfast.rules.table import RULES
 
 START_US = 1_700_000_000_000_000
 
@@ -18,7 +19,7 @@ class Table:
 
     def say(self, client, command, after_us=0):
         self.now_us += after_us
-        return POOL_RULES[type(command)](self.state, command, Moment(self.now_us, self.now_us, client))
+        return RULES[type(command)].apply(self.state, command, Moment(self.now_us, self.now_us, client))
 
     def borrow(self, token, *, ttl_ms=3000, wait=True, after_us=0):
         return self.say(token[0], Borrow("x", token, "", ttl_ms, wait), after_us)

@@ -25,8 +25,8 @@ from holdfast.commands import (
 )
 from holdfast.engines.sqlite import pool as stored
 from holdfast.rules import Moment
-from holdfast.rules.pool import POOL_RULES
 from holdfast.rules.pool_state import MemoryPoolState
+from holdfast.rules.table import RULES
 
 CLIENTS = ("1", "2", "3")
 ITEMS = ("p", "q", "r", "s")
@@ -105,7 +105,7 @@ def run(kind, program):
         silent = frozenset(other for other in state.watched() if (now_us // 7_000_000 + int(other)) % 5 == 0)
         moment = Moment(now_us, now_us, client, silent=silent - {client})
         for command in (resolved(word, has, state), GetPoolStats("x", 100, kind)):
-            rule = POOL_RULES[type(command)]
+            rule = RULES[type(command)].apply
             table = stored.StoredPool(link, kind, "x")
             assert table.watched() == state.watched()
             expected, found = rule(state, command, moment), rule(table, command, moment)

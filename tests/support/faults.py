@@ -15,8 +15,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tests.support.fault_windows import EVERYBODY
 from tests.support.places import SERVER, RedisPlace
-from tests.support.windows import EVERYBODY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

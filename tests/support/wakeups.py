@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from holdfast.testing.checkers import Violation
-from holdfast.testing.claims import claims_by_name
-from tests.support.queues import excuses, waits_by_name
+from holdfast.testing.hold_spans import hold_spans_by_name
+from tests.support.waiting_order import excuses, waits_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.testing.history import Event
-    from tests.support.queues import Bounds, Wait
+    from tests.support.waiting_order import Bounds, Wait
 
 NS = 1_000_000_000
 
@@ -43,7 +43,7 @@ def wake_ups(events: Sequence[Event], bounds: Bounds) -> list[WakeUp]:
         replace(fault, end_ns=fault.end_ns + (lie_there_s if fault.kind == "kill" else bounds.recovery_s) * NS)
         for fault in excuses(events)
     ]
-    claims = claims_by_name(events)
+    claims = hold_spans_by_name(events)
     found = []
     for name, waits in waits_by_name(events).items():
         ends = (claim.closed for claim in claims.get(name, ()))

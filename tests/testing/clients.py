@@ -17,7 +17,7 @@ from pathlib import Path
 
 from holdfast import failpoints
 from holdfast.errors import Fenced
-from holdfast.testing import GuardedFile, Recorder, read_line, ready, tell
+from holdfast.testing import GuardedFile, Recorder, read_line, ready, send_line
 
 NAME = "orders"
 AFTER_GRANT = "clients.after-grant"
@@ -40,7 +40,7 @@ class LeaseFile:
 
     def acquire(self, ttl):
         token = uuid.uuid4().hex[:8]
-        asked = self.recorder.record("asked", NAME, token=token)
+        asked = self.recorder.record("requested", NAME, token=token)
         until_ns = asked.at_ns + int(float(ttl) * 1e9)
         with self.locked() as record:
             if record["until_ns"] > time.monotonic_ns():
@@ -126,7 +126,7 @@ def obey(lease, history, worker, **habits):
         ready()
         while True:
             command, *arguments = read_line().split()
-            tell(getattr(client, command)(*arguments))
+            send_line(getattr(client, command)(*arguments))
 
 
 def count_under_lease(lease, history, worker, ttl, **habits):
@@ -182,7 +182,7 @@ def beat_in_grandchild(path):
     grandchild = subprocess.Popen([sys.executable, "-c", code])
     while not Path(f"{path}.0").exists():
         time.sleep(0.002)
-    tell(str(grandchild.pid))
+    send_line(str(grandchild.pid))
     grandchild.wait()
 
 
@@ -194,14 +194,14 @@ def fork_many(count):
         if pid == 0:
             signal.pause()
         pids.append(str(pid))
-    tell(" ".join(pids))
+    send_line(" ".join(pids))
     signal.pause()
 
 
 def echo():
     """Answer each line with the same line in capitals."""
     while True:
-        tell(read_line().upper())
+        send_line(read_line().upper())
 
 
 def wait_for_interrupt():
@@ -210,7 +210,7 @@ def wait_for_interrupt():
         ready()
         threading.Event().wait()
     except KeyboardInterrupt:
-        tell("interrupted")
+        send_line("interrupted")
 
 
 def wait_forever():
@@ -235,7 +235,7 @@ def pass_point(name, mark):
     ready()
     failpoints.point(name)
     Path(mark).touch()
-    tell("passed")
+    send_line("passed")
 
 
 def count_guarded(path, fence, token, times):

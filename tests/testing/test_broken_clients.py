@@ -13,10 +13,10 @@ from holdfast.testing import (
     GuardedFile,
     assert_holds,
     check,
-    claimed_overlaps,
     fences_grow,
     guarded_writes_never_go_down,
     lost_updates,
+    overlapping_holders,
 )
 
 CLIENTS = Path(__file__).with_name("clients.py")
@@ -41,7 +41,7 @@ def hire(holdfast_workers, holdfast_history, tmp_path):
 
 
 def ask(worker, command):
-    worker.tell(command)
+    worker.send_line(command)
     return worker.read_line()
 
 
@@ -67,7 +67,7 @@ def test_a_release_that_frees_anothers_lease_is_caught(hire, holdfast_history):
 
     assert answer == "granted"
     [violation] = check(holdfast_history.read())
-    assert violation.checker == "claimed_overlaps"
+    assert violation.checker == "overlapping_holders"
     assert [event.worker for event in violation.events] == ["b", "c"]
 
 
@@ -83,7 +83,7 @@ def acquire_twice_at_the_point(hire, pauses, *, fence_inside):
     """A has its grant and is stopped before it knows its number; B comes after A's ttl."""
     pauses.arm(POINT)
     a = hire("a", fence_inside=fence_inside)
-    a.tell("acquire 0.1")
+    a.send_line("acquire 0.1")
     pauses.wait_reached(POINT)
     freeze_past(a, 0.1)
     pauses.disarm(POINT)
@@ -135,7 +135,7 @@ def test_a_late_write_to_an_unguarded_resource_is_caught(hire, holdfast_history)
         "guarded_writes_never_go_down",
         "lost_updates",
     ]
-    assert claimed_overlaps(history) == []
+    assert overlapping_holders(history) == []
 
 
 def test_a_late_write_to_a_guarded_resource_is_refused_and_passes(hire, holdfast_history, tmp_path):
@@ -179,16 +179,16 @@ def test_a_guarded_read_shuts_out_the_older_writer(hire, holdfast_history):
 
 def storm(hire, history, *, seconds, enough=lambda: False, **habits):
     """Workers count under a short lease; at random one is frozen past its ttl, or killed and replaced."""
-    dice = random.Random(11)
+    rng = random.Random(11)
     parent = history.recorder("parent")
     running = [hire(f"w{number}", "count_under_lease", ttl=0.02, **habits) for number in range(3)]
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and not enough():
-        time.sleep(dice.uniform(0.005, 0.02))
-        victim = dice.randrange(len(running))
-        if dice.random() < 0.8:
+        time.sleep(rng.uniform(0.005, 0.02))
+        victim = rng.randrange(len(running))
+        if rng.random() < 0.8:
             running[victim].freeze()
-            time.sleep(dice.uniform(0.0, 0.04))
+            time.sleep(rng.uniform(0.0, 0.04))
             running[victim].thaw()
         else:
             parent.died(f"w{victim}", running[victim].pid, "by SIGKILL")

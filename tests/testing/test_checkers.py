@@ -10,13 +10,13 @@ from holdfast.testing import (
     Event,
     assert_holds,
     check,
-    claimed_overlaps,
     fences_grow,
     guarded_writes_never_go_down,
-    leftovers,
+    leaks,
     lost_appends,
     lost_updates,
     observers_see_fences_grow,
+    overlapping_holders,
 )
 
 
@@ -47,7 +47,7 @@ def test_a_claim_that_ended_is_in_nobodys_way(end):
     """Release, loss and death each end a claim, whatever time was left."""
     history = [event(10, "a", "granted", token="ta", until_ns=90), end, event(30, "b", "granted", token="tb")]
 
-    assert claimed_overlaps(history) == []
+    assert overlapping_holders(history) == []
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_claim_is_ended_by_its_own_end_only(no_end):
         event(30, "b", "granted", token="tb"),
     ]
 
-    [violation] = claimed_overlaps(history)
+    [violation] = overlapping_holders(history)
     assert violation.events == (history[0], history[2])
 
 
@@ -81,8 +81,8 @@ def test_two_claims_at_one_instant_are_an_overlap():
         event(40, "a", "released"),
     ]
 
-    [violation] = claimed_overlaps(history)
-    assert violation.checker == "claimed_overlaps"
+    [violation] = overlapping_holders(history)
+    assert violation.checker == "overlapping_holders"
     assert "b (pid 2) claims 'orders' while a (pid 1) still claims it" in str(violation)
 
 
@@ -94,7 +94,7 @@ def test_a_claim_ends_when_it_is_trusted_no_longer():
         event(60, "a", "lost"),
     ]
 
-    assert claimed_overlaps(history) == []
+    assert overlapping_holders(history) == []
 
 
 def test_a_grant_learned_after_its_deadline_is_no_claim():
@@ -104,7 +104,7 @@ def test_a_grant_learned_after_its_deadline_is_no_claim():
         event(20, "a", "granted", until_ns=15),
     ]
 
-    assert claimed_overlaps(history) == []
+    assert overlapping_holders(history) == []
 
 
 def test_a_renewal_makes_a_claim_longer():
@@ -115,7 +115,7 @@ def test_a_renewal_makes_a_claim_longer():
         event(60, "b", "granted", token="tb", until_ns=90),
     ]
 
-    [violation] = claimed_overlaps(history)
+    [violation] = overlapping_holders(history)
     assert violation.events == tuple(history)
 
 
@@ -126,7 +126,7 @@ def test_a_renewal_after_the_deadline_claims_anew():
     after = event(80, "c", "granted", token="tc", until_ns=90)
     history = [event(10, "a", "granted", token="ta", until_ns=50), between, renewal, after]
 
-    [violation] = claimed_overlaps(history)
+    [violation] = overlapping_holders(history)
     assert violation.events == (renewal, after)
 
 
@@ -147,7 +147,7 @@ def test_two_tokens_in_one_process_are_an_overlap():
         event(20, "a", "granted", token="t2", until_ns=60),
     ]
 
-    assert len(claimed_overlaps(history)) == 1
+    assert len(overlapping_holders(history)) == 1
 
 
 def test_a_grant_learned_between_the_record_of_a_death_and_the_death_is_no_claim():
@@ -158,7 +158,7 @@ def test_a_grant_learned_between_the_record_of_a_death_and_the_death_is_no_claim
         event(20, "b", "granted", until_ns=90),
     ]
 
-    assert claimed_overlaps(history) == []
+    assert overlapping_holders(history) == []
 
 
 def test_a_long_claim_is_compared_with_every_later_one():
@@ -169,7 +169,7 @@ def test_a_long_claim_is_compared_with_every_later_one():
         event(40, "c", "granted", until_ns=50),
     ]
 
-    assert [violation.events[-1].worker for violation in claimed_overlaps(history)] == ["b", "c"]
+    assert [violation.events[-1].worker for violation in overlapping_holders(history)] == ["b", "c"]
 
 
 def test_names_do_not_disturb_each_other():
@@ -309,7 +309,7 @@ def test_a_report_shows_who_did_what_and_when():
         assert_holds(history)
 
     report = str(failure.value)
-    assert report.startswith("2 broken in a history of 2 events\n\nclaimed_overlaps: ")
+    assert report.startswith("2 broken in a history of 2 events\n\noverlapping_holders: ")
     assert "fences_grow: fence 7 of 'orders' was given to a (pid 1) and to b (pid 2)\n" in report
     assert "+2.500 ms  b (pid 2)  granted 'orders' fence=7 token=tb until=+8.000 ms detail=after a failover" in report
 
@@ -320,7 +320,7 @@ def test_only_the_named_checkers_are_asked():
 
     assert_holds(history, fences_grow, partial(lost_updates, final={}))
     with pytest.raises(AssertionError):
-        assert_holds(history, claimed_overlaps)
+        assert_holds(history, overlapping_holders)
 
 
 def test_the_order_of_the_list_does_not_matter():
@@ -381,12 +381,12 @@ def test_an_observer_that_sees_an_older_leader_again_is_told():
 
 
 def test_what_is_left_after_a_close_is_told():
-    """`left` with nothing left is what a clean worker records."""
+    """`leaked` with nothing left is what a clean worker records."""
     history = [
-        event(10, "a", "left", name="", value=0),
-        event(20, "b", "left", name="", value=2, detail="2 threads"),
+        event(10, "a", "leaked", name="", value=0),
+        event(20, "b", "leaked", name="", value=2, detail="2 threads"),
     ]
 
-    [violation] = leftovers(history)
+    [violation] = leaks(history)
 
     assert violation.sentence == "b (pid 2) left 2 threads"

@@ -51,7 +51,7 @@ def test_a_group_ends_with_the_process_that_started_it(group):
     module, _, name = group.partition(".")
     program = f"""
         import time
-        from holdfast.testing.{module} import {name}
+        from tests.support.{module} import {name}
         group = {name}({KIND!r}).start()
         print(*(server.pid for server in group.everybody()), flush=True)
         time.sleep(60)

@@ -97,11 +97,11 @@ def test_no_concurrent_guarded_write_is_lost(resource, holdfast_workers):
 
 def test_a_killed_writer_leaves_a_whole_file(resource, holdfast_workers):
     """The content is the old one or the new one; and nobody waits for the dead."""
-    dice = random.Random(3)
+    rng = random.Random(3)
     newest = 0
     for _ in range(6):
         worker = holdfast_workers.start(f"{CLIENTS}:rewrite_guarded", path=resource.path).wait_ready()
-        time.sleep(dice.uniform(0.005, 0.03))
+        time.sleep(rng.uniform(0.005, 0.03))
         worker.kill()
 
         stored = resource.read()

@@ -20,7 +20,7 @@ def test_what_was_recorded_is_read_back(holdfast_history):
     recorder = holdfast_history.recorder("a")
 
     recorded = [
-        recorder.record("asked", "orders", token="t1"),
+        recorder.record("requested", "orders", token="t1"),
         recorder.record("granted", "orders", fence=2**53 - 1, token="t1", since_ns=1, until_ns=2),
         recorder.record("write", "orders", fence=3, token="t1", value=-4, accepted=False, detail="late"),
         recorder.died("b", 12345, "by SIGKILL"),
@@ -32,7 +32,7 @@ def test_what_was_recorded_is_read_back(holdfast_history):
 @pytest.mark.parametrize("name", ["", "a b", "line\nbreak", "naïve ☕ 🜁", "\udc80 no UTF-8", '"quoted\\"'])
 def test_any_name_survives(holdfast_history, name):
     """Names are any text; a line break in one must not break the line."""
-    recorded = holdfast_history.recorder("a").record("asked", name)
+    recorded = holdfast_history.recorder("a").record("requested", name)
 
     assert holdfast_history.read() == [recorded]
 
@@ -48,7 +48,7 @@ def test_an_event_is_safe_once_it_is_recorded(holdfast_history, holdfast_workers
 
 def test_a_storm_of_kills_loses_and_mixes_no_line(holdfast_history, holdfast_workers):
     """Several processes write, and are killed at random: each leaves 0, 1, 2, ... without a hole."""
-    dice = random.Random(7)
+    rng = random.Random(7)
     workers = []
     for round_ in range(4):
         running = [
@@ -59,7 +59,7 @@ def test_a_storm_of_kills_loses_and_mixes_no_line(holdfast_history, holdfast_wor
         for worker in running:
             worker.wait_ready()
         for worker in running:
-            time.sleep(dice.uniform(0.005, 0.05))
+            time.sleep(rng.uniform(0.005, 0.05))
             worker.kill()
 
     values = defaultdict(list)
@@ -87,7 +87,7 @@ def test_an_event_too_long_for_its_line_is_refused(holdfast_history):
     recorder = holdfast_history.recorder("a")
 
     with pytest.raises(ValueError, match="at most"):
-        recorder.record("asked", "n" * LINE_BYTES)
+        recorder.record("requested", "n" * LINE_BYTES)
 
     assert holdfast_history.read() == []
 
@@ -95,7 +95,7 @@ def test_an_event_too_long_for_its_line_is_refused(holdfast_history):
 def test_a_torn_last_line_is_left_out(holdfast_history):
     """A full disk or a dead machine may cut the end of a file; what was before still counts."""
     recorder = holdfast_history.recorder("a")
-    first = recorder.record("asked", "orders")
+    first = recorder.record("requested", "orders")
     recorder.record("refused", "orders")
     whole = holdfast_history.path.read_bytes()
 
@@ -104,11 +104,11 @@ def test_a_torn_last_line_is_left_out(holdfast_history):
         assert holdfast_history.read() == [first]
 
 
-@pytest.mark.parametrize("damage", [b"torn {\n", b"\n", b'{"kind": "asked"}\n', b"[1]\n"])
+@pytest.mark.parametrize("damage", [b"torn {\n", b"\n", b'{"kind": "requested"}\n', b"[1]\n"])
 def test_a_bad_line_before_the_last_is_an_error(holdfast_history, damage):
     """A history with a hole in the middle proves nothing, so it must not look fine."""
     holdfast_history.path.write_bytes(damage)
-    holdfast_history.recorder("a").record("asked", "orders")
+    holdfast_history.recorder("a").record("requested", "orders")
 
     with pytest.raises(ValueError, match="line 1 is no event"):
         holdfast_history.read()
@@ -116,9 +116,9 @@ def test_a_bad_line_before_the_last_is_an_error(holdfast_history, damage):
 
 def test_an_unknown_kind_is_an_error(holdfast_history):
     """The checkers would overlook it, and find everything in order."""
-    holdfast_history.recorder("a").record("asked", "orders")
+    holdfast_history.recorder("a").record("requested", "orders")
     text = holdfast_history.path.read_text()
-    holdfast_history.path.write_text(text.replace("asked", "gone!"))
+    holdfast_history.path.write_text(text.replace("requested", "vanished!"))
 
     with pytest.raises(ValueError, match="unknown kind"):
         holdfast_history.read()
@@ -127,7 +127,7 @@ def test_an_unknown_kind_is_an_error(holdfast_history):
 def test_events_come_back_in_the_order_of_time(holdfast_history):
     """Lines stand in the order of the writes, which is not always that of the events."""
     recorder = holdfast_history.recorder("a")
-    events = [recorder.record("asked", str(number)) for number in range(5)]
+    events = [recorder.record("requested", str(number)) for number in range(5)]
     lines = holdfast_history.path.read_bytes().splitlines(keepends=True)
     holdfast_history.path.write_bytes(b"".join(reversed(lines)))
 
@@ -150,9 +150,9 @@ def test_a_tail_gives_each_event_once_while_the_history_grows(tmp_path):
     with Recorder(path, "a") as recorder:
         tail = Tail(path)
         assert tail.new() == []
-        first = recorder.record("asked", "x")
+        first = recorder.record("requested", "x")
         assert tail.new() == [first]
-        others = [recorder.record("queued", "x"), recorder.record("granted", "x", fence=1)]
+        others = [recorder.record("waiting", "x"), recorder.record("granted", "x", fence=1)]
         assert tail.new() == others
         assert tail.new() == []
 
@@ -161,7 +161,7 @@ def test_a_tail_leaves_a_torn_line_for_later(tmp_path):
     """Half of an event is none; the other half may come."""
     path = tmp_path / "history.jsonl"
     with Recorder(path, "a") as recorder:
-        event = recorder.record("asked", "x")
+        event = recorder.record("requested", "x")
     whole = path.read_bytes()
     path.write_bytes(whole[:100])
     tail = Tail(path)

@@ -18,14 +18,14 @@ STORY = """
 
     def ask(host, port):
         import socket
-        from holdfast.testing import tell
+        from holdfast.testing import send_line
         try:
             link = socket.create_connection((host, port), 1)
         except OSError as error:
-            tell(type(error).__name__)
+            send_line(type(error).__name__)
         else:
             link.close()
-            tell("reached")
+            send_line("reached")
 
     def asked(home, server):
         arguments = {{"host": server.host, "port": server.port}}

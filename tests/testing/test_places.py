@@ -11,13 +11,13 @@ import time
 import pytest
 
 import holdfast
-from chaos.strikes import granted
+from chaos.injectors import granted
 from holdfast.testing import Recorder, eventually, read_history, servers
 from tests.support import wallclock
+from tests.support.fault_windows import fault_windows
 from tests.support.faults import Faults
 from tests.support.places import SERVER, not_here, open_place
 from tests.support.wallclock import WallClock
-from tests.support.windows import fault_windows
 
 needs_server = pytest.mark.skipif("valkey" not in servers.available(), reason=servers.missing("valkey"))
 needs_compiler = pytest.mark.skipif(not wallclock.available(), reason=wallclock.missing())
@@ -193,7 +193,7 @@ def test_an_unknown_engine_has_no_place(tmp_path):
 
 def test_a_frozen_worker_is_thawed_and_its_time_is_known(holdfast_workers, holdfast_history, recorder):
     """The history says from when until when, for the checkers to excuse no more than that."""
-    worker = holdfast_workers.start("holdfast.testing.child:read_line")
+    worker = holdfast_workers.start("holdfast.testing.child_process:read_line")
 
     with Faults(recorder).frozen(worker, "a"):
         time.sleep(0.05)
@@ -201,7 +201,7 @@ def test_a_frozen_worker_is_thawed_and_its_time_is_known(holdfast_workers, holdf
     [window] = fault_windows(holdfast_history.read())
     assert (window.kind, window.target) == ("freeze", "a")
     assert window.end_ns - window.start_ns >= 50_000_000
-    worker.tell("go")
+    worker.send_line("go")
     assert worker.wait() == 0
 
 

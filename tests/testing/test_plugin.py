@@ -23,7 +23,7 @@ seen = {}
 
 @pytest.mark.xfail(strict=True)
 def test_that_leaves_everything_behind_and_fails(holdfast_workers, holdfast_history, holdfast_pauses):
-    worker = holdfast_workers.start("holdfast.testing.child:read_line")
+    worker = holdfast_workers.start("holdfast.testing.child_process:read_line")
     worker.freeze()
     seen["pid"] = worker.pid
     seen["descriptor"] = holdfast_history.recorder("a")._descriptor

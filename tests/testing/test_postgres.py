@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from holdfast.testing import eventually, tell
+from holdfast.testing import eventually, send_line
 from tests.support import postgres
 
 NOT_HERE = postgres.programs() is None
@@ -16,8 +16,8 @@ NOT_HERE = postgres.programs() is None
 def start_and_wait():
     """A process that starts one and does not end by itself."""
     server = postgres.Postgres().start()
-    tell(str(server.port))
-    tell(str(server.data.parent))
+    send_line(str(server.port))
+    send_line(str(server.data.parent))
     signal.pause()
 
 

@@ -145,7 +145,7 @@ def test_lines_travel_both_ways_whole_and_in_order(holdfast_workers):
     said = ["one", "", "two words", "ü" * 50_000]
 
     for line in said:
-        worker.tell(line)
+        worker.send_line(line)
 
     assert [worker.read_line() for _ in said] == [line.upper() for line in said]
 
@@ -155,7 +155,7 @@ def test_a_line_break_inside_a_line_is_refused(holdfast_workers):
     worker = holdfast_workers.start(f"{CLIENTS}:echo")
 
     with pytest.raises(ValueError, match="line break"):
-        worker.tell("one\ntwo")
+        worker.send_line("one\ntwo")
 
 
 def test_a_crash_before_ready_is_shown_with_its_traceback(holdfast_workers):
@@ -169,7 +169,7 @@ def test_a_crash_before_ready_is_shown_with_its_traceback(holdfast_workers):
 def test_something_else_than_ready_is_no_readiness(holdfast_workers):
     """A handshake that takes any line for a yes would hide a child that is out of step."""
     worker = holdfast_workers.start(f"{CLIENTS}:echo")
-    worker.tell("not yet")
+    worker.send_line("not yet")
 
     with pytest.raises(ValueError, match="NOT YET"):
         worker.wait_ready()
@@ -185,7 +185,7 @@ def test_a_silent_worker_runs_into_the_timeout(holdfast_workers):
 
 def test_a_function_can_be_named_by_its_module(holdfast_workers):
     """Installed code needs no path."""
-    holdfast_workers.start("holdfast.testing.child:ready").wait_ready()
+    holdfast_workers.start("holdfast.testing.child_process:ready").wait_ready()
 
 
 def test_readiness_makes_sense_in_a_worker_only():

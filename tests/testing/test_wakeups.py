@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import Event
-from tests.support.queues import Bounds
+from tests.support.waiting_order import Bounds
 from tests.support.wakeups import slow_wake_ups, wake_ups_ns
 
 S = 1_000_000_000
@@ -32,10 +32,10 @@ def handed_over(after_s):
     """`a` holds, `b` and `c` wait; each is served that long after the release before it."""
     return [
         granted(1, "a"),
-        event(2, "b", "asked"),
-        event(2.1, "b", "queued"),
-        event(3, "c", "asked"),
-        event(3.1, "c", "queued"),
+        event(2, "b", "requested"),
+        event(2.1, "b", "waiting"),
+        event(3, "c", "requested"),
+        event(3.1, "c", "waiting"),
         event(14, "a", "released", token="a"),
         granted(14 + after_s, "b"),
         event(16, "b", "released", token="b"),
@@ -48,9 +48,9 @@ def test_a_wake_up_is_the_time_from_release_to_grant():
     assert wake_ups_ns(handed_over(0.1), BOUNDS) == [pytest.approx(0.1 * S), pytest.approx(0.1 * S)]
 
     came_later = [
-        event(15.9, "c", "asked") if one.kind == "asked" and one.worker == "c" else one for one in handed_over(0.1)
+        event(15.9, "c", "requested") if one.kind == "requested" and one.worker == "c" else one for one in handed_over(0.1)
     ]
-    came_later = [one for one in came_later if (one.worker, one.kind) != ("c", "queued")]
+    came_later = [one for one in came_later if (one.worker, one.kind) != ("c", "waiting")]
     assert len(wake_ups_ns(came_later, BOUNDS)) == 1
 
 
@@ -60,11 +60,11 @@ def test_a_slow_wake_up_is_accused_where_nothing_was_broken():
 
     first, _ = slow_wake_ups(handed_over(0.8), BOUNDS)
     assert "b waited for 'x' and had it 800 ms after its release" in first.sentence
-    assert [shown.kind for shown in first.events] == ["asked", "queued", "released", "granted"]
+    assert [shown.kind for shown in first.events] == ["requested", "waiting", "released", "granted"]
 
 
 @pytest.mark.parametrize(
-    ("struck", "accused"),
+    ("injected", "accused"),
     [
         (fault(14.1, 14.2, "slow server"), 0),
         (fault(13, 13.5, "cut", "c"), 0),
@@ -74,9 +74,9 @@ def test_a_slow_wake_up_is_accused_where_nothing_was_broken():
     ],
     ids=["just then", "shortly before", "long ago", "what harms nobody", "a dead waiter in the queue"],
 )
-def test_only_what_was_broken_then_or_shortly_before_excuses_a_slow_one(struck, accused):
+def test_only_what_was_broken_then_or_shortly_before_excuses_a_slow_one(injected, accused):
     """A connection needs a moment to be dialled again, and a dead waiter falls with its mark."""
-    assert len(slow_wake_ups([*handed_over(0.8), *struck], BOUNDS)) == accused
+    assert len(slow_wake_ups([*handed_over(0.8), *injected], BOUNDS)) == accused
 
 
 def test_a_dead_waiter_is_no_excuse_where_the_engine_sees_it():

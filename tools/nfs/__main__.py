@@ -1,9 +1,9 @@
-"""Shared directories on real NFS: three kernels, two versions of the protocol, one table.
+"""Test shared directories on real NFS: three kernels, two versions of the protocol.
 
-    python tools/nfs [--folder build/nfs] [--versions 3 4.2] [--only STORY …]
+    python tools/nfs [--folder build/nfs] [--versions 3 4.2] [--only SCENARIO …]
 
-It fetches what it needs from Debian's packages, unpacks it into the folder, and ends with 1 if a story broke, with 69
-if the lab cannot be built on this machine.
+The tool downloads Debian packages and unpacks them into the folder. The exit code is 1 if a scenario failed, and 69 if
+the lab cannot be built on this machine.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from lab import ROOT, VERSIONS, Failed, Lab
-from parts import Missing, fetched
-from stories import STORIES, Broken
+from parts import Missing, fetch
+from scenarios import SCENARIOS, Broken
 
 sys.path.append(str(ROOT))
 from tests.support.networks import inside
@@ -27,17 +27,18 @@ _MISSING = 69
 
 
 def main() -> int:
+    """Run the chosen scenarios and return the exit code."""
     options = argparse.ArgumentParser(prog="python tools/nfs", description=__doc__)
     options.add_argument("--folder", type=Path, default=ROOT / "build" / "nfs")
     options.add_argument("--versions", nargs="+", choices=VERSIONS, default=VERSIONS)
-    options.add_argument("--only", nargs="+", choices=[story.__name__ for story in STORIES])
+    options.add_argument("--only", nargs="+", choices=[scenario.__name__ for scenario in SCENARIOS])
     chosen = options.parse_args()
     folder = chosen.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        parts = fetched(folder)
-    except Missing as why:
-        print(f"there can be no lab here: {why}", file=sys.stderr)
+        parts = fetch(folder)
+    except Missing as problem:
+        print(f"the lab cannot be built here: {problem}", file=sys.stderr)
         return _MISSING
     if _INSIDE not in os.environ:
         return subprocess.run(
@@ -45,29 +46,29 @@ def main() -> int:
             env={**os.environ, _INSIDE: "1"},
             check=False,
         ).returncode
-    names = chosen.only or [story.__name__ for story in STORIES]
+    names = chosen.only or [scenario.__name__ for scenario in SCENARIOS]
     with Lab(folder, parts) as lab:
-        broken = sum(_tried(lab, version, names) for version in chosen.versions)
-    print(f"{broken} broken" if broken else "all of it held")
+        broken = sum(_run_all(lab, version, names) for version in chosen.versions)
+    print(f"{broken} scenarios failed" if broken else "all scenarios passed")
     return 1 if broken else 0
 
 
-def _tried(lab: Lab, version: str, names: list[str]) -> int:
-    """Every story on one version; how many broke."""
+def _run_all(lab: Lab, version: str, names: list[str]) -> int:
+    """Run the scenarios on one version of NFS, and return how many failed."""
     for host in lab.clients:
         host.mount(version, lab.files)
     broken = 0
-    for story in STORIES:
-        if story.__name__ not in names:
+    for scenario in SCENARIOS:
+        if scenario.__name__ not in names:
             continue
         began = time.monotonic()
         try:
-            said = story(lab, version)
+            report = scenario(lab, version)
         except (Broken, Failed, OSError) as error:
             broken += 1
-            said = f"BROKEN: {error!r}"
-        what = story.__name__.replace("_", " ")
-        print(f"NFS {version:4} {what:20} {said} ({time.monotonic() - began:.0f} s)", flush=True)
+            report = f"FAILED: {error!r}"
+        title = scenario.__name__.replace("_", " ")
+        print(f"NFS {version:4} {title:20} {report} ({time.monotonic() - began:.0f} s)", flush=True)
     for host in lab.clients:
         host.unmount()
     return broken

@@ -1,6 +1,6 @@
-"""Runs inside of a host of the lab: whoever connects sends one line of JSON and is joined to the program it names.
+"""The agent on a host of the lab: a client sends one line of JSON, and the agent runs the program that it names.
 
-The connection is the program's input and output. When it has ended, its exit code follows behind a NUL.
+The connection is the program's input and output. After its end, its exit code follows behind a NUL.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ PORT = 7000
 
 
 def serve(connection: socket.socket) -> None:
+    """Run one program for one connection."""
     with connection, connection.makefile("rb", buffering=0) as lines:
         line = lines.readline()
         if not line:
-            return  # somebody who only looked whether we are there
+            return  # the client only checked that the agent runs
         order = json.loads(line)
         program = subprocess.Popen(
             order["command"],
@@ -35,9 +36,10 @@ def serve(connection: socket.socket) -> None:
 
 
 def main() -> None:
-    with socket.create_server((sys.argv[1], PORT)) as door:
+    """Accept connections for ever."""
+    with socket.create_server((sys.argv[1], PORT)) as listener:
         while True:
-            threading.Thread(target=serve, args=(door.accept()[0],), daemon=True).start()
+            threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The first process of a host in the lab. Its root is the files of the machine that it runs on, and it can only read
-# them; what it writes is in its own memory. PARTS, ADDRESS, PYTHON and AGENT come from the kernel's command line.
+# The first process of a host in the lab. Its root is the file system of the real machine, read-only; its writes go to
+# its own memory. PARTS, ADDRESS, PYTHON and AGENT come from the kernel's command line.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp PYTHONDONTWRITEBYTECODE=1
 mount -t proc none /proc
 mount -t sysfs none /sys
@@ -15,7 +15,7 @@ echo '/run/export *(rw,sync,no_root_squash,insecure,no_subtree_check,fsid=0)' > 
 : > /var/lib/nfs/etab
 : > /var/lib/nfs/rmtab
 mount --bind /run/etc /etc
-# Where modprobe looks for a module, seen from /run; and the program itself, which goes by the name it is called by.
+# The directory in which modprobe looks for a module, below /run; and kmod under the name modprobe, which selects its mode.
 ln -s "$PARTS/usr/lib/uml/modules" /run/lib/modules
 ln -s "$PARTS/bin/kmod" /run/modprobe
 [ -e /dev/fd ] || ln -s /proc/self/fd /dev/fd

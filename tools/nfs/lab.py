@@ -1,8 +1,8 @@
-"""Three machines in one: a file server and two clients, each a kernel of its own, joined by a network of their own.
+"""A file server and two clients on one machine, each with its own kernel, joined by their own network.
 
-The kernels are user-mode-linux: programs of an ordinary user. So caching, lost names and dead hosts are those of real
-NFS, only the milliseconds are not. Clocks, boot ids and memory are each host's own. The lab must be entered in name
-spaces of its own (`networks.inside`): all of it ends with the process that made it.
+The kernels are user-mode-linux, which are ordinary programs. So caching, lost names and dead hosts behave as on real
+NFS, but the timing does not. Each host has its own clock, boot id and memory. The lab must run in its own namespaces
+(`networks.inside`), so that everything ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _BOOT_S = 120.0
 
 
 class Failed(Exception):
-    """A program on a host ended badly; the text is what it said."""
+    """A program on a host failed; the text is its output."""
 
 
 class Job:
-    """A program that runs on a host, joined to us by a connection."""
+    """A program on a host, connected to this process."""
 
     def __init__(self, address: str, command: tuple[str, ...], env: Mapping[str, str], cwd: str) -> None:
         self.command = command
@@ -47,11 +47,11 @@ class Job:
         order = {"command": command, "env": dict(env), "cwd": cwd}
         self._socket.sendall(json.dumps(order).encode() + b"\n")
 
-    def tell(self, line: str) -> None:
+    def send(self, line: str) -> None:
         self._socket.sendall(line.encode() + b"\n")
 
     def line(self, timeout: float = 60.0) -> str:
-        """The next line that it says; `Failed` if it has ended instead."""
+        """Return the next line of its output; raise `Failed` if the program has ended."""
         self._read_until(b"\n", timeout)
         line, _, self._rest = self._rest.partition(b"\n")
         if b"\0" in line:
@@ -59,12 +59,12 @@ class Job:
         return line.decode(errors="replace")
 
     def finish(self, timeout: float = 60.0) -> tuple[int, str]:
-        """Its exit code, and what it said that was not read."""
+        """Return its exit code and its unread output."""
         self._read_until(b"\0", timeout)
-        said, _, self._rest = self._rest.partition(b"\0")
+        output, _, self._rest = self._rest.partition(b"\0")
         self._read_until(b"\n", timeout)
         self._socket.close()
-        return int(self._rest), said.decode(errors="replace")
+        return int(self._rest), output.decode(errors="replace")
 
     def _read_until(self, mark: bytes, timeout: float) -> None:
         end = time.monotonic() + timeout
@@ -79,7 +79,7 @@ class Job:
 
 
 class Host:
-    """One kernel."""
+    """One host of the lab: a user-mode kernel."""
 
     def __init__(self, lab: Lab, name: str, number: int) -> None:
         self.name = name
@@ -114,21 +114,21 @@ class Host:
             with contextlib.suppress(OSError), socket.create_connection((self.address, PORT), 1):
                 return self
             if self._process.poll() is not None or time.monotonic() > end:
-                raise Failed(f"{self.name} did not start: see {log.name}")
+                raise Failed(f"{self.name} did not start; its log is {log.name}")
             time.sleep(0.2)
 
     def start(self, *command: str, env: Mapping[str, str] | None = None, cwd: str = "/") -> Job:
         return Job(self.address, command, {"PARTS": str(self._lab.parts), **(env or {})}, cwd)
 
     def run(self, *command: str, env: Mapping[str, str] | None = None, cwd: str = "/", timeout: float = 120.0) -> str:
-        """What it said; `Failed` if it did not end well."""
-        code, said = self.start(*command, env=env, cwd=cwd).finish(timeout)
+        """Run a program and return its output; raise `Failed` if its exit code is not 0."""
+        code, output = self.start(*command, env=env, cwd=cwd).finish(timeout)
         if code != 0:
-            raise Failed(f"{self.name}: {' '.join(command)} ended with {code}: {said[-2000:]}")
-        return said
+            raise Failed(f"{self.name}: {' '.join(command)} ended with {code}: {output[-2000:]}")
+        return output
 
     def mount(self, version: str, server: Host) -> None:
-        """See the server's disk at `SHARED`, with the default caching. We use no lock of NFS, so v3 has none."""
+        """Mount the server's disk at `SHARED`, with the default caching. Holdfast uses no NFS locks, so v3 has none."""
         source, options = ("/run/export", "nfsvers=3,nolock") if version == "3" else ("/", f"nfsvers={version}")
         parts, libraries = self._lab.parts, "lib/x86_64-linux-gnu"
         env = {"LD_LIBRARY_PATH": f"{parts}/{libraries}:{parts}/usr/{libraries}"}
@@ -136,11 +136,11 @@ class Host:
         self.run(f"{parts}/sbin/mount.nfs", f"{server.address}:{source}", SHARED, "-o", options, env=env)
 
     def unmount(self) -> None:
-        """Also where a story that broke has left somebody there."""
+        """Unmount the disk, even if a failed scenario has left a process on it."""
         self.run("umount", "--lazy", SHARED)
 
     def kill(self) -> None:
-        """The whole host at once, as if its power was cut."""
+        """Kill the whole host at once, like a power cut."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -148,10 +148,11 @@ class Host:
             self._process = None
 
     def cut(self) -> None:
-        """From now on it hears nobody, and nobody is told."""
+        """Cut the host off: its packets are lost silently."""
         _run("ip", "link", "set", self._tap, "nomaster")
 
     def join(self) -> None:
+        """Connect the host again."""
         _run("ip", "link", "set", self._tap, "master", "hub")
 
 

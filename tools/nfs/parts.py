@@ -1,6 +1,6 @@
-"""What the lab is made of: Debian packages, fetched by name and unpacked into a folder. Nothing is installed.
+"""The parts of the lab: Debian packages, downloaded by name and unpacked into a folder. The tool installs nothing.
 
-The rule: the machine stays as it is. No rights are needed, only apt with its lists, and an amd64 Debian.
+It needs no privileges, only apt with its package lists, on an amd64 Debian.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ PROGRAMS = ("apt-get", "dpkg", "ip", "mkfs.ext4", "unshare")
 
 
 class Missing(Exception):
-    """The lab cannot be built here; the text says what it lacks."""
+    """The lab cannot be built here; the text names the missing part."""
 
 
-def fetched(folder: Path) -> Path:
-    """The folder with all of them unpacked in it, as they would lie under the root of a machine."""
+def fetch(folder: Path) -> Path:
+    """Download and unpack the packages; return the folder, which is laid out like the root of a machine."""
     absent = [program for program in PROGRAMS if shutil.which(program) is None]
     if absent:
         raise Missing(f"these programs are not on the path: {', '.join(absent)}")
@@ -52,5 +52,7 @@ def fetched(folder: Path) -> Path:
 def _run(*command: str, cwd: Path) -> None:
     done = subprocess.run(command, cwd=cwd, check=False, capture_output=True, text=True)
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise Missing(f"{' '.join(command[:2])} failed ({said}); are the lists of apt here? apt-get update brings them")
+        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise Missing(
+            f"{' '.join(command[:2])} failed ({reason}). If the package lists are missing, run apt-get update."
+        )

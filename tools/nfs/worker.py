@@ -1,7 +1,7 @@
-"""Runs on a client of the lab and obeys: one line of JSON in, one line out.
+"""A worker on a client host of the lab: it reads one line of JSON per order and writes one line per answer.
 
-What must not happen is looked for without any clock: two who are inside at once meet in a file that only one can make,
-and a counter that is read and written back shows every update that was lost.
+It detects violations without any clock: two processes inside a lease at once meet in a file that only one can create,
+and a counter that each holder reads and writes back shows every lost update.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from holdfast.core.build.build_once import Staging
 
 TTL_S = 3.0
-# Many at once are slow there: a turn that takes longer than its ttl is told so, and shows nothing else.
+# Many workers at once are slow there: a turn that exceeds its ttl counts as late, and proves nothing else.
 TURN_TTL_S = 8.0
 _INSIDE_S = 0.01
 
 
-def say(**answer: Any) -> None:
+def answer_with(**answer: Any) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 
 
 class Orders:
-    """What a client can be told to do; each answers with something that JSON can carry."""
+    """The orders that a worker executes; each returns a value for JSON."""
 
     def __init__(self, url: str) -> None:
         self._client = holdfast.connect(url, label=f"{os.environ['ADDRESS']}-{os.getpid()}")
@@ -52,7 +52,7 @@ class Orders:
         return {}
 
     def birth(self, name: str) -> dict[str, Any]:
-        """See that nobody has used the name yet, which this host will remember, and use it."""
+        """Look up an unused name, so that this host caches its absence, and then use it."""
         self._client.show(name)
         answer = self.acquire(name, ttl=TURN_TTL_S, timeout=60)
         self.release(name)
@@ -63,15 +63,15 @@ class Orders:
         return {}
 
     def look(self, path: str) -> dict[str, Any]:
-        """Ask for something that is not there, so that this host remembers that it is not."""
+        """Look up a missing file, so that this host caches its absence."""
         return {"there": os.path.exists(path)}
 
     def build(self, store: str, key: str, seconds: float = 0.0) -> dict[str, Any]:
         def build(staging: Staging) -> None:
-            _written(staging / "first")
-            say(building=os.getpid())
+            _write(staging / "first")
+            answer_with(building=os.getpid())
             time.sleep(seconds)
-            _written(staging / "second")
+            _write(staging / "second")
 
         built = self._client.build_once(store, key, build, ttl=TTL_S, timeout=60)
         files = sorted(os.listdir(built.path))
@@ -79,12 +79,12 @@ class Orders:
         return {"fresh": built.fresh, "files": files, "read": read, "fence": built.fence}
 
     def hammer(self, folder: str, times: int, dies: bool = False) -> dict[str, Any]:
-        """Take the lease so many times, each time counting one up; at the last time, die of it if told so."""
+        """Take the lease `times` times and increase the counter each time; with `dies`, die at the last time."""
         late = 0
         for number in range(times):
             try:
                 with self._client.lock("hammer", ttl=TURN_TTL_S, timeout=300) as lease:
-                    say(**_counted(Path(folder)), fence=lease.fence)
+                    answer_with(**_count(Path(folder)), fence=lease.fence)
                     if dies and number == times - 1:
                         os.kill(os.getpid(), signal.SIGKILL)
             except holdfast.LeaseLost:
@@ -92,21 +92,21 @@ class Orders:
         return {"done": True, "late": late}
 
 
-def _written(path: Path) -> None:
-    """A file that says its name, for the group to read: whoever builds decides that, by its umask or like this."""
+def _write(path: Path) -> None:
+    """Write a file that contains its name, readable for the group: the builder decides the permissions."""
     path.write_text(path.name)
     path.chmod(0o640)
 
 
-def _counted(folder: Path) -> dict[str, Any]:
-    """Inside, alone: written in place, because an open file is what NFS keeps the same for all."""
+def _count(folder: Path) -> dict[str, Any]:
+    """Increase the counter while holding the lease. It writes in place, because NFS keeps an open file consistent."""
     inside = folder / "inside"
     try:
         os.close(os.open(inside, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     except FileExistsError:
         return {"overlap": True}
     counter = os.open(folder / "counter", os.O_RDWR | os.O_CREAT)
-    if os.fstat(counter).st_uid == os.geteuid():  # for whoever shares the folder, whatever umask this one has
+    if os.fstat(counter).st_uid == os.geteuid():  # for all users of the folder, whatever the umask
         os.fchown(counter, -1, folder.stat().st_gid)
         os.fchmod(counter, 0o660)
     value = int(os.pread(counter, 20, 0) or b"0") + 1
@@ -117,23 +117,23 @@ def _counted(folder: Path) -> dict[str, Any]:
     return {"value": value}
 
 
-def mortals(url: str, folder: str, times: int) -> None:
-    """One process after the other that dies while it holds the lease."""
+def run_mortals(url: str, folder: str, times: int) -> None:
+    """Start one process after the other that dies while it holds the lease."""
     order = json.dumps({"do": "hammer", "folder": folder, "times": 1, "dies": True})
     for _ in range(times):
         subprocess.run([sys.executable, __file__, url], input=order + "\n", text=True, check=False)
-    say(done=True)
+    answer_with(done=True)
 
 
 def become(user: int, group: int, umask: int) -> None:
-    """Go on as another user, in a group of its own and in this one. What it will import may be unreadable for it."""
+    """Continue as another user, in its own group and the given one. Import everything first, while it is readable."""
     with tempfile.TemporaryDirectory() as folder:
         client = holdfast.connect(f"file://{folder}")
         with client.lock("x", timeout=0), contextlib.suppress(holdfast.NotAcquired):
             client.lock("x").acquire(timeout=0.05)
         client.build_once(folder, "k", lambda staging: (staging / "first").touch())
         client.close()
-    machine._TRIES = 250  # noqa: SLF001 - our hand is slower than a user's who made a folder and is about to open it
+    machine._TRIES = 250  # noqa: SLF001 - the test opens a folder more slowly than a user that has just created it
     os.setgroups([group])
     os.setgid(user)
     os.setuid(user)
@@ -141,19 +141,20 @@ def become(user: int, group: int, umask: int) -> None:
 
 
 def serve(url: str) -> None:
+    """Execute the orders from standard input."""
     orders = Orders(url)
     for line in sys.stdin:
         order = json.loads(line)
         try:
-            say(**getattr(orders, order.pop("do"))(**order))
+            answer_with(**getattr(orders, order.pop("do"))(**order))
         except holdfast.HoldfastError as error:
-            say(error=type(error).__name__, detail=str(error))
+            answer_with(error=type(error).__name__, detail=str(error))
 
 
 if __name__ == "__main__":
     if "BECOME" in os.environ:
         become(*(int(number, 8 if number.startswith("0") else 10) for number in os.environ["BECOME"].split(":")))
     if len(sys.argv) > 2:
-        mortals(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+        run_mortals(sys.argv[1], sys.argv[2], int(sys.argv[3]))
     else:
         serve(sys.argv[1])

@@ -1,4 +1,4 @@
-"""Building once, for tasks."""
+"""`build_once` for asyncio."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def aside(call: Callable[[], T]) -> T:
-    """On another thread, so that the loop goes on; nothing is cleared away while it works."""
+async def run_blocking(call: Callable[[], T]) -> T:
+    """Run the function on another thread; a cancelled caller waits until it has ended."""
     return await settled(call)
 
 
@@ -37,14 +37,14 @@ async def build_once(
     ttl: Seconds,
     timeout: Seconds | None,
     *,
-    movable: bool,
+    relocatable: bool,
 ) -> BuildResult:
     """See `Holdfast.build_once`."""
-    from holdfast.core.build import build_once as building  # noqa: PLC0415 - it runs programs and looks at disks: dear to load
+    from holdfast.core.build import build_once as building  # noqa: PLC0415 - slow to import, and few programs use it
 
-    work = building.Work(client, directory, key, check, movable=movable)
+    request = building.BuildRequest(client, directory, key, check, relocatable=relocatable)
     if not is_coroutine_function(build):
-        raise InvalidConfig("build", build, "it must be a coroutine function of the staging place")
+        raise InvalidConfig("build", build, "it must be a coroutine function of the staging directory")
 
     async def built(staging: Staging) -> None:
         await build(staging)
@@ -53,4 +53,4 @@ async def build_once(
         lock = Lock(client, name, ttl=ttl, timeout=timeout, reentrant=False, on_loss="report", policies=POLICIES)
         return Lease(*lock._fields())
 
-    return await building.build_once(work, built, lease_of, aside, building.patience(timeout))
+    return await building.build_once(request, built, lease_of, run_blocking, building.timeout_of(timeout))

@@ -30,7 +30,7 @@ from holdfast.core.limit.limit import LOCAL_SHARE
 from holdfast.core.once.once import LEASE_S, WINDOW_S
 from holdfast.core.pool.pool import COOL_S
 from holdfast.core.queue.outcomes import BACKOFF, Backoff
-from holdfast.core.queue.queue import ATTEMPTS, DEAD_MAX, DEDUP_S
+from holdfast.core.queue.queue import ATTEMPTS, DEAD_MAX, DEDUP_S, QueueCore
 from holdfast.core.queue.queue import GRACE_S as DEATH_GRACE_S
 from holdfast.core.queue.queue import TTL_S as QUEUE_TTL_S
 from holdfast.core.registry.registry import TTL_S as REGISTRY_TTL_S
@@ -96,18 +96,16 @@ class Holdfast:
     ) -> Leader:
         """Like `blocking.Holdfast.leader`."""
         label = leader.candidate_name(self._client, candidate)
-        lock = Lock(
+        return Leader(
             self._client,
             name,
             ttl=ttl,
             timeout=timeout,
-            reentrant=False,
             on_loss=on_loss,
             confirm=confirm,
             policies=POLICIES,
             label=label,
         )
-        return Leader(lock, leader.Candidacy(self._client, lock.name, label))
 
     def pool(
         self,
@@ -168,14 +166,16 @@ class Holdfast:
         check: Callable[[Path], bool] | None = None,
         ttl: Seconds = TTL_S,
         timeout: Seconds | None = None,
-        movable: bool = True,
+        relocatable: bool = True,
     ) -> BuildResult:
         """Like `blocking.Holdfast.build_once`, awaited; `build` is a coroutine function."""
-        return await building.build_once(self._client, directory, key, build, check, ttl, timeout, movable=movable)
+        return await building.build_once(
+            self._client, directory, key, build, check, ttl, timeout, relocatable=relocatable
+        )
 
     async def domain(self, directory: str | os.PathLike[str]) -> LockDomain:
         """Like `blocking.Holdfast.domain`, awaited."""
-        return await building.aside(partial(domain.enter, self._client, Path(directory)))
+        return await building.run_blocking(partial(domain.enter, self._client, Path(directory)))
 
     def rwlock(
         self,
@@ -243,7 +243,7 @@ class Holdfast:
         """
         from holdfast.aio.queue import Queue  # noqa: PLC0415 - dear to load, and few programs have a queue
 
-        return Queue(
+        core = QueueCore(
             self._client,
             name,
             max_attempts=max_attempts,
@@ -256,6 +256,7 @@ class Holdfast:
             grace=grace,
             confirm=confirm,
         )
+        return Queue(core)
 
     def registry(self, name: str, ttl: Seconds = REGISTRY_TTL_S) -> Registry:
         """Like `blocking.Holdfast.registry`."""
@@ -267,7 +268,7 @@ class Holdfast:
 
     async def held(self, prefix: str = "", *, limit: int = inspection.NAMES) -> list[LeaseStatus]:
         """Like `blocking.Holdfast.held`, awaited."""
-        return await inspection.held(self._client, prefix, limit, building.aside)
+        return await inspection.held(self._client, prefix, limit, building.run_blocking)
 
     async def break_lease(self, name: str, reason: str) -> None:
         """Like `blocking.Holdfast.break_lease`, awaited."""
@@ -283,7 +284,7 @@ class Holdfast:
 
     async def close(self, timeout: Seconds | None = _client.CLOSE_S) -> tuple[str, ...]:
         """Like `blocking.Holdfast.close`, awaited."""
-        return await _client.close(self._client, timeout)
+        return await self._client.close(timeout)
 
     async def __aenter__(self) -> Holdfast:
         return self
@@ -324,6 +325,6 @@ async def connect(
     try:
         await promises.require(client, wanted)
     except BaseException:
-        await _client.close(client, 0)
+        await client.close(0)
         raise
     return Holdfast(client)

@@ -1,7 +1,7 @@
-"""Guards for programs of asyncio: the names and shapes of `holdfast.guards`, awaited.
+"""Guards for asyncio: the names and signatures of `holdfast.guards`, awaited.
 
-A call that was cancelled may have been applied, as any that was sent. What runs in a thread is waited for all the
-same, so that it cannot overtake what the holder does next.
+A cancelled call may have been applied, like any command that was sent. A cancelled call that runs in a thread still
+waits for the thread, so that the write cannot overtake the holder's next one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.aio.cancellation import settled
 from holdfast.guards import Bearer, Guard, Stamp, files, redis, sql
-from holdfast.guards.drivers import ask_awaited
+from holdfast.guards.sql_connections import execute_awaited
 from holdfast.rules.guard import stamp_of
 
 if TYPE_CHECKING:
@@ -23,72 +23,92 @@ __all__ = ["Bearer", "FileGuard", "Guard", "RedisGuard", "RowGuard", "SqlGuard",
 
 
 class RedisGuard(redis.KeyRules):
-    """Guards one key, through a client of `redis.asyncio` or `valkey.asyncio` that you have."""
+    """Like `holdfast.guards.RedisGuard`; `client` is your client of `redis.asyncio` or `valkey.asyncio`."""
 
     def __init__(self, client: Any, key: str) -> None:
         super().__init__(client, key, awaited=True)
 
-    async def set(self, lease: Bearer, value: redis.Word) -> None:
+    async def set(self, lease: Bearer, value: redis.Argument) -> None:
+        """Store `value`, or raise `Fenced` if a newer holder than `lease` was here before."""
         await self.run(lease, ("SET", self.key, value))
 
     async def delete(self, lease: Bearer) -> bool:
+        """Remove the key, or raise `Fenced` if `lease` is outdated; return whether the key existed."""
         return await self.run(lease, ("DEL", self.key)) == [1]
 
-    async def hset(self, lease: Bearer, fields: Mapping[str, redis.Word]) -> int:
+    async def hset(self, lease: Bearer, fields: Mapping[str, redis.Argument]) -> int:
+        """Store `fields` of a hash, or raise `Fenced` if `lease` is outdated; return how many are new."""
         return int((await self.run(lease, redis.hash_command(self.key, fields)))[0])
 
     async def hdel(self, lease: Bearer, *fields: str) -> int:
+        """Remove `fields` of a hash, or raise `Fenced` if `lease` is outdated; return how many existed."""
         return int((await self.run(lease, ("HDEL", self.key, *fields)))[0])
 
     async def admit(self, lease: Bearer) -> None:
+        """Record the fence of `lease` before its holder reads: from now on no older holder can change the key."""
         await self.run(lease)
 
     async def run(self, lease: Bearer, *commands: redis.Command, keys: Sequence[str] = ()) -> list[Any]:
+        """Run `commands` in one step and return the server's answers, or raise `Fenced` and run none.
+
+        `lease`: its fence is compared. `keys`: the other keys that the commands use, all with the hash tag of the
+        guarded key.
+        """
         call = self._call(lease, commands, keys)
-        return redis.told(call, await self._script(keys=call.keys, args=call.args))
+        return redis.interpret(call, await self._script(keys=call.keys, args=call.args))
 
     async def newest(self) -> Stamp:
+        """Return the newest stamp; fence 0 if there is none."""
         return redis.stored(await self._client.hmget(self.stamp_key, "fence", "token"))
 
 
-class Asked(sql.StampRules):
-    """The awaited way to ask."""
+class AwaitedStamps(sql.StampRules):
+    """The awaited execution of the statements."""
 
     async def admit(self, lease: Bearer, connection: Any, key: Any) -> None:
+        """Record the fence of `lease` for `key` in the transaction of `connection`, or raise `Fenced`."""
         stamp = stamp_of(lease)
-        question = self._admitting(stamp, key)
-        sql.judge(question, stamp, await ask_awaited(connection, question.sql, question.values))
+        statement = self._admitting(stamp, key)
+        sql.check_stamp(statement, stamp, await execute_awaited(connection, statement.sql, statement.values))
 
     async def newest(self, connection: Any, key: Any) -> Stamp:
-        question = self._looking(key)
-        return sql.newest_of(await ask_awaited(connection, question.sql, question.values, writes=False))
+        """Return the newest stamp of `key`, read through `connection`; fence 0 if there is none."""
+        statement = self._looking(key)
+        return sql.newest_of(await execute_awaited(connection, statement.sql, statement.values, writes=False))
 
 
-class SqlGuard(Asked, sql.TableRules):
-    """Guards whatever you name, through a connection of asyncio: psycopg's, aiosqlite's or one of SQLAlchemy's."""
+class SqlGuard(AwaitedStamps, sql.TableRules):
+    """Like `holdfast.guards.SqlGuard`, with an asyncio connection of psycopg, aiosqlite or SQLAlchemy."""
 
 
-class RowGuard(Asked, sql.RowRules):
-    """Guards the rows of a table of yours, through a connection of asyncio."""
+class RowGuard(AwaitedStamps, sql.RowRules):
+    """Like `holdfast.guards.RowGuard`, with an asyncio connection."""
 
 
 class FileGuard:
-    """Guards a file, from a thread: the loop goes on meanwhile."""
+    """Like `holdfast.guards.FileGuard`, in a thread, so that the event loop is not blocked.
+
+    `path`, `timeout`: as there.
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: Seconds | None = 10.0) -> None:
         self._guard = files.FileGuard(path, timeout=timeout)
         self.path = self._guard.path
 
     async def write(self, lease: Bearer, content: bytes | str) -> None:
+        """Replace the file by `content`, or raise `Fenced` if a newer holder than `lease` was here before."""
         await settled(self._guard.write, lease, content)
 
     async def delete(self, lease: Bearer) -> None:
+        """Remove the file, if it exists, or raise `Fenced` if `lease` is outdated."""
         await settled(self._guard.delete, lease)
 
     async def admit(self, lease: Bearer) -> None:
+        """Record the fence of `lease` before its holder reads: from now on no older holder can change the file."""
         await settled(self._guard.admit, lease)
 
     async def newest(self) -> Stamp:
+        """Return the newest stamp; fence 0 if there is none."""
         return await settled(self._guard.newest)
 
     def __repr__(self) -> str:

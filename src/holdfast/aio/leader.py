@@ -1,57 +1,58 @@
-"""Leadership: a lock whose holder can be asked to stop."""
+"""Leader election: a lock whose holder can be asked to stop."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from holdfast.aio.lease import Lease, LossEvent, cancel_on_loss, settled
-from holdfast.aio.lock import Lock
+from holdfast.aio.lease import Lease, LossEvent, cancel_on_loss, work_outcome
 from holdfast.clock import Seconds
-from holdfast.core.lease import acquire as lifecycle
 from holdfast.core.lease import leader
-from holdfast.core.lease.lock import awaitable, refuse_plain
+from holdfast.core.lease.lock import LockBase, awaitable, refuse_plain
 from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from types import TracebackType
 
+    from holdfast.core.client import Client
     from holdfast.core.lease.leader import LeaderStatus
 
 R = TypeVar("R")
 
 
 class Term(Lease):
-    """Like `blocking.Term`, awaited."""
+    """The lease of a leader."""
 
-    _candidacy: leader.Candidacy
+    def __init__(self, candidacy: leader.Candidacy, *fields: Any) -> None:
+        self._candidacy = candidacy
+        super().__init__(*fields)
 
     @property
     def over(self) -> LossEvent:
-        """Set when the work should end: the term was resigned, handed over, or lost."""
-        return LossEvent(self, lambda: self._candidacy.is_over(self) or self._is_lost())
+        """Set when the work should end: the leader resigned, handed over, or lost its lease."""
+        return LossEvent(self, lambda: self._candidacy.is_over(self) or self.is_lost())
 
 
-class Leader:
-    """Like `blocking.Leader`, awaited."""
+class Leader(LockBase):
+    """One candidate in one election. `async with leader as term:` waits to lead, then leads until the block ends."""
 
-    def __init__(self, lock: Lock, candidacy: leader.Candidacy) -> None:
-        self._lock = lock
-        self._candidacy = candidacy
+    def __init__(self, client: Client, name: str, *, label: str, **settings: Any) -> None:
+        super().__init__(client, name, reentrant=False, label=label, **settings)
+        self._candidacy = leader.Candidacy(client, self.name, label)
 
     def __repr__(self) -> str:
         return leader.shown(self._candidacy)
 
     @property
-    def name(self) -> str:
-        return self._lock.name
-
-    @property
     def candidate(self) -> str:
+        """The name of this candidate."""
         return self._candidacy.candidate
 
     async def run(self, work: Callable[[Term], Awaitable[R]]) -> R:
-        """Like `blocking.Leader.run`, awaited. A plain function is refused before it runs."""
+        """Wait to lead, run `work(term)` while leading, and return its result.
+
+        `work`: a coroutine function that takes the `Term`; it should stop when `term.over` is set.
+        """
         refuse_plain(work)
         done: list[R] = []
         try:
@@ -63,40 +64,45 @@ class Leader:
         return done[0]
 
     async def current(self) -> LeaderStatus | None:
-        """Like `blocking.Leader.current`, awaited."""
+        """Return who leads now, or `None`."""
         return await leader.current(self._candidacy)
 
     async def candidates(self) -> list[str]:
-        """Like `blocking.Leader.candidates`, awaited."""
+        """Return the names of the candidates that wait to lead, in order."""
         return await leader.candidates(self._candidacy)
 
     async def observe(self, interval: Seconds = 1.0) -> AsyncIterator[LeaderStatus | None]:
-        """Like `blocking.Leader.observe`, awaited."""
+        """Yield who leads, now and after every change, for ever.
+
+        `interval`: seconds between two looks. A missed look loses nothing: the next one sees the change.
+        """
         watch = leader.LeaderWatch(self._candidacy, interval)
         while True:
             yield await watch.change()
 
     def resign(self) -> None:
-        """Like `blocking.Leader.resign`; only a word to the running term, so there is nothing to await."""
+        """Ask the running term to end, without I/O; the next candidate leads when its work has finished."""
         self._candidacy.step_down()
 
     async def hand_over(self, to: str) -> None:
-        """Like `blocking.Leader.hand_over`, awaited."""
+        """Resign in favour of a waiting candidate; raise `NotFound` if it does not wait.
+
+        `to`: the name of that candidate.
+        """
         await leader.hand_over(self._candidacy, to)
 
     async def __aenter__(self) -> Term:
-        term = Term(*self._lock._fields())  # the leader is a shape around its lock
-        term._candidacy = self._candidacy
+        term = Term(self._candidacy, *self._fields())
         try:
             self._candidacy.enter(term)
-            await lifecycle.acquire(term, self._lock._timeout_ns)
+            await term.acquire_steps(self._timeout_ns)
             self._candidacy.begin(term)
-            cancel_on_loss(term, self._lock._on_loss)
-            term._owned = True
-            return term  # noqa: TRY300 - as above
+            cancel_on_loss(term, self._on_loss)
+            term.delivered = True
+            return term  # noqa: TRY300 - an interrupt may strike even here
         except BaseException:
             self._candidacy.forget(term)
-            lifecycle.undo(term)
+            term.undo()
             raise
 
     async def __aexit__(
@@ -104,7 +110,7 @@ class Leader:
     ) -> Literal[False]:
         term = self._candidacy.term
         try:
-            await leader.end_term(self._candidacy, error if term is None else settled(term, error))
+            await leader.end_term(self._candidacy, error if term is None else work_outcome(term, error))
         finally:
             leader.ended(self._candidacy, term)
         return False

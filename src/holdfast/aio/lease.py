@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.clock import Seconds
-from holdfast.core.lease import acquire as lifecycle
 from holdfast.core.lease.lease import LeaseBase, LossEventBase
 
 if TYPE_CHECKING:
@@ -14,66 +13,73 @@ if TYPE_CHECKING:
 
 
 class LossEvent(LossEventBase):
-    """Like `blocking.LossEvent`, awaited."""
+    """An event that happens at most once to a lease: true when it has happened."""
 
     __slots__ = ()
 
     async def wait(self, timeout: Seconds | None = None) -> bool:
-        """Like `blocking.LossEvent.wait`, awaited."""
+        """Wait until it happens; return false if it has not by then, or if the lease ended well.
+
+        `timeout`: seconds to wait; `None` waits for ever.
+        """
         return await self._wait(timeout)
 
 
 class Lease(LeaseBase):
-    """Like `blocking.Lease`, awaited."""
-
-    _task: asyncio.Task[Any] | None
-    _cancelled: bool
+    """A right to a name, until it is released, lost or expired."""
 
     @property
     def lost(self) -> LossEvent:
-        """Set when the lease can no longer be vouched for."""
-        return LossEvent(self, self._is_lost)
+        """Set when the lease can no longer be trusted."""
+        return LossEvent(self, self.is_lost)
 
     async def release(self) -> None:
-        """Like `blocking.Lease.release`, awaited."""
-        await lifecycle.release(self)
+        """Give the lease back. Raise `LeaseLost` if it was lost; a second release does nothing."""
+        await self.release_steps()
 
     async def __aenter__(self) -> Lease:
-        self.check()  # nobody enters with what is over
+        self.check()  # a block must not start with a lease that is over
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         try:
-            await lifecycle.leave(self, error)
+            await self.leave_steps(error)
         finally:
-            lifecycle.end(self)
+            self.end()
         return False
 
 
-def cancel_on_loss(lease: Lease, policy: object) -> None:
-    """Have the loss of this lease cancel the task that is just entering its block."""
-    if policy != "cancel":
-        return
-    lease._task = asyncio.current_task()  # the face's own class
-    lease._cancelled = False
-    lease._on_loss = _cancel
+class TaskCanceller:
+    """The policy `on_loss="cancel"`: cancels the task that entered the block when its lease is lost."""
+
+    __slots__ = ("_cancelled", "_task")
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[Any] | None = asyncio.current_task()
+        self._cancelled = False
+
+    def __call__(self, _lease: LeaseBase) -> None:
+        if self._task is not None:
+            self._cancelled = True
+            self._task.cancel()
+
+    def outcome(self, error: BaseException | None) -> BaseException | None:
+        """Return the work's own error: take back a cancellation of ours, and keep one from outside."""
+        task, self._task = self._task, None  # from now on it is too late to cancel
+        if task is None or not self._cancelled:
+            return error
+        ours = task.uncancel() == 0
+        return None if ours and isinstance(error, asyncio.CancelledError) else error
 
 
-def _cancel(lease: Lease) -> None:
-    if lease._task is not None:
-        lease._cancelled = True
-        lease._task.cancel()
+def cancel_on_loss(lease: LeaseBase, policy: object) -> None:
+    """With the policy `"cancel"`, have the loss of this lease cancel the task that is entering its block."""
+    if policy == "cancel":
+        lease.on_loss = TaskCanceller()
 
 
-def settled(lease: LeaseBase, error: BaseException | None) -> BaseException | None:
-    """The work's own outcome: a cancellation that we caused is taken back, one from outside stays."""
-    task = getattr(lease, "_task", None)
-    if task is None:
-        return error
-    lease._task = None  # type: ignore[attr-defined]  # from now on it is too late to cancel
-    if not lease._cancelled:  # type: ignore[attr-defined]
-        return error
-    ours = task.uncancel() == 0
-    return None if ours and isinstance(error, asyncio.CancelledError) else error
+def work_outcome(lease: LeaseBase, error: BaseException | None) -> BaseException | None:
+    """Return the error of the work in a block, without a cancellation that the loss of its lease caused."""
+    return lease.on_loss.outcome(error) if isinstance(lease.on_loss, TaskCanceller) else error

@@ -6,9 +6,8 @@ import asyncio
 import functools
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, cast
 
-from holdfast.aio.lease import Lease, cancel_on_loss, settled
+from holdfast.aio.lease import Lease, cancel_on_loss, work_outcome
 from holdfast.clock import Seconds
-from holdfast.core.lease import acquire as lifecycle
 from holdfast.core.lease.lock import UNSET, LockBase, Unset, is_coroutine_function, refuse_generator
 from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
 
@@ -24,24 +23,27 @@ POLICIES = ("report", "cancel")
 
 
 class Lock(LockBase):
-    """Like `blocking.Lock`, awaited."""
+    """A distributed lock: a way to get leases of one name. Use it in `async with`, as a decorator, or by `acquire`."""
 
     _lease: type[Lease] = Lease
 
     async def acquire(self, timeout: Seconds | Unset | None = UNSET) -> Lease:
-        """Like `blocking.Lock.acquire`, awaited."""
+        """Acquire the lease; raise `NotAcquired` when the timeout ends.
+
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once. Without it, the lock's own timeout.
+        """
         wait_ns = self._timeout_of(timeout)
         lease = self._lease(*self._fields())
         try:
-            await lifecycle.acquire(lease, wait_ns)
-            lease._owned = True
+            await lease.acquire_steps(wait_ns)
+            lease.delivered = True
             return lease  # noqa: TRY300 - an interrupt may strike even here
         except BaseException:
-            lifecycle.undo(lease)
+            lease.undo()
             raise
 
     async def try_acquire(self) -> Lease | None:
-        """Like `blocking.Lock.try_acquire`, awaited."""
+        """Return the lease, or `None` if another holder has it. One decision, no waiting."""
         try:
             return await self.acquire(timeout=0)
         except NotAcquired:
@@ -54,16 +56,16 @@ class Lock(LockBase):
         lease = lease or self._lease(*self._fields())
         try:
             if fresh:
-                await lifecycle.acquire(lease, self._timeout_ns)
+                await lease.acquire_steps(self._timeout_ns)
             self._enter(who, lease)
             if fresh:
                 cancel_on_loss(lease, self._on_loss)
-            lease._owned = True
+            lease.delivered = True
             return lease  # noqa: TRY300 - as above
         except BaseException:
             self._back_to(who, depth)
             if fresh:
-                lifecycle.undo(lease)
+                lease.undo()
             raise
 
     async def __aexit__(
@@ -74,7 +76,7 @@ class Lock(LockBase):
             try:
                 block = self._leaving(asyncio.current_task())
                 if block.lease is not None:
-                    await lifecycle.leave(block.lease, settled(block.lease, error))
+                    await block.lease.leave_steps(work_outcome(block.lease, error))
             finally:
                 block = self._left(block, asyncio.current_task())
         finally:
@@ -82,7 +84,10 @@ class Lock(LockBase):
         return False
 
     def __call__(self, work: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
-        """Like `blocking.Lock.__call__`, for coroutine functions."""
+        """Decorate a coroutine function so that it runs under the lease.
+
+        `work`: the function. Fields in braces in the lock's name are filled in from its arguments.
+        """
         refuse_generator(work)
         if not is_coroutine_function(work):
             name = getattr(work, "__qualname__", work)
@@ -91,7 +96,7 @@ class Lock(LockBase):
 
         @functools.wraps(work)
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            lock = self._like(name(args, kwargs))
+            lock = self._lock_for(name(args, kwargs))
             done: list[R] = []
             try:
                 async with lock:
@@ -103,10 +108,10 @@ class Lock(LockBase):
 
         return locked
 
-    def _like(self, name: str) -> Lock:
-        """The lock of the same settings for another name; one and the same while anybody is inside."""
+    def _lock_for(self, name: str) -> Lock:
+        """Return the lock with the same settings for another name: the same object while a call is inside."""
         if name == self.name:
             return self
-        like = type(self)(self._client, name, policies=POLICIES, **self._settings())
-        lock: Lock = self._likes.setdefault(name, like)
+        new = type(self)(self._client, name, policies=POLICIES, **self._settings())
+        lock: Lock = self._locks_by_name.setdefault(name, new)
         return lock

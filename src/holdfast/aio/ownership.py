@@ -63,7 +63,7 @@ class Owner(OwnerBase):
         """
         return await self._core.next_event(timeout_ns(timeout))
 
-    def claim(self, key: str) -> Assignment:
+    async def claim(self, key: str) -> Assignment:
         """Take over a key now, and return its assignment; raise `NotAcquired` if a live owner holds it.
 
         `key`: the key to take over.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.aio.lease import Lease, cancel_on_loss, settled
+from holdfast.aio.lease import Lease, cancel_on_loss, work_outcome
 from holdfast.clock import Seconds
-from holdfast.core.lease import acquire as lifecycle
 from holdfast.core.lease.lock import UNSET, Unset
 from holdfast.core.pool import pool
 from holdfast.errors import NotAcquired
@@ -28,7 +27,7 @@ class Item(pool.ItemBase, Lease):
     async def cool(self, seconds: Seconds | Unset = UNSET) -> None:
         """Like `blocking.Item.cool`, awaited."""
         self._cool_for(seconds)
-        await lifecycle.release(self)
+        await self.release_steps()
 
     async def __aenter__(self) -> Item:
         self.check()
@@ -39,7 +38,7 @@ class Item(pool.ItemBase, Lease):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         self._cools_on(error)
-        return await super().__aexit__(kind, settled(self, error), trace)
+        return await super().__aexit__(kind, work_outcome(self, error), trace)
 
 
 class Pool(pool.PoolBase):
@@ -57,11 +56,11 @@ class Pool(pool.PoolBase):
         wait_ns = self._timeout_of(timeout)
         item = Item(*self._item_fields(tag, share, info))
         try:
-            await lifecycle.acquire(item, wait_ns)
-            item._owned = True
+            await item.acquire_steps(wait_ns)
+            item.delivered = True
             return item  # noqa: TRY300 - an interrupt may strike even here
         except BaseException:
-            lifecycle.undo(item)
+            item.undo()
             raise
 
     async def try_borrow(

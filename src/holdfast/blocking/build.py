@@ -1,4 +1,4 @@
-"""Building once, for threads."""
+"""`build_once` for threads."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def aside(call: Callable[[], T]) -> T:
-    """There is nobody else on this thread."""
+async def run_blocking(call: Callable[[], T]) -> T:
+    """Run the function on this thread."""
     return call()
 
 
@@ -37,14 +37,14 @@ def build_once(
     ttl: Seconds,
     timeout: Seconds | None,
     *,
-    movable: bool,
+    relocatable: bool,
 ) -> BuildResult:
     """See `Holdfast.build_once`."""
-    from holdfast.core.build import build_once as building  # noqa: PLC0415 - it runs programs and looks at disks: dear to load
+    from holdfast.core.build import build_once as building  # noqa: PLC0415 - slow to import, and few programs use it
 
-    work = building.Work(client, directory, key, check, movable=movable)
+    request = building.BuildRequest(client, directory, key, check, relocatable=relocatable)
     if not callable(build) or is_coroutine_function(build):
-        raise InvalidConfig("build", build, "it must be a plain function of the staging place")
+        raise InvalidConfig("build", build, "it must be a plain function of the staging directory")
 
     async def built(staging: Staging) -> None:
         build(staging)
@@ -53,4 +53,4 @@ def build_once(
         lock = Lock(client, name, ttl=ttl, timeout=timeout, reentrant=False, on_loss="report", policies=("report",))
         return Lease(*lock._fields())
 
-    return run(building.build_once(work, built, lease_of, aside, building.patience(timeout)))
+    return run(building.build_once(request, built, lease_of, run_blocking, building.timeout_of(timeout)))

@@ -31,7 +31,7 @@ from holdfast.core.limit.limit import LOCAL_SHARE
 from holdfast.core.once.once import LEASE_S, WINDOW_S
 from holdfast.core.pool.pool import COOL_S
 from holdfast.core.queue.outcomes import BACKOFF, Backoff
-from holdfast.core.queue.queue import ATTEMPTS, DEAD_MAX, DEDUP_S
+from holdfast.core.queue.queue import ATTEMPTS, DEAD_MAX, DEDUP_S, QueueCore
 from holdfast.core.queue.queue import GRACE_S as DEATH_GRACE_S
 from holdfast.core.queue.queue import TTL_S as QUEUE_TTL_S
 from holdfast.core.registry.registry import TTL_S as REGISTRY_TTL_S
@@ -98,18 +98,16 @@ class Holdfast:
     ) -> Leader:
         """A candidate for the leadership of the name."""
         label = leader.candidate_name(self._client, candidate)
-        lock = Lock(
+        return Leader(
             self._client,
             name,
             ttl=ttl,
             timeout=timeout,
-            reentrant=False,
             on_loss=on_loss,
             confirm=confirm,
             policies=("report",),
             label=label,
         )
-        return Leader(lock, leader.Candidacy(self._client, lock.name, label))
 
     def pool(
         self,
@@ -173,10 +171,10 @@ class Holdfast:
         check: Callable[[Path], bool] | None = None,
         ttl: Seconds = TTL_S,
         timeout: Seconds | None = None,
-        movable: bool = True,
+        relocatable: bool = True,
     ) -> BuildResult:
         """What stands under the key in the directory; `build` makes it in a private place if it is not there yet."""
-        return building.build_once(self._client, directory, key, build, check, ttl, timeout, movable=movable)
+        return building.build_once(self._client, directory, key, build, check, ttl, timeout, relocatable=relocatable)
 
     def domain(self, directory: str | os.PathLike[str]) -> LockDomain:
         """Mark the directory as guarded by this engine; `DomainMismatch` if it is guarded by another."""
@@ -258,7 +256,7 @@ class Holdfast:
         """
         from holdfast.blocking.queue import Queue  # noqa: PLC0415 - dear to load, and few programs have a queue
 
-        return Queue(
+        core = QueueCore(
             self._client,
             name,
             max_attempts=max_attempts,
@@ -271,6 +269,7 @@ class Holdfast:
             grace=grace,
             confirm=confirm,
         )
+        return Queue(core)
 
     def registry(self, name: str, ttl: Seconds = REGISTRY_TTL_S) -> Registry:
         """Who owns which key, for everyone to look up. Nothing is sent before it is used."""
@@ -285,7 +284,7 @@ class Holdfast:
 
         For people who look, as `holdfast ls`: it scans, and takes its time where there are many names.
         """
-        return run(inspection.held(self._client, prefix, limit, building.aside))
+        return run(inspection.held(self._client, prefix, limit, building.run_blocking))
 
     def break_lease(self, name: str, reason: str) -> None:
         """End the lease of the name by force; its holder is told why."""
@@ -301,7 +300,7 @@ class Holdfast:
 
     def close(self, timeout: Seconds | None = _client.CLOSE_S) -> tuple[str, ...]:
         """Refuse new work, wait for what is under way, end. Gives the names of leases that are left to lapse."""
-        return run(_client.close(self._client, timeout))
+        return run(self._client.close(timeout))
 
     def __enter__(self) -> Holdfast:
         return self
@@ -346,6 +345,6 @@ def connect(
     try:
         run(promises.require(client, wanted))
     except BaseException:
-        run(_client.close(client, 0))
+        run(client.close(0))
         raise
     return Holdfast(client)

@@ -1,15 +1,13 @@
-"""Leadership: a lock whose holder can be asked to stop."""
+"""Leader election: a lock whose holder can be asked to stop."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from holdfast.blocking.lease import Lease, LossEvent
-from holdfast.blocking.lock import Lock
 from holdfast.clock import Seconds
-from holdfast.core.lease import acquire as lifecycle
 from holdfast.core.lease import leader
-from holdfast.core.lease.lock import refuse_coroutine, refuse_unfinished
+from holdfast.core.lease.lock import LockBase, refuse_coroutine, refuse_unfinished
 from holdfast.core.step import run
 from holdfast.errors import LeaseLost
 
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
+    from holdfast.core.client import Client
     from holdfast.core.lease.leader import LeaderStatus
 
 R = TypeVar("R")
@@ -25,34 +24,36 @@ R = TypeVar("R")
 class Term(Lease):
     """The lease of a leader."""
 
-    _candidacy: leader.Candidacy
+    def __init__(self, candidacy: leader.Candidacy, *fields: Any) -> None:
+        self._candidacy = candidacy
+        super().__init__(*fields)
 
     @property
     def over(self) -> LossEvent:
-        """Set when the work should end: the term was resigned, handed over, or lost."""
-        return LossEvent(self, lambda: self._candidacy.is_over(self) or self._is_lost())
+        """Set when the work should end: the leader resigned, handed over, or lost its lease."""
+        return LossEvent(self, lambda: self._candidacy.is_over(self) or self.is_lost())
 
 
-class Leader:
+class Leader(LockBase):
     """One candidate in one election. `with leader as term:` waits to lead, then leads until the block ends."""
 
-    def __init__(self, lock: Lock, candidacy: leader.Candidacy) -> None:
-        self._lock = lock
-        self._candidacy = candidacy
+    def __init__(self, client: Client, name: str, *, label: str, **settings: Any) -> None:
+        super().__init__(client, name, reentrant=False, label=label, **settings)
+        self._candidacy = leader.Candidacy(client, self.name, label)
 
     def __repr__(self) -> str:
         return leader.shown(self._candidacy)
 
     @property
-    def name(self) -> str:
-        return self._lock.name
-
-    @property
     def candidate(self) -> str:
+        """The name of this candidate."""
         return self._candidacy.candidate
 
     def run(self, work: Callable[[Term], R]) -> R:
-        """Wait to lead, run `work(term)` while leading, and give its result."""
+        """Wait to lead, run `work(term)` while leading, and return its result.
+
+        `work`: a function that takes the `Term`; it should stop when `term.over` is set.
+        """
         refuse_coroutine(work)
         done: list[R] = []
         try:
@@ -66,39 +67,44 @@ class Leader:
         return done[0]
 
     def current(self) -> LeaderStatus | None:
-        """Who leads now, or `None`."""
+        """Return who leads now, or `None`."""
         return run(leader.current(self._candidacy))
 
     def candidates(self) -> list[str]:
-        """Who waits to lead, in order."""
+        """Return the names of the candidates that wait to lead, in order."""
         return run(leader.candidates(self._candidacy))
 
     def observe(self, interval: Seconds = 1.0) -> Iterator[LeaderStatus | None]:
-        """Who leads, now and after every change, for ever. Looks every `interval`; a missed look loses nothing."""
+        """Yield who leads, now and after every change, for ever.
+
+        `interval`: seconds between two looks. A missed look loses nothing: the next one sees the change.
+        """
         watch = leader.LeaderWatch(self._candidacy, interval)
         while True:
             yield run(watch.change())
 
     def resign(self) -> None:
-        """Tell the running term that it is over; the next candidate leads when its work has settled."""
+        """Ask the running term to end; the next candidate leads when its work has finished."""
         self._candidacy.step_down()
 
     def hand_over(self, to: str) -> None:
-        """Resign in favour of a waiting candidate; `NotFound` if it does not wait."""
+        """Resign in favour of a waiting candidate; raise `NotFound` if it does not wait.
+
+        `to`: the name of that candidate.
+        """
         run(leader.hand_over(self._candidacy, to))
 
     def __enter__(self) -> Term:
-        term = Term(*self._lock._fields())  # the leader is a shape around its lock
-        term._candidacy = self._candidacy
+        term = Term(self._candidacy, *self._fields())
         try:
             self._candidacy.enter(term)
-            run(lifecycle.acquire(term, self._lock._timeout_ns))
+            run(term.acquire_steps(self._timeout_ns))
             self._candidacy.begin(term)
-            term._owned = True
-            return term  # noqa: TRY300 - as above
+            term.delivered = True
+            return term  # noqa: TRY300 - an interrupt may strike even here
         except BaseException:
             self._candidacy.forget(term)
-            lifecycle.undo(term)
+            term.undo()
             raise
 
     def __exit__(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.clock import Seconds
-from holdfast.core.lease import acquire as lifecycle
 from holdfast.core.lease.lease import LeaseBase, LossEventBase
 from holdfast.core.step import run
 
@@ -14,12 +13,15 @@ if TYPE_CHECKING:
 
 
 class LossEvent(LossEventBase):
-    """Something that happens once to a lease: true when it has."""
+    """An event that happens at most once to a lease: true when it has happened."""
 
     __slots__ = ()
 
     def wait(self, timeout: Seconds | None = None) -> bool:
-        """Block until it happens; false if it has not by then, or if the lease ended well."""
+        """Block until it happens; return false if it has not by then, or if the lease ended well.
+
+        `timeout`: seconds to wait; `None` waits for ever.
+        """
         return run(self._wait(timeout))
 
 
@@ -28,22 +30,22 @@ class Lease(LeaseBase):
 
     @property
     def lost(self) -> LossEvent:
-        """Set when the lease can no longer be vouched for."""
-        return LossEvent(self, self._is_lost)
+        """Set when the lease can no longer be trusted."""
+        return LossEvent(self, self.is_lost)
 
     def release(self) -> None:
-        """Give it back. Raises `LeaseLost` if it was lost; a second release does nothing."""
-        run(lifecycle.release(self))
+        """Give the lease back. Raise `LeaseLost` if it was lost; a second release does nothing."""
+        run(self.release_steps())
 
     def __enter__(self) -> Lease:
-        self.check()  # nobody enters with what is over
+        self.check()  # a block must not start with a lease that is over
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         try:
-            run(lifecycle.leave(self, error))
+            run(self.leave_steps(error))
         finally:
-            lifecycle.end(self)
+            self.end()
         return False

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, cast
 
 from holdfast.blocking.lease import Lease
 from holdfast.clock import Seconds
-from holdfast.core.lease import acquire as lifecycle
 from holdfast.core.lease.lock import (
     UNSET,
     LockBase,
@@ -30,24 +29,27 @@ R = TypeVar("R")
 
 
 class Lock(LockBase):
-    """A way to get leases of one name. Use it in `with`, as a decorator, or through `acquire`."""
+    """A distributed lock: a way to get leases of one name. Use it in `with`, as a decorator, or through `acquire`."""
 
     _lease: type[Lease] = Lease
 
     def acquire(self, timeout: Seconds | Unset | None = UNSET) -> Lease:
-        """Wait for the lease; `NotAcquired` when patience ends."""
+        """Acquire the lease; raise `NotAcquired` when the timeout ends.
+
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once. Without it, the lock's own timeout.
+        """
         wait_ns = self._timeout_of(timeout)
         lease = self._lease(*self._fields())
         try:
-            run(lifecycle.acquire(lease, wait_ns))
-            lease._owned = True
+            run(lease.acquire_steps(wait_ns))
+            lease.delivered = True
             return lease  # noqa: TRY300 - an interrupt may strike even here
         except BaseException:
-            lifecycle.undo(lease)
+            lease.undo()
             raise
 
     def try_acquire(self) -> Lease | None:
-        """The lease now, or `None`: one decision, no waiting."""
+        """Return the lease, or `None` if another holder has it. One decision, no waiting."""
         try:
             return self.acquire(timeout=0)
         except NotAcquired:
@@ -60,14 +62,14 @@ class Lock(LockBase):
         lease = lease or self._lease(*self._fields())
         try:
             if fresh:
-                run(lifecycle.acquire(lease, self._timeout_ns))
+                run(lease.acquire_steps(self._timeout_ns))
             self._enter(who, lease)
-            lease._owned = True
+            lease.delivered = True
             return lease  # noqa: TRY300 - as above
         except BaseException:
             self._back_to(who, depth)
             if fresh:
-                lifecycle.undo(lease)
+                lease.undo()
             raise
 
     def __exit__(
@@ -78,7 +80,7 @@ class Lock(LockBase):
             try:
                 block = self._leaving(threading.get_ident())
                 if block.lease is not None:
-                    run(lifecycle.leave(block.lease, error))
+                    run(block.lease.leave_steps(error))
             finally:
                 block = self._left(block, threading.get_ident())
         finally:
@@ -86,7 +88,10 @@ class Lock(LockBase):
         return False
 
     def __call__(self, work: Callable[P, R]) -> Callable[P, R]:
-        """Run a function under the lease; fields in braces are filled from its arguments."""
+        """Decorate a function so that it runs under the lease.
+
+        `work`: the function. Fields in braces in the lock's name are filled in from its arguments.
+        """
         refuse_generator(work)
         if is_coroutine_function(work):
             raise InvalidConfig("function", work.__qualname__, "a coroutine function needs the lock of holdfast.aio")
@@ -94,7 +99,7 @@ class Lock(LockBase):
 
         @functools.wraps(work)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            lock = self._like(name(args, kwargs))
+            lock = self._lock_for(name(args, kwargs))
             done: list[R] = []
             try:
                 with lock:
@@ -107,10 +112,10 @@ class Lock(LockBase):
 
         return locked
 
-    def _like(self, name: str) -> Lock:
-        """The lock of the same settings for another name; one and the same while anybody is inside."""
+    def _lock_for(self, name: str) -> Lock:
+        """Return the lock with the same settings for another name: the same object while a call is inside."""
         if name == self.name:
             return self
-        like = type(self)(self._client, name, policies=("report",), **self._settings())
-        lock: Lock = self._likes.setdefault(name, like)
+        new = type(self)(self._client, name, policies=("report",), **self._settings())
+        lock: Lock = self._locks_by_name.setdefault(name, new)
         return lock

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.blocking.lease import Lease
 from holdfast.clock import Seconds
-from holdfast.core.lease import acquire as lifecycle
 from holdfast.core.lease.lock import UNSET, Unset
 from holdfast.core.pool import pool
 from holdfast.core.step import run
@@ -32,7 +31,7 @@ class Item(pool.ItemBase, Lease):
         `NotOwner` if it was given back before: somebody else may have it by now.
         """
         self._cool_for(seconds)
-        run(lifecycle.release(self))
+        run(self.release_steps())
 
     def __enter__(self) -> Item:
         self.check()
@@ -60,11 +59,11 @@ class Pool(pool.PoolBase):
         wait_ns = self._timeout_of(timeout)
         item = Item(*self._item_fields(tag, share, info))
         try:
-            run(lifecycle.acquire(item, wait_ns))
-            item._owned = True
+            run(item.acquire_steps(wait_ns))
+            item.delivered = True
             return item  # noqa: TRY300 - an interrupt may strike even here
         except BaseException:
-            lifecycle.undo(item)
+            item.undo()
             raise
 
     def try_borrow(

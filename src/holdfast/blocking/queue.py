@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class Message(MessageBase):
     """One delivery of a message.
 
-    A `with` block acks it if the block ends well, and retries it if an error leaves the block. `ack`, `retry`, `release`,
-    `reject` and `verify` raise `LeaseLost` if another consumer holds the message by now.
+    A `with` block acks it if the block ends well, and retries it if an error leaves the block. `ack`, `retry`,
+    `release`, `reject` and `verify` raise `LeaseLost` if another consumer holds the message by now.
     """
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from holdfast.blocking.build import aside
+from holdfast.blocking.build import run_blocking
 from holdfast.cli import codes, errors, output, pool_like, prompts
 from holdfast.cli.connect import CLOSE_S, connect
 from holdfast.cli.options import All, Json, Limit, Name, Prefix, Url, Yes
@@ -93,11 +93,11 @@ class LeaseSurvey:
 
     def _scan(self) -> list[NameView]:
         client = self._hf._client
-        found, self.more = run(inspection.scan(client, self._prefix, self._limit, aside, every=self._every))
+        found, self.more = run(inspection.scan(client, self._prefix, self._limit, run_blocking, every=self._every))
         return [NameView(*each) for each in found]
 
     def _query(self, names: tuple[str, ...]) -> list[NameView]:
-        infos = run(inspection.survey(self._hf._client, names))
+        infos = run(inspection.lease_infos(self._hf._client, names))
         found = [NameView(name, info) for name, info in zip(names, infos, strict=True)]
         return [each for each in found if self._every or each.in_use]
 
@@ -256,7 +256,7 @@ def table(found: list[NameView], width: int) -> RenderableType:
 
 
 def _view(hf: Holdfast, name: str) -> NameView:
-    return NameView(name, run(inspection.standing(hf._client, name)))
+    return NameView(name, run(inspection.lease_info(hf._client, name)))
 
 
 def _holder_json(waiter: LeaseParty) -> dict[str, Any]:

@@ -263,7 +263,7 @@ def _checked(queue: Queue, *, as_json: bool) -> ConsistencyReport:
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=output.console(sys.stderr)) as progress:
         bar = progress.add_task("checking", total=total)
-        report = run(core_queue.check(queue, partial(progress.advance, bar)))
+        report = run(queue._core.check(partial(progress.advance, bar)))
         progress.update(bar, completed=total)
     return report
 

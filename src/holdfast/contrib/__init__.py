@@ -1,1 +1,1 @@
-"""Integrations with other people's software: each is one module, imported by whoever uses it, behind an extra."""
+"""Integrations with other software, each behind an extra. Programs import only those that they use."""

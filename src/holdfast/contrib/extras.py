@@ -1,4 +1,4 @@
-"""What is not there is told with the extra that brings it: the name of a module is seldom the name to install."""
+"""Explains a missing module with the extra that installs it: the names of module and package often differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def brought_by(extra: str, *modules: str) -> Iterator[None]:
-    """Imports of these modules, which the extra brings; what they miss themselves is for them to tell."""
+    """Guard imports of these modules: if one of them is missing, name the extra that installs it."""
     try:
         yield
     except ModuleNotFoundError as error:

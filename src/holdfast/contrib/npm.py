@@ -1,9 +1,9 @@
 """npm packages in a directory that many workers share, each installed once.
 
-An alias `<name>_<version>` with all that it depends on is one directory under `node_modules`, built in private and put
-into place by one rename: so versions live side by side, different packages are installed at the same time, and nobody
-ever sees a half-extracted one. The repository's `package.json` is rewritten last, whole, under a short lease of its
-own. npm itself never runs inside the shared directory.
+An alias `<name>_<version>` with its dependencies is one directory under `node_modules`, built in private and published
+by one rename. So versions exist side by side, workers install different packages at the same time, and no reader sees a
+partly extracted one. The repository's `package.json` is rewritten last, as a whole, under a short lease of its own. npm
+itself never runs inside the shared directory.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import failpoints
-from holdfast.contrib.npm_runs import Runs, said
-from holdfast.core.build.build_dir import RECORD, BuildResult, Site
+from holdfast.contrib.npm_runs import NpmRuns, npm_error
+from holdfast.core.build.build_dir import RECORD, BuildDir, BuildResult
 from holdfast.core.lease.lock import TTL_S
-from holdfast.host import open_up, trouble
 from holdfast.errors import BuildFailed, HoldfastError, InvalidConfig, InvalidName, LeaseLost, NotAcquired
+from holdfast.host import share_with_group, trouble
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
@@ -45,16 +45,16 @@ _PAUSE_S = 1.0
 _LISTING = "manifest/"
 _NAME = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]*")
-# What no version may have is what parts name and version in an alias: so no two of them share one.
+# A version contains no `_`, which separates name and version in an alias, so no two packages share an alias.
 _EXACT = re.compile(r"\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]*)?")
-# What another try cannot help.
+# Errors that a retry does not help.
 _HOPELESS = ("E404", "ETARGET", "EINVALIDTAGNAME", "ENOVERSIONS", "E401", "E403", "ENOSPC", "EROFS", "EACCES")
 
 Say = Callable[[str], None]
 
 
 class Spec(NamedTuple):
-    """What is wanted: a package, and a version or a tag of it."""
+    """A package, and a version or a tag."""
 
     name: str
     version: str
@@ -65,7 +65,7 @@ class Spec(NamedTuple):
 
 
 class Installed(NamedTuple):
-    """What became of one specifier. `fresh`: this very call installed it. `error` is empty where all is well."""
+    """The result for one specifier. `fresh`: this call installed it. `error` is empty on success."""
 
     spec: str
     alias: str
@@ -78,22 +78,22 @@ class Installed(NamedTuple):
 
 
 def parsed(text: str) -> Spec:
-    """`name@version`, split at the last `@`; without a version the newest is meant, and that is said."""
+    """Parse `name@version`, split at the last `@`. Without a version, the newest is installed, with a warning."""
     if not isinstance(text, str):
         raise InvalidName(text, f"a package must be text, not {type(text).__name__}")
     name, at, version = text.rpartition("@")
     if not at or not name:
         name, version = text, ""
     if not _NAME.fullmatch(name) or ".." in name.split("/"):
-        raise InvalidName(text, "it must be name@version, where the name is one that npm takes")
+        raise InvalidName(text, "it must be name@version, with a valid npm name")
     if version and not _VERSION.fullmatch(version):
-        raise InvalidName(text, "a version is an exact one or a tag, such as 1.2.3 or latest")
+        raise InvalidName(text, "the version must be exact or a tag, such as 1.2.3 or latest")
     return Spec(name, version)
 
 
 def not_there(directory: Path) -> InvalidConfig:
-    """A directory that all workers share is never made: behind a slip in its path each would be alone with its own."""
-    return InvalidConfig("repo-dir", str(directory), "it is no directory: make it first, where all workers share it")
+    """Return the error for a missing directory. It is never created: a mistyped path would give each worker its own."""
+    return InvalidConfig("repo-dir", str(directory), "it is not a directory; create it where all workers share it")
 
 
 class Repo:
@@ -112,7 +112,12 @@ class Repo:
         say: Say = log.info,
         warn: Say = log.warning,
     ) -> None:
-        """`client` guards it; `None` is the lock turned off: work may be done twice, and nothing is ever half."""
+        """Use `directory` under the leases of `client`.
+
+        `client`: `None` turns locking off: work may be done twice, but nothing is half-installed. `ttl`, `timeout`:
+        of the leases, in seconds. `npm`: the program; `npm_timeout`: seconds for one run; `retries`: more attempts
+        after a failure. `say`, `warn`: receive progress and warnings.
+        """
         self.directory = Path(os.path.abspath(directory))
         self.modules = self.directory / MODULES
         self._client = client
@@ -124,10 +129,13 @@ class Repo:
         self._say = say
         self._warn = warn
         if shutil.which(npm) is None:
-            raise InvalidConfig("npm", npm, "there is no such program on the path")
+            raise InvalidConfig("npm", npm, "the program is not on the PATH")
 
     def install(self, specs: Sequence[str], *, allow: Iterable[str] = ()) -> list[Installed]:
-        """Have all of them there; different ones at the same time. What failed says so, and stops nobody else."""
+        """Install all `specs`, several at the same time; return a result for each. A failure does not stop the others.
+
+        `allow`: prefixes of package names; others are skipped. Empty: all names.
+        """
         if isinstance(specs, str):
             raise InvalidConfig("specs", specs, "it must be a list of packages, not one")
         wanted = [(text, parsed(text)) for text in specs]
@@ -135,8 +143,8 @@ class Repo:
         if not self.directory.is_dir():
             raise not_there(self.directory)
         self._make_modules()
-        self._manifest()  # one that cannot be read is told before anything is done
-        runs = Runs(self._npm, self._npm_timeout)
+        self._manifest()  # raise before any work if it cannot be read
+        runs = NpmRuns(self._npm, self._npm_timeout)
         pool = ThreadPoolExecutor(_AT_ONCE)
         try:
             done = list(pool.map(lambda each: self._install(each[0], each[1], allowed, runs), wanted))
@@ -144,7 +152,7 @@ class Repo:
             runs.end()
             raise
         finally:
-            # Whoever is interrupted does not wait for a thread that waits for another worker: its client's end ends it.
+            # After an interrupt do not wait for threads that wait for another worker: closing the client ends them.
             pool.shutdown(wait=False, cancel_futures=True)
         return done
 
@@ -152,11 +160,11 @@ class Repo:
         try:
             with contextlib.suppress(FileExistsError):
                 self.modules.mkdir()
-                open_up(self.modules, self.directory)
+                share_with_group(self.modules, self.directory)
         except OSError as error:
             raise trouble("directory", error) from error
 
-    def _install(self, text: str, spec: Spec, allowed: tuple[str, ...], runs: Runs) -> Installed:
+    def _install(self, text: str, spec: Spec, allowed: tuple[str, ...], runs: NpmRuns) -> Installed:
         began = time.monotonic()
         try:
             if spec.version == "local" or (allowed and not spec.name.startswith(allowed)):
@@ -167,14 +175,14 @@ class Repo:
             built = self._built(spec, runs)
             self._list(spec)
         except (HoldfastError, OSError) as error:
-            what = self._told(error, spec)
+            what = self._explain(error, spec)
             return Installed(text, spec.alias, "", fresh=False, seconds=time.monotonic() - began, error=what)
         seconds = time.monotonic() - began
         if built.fresh:
             self._say(f"installed {spec.alias} in {seconds:.1f} s")
         return Installed(text, spec.alias, str(built.path), built.fresh, seconds, built.fence)
 
-    def _told(self, error: HoldfastError | OSError, spec: Spec) -> str:
+    def _explain(self, error: HoldfastError | OSError, spec: Spec) -> str:
         if isinstance(error, OSError) and not isinstance(error, HoldfastError):
             return str(trouble("directory", error))
         if not isinstance(error, NotAcquired):
@@ -184,38 +192,38 @@ class Repo:
             place, doing = self.directory / MANIFEST, "writing"
         return f"waited {error.waited:.0f} s for {spec.alias} in {place}, which {error.holder} is {doing}"
 
-    def _resolved(self, text: str, spec: Spec, runs: Runs) -> Spec:
-        """Tags are resolved first: what is installed is one version, for good."""
+    def _resolved(self, text: str, spec: Spec, runs: NpmRuns) -> Spec:
+        """Replace a tag by the version that it names now, so that an alias is one version for ever."""
         if _EXACT.fullmatch(spec.version):
             return spec
         if not spec.version:
-            self._warn(f"{text} has no version: the newest is meant")
-        asked = f"{spec.name}@{spec.version or 'latest'}"
+            self._warn(f"{text} has no version: installing the newest")
+        wanted_version = f"{spec.name}@{spec.version or 'latest'}"
         for attempt in range(self._retries + 1):
-            done = runs.run(("view", asked, "version", "--json"), text, self.directory)
+            done = runs.run(("view", wanted_version, "version", "--json"), text, self.directory)
             if done.returncode == 0:
-                return Spec(spec.name, _version(done.stdout, text, asked))
-            if not self._goes_on(done, attempt, f"look up {asked}", runs):
+                return Spec(spec.name, _version(done.stdout, text, wanted_version))
+            if not self._goes_on(done, attempt, f"look up {wanted_version}", runs):
                 break
-        raise BuildFailed(text, "npm view", said(done))
+        raise BuildFailed(text, "npm view", npm_error(done))
 
-    def _goes_on(self, done: subprocess.CompletedProcess[str], attempt: int, what: str, runs: Runs) -> bool:
-        """Tell that it failed; whether it is worth another try, after a pause. What we ended ourselves is not."""
-        if not runs.rest(0):
+    def _goes_on(self, done: subprocess.CompletedProcess[str], attempt: int, what: str, runs: NpmRuns) -> bool:
+        """Log the failure; pause and return true if a retry may help. A run that we ended ourselves is not retried."""
+        if not runs.pause(0):
             return False
-        self._warn(f"attempt {attempt + 1} to {what} failed: {said(done)}")
+        self._warn(f"attempt {attempt + 1} to {what} failed: {npm_error(done)}")
         if any(f"code {code}" in done.stderr for code in _HOPELESS) or attempt == self._retries:
             return False
-        return runs.rest(_PAUSE_S * (attempt + 1))
+        return runs.pause(_PAUSE_S * (attempt + 1))
 
-    def _built(self, spec: Spec, runs: Runs) -> BuildResult:
+    def _built(self, spec: Spec, runs: NpmRuns) -> BuildResult:
         def build(staging: Staging) -> None:
             self._say(f"installing {spec.alias}")
             self._fill(Path(staging), spec, runs, pass_fds=staging.liveness_fds)
 
         if self._client is None:
             return self._built_unlocked(spec, runs)
-        found = Site(self.modules, spec.alias, movable=True).find()
+        found = BuildDir(self.modules, spec.alias, relocatable=True).find()
         if found is not None:
             return found
         try:
@@ -224,40 +232,40 @@ class Repo:
             self._say(f"another worker is installing {spec.alias}: {busy.holder}; waiting")
         return self._client.build_once(self.modules, spec.alias, build, ttl=self._ttl, timeout=self._timeout)
 
-    def _built_unlocked(self, spec: Spec, runs: Runs) -> BuildResult:
-        site = Site(self.modules, spec.alias, movable=True)
-        found = site.find()
+    def _built_unlocked(self, spec: Spec, runs: NpmRuns) -> BuildResult:
+        build_dir = BuildDir(self.modules, spec.alias, relocatable=True)
+        found = build_dir.find()
         if found is not None:
             return found
         self._say(f"installing {spec.alias}")
         fence = time.time_ns() // 1000
-        plot = site.stage(fence)
+        staging_dir = build_dir.stage(fence)
         try:
-            self._fill(plot.path, spec, runs, pass_fds=(plot.lock,))
-            return site.publish(plot, fence, f"{os.uname().nodename}:{os.getpid()}")
+            self._fill(staging_dir.path, spec, runs, pass_fds=(staging_dir.lock,))
+            return build_dir.publish(staging_dir, fence, f"{os.uname().nodename}:{os.getpid()}")
         finally:
-            site.withdraw(plot)
+            build_dir.withdraw(staging_dir)
 
-    def _fill(self, place: Path, spec: Spec, runs: Runs, *, pass_fds: tuple[int, ...]) -> None:
-        """Have npm install into a prefix inside the private place, then let the package itself be the place."""
+    def _fill(self, place: Path, spec: Spec, runs: NpmRuns, *, pass_fds: tuple[int, ...]) -> None:
+        """Run npm with a prefix inside the private directory, then move the package up to be that directory."""
         for attempt in range(self._retries + 1):
             prefix = self._prefix(place, attempt)
-            words = ("install", "--no-audit", "--no-fund", "--no-package-lock", "--install-strategy=nested")
+            arguments = ("install", "--no-audit", "--no-fund", "--no-package-lock", "--install-strategy=nested")
             source = f"{spec.alias}@npm:{spec.name}@{spec.version}"
-            done = runs.run((*words, "--prefix", str(prefix), source), spec.alias, prefix, pass_fds)
+            done = runs.run((*arguments, "--prefix", str(prefix), source), spec.alias, prefix, pass_fds)
             if done.returncode == 0 and (prefix / MODULES / spec.alias / MANIFEST).exists():
                 _lift(prefix, spec.alias, place)
                 return
             shutil.rmtree(prefix, ignore_errors=True)
             if not self._goes_on(done, attempt, f"install {spec.alias}", runs):
                 break
-        raise BuildFailed(spec.alias, "npm install", f"{said(done)} (attempt {attempt + 1})")
+        raise BuildFailed(spec.alias, "npm install", f"{npm_error(done)} (attempt {attempt + 1})")
 
     def _prefix(self, place: Path, attempt: int) -> Path:
-        """Where one run of npm works, with the settings of the repository: its registries, and who we are to them."""
+        """Create the prefix of one run of npm, with the repository's settings: its registries and credentials."""
         prefix = place / f".npm-{attempt}"
         prefix.mkdir()
-        open_up(prefix, place)
+        share_with_group(prefix, place)
         (prefix / MANIFEST).write_text('{"private": true}', encoding="utf-8")
         if (self.directory / SETTINGS).exists():
             (prefix / SETTINGS).symlink_to(self.directory / SETTINGS)
@@ -266,7 +274,7 @@ class Repo:
     # The manifest.
 
     def _manifest(self) -> dict[str, Any]:
-        """What `package.json` says; one that cannot be read is never overwritten."""
+        """Read `package.json`. An unreadable one is never overwritten."""
         path = self.directory / MANIFEST
         try:
             text = path.read_text(encoding="utf-8")
@@ -277,13 +285,13 @@ class Repo:
         try:
             manifest = json.loads(text)
             if not isinstance(manifest, dict) or not isinstance(manifest.setdefault("dependencies", {}), dict):
-                raise TypeError("it is no object with dependencies")
+                raise TypeError("it is not an object with dependencies")
         except (ValueError, TypeError) as error:
-            raise BuildFailed(str(path), "reading the manifest", f"{error}; it was left as it is") from error
+            raise BuildFailed(str(path), "reading the manifest", f"{error}; it was not changed") from error
         return manifest
 
     def _list(self, spec: Spec) -> None:
-        """Have the manifest name the alias: read and rewritten under a short lease, last of all."""
+        """Add the alias to the manifest: read and rewrite it under a short lease, as the last step."""
         source = f"npm:{spec.name}@{spec.version}"
         if self._manifest()["dependencies"].get(spec.alias) == source:
             return
@@ -299,10 +307,10 @@ class Repo:
             except LeaseLost:
                 if last:
                     raise
-                # We slept, and may have overwritten what others listed meanwhile: what is there is listed again.
+                # This process was suspended and may have overwritten entries of others: add all of them again.
 
     def _published(self) -> dict[str, str]:
-        """Every alias that is there and complete, with where it comes from."""
+        """Return every complete alias with its source."""
         found = {}
         for record in (*self.modules.glob(f"*_*/{RECORD}"), *self.modules.glob(f"@*/*_*/{RECORD}")):
             alias = str(record.parent.relative_to(self.modules))
@@ -320,7 +328,7 @@ class Repo:
             with draft.open("x", encoding="utf-8") as file:
                 json.dump(manifest, file, indent=2)
                 file.flush()
-                open_up(file.fileno(), self.directory)
+                share_with_group(file.fileno(), self.directory)
                 os.fsync(file.fileno())
             check()
             failpoints.point("npm.before-manifest")
@@ -330,7 +338,7 @@ class Repo:
 
 
 def _lift(prefix: Path, alias: str, place: Path) -> None:
-    """The package becomes the place itself; what npm put beside it (its peers) goes inside."""
+    """Move the package's files into the private directory, and the packages beside it (its peers) below them."""
     package, inside = prefix / MODULES / alias, place / MODULES
     for entry in list(package.iterdir()):
         entry.rename(place / entry.name)
@@ -343,18 +351,18 @@ def _lift(prefix: Path, alias: str, place: Path) -> None:
                 for folder in (inside, target.parent):
                     with contextlib.suppress(FileExistsError):
                         folder.mkdir()
-                        open_up(folder, place)
+                        share_with_group(folder, place)
                 each.rename(target)
     shutil.rmtree(prefix)
 
 
-def _version(told: str, text: str, asked: str) -> str:
-    """The one version that npm names, or the last of several; it becomes part of a path, so it must be one."""
+def _version(output: str, text: str, wanted: str) -> str:
+    """Return the version that npm printed, or the last of several. It becomes part of a path, so check it."""
     try:
-        named = json.loads(told or '""')
+        named = json.loads(output or '""')
     except ValueError:
-        named = told.strip()
+        named = output.strip()
     version = named[-1] if isinstance(named, list) and named else named
     if not isinstance(version, str) or not _EXACT.fullmatch(version):
-        raise BuildFailed(text, "npm view", f"npm knows no version of {asked}")
+        raise BuildFailed(text, "npm view", f"npm knows no version of {wanted}")
     return version

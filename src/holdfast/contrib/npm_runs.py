@@ -1,4 +1,4 @@
-"""Runs of npm: bounded in time, and ended together with all that they started."""
+"""Runs of npm: bounded in time, and ended together with their child processes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 from holdfast.errors import BuildFailed
 
-_TOLD = 600
+_ERROR_MAX = 600
 
 
-class Runs:
-    """The runs of npm of one call: each bounded in time, and all of them ended where nobody waits for them any more."""
+class NpmRuns:
+    """The runs of npm of one `install`: each bounded in time; an interrupt ends all of them."""
 
     def __init__(self, npm: str, most_s: float) -> None:
         self._npm = npm
@@ -25,31 +25,31 @@ class Runs:
         self._over = threading.Event()
 
     def run(
-        self, words: tuple[str, ...], what: str, cwd: Path, pass_fds: tuple[int, ...] = ()
+        self, arguments: tuple[str, ...], package: str, cwd: Path, pass_fds: tuple[int, ...] = ()
     ) -> subprocess.CompletedProcess[str]:
-        """What npm said, and how it ended. What it makes is for whoever may read the place it works in."""
-        with self._started(words, what, cwd, pass_fds) as npm:
+        """Run npm and return its output and exit code. Its files get the permissions of the directory `cwd`."""
+        with self._started(arguments, package, cwd, pass_fds) as npm:
             try:
-                out, told = npm.communicate(timeout=self._most_s)
+                out, err = npm.communicate(timeout=self._most_s)
             except BaseException as error:
                 _end(npm.pid)
                 if not isinstance(error, subprocess.TimeoutExpired):
                     raise
                 late = f"it took longer than {self._most_s:.0f} s in {cwd}"
-                raise BuildFailed(what, f"npm {words[0]}", late) from None
+                raise BuildFailed(package, f"npm {arguments[0]}", late) from None
             finally:
                 self._running.discard(npm)
-        return subprocess.CompletedProcess(npm.args, npm.returncode, out, told)
+        return subprocess.CompletedProcess(npm.args, npm.returncode, out, err)
 
     def _started(
-        self, words: tuple[str, ...], what: str, cwd: Path, pass_fds: tuple[int, ...]
+        self, arguments: tuple[str, ...], package: str, cwd: Path, pass_fds: tuple[int, ...]
     ) -> subprocess.Popen[str]:
         with self._guard:
             if self._over.is_set():
-                raise BuildFailed(what, f"npm {words[0]}", "it was interrupted")
+                raise BuildFailed(package, f"npm {arguments[0]}", "it was interrupted")
             try:
-                npm = subprocess.Popen(  # noqa: S603 - the words are checked
-                    (self._npm, *words),
+                npm = subprocess.Popen(  # noqa: S603 - the arguments are checked
+                    (self._npm, *arguments),
                     cwd=cwd,
                     encoding="utf-8",
                     errors="replace",
@@ -60,16 +60,17 @@ class Runs:
                     umask=~cwd.stat().st_mode & 0o077,
                 )
             except OSError as error:
-                raise BuildFailed(what, f"npm {words[0]}", f"{self._npm} cannot be run: {error.strerror}") from error
+                failure = f"{self._npm} cannot be run: {error.strerror}"
+                raise BuildFailed(package, f"npm {arguments[0]}", failure) from error
             self._running.add(npm)
         return npm
 
-    def rest(self, seconds: float) -> bool:
-        """A pause before the next of them; false if there is to be none."""
+    def pause(self, seconds: float) -> bool:
+        """Wait before the next attempt; return false if the runs were ended."""
         return not self._over.wait(seconds)
 
     def end(self) -> None:
-        """None of them goes on, and no other begins."""
+        """End all runs, and refuse new ones."""
         with self._guard:
             self._over.set()
             for npm in self._running.copy():
@@ -77,19 +78,19 @@ class Runs:
                     _end(npm.pid)
 
 
-def said(done: subprocess.CompletedProcess[str]) -> str:
-    """What npm said was wrong, in a line."""
+def npm_error(done: subprocess.CompletedProcess[str]) -> str:
+    """Return npm's error in one line."""
     lines = [line.removeprefix("npm error").removeprefix("npm ERR!").strip() for line in done.stderr.splitlines()]
     lines = [line for line in lines if line and not line.startswith("A complete log")]
-    # A warning comes first, and is seldom what was wrong.
+    # npm prints warnings first; they are seldom the error.
     text = "; ".join([line for line in lines if not line.lower().startswith("npm warn")] or lines)
-    return text[:_TOLD] or f"npm ended with {done.returncode}"
+    return text[:_ERROR_MAX] or f"npm ended with {done.returncode}"
 
 
 def _end(pid: int) -> None:
-    """End a program with all that it started: an install script that hangs would outlive npm. Children last."""
+    """Kill a program and its descendants, children last: an install script that hangs would outlive npm."""
     with contextlib.suppress(OSError):
-        os.kill(pid, signal.SIGSTOP)  # it starts no other one meanwhile
+        os.kill(pid, signal.SIGSTOP)  # so that it starts no other process meanwhile
         children = [
             int(child)
             for listing in Path(f"/proc/{pid}/task").glob("*/children")

@@ -1,1 +1,1 @@
-"""Each operation once, as a coroutine over an engine; no event loop and no engine is named here."""
+"""Each operation once, as a coroutine over an engine. No module here names an event loop or an engine."""

@@ -1,23 +1,27 @@
-"""One client: an engine, a keeper, and the rules of opening and closing.
+"""One client: an engine, a transport, a keeper, and the rules of opening and closing.
 
-`close()` refuses new work first, then waits for holders and for acquisitions in flight. After its bound it never
-releases a lease under running work: such leases lapse, their holders are told, and their names are returned.
+`close()` first refuses new work, then waits for holders and for acquires on their way. After its timeout it never
+releases a lease under running work: such leases expire, their holders learn of the loss, and `close()` returns their
+names.
 """
 
 from __future__ import annotations
 
 import os
 import weakref
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast import config
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
-from holdfast.core.keeper.keeper import WIRE_NS, Keeper
+from holdfast.core.keeper.keeper import Keeper
 from holdfast.core.keeper.restart_guard import RestartGuard
-from holdfast.core.lease.lease import ASKING, HELD
+from holdfast.core.lease.state import HELD, PENDING
 from holdfast.core.limit.local import Ledgers
-from holdfast.engines import ALTERNATIVES, open_engine
-from holdfast.errors import Closed, InvalidConfig, ReplyLost, Unavailable
+from holdfast.core.resend import WIRE_NS, raise_public
+from holdfast.core.step import Ready
+from holdfast.engines import ALTERNATIVES, Capability, open_engine
+from holdfast.errors import Closed, InvalidConfig, LossReason, Unavailable
 from holdfast.names import readable, this_process
 from holdfast.observer import Observer, emit, log
 
@@ -28,20 +32,32 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Answer, Command
     from holdfast.core.lease.lease import LeaseBase
+    from holdfast.core.lease.state import LeaseCore
     from holdfast.engines import Engine, Transport, Waker
 
-OPEN, CLOSING, ABORTING, CLOSED = "open", "closing", "aborting", "closed"
 CLOSE_S = 30.0
-# An error that leaves the block of a client is not kept from whoever should see it: what is held may be held by the
-# very code that failed, and would be waited for in vain.
-LEAVE_S = 1.0
+# An error that leaves the block of a client is not delayed for long: the code that failed may itself hold the leases
+# that `close` would wait for.
+CLOSE_AFTER_ERROR_S = 1.0
 _POLL_NS = 50 * NS_PER_MS
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
+class ClientState(StrEnum):
+    """Where a client is between open and closed."""
+
+    OPEN = "open"
+    CLOSING = "closing"  # no new work; holders may finish
+    ABORTING = "aborting"  # waiters and acquires on their way end with `Closed`
+    CLOSED = "closed"
+
+
+OPEN, CLOSING, ABORTING, CLOSED = ClientState.OPEN, ClientState.CLOSING, ClientState.ABORTING, ClientState.CLOSED
+
+
 class Client:
-    """What a face stands on."""
+    """The engine and the leases of one `connect()`; both faces build on it."""
 
     def __init__(
         self,
@@ -67,67 +83,81 @@ class Client:
         with config.naming(url):
             self.engine: Engine = open_engine(settings)
         if settings.source is not None:
-            self.url = self.engine.location().partition(" ")[0]  # a client object has no URL: where it leads to is told
+            self.url = self.engine.location().partition(" ")[0]  # a redis-py client has no URL; show where it leads
         self.clock = self.engine.clock
         self.transport: Transport = self.engine.blocking() if face == "blocking" else self.engine.asyncio()
         self.restart_guard = RestartGuard(self.engine)
         self.keeper = Keeper(self.engine.keeper(), self.clock, observer, self.restart_guard)
         self.ledgers = Ledgers()
-        # The objects of each read-write lock: whoever is inside through one of them is known to all.
+        # The objects of each read-write lock: all of them know who is inside through one of them.
         self.sides: MutableMapping[str, weakref.WeakSet[Any]] = weakref.WeakValueDictionary()
         self.state = OPEN
+        self.is_open = True  # beside the state, because the hot path reads it
         self._wakers: list[Waker] = []
         self._left: tuple[str, ...] = ()
         self._being_closed = False
         _clients.add(self)
 
     def __reduce__(self) -> NoReturn:
-        """Whatever is made by it has it inside, and tells the same."""
+        """Refuse. Objects that a client made refer to it, so pickling them fails with this message too."""
         raise TypeError("a holdfast client cannot be pickled or copied: connect in the process that is to use it")
 
     @property
     def guard(self) -> threading.RLock:
+        """The lock that protects the states of the client and of its leases."""
         return self.keeper.guard
 
     @property
     def closed(self) -> bool:
+        """Whether `close()` has finished."""
         return self.state is CLOSED
 
     def emit(
         self, kind: str, name: str, fence: int | None = None, seconds: float | None = None, detail: str = ""
     ) -> None:
-        """Log what happened, and hand it to the observer."""
+        """Log an event, and pass it to the observer."""
         emit(self.observer, kind, name, fence, seconds, detail)
 
-    def begin(self, lease: LeaseBase) -> None:
-        """Register a token before its first byte is sent; refuse when closing."""
-        # First kept, then looked: whoever closes sets the state first and then looks for what is kept.
+    def begin(self, lease: LeaseCore) -> None:
+        """Register a token before its first byte is sent; raise `Closed` if the client is closing."""
+        # Register first, then look at the state: `close` sets the state first, and then looks for registered leases.
         self.keeper.leases[lease.token] = weakref.ref(lease)
-        if self.state is not OPEN:
+        if not self.is_open:
             self.keeper.forget(lease)
             raise Closed
 
-    def refuse_without(self, what: str) -> None:
-        """`InvalidConfig` if the engine cannot keep that."""
-        if what not in self.engine.capabilities:
+    def refuse_if_closed(self) -> None:
+        """Raise `Closed` if the client is closed."""
+        if self.state is CLOSED:
+            raise Closed
+
+    def refuse_if_aborting(self) -> None:
+        """Raise `Closed` if waiting is over, because the client is closed or about to be."""
+        if self.state in (ABORTING, CLOSED):
+            raise Closed
+
+    def refuse_without(self, capability: Capability) -> None:
+        """Raise `InvalidConfig` if the engine does not declare the capability."""
+        if capability not in self.engine.capabilities:
             raise InvalidConfig(
-                self._url_setting, self.url, f"{self.engine.name} keeps leases and no {what}: {ALTERNATIVES}"
+                self._url_setting, self.url, f"{self.engine.name} keeps leases and no {capability}: {ALTERNATIVES}"
             )
 
     async def send(self, command: Command) -> Answer:
-        """One command that belongs to no lease of ours."""
-        if self.state is CLOSED:
-            raise Closed
+        """Send one command that belongs to no lease, once, and return its answer."""
+        self.refuse_if_closed()
         try:
             answer = self.transport.apply(command)
-            return answer if isinstance(answer, tuple) else await answer
-        except ReplyLost as error:
-            raise Unavailable(error.engine, error.reason, error.detail) from error
+            return answer if isinstance(answer, Ready) else await answer
+        except Unavailable as error:
+            raise_public(error)
 
     async def send_all(self, commands: Sequence[Command]) -> list[Any]:
-        """Several such commands, in as few exchanges as the engine can do with; what it cannot answer is raised."""
-        if self.state is CLOSED:
-            raise Closed
+        """Send several such commands in as few exchanges as possible, and return their answers.
+
+        Raise `Unavailable` if one of them was not answered.
+        """
+        self.refuse_if_closed()
         answers = await self.transport.apply_all(commands)
         for answer in answers:
             if isinstance(answer, Unavailable):
@@ -135,13 +165,12 @@ class Client:
         return list(answers)
 
     async def refresh_topology(self) -> None:
-        """Have the engine learn anew where its servers are."""
-        if self.state is CLOSED:
-            raise Closed
+        """Have the engine look up its servers again."""
+        self.refuse_if_closed()
         await self.transport.refresh()
 
     def forked(self) -> None:
-        """In a child: every lease is the parent's, and nothing that was inherited is touched."""
+        """Start over in a child process: every lease is the parent's, and no inherited connection is used."""
         leases = self.keeper.live_leases()
         self.keeper.forked()
         self.engine.forked()
@@ -151,85 +180,81 @@ class Client:
         self.packed = self.holder.packed()
         self._wakers = []
         for lease in leases:
-            lease._on_loss = None  # the callback is the parent's
-            lease._state, lease._why = "lost", ("forked", "")
+            lease.forked()
+
+    async def close(self, timeout: Seconds | None) -> tuple[str, ...]:
+        """Refuse new work, wait for the leases that are held, and end; return the names that are left to expire.
+
+        After an interruption it may be called again.
+        """
+        wait_ns = timeout_ns(timeout)
+        if self.state is not CLOSED:
+            self.transport.check_loop()
+        until_ns = NEVER_NS if wait_ns is None else self.clock.now_ns() + wait_ns
+        first = False
+        try:
+            with self.guard:
+                first = not self._being_closed
+                self._being_closed = True
+                if self.state is OPEN:
+                    self.state, self.is_open = CLOSING, False
+            for lease in self.keeper.live_leases():
+                lease.client_closing()
+            if not first:
+                await self._sleep_until(lambda: self.state is CLOSED, until_ns)
+                return self._left if self.state is CLOSED else self._held_names()
+
+            if wait_ns != 0 and (held := self._held_names()):
+                bound = "for ever" if wait_ns is None else f"for {wait_ns / NS:g} s at most"
+                log.warning("holdfast: close() waits %s for the release of: %s", bound, ", ".join(held))
+            await self._sleep_until(lambda: self.keeper.idle(but_undos=True), until_ns)
+            await self._sleep_until(self.keeper.idle, min(until_ns, self.clock.now_ns() + WIRE_NS))
+            await self._end()
+        except BaseException:
+            if first:
+                self._being_closed = False
+            raise
+        return self._left
+
+    async def _end(self) -> None:
+        self.state = ABORTING
+        self.transport.wake_all()
+        await self._sleep_until(lambda: not self._pending(), self.clock.now_ns() + WIRE_NS)
+        self._left = self._held_names()
+        for lease in self.keeper.live_leases():
+            lease.lose(LossReason.CLOSED)  # only the holder learns of it: on the engine, the lease expires
+        self.keeper.stop()
+        await self._sleep_until(self.keeper.stopped, self.clock.now_ns() + 2 * WIRE_NS)
+        try:
+            await self.transport.close()
+        except Unavailable as error:
+            self.emit("unavailable", "", detail=str(error))
+        self.state = CLOSED
+        self._wake_all()
+
+    async def _sleep_until(self, done: Callable[[], object], until_ns: int) -> None:
+        """Sleep until `done()`: woken when a lease ends, and polling now and then all the same."""
+        waker = self.transport.waker()
+        self._wakers.append(waker)
+        self.keeper.on_idle(self._wake_all)
+        while not done() and self.clock.now_ns() < until_ns:
+            await waker.wait(min(until_ns, self.clock.now_ns() + _POLL_NS))
+
+    def _wake_all(self) -> None:
+        for waker in self._wakers.copy():  # not a tuple of it: that may crash CPython 3.11 while others append
+            waker.wake()
+
+    def _pending(self) -> list[LeaseBase]:
+        return [lease for lease in self.keeper.live_leases() if lease.state is PENDING]
+
+    def _held_names(self) -> tuple[str, ...]:
+        held = (readable(lease.name) for lease in self.keeper.live_leases() if lease.state is HELD)
+        return tuple(sorted(held))
 
 
 def close_timeout(error: BaseException | None) -> float:
-    """How long to wait for what is held when the client's block is left."""
-    return CLOSE_S if error is None else LEAVE_S
-
-
-async def close(client: Client, timeout: Seconds | None) -> tuple[str, ...]:
-    """Refuse, wait, end; the names of leases that could not be waited for. Interrupted, it may be called again."""
-    wait_ns = timeout_ns(timeout)
-    if client.state is not CLOSED:
-        client.transport.check_loop()
-    until_ns = NEVER_NS if wait_ns is None else client.clock.now_ns() + wait_ns
-    first = False
-    try:
-        with client.guard:
-            first = not client._being_closed
-            client._being_closed = True
-            if client.state is OPEN:
-                client.state = CLOSING
-        for lease in client.keeper.live_leases():
-            lease._closing()
-        if not first:
-            await _until(client, lambda: client.state is CLOSED, until_ns)
-            return client._left if client.state is CLOSED else _names(client)
-
-        if wait_ns != 0 and (held := _names(client)):
-            bound = "for ever" if wait_ns is None else f"for {wait_ns / NS:g} s at most"
-            log.warning("holdfast: closing waits %s until these are given back: %s", bound, ", ".join(held))
-        await _until(client, lambda: client.keeper.idle(but_undos=True), until_ns)
-        await _until(client, client.keeper.idle, min(until_ns, client.clock.now_ns() + WIRE_NS))
-        await _end(client)
-    except BaseException:
-        if first:
-            client._being_closed = False
-        raise
-    return client._left
-
-
-async def _end(client: Client) -> None:
-    client.state = ABORTING
-    client.transport.wake_all()
-    await _until(client, lambda: not _asking(client), client.clock.now_ns() + WIRE_NS)
-    client._left = _names(client)
-    for lease in client.keeper.live_leases():
-        lease._lose("closed")  # the holder is told; the engine is not, so the lease lapses
-    client.keeper.stop()
-    await _until(client, client.keeper.stopped, client.clock.now_ns() + 2 * WIRE_NS)
-    try:
-        await client.transport.close()
-    except Unavailable as error:
-        client.emit("unavailable", "", detail=str(error))
-    client.state = CLOSED
-    _wake(client)
-
-
-async def _until(client: Client, done: Callable[[], object], until_ns: int) -> None:
-    """Sleep until `done()`; rung when a lease ends, and looking again now and then all the same."""
-    waker = client.transport.waker()
-    client._wakers.append(waker)
-    client.keeper.on_idle(lambda: _wake(client))
-    while not done() and client.clock.now_ns() < until_ns:
-        await waker.wait(min(until_ns, client.clock.now_ns() + _POLL_NS))
-
-
-def _wake(client: Client) -> None:
-    for waker in client._wakers.copy():  # not a tuple of it: to make one may crash CPython 3.11 while others append
-        waker.wake()
-
-
-def _asking(client: Client) -> list[LeaseBase]:
-    return [lease for lease in client.keeper.live_leases() if lease._state is ASKING]
-
-
-def _names(client: Client) -> tuple[str, ...]:
-    held = (readable(lease.name) for lease in client.keeper.live_leases() if lease._state is HELD)
-    return tuple(sorted(held))
+    """Return how long to wait for held leases when the client's block is left with `error`."""
+    return CLOSE_S if error is None else CLOSE_AFTER_ERROR_S
 
 
 def _forked() -> None:

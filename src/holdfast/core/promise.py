@@ -1,7 +1,7 @@
-"""The promise of an engine: looked at when somebody asks, required when somebody connects, and watched meanwhile.
+"""The promise of an engine: looked up on demand, required at `connect()`, and watched by the keeper.
 
-A look costs a round trip or two, so it is never part of getting a lease. While leases are held or waited for, the
-keeper looks again at a slow pace, and tells when the promise has changed.
+A lookup costs a round trip or two, so it is never part of acquiring a lease. While leases are held or waited for, the
+keeper looks again at a slow pace, and reports a changed promise.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NS
+from holdfast.core.resend import raise_public
 from holdfast.core.step import run
-from holdfast.errors import Closed, PromiseNotKept, ReplyLost, Unavailable
+from holdfast.errors import PromiseNotKept, Unavailable
 from holdfast.observer import Observer, emit, log
 from holdfast.rules.promise import difference, missing
 
@@ -19,24 +20,23 @@ if TYPE_CHECKING:
     from holdfast.engines import Promise, Transport
 
 LOOK_EVERY_NS = 20 * NS
-# A keeper that comes by this late has had nothing to watch for.
+# A keeper that comes back after so long had nothing to watch for.
 _GAP_NS = 5 * NS
 
 
 async def promise(client: Client) -> Promise:
-    """What may be relied on, from a look at the engine now."""
-    if client.closed:
-        raise Closed
+    """Return the promise of the engine, from a lookup now."""
+    client.refuse_if_closed()
     try:
         found = await client.transport.promise()
-    except ReplyLost as error:
-        raise Unavailable(error.engine, error.reason, error.detail) from error
+    except Unavailable as error:
+        raise_public(error)
     client.keeper.promise_watch.last = found
     return found
 
 
 async def require(client: Client, wanted: tuple[str, ...]) -> None:
-    """`PromiseNotKept` unless the engine holds all of it."""
+    """Raise `PromiseNotKept` unless the engine promises everything in `wanted`."""
     if not wanted:
         return
     found = await promise(client)
@@ -46,7 +46,7 @@ async def require(client: Client, wanted: tuple[str, ...]) -> None:
 
 
 class PromiseWatch:
-    """What the keeper watches beside its leases: that the engine is the same, and promises the same."""
+    """The keeper's watch on the engine: whether it is still the same, and promises the same."""
 
     def __init__(self, transport: Transport, observer: Observer | None) -> None:
         self._transport = transport
@@ -55,17 +55,17 @@ class PromiseWatch:
         self._watched_ns = self._look_ns = 0
 
     def watch(self, now_ns: int, until_ns: int) -> None:
-        """Look whether anything has happened to the engine."""
+        """Check the connection and, every `LOOK_EVERY_NS`, the promise."""
         try:
             run(self._transport.ensure_connected(until_ns))
             self._look(now_ns, until_ns)
         except Unavailable:
-            pass  # whatever is due meets the same trouble, and tells it
+            pass  # the commands that are due meet the same trouble, and report it
         except Exception:
-            log.exception("the engine could not be looked at")  # leases are renewed all the same
+            log.exception("the promise of the engine could not be looked up")  # leases are renewed all the same
 
-    def tell_news(self) -> bool:
-        """Tell what the engine has noticed by itself; true if every lease had better be renewed now."""
+    def report_events(self) -> bool:
+        """Emit the events that the engine noticed by itself; return whether every lease should be renewed now."""
         events = self._transport.events()
         for kind, seconds, detail in events:
             emit(self._observer, kind, "", None, seconds, detail)

@@ -1,58 +1,162 @@
-"""Questions that are settled at once: those of no lease, and those of a lease for which nobody stands in line."""
+"""Send a command again after a lost reply, and interpret the answer to the second copy.
+
+A lost reply leaves open whether the engine applied the command. Every command carries its token (or a fence), so the
+engine applies it once, however many copies arrive; but the second copy's answer may differ from the first one's. So each
+caller says what that answer means (`second_answer`). Only this module knows how a lost reply looks.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from holdfast.clock import NS_PER_MS
-from holdfast.commands import Granted
-from holdfast.core.keeper.keeper import WIRE_NS
-from holdfast.core.lease import acquire as lifecycle
-from holdfast.core.lease.confirm import confirmed
+from holdfast.clock import NS, NS_PER_MS, jittered
+from holdfast.core.step import Ready
 from holdfast.errors import ReplyLost, Unavailable
 
 if TYPE_CHECKING:
     from holdfast.commands import Answer, Command
     from holdfast.core.client import Client
-    from holdfast.core.lease.lease import LeaseBase
 
-_RETRY_NS = 50 * NS_PER_MS
+# How long one exchange with the engine may take, with its resends.
+WIRE_NS = 2 * NS
+# At most this often, the trouble of one command is reported.
+_REPORT_NS = NS
 
 
-async def ask_again(client: Client, command: Command) -> Answer:
-    """Ask until it is answered, for the wire timeout at most, if the first answer was lost.
+class ResendPolicy(NamedTuple):
+    """How long to pause before each further copy: twice as long each time, up to `longest_ns`.
 
-    The command carries its token, so that a second copy changes nothing. An engine that was never reached is told at
-    once.
+    With `last_copy`, one more copy is sent when the time is over: a waiter must leave the waiting line in any case.
     """
-    until_ns, reached = client.clock.now_ns() + WIRE_NS, False
+
+    shortest_ns: int
+    longest_ns: int
+    last_copy: bool = False
+
+    def pause_ns(self, copies: int, now_ns: int) -> int:
+        """Return the pause before the next copy. Longer pauses vary, so that no two waiters retry in step."""
+        pause_ns = min(self.shortest_ns << min(copies, 16), self.longest_ns)
+        return pause_ns if self.shortest_ns == self.longest_ns else jittered(pause_ns, now_ns)
+
+
+# For a command that has only the wire timeout.
+STEADY = ResendPolicy(50 * NS_PER_MS, 50 * NS_PER_MS)
+# For a caller that may wait for long.
+PATIENT = ResendPolicy(50 * NS_PER_MS, 800 * NS_PER_MS, last_copy=True)
+# For the keeper, which has many commands to send.
+KEEPER = ResendPolicy(100 * NS_PER_MS, 1000 * NS_PER_MS)
+
+Send = Callable[[], "Answer | Awaitable[Answer]"]
+GoesOn = Callable[[Unavailable, bool, bool], bool]
+SecondAnswer = Callable[["Answer"], Awaitable["Answer"]]
+
+
+def reply_lost(error: BaseException) -> bool:
+    """Whether the command may have been applied, though no answer came."""
+    return isinstance(error, ReplyLost)
+
+
+def public_error(error: Unavailable) -> Unavailable:
+    """Return the error as a caller of the library may see it: `ReplyLost` becomes `Unavailable`."""
+    if not isinstance(error, ReplyLost):
+        return error
+    public = Unavailable(error.engine, error.reason, error.detail)
+    public.__cause__ = error
+    return public
+
+
+def raise_public(error: Unavailable) -> NoReturn:
+    """Raise the error as a caller of the library may see it."""
+    raise public_error(error)
+
+
+async def resend(
+    client: Client,
+    send: Send,
+    error: Unavailable,
+    until_ns: int,
+    *,
+    policy: ResendPolicy = STEADY,
+    goes_on: GoesOn | None = None,
+    second_answer: SecondAnswer | None = None,
+    lost: bool = False,
+) -> Answer:
+    """Send a command again until it is answered, and return the answer; `error` is what became of the first copy.
+
+    `goes_on(error, lost, report)` decides whether another copy is worth sending; by default it is as soon as one reply
+    was lost. `lost` is true if any copy so far may have been applied, `report` at most once a second. `second_answer`
+    interprets the answer if an earlier copy may have been applied. Raise `Unavailable` when it is time to give up.
+    """
+    clock, reported_ns, copies = client.clock, 0, 0
     while True:
+        now_ns = clock.now_ns()
+        lost = lost or isinstance(error, ReplyLost)
+        report = not reported_ns or now_ns - reported_ns >= _REPORT_NS
+        if report:
+            reported_ns = now_ns
+        if not (lost if goes_on is None else goes_on(error, lost, report)):
+            raise public_error(error)
+        pause_ns = policy.pause_ns(copies, now_ns)
+        if now_ns + (0 if policy.last_copy else pause_ns) >= until_ns:
+            raise public_error(error)
+        drop_traceback(error)
+        await client.transport.waker().wait(min(until_ns, now_ns + pause_ns))
+        copies += 1
         try:
-            return await client.send(command)
-        except Unavailable as error:
-            reached = reached or isinstance(error.__cause__, ReplyLost)
-            if not reached or client.clock.now_ns() >= until_ns:
-                raise
-            await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
+            answer = send()
+            if not isinstance(answer, Ready):
+                answer = await answer
+        except Unavailable as trouble:
+            error = trouble
+        else:
+            return await second_answer(answer) if lost and second_answer is not None else answer
 
 
-async def ask_confirmed(client: Client, command: Command) -> Answer:
-    """The same, but it counts only once every replica that is known has heard of it.
+async def send_safely(client: Client, command: Command, second_answer: SecondAnswer | None = None) -> Answer:
+    """Send a command that belongs to no lease; after a lost reply, send it again, for the wire timeout at most.
 
-    `Unavailable` with the reason `not confirmed` if one has not: then it may have been done all the same.
+    An engine that was never reached is reported at once.
     """
-    return await confirmed(client, command, client.clock.now_ns() + WIRE_NS)
+
+    def send() -> Answer | Awaitable[Answer]:
+        client.refuse_if_closed()
+        return client.transport.apply(command)
+
+    until_ns = client.clock.now_ns() + WIRE_NS
+    try:
+        answer = send()
+        return answer if isinstance(answer, Ready) else await answer
+    except Unavailable as error:
+        return await resend(client, send, error, until_ns, second_answer=second_answer)
 
 
-async def decision(lease: LeaseBase, began_ns: int, until_ns: int = 0) -> Answer:
-    """One decision, for those who do not stand in line: what the engine says, and nobody else is waited for.
+async def send_confirmed(client: Client, command: Command, until_ns: int | None = None) -> Answer:
+    """Send a command that counts only once every known replica has it, and return its answer.
 
-    `Granted` means that the lease is the caller's. A grant that comes too late is asked for again. Whoever has patience
-    waits so long for an engine that is in trouble or was replaced.
+    Raise `Unavailable` with the reason `not confirmed` if one replica has it not; it may have been applied all the same.
     """
-    give_up_ns = until_ns if until_ns > began_ns else began_ns + WIRE_NS
-    while True:
-        answer = await lifecycle._send(lease, began_ns, give_up_ns)
-        if not isinstance(answer, Granted) or lifecycle._is_granted(lease, answer, give_up_ns):
-            return answer
-        await lifecycle._wait_out(lease, answer, began_ns, max(began_ns, until_ns))
+    bound_ns = client.clock.now_ns() + WIRE_NS if until_ns is None else until_ns
+
+    async def send() -> Answer:
+        client.refuse_if_closed()
+        (answer,) = await client.transport.confirm((command,), bound_ns)
+        if isinstance(answer, Unavailable):
+            raise answer
+        return answer
+
+    try:
+        return await send()
+    except Unavailable as error:
+        return await resend(client, send, error, bound_ns)
+
+
+def drop_traceback(error: BaseException) -> None:
+    """Forget the traceback of an error that is not raised any more.
+
+    It leads to the lease, so the caller could not drop the lease while the error lives. The causes of the error are the
+    library's too. Its context may be the caller's, and stays as it is.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__, each = None, each.__cause__

@@ -1,18 +1,30 @@
-"""Finish an operation without an event loop."""
+"""Finish an operation without an event loop, and tell an answer from an awaitable of one."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from holdfast.commands import Answer
 
 T = TypeVar("T")
 
+# `Transport.apply` returns an answer, or an awaitable of one where it has to wait. Every answer is a named tuple and no
+# awaitable is, so `isinstance(reply, Ready)` tells them apart without a coroutine for each command.
+Ready = tuple  # type: ignore[type-arg] # a class, for isinstance
+
+
+async def answer_of(reply: Answer | Awaitable[Answer]) -> Answer:
+    """Return the answer of `Transport.apply`. The hot path writes these lines out, because every frame costs."""
+    return reply if isinstance(reply, Ready) else await reply
+
 
 def run(operation: Coroutine[Any, Any, T]) -> T:
-    """Finish `operation` now, on this thread.
+    """Finish `operation` now, on this thread, and return its result.
 
-    It must sit on a blocking form, which blocks inside its awaits instead of suspending; so one step is always enough.
-    A second step would need an event loop: that is a bug in an engine, never in user code.
+    The operation must use a blocking transport, which blocks inside its awaits instead of suspending; so one step is
+    always enough. A second step would need an event loop: that is a bug in an engine, never in user code.
     """
     try:
         operation.send(None)
@@ -20,4 +32,4 @@ def run(operation: Coroutine[Any, Any, T]) -> T:
         result: T = done.value
         return result
     operation.close()
-    raise RuntimeError("a blocking form suspended")
+    raise RuntimeError("a blocking transport suspended")

@@ -1,7 +1,7 @@
-"""What the demonstration amounts to, taken from the recorded history and checked against it.
+"""The summary of the demonstration: figures from the recorded history, and the result of its checkers.
 
-The rule: every figure comes from the history, and every checker of `holdfast.testing` has looked at it. A violation
-is told with the smallest part of the history that shows it.
+The rule: every figure comes from the history, and every checker of `holdfast.testing` has read it. A violation comes
+with the smallest part of the history that shows it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.demo.clerk import LOCK
-from holdfast.demo.story import DIRECTOR, FREEZE
+from holdfast.demo.narration import FREEZE, SCENARIO
+from holdfast.demo.worker import LOCK
 from holdfast.testing import check, lost_updates
 from holdfast.testing.checkers import ALL
 
@@ -24,7 +24,7 @@ _MOST_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of one run. Take-over times are the largest ones; `None` where nothing was taken over."""
+    """The figures of one run. Takeover times are the largest ones; `None` without a takeover."""
 
     engine: str
     ttl_s: float
@@ -44,10 +44,11 @@ class Summary:
     report: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
+        """Return the summary for programs."""
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """The summary for people."""
+        """Return the summary for people."""
         after_kill = _shown_ms(self.takeover_after_kill_ms)
         after_freeze = _shown_ms(self.takeover_after_freeze_ms)
         rows = [
@@ -56,7 +57,7 @@ class Summary:
             (self.refused, "writes refused", "an old fence, refused by the guard"),
             (self.killed, "killed", f"taken over {after_kill} after the kill"),
             (self.frozen, "frozen", f"taken over {after_freeze} after the freeze (the ttl is {self.ttl_s:g} s)"),
-            (self.lost, "leases lost", "told to the holder: its block ended in LeaseLost"),
+            (self.lost, "leases lost", "reported to the holder: its block ended in LeaseLost"),
             (self.violations, "violations", f"found in {self.events} recorded events by {len(self.checked)} checkers"),
         ]
         plain = [
@@ -66,11 +67,11 @@ class Summary:
         shown = [f"\n{each}" for each in self.report[:_MOST_SHOWN]]
         if len(self.report) > _MOST_SHOWN:
             shown.append(f"\n... and {len(self.report) - _MOST_SHOWN} more")
-        return ["What the recorded history says", *plain, *shown]
+        return ["Summary of the recorded history", *plain, *shown]
 
 
 def summarise(events: Sequence[Event], counter: int, *, engine: str, ttl_s: float) -> Summary:
-    """Count, measure, check."""
+    """Return the figures and the violations of a history; `counter` is the last value of the counter."""
     writes = [event for event in events if event.kind == "write"]
     deaths = [event for event in events if event.kind == "died"]
     freezes = [event for event in events if event.kind == "fault" and (event.detail or "").startswith(FREEZE)]
@@ -96,7 +97,7 @@ def summarise(events: Sequence[Event], counter: int, *, engine: str, ttl_s: floa
 
 
 def violations_in(events: Sequence[Event], counter: int) -> list[Violation]:
-    """Everything the checkers have against the history, the counter's last value included."""
+    """Return every violation in the history, including a wrong last value of the counter."""
     others = [checker for checker in ALL if checker is not lost_updates]
     found = [*check(events, *others), *lost_updates(events, {LOCK: counter})]
     # One of each kind first: the report shows only a few.
@@ -113,7 +114,7 @@ def _longest_takeover_ms(events: Sequence[Event], ends: Sequence[Event]) -> floa
 
 
 def _takeover_ns(events: Sequence[Event], end: Event) -> int | None:
-    gone = (end.detail or "").split()[-1] if end.worker == DIRECTOR else end.worker
+    gone = (end.detail or "").split()[-1] if end.worker == SCENARIO else end.worker
     after = (event for event in events if event.kind == "granted" and event.at_ns > end.at_ns)
     return next((event.at_ns - end.at_ns for event in after if event.worker != gone), None)
 

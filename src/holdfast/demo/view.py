@@ -1,7 +1,7 @@
-"""What people see: a redrawn table with a moving timeline on a terminal, plain lines elsewhere, nothing for machines.
+"""The view: a redrawn table with a moving timeline on a terminal, plain lines elsewhere, nothing for programs.
 
-The rule: a terminal is left as it was found, with the last picture standing. Colour only helps: every state also has
-a sign of its own, and `NO_COLOR` is obeyed.
+The rule: a terminal is left as it was found, with the last picture on it. Colour only helps: every state also has a
+sign of its own, and the view obeys `NO_COLOR`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from holdfast.demo.story import FROZEN, HOLDING, KILLED, REFUSED, RESTING, WAITING, tail
+from holdfast.demo.narration import FROZEN, HOLDING, KILLED, REFUSED, RESTING, WAITING, tail
 
 if TYPE_CHECKING:
-    from holdfast.demo.story import Figure, Story
+    from holdfast.demo.narration import Narration, WorkerHistory
 
 _FRAME_S = 0.06
 _CELL_NS = 200_000_000
@@ -32,95 +32,95 @@ _COLOURS = {RESTING: "2", WAITING: "33", HOLDING: "32", FROZEN: "36", REFUSED: "
 
 
 class View(Protocol):
-    """Somebody looks."""
+    """Shows the demonstration."""
 
-    def scene(self, title: str) -> None:
-        """A new part begins."""
+    def begin_step(self, title: str) -> None:
+        """Begin a new step."""
 
-    def show(self, story: Story) -> None:
-        """There may be something new; called often."""
+    def show(self, narration: Narration) -> None:
+        """Show the present state; called often."""
 
-    def end(self, story: Story) -> None:
-        """The last picture."""
+    def end(self, narration: Narration) -> None:
+        """Show the last picture."""
 
-    def leave(self) -> None:
-        """Put everything back, whatever happened."""
+    def restore(self) -> None:
+        """Restore the terminal, however the demonstration ended."""
 
 
-class Nothing:
-    """For machines: they get the summary."""
+class SilentView:
+    """Shows nothing: programs get the summary only."""
 
-    def scene(self, title: str) -> None:
+    def begin_step(self, title: str) -> None:
         pass
 
-    def show(self, story: Story) -> None:
+    def show(self, narration: Narration) -> None:
         pass
 
-    def end(self, story: Story) -> None:
+    def end(self, narration: Narration) -> None:
         pass
 
-    def leave(self) -> None:
+    def restore(self) -> None:
         pass
 
 
-class Lines(Nothing):
-    """One line for each thing that happens."""
+class LineView(SilentView):
+    """Prints one line for each event."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._told = 0
+        self._printed = 0
 
-    def scene(self, title: str) -> None:
+    def begin_step(self, title: str) -> None:
         self._out.write(f"-- {title}\n")
         self._out.flush()
 
-    def show(self, story: Story) -> None:
-        for news in story.news[self._told :]:
-            self._out.write(f"{story.since_begin_s(news.at_ns):7.3f} s  {'*' if news.loud else ' '} {news.text}\n")
-        self._told = len(story.news)
+    def show(self, narration: Narration) -> None:
+        for news in narration.news[self._printed :]:
+            self._out.write(f"{narration.since_begin_s(news.at_ns):7.3f} s  {'*' if news.major else ' '} {news.text}\n")
+        self._printed = len(narration.news)
         self._out.flush()
 
-    def end(self, story: Story) -> None:
-        self.show(story)
+    def end(self, narration: Narration) -> None:
+        self.show(narration)
         self._out.write("\n")
 
 
-class Screen:
-    """A table that is drawn again and again in its place."""
+class ScreenView:
+    """Redraws a table in its place."""
 
     def __init__(self, out: TextIO, heading: str) -> None:
         self._out = out
         self._heading = heading
-        self._scene = ""
+        self._step = ""
         self._height = 0
         self._drawn = 0.0
         self._colour = not os.environ.get("NO_COLOR")
         self._signs = _SIGNS if "utf" in (out.encoding or "").lower() else _ASCII
-        out.write("\x1b[?25l")  # no cursor: it would dance
+        out.write("\x1b[?25l")  # no cursor: it would jump
 
-    def scene(self, title: str) -> None:
-        self._scene = title
+    def begin_step(self, title: str) -> None:
+        self._step = title
         self._drawn = 0.0
 
-    def show(self, story: Story) -> None:
+    def show(self, narration: Narration) -> None:
         if time.monotonic() - self._drawn >= _FRAME_S:
-            self._draw(story, time.monotonic_ns(), _CELL_NS)
+            self._draw(narration, time.monotonic_ns(), _CELL_NS)
 
-    def end(self, story: Story) -> None:
-        """The whole run on one line each."""
-        self._scene = "the whole run"
-        end_ns = story.events[-1].at_ns if story.events else time.monotonic_ns()
-        fitting_ns = (end_ns - story.begin_ns) / self._cells()
-        self._draw(story, end_ns, math.ceil((fitting_ns + 1) / _CELL_STEP_NS) * _CELL_STEP_NS)
+    def end(self, narration: Narration) -> None:
+        """Draw the whole run, one line for each worker."""
+        self._step = "the whole run"
+        end_ns = narration.events[-1].at_ns if narration.events else time.monotonic_ns()
+        fitting_ns = (end_ns - narration.begin_ns) / self._cells()
+        self._draw(narration, end_ns, math.ceil((fitting_ns + 1) / _CELL_STEP_NS) * _CELL_STEP_NS)
         self._out.write("\n")
 
-    def leave(self) -> None:
+    def restore(self) -> None:
         self._out.write("\x1b[?25h")
         self._out.flush()
 
-    def _draw(self, story: Story, now_ns: int, cell_ns: int) -> None:
+    def _draw(self, narration: Narration, now_ns: int, cell_ns: int) -> None:
         columns, rows = shutil.get_terminal_size()
-        lines = self._picture(story, now_ns, cell_ns)[: max(1, rows - 1)]
+        lines = self._picture(narration, now_ns, cell_ns)[: max(1, rows - 1)]
         lines += [""] * (min(self._height, max(1, rows - 1)) - len(lines))
         up = f"\x1b[{self._height}A" if self._height else ""
         text = "".join(f"\r{_cut(line, columns - 1)}\x1b[K\n" for line in lines)
@@ -129,35 +129,35 @@ class Screen:
         self._height = len(lines)
         self._drawn = time.monotonic()
 
-    def _picture(self, story: Story, now_ns: int, cell_ns: int) -> list[str]:
-        now_s = max(0.0, story.since_begin_s(now_ns)) if story.begin_ns else 0.0
+    def _picture(self, narration: Narration, now_ns: int, cell_ns: int) -> list[str]:
+        now_s = max(0.0, narration.since_begin_s(now_ns)) if narration.begin_ns else 0.0
         clock = f"{now_s:5.1f} s"
         lines = [
             self._painted("1", self._heading),
-            f"{clock}   counter {story.counter:<4} {self._painted('1', self._scene)}",
+            f"{clock}   counter {narration.counter:<4} {self._painted('1', self._step)}",
             "",
-            *(self._row(figure, story, now_ns, cell_ns) for figure in story.figures.values()),
+            *(self._row(worker, narration, now_ns, cell_ns) for worker in narration.workers.values()),
             self._painted("2", self._legend(cell_ns)),
             "",
         ]
-        loud = [news for news in story.news if news.loud][-_NEWS_LINES:]
-        lines += [f"{story.since_begin_s(news.at_ns):7.3f} s  {news.text}" for news in loud]
-        return lines + [""] * (_NEWS_LINES - len(loud))
+        major = [news for news in narration.news if news.major][-_NEWS_LINES:]
+        lines += [f"{narration.since_begin_s(news.at_ns):7.3f} s  {news.text}" for news in major]
+        return lines + [""] * (_NEWS_LINES - len(major))
 
-    def _row(self, figure: Figure, story: Story, now_ns: int, cell_ns: int) -> str:
-        fence = tail(figure.fence)
-        state = self._painted(_COLOURS[figure.state], f"{figure.state:<8}")
+    def _row(self, worker: WorkerHistory, narration: Narration, now_ns: int, cell_ns: int) -> str:
+        fence = tail(worker.fence)
+        state = self._painted(_COLOURS[worker.state], f"{worker.state:<8}")
         bar = "".join(
             self._painted(_COLOURS[state], self._signs[state] * count)
-            for state, count in _runs(self._bar(figure, story, now_ns, cell_ns))
+            for state, count in _runs(self._bar(worker, narration, now_ns, cell_ns))
         )
-        return f"{figure.name:<5} {figure.pid or '':>7}  {state} {fence:<11} {bar}"
+        return f"{worker.name:<5} {worker.pid or '':>7}  {state} {fence:<11} {bar}"
 
-    def _bar(self, figure: Figure, story: Story, now_ns: int, cell_ns: int) -> list[str]:
-        """The states of the last cells; cells stand on a fixed grid, so that the bar moves and does not flicker."""
-        last = (now_ns - story.begin_ns) // cell_ns if story.begin_ns else 0
+    def _bar(self, worker: WorkerHistory, narration: Narration, now_ns: int, cell_ns: int) -> list[str]:
+        """Return the states of the last cells; the cells are on a fixed grid, so that the bar moves without flicker."""
+        last = (now_ns - narration.begin_ns) // cell_ns if narration.begin_ns else 0
         cells = range(max(0, last - self._cells() + 1), last + 1)
-        return [_state_in(figure, story.begin_ns + cell * cell_ns, cell_ns) for cell in cells]
+        return [_state_in(worker, narration.begin_ns + cell * cell_ns, cell_ns) for cell in cells]
 
     def _cells(self) -> int:
         return max(10, min(_WIDEST, shutil.get_terminal_size().columns) - _NAMES_WIDTH)
@@ -171,19 +171,19 @@ class Screen:
 
 
 def view_for(out: TextIO, heading: str, *, silent: bool) -> View:
-    """The view that fits where the output goes."""
+    """Return the view that fits the output stream."""
     if silent:
-        return Nothing()
+        return SilentView()
     if out.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        return Screen(out, heading)
+        return ScreenView(out, heading)
     out.write(f"{heading}\n")
-    return Lines(out)
+    return LineView(out)
 
 
-def _state_in(figure: Figure, start_ns: int, cell_ns: int) -> str:
-    """The most telling state that the figure had in this cell; a death is shown once, then there is nothing."""
+def _state_in(worker: WorkerHistory, start_ns: int, cell_ns: int) -> str:
+    """Return the most important state of the worker in this cell; a death is shown once, then nothing."""
     before, inside = RESTING, []
-    for at_ns, state in figure.turns:
+    for at_ns, state in worker.turns:
         if at_ns < start_ns:
             before = state
         elif at_ns < start_ns + cell_ns:
@@ -205,7 +205,7 @@ def _runs(states: list[str]) -> list[tuple[str, int]]:
 
 
 def _cut(line: str, width: int) -> str:
-    """The line without what would wrap; colours take no room."""
+    """Return the line cut at the width; colour codes take no room."""
     shown, out, index = 0, [], 0
     while index < len(line) and (shown < width or line[index] == "\x1b"):
         if line[index] == "\x1b":

@@ -1,7 +1,7 @@
-"""What people ask an engine that no program needs: which names there are, and whether all is well with it.
+"""What people and tools look up in an engine: which names exist, and the state of the engine.
 
-Looking for names is the one place that may scan. It is bounded, it runs on a connection of its own, and nothing that
-grants or renews a lease ever waits for it.
+The search for names is the only operation that may scan. It is bounded, it runs on a connection of its own, and no grant
+or renewal of a lease waits for it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ NAMES_MAX = 1000
 
 
 class NamePage(NamedTuple):
-    """Names that the engine knows, in order; `more` when there were too many to tell them all."""
+    """Names that the engine stores, in order; `more` if the limit cut some off."""
 
     names: tuple[str, ...]
     more: bool = False
 
 
 class Fact(NamedTuple):
-    """Something that was seen: as people read it, and as a program does. `server` where there are several."""
+    """One observation: `text` for people, `values` for programs. `server` names the server where there are several."""
 
     what: str
     text: str
@@ -28,7 +28,7 @@ class Fact(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Something that somebody should look at. `serious`: leases cannot be relied on until it is put right."""
+    """A problem that a person should look at. `serious`: leases cannot be relied on until it is solved."""
 
     serious: bool
     what: str
@@ -36,7 +36,7 @@ class Finding(NamedTuple):
 
 
 class EngineReport(NamedTuple):
-    """Facts about an engine as it stands; what is wrong with it; and notes, which are wrong only for some."""
+    """Facts about an engine, its problems, and notes: problems for some users only."""
 
     facts: tuple[Fact, ...] = ()
     findings: tuple[Finding, ...] = ()

@@ -1,7 +1,7 @@
-"""Rings between processes of one host: one named pipe per session of a client.
+"""Wake-ups between processes of one host: one named pipe per session of a client.
 
-Whoever makes an offer writes the waiter's token into the pipe of its session; a thread of that session hears it and
-rings the bell. A lost ring costs time, never correctness: the keeper's mark finds an offer that was not heard.
+A client that makes an offer writes the waiter's token into the pipe of its session; a thread of that session reads the
+token and wakes the waiter. A lost wake-up costs time, never correctness: the keeper's heartbeat finds the offer.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _MODE = 0o600
 
 
 def wake_session(path: str, token: str) -> None:
-    """Tell a session of another process that a token was offered the right."""
+    """Wake the waiter with this token in a session of another process, whose pipe is at `path`."""
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        return  # nobody listens: it is dead, or it has not opened its ears yet and will ask again
+        return  # no listener: the client is dead, or has not opened its pipe yet and will ask again
     try:
         os.write(pipe, token.encode() + b"\n")
     except OSError:
-        return  # the pipe is full of other rings
+        return  # the pipe is full of other wake-ups
     finally:
         os.close(pipe)
 
 
 class FifoListener:
-    """The thread that hears the rings of one session, and the end of the processes that its waiters wait for."""
+    """The thread that reads the wake-ups of one session, and notices the end of processes that its waiters wait for."""
 
     def __init__(self, path: str, waiter_registry: WaiterRegistry, mode: int = _MODE) -> None:
         self.path = path
@@ -48,10 +48,10 @@ class FifoListener:
         self._absent: set[int] = set()
         self._pipe = self._stop = self._stopper = -1
         self._selector = selectors.DefaultSelector()
-        self._thread = threading.Thread(target=self._hear, name="holdfast-ear", daemon=True)
+        self._thread = threading.Thread(target=self._read, name="holdfast-wakeups", daemon=True)
 
     def open(self) -> None:
-        """Begin to hear. Whatever goes wrong half-way, `close` clears away."""
+        """Create the pipe and start the thread; after an error, `close` cleans up."""
         with contextlib.suppress(FileExistsError):
             os.mkfifo(self.path, self._mode)
             os.chmod(self.path, self._mode)  # whatever the umask took away
@@ -63,9 +63,9 @@ class FifoListener:
         self._thread.start()
 
     def watch(self, pid: int) -> bool:
-        """Ring for every waiter of the session when the process ends; true if it seems to have ended before.
+        """Wake every waiter of the session when the process ends; return true if it seems to have ended before.
 
-        Only a hint, as every ring: the pid may be one of another container. So an absent one counts once.
+        This is a hint, like every wake-up: the pid may belong to another container. So an absent process counts once.
         """
         if not hasattr(os, "pidfd_open"):
             return False
@@ -82,7 +82,7 @@ class FifoListener:
             self._selector.register(descriptor, selectors.EVENT_READ, pid)
         return False
 
-    def _hear(self) -> None:
+    def _read(self) -> None:
         rest = b""
         while True:
             for key, _ in self._selector.select():
@@ -111,7 +111,7 @@ class FifoListener:
             os.unlink(self.path)
 
     def forked(self) -> None:
-        """In a child: the thread is not here, and the pipe belongs to the parent's session."""
+        """In a forked child: close the descriptors; the thread and the pipe belong to the parent."""
         _close(self._stopper)
         self._close_all()
 
@@ -122,13 +122,13 @@ class FifoListener:
 
     @staticmethod
     def remove(path: str) -> None:
-        """Clear away the pipe of a dead session."""
+        """Remove the pipe of a dead session."""
         with contextlib.suppress(OSError):
             os.unlink(path)
 
 
 class LazyFifoListener:
-    """The ear of one client, if it has one: opened for the first of its waiters, and never where that has failed."""
+    """A client's `FifoListener`, opened for its first waiter. If that fails it is not tried again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -137,12 +137,12 @@ class LazyFifoListener:
         self.failed = False
 
     def listen(self, ahead: Iterable[int], new: Callable[[], FifoListener]) -> bool:
-        """Hear for a waiter behind these processes; true if it has to ask again, as something may have happened."""
+        """Listen for a waiter behind these processes; return true if it must ask again, as a wake-up may be lost."""
         with self._lock:
             if self._closed:
-                return True  # the next question is told so
+                return True  # the next command raises `Closed`
             if self._listener is not None:
-                ended = [self._listener.watch(pid) for pid in ahead]  # each is watched, whatever the others say
+                ended = [self._listener.watch(pid) for pid in ahead]  # each is watched, also after a true one
                 return any(ended)
             if self.failed:
                 return False
@@ -160,14 +160,14 @@ class LazyFifoListener:
             return True
 
     def forked(self) -> None:
-        """In a child: nobody listens yet."""
+        """In a forked child: start without a listener."""
         self._lock = threading.Lock()
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.forked()
 
     def close(self) -> None:
-        """Hear no more, also where a waiter was just about to begin."""
+        """Stop listening, also for a waiter that was just about to begin."""
         with self._lock:
             self._closed = True
             listener, self._listener = self._listener, None

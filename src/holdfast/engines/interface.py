@@ -114,10 +114,10 @@ class CommandTransport(Protocol):
 class WaitingTransport(Protocol):
     """Sleep until a wake-up. A wake-up is a hint: it saves time, and nothing depends on its arrival."""
 
-    async def wait(self, ask: AcquireCommand, until_ns: int) -> Answer | None:
-        """Sleep until `ask` may succeed; may return early.
+    async def wait(self, command: AcquireCommand, until_ns: int) -> Answer | None:
+        """Sleep until `command` may succeed; may return early.
 
-        An engine that can send `ask` in the same step returns the answer. `None` means that the caller sends it.
+        An engine that can send `command` in the same step returns the answer. `None` means that the caller sends it.
         """
 
     def expect(self, token: str) -> None:
@@ -212,11 +212,11 @@ class Administration(Protocol):
         *,
         configure: bool,
         on_end: Callable[[str, str], object],
-        tell: Callable[[str, str], object],
+        emit: Callable[[str, str], object],
     ) -> ExpiryWatch:
         """Call `on_end(queue, token)` when a consumer of one of these queues expires. Blocks until it listens.
 
-        `configure`: change the server's setting if its events are off. `tell`: receives kind and detail of events about
+        `configure`: change the server's setting if its events are off. `emit`: receives kind and detail of events about
         the subscription. Only engines that declare `Capability.EXPIRY_EVENTS` implement it.
         """
 

@@ -1,66 +1,66 @@
-"""Engines that answer in this process: the rules run here, inside a lock or a transaction.
+"""Engines that answer in this process: the rules run here, inside a lock or a transaction of this host.
 
-A `Store` answers commands by blocking for a moment. This module gives any store the forms that the core awaits.
+A `Store` answers commands by blocking for a moment. This module gives any store the transports that the core awaits.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.engines import ALL_CAPABILITIES
-from holdfast.engines.transport import BlockingTransport, WakeupListener
+from holdfast.engines.transport import BaseEngine, BlockingTransport, WakeupListener
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.commands import Answer, Command
-    from holdfast.engines import Promise, Reply, Transport
+    from holdfast.engines import Capability, Promise, Reply, Scope, Transport
     from holdfast.engines.admin import EngineReport, NamePage
 
 
 class Store(WakeupListener, Protocol):
-    """What a local engine has to bring. `quick`: its answers never wait for a disk or another process."""
+    """What a local engine implements. `quick`: its answers never wait for a disk or another process."""
 
     name: str
     quick: bool
+    scope: Scope
+    capabilities: frozenset[Capability]
 
     def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
-        """Answer each command in one atomic step, and ring whom the rules name."""
+        """Answer each command in one atomic step, and wake the waiters that the rules name."""
 
     def promise(self) -> Promise:
-        """What this store promises."""
+        """Return what this store promises."""
 
     def forked(self) -> None:
-        """In a new child: forget everything inherited."""
+        """In a new child process: forget everything inherited."""
 
     def close(self) -> None:
-        """Give back every resource."""
+        """Free every resource."""
 
     def location(self) -> str:
-        """As the engine's."""
+        """Return the engine's location."""
 
     def liveness_fd(self) -> int | None:
-        """As the engine's."""
+        """Return the engine's liveness descriptor."""
+        return None
 
     def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
-        """As the engine's."""
+        """Return the engine's names."""
 
     def examine(self) -> EngineReport:
-        """As the engine's."""
+        """Return the engine's report."""
 
 
-class LocalEngine:
-    """One client's end of a store. It has no replicas, and it is never replaced under a client that goes on."""
-
-    replicates = False
-    restarts = restarted_ns = 0
-    capabilities = ALL_CAPABILITIES
+class LocalEngine(BaseEngine):
+    """One client's end of a store. It has no replicas, and it does not restart under a client that goes on."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.name = store.name
         self.clock = store.clock
+        self.scope = store.scope
+        self.capabilities = store.capabilities
 
     def keeper(self) -> Transport:
         return _LocalKeeper(self.store)
@@ -69,7 +69,7 @@ class LocalEngine:
         return LocalBlocking(self.store)
 
     def asyncio(self) -> Transport:
-        # Imported here, because whoever never uses asyncio should not pay for importing it.
+        # Imported here, because a program without asyncio should not pay for importing it.
         from holdfast.engines.transport_asyncio import LocalAsyncio  # noqa: PLC0415
 
         return LocalAsyncio(self.store)
@@ -91,7 +91,7 @@ class LocalEngine:
 
 
 class LocalBlocking(BlockingTransport):
-    """The form that blocks inside its awaits."""
+    """A local store for threads: it blocks inside its awaits."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -106,7 +106,7 @@ class LocalBlocking(BlockingTransport):
             raise reply
         return reply
 
-    async def promise(self, until_ns: int | None = None) -> Promise:  # noqa: ARG002 - it is a look at this machine
+    async def promise(self, until_ns: int | None = None) -> Promise:  # noqa: ARG002 - a look at this machine
         return self.store.promise()
 
     async def close(self) -> None:
@@ -114,7 +114,7 @@ class LocalBlocking(BlockingTransport):
 
 
 class _LocalKeeper(LocalBlocking):
-    """The keeper's form: the store is the client's, and the client closes it."""
+    """The keeper's transport: the store belongs to the client, and the client closes it."""
 
     async def close(self) -> None:
         return

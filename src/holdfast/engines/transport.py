@@ -1,7 +1,7 @@
-"""What the forms of all engines share: how a waiter's rings are kept, and where its sleep is.
+"""What the transports of all engines share: how wake-ups for a waiter are remembered, and how the waiter sleeps.
 
-An engine's form adds `apply_all` and `close`. The asyncio half is in `loop`, so that nobody who does without asyncio
-has to import it.
+The transport of an engine adds `apply_all` and `close`. The asyncio half is in `transport_asyncio`, so that a program
+without asyncio does not import it.
 """
 
 from __future__ import annotations
@@ -14,26 +14,49 @@ from holdfast.engines.wakeups import ThreadWaker
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from holdfast.clock import Clock
     from holdfast.commands import AcquireCommand, Answer, Command
-    from holdfast.engines import EngineEvent, Promise, Reply, Waker
+    from holdfast.engines import EngineEvent, ExpiryWatch, Promise, Reply, Waker
     from holdfast.engines.wakeups import WaiterRegistry
 
 
 class WakeupListener(Protocol):
-    """Where the rings for one client arrive."""
+    """Where the wake-ups for one client arrive."""
 
     clock: Clock
     waiter_registry: WaiterRegistry
 
     def listen(self, token: str) -> bool:
-        """Make sure that rings for this waiter arrive; true if one may have been missed before now."""
+        """Make sure that wake-ups for this waiter arrive; return true if one may have been missed until now."""
+
+    def ask_again_ns(self, token: str, until_ns: int) -> int:  # noqa: ARG002 - for engines whose wake-ups may not arrive
+        """Return when a waiter asks again without a wake-up, at most `until_ns`."""
+        return until_ns
+
+
+class BaseEngine:
+    """The defaults of an engine: no restart is ever noticed, and no child process keeps a client alive."""
+
+    restarts = restarted_ns = 0
+
+    def liveness_fd(self) -> int | None:
+        return None
+
+    def watch_expiries(
+        self,
+        names: Iterable[str],
+        *,
+        configure: bool,
+        on_end: Callable[[str, str], object],
+        emit: Callable[[str, str], object],
+    ) -> ExpiryWatch:
+        raise NotImplementedError
 
 
 class BaseTransport:
-    """Asking and sleeping, for threads and tasks alike."""
+    """Sending and sleeping, for threads and tasks alike."""
 
     def __init__(self, listener: WakeupListener) -> None:
         self._listener = listener
@@ -42,7 +65,7 @@ class BaseTransport:
         raise NotImplementedError
 
     async def answer(self, command: Command, until_ns: int | None) -> Answer:
-        """One command. An engine that can do one faster than a list of one says so here."""
+        """Answer one command. An engine overrides this if one command is faster than a list of one."""
         reply = (await self.apply_all((command,), until_ns))[0]
         if isinstance(reply, Unavailable):
             raise reply
@@ -61,7 +84,7 @@ class BaseTransport:
         return ()
 
     def check_loop(self) -> None:
-        """Threads may ask from anywhere."""
+        """Accept every caller: threads may call from anywhere."""
 
     async def listen(self, token: str) -> bool:
         return self._listener.listen(token)
@@ -70,7 +93,7 @@ class BaseTransport:
         raise NotImplementedError
 
     def apply(self, command: Command, until_ns: int | None = None) -> Answer | Awaitable[Answer]:
-        """One command; a waiter's rings are kept from before its question until it leaves the queue."""
+        """Answer one command; wake-ups for a waiter are remembered from before the command until it stops waiting."""
         if type(command) not in ASKING:
             return self.answer(command, until_ns)
         return self._acquire(command, until_ns)  # type: ignore[arg-type]
@@ -87,8 +110,8 @@ class BaseTransport:
                 self.forget(command.token)
         return reply
 
-    async def wait(self, ask: AcquireCommand, until_ns: int) -> Answer | None:
-        await self.wait_for_wakeup(ask.token, until_ns)
+    async def wait(self, command: AcquireCommand, until_ns: int) -> Answer | None:
+        await self.wait_for_wakeup(command.token, self._listener.ask_again_ns(command.token, until_ns))
         return None
 
     def expect(self, token: str) -> None:
@@ -100,20 +123,20 @@ class BaseTransport:
     async def wait_for_any(self, tokens: Sequence[str], waker: Waker, until_ns: int) -> Sequence[str]:
         for token in tokens:
             if await self.listen(token):
-                return tokens  # a ring may have been missed before the ears were open: ask once more
+                return tokens  # a wake-up may have been missed before the listener was open: the caller asks once more
 
-        waiter_registry, hung, rung = self._listener.waiter_registry, [], []
+        waiter_registry, added, woken = self._listener.waiter_registry, [], []
         try:
             for token in tokens:
                 if not waiter_registry.add(token, waker):
-                    rung.append(token)
+                    woken.append(token)
                     break
-                hung.append(token)
+                added.append(token)
             else:
                 await waker.wait(until_ns)
         finally:
-            rung += [token for token in hung if waiter_registry.remove(token)]
-        return rung
+            woken += [token for token in added if waiter_registry.remove(token)]
+        return woken
 
     def forget(self, token: str) -> None:
         self._listener.waiter_registry.forget(token)
@@ -122,13 +145,13 @@ class BaseTransport:
         self._listener.waiter_registry.wake(token)
 
     def on_unknown_wakeup(self, call: Callable[[], None]) -> None:
-        """Where nothing that was said can be forgotten, no ring goes astray."""
+        """Do nothing: where the engine forgets no waiter, no wake-up is for an unknown one."""
 
     def wake_all(self) -> None:
         self._listener.waiter_registry.wake_all()
 
     async def refresh(self) -> None:
-        """There is one place, and it does not move."""
+        """Do nothing: the engine has one place, which does not move."""
 
 
 class BlockingTransport(BaseTransport):
@@ -139,4 +162,4 @@ class BlockingTransport(BaseTransport):
 
     def run_callback(self, call: Callable[[], object]) -> None:
         # A thread of its own: a slow callback must not keep the keeper from renewing the other leases.
-        threading.Thread(target=call, name="holdfast-told", daemon=True).start()
+        threading.Thread(target=call, name="holdfast-callback", daemon=True).start()

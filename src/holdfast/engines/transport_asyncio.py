@@ -1,4 +1,4 @@
-"""The asyncio half of the forms: the bell that rings in an event loop, and the form of local stores."""
+"""The asyncio half of the transports: the waker of an event loop, and the transport of local stores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class AsyncioWaker:
-    """A bell for a task: any thread may ring it, the task sleeps in its own loop."""
+    """A waker for a task: any thread may wake it, the task sleeps in its own loop."""
 
     __slots__ = ("_clock", "_event", "_loop")
 
@@ -71,14 +71,15 @@ class AsyncioTransport(BaseTransport):
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
-            return  # the loop is closed: there is nobody left to tell
+            return  # the loop is closed, and its users with it
 
 
 class LocalAsyncio(AsyncioTransport):
     """A local store in an event loop.
 
-    A store that may block (a file lock, a disk) answers on one worker thread, whole commands at a time. A cancelled
-    caller leaves its command running there; the core undoes it, and a tombstone refuses it if the undo was faster.
+    A store that may block (on a file lock, on a disk) answers on one worker thread, whole commands at a time. The
+    command of a cancelled caller keeps running there; the core undoes it, and a tombstone refuses it if the undo was
+    faster.
     """
 
     def __init__(self, store: Store) -> None:
@@ -91,7 +92,7 @@ class LocalAsyncio(AsyncioTransport):
             return self.store.answer_all(commands, until_ns)
         return await self._on_worker(partial(self.store.answer_all, commands, until_ns))
 
-    async def promise(self, until_ns: int | None = None) -> Promise:  # noqa: ARG002 - it is a look at this machine
+    async def promise(self, until_ns: int | None = None) -> Promise:  # noqa: ARG002 - a look at this machine
         return self.store.promise()
 
     async def close(self) -> None:
@@ -103,7 +104,7 @@ class LocalAsyncio(AsyncioTransport):
             self._worker.shutdown(wait=True)
 
     def check_loop(self) -> None:
-        if not self.store.quick:  # what answers at once waits in no loop
+        if not self.store.quick:  # a quick store answers at once, and waits in no loop
             super().check_loop()
 
     async def _on_worker(self, call: Callable[[], T]) -> T:

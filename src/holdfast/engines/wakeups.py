@@ -1,8 +1,7 @@
-"""Bells: how a waiter sleeps and who wakes it.
+"""Wake-ups: how a waiter sleeps, and how it is woken.
 
-A waiter says that it expects a ring before it asks, so that a ring which comes between its question and its sleep is
-kept. Ringing an unknown token is no error: notifications make things faster, nothing else. Whoever wants to know of it
-is told.
+A waiter registers its token before it sends its command, so that a wake-up between the command and the sleep is kept. A
+wake-up for an unknown token is no error, because wake-ups only save time; `on_unknown` is called for it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ThreadWaker:
-    """A bell for a thread: a lock that is taken to sleep and opened to ring."""
+    """A waker for a thread: the sleeper acquires a lock, the waker releases it."""
 
     __slots__ = ("_clock", "_lock")
 
@@ -31,18 +30,18 @@ class ThreadWaker:
         try:
             self._lock.release()
         except RuntimeError:
-            return  # it was rung before and nobody has slept since
+            return  # it was woken before, and no thread has slept since
 
     async def wait(self, until_ns: int) -> None:
         self.sleep(until_ns)
 
     def sleep(self, until_ns: int) -> None:
-        """What `wait` does, for threads that have no coroutine."""
+        """Sleep like `wait`, for threads that have no coroutine."""
         stop = self._clock.watch(self.wake)
         try:
             seconds = self._clock.timeout_s(until_ns)
             if seconds is None:
-                # A hand-moved clock rings when it jumps; until then only a real ring counts.
+                # A hand-moved clock wakes this sleeper when it jumps; until then only a real wake-up counts.
                 if self._clock.now_ns() < until_ns:
                     self._lock.acquire()
             else:
@@ -52,36 +51,38 @@ class ThreadWaker:
 
 
 class WaiterRegistry:
-    """Which bell belongs to which token, in one process."""
+    """The wakers of this process's waiters, by token."""
 
     def __init__(self) -> None:
-        self._guard = threading.RLock()  # a signal handler may ring while its thread does
-        self._wakers: dict[str, Waker | bool] = {}
+        self._guard = threading.RLock()  # a signal handler may wake a waiter while its own thread does
+        self._wakers: dict[str, Waker | bool] = {}  # true: woken, false: expected
         self.on_unknown: Callable[[], None] | None = None
 
     def expect(self, token: str) -> None:
-        """A ring for this token will be kept from now on."""
+        """Keep wake-ups for this token from now on."""
         self._wakers.setdefault(token, False)
 
     def forget(self, token: str) -> None:
+        """Drop the token and any wake-up that was kept for it."""
         self._wakers.pop(token, None)
 
     def add(self, token: str, waker: Waker) -> bool:
-        """Put a bell under the token; false if it was rung already, and then there is no need to sleep."""
+        """Register the waker for the token; return false, and register nothing, if a wake-up was already kept."""
         with self._guard:
-            rung = self._wakers.get(token) is True
-            self._wakers[token] = False if rung else waker
-            return not rung
+            woken = self._wakers.get(token) is True
+            self._wakers[token] = False if woken else waker
+            return not woken
 
     def remove(self, token: str) -> bool:
-        """Nobody sleeps on the bell any more; a ring is kept for the next sleep. True if it was rung."""
+        """Unregister the waker, and keep the next wake-up for the next sleep; return true if it was woken."""
         with self._guard:
-            rung = self._wakers.get(token) is True
+            woken = self._wakers.get(token) is True
             if token in self._wakers:
                 self._wakers[token] = False
-            return rung
+            return woken
 
     def wake(self, token: str) -> None:
+        """Wake the waiter, or keep the wake-up until the waiter sleeps."""
         with self._guard:
             waker = self._wakers.get(token)
             if waker is not None:
@@ -92,7 +93,7 @@ class WaiterRegistry:
             waker.wake()
 
     def wake_all(self, but: str = "") -> None:
-        """Wake everybody (but this one), for instance because the engine closes."""
-        for token in self._wakers.copy():  # in one step: others hang theirs meanwhile
+        """Wake every waiter except the one with the token `but`, for instance because the client closes."""
+        for token in self._wakers.copy():  # in one step: other threads register theirs meanwhile
             if token != but:
                 self.wake(token)

@@ -1,12 +1,12 @@
-"""The other half of a fence: resources that refuse late writers.
+"""Guards: resources that check the fencing token of a writer and refuse an outdated one.
 
-A guard remembers the newest fence that came, with its token, beside what it protects. It accepts a newer one, or the
-same again, and refuses the rest with `Fenced`, in one step with the write. The connection, the client or the file is
-the caller's own. `holdfast.aio.guards` has the same names, awaited.
+A guard stores the newest fence and its token beside the resource that it protects. It accepts a newer fence, or the
+same one again, and refuses an older one with `Fenced`, in one step with the write. The caller brings the connection,
+the client or the file. `holdfast.aio.guards` has the same names, awaited.
 """
 
+from holdfast.guards.custom import Guard
 from holdfast.guards.files import FileGuard
-from holdfast.guards.own import Guard
 from holdfast.guards.redis import RedisGuard
 from holdfast.guards.sql import RowGuard, SqlGuard
 from holdfast.rules.guard import Bearer, Stamp

@@ -1,8 +1,8 @@
-"""A file that refuses late writers: replaced whole, and only if no newer fence has come.
+"""A guard of a file: the file is replaced as a whole, and only if no newer fence was there.
 
-The record of the newest stamp stands beside the file, so that the file has the format that its readers know. Under one
-kernel lock the record is written first and the file is replaced after it. A crash in between leaves the old content
-under the new fence: nothing was acknowledged, and no older holder can write any more.
+The newest stamp is in a record beside the file, so that the file keeps the format that its readers know. Under one
+kernel lock the guard writes the record first and replaces the file after it. A crash in between leaves the old content
+under the new fence: no write was acknowledged, and no older holder can write any more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from holdfast import failpoints
 from holdfast.clock import NEVER_NS, SYSTEM, Seconds, timeout_ns
 from holdfast.errors import InvalidConfig, Unavailable
-from holdfast.guards import lockfiles
+from holdfast.guards import file_locks
 from holdfast.rules.guard import UNSEEN, Bearer, Stamp, admitted, stamp_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _NAME_MAX = 255
 class FileGuard:
     """Guards the file at `path`, which need not exist yet.
 
-    `timeout`: how long to wait for others who are writing just now; then `Unavailable`, and nothing was written.
+    `timeout`: seconds to wait for other writers, `None` waits for ever; then `Unavailable`, and nothing was written.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: Seconds | None = 10.0) -> None:
@@ -41,38 +41,38 @@ class FileGuard:
         if not isinstance(given, str) or "\x00" in given or os.path.basename(given) in {"", ".", ".."}:
             raise InvalidConfig("path", path, "it must be the path of a file")
         if os.path.isdir(given):
-            raise InvalidConfig("path", path, "it is a directory: only a file can be replaced")
-        # Through every link that leads there it is the same file with the same record.
+            raise InvalidConfig("path", path, "it is a directory; give the path of a file")
+        # Every symbolic link to the file uses the same record.
         self.path = Path(os.path.realpath(given))
         self._record = self.path.with_name(f".{self.path.name}.guard")
         self._lock = self.path.with_name(f".{self.path.name}.guard.lock")
         if len(os.fsencode(self._lock.name)) > _NAME_MAX:
-            raise InvalidConfig("path", path, "its name is too long: names beside it are 12 bytes longer")
+            raise InvalidConfig("path", path, "its name is too long: the guard adds 12 bytes for its own files")
         self._timeout = timeout
         self._timeout_ns = timeout_ns(timeout)
 
     def write(self, lease: Bearer, content: bytes | str) -> None:
-        """Replace the file by `content`, or raise `Fenced` if a newer holder was here before."""
+        """Replace the file by `content`, or raise `Fenced` if a newer holder than `lease` was here before."""
         stamp = stamp_of(lease)
         if not isinstance(content, bytes | str):
-            raise InvalidConfig("content", content, "it must be bytes, or text to be kept in UTF-8")
+            raise InvalidConfig("content", content, "it must be bytes, or text (stored as UTF-8)")
         data = content if isinstance(content, bytes) else content.encode()
         with self._admitting(stamp):
             self._replace(self.path, data)
 
     def delete(self, lease: Bearer) -> None:
-        """Remove the file, if it is there; what is known of its holders stays."""
+        """Remove the file, if it exists, or raise `Fenced` if `lease` is outdated; the record stays."""
         with self._admitting(stamp_of(lease)):
             self.path.unlink(missing_ok=True)
             self._sync_directory()
 
     def admit(self, lease: Bearer) -> None:
-        """Let this holder in before it reads: from now on no older one can change what it reads."""
+        """Record the fence of `lease` before its holder reads: from now on no older holder can change the file."""
         with self._admitting(stamp_of(lease)):
             pass
 
     def newest(self) -> Stamp:
-        """The newest holder that came; fence 0 if none did."""
+        """Return the newest stamp; fence 0 if there is none."""
         try:
             text = self._record.read_bytes()
         except FileNotFoundError:
@@ -83,7 +83,7 @@ class FileGuard:
                 return stamp_of(Stamp(record["fence"], record["token"]))
         except (ValueError, LookupError, TypeError):
             pass
-        raise Unavailable(str(self.path), "corrupt", f"what stands in {self._record} is no record of this version")
+        raise Unavailable(str(self.path), "corrupt", f"{self._record} is not a record of this version")
 
     @contextmanager
     def _admitting(self, stamp: Stamp) -> Iterator[None]:
@@ -97,16 +97,16 @@ class FileGuard:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        # Never removed: whoever locks a file that another one has removed locks nothing.
-        descriptor = lockfiles.opened(self._lock, 0o666)
+        # The lock file is never removed: a lock on a removed file would exclude no other process.
+        descriptor = file_locks.opened(self._lock, 0o666)
         try:
             self._wait_for(descriptor)
             try:
                 yield
             finally:
-                fcntl.flock(descriptor, fcntl.LOCK_UN)  # said aloud: a child that is just being forked has it too
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # explicitly: a child that is being forked has it too
         finally:
-            lockfiles.close(descriptor)
+            file_locks.close(descriptor)
 
     def _wait_for(self, descriptor: int) -> None:
         until_ns = NEVER_NS if self._timeout_ns is None else SYSTEM.now_ns() + self._timeout_ns
@@ -116,7 +116,7 @@ class FileGuard:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if SYSTEM.now_ns() >= until_ns:
-                    detail = f"another writer has been at it for {self._timeout} s; it may be frozen"
+                    detail = f"another writer has held the lock for {self._timeout} s; it may be suspended"
                     raise Unavailable(str(self.path), "busy", detail) from None
             else:
                 return
@@ -124,8 +124,8 @@ class FileGuard:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _replace(self, path: Path, data: bytes) -> None:
-        """Old or new, never half: and on the disk when this returns."""
-        # One draft is enough under the lock. What a killed writer left of it is written over by the next.
+        """Replace the file atomically; the new content is on the disk when this returns."""
+        # One draft is enough under the lock. The next writer overwrites the draft of a killed one.
         draft = self.path.with_name(f".{self.path.name}.guard.new")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         with open(descriptor, "wb") as file:

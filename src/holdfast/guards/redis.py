@@ -1,7 +1,7 @@
-"""A key in Redis or Valkey that refuses late writers.
+"""A guard of a key in Redis or Valkey.
 
-The newest stamp stands beside the key, in its slot. One script compares and writes. It is called through the client
-that the caller has already, and that client's retries do no harm: each call has a number, and is applied once.
+The newest stamp is in a key of the same slot. One script compares and writes. The guard calls it through the caller's
+own client. That client's retries do no harm: each call has a token and is applied once.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from holdfast.errors import Fenced, InvalidConfig, InvalidName
 from holdfast.names import is_unicode, new_token
 from holdfast.rules.guard import UNSEEN, Bearer, Stamp, stamp_of
 
-Word: TypeAlias = str | bytes | int | float
-Command: TypeAlias = Sequence[Word]
+Argument: TypeAlias = str | bytes | int | float
+Command: TypeAlias = Sequence[Argument]
 
-_WORDS_MAX = 7000  # a script can hand on about 8,000 at once
+_ARGUMENTS_MAX = 7000  # a script can pass on about 8,000 at once
 
 
-class Call(NamedTuple):
-    """One call of the script, and what is needed to read its answer."""
+class ScriptCall(NamedTuple):
+    """One call of the script, and the values needed to interpret its answer."""
 
     key: str
     stamp: Stamp
     keys: list[str]
-    args: list[Word]
+    args: list[Argument]
 
 
 @cache
 def script_text() -> str:
-    """The script that compares and writes."""
+    """Return the text of the script that compares and writes."""
     return (files("holdfast.guards") / "guard.lua").read_text(encoding="utf-8")
 
 
 class KeyRules:
-    """What both faces share: everything but the call itself."""
+    """The part that both faces share: everything but the call of the script."""
 
     def __init__(self, client: Any, key: str, *, awaited: bool) -> None:
         _check_client(client, awaited=awaited)
@@ -46,65 +46,66 @@ class KeyRules:
         self._client = client
         self._script = client.register_script(script_text())
 
-    def _call(self, lease: Bearer, commands: Sequence[Command], keys: Sequence[str] = ()) -> Call:
+    def _call(self, lease: Bearer, commands: Sequence[Command], keys: Sequence[str] = ()) -> ScriptCall:
         stamp = stamp_of(lease)
         for key in keys:
             if _hashed(_checked_key(key)) != _hashed(self.key):
                 raise InvalidConfig("keys", key, f"it must have the hash tag of the guarded key {self.key!r}")
-        words: list[Word] = [str(stamp.fence), stamp.token, new_token()]
+        arguments: list[Argument] = [str(stamp.fence), stamp.token, new_token()]
         for command in commands:
-            words += [len(_checked_command(command)), *command]
-        return Call(self.key, stamp, [self.stamp_key, self.key, *keys], words)
+            arguments += [len(_checked_command(command)), *command]
+        return ScriptCall(self.key, stamp, [self.stamp_key, self.key, *keys], arguments)
 
     def __repr__(self) -> str:
         return f"<guard of {self.key!r}>"
 
 
 class RedisGuard(KeyRules):
-    """Guards one key, through a client of redis-py or valkey-py that you have.
+    """Guards one key.
 
-    The newest stamp stands at `stamp_key`. It stays when the key is deleted, because a late writer may come after that.
+    `client`: your client of redis-py or valkey-py. `key`: the key to guard. The newest stamp is at `stamp_key`. It
+    stays when the key is deleted, because an outdated writer may come after that.
     """
 
     def __init__(self, client: Any, key: str) -> None:
         super().__init__(client, key, awaited=False)
 
-    def set(self, lease: Bearer, value: Word) -> None:
-        """Store a value, or raise `Fenced` if a newer holder was here before."""
+    def set(self, lease: Bearer, value: Argument) -> None:
+        """Store `value`, or raise `Fenced` if a newer holder than `lease` was here before."""
         self.run(lease, ("SET", self.key, value))
 
     def delete(self, lease: Bearer) -> bool:
-        """Remove the key, or raise `Fenced`; whether it was there."""
+        """Remove the key, or raise `Fenced` if `lease` is outdated; return whether the key existed."""
         return self.run(lease, ("DEL", self.key)) == [1]
 
-    def hset(self, lease: Bearer, fields: Mapping[str, Word]) -> int:
-        """Store fields of a hash, or raise `Fenced`; how many are new."""
+    def hset(self, lease: Bearer, fields: Mapping[str, Argument]) -> int:
+        """Store `fields` of a hash, or raise `Fenced` if `lease` is outdated; return how many are new."""
         return int(self.run(lease, hash_command(self.key, fields))[0])
 
     def hdel(self, lease: Bearer, *fields: str) -> int:
-        """Remove fields of a hash, or raise `Fenced`; how many were there."""
+        """Remove `fields` of a hash, or raise `Fenced` if `lease` is outdated; return how many existed."""
         return int(self.run(lease, ("HDEL", self.key, *fields))[0])
 
     def admit(self, lease: Bearer) -> None:
-        """Let this holder in before it reads: from now on no older one can change what it reads."""
+        """Record the fence of `lease` before its holder reads: from now on no older holder can change the key."""
         self.run(lease)
 
     def run(self, lease: Bearer, *commands: Command, keys: Sequence[str] = ()) -> list[Any]:
-        """Run commands in one step and return the server's answers, or raise `Fenced` and run none.
+        """Run `commands` in one step and return the server's answers, or raise `Fenced` and run none.
 
-        `keys`: what they touch besides the guarded key, all with its hash tag. As in a transaction of the server,
-        one that fails undoes none of those before it.
+        `lease`: its fence is compared. `keys`: the other keys that the commands use, all with the hash tag of the
+        guarded key. As in a transaction of the server, a command that fails does not undo those before it.
         """
         call = self._call(lease, commands, keys)
-        return told(call, self._script(keys=call.keys, args=call.args))
+        return interpret(call, self._script(keys=call.keys, args=call.args))
 
     def newest(self) -> Stamp:
-        """The newest holder that came; fence 0 if none did."""
+        """Return the newest stamp; fence 0 if there is none."""
         return stored(self._client.hmget(self.stamp_key, "fence", "token"))
 
 
-def told(call: Call, answer: Sequence[Any]) -> list[Any]:
-    """What the script has answered: the commands' own answers, or a refusal."""
+def interpret(call: ScriptCall, answer: Sequence[Any]) -> list[Any]:
+    """Return the answers of the commands, or raise `Fenced` if the script refused the fence."""
     accepted, rest = answer
     if not accepted:
         raise Fenced(call.key, call.stamp.fence, int(rest))
@@ -112,18 +113,18 @@ def told(call: Call, answer: Sequence[Any]) -> list[Any]:
 
 
 def stored(found: Sequence[str | bytes | None]) -> Stamp:
-    """A stamp as the server keeps it."""
+    """Return the stamp from its stored fields."""
     fence, token = found
     if fence is None or token is None:
         return UNSEEN
     return Stamp(int(fence), token.decode() if isinstance(token, bytes) else token)
 
 
-def hash_command(key: str, fields: Mapping[str, Word]) -> Command:
-    """`HSET` with all the fields."""
+def hash_command(key: str, fields: Mapping[str, Argument]) -> Command:
+    """Return the `HSET` command of these fields."""
     if not isinstance(fields, Mapping) or not fields:
         raise InvalidConfig("fields", fields, "it must name at least one field and its value")
-    return ("HSET", key, *(word for pair in fields.items() for word in pair))
+    return ("HSET", key, *(argument for pair in fields.items() for argument in pair))
 
 
 def _checked_key(key: object) -> str:
@@ -133,30 +134,32 @@ def _checked_key(key: object) -> str:
 
 
 def _checked_command(command: object) -> Command:
-    rule = "a command is a sequence of words: text, bytes and numbers"
+    rule = "a command is a sequence of text, bytes and numbers"
     if not isinstance(command, list | tuple) or not command:
         raise InvalidConfig("commands", command, rule)
-    if len(command) > _WORDS_MAX:
-        raise InvalidConfig("commands", command[0], f"a command may have at most {_WORDS_MAX} words")
-    if not all(isinstance(word, str | bytes | int | float) and not isinstance(word, bool) for word in command):
+    if len(command) > _ARGUMENTS_MAX:
+        raise InvalidConfig("commands", command[0], f"a command may have at most {_ARGUMENTS_MAX} arguments")
+    if not all(
+        isinstance(argument, str | bytes | int | float) and not isinstance(argument, bool) for argument in command
+    ):
         raise InvalidConfig("commands", command, rule)
     return command
 
 
 def _hashed(key: str) -> str:
-    """What the slot of a key is counted from: its hash tag, or all of it."""
+    """Return the part of the key that determines its slot: its hash tag, or all of it."""
     _, opened, rest = key.partition("{")
     tag, closed, _ = rest.partition("}")
     return tag if opened and closed and tag else key
 
 
 def _beside(key: str) -> str:
-    """A key in the same slot, whatever that is; no two keys have the same."""
+    """Return the name of the stamp's key: in the same slot, and different for each key."""
     hashed = _hashed(key)
     if hashed != key:
         return f"fence:{key}"
     if "}" in key:
-        rule = "with } and without a hash tag it has no neighbour in its slot: put a part of it in braces"
+        rule = "it contains } but no hash tag, so no other key shares its slot: put a part of it in braces"
         raise InvalidName(key, rule)
     return f"{{{key}}}:fence"
 
@@ -164,7 +167,8 @@ def _beside(key: str) -> str:
 def _check_client(client: Any, *, awaited: bool) -> None:
     kinds = type(client).__mro__
     if not callable(getattr(client, "register_script", None)) or "Pipeline" in kinds[0].__name__:
-        raise InvalidConfig("client", client, "it must be a client of redis-py or valkey-py, and no pipeline")
+        raise InvalidConfig("client", client, "it must be a client of redis-py or valkey-py, not a pipeline")
     if any(".asyncio." in f"{kind.__module__}." for kind in kinds) != awaited:
-        other = "holdfast.guards is for blocking ones" if awaited else "holdfast.aio.guards is for clients of asyncio"
-        raise InvalidConfig("client", client, other)
+        blocking = "use holdfast.guards for a blocking client"
+        rule = blocking if awaited else "use holdfast.aio.guards for an asyncio client"
+        raise InvalidConfig("client", client, rule)

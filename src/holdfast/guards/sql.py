@@ -1,8 +1,8 @@
-"""Rows that refuse late writers, in the caller's own transaction.
+"""Guards of rows in SQL databases, in the caller's own transaction.
 
-One statement compares, records and locks the row that holds the stamp, and answers with the newest stamp: ours, or that
-of whoever was here before. The lock lasts until the caller's transaction ends, so that check and write are one step: a
-second holder waits for the end of the first, and then sees what it left. Known to SQLite (3.35) and PostgreSQL (9.5).
+One statement compares, records and locks the row with the stamp, and returns the newest stamp: ours, or that of an
+earlier holder. The lock lasts until the caller's transaction ends, so check and write are one step: a second holder
+waits for the end of the first transaction and then sees its result. Works with SQLite (3.35) and PostgreSQL (9.5).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.errors import Fenced, InvalidConfig, NotFound
-from holdfast.guards.drivers import ask
+from holdfast.guards.sql_connections import execute
 from holdfast.names import checked_name
 from holdfast.rules.guard import UNSEEN, Bearer, Stamp, stamp_of
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
-# The larger fence wins, and its token with it. Ours has been accepted if it is what stands there afterwards.
+# The larger fence wins, and its token with it. Our stamp is accepted if it is the stored one afterwards.
 _ADMIT_NAME = """
 INSERT INTO {table} AS seen (name, fence, token) VALUES (:key, :fence, :token)
 ON CONFLICT (name) DO UPDATE SET
@@ -37,8 +37,8 @@ CREATE TABLE IF NOT EXISTS {table} (
 )"""
 
 
-class Question(NamedTuple):
-    """One statement, and the name under which a refusal tells of it."""
+class Statement(NamedTuple):
+    """One SQL statement, and the resource's name for error messages."""
 
     name: str
     sql: str
@@ -46,7 +46,7 @@ class Question(NamedTuple):
 
 
 class StampRules:
-    """What both faces and both places of a stamp share: everything but the asking."""
+    """The part that both faces and both guards share: everything but the execution."""
 
     def __init__(self, admission: str, table: str, **columns: str) -> None:
         self.table = table
@@ -57,18 +57,18 @@ class StampRules:
     def _name_of(self, key: object) -> str:
         return f"{self.table}/{key}"
 
-    def _admitting(self, stamp: Stamp, key: object) -> Question:
-        return Question(self._name_of(key), self._admission, {"key": key, **stamp._asdict()})
+    def _admitting(self, stamp: Stamp, key: object) -> Statement:
+        return Statement(self._name_of(key), self._admission, {"key": key, **stamp._asdict()})
 
-    def _looking(self, key: object) -> Question:
-        return Question(self._name_of(key), self._look, {"key": key})
+    def _looking(self, key: object) -> Statement:
+        return Statement(self._name_of(key), self._look, {"key": key})
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self.table}>"
 
 
 class TableRules(StampRules):
-    """A table of stamps."""
+    """A guard whose stamps are in a table of their own."""
 
     def __init__(self, table: str = "holdfast_guard") -> None:
         super().__init__(_ADMIT_NAME, table, key="name", fence="fence", token="token")  # noqa: S106 - a column
@@ -79,63 +79,70 @@ class TableRules(StampRules):
 
 
 class RowRules(StampRules):
-    """A table of the caller's, with a fence and a token in each row."""
+    """A guard whose stamps are in the rows of the caller's table."""
 
     def __init__(self, table: str, *, key: str = "id", fence: str = "fence", token: str = "token") -> None:  # noqa: S107
         super().__init__(_ADMIT_ROW, table, key=key, fence=fence, token=token)
 
 
-class Asked(StampRules):
-    """The blocking way to ask."""
+class BlockingStamps(StampRules):
+    """The blocking execution of the statements."""
 
     def admit(self, lease: Bearer, connection: Any, key: Any) -> None:
-        """Let this holder in, in the transaction of `connection`, or raise `Fenced`. Then write, and commit both."""
+        """Record the fence of `lease` for `key` in the transaction of `connection`, or raise `Fenced`.
+
+        Then write, and commit both. `key`: the name (`SqlGuard`) or the key of the row (`RowGuard`).
+        """
         stamp = stamp_of(lease)
-        question = self._admitting(stamp, key)
-        judge(question, stamp, ask(connection, question.sql, question.values))
+        statement = self._admitting(stamp, key)
+        check_stamp(statement, stamp, execute(connection, statement.sql, statement.values))
 
     def newest(self, connection: Any, key: Any) -> Stamp:
-        """The newest holder that came; fence 0 if none did."""
-        question = self._looking(key)
-        return newest_of(ask(connection, question.sql, question.values, writes=False))
+        """Return the newest stamp of `key`, read through `connection`; fence 0 if there is none."""
+        statement = self._looking(key)
+        return newest_of(execute(connection, statement.sql, statement.values, writes=False))
 
 
-class SqlGuard(Asked, TableRules):
-    """Guards whatever you name, by a row in a table of stamps. `schema` is the statement that makes the table."""
+class SqlGuard(BlockingStamps, TableRules):
+    """Guards any named resource by a row in a table of stamps.
 
-
-class RowGuard(Asked, RowRules):
-    """Guards the rows of a table of yours, which has a column for the fence (64 bits) and one for the token.
-
-    It guards rows that are there: for one that is not, `admit` raises `NotFound`.
+    `table`: the name of that table. The attribute `schema` is the statement that creates it.
     """
 
 
-def judge(question: Question, stamp: Stamp, rows: Sequence[Any]) -> None:
-    """Whether the stamp is what stands there now, in each row that was asked for."""
+class RowGuard(BlockingStamps, RowRules):
+    """Guards the rows of your table, which has a column for the fence (64 bits) and one for the token.
+
+    `table`: its name; `key`, `fence`, `token`: the names of its columns. For a row that does not exist `admit` raises
+    `NotFound`.
+    """
+
+
+def check_stamp(statement: Statement, stamp: Stamp, rows: Sequence[Any]) -> None:
+    """Raise `Fenced` unless every returned row has this stamp; `NotFound` if there is no row."""
     if not rows:
-        raise NotFound(question.name, "row to guard")
+        raise NotFound(statement.name, "row to guard")
     for newest in map(_stamp_in, rows):
         if newest != stamp:
-            raise Fenced(question.name, stamp.fence, newest.fence)
+            raise Fenced(statement.name, stamp.fence, newest.fence)
 
 
 def newest_of(rows: Sequence[Any]) -> Stamp:
-    """The newest stamp of the rows that were found."""
+    """Return the newest stamp of these rows."""
     return max(map(_stamp_in, rows), default=UNSEEN)
 
 
 def _stamp_in(row: Any) -> Stamp:
-    # Connections may have been told to answer with dictionaries.
+    # A connection may be configured to return dictionaries.
     fence, token = (row["fence"], row["token"]) if isinstance(row, Mapping) else row
     if fence is None or token is None:
         return UNSEEN
-    return Stamp(int(fence), token.decode() if isinstance(token, bytes) else token)  # as the connection was told
+    return Stamp(int(fence), token.decode() if isinstance(token, bytes) else token)  # some connections return bytes
 
 
 def _quoted(setting: str, name: object, *, parts: int = 1) -> str:
-    """A name as it stands in a statement; nothing else than a name can get there."""
+    """Return a quoted name for a statement; raise `InvalidConfig` for anything that is not a plain name."""
     words = name.split(".") if isinstance(name, str) else []
     if not 0 < len(words) <= parts or not all(_WORD.fullmatch(word) for word in words):
-        raise InvalidConfig(setting, name, "it must be a name of letters, digits and _")
+        raise InvalidConfig(setting, name, "it must have only letters, digits and _")
     return ".".join(f'"{word}"' for word in words)

@@ -10,21 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.commands import Answer, GetBalance, Hit, IsDone, MarkDone, Reserve, ResetCounter, Settle
+from holdfast.commands import Answer, Hit
 from holdfast.rules import budget, limit, once
 from holdfast.rules.lease_record import Moment
 
 CounterRule = Callable[[Any, Any, Moment], tuple[Any, Answer]]
-
-COUNTER_RULES: dict[type, CounterRule] = {
-    Hit: limit.hit,
-    ResetCounter: limit.reset,
-    Reserve: budget.reserve,
-    Settle: budget.settle,
-    GetBalance: budget.balance,
-    MarkDone: once.mark_done,
-    IsDone: once.is_done,
-}
 
 
 def until_us(counter: Any, command: Any) -> int:

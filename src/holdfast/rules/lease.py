@@ -8,8 +8,7 @@ record, calls the rule, stores what changed and rings the waiter that the step n
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast.commands import (
     Acquire,
@@ -267,17 +266,3 @@ def _woken(before: Record, after: Record) -> HolderRecord | None:
     if holder is None or not holder.offered:
         return None
     return None if before.holder is not None and before.holder.fence == holder.fence else holder
-
-
-Rule = Callable[[Record, Any, Moment], Step]
-
-RULES: dict[type, Rule] = {
-    Acquire: acquire,
-    Renew: renew,
-    Release: release,
-    Undo: undo,
-    Break: break_,
-    WaiterHeartbeat: waiter_heartbeat,
-    Show: show,
-    WakeHolder: wake_holder,
-}

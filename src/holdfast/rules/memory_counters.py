@@ -8,11 +8,12 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Any
 
-from holdfast.rules.counters import COUNTER_RULES, until_us
+from holdfast.rules.counters import until_us
 
 if TYPE_CHECKING:
     from holdfast.commands import Answer
     from holdfast.rules import Moment
+    from holdfast.rules.counters import CounterRule
 
 _AT_ONCE = 4
 
@@ -27,11 +28,11 @@ class MemoryCounters:
     def __len__(self) -> int:
         return len(self._known)
 
-    def answer(self, command: Any, moment: Moment) -> Answer:
-        """Apply the rule of the command and return its answer."""
+    def answer(self, rule: CounterRule, command: Any, moment: Moment) -> Answer:
+        """Apply the rule to the counter that the command names, and return the answer."""
         key = (command.kind, command.name)
         before = self._known.get(key, (None, 0))[0]
-        after, answer = COUNTER_RULES[type(command)](before, command, moment)
+        after, answer = rule(before, command, moment)
         if after is None:
             self._known.pop(key, None)
         elif after is not before:

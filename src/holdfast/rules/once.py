@@ -6,27 +6,21 @@ stores the marker in the same step. So no other caller can begin between the end
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from holdfast.commands import (
     BeginOnce,
-    ClaimEntry,
     Done,
     DoneMarker,
-    FetchMail,
     FinishOnce,
     IsDone,
     LeaseInfo,
-    ListEntries,
     MarkDone,
     Released,
-    ReleaseEntry,
-    SendToOwner,
     Show,
 )
-from holdfast.rules import registry
 from holdfast.rules.lease_record import Moment
+from holdfast.rules.registry import Parts
 
 NOT_DONE = DoneMarker("", exists=False)
 
@@ -50,32 +44,21 @@ def is_done(before: StoredMarker | None, command: IsDone, moment: Moment) -> tup
     return before, DoneMarker(before.text, exists=True)
 
 
-def compound(
-    command: Any, apply_lease: Callable[[Any], Any], apply_counter: Callable[[Any], Any], state: registry.RegistryState
-) -> Any:
-    """Answer a command that is made of others, or a counter command, all in one step.
-
-    The engine runs the commands of a lease through `apply_lease`, those of a counter through `apply_counter`.
-    """
-    if type(command) is BeginOnce:
-        marker = apply_counter(IsDone(command.name))
-        return apply_lease(command.acquire) if marker == NOT_DONE else marker
-    if type(command) is FinishOnce:
-        return _finish(command, apply_lease, apply_counter)
-    if type(command) in (ClaimEntry, ReleaseEntry, ListEntries, SendToOwner, FetchMail):
-        return registry.apply(command, apply_lease, state)
-    return apply_counter(command)
+def begin(parts: Parts, command: BeginOnce, moment: Moment) -> Any:  # noqa: ARG001 - the signature of all rules
+    """Acquire the lease, or return the marker if there is one."""
+    marker = parts.counter(IsDone(command.name))
+    return parts.lease(command.acquire) if marker == NOT_DONE else marker
 
 
-def _finish(command: FinishOnce, apply_lease: Callable[[Any], Any], apply_counter: Callable[[Any], Any]) -> Any:
+def finish(parts: Parts, command: FinishOnce, moment: Moment) -> Any:  # noqa: ARG001 - the signature of all rules
     """Release the lease and store the marker.
 
     Only the copy of the command that releases stores it: a later copy must not restore a marker that was deleted in
     between. A token that was only offered the lease stores none either, because its caller never did the work.
     """
-    now = apply_lease(Show(command.name))
-    answer = apply_lease(command.release)
+    now = parts.lease(Show(command.name))
+    answer = parts.lease(command.release)
     held = isinstance(now, LeaseInfo) and now.holder is not None and now.holder.token == command.release.token
     if held and not now.offered and type(answer) is Released:
-        apply_counter(command.mark)
+        parts.counter(command.mark)
     return answer

@@ -7,9 +7,6 @@ step no item is free that a waiter may use, so a newcomer that finds a free item
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from holdfast.commands import (
     RWLOCK,
     Borrow,
@@ -378,18 +375,3 @@ def _next_ms(state: PoolState, moment: Moment) -> int:
     """
     back_us = state.last_back_us() if state.kind == RWLOCK else state.next_back_us()
     return max(1, -(-(back_us - moment.now_us) // 1000)) if back_us else 0
-
-
-PoolRule = Callable[[PoolState, Any, Moment], RuleResult]
-
-POOL_RULES: dict[type, PoolRule] = {
-    Borrow: borrow,
-    Extend: extend,
-    Return: return_item,
-    UndoBorrow: undo_borrow,
-    BreakItem: break_item,
-    CoolItem: cool_item,
-    ChangePool: change,
-    PoolHeartbeat: heartbeat,
-    GetPoolStats: pool_stats,
-}

@@ -8,7 +8,7 @@ may be outdated but never gives a wrong answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from holdfast.commands import (
     AtCapacity,
@@ -28,6 +28,7 @@ from holdfast.commands import (
     Show,
     WakeHolder,
 )
+from holdfast.rules.lease_record import Moment
 
 # A mailbox holds at most this many messages, returns at most so many at once, and keeps them so long after the last.
 MAILBOX_MAX = 1000
@@ -38,6 +39,14 @@ INDEX_MS = 31 * 86400 * 1000
 NO_OWNER = "no owner"
 
 ApplyLease = Callable[[Any], Any]
+
+
+class Parts(NamedTuple):
+    """What a combined rule may change in one step: leases and counters through their rules, registries directly."""
+
+    lease: ApplyLease
+    counter: Callable[[Any], Any]
+    registry: RegistryState
 
 
 class RegistryState(Protocol):
@@ -68,13 +77,9 @@ class RegistryState(Protocol):
         """Return at most `limit` entries with their tokens, in order: those with the prefix that come after `after`."""
 
 
-def apply(command: Any, apply_lease: ApplyLease, state: RegistryState) -> Any:
-    """Answer a command of a registry. The engine runs its parts, the commands of a lease, in the same step."""
-    return _RULES[type(command)](command, apply_lease, state)
-
-
-def claim_entry(command: ClaimEntry, apply_lease: ApplyLease, state: RegistryState) -> Any:
+def claim_entry(parts: Parts, command: ClaimEntry, moment: Moment) -> Any:  # noqa: ARG001 - the signature of all rules
     """Refuse an entry that is reserved for another label or whose group is full; otherwise acquire and index it."""
+    apply_lease, state = parts.lease, parts.registry
     registry, _, name = command.name.partition("\0")
     successor, left_ms = state.successor(registry, name)
     if left_ms > 0 and successor != command.label:
@@ -94,11 +99,12 @@ def claim_entry(command: ClaimEntry, apply_lease: ApplyLease, state: RegistrySta
     return answer
 
 
-def release_entry(command: ReleaseEntry, apply_lease: ApplyLease, state: RegistryState) -> Any:
+def release_entry(parts: Parts, command: ReleaseEntry, moment: Moment) -> Any:  # noqa: ARG001 - the signature of all rules
     """Release the entry, remove it from its indexes, delete its mailbox, and reserve it for the successor.
 
     Only the copy of the command that releases does so: a later copy must not reserve the entry once more.
     """
+    apply_lease, state = parts.lease, parts.registry
     registry, _, name = command.name.partition("\0")
     now = apply_lease(Show(command.name))
     held = None if now.offered else _holder(now)
@@ -112,8 +118,9 @@ def release_entry(command: ReleaseEntry, apply_lease: ApplyLease, state: Registr
     return answer
 
 
-def send_to_owner(command: SendToOwner, apply_lease: ApplyLease, state: RegistryState) -> Any:
+def send_to_owner(parts: Parts, command: SendToOwner, moment: Moment) -> Any:  # noqa: ARG001 - the signature of all rules
     """Add a message to the owner's mailbox and wake the owner up."""
+    apply_lease, state = parts.lease, parts.registry
     owner = _holder(apply_lease(Show(command.name)))
     if owner is None:
         return NotHeld(NO_OWNER)
@@ -122,8 +129,9 @@ def send_to_owner(command: SendToOwner, apply_lease: ApplyLease, state: Registry
     return apply_lease(WakeHolder(command.name))
 
 
-def fetch_mail(command: FetchMail, apply_lease: ApplyLease, state: RegistryState) -> Any:  # noqa: ARG001 - the signature of all
+def fetch_mail(parts: Parts, command: FetchMail, moment: Moment) -> Any:  # noqa: ARG001 - the signature of all rules
     """Delete the messages that were read, and return the oldest of the others."""
+    state = parts.registry
     found = state.messages(command.token, len(command.read) + FETCH_MAX)
     read = 0
     while read < len(found) and found[read][0] in command.read:
@@ -133,8 +141,9 @@ def fetch_mail(command: FetchMail, apply_lease: ApplyLease, state: RegistryState
     return MailboxMessages(tuple(found[read : read + FETCH_MAX]))
 
 
-def list_entries(command: ListEntries, apply_lease: ApplyLease, state: RegistryState) -> EntryPage:
+def list_entries(parts: Parts, command: ListEntries, moment: Moment) -> EntryPage:  # noqa: ARG001 - the signature of all rules
     """Return a page of the held entries of an index."""
+    apply_lease, state = parts.lease, parts.registry
     found = list(state.entries(command.name, command.index_name, command.prefix, command.after, command.limit))
     last = found[-1][0] if len(found) == command.limit else ""
     return EntryPage(tuple(_live(command.name, command.index_name, found, apply_lease, state)), last)
@@ -161,12 +170,3 @@ def _live(
 def _holder(now: Any) -> LeaseParty | None:
     """Return the holder; an offered lease has none yet."""
     return now.holder if isinstance(now, LeaseInfo) and not now.offered else None
-
-
-_RULES: dict[type, Callable[[Any, ApplyLease, RegistryState], Any]] = {
-    ClaimEntry: claim_entry,
-    ReleaseEntry: release_entry,
-    ListEntries: list_entries,
-    SendToOwner: send_to_owner,
-    FetchMail: fetch_mail,
-}

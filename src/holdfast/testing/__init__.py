@@ -1,8 +1,8 @@
 """Tools for tests of programs that hold leases: processes that freeze and die, their history, and checkers of it.
 
-The tools need the standard library only. `holdfast.testing.plugin`, which pytest loads by itself, is the only module
-that imports pytest, besides `holdfast.testing.conformance`. The names below are loaded when they are first used, so that
-the plugin costs nothing in test runs that use no fixture of it.
+The tools need the standard library only. Two modules import pytest: `holdfast.testing.plugin`, which pytest loads by
+itself, and `holdfast.testing.conformance`. The names below are loaded when they are first used, so
+that the plugin costs nothing in test runs that use no fixture of it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
         Violation,
         assert_holds,
         check,
-        claimed_overlaps,
         fences_grow,
         guarded_writes_never_go_down,
-        leftovers,
+        leaks,
         lost_appends,
         lost_updates,
         observers_see_fences_grow,
+        overlapping_holders,
     )
-    from holdfast.testing.child import read_line, ready, tell
+    from holdfast.testing.child_process import read_line, ready, send_line
     from holdfast.testing.guard import GuardedFile, Stored
     from holdfast.testing.history import Event, History, Kind, Recorder, read_history
-    from holdfast.testing.points import PausePoints
+    from holdfast.testing.pause_points import PausePoints
     from holdfast.testing.processes import Worker, Workers
     from holdfast.testing.waiting import eventually
 
@@ -37,18 +37,18 @@ __getattr__, __dir__ = later(
             "Violation",
             "assert_holds",
             "check",
-            "claimed_overlaps",
+            "overlapping_holders",
             "fences_grow",
             "guarded_writes_never_go_down",
-            "leftovers",
+            "leaks",
             "lost_appends",
             "lost_updates",
             "observers_see_fences_grow",
         ),
-        "holdfast.testing.child": ("read_line", "ready", "tell"),
+        "holdfast.testing.child_process": ("read_line", "ready", "send_line"),
         "holdfast.testing.guard": ("GuardedFile", "Stored"),
         "holdfast.testing.history": ("Event", "History", "Kind", "Recorder", "read_history"),
-        "holdfast.testing.points": ("PausePoints",),
+        "holdfast.testing.pause_points": ("PausePoints",),
         "holdfast.testing.processes": ("Worker", "Workers"),
         "holdfast.testing.waiting": ("eventually",),
     },
@@ -67,16 +67,16 @@ __all__ = [
     "Workers",
     "assert_holds",
     "check",
-    "claimed_overlaps",
     "eventually",
     "fences_grow",
     "guarded_writes_never_go_down",
-    "leftovers",
+    "leaks",
     "lost_appends",
     "lost_updates",
     "observers_see_fences_grow",
+    "overlapping_holders",
     "read_history",
     "read_line",
     "ready",
-    "tell",
+    "send_line",
 ]

@@ -1,8 +1,8 @@
-"""Does a history keep the promises? Pure functions from events to violations.
+"""Checkers: pure functions from the events of a history to the violations of an invariant.
 
-The rule: a checker accuses only when no order of what really happened could explain the history. An event
-took effect at some moment between `earliest_ns` and `at_ns`; one event comes before another only if it was
-over before the other could begin. A worker is told apart by its label and its pid.
+A checker reports a violation only if no possible order of the events explains the history. An event took effect at some
+moment between `earliest_ns` and `at_ns`; one event comes before another only if it was over before the other could
+begin. A worker is identified by its label and its pid.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from holdfast.testing.claims import claims_by_name
+from holdfast.testing.hold_spans import hold_spans_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken promise: which checker saw it, one sentence, and the smallest part that shows it."""
+    """A broken invariant: its checker, one sentence, and the smallest part of the history that shows it."""
 
     checker: str
     sentence: str
@@ -40,32 +40,32 @@ class Violation:
         )
 
 
-def claimed_overlaps(events: Sequence[Event]) -> list[Violation]:
-    """Two workers never claim the same name at the same instant.
+def overlapping_holders(events: Sequence[Event]) -> list[Violation]:
+    """Find two workers that believed they held the same name at the same instant.
 
-    A claim runs from `granted` to the first of `released`, `lost`, `died` and the last known `until_ns`.
+    A worker holds a name from `granted` to the first of `released`, `lost`, `died` and the last known `until_ns`.
     """
     violations = []
-    for name, claims in claims_by_name(events).items():
-        longest = claims[0]
-        for claim in claims[1:]:
-            if claim.start_ns < longest.end_ns:
-                sentence = f"{_who(claim.opened)} claims {name!r} while {_who(longest.opened)} still claims it"
-                violations.append(_violation("claimed_overlaps", sentence, (*longest.events, claim.opened)))
-            longest = max(longest, claim, key=lambda one: one.end_ns)
+    for name, spans in hold_spans_by_name(events).items():
+        longest = spans[0]
+        for span in spans[1:]:
+            if span.start_ns < longest.end_ns:
+                sentence = f"{_shown(span.opened)} holds {name!r} while {_shown(longest.opened)} still holds it"
+                violations.append(_violation("overlapping_holders", sentence, (*longest.events, span.opened)))
+            longest = max(longest, span, key=lambda one: one.end_ns)
     return violations
 
 
 def fences_grow(events: Sequence[Event]) -> list[Violation]:
-    """Per name no fence is given twice, and a later grant has a higher fence.
+    """Find fences that were granted twice, and later grants with a lower fence, for each name.
 
-    A grant answered again, with the same token and the same fence, is no new grant.
+    A repeated answer with the same token and the same fence is no new grant.
     """
     violations = []
     for name, grants in _by_name(events, "granted").items():
         fresh = _without_repeats(grants)
         for first, second in _pairs(fresh, lambda grant: grant.fence):
-            sentence = f"fence {first.fence} of {name!r} was given to {_who(first)} and to {_who(second)}"
+            sentence = f"fence {first.fence} of {name!r} was given to {_shown(first)} and to {_shown(second)}"
             violations.append(_violation("fences_grow", sentence, (first, second)))
         for before, after in _falls(fresh, _fence):
             sentence = f"{name!r} was granted with fence {after.fence} after fence {before.fence}"
@@ -74,7 +74,7 @@ def fences_grow(events: Sequence[Event]) -> list[Violation]:
 
 
 def guarded_writes_never_go_down(events: Sequence[Event]) -> list[Violation]:
-    """A guarded resource accepts no fence below one that it accepted before, and one token per fence."""
+    """Find writes that a guarded resource accepted with a lower fence than before, or with a second token per fence."""
     violations = []
     for name, writes in _by_name(events, "write").items():
         accepted = [write for write in writes if write.accepted and write.fence is not None]
@@ -89,10 +89,10 @@ def guarded_writes_never_go_down(events: Sequence[Event]) -> list[Violation]:
 
 
 def lost_updates(events: Sequence[Event], final: Mapping[str, int] | None = None) -> list[Violation]:
-    """Each accepted write of a counter makes exactly one more than the write before it.
+    """Find accepted writes of a counter that did not add exactly one to the value before them.
 
-    With `final`, the value of each counter at the end, which began at 0, is compared with the number of
-    acknowledged writes. A worker that died may have written once without telling.
+    `final`: the value of each counter at the end; counters begin at 0. The checker compares it with the number of
+    acknowledged writes. A worker that died may have written once without recording it.
     """
     deaths = sum(event.kind == "died" for event in events)
     violations: list[Violation] = []
@@ -105,10 +105,10 @@ def lost_updates(events: Sequence[Event], final: Mapping[str, int] | None = None
 
 
 def lost_appends(events: Sequence[Event], final: Mapping[str, Sequence[int]]) -> list[Violation]:
-    """Every acknowledged append to a list is in the list at the end, once.
+    """Find acknowledged appends that are not in the list at the end exactly once.
 
-    An append is an accepted `write` whose `value` is the element. A worker that died, or whose answer got lost, may
-    have appended without telling.
+    `final`: the elements of each list at the end. An append is an accepted `write` whose `value` is the element. A
+    worker that died, or whose answer was lost, may have appended without recording it.
     """
     violations = []
     for name, writes in _by_name(events, "write").items():
@@ -119,48 +119,48 @@ def lost_appends(events: Sequence[Event], final: Mapping[str, Sequence[int]]) ->
         for place, write in enumerate(appended):
             if times[_value(write)] != 1:
                 what = "is missing" if not times[_value(write)] else "is there more than once"
-                sentence = f"{_who(write)} appended {write.value} to {name!r}, and it {what}"
+                sentence = f"{_shown(write)} appended {write.value} to {name!r}, and it {what}"
                 violations.append(_violation("lost_appends", sentence, appended[place : place + 2]))
     return violations
 
 
 def observers_see_fences_grow(events: Sequence[Event]) -> list[Violation]:
-    """Whoever looks at a leader twice never sees an older one the second time."""
+    """Find observers that saw a leader with an older fence after a newer one had been seen."""
     violations = []
-    for name, looks in _by_name(events, "observed").items():
-        seen = [look for look in looks if look.fence is not None]
+    for name, observations in _by_name(events, "observed").items():
+        seen = [observation for observation in observations if observation.fence is not None]
         for before, after in _falls(seen, _fence):
-            sentence = f"{_who(after)} saw fence {after.fence} of {name!r} after {before.fence} had been seen"
+            sentence = f"{_shown(after)} saw fence {after.fence} of {name!r} after {before.fence} had been seen"
             violations.append(_violation("observers_see_fences_grow", sentence, (before, after)))
     return violations
 
 
-def leftovers(events: Sequence[Event]) -> list[Violation]:
-    """After a close nothing is left: no thread, no descriptor, no key without an end (`left` events tell)."""
+def leaks(events: Sequence[Event]) -> list[Violation]:
+    """Find threads, descriptors and keys without expiry that were left after a close (`leaked` events)."""
     return [
-        _violation("leftovers", f"{_who(event)} left {event.detail}", (event,))
+        _violation("leaks", f"{_shown(event)} left {event.detail}", (event,))
         for event in events
-        if event.kind == "left" and event.value
+        if event.kind == "leaked" and event.value
     ]
 
 
 ALL: tuple[Checker, ...] = (
-    claimed_overlaps,
+    overlapping_holders,
     fences_grow,
     guarded_writes_never_go_down,
     lost_updates,
     observers_see_fences_grow,
-    leftovers,
+    leaks,
 )
 
 
 def check(events: Sequence[Event], *checkers: Checker) -> list[Violation]:
-    """What the checkers, or all of them if none is named, have against this history."""
+    """Return the violations that these checkers find in a history; without checkers, those of `ALL`."""
     return [violation for checker in checkers or ALL for violation in checker(events)]
 
 
 def assert_holds(events: Sequence[Event], *checkers: Checker) -> None:
-    """Raise `AssertionError` with a readable report if a checker has something against this history."""
+    """Raise `AssertionError` with a readable report if a checker finds a violation in a history."""
     violations = check(events, *checkers)
     if violations:
         heading = f"{len(violations)} broken in a history of {len(events)} events"
@@ -169,7 +169,7 @@ def assert_holds(events: Sequence[Event], *checkers: Checker) -> None:
 
 def _lost(name: str, writes: list[Event], deaths: int) -> Iterator[Violation]:
     for first, second in _pairs(writes, lambda write: write.value):
-        sentence = f"{_who(first)} and {_who(second)} both made {name!r} {first.value}: one update is lost"
+        sentence = f"{_shown(first)} and {_shown(second)} both made {name!r} {first.value}: one update is lost"
         yield _violation("lost_updates", sentence, (first, second))
     for before, after in _falls(writes, _value):
         sentence = f"{name!r} became {after.value} after it had been {before.value}"
@@ -180,7 +180,7 @@ def _lost(name: str, writes: list[Event], deaths: int) -> Iterator[Violation]:
     gaps = [(low, high) for low, high in pairwise(values) if high > low + 1]
     if sum(high - low - 1 for low, high in gaps) > deaths:
         low, high = gaps[0]
-        sentence = f"{name!r} went from {low} to {high}, and nobody recorded what was between"
+        sentence = f"{name!r} went from {low} to {high}, and no worker recorded a write between"
         yield _violation("lost_updates", sentence, (steps[low], steps[high]))
 
 
@@ -202,7 +202,7 @@ def _without_repeats(grants: list[Event]) -> list[Event]:
     seen = set()
     fresh = []
     for grant in grants:
-        # Without a token nobody can tell a repeated answer from a second grant.
+        # Without a token, a repeated answer looks like a second grant.
         again = grant.token is not None and (grant.token, grant.fence) in seen
         if grant.fence is not None and not again:
             fresh.append(grant)
@@ -211,7 +211,7 @@ def _without_repeats(grants: list[Event]) -> list[Event]:
 
 
 def _pairs(events: list[Event], number: Callable[[Event], int | None]) -> Iterator[tuple[Event, Event]]:
-    """Every event with a number that an earlier one has too, together with the first that had it."""
+    """Yield each event whose number an earlier event has too, after the first event with that number."""
     first: dict[int | None, Event] = {}
     for event in sorted(events, key=lambda event: event.at_ns):
         if first.setdefault(number(event), event) is not event:
@@ -219,7 +219,7 @@ def _pairs(events: list[Event], number: Callable[[Event], int | None]) -> Iterat
 
 
 def _falls(events: list[Event], number: Callable[[Event], int]) -> Iterator[tuple[Event, Event]]:
-    """Every event whose number is below one that was over before it began, together with that one."""
+    """Yield each event whose number is lower than that of an event that was over before it began, after that event."""
     over = sorted(events, key=lambda event: event.at_ns)
     highest: Event | None = None
     done = 0
@@ -245,12 +245,12 @@ def _violation(checker: str, sentence: str, events: Sequence[Event]) -> Violatio
     return Violation(checker, sentence, tuple(sorted(events, key=lambda event: event.at_ns)))
 
 
-def _who(event: Event) -> str:
+def _shown(event: Event) -> str:
     return f"{event.worker} (pid {event.pid})"
 
 
 def _describe(event: Event, zero_ns: int) -> str:
-    """One line for people: moments in milliseconds since the first event shown."""
+    """Return one line for people, with times in milliseconds since the first event shown."""
 
     def moment(ns: int) -> str:
         return f"{(ns - zero_ns) / 1e6:+.3f} ms"
@@ -264,5 +264,5 @@ def _describe(event: Event, zero_ns: int) -> str:
         "until": None if event.until_ns is None else moment(event.until_ns),
         "detail": event.detail,
     }
-    told = " ".join(f"{key}={fact}" for key, fact in facts.items() if fact is not None)
-    return f"{moment(event.at_ns):>14}  {_who(event)}  {event.kind} {event.name!r} {told}".rstrip()
+    details = " ".join(f"{key}={fact}" for key, fact in facts.items() if fact is not None)
+    return f"{moment(event.at_ns):>14}  {_shown(event)}  {event.kind} {event.name!r} {details}".rstrip()

@@ -1,7 +1,7 @@
-"""Time that moves only when a test says so.
+"""A clock that only a test moves.
 
-The rule: nothing passes by itself. `advance` moves both clocks and wakes everybody who sleeps, so that a day of
-renewals takes a moment; `set_wall` turns the calendar alone, as people and time servers do.
+`advance` moves both the monotonic and the wall clock and wakes every sleeper, so that a day of renewals takes a moment;
+`set_wall` sets the wall clock alone, as people and time servers do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _START_WALL_US = 1_700_000_000_000_000
 
 
 class ManualClock:
-    """A clock for `connect("memory://…", clock=ManualClock())`, moved by hand."""
+    """A clock that a test moves: `connect("memory://…", clock=ManualClock())`."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -34,11 +34,11 @@ class ManualClock:
     def wall_us(self) -> int:
         return self._wall_us
 
-    def timeout_s(self, until_ns: int) -> float | None:
+    def timeout_s(self, until_ns: int) -> float | None:  # noqa: ARG002 - only `advance` ends a sleep
         return None
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Have `wake` called whenever the clock is moved; the answer ends that."""
+        """Call `wake` whenever the clock is moved; return a function that ends that."""
         key = object()
         with self._guard:
             self._watchers[key] = wake
@@ -50,24 +50,24 @@ class ManualClock:
         return stop
 
     def advance(self, seconds: Seconds) -> None:
-        """Let time pass, on both clocks."""
+        """Move both clocks forward by `seconds`."""
         passed_ns = timeout_ns(seconds, setting="seconds")
         if passed_ns is None:
-            raise InvalidConfig("seconds", seconds, "it must be a length of time")
+            raise InvalidConfig("seconds", seconds, "it must be a length of time, not None")
         with self._guard:
             self._now_ns += passed_ns
             self._wall_us += passed_ns // NS_PER_US
         self._wake()
 
     def set_wall(self, us: int) -> None:
-        """Set the calendar, forward or back; the clock that measures is not touched."""
+        """Set the wall clock to `us`, microseconds since 1970, forward or back; the monotonic clock stays."""
         with self._guard:
             self._wall_us = us
         self._wake()
 
     def _wake(self) -> None:
-        # Outside the guard: whoever is woken may look at the clock, or stop watching, at once.
+        # Outside the lock: a woken watcher may read the clock, or stop watching, at once.
         with self._guard:
-            rings = tuple(self._watchers.values())
-        for wake in rings:
+            watchers = tuple(self._watchers.values())
+        for wake in watchers:
             wake()

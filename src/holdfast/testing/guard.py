@@ -1,7 +1,7 @@
-"""A resource that compares fences: the other half of a lease, for tests and demonstrations.
+"""A file that compares fences: a guarded resource for tests and demonstrations.
 
-The rule: it accepts a fence newer than the one it stored, or the same fence from the same token, and nothing
-else. Its file is replaced whole, so that a process killed while writing leaves the old content.
+It accepts a write with a newer fence than the stored one, or with the same fence and the same token, and refuses every
+other. A write replaces the whole file, so that a process killed while writing leaves the old content.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a guarded file holds: a value, and who wrote it last."""
+    """The content of a guarded file: a value, and the fence and token of its last writer."""
 
     value: Any
     fence: int = 0
@@ -29,14 +29,14 @@ class Stored:
 
 
 class GuardedFile:
-    """A value in a JSON file, which begins as `initial`."""
+    """A value in a JSON file at `path`; before the first write it is `initial`."""
 
     def __init__(self, path: str | os.PathLike[str], initial: Any = 0) -> None:
         self.path = Path(path)
         self._initial = initial
 
     def read(self) -> Stored:
-        """What is stored now."""
+        """Return the present content."""
         try:
             text = self.path.read_text()
         except FileNotFoundError:
@@ -44,8 +44,8 @@ class GuardedFile:
         return Stored(**json.loads(text))
 
     def write(self, fence: int, token: str, change: Callable[[Any], Any]) -> Any:
-        """Store `change(value)` and return it, or raise `Fenced` if a newer holder was here before."""
-        from holdfast.rules.guard import Stamp, admitted
+        """Store `change(value)` and return it; raise `Fenced` if a newer holder has written before."""
+        from holdfast.rules.guard import Stamp, admitted  # noqa: PLC0415 - the other tools need no rules
 
         with self._locked():
             stored = self.read()
@@ -55,29 +55,29 @@ class GuardedFile:
         return value
 
     def guarded_read(self, fence: int, token: str) -> Any:
-        """The value, with a promise: from now on no older holder can change it.
+        """Return the value and store the fence: from now on no older holder can change the value.
 
-        A guard learns of a new holder only from the holder itself. One that merely looks, computes and then
-        writes could be overtaken by the late write of its predecessor, and would write over it.
+        A guard learns of a new holder only from the holder itself. If the holder only read, computed and then wrote,
+        its predecessor could write late in between, and the holder would overwrite that.
         """
         return self.write(fence, token, lambda value: value)
 
     def unguarded_write(self, change: Callable[[Any], Any]) -> Any:
-        """Read, change, store, and ask nobody: what a resource without a guard does."""
+        """Store `change(value)` without comparing fences, as a resource without a guard does; return it."""
         stored = self.read()
         value = change(stored.value)
         self._replace(Stored(value, stored.fence, stored.token))
         return value
 
     def _replace(self, stored: Stored) -> None:
-        # The numbers keep unguarded writers, who take no lock, out of each other's drafts.
+        # Unguarded writers take no lock; pid and thread id keep their drafts apart.
         draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.{threading.get_ident()}")
         draft.write_text(json.dumps(asdict(stored)))
         draft.replace(self.path)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        # A file of its own, because the guarded one is a new file after each write.
+        # A separate file, because every write makes the guarded one a new file.
         with self.path.with_name(f"{self.path.name}.lock").open("a") as sidecar:
             fcntl.flock(sidecar, fcntl.LOCK_EX)
             yield

@@ -1,11 +1,11 @@
-"""What several processes did, in a file that survives their death.
+"""A history: what several processes did, in a file that survives their death.
 
-The rule: an event is one line, written by one `write` to a file opened for appending, so that lines of
-concurrent processes never mix. Every line has the same length, a part of a memory page: a `SIGKILL` can
-cut a `write` only between two pages, and so cannot tear a line in the middle of the file.
+An event is one line, written by one `write` to a file opened for appending, so that lines of concurrent processes never
+mix. Every line has the same length, a fraction of a memory page: a SIGKILL can cut a `write` only between two pages,
+and so cannot tear a line in the middle of the file.
 
-Times are CLOCK_MONOTONIC, which all processes of one host share. When an event is recorded matters:
-`granted` after the answer, `released` before the release is sent (from then on the worker claims nothing),
+Times are CLOCK_MONOTONIC, which all processes of one host share. The moment of recording matters: record `granted`
+after the answer, `released` before the release is sent (from then on the worker no longer counts as a holder), and
 `died` before the kill (an engine may see the death before the parent does).
 """
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Kind = Literal[
-    "asked",
-    "queued",  # the engine has put it into the queue
+    "requested",
+    "waiting",  # the engine has put the request into the waiting line
     "granted",
     "renewed",
     "released",
@@ -32,11 +32,11 @@ Kind = Literal[
     "refused",
     "worked",  # code that ran under the lease, from `since_ns` to `at_ns`
     "write",
-    "observed",  # who leads, as somebody else saw it
+    "observed",  # the leader, as another process saw it
     "died",
-    "fault",  # something was broken on purpose; `name` is the worker that it strikes, or empty for everybody
+    "fault",  # an injected fault begins; `name` is the worker that it affects, or empty for all workers
     "healed",  # that fault is over; it has the same `value`
-    "left",  # what was still there after a close; `value` says how much
+    "leaked",  # resources that were left after a close; `value` is how many
 ]
 
 LINE_BYTES = 512
@@ -47,11 +47,11 @@ _KINDS = frozenset(get_args(Kind))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that one worker did, or learned, about one name.
+    """One action of one worker on one name, or one fact that it learned about the name.
 
-    `since_ns` is the earliest moment at which it may have happened (when the command was sent): between
-    that and `at_ns` a worker may have been frozen with the answer unread. `until_ns` is how long the
-    holder trusts its lease, `value` what a counter became, `accepted` the answer to a `write`.
+    `since_ns` is the earliest moment at which the event may have happened, such as when the command was sent: between
+    that and `at_ns` a worker may have been frozen with the answer unread. `until_ns` is how long the holder trusts its
+    lease, `value` the new value of a counter, `accepted` the answer to a `write`.
     """
 
     at_ns: int
@@ -72,8 +72,8 @@ class Event:
         return self.at_ns if self.since_ns is None else self.since_ns
 
 
-class Held(Protocol):
-    """What a recorder asks of a lease, of either face."""
+class RecordableLease(Protocol):
+    """The part of a lease, of either face, that a recorder reads."""
 
     name: str
     token: str
@@ -86,7 +86,7 @@ class Held(Protocol):
 
 
 class Recorder:
-    """Appends the events of one worker to a history that other processes may be writing too."""
+    """Appends the events of one worker to a history that other processes may append to as well."""
 
     def __init__(self, path: str | os.PathLike[str], worker: str) -> None:
         self.path = Path(path)
@@ -106,9 +106,9 @@ class Recorder:
         accepted: bool | None = None,
         detail: str | None = None,
     ) -> Event:
-        """Record that this happened now; on return it is safe from the death of this process."""
+        """Record an event that happens now, and return it; on return the event survives the death of this process."""
         if kind == "died":
-            raise ValueError("the dead do not record; use died(worker, pid)")
+            raise ValueError("a dead worker cannot record its death; use died(worker, pid)")
         event = Event(
             at_ns=time.monotonic_ns(),
             pid=os.getpid(),
@@ -126,16 +126,18 @@ class Recorder:
         return self._append(event)
 
     def died(self, worker: str, pid: int, detail: str | None = None) -> Event:
-        """Record, just before killing it, that a worker claims nothing any more, whatever the name."""
+        """Record the death of a worker just before killing it: from then on it holds no name."""
         event = Event(at_ns=time.monotonic_ns(), pid=pid, worker=worker, kind="died", name="", detail=_cut(detail))
         return self._append(event)
 
     @contextmanager
-    def holding(self, lease: Held, *, since_ns: int | None = None) -> Iterator[None]:
-        """Record a block under this lease: `granted` at its beginning, `lost` or `released` at its end.
+    def holding(self, lease: RecordableLease, *, since_ns: int | None = None) -> Iterator[None]:
+        """Record a block under a lease: `granted` at its beginning, `lost` or `released` at its end.
 
-        `since_ns` is when it was asked for. The claim lasts for as long as the lease was trusted at its grant: renewals
-        are recorded by an observer, where they matter.
+        `since_ns`: when the lease was requested.
+
+        The worker counts as the holder for as long as the lease was trusted at its grant; where renewals matter, an
+        observer records them.
         """
         mine: dict[str, Any] = {"fence": lease.fence, "token": lease.token}
         until_ns = time.monotonic_ns() + int(lease.remaining() * 1e9)
@@ -146,7 +148,7 @@ class Recorder:
             self.record("lost" if lease.lost else "released", lease.name, **mine)
 
     def close(self) -> None:
-        """Close the file; a second time changes nothing."""
+        """Close the file; a second call does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -160,7 +162,7 @@ class Recorder:
     def _append(self, event: Event) -> Event:
         line = _encode(event)
         if os.write(self._descriptor, line) != len(line):
-            raise OSError(f"{self.path}: no room for a whole event")
+            raise OSError(f"{self.path}: only a part of the event was written; is the disk full?")
         return event
 
 
@@ -173,13 +175,13 @@ class History:
         self._recorders: list[Recorder] = []
 
     def recorder(self, worker: str) -> Recorder:
-        """A new recorder, closed together with this history."""
+        """Return a new recorder for a worker; this history closes it."""
         recorder = Recorder(self.path, worker)
         self._recorders.append(recorder)
         return recorder
 
     def read(self) -> list[Event]:
-        """Every event so far, in the order of time."""
+        """Return every event so far, in the order of time."""
         return read_history(self.path)
 
     def close(self) -> None:
@@ -194,14 +196,14 @@ class History:
 
 
 class Tail:
-    """Reads a history while it grows: each look gives what has come since the last one."""
+    """Reads a history while it grows."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._seen = 0
 
     def new(self) -> list[Event]:
-        """The events that were added since the last call, in the order in which they were written."""
+        """Return the events that were added since the last call, in the order in which they were written."""
         with self.path.open("rb") as file:
             file.seek(self._seen)
             data = file.read()
@@ -211,10 +213,10 @@ class Tail:
 
 
 def read_history(path: str | os.PathLike[str]) -> list[Event]:
-    """Every event of a history, in the order of time.
+    """Return every event of a history, in the order of time.
 
-    The last line may be torn, for a full disk or a dead machine can do that; it is left out. Any other
-    line that is no event is a `ValueError`: a history with holes proves nothing.
+    A full disk or a crash of the machine may have torn the last line; it is left out. Any other line that is no event
+    raises `ValueError`: a history with holes proves nothing.
     """
     *lines, _torn = Path(path).read_bytes().split(b"\n")
     events = [_decode(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
@@ -222,13 +224,13 @@ def read_history(path: str | os.PathLike[str]) -> list[Event]:
 
 
 def _cut(detail: str | None) -> str | None:
-    """Only people read the detail, so it is cut to fit rather than refused."""
+    """Return the detail, shortened to fit: only people read it, so that a long one is no error."""
     return None if detail is None else detail[:DETAIL_LIMIT]
 
 
 def _encode(event: Event) -> bytes:
     fields = {name: value for name, value in asdict(event).items() if value is not None}
-    # What UTF-8 cannot say becomes \udcXX, which JSON reads as what it was.
+    # A lone surrogate, which UTF-8 cannot encode, becomes \udcXX, and JSON decodes that again.
     text = json.dumps(fields, ensure_ascii=False).encode("utf-8", "backslashreplace")
     if len(text) >= LINE_BYTES:
         raise ValueError(f"an event has at most {LINE_BYTES - 1} bytes: {text!r}")

@@ -1,6 +1,6 @@
-"""What the kernel says about a group of processes (Linux: it reads `/proc`).
+"""The states of the threads of a process group, as Linux shows them in `/proc`.
 
-The rule: only look, never signal. A process that vanishes while we look was not there.
+This module only reads. A process that ends in the meantime counts as absent.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ DEAD = frozenset("ZX")
 
 
 def states(group: int) -> list[str]:
-    """The one-letter state of every thread of every process in the group.
+    """Return the one-letter state of every thread of every process in the group.
 
-    Threads, because a stop signal halts them one by one, and the state of a process is only that of
-    its first thread.
+    Threads, because a stop signal halts them one by one, and the state of a process is that of its first thread only.
     """
     found = []
     for process in Path("/proc").iterdir():
@@ -27,5 +26,5 @@ def states(group: int) -> list[str]:
 
 
 def _stat(directory: Path) -> list[str]:
-    """State, parent, group, ...: what follows the command, which may itself contain parentheses."""
+    """Return the fields after the command: state, parent, group, ... The command may contain parentheses itself."""
     return (directory / "stat").read_text(errors="replace").rpartition(")")[2].split()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.testing.history import History
-    from holdfast.testing.points import PausePoints
+    from holdfast.testing.pause_points import PausePoints
     from holdfast.testing.processes import Workers
     from holdfast.testing.servers import Server
 
@@ -111,7 +111,7 @@ def holdfast_workers() -> Iterator[Workers]:
 def holdfast_pauses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PausePoints]:
     """Pause points for the children of this test; points armed in this process are disarmed at its end."""
     from holdfast import failpoints
-    from holdfast.testing.points import PausePoints
+    from holdfast.testing.pause_points import PausePoints
 
     points = PausePoints(tmp_path / "pauses")
     for variable, directory in points.env.items():

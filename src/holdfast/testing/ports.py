@@ -1,7 +1,7 @@
-"""Ports of loopback for the servers of tests.
+"""Ports of the loopback interface for the servers of tests.
 
-The rule: a port has one owner, from when it is chosen until it is given back, also while no server listens there. It is
-below the range from which the kernel serves whoever connects: else a client may sit on it when its server starts again.
+A port is reserved from its choice until it is closed, also while no server listens on it. It is below the range from
+which the kernel takes the local ports of clients: otherwise a client may occupy it when its server restarts.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Self
 LOOPBACK = "127.0.0.1"
 _LEAST = 10_000
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_BELOW = 32_768  # Linux, unless told otherwise; others begin higher
+_BELOW = 32_768  # the default of Linux; other systems begin higher
 
 
 class Port:
-    """One port, and with `beside` the one that far above it. `with` gives it back."""
+    """One reserved port, and with `beside` the port that far above it; the end of the `with` block frees it."""
 
     def __init__(self, *, beside: int = 0) -> None:
         self._held = ExitStack()
@@ -29,7 +29,7 @@ class Port:
         self.number = number
 
     def close(self) -> None:
-        """Let others have it."""
+        """Free the port."""
         self._held.close()
 
     def _take(self, beside: int) -> int | None:
@@ -45,9 +45,9 @@ class Port:
         held = self._held.enter_context(socket.socket())
         held.bind((LOOPBACK, number))
         if sys.platform == "linux":
-            # From now on a server may listen there, if it says the same; who looks for a port does not say it.
+            # A server that sets the same option may listen there now; a program that looks for a free port does not.
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        else:  # elsewhere nobody could listen there
+        else:  # on other systems a server could not listen on a bound port
             held.close()
 
     def __enter__(self) -> Self:
@@ -59,6 +59,6 @@ class Port:
 
 def _kernels_first() -> int:
     with suppress(OSError, ValueError):
-        # Whoever has set it very low has left nothing below it: then any port is as good.
+        # If the range begins very low, nothing is left below it: then any port will do.
         return max(int(_RANGE.read_text().split()[0]), 2 * _LEAST + 5000)
     return _BELOW

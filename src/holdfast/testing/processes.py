@@ -1,8 +1,8 @@
 """Real child processes, stopped and killed by real signals.
 
-The rule: a signal goes only to processes that this module started. A worker leads a process group of its
-own, and is reaped only after the whole group was killed: until then the kernel cannot give its number to
-a stranger. A grandchild that leaves the group is out of reach.
+Signals go only to processes that this module started. A worker leads a process group of its own. The parent waits for
+its exit code only after the whole group is dead: until then the kernel cannot give its pid to another process. A
+grandchild that leaves the group is out of reach.
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from holdfast.testing import kernel
-from holdfast.testing.child import READY
-from holdfast.testing.lines import Lines
+from holdfast.testing.child_process import READY, LinePipe
 from holdfast.testing.servers import LOOPBACK, Home
 from holdfast.testing.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# The child finds modules where its parent does, without a variable that its own children would inherit.
+# The child searches modules where its parent does, without an environment variable that its own children would inherit.
 _START = """
 import json, sys
 job = json.loads(sys.argv[1])
 sys.path[:] = job["path"]
-from holdfast.testing.child import main
+from holdfast.testing.child_process import main
 main(job)
 """
 
@@ -38,9 +37,12 @@ main(job)
 class Worker:
     """One child process that runs a function.
 
-    `target` is `"package.module:function"` or `"path/to/file.py:function"`; `arguments` are its keyword
-    arguments, passed as JSON; `env` is added to the environment, `home` is where it lives. Leaving the `with` block
-    kills the whole group and closes everything, whatever state it is in.
+    `target`: `"package.module:function"` or `"path/to/file.py:function"`.
+    `arguments`: its keyword arguments, passed as JSON.
+    `env`: variables that are added to the environment.
+    `home`: the address of the process, and the command that enters its network.
+
+    Leaving the `with` block kills the whole group and closes everything, whatever state it is in.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class Worker:
             self._log = undo.enter_context(tempfile.TemporaryFile())
             child_reads, writes = os.pipe()
             reads, child_writes = os.pipe()
-            self._lines = Lines(reads, writes)
+            self._lines = LinePipe(reads, writes)
             undo.callback(self._lines.close)
             job = {
                 "path": sys.path,
@@ -94,18 +96,18 @@ class Worker:
         """Wait until the child has called `ready()`."""
         line = self.read_line(timeout)
         if line != READY:
-            raise ValueError(f"{self!r} said {line!r} before it was ready")
+            raise ValueError(f"{self!r} sent {line!r} before it was ready")
         return self
 
     def read_line(self, timeout: float | None = 10.0) -> str:
-        """The next line that the child told; `EOFError` if it is gone, `TimeoutError` if it is slow."""
+        """Return the next line from the child; raise `EOFError` if it is gone, `TimeoutError` if it is slow."""
         try:
             return self._lines.receive(timeout)
         except (EOFError, TimeoutError) as error:
-            raise type(error)(f"{self!r} told nothing: {error}\n{self.output()}") from error
+            raise type(error)(f"{self!r} sent nothing: {error}\n{self.output()}") from error
 
-    def tell(self, line: str) -> None:
-        """Send one line to the child, which gets it from its own `read_line`."""
+    def send_line(self, line: str) -> None:
+        """Send one line to the child, which receives it from its own `read_line`."""
         self._lines.send(line)
 
     def freeze(self, timeout: float = 5.0) -> None:
@@ -117,15 +119,15 @@ class Worker:
             raise ProcessLookupError(f"{self!r} died before it was frozen")
 
     def thaw(self) -> None:
-        """Let a frozen group go on."""
+        """Let a frozen group run again."""
         self._signal(signal.SIGCONT)
 
     def interrupt(self) -> None:
-        """What Ctrl-C sends to a program in a terminal."""
+        """Send SIGINT, as Ctrl-C does in a terminal."""
         self._signal(signal.SIGINT)
 
     def terminate(self) -> None:
-        """Ask politely to end; a frozen worker hears it when thawed."""
+        """Send SIGTERM; a frozen worker receives it when it is thawed."""
         self._signal(signal.SIGTERM)
 
     def kill(self, timeout: float = 5.0) -> int:
@@ -137,22 +139,22 @@ class Worker:
         return self._process.wait()
 
     def wait(self, timeout: float | None = 10.0) -> int:
-        """The exit code once the worker has ended by itself; minus the signal's number if one killed it."""
+        """Wait until the worker has ended by itself; return its exit code, or minus the number of the signal."""
         eventually(lambda: not self.alive, timeout, f"{self!r} to end")
         code = self._exit_code()
         assert code is not None
         return code
 
     def output(self) -> str:
-        """What the group printed so far, to either stream."""
+        """Return what the group has printed so far, to either stream."""
         if self._last_output is not None:
             return self._last_output
-        # The child writes at the offset of this very descriptor, so we must not move it.
+        # The child shares the offset of this descriptor, so that reading must not move it.
         size = os.fstat(self._log.fileno()).st_size
         return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
 
     def close(self) -> None:
-        """Kill the group, reap the worker, keep its output, close its pipes. Again changes nothing."""
+        """Kill the group, collect the exit code, keep the output and close the pipes. A second call does nothing."""
         self.kill()
         self._last_output = self.output()
         self._resources.close()
@@ -172,7 +174,7 @@ class Worker:
         os.killpg(self.pid, number)
 
     def _exit_code(self) -> int | None:
-        """Look without reaping: the number stays ours until the group is gone."""
+        """Return the exit code or None, without collecting it: the pid stays ours until the group is gone."""
         if self._process.returncode is not None:
             return self._process.returncode
         seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
@@ -182,7 +184,7 @@ class Worker:
 
 
 class Workers:
-    """The workers of one test: started one by one, all gone at the end of the `with` block."""
+    """The workers of one test; the end of the `with` block kills all of them."""
 
     def __init__(self) -> None:
         self._started: list[Worker] = []
@@ -196,13 +198,13 @@ class Workers:
         home: Home = LOOPBACK,
         **arguments: object,
     ) -> Worker:
-        """Start a worker and own it; `arguments` go to its function."""
+        """Start a worker that this object closes; `arguments` are those of its function."""
         worker = Worker(target, arguments, env=env, home=home)
         self._started.append(worker)
         return worker
 
     def close(self) -> None:
-        """Close every worker, even if one of them makes trouble."""
+        """Close every worker, even if closing one of them raises."""
         with ExitStack() as all_of_them:
             while self._started:
                 all_of_them.callback(self._started.pop(0).close)

@@ -1,7 +1,7 @@
-"""The servers' protocol, as much of it as a proxy and a test need: whole messages out of a stream of bytes.
+"""RESP, the protocol of Redis and Valkey, as far as a proxy and a test need it: whole messages from a stream of bytes.
 
-The rule: nothing is thrown away. A message comes with the very bytes it was made of, so that it can be sent on
-unchanged; what is not whole yet waits for the rest.
+No byte is dropped. A message keeps the bytes it was made of, so that a proxy can forward it unchanged; an incomplete
+message waits for its rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class ServerError(Exception):
-    """A reply that is an error. Inside a message it is a value like any other."""
+    """An error reply. Inside a message it is a value like any other."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ServerError) and str(self) == str(other)
@@ -22,7 +22,7 @@ class ServerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One whole request or reply: its bytes, what they mean, and whether it came unasked (a push of RESP3)."""
+    """One whole request or reply: its bytes, its decoded value, and whether it is a push message of RESP3."""
 
     raw: bytes
     value: Any
@@ -30,13 +30,13 @@ class Message:
 
 
 class Messages:
-    """Cuts a stream into messages."""
+    """Splits a stream of bytes into messages."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages that are whole now."""
+        """Add bytes; return the messages that they complete."""
         rest = self._rest + data
         start, found = 0, []
         while start < len(rest):
@@ -51,7 +51,7 @@ class Messages:
 
 
 def pack(*words: str | bytes | float) -> bytes:
-    """A command as a client sends it."""
+    """Return a command as the bytes that a client sends."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         data = word if isinstance(word, bytes) else str(word).encode()
@@ -75,7 +75,7 @@ def _read(data: bytes, start: int) -> tuple[Any, int]:
     if kind in (b"%", b"|"):
         flat, end = _several(data, end, 2 * int(line))
         return dict(zip(map(_hashable, flat[::2]), flat[1::2], strict=True)), end
-    # An inline command, as a person types it into telnet.
+    # An inline command, as typed into telnet.
     return (kind + line).split(), end
 
 

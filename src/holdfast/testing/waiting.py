@@ -1,7 +1,7 @@
-"""Waiting for something to become true, with an end.
+"""Waiting for a condition, with a bound.
 
-The rule: a test never sleeps for a guessed time; it waits for what it needs and says what it waited
-for when that never came.
+A test never sleeps for a guessed time. It waits for the condition that it needs, and the error names the condition that
+never became true.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def eventually(condition: Callable[[], T], timeout: float | None = 5.0, what: str = "the condition") -> T:
-    """Return the first true answer of `condition`; raise `TimeoutError` if none comes in time."""
+    """Return the first true result of `condition`; raise `TimeoutError` with `what` if none comes within `timeout`."""
     deadline = None if timeout is None else time.monotonic() + timeout
     while not (answer := condition()):
         if deadline is not None and time.monotonic() >= deadline:

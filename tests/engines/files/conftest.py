@@ -20,7 +20,7 @@ class Child:
         self.worker = worker
 
     def say(self, do, **order):
-        self.worker.tell(json.dumps({"do": do, **order}))
+        self.worker.send_line(json.dumps({"do": do, **order}))
 
     def answer(self, timeout=20):
         return json.loads(self.worker.read_line(timeout))

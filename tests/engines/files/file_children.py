@@ -21,8 +21,8 @@ from holdfast.engines.files import root as ground
 from holdfast.engines.files import sessions
 from holdfast.engines.files import transport as forms
 from holdfast.errors import HoldfastError
-from holdfast.testing import read_line, ready, tell
-from tests.support.deaths import in_child, killed_at_every_line
+from holdfast.testing import read_line, ready, send_line
+from tests.support.kill_points import in_child, killed_at_every_line
 
 CLONE_NEWNS = 0x00020000
 
@@ -95,7 +95,7 @@ def serve(url, ahead_s=0, **options):
             answer = getattr(orders, order.pop("do"))(**order)
         except HoldfastError as error:
             answer = {"error": type(error).__name__, "reason": getattr(error, "reason", ""), "detail": str(error)}
-        tell(json.dumps(answer))
+        send_line(json.dumps(answer))
 
 
 def serve_as(url, uid, gid, umask=0o022):
@@ -121,7 +121,7 @@ def serve_on_small_disk(directory, kib):
     if libc.unshare(CLONE_NEWNS) or any(
         subprocess.run(command, check=False, capture_output=True).returncode for command in (private, mount)
     ):
-        tell("no mount")
+        send_line("no mount")
         return
     serve(f"file://{directory}")
 
@@ -134,7 +134,7 @@ def serve_on_second_mount(shared, other):
     if libc.unshare(CLONE_NEWNS) or any(
         subprocess.run(command, check=False, capture_output=True).returncode for command in (private, bind)
     ):
-        tell("no mount")
+        send_line("no mount")
         return
     serve(f"file://{other}")
 
@@ -147,10 +147,10 @@ def lock_killed_at_every_line(url, step):
     """
     modules = (ground, register, sessions, store, forms)
     for line in killed_at_every_line(lambda: _taken(url, ttl=300), *modules, step=step):
-        in_child(lambda line=line: tell(json.dumps({"line": line, **_taken(url, ttl=300)})))
+        in_child(lambda line=line: send_line(json.dumps({"line": line, **_taken(url, ttl=300)})))
         in_child(lambda: _sweep(url, times=3))
     in_child(lambda: _swept(url))
-    tell(json.dumps({"done": True}))
+    send_line(json.dumps({"done": True}))
 
 
 def _taken(url, ttl):
@@ -181,4 +181,4 @@ def _swept(url):
             survey.sweep(engine.ground, engine._dates, engine._session.wall_us())
         home = engine.ground.home
         left = [str(path.relative_to(home)) for path in home.rglob("*") if engine._session.client not in path.name]
-        tell(json.dumps({"left": sorted(left)}))
+        send_line(json.dumps({"left": sorted(left)}))

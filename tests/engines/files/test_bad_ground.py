@@ -36,7 +36,7 @@ def test_a_read_only_directory_is_said_at_once_and_nothing_is_made(start, public
     shared = public
     shared.chmod(0o755)
     worker = start("serve_as", url=f"file://{shared}", uid=65534, gid=65534).wait_ready()
-    worker.tell('{"do": "acquire", "timeout": 0}')
+    worker.send_line('{"do": "acquire", "timeout": 0}')
     told = worker.read_line()
 
     assert "no permission" in told
@@ -56,7 +56,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_made(start, tmp_path):
         pytest.skip("only root can mount a disk: run it as root")
 
     def ask(do, **order):
-        worker.tell(json.dumps({"do": do, **order}))
+        worker.send_line(json.dumps({"do": do, **order}))
         return json.loads(worker.read_line(20))
 
     ask("churn", times=2)
@@ -254,13 +254,13 @@ def test_several_users_of_one_group_share_the_leases(start, public, umask):
     first, second = (
         start("serve_as", url=f"file://{shared}", uid=uid, gid=4242, umask=umask).wait_ready() for uid in (4001, 4002)
     )
-    first.tell('{"do": "acquire"}')
+    first.send_line('{"do": "acquire"}')
     assert "fence" in first.read_line()
-    second.tell('{"do": "acquire", "timeout": 20}')
-    first.tell('{"do": "release"}')
+    second.send_line('{"do": "acquire", "timeout": 20}')
+    first.send_line('{"do": "release"}')
     first.read_line()
     assert "fence" in second.read_line(20)
-    second.tell('{"do": "release"}')
+    second.send_line('{"do": "release"}')
     second.read_line()
 
     for path in (shared / ".holdfast").rglob("*"):
@@ -366,7 +366,7 @@ def test_two_ways_to_one_directory_are_one_place(start, connect, shared, tmp_pat
     if worker.read_line() == "no mount":
         pytest.skip("only root can mount a directory: run it as root")
     with client.lock("x"):
-        worker.tell('{"do": "acquire", "timeout": 0}')
+        worker.send_line('{"do": "acquire", "timeout": 0}')
         assert "NotAcquired" in worker.read_line()
-    worker.tell('{"do": "acquire", "timeout": 5}')
+    worker.send_line('{"do": "acquire", "timeout": 5}')
     assert "fence" in worker.read_line()

@@ -12,8 +12,9 @@ from holdfast.engines.redis.keys import PREFIX, record_key
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.scripts import SCRIPTS, Packer
-from holdfast.rules import COUNTER_RULES, Moment
+from holdfast.rules import Moment
 from holdfast.rules.counters import until_us
+from holdfast.rules.table import RULES, RuleKind, commands_of
 
 # Only the clock of the test expires keys: a window may be shorter than the test takes.
 APART = BETWEEN.replace(
@@ -55,7 +56,7 @@ class CountersTwin:
         self._link = RedisConnection(connector_of(config.settings(url)))
         self._packer = Packer(PREFIX, "client", 60_000)
         self._shas = {}
-        for kind in COUNTER_RULES:
+        for kind in commands_of(RuleKind.COUNTER):
             script = SCRIPTS[kind]
             text = APART + (script.text if mutation is None else mutation.applied_to(script.text))
             self._shas[kind] = (script.sha.encode(), self._ask(packed("SCRIPT", "LOAD", text)).encode())
@@ -81,7 +82,7 @@ class CountersTwin:
             if getattr(command, "began_us", None) == -1:
                 command = command._replace(began_us=began_us)
             before = kept.get(command.kind, (None,))[0]
-            after, rule = COUNTER_RULES[type(command)](before, command, Moment(0, now_us, ""))
+            after, rule = RULES[type(command)].apply(before, command, Moment(0, now_us, ""))
             if after is None:
                 kept.pop(command.kind, None)
             elif after is not before:

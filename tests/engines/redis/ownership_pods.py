@@ -4,7 +4,7 @@ import json
 
 import holdfast
 from holdfast import Assigned, AssignmentLost
-from holdfast.testing import eventually, tell
+from holdfast.testing import eventually, send_line
 
 PARTS = 3
 
@@ -74,4 +74,4 @@ def own(url, parts, count, ttl, events=None):
         for event in owner:
             fences[event.work.key] = event.work.fence
             if len(fences) == count:
-                tell(json.dumps(fences))
+                send_line(json.dumps(fences))

@@ -11,7 +11,7 @@ from holdfast import LeaseLost, NotAcquired, config
 from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.resp import packed
-from holdfast.testing import read_line, ready, tell
+from holdfast.testing import read_line, ready, send_line
 
 
 def keep(url, count):
@@ -33,7 +33,7 @@ def keep(url, count):
         for thread in threads:
             thread.join()
         for outcome in outcomes:
-            tell(outcome if isinstance(outcome, str) else f"lent\t{outcome.name}\t{outcome.fence}")
+            send_line(outcome if isinstance(outcome, str) else f"lent\t{outcome.name}\t{outcome.fence}")
         read_line(60)
         for outcome in outcomes:
             if not isinstance(outcome, str):
@@ -67,7 +67,7 @@ def work(url, seed, seconds):
             thread.start()
         for thread in threads:
             thread.join()
-    tell(f"{sum(uses)} {len(twice)} {min(uses)}")
+    send_line(f"{sum(uses)} {len(twice)} {min(uses)}")
 
 
 def hold(url, ttl):
@@ -76,7 +76,7 @@ def hold(url, ttl):
         try:
             with client.pool("channels", ttl=ttl, on_death=0).borrow() as item:
                 ready()
-                tell(str(item.fence))
+                send_line(str(item.fence))
                 item.lost.wait(60)
         except LeaseLost as lost:
-            tell(f"lost {lost.reason}")
+            send_line(f"lost {lost.reason}")

@@ -1,6 +1,7 @@
-"""The scripts of pools beside their rules, under a clock that a test moves: see script_twin.py.
+"""Run the scripts of pools and their rules side by side, under a clock that a test moves: see script_twin.py.
 
-After each step a stranger counts the pool on both sides; so answers, items, queue and wake-ups are compared.
+After each step another client reads the figures of the pool on both sides, so that answers, items, the waiting line and
+wake-ups are compared.
 """
 
 import hashlib
@@ -35,8 +36,8 @@ from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.scripts import SCRIPTS, Packer
 from holdfast.rules import Moment
-from holdfast.rules.pool import POOL_RULES
 from holdfast.rules.pool_state import FREE, LENT, MemoryPoolState
+from holdfast.rules.table import RULES, RuleKind, commands_of
 from holdfast.rules.trust import HEARTBEAT_MS
 
 NAME = "one pool"
@@ -61,17 +62,17 @@ return { found, redis.call('LRANGE', 'test:wakes', 0, -1) }
 """
 
 
-def _of_seats(command):
-    """Mostly of two, sometimes of three; the pool is changed by its number alone."""
+def _for_semaphore(command):
+    """Return the command for a semaphore: mostly of two permits, sometimes of three. Only their number changes."""
     if isinstance(command, Borrow):
         return command._replace(tag="", share_ppm=WHOLE_PPM, permits=3 if command.ttl_ms == 1000 else 2)
     if isinstance(command, ChangePool):
         permits = 1 + len(command.items) % 3
-        return command._replace(how="set", items=("1", "2", "3")[:permits], leave=True, permits=permits)
+        return command._replace(operation="set", items=("1", "2", "3")[:permits], leave=True, permits=permits)
     return command._replace(item="1") if isinstance(command, BreakItem | CoolItem) else command
 
 
-def _of_readers_and_writers(command):
+def _for_rwlock(command):
     if isinstance(command, Borrow):
         return command._replace(tag=WRITE if command.share_ppm == 340_000 else READ, share_ppm=1)
     if isinstance(command, ChangePool):
@@ -80,47 +81,47 @@ def _of_readers_and_writers(command):
 
 
 @dataclass(frozen=True)
-class Said:
-    """One step of a program: how long after the last one, and who says what."""
+class Step:
+    """One step of a program: the time since the last one, the client and its command."""
 
     after_us: int
     client: str
     command: Any
 
 
-def ask(after_us, token, ttl_ms=3000, wait=True, cooldown_ms=0, share=("", WHOLE_PPM)):
-    return Said(after_us, token[0], Borrow(NAME, token, f"owner of {token}", ttl_ms, wait, cooldown_ms, *share))
+def borrow(after_us, token, ttl_ms=3000, wait=True, cooldown_ms=0, share=("", WHOLE_PPM)):
+    return Step(after_us, token[0], Borrow(NAME, token, f"holder {token}", ttl_ms, wait, cooldown_ms, *share))
 
 
-def tell(after_us, client, command):
-    return Said(after_us, client, command)
+def send(after_us, client, command):
+    return Step(after_us, client, command)
 
 
-def have(*items, how="set", leave=False, after_us=0):
-    return Said(after_us, "a", ChangePool(NAME, how, items, leave, 2_654_435_769))
+def change(*items, operation="set", leave=False, after_us=0):
+    return Step(after_us, "a", ChangePool(NAME, operation, items, leave, 2_654_435_769))
 
 
-def give(after_us, token, cooldown_ms=0, tombstone=False):
-    return Said(after_us, token[0], Return(NAME, "", token, cooldown_ms, tombstone))
+def give_back(after_us, token, cooldown_ms=0, tombstone=False):
+    return Step(after_us, token[0], Return(NAME, "", token, cooldown_ms, tombstone))
 
 
-UNDER = {POOL: lambda command: command, SEMAPHORE: _of_seats, RWLOCK: _of_readers_and_writers}
+COMMANDS_FOR = {POOL: lambda command: command, SEMAPHORE: _for_semaphore, RWLOCK: _for_rwlock}
 
 
 def pops(token):
-    """Every second token of the test blocks on its bell."""
+    """Return whether this token of the tests blocks on the server: every second one does."""
     return token.endswith("2")
 
 
 class PoolTwin:
-    """Both sides of one pool."""
+    """The scripts and the rules of one pool."""
 
     def __init__(self, url, kind=POOL, mutation=None):
         self.kind, self.base = kind, f"{record_key(PREFIX, NAME)}:{kind}"
         self._link = RedisConnection(connector_of(config.settings(url)))
         self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in (*CLIENTS, STRANGER)}
         self._shas = {}
-        for kind in POOL_RULES:
+        for kind in commands_of(RuleKind.POOL):
             script = SCRIPTS[kind]
             text = _BETWEEN + (script.text if mutation is None else mutation.applied_to(script.text))
             loaded = self._ask(packed("SCRIPT", "LOAD", text))
@@ -134,9 +135,9 @@ class PoolTwin:
         self._link.close()
 
     def run(self, program):
-        """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
+        """Run a program on an empty server; raise `Difference` at the first step in which the two differ."""
         self._ask(packed("FLUSHALL"))
-        self.now_us, self.state, self.marks = START_US, MemoryPoolState(self.kind), {}
+        self.now_us, self.state, self.heartbeats = START_US, MemoryPoolState(self.kind), {}
         self._has, self._listens, self._life = {}, {}, 0
         for step in program:
             self._advance(step.after_us)
@@ -154,25 +155,25 @@ class PoolTwin:
         self._ask(packed("DEL", "test:wakes"))
         before = self._offers()
         expected, wakeups = self._by_rule(client, command)
-        reply, (endless, heard) = self._by_script(client, command)
+        reply, (endless, published) = self._by_script(client, command)
         kept = self.kind == POOL and self.state.size > 0
-        told = answered(type(command), reply)
+        answer = answered(type(command), reply)
         facts = {
-            "answer": (expected, told._replace(**dict.fromkeys({"all_ms", "life"} & set(told._fields), 0))),
-            "the end of all": (self._all_ms() if hasattr(told, "all_ms") else 0, getattr(told, "all_ms", 0)),
-            "life": (self._life or getattr(told, "life", 0), getattr(told, "life", self._life)),
-            "wake-ups": (sorted(self._rings(command, wakeups, before)), sorted(_paired(heard))),
-            "an end": (True, kept or endless == []),
+            "answer": (expected, answer._replace(**dict.fromkeys({"all_ms", "life"} & set(answer._fields), 0))),
+            "all_ms": (self._all_ms() if hasattr(answer, "all_ms") else 0, getattr(answer, "all_ms", 0)),
+            "life": (self._life or getattr(answer, "life", 0), getattr(answer, "life", self._life)),
+            "wake-ups": (sorted(self._wakeups(command, wakeups, before)), sorted(_paired(published))),
+            "expiry": (True, kept or endless == []),
         }
         for fact, (rule, script) in facts.items():
             if rule != script:
                 raise Difference(f"{fact} after {command} by {client}:\n  rule   {rule}\n  script {script}")
-        self._life = getattr(told, "life", self._life)
+        self._life = getattr(answer, "life", self._life)
         if isinstance(expected, Granted):
             self._has[command.token] = expected.item
 
     def _all_ms(self):
-        """What a server tells beside the rule: when the last of all that is away would be free."""
+        """Return a figure that the rule lacks: when the last item would be free."""
         away = [item for item in self.state.first(5000) if item.state != FREE]
         if not away:
             return 0
@@ -183,12 +184,12 @@ class PoolTwin:
     def _offers(self):
         return {item.token for client in CLIENTS for item in self.state.offers(client)}
 
-    def _rings(self, command, wakeups, before):
-        """How the server is to wake whom the rule names: by the bell that it pops, or by its client's channel."""
-        told_again = before if type(command) is PoolHeartbeat else set()
+    def _wakeups(self, command, wakeups, before):
+        """Return how the server must wake the waiters that the rule names: by a push, or on the client's channel."""
+        repeated = before if type(command) is PoolHeartbeat else set()
         return [
-            ("pop", f"{self.base}:k:{call.token}")
-            if self._listens.get(call.token) == "pop" and call.token not in told_again
+            ("pop", f"{self.base}:wakeup:{call.token}")
+            if self._listens.get(call.token) == "pop" and call.token not in repeated
             else (f"{PREFIX}:wake:{call.client}", call.token)
             for call in wakeups
         ]
@@ -200,8 +201,8 @@ class PoolTwin:
             self.state, self._life = MemoryPoolState(self.kind), 0
 
     def _resolved(self, command):
-        """An item or a fence cannot be known before the program runs; and each roof has its own words."""
-        command = UNDER[self.kind](command)._replace(kind=self.kind)
+        """Fill in an item or a fence, which are unknown before the program runs, and adapt the command to the kind."""
+        command = COMMANDS_FOR[self.kind](command)._replace(kind=self.kind)
         if isinstance(command, Extend | Return):
             return command._replace(item=self._has.get(command.token, "none"))
         if isinstance(command, BreakItem):
@@ -212,16 +213,16 @@ class PoolTwin:
     def _by_rule(self, client, command):
         late = {item.token for client in CLIENTS for item in self.state.offers(client) if item.back_us <= self.now_us}
         silent = frozenset(
-            other for other in self.state.watched() if self.marks.get(other, 0) <= self.now_us and other != client
+            other for other in self.state.watched() if self.heartbeats.get(other, 0) <= self.now_us and other != client
         )
         moment = Moment(self.now_us, self.now_us, client, silent=silent)
-        answer, wakeups = POOL_RULES[type(command)](self.state, command, moment)
+        answer, wakeups = RULES[type(command)].apply(self.state, command, moment)
         queued = isinstance(answer, Busy) and answer.position is not None
         if type(command) is PoolHeartbeat or queued:
-            self.marks[client] = self.now_us + HEARTBEAT_MS * 1000
-        self._listens.update(dict.fromkeys(late, "ring"))  # nobody knows what it does now
+            self.heartbeats[client] = self.now_us + HEARTBEAT_MS * 1000
+        self._listens.update(dict.fromkeys(late, "publish"))  # it may not pop any more
         if type(command) is Borrow and queued:
-            self._listens[command.token] = "pop" if pops(command.token) else "ring"
+            self._listens[command.token] = "pop" if pops(command.token) else "publish"
         return answer, wakeups
 
     def _by_script(self, client, command):

@@ -41,8 +41,8 @@ from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.scripts import SCRIPTS, Packer
 from holdfast.rules import Moment
-from holdfast.rules.queue import QUEUE_RULES
 from holdfast.rules.queue.memory_state import MemoryQueueState
+from holdfast.rules.table import RULES, RuleKind, commands_of
 
 NAME = "one queue"
 MEMORY_MS = 60_000
@@ -172,7 +172,7 @@ class QueueTwin:
         self._link = RedisConnection(connector_of(config.settings(url)))
         self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in (*CLIENTS, STRANGER)}
         self._shas = {}
-        for kind in QUEUE_RULES:
+        for kind in commands_of(RuleKind.QUEUE):
             script = SCRIPTS[kind]
             text = APART + (script.text if mutation is None else mutation.applied_to(script.text))
             loaded = self._ask(packed("SCRIPT", "LOAD", text))
@@ -292,7 +292,7 @@ class QueueTwin:
             raise Difference(f"audit {when}:\n  rule   {rule}\n  script {script}")
 
     def _by_rule(self, client, command):
-        return QUEUE_RULES[type(command)](self.state, command, Moment(self.now_us, self.now_us, client))
+        return RULES[type(command)].apply(self.state, command, Moment(self.now_us, self.now_us, client))
 
     def _sent(self, client, command):
         ours, theirs = self._shas[type(command)]

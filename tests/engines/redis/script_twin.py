@@ -16,7 +16,7 @@ from holdfast.engines.redis.keys import PREFIX, record_key
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.scripts import SCRIPTS, Packer
-from holdfast.rules import RULES, Moment, Record, forget_at_us
+from holdfast.rules import Moment, Record, forget_at_us
 from holdfast.rules.lease import advance
 from holdfast.rules.lease_record import HolderRecord, MemoryTombstones, Tombstone, Waiter, Waiters
 from holdfast.rules.trust import HEARTBEAT_MS
@@ -193,7 +193,7 @@ class Twin:
 
     def _by_rule(self, client, command):
         moment = self._moment(self.record, self.heartbeats, client)
-        step = RULES[type(command)](self.record, command, moment)
+        step = RULES[type(command)].apply(self.record, command, moment)
         if type(command) is WaiterHeartbeat or (
             type(command) is Acquire and command.wait and isinstance(step.answer, Busy)
         ):

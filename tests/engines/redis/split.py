@@ -21,7 +21,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 import holdfast
-from holdfast.testing import GuardedFile, History, Recorder, Workers, claimed_overlaps, read_line, ready, tell
+from holdfast.testing import GuardedFile, History, Recorder, Workers, overlapping_holders, read_line, ready, send_line
 from tests.support.networks import Network
 from tests.support.sentinels import Sentinels
 
@@ -48,7 +48,7 @@ def side(url, sentinels, folder, label, confirm):
         beside.join()
         told = {"level": promise.level, "fences grow": promise.fences_grow, "accepted": accepted, "textbook": counted}
         told["limits"] = [limit.sentence for limit in promise.limits]
-        tell(json.dumps(told))
+        send_line(json.dumps(told))
         hf.close(timeout=5)
 
 
@@ -85,7 +85,7 @@ def play(network, variant, kind, seconds, folder):
         for each in sides:
             each.wait_ready(30)
         for each in sides:
-            each.tell(str(seconds + 4))
+            each.send_line(str(seconds + 4))
         time.sleep(1)
         few, many = [homes[0], homes[3], homes[6]], [homes[1], homes[2], homes[4], homes[5], homes[7]]
         cut_ns = time.monotonic_ns()
@@ -112,7 +112,7 @@ def judged(told, events, cut_ns, healed_ns):
     accepted = {tuple(each) for side in told for each in side["accepted"]}
     grants = {(event.fence, event.token) for event in events if event.kind == "granted"}
     counted = [fence for side in told for fence in side["textbook"]]
-    overlaps = claimed_overlaps(events)
+    overlaps = overlapping_holders(events)
     outside = [
         violation
         for violation in overlaps

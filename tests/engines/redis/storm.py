@@ -17,7 +17,7 @@ from pathlib import Path
 from leftovers import look_after
 
 import holdfast
-from holdfast.testing import Workers, eventually, read_line, ready, tell
+from holdfast.testing import Workers, eventually, read_line, ready, send_line
 from holdfast.testing.servers import LOOPBACK
 from tests.support.clusters import Cluster
 from tests.support.networks import Network
@@ -116,7 +116,7 @@ def crowd(url, leases, waiters):
     read_line(None)
     told = clients.end()
     eventually(lambda: open_here() <= before, 20, f"threads and descriptors to end: {before}, {open_here()}")
-    tell(json.dumps(told))
+    send_line(json.dumps(told))
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def play(network, sort, kind, fault, leases, waiters):
             replaced_s = time.monotonic() - began
         time.sleep(AFTERWARDS_S)
         group.heal()
-        worker.tell("end")
+        worker.send_line("end")
         told = json.loads(worker.read_line(150))
         assert worker.wait(20) == 0, worker.output()
         for server in group.servers:

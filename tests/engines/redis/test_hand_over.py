@@ -31,9 +31,9 @@ def blocked(server):
 def wait_for_ever(url, name, ttl=TTL_S):
     """What a worker process does: it waits for a lease that it may never see."""
     client = holdfast.connect(url)
-    testing.child.tell("waiting")
+    testing.send_line("waiting")
     client.lock(name, ttl=ttl).acquire()
-    testing.child.tell("got it")
+    testing.send_line("got it")
 
 
 def test_a_hand_over_costs_a_waiting_thread_no_round_trip_after_the_offer(sync):

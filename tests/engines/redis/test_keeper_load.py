@@ -147,13 +147,13 @@ def test_the_most_urgent_leases_are_renewed_first_and_not_too_many_at_a_time():
         calm = [client.lock(f"calm/{number}", ttl=60).acquire() for number in range(1100)]
         urgent = [client.lock(f"urgent/{number}", ttl=20).acquire() for number in range(3)]
         keeper, asked = client._client.keeper, []
-        ask_all = keeper._ask_all
+        send_all = keeper._send_all
 
         def counted(commands, **how):
             asked.append([command.name for command in commands if isinstance(command, Renew)])
-            return ask_all(commands, **how)
+            return send_all(commands, **how)
 
-        keeper._ask_all = counted
+        keeper._send_all = counted
         keeper._renew_all_now = True
         keeper.due(0)
         eventually(lambda: sum(map(len, asked)) >= 1103, 10, "all to be renewed")

@@ -39,11 +39,11 @@ def test_of_a_hundred_borrowers_in_several_processes_twenty_succeed(pool, one_se
     with Workers() as workers:
         crowd = [workers.start(f"{BORROWERS}:keep", url=one_server.url, count=25).wait_ready() for _ in range(4)]
         for worker in crowd:
-            worker.tell("go")
+            worker.send_line("go")
         told = [worker.read_line(30) for worker in crowd for _ in range(25)]
         stored = {(item.name, str(item.fence)) for item in pool.stats().items if item.state == "lent"}
         for worker in crowd:
-            worker.tell("end")
+            worker.send_line("end")
             worker.wait()
     lent = [tuple(line.split("\t")[1:]) for line in told if line.startswith("lent")]
     assert len(lent) == len(set(lent)) == 20

@@ -30,7 +30,7 @@ from holdfast.commands.queue import (
     TakeOver,
 )
 from holdfast.engines.redis.scripts import SCRIPTS
-from holdfast.rules.queue import QUEUE_RULES
+from holdfast.rules.table import RuleKind, commands_of
 
 TOKENS = tuple(f"{client}{number}" for client in CLIENTS for number in (1, 2))
 TTLS_MS = (200, 3000, 20_000)
@@ -205,7 +205,7 @@ MUTATIONS = [
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 def test_a_mistake_in_a_script_of_a_queue_is_noticed(one_server, mutation):
     """A comparison is worth what it catches: each of these mistakes would be one line in a review."""
-    assert any(mutation.line in SCRIPTS[kind].text for kind in QUEUE_RULES), "the line is no longer there"
+    assert any(mutation.line in SCRIPTS[kind].text for kind in commands_of(RuleKind.QUEUE)), "the line is no longer there"
     twin = QueueTwin(one_server.url, mutation)
 
     def differs(program):

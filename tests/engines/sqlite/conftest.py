@@ -1,15 +1,15 @@
-"""A file, a client of this process, and children that obey."""
+"""A file, clients of this process, and child processes that run orders."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from obedient import Child
+from sqlite_child import Child
 
 import holdfast
 
-CHILDREN = Path(__file__).with_name("children.py")
+CHILDREN = Path(__file__).with_name("sqlite_children.py")
 
 
 @pytest.fixture
@@ -39,11 +39,11 @@ def connect(url):
 
 @pytest.fixture
 def start(holdfast_workers):
-    """A child that runs a function of `children.py`."""
+    """Start a child that runs a function of `sqlite_children.py`."""
     return lambda function, **arguments: holdfast_workers.start(f"{CHILDREN}:{function}", **arguments)
 
 
 @pytest.fixture
 def child(start, url):
-    """A child that obeys orders, connected to the same file."""
+    """Start a child that runs orders, connected to the same file."""
     return lambda **options: Child(start("serve", url=url, **options).wait_ready())

@@ -1,4 +1,4 @@
-"""Names that nobody uses any more cost nothing for long."""
+"""Names that are no longer used cost nothing for long."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 import pytest
 
 from holdfast.clock import SYSTEM
-from holdfast.engines.sqlite import lease_rows as rows
+from holdfast.engines.sqlite import lease_rows
 from holdfast.rules.lease_record import HolderRecord, Record
 
 MANY = 10_000
@@ -24,20 +24,20 @@ def transact(client, work):
 
 
 def count(client):
-    return transact(client, lambda link: link.execute("SELECT count(*) FROM record").fetchone()[0])
+    return transact(client, lambda cursor: cursor.execute("SELECT count(*) FROM lease").fetchone()[0])
 
 
 def add_expired(client, many):
-    """Leases of a dead process that expired long ago, and that nobody has asked for since."""
+    """Store leases of a dead process that expired long ago and were not used since."""
     past_us = SYSTEM.now_ns() // 1000 - 100_000_000
 
-    def add(link):
+    def add(cursor):
         for number in range(many):
             holder = HolderRecord(f"token {number}", "999", "{}", 7, 30_000, past_us, past_us, offered=False)
-            rows.store(
-                link,
+            lease_rows.store(
+                cursor,
                 f"expired {number}",
-                rows.Row(Record(), ""),
+                lease_rows.Row(Record(), ""),
                 Record(7, holder, touched_us=past_us),
                 1_000_000,
             )
@@ -55,7 +55,7 @@ def typical_pair_s(client):
 
 
 def test_ten_thousand_expired_names_do_not_slow_an_acquire(client):
-    """A lock on one name must not pay for the others, and no single command for sweeping up."""
+    """A lock on one name must not pay for the others, and no single command for the clean-up."""
     before = min(typical_pair_s(client) for _ in range(3))
     add_expired(client, MANY)
 
@@ -64,8 +64,8 @@ def test_ten_thousand_expired_names_do_not_slow_an_acquire(client):
     assert after < 2 * before + 0.0005
 
 
-def test_an_expired_name_is_free_though_its_owner_was_never_seen(client):
-    """What is over is over, whoever held it."""
+def test_an_expired_name_is_free_though_its_holder_was_never_seen(client):
+    """An expired lease is free, whichever client held it."""
     add_expired(client, 1)
 
     lease = client.lock("expired 0").acquire(timeout=0)
@@ -75,7 +75,7 @@ def test_an_expired_name_is_free_though_its_owner_was_never_seen(client):
 
 
 def test_names_used_once_do_not_pile_up(client):
-    """Many users take a new name for every piece of work: the sweeping must keep up with them."""
+    """Many programs use a new name for every piece of work: the clean-up must keep up with them."""
     add_expired(client, 1000)
 
     for number in range(1000):
@@ -84,8 +84,8 @@ def test_names_used_once_do_not_pile_up(client):
     assert count(client) < 1300
 
 
-def test_processes_that_do_little_sweep_too(client, connect):
-    """A program that takes one lease and ends must not leave the sweeping to somebody who never comes."""
+def test_processes_that_do_little_clean_up_too(client, connect):
+    """A program that takes one lease and ends must not leave the clean-up to a client that never comes."""
     add_expired(client, 200)
 
     for _ in range(10):
@@ -95,8 +95,8 @@ def test_processes_that_do_little_sweep_too(client, connect):
     assert count(client) < 100
 
 
-def test_the_memory_of_a_name_lasts_as_long_as_was_asked_for(client, monkeypatch):
-    """Until then its last fence is known, whatever the clock says."""
+def test_a_name_is_remembered_for_the_configured_time(client, monkeypatch):
+    """Until then its last fence is known, whatever the calendar says."""
     monkeypatch.setattr("holdfast.clock.SystemClock.wall_us", lambda _: 1)
 
     fences = []

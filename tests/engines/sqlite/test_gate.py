@@ -1,4 +1,4 @@
-"""The gate: one writer at a time among processes, in turn, and what happens when the one inside does not move."""
+"""The gate: one writer at a time among processes, in turn, also when the process inside is suspended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSIDE = "sqlite.before-commit"
 
 @pytest.fixture
 def freeze_inside(child, holdfast_pauses):
-    """A child frozen by a real signal while it has the gate; nothing but that signal keeps it there."""
+    """Return a child that a real signal suspends while it has the gate; nothing but that signal keeps it there."""
 
     def freeze():
         one = child()
@@ -35,10 +35,10 @@ def freeze_inside(child, holdfast_pauses):
     return freeze
 
 
-def test_a_process_frozen_inside_the_gate_is_named_within_the_bound(freeze_inside, connect):
-    """A hang tells nobody what to do; the pid does. And when the process moves, everything goes on.
+def test_a_process_suspended_inside_the_gate_is_named_within_the_bound(freeze_inside, connect):
+    """The error names the pid, so that a person knows what to do. When the process resumes, everything goes on.
 
-    Threads of one process queue for the gate together: each gets its answer in its own five seconds.
+    Threads of one process wait for the gate together: each gets its answer in its own five seconds.
     """
     client = connect()
     mine = client.lock("mine").acquire()
@@ -69,14 +69,14 @@ def test_a_process_frozen_inside_the_gate_is_named_within_the_bound(freeze_insid
 
 
 @pytest.mark.acceptance("A0-12")
-def test_a_loss_is_told_in_time_though_the_gate_does_not_move(freeze_inside, connect):
-    """The deadline stands on the holder's own clock: an engine that hangs must not keep the bad news."""
+def test_a_loss_is_reported_in_time_while_the_gate_is_blocked(freeze_inside, connect):
+    """The deadline is on the holder's own clock: a blocked engine must not hide the loss."""
     told = []
     client = connect()
     lease = client.lock("x", ttl=1.5, on_loss=lambda _: told.append(time.monotonic())).acquire()
 
     def ask():
-        """Somebody else of this process stands before the gate, too, as long as one may."""
+        """Another thread of this process waits for the gate too, as long as it may."""
         with contextlib.suppress(Unavailable):
             client.show("y")
 
@@ -96,9 +96,9 @@ def test_a_loss_is_told_in_time_though_the_gate_does_not_move(freeze_inside, con
 
 
 def test_writers_of_many_processes_get_even_shares(start, url):
-    """SQLite alone lets writers poll, and some starve; the kernel's queue does not.
+    """SQLite alone lets writers poll, and some starve; the kernel serves them in order.
 
-    Everybody sleeps inside the gate, so that the processors idle: what is shared out is the gate, and a busy machine
+    Every worker sleeps inside the gate, so that the processors idle: what is shared out is the gate, and a busy machine
     takes from all alike. Without the gate one of eight gets several times as much as another, and waits for a second.
     """
     workers = [start("hurry", url=url, name=f"name {number}", seconds=3.0, inside_ms=1) for number in range(8)]
@@ -106,7 +106,7 @@ def test_writers_of_many_processes_get_even_shares(start, url):
         worker.wait_ready()
     begin = time.monotonic() + 0.2
     for worker in workers:
-        worker.tell(str(begin))
+        worker.send_line(str(begin))
     answers = [json.loads(worker.read_line()) for worker in workers]
 
     counts = [answer["count"] for answer in answers]
@@ -138,7 +138,7 @@ def test_a_forked_child_that_lives_on_keeps_nothing_of_its_dead_parent(child, co
 
 
 def test_a_new_gate_beside_an_old_one_does_not_break_exclusion(path, child, connect):
-    """Somebody may sweep away files that look like leftovers; SQLite's own lock still stands behind the gate."""
+    """A person may delete files that look like leftovers; SQLite's own lock still stands behind the gate."""
     client = connect()
     mine = client.lock("x").acquire()
     path.with_name("hf.db.gate").unlink()

@@ -1,4 +1,4 @@
-"""Random deaths at random moments: the file stays whole and the leases of the dead go on to the living."""
+"""Random kills at random moments: the file stays valid and the leases of dead processes go to living ones."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def test_three_hundred_random_kills_break_nothing(start, url, path, connect, hol
 
 
 def longest_pause(events):
-    """The longest time, in seconds, in which a name was granted to nobody.
+    """Return the longest time, in seconds, in which a name had no holder.
 
-    Mostly milliseconds; if the leases of the dead were only taken when they lapse, it would be their ttl.
+    It is mostly milliseconds; if the leases of dead processes were free only when they expire, it would be their ttl.
     """
     grants = defaultdict(list)
     for event in events:

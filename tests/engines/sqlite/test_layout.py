@@ -1,4 +1,4 @@
-"""A file that another version made: brought up to date, or refused and left as it is. Never guessed at."""
+"""A file of another layout is refused, older or newer, and nothing in its folder changes."""
 
 from __future__ import annotations
 
@@ -7,106 +7,69 @@ import sqlite3
 
 import pytest
 
-from holdfast.clock import SYSTEM
-from holdfast.engines.sqlite import location as place
-from holdfast.engines.sqlite import schema as layout
+from holdfast.engines.sqlite import schema
 from holdfast.errors import Unavailable
 
 OLDER = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE session (id INTEGER PRIMARY KEY AUTOINCREMENT, live INTEGER NOT NULL, pid INTEGER NOT NULL,
-                      marked_us INTEGER NOT NULL);
-CREATE TABLE lease (name TEXT PRIMARY KEY, forget_us INTEGER NOT NULL, body TEXT NOT NULL) WITHOUT ROWID;
-CREATE INDEX lease_forget ON lease (forget_us);
-CREATE TABLE waiter (ticket INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, token TEXT NOT NULL,
-                     session TEXT NOT NULL, owner TEXT NOT NULL, ttl_ms INTEGER NOT NULL, since_us INTEGER NOT NULL);
-CREATE INDEX waiter_queue ON waiter (name, ticket);
-CREATE TABLE tomb (name TEXT NOT NULL, token TEXT NOT NULL, until_us INTEGER NOT NULL, why TEXT NOT NULL,
-                   detail TEXT NOT NULL, PRIMARY KEY (name, token)) WITHOUT ROWID;
-INSERT INTO meta VALUES ('layout', '1');
+CREATE TABLE record (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, look_us INTEGER NOT NULL, body TEXT NOT NULL);
+INSERT INTO meta VALUES ('layout', '3');
+INSERT INTO meta VALUES ('boot', 'some boot');
+INSERT INTO record VALUES (1, 'x', 0, '7');
 """
-FENCE = 2**52
 
 
-@pytest.fixture
-def older(path):
-    """A file of the layout before this one, with a lease on x for an hour to come."""
-
-    def older(boot, session, live):
-        far_us = SYSTEM.now_ns() // 1000 + 3_600_000_000
-        seat = f"token\n{session}\n{FENCE}\n3600000\n0\n{far_us}\n0\n{{}}"
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(OLDER)
-            connection.execute("INSERT INTO meta VALUES ('boot', ?)", (boot,))
-            connection.execute("INSERT INTO session VALUES (?, ?, 4711, 0)", (session, live))
-            connection.execute("INSERT INTO lease VALUES ('x', ?, ?)", (far_us, f"{FENCE}\n\n0\n0\n0\n{seat}"))
-
-    return older
+def snapshot(folder):
+    """Return the names, contents and times of all files in the folder."""
+    return {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in folder.iterdir()}
 
 
-@pytest.fixture
-def live(path):
-    """The live file, empty: every byte of it is free."""
-    live = path.with_name("hf.db.live")
-    live.touch(mode=0o600)
-    return live
-
-
-def test_an_older_file_whose_users_are_dead_is_brought_up_to_date(older, live, connect):
-    """Their leases are over; what they wrote under their fences is not, so the next fence is higher."""
-    older(place.boot_id(), 5, live.stat().st_ino)
-
-    heir = connect().lock("x").acquire(timeout=0)
-
-    assert heir.fence == FENCE + 1
-    assert connect().lock("x").try_acquire() is None
-    heir.release()
-
-
-def test_an_older_file_of_another_boot_is_brought_up_to_date(older, connect):
-    """Nobody of another boot lives, whatever its live file says."""
-    older("another boot", 5, live=7)
-
-    heir = connect().lock("x").acquire(timeout=0)
-
-    assert heir.fence == FENCE + 1
-    heir.release()
-
-
-@pytest.mark.parametrize("proof", ["its byte is locked", "its byte was in another file"])
-def test_an_older_file_that_may_be_in_use_is_refused_and_untouched(older, live, connect, child, path, proof):
-    """Two versions that write one file in two ways would be two lock domains: without proof of death nobody begins."""
-    living, session = child(), 1
-    if proof == "its byte is locked":
-        living.ask("acquire", name="anything")  # the first session of a file locks byte 1
-        for file in path.parent.glob("hf.db*"):
-            if file.suffix != ".live":
-                file.unlink()
-        older(place.boot_id(), session, live.stat().st_ino)
-    else:
-        older(place.boot_id(), session, live.stat().st_ino + 1)
-    before = path.read_bytes()
-
+def refusal(connect):
+    """Return the error that a client gets when it opens the file or sends its first command."""
     with pytest.raises(Unavailable) as caught:
         connect().lock("x").acquire(timeout=0)
-
-    assert caught.value.reason == "other layout"
-    assert "process 4711" in caught.value.detail
-    assert path.read_bytes() == before
+    return caught.value
 
 
-def test_a_layout_of_a_newer_version_is_refused_and_untouched(connect, path):
-    """An old library that writes into a new file would break it for everyone."""
+@pytest.mark.parametrize("mode", ["WAL", "DELETE"])
+def test_a_file_of_the_layout_before_is_refused_and_nothing_changes(connect, path, mode):
+    """No version converts it: the error names the file, both layouts and what to do."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {mode}")
+        connection.executescript(OLDER)
+    before = snapshot(path.parent)
+
+    error = refusal(connect)
+
+    assert error.reason == "other layout"
+    assert f"{path} has layout 3, and this version of holdfast uses layout {schema.LAYOUT}" in error.detail
+    assert "move it away" in error.detail
+    assert snapshot(path.parent) == before
+
+
+def test_a_layout_that_stands_in_the_log_only_is_refused(connect, path):
+    """A process that was killed before the first checkpoint leaves its tables in the write-ahead log."""
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("PRAGMA journal_mode = WAL")
+    writer.executescript(OLDER)
+
+    error = refusal(connect)
+    writer.close()
+
+    assert error.reason == "other layout"
+    assert "layout 3" in error.detail
+
+
+def test_a_file_of_a_newer_layout_is_refused_and_nothing_changes(connect, path):
+    """An old version that writes into a new file would break it for all clients."""
     with connect() as client:
         client.lock("x").acquire().release()
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("UPDATE meta SET value = ? WHERE key = 'layout'", (layout.LAYOUT + 1,))
-    before = path.read_bytes()
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'layout'", (schema.LAYOUT + 1,))
+    before = snapshot(path.parent)
 
-    with pytest.raises(Unavailable) as caught:
-        connect().lock("x").acquire()
+    error = refusal(connect)
 
-    assert caught.value.reason == "other layout"
-    assert "upgrade" in caught.value.detail
-    assert path.read_bytes() == before
+    assert error.reason == "other layout"
+    assert f"layout {schema.LAYOUT + 1}" in error.detail
+    assert snapshot(path.parent) == before

@@ -1,4 +1,4 @@
-"""Who is dead, who only sleeps, and how soon the next one is served."""
+"""Which clients are dead, which are only suspended, and how soon the next waiter is served."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def seconds_to_get(client, name, **options):
     return time.monotonic() - began
 
 
-def test_files_that_nobody_uses_any_more_do_not_stay_open(tmp_path):
+def test_lock_files_of_closed_databases_do_not_stay_open(tmp_path):
     """Gate and live files cannot be closed with each client; but a process that opens one database after another
     must not run out of descriptors."""
     for number in range(30):
@@ -40,62 +40,62 @@ def test_files_that_nobody_uses_any_more_do_not_stay_open(tmp_path):
 
 
 @pytest.mark.acceptance("G-4", "C-24")
-def test_a_dead_owner_is_replaced_at_once(child, connect):
-    """The kernel knows of a death before any ttl does."""
+def test_a_dead_holder_is_replaced_at_once(child, connect):
+    """The kernel knows of a death long before the ttl ends."""
     client = connect()
     client.lock("other").acquire().release()
-    owner = child()
-    fence = owner.ask("acquire", name="x", ttl=30)["fence"]
+    holder = child()
+    fence = holder.ask("acquire", name="x", ttl=30)["fence"]
 
-    owner.worker.kill()
+    holder.worker.kill()
     began = time.monotonic()
-    heir = client.lock("x").acquire(timeout=0)
+    successor = client.lock("x").acquire(timeout=0)
 
-    assert heir.fence > fence
+    assert successor.fence > fence
     assert time.monotonic() - began < 1
-    heir.release()
+    successor.release()
 
 
 @pytest.mark.acceptance("G-4", "G-5")
 def test_a_waiter_is_served_within_a_second_of_its_holders_death(child, connect):
-    """A dead process rings nobody, so the waiters have to look."""
+    """A dead process sends no wake-up, so the waiters watch its pid."""
     client = connect()
     seconds = []
     for _ in range(3):
-        owner, heir = child(), child()
-        owner.ask("acquire", name="x", ttl=30)
-        heir.order("acquire", name="x", ttl=30)
+        holder, successor = child(), child()
+        holder.ask("acquire", name="x", ttl=30)
+        successor.order("acquire", name="x", ttl=30)
         eventually(lambda: waiting(client, "x") == 1)
         time.sleep(0.1)
-        owner.worker.kill()
+        holder.worker.kill()
         began = time.monotonic()
-        assert heir.answer()["fence"]
+        assert successor.answer()["fence"]
         seconds.append(time.monotonic() - began)
-        heir.worker.kill()
+        successor.worker.kill()
 
     assert max(seconds) < 1
 
 
 @pytest.mark.acceptance("G-4")
-def test_a_frozen_owner_keeps_its_lease_for_its_ttl_and_no_longer(child, connect):
-    """It may wake at any moment before that; after that, nobody waits for it."""
+def test_a_suspended_holder_keeps_its_lease_for_its_ttl_and_no_longer(child, connect):
+    """It may resume at any moment before that; after that, no client waits for it."""
     client = connect()
-    owner = child()
-    owner.ask("acquire", name="x", ttl=2)
+    holder = child()
+    holder.ask("acquire", name="x", ttl=2)
 
-    owner.worker.freeze()
+    holder.worker.freeze()
     frozen = time.monotonic()
     early = client.lock("x").try_acquire()
-    heir = client.lock("x").acquire(timeout=5)
+    successor = client.lock("x").acquire(timeout=5)
     seconds = time.monotonic() - frozen
-    owner.worker.thaw()
+    holder.worker.thaw()
 
     assert early is None
     assert 1.0 < seconds < 2.5
-    lost = owner.ask("check", name="x")
+    lost = holder.ask("check", name="x")
     assert lost["error"] == "LeaseLost"
-    heir.check()
-    heir.release()
+    successor.check()
+    successor.release()
 
 
 def test_closing_one_of_two_clients_leaves_the_leases_of_the_other(url, child, connect):
@@ -114,8 +114,8 @@ def test_closing_one_of_two_clients_leaves_the_leases_of_the_other(url, child, c
     assert thief.ask("acquire", name="x", timeout=1)["fence"] > lease.fence
 
 
-def test_a_client_closed_with_a_lease_in_use_lets_it_lapse(child, connect):
-    """Its work may still run: nobody else gets the name before the ttl has passed."""
+def test_a_client_closed_with_a_held_lease_lets_it_expire(child, connect):
+    """Its work may still run: no other client gets the name before the ttl has passed."""
     client = connect()
     lease = client.lock("x", ttl=1.2).acquire()
     other = child()
@@ -132,16 +132,16 @@ def test_a_client_closed_with_a_lease_in_use_lets_it_lapse(child, connect):
 
 @pytest.mark.acceptance("G-5")
 def test_fifty_dead_waiters_ahead_cost_nothing(child, connect):
-    """They all fall together, with the process that they belonged to."""
+    """They all leave the waiting line together, with the process that they belonged to."""
     client = connect()
     lease = client.lock("x", ttl=30).acquire()
-    crowd, live = child(), child()
-    crowd.ask("wait", name="x", count=50)
+    many, live = child(), child()
+    many.ask("wait", name="x", count=50)
     eventually(lambda: waiting(client, "x") == 50)
     live.order("acquire", name="x")
     eventually(lambda: waiting(client, "x") == 51)
 
-    crowd.worker.kill()
+    many.worker.kill()
     lease.release()
     released = time.monotonic()
 
@@ -150,11 +150,11 @@ def test_fifty_dead_waiters_ahead_cost_nothing(child, connect):
 
 
 @pytest.mark.acceptance("G-5")
-def test_a_frozen_waiter_ahead_costs_at_most_its_mark_and_two_seconds(child, connect):
-    """It may still wake, so it gets its chance; then the turn passes on, and all that it had in the queue fall at once.
+def test_a_suspended_waiter_ahead_costs_at_most_its_heartbeat_and_two_seconds(child, connect):
+    """It may still resume, so it gets its chance; then the next waiter is served, and all its waiters leave at once.
 
-    Each of the frozen ones would be offered the lease for a second, until the mark that they share lapses, 5 s after it
-    was made; then the offer that stands just then has to run out. That is 6 s on an idle machine, 7 are promised, and 5
+    Each of the suspended ones would be offered the lease for a second, until the heartbeat that they share is overdue,
+    5 s after it; then the current offer has to run out. That is 6 s on an idle machine, 7 are promised, and 5
     more are for a busy one. Served one by one, thirty would take 30 s.
     """
     client = connect()
@@ -176,12 +176,12 @@ def test_a_frozen_waiter_ahead_costs_at_most_its_mark_and_two_seconds(child, con
 
 @pytest.mark.acceptance("G-5", "C-16")
 @pytest.mark.parametrize("phase", [0.1, 0.45, 0.8])
-def test_a_waiter_whose_rings_are_lost_is_served_all_the_same(child, connect, path, phase):
-    """Notifications make things faster, nothing else: with the pipe gone it costs two seconds, not the ttl."""
+def test_a_waiter_whose_wakeups_are_lost_is_served_within_two_seconds(child, connect, path, phase):
+    """Wake-ups only save time: without the pipe it costs two seconds, not the ttl."""
     client = connect()
     lease = client.lock("x", ttl=30).acquire()
-    deaf = child()
-    deaf.order("acquire", name="x", ttl=30)
+    waiter = child()
+    waiter.order("acquire", name="x", ttl=30)
     eventually(lambda: waiting(client, "x") == 1)
     pipe = eventually(lambda: next(path.parent.glob("hf.db.wake.*"), None))
     time.sleep(0.1)
@@ -191,29 +191,29 @@ def test_a_waiter_whose_rings_are_lost_is_served_all_the_same(child, connect, pa
     lease.release()
     released = time.monotonic()
 
-    assert deaf.answer()["fence"] > lease.fence
+    assert waiter.answer()["fence"] > lease.fence
     assert time.monotonic() - released < 2
 
 
-def test_a_waiter_that_can_have_no_pipe_is_served_all_the_same(child, connect, path):
+def test_a_waiter_without_a_pipe_is_served_within_two_seconds(child, connect, path):
     """A filesystem without named pipes, or without a free inode, makes waiting slower and does not make it fail."""
     client = connect()
     lease = client.lock("x", ttl=30).acquire()
     for session in range(1, 10):
         path.with_name(f"hf.db.wake.{session}").mkdir()
-    deaf = child()
-    deaf.order("acquire", name="x", ttl=30)
+    waiter = child()
+    waiter.order("acquire", name="x", ttl=30)
     eventually(lambda: waiting(client, "x") == 1)
     time.sleep(0.3)
 
     lease.release()
     released = time.monotonic()
 
-    assert deaf.answer()["fence"] > lease.fence
+    assert waiter.answer()["fence"] > lease.fence
     assert time.monotonic() - released < 2
 
 
-def test_a_ring_between_processes_takes_milliseconds(child, connect):
+def test_a_wakeup_between_processes_takes_milliseconds(child, connect):
     """Without it, waiting would be polling."""
     client = connect()
     other = child()
@@ -232,8 +232,8 @@ def test_a_ring_between_processes_takes_milliseconds(child, connect):
     assert sorted(seconds)[5] < 0.05
 
 
-def test_leftovers_of_dead_sessions_are_cleared_away(child, connect, path):
-    """Whoever dies cannot clean up; the next one to come does."""
+def test_the_next_client_removes_what_dead_sessions_left(child, connect, path):
+    """A killed process cannot clean up; the next client does."""
     client = connect()
     lease = client.lock("x").acquire()
     dead = child()
@@ -251,7 +251,7 @@ def test_leftovers_of_dead_sessions_are_cleared_away(child, connect, path):
 
 
 @pytest.mark.acceptance("G-10")
-def test_a_client_that_closed_well_leaves_no_pipe_and_no_session(child, connect, path):
+def test_a_client_that_closed_normally_leaves_no_pipe_and_no_session(child, connect, path):
     """Only the database with its fences, the gate and the live file stay."""
     client = connect()
     lease = client.lock("x").acquire()

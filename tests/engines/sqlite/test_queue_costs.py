@@ -1,4 +1,4 @@
-"""What a command of a stored queue costs, counted in steps of SQLite's own machine: no clock, so no noise."""
+"""What a command of a stored queue costs, counted in steps of SQLite's virtual machine: no clock, so no noise."""
 
 import sqlite3
 
@@ -23,24 +23,24 @@ from holdfast.commands.queue_admin import GetStats, Peek
 from holdfast.engines.sqlite.queue import StoredQueue
 from holdfast.engines.sqlite.queue_tables import SCHEMA
 from holdfast.rules import Moment
-from holdfast.rules.queue import QUEUE_RULES
+from holdfast.rules.table import RULES
 
 NAME, START_US, TTL_MS = "q", 1_700_000_000_000_000, 3000
 FEW, MANY = 40, 2000
 OF_A_KEY = 3
 
 
-class PoolSnapshot:
-    """A queue in which so many keys have three messages each; a fourth of them is with a consumer."""
+class CountedQueue:
+    """A queue in which so many keys have three messages each; a consumer holds a fourth of them."""
 
     def __init__(self, keys):
         self.now_us, self.steps, self.calls = START_US, 0, 0
         self.link = sqlite3.connect(":memory:", isolation_level=None)
         self.link.executescript(SCHEMA)
-        self.say(Join(NAME, "holder", "", "", TTL_MS, keeps_messages=True))
+        self.send(Join(NAME, "holder", "", "", TTL_MS, keeps_messages=True))
         self.publish(*(f"key {at}" for at in range(keys) for _ in range(OF_A_KEY)))
         for at in range(0, keys // 4, BATCH_MAX):
-            self.say(Receive(NAME, "holder", min(BATCH_MAX, keys // 4 - at)))
+            self.send(Receive(NAME, "holder", min(BATCH_MAX, keys // 4 - at)))
         self.link.set_progress_handler(self.step, 1)
 
     def step(self):
@@ -50,27 +50,27 @@ class PoolSnapshot:
         drafts = [NewMessage(f"{self.calls} {at}", b"body", key=key) for at, key in enumerate(keys)]
         for at in range(0, len(drafts), BATCH_MAX):
             self.calls += 1
-            self.say(Publish(NAME, f"call {self.calls}", tuple(drafts[at : at + BATCH_MAX])))
+            self.send(Publish(NAME, f"call {self.calls}", tuple(drafts[at : at + BATCH_MAX])))
 
-    def say(self, command):
+    def send(self, command):
         state = StoredQueue(self.link.cursor(), NAME)
         moment = Moment(self.now_us, self.now_us, "1")
         state.concerned(command)
-        answer = QUEUE_RULES[type(command)](state, command, moment).answer
+        answer = RULES[type(command)].apply(state, command, moment).answer
         state.save(self.now_us, 1)
         return answer
 
     def cost(self, command):
         before = self.steps
-        answer = self.say(command)
+        answer = self.send(command)
         return self.steps - before, answer
 
     def costs(self):
-        """Of one command after the other, each by its name."""
-        told = {}
+        """Return the cost of each command by its name."""
+        costs = {}
 
-        def tell(what, command):
-            told[what], answer = self.cost(command)
+        def measure(what, command):
+            costs[what], answer = self.cost(command)
             return answer
 
         drafts = (
@@ -78,25 +78,25 @@ class PoolSnapshot:
             NewMessage("first", b"", key="a new key"),
             NewMessage("plain", b""),
         )
-        tell("publish", Publish(NAME, "measured", drafts))
-        tell("join", Join(NAME, "asker", "", "", 10 * TTL_MS, keeps_messages=True))
-        one, two = tell("take", Receive(NAME, "asker", 2)).deliveries
-        tell(
-            "take a share",
+        measure("publish", Publish(NAME, "measured", drafts))
+        measure("join", Join(NAME, "asker", "", "", 10 * TTL_MS, keeps_messages=True))
+        one, two = measure("receive", Receive(NAME, "asker", 2)).deliveries
+        measure(
+            "receive a share",
             Receive(NAME, "asker", 1, fair_share=True, lanes=("high", "", "low"), known_entries=(one.entry, two.entry)),
         )
-        tell(
-            "conclude",
+        measure(
+            "record outcomes",
             RecordOutcomes(NAME, "asker", (MessageOutcome(one.entry, ACK), MessageOutcome(two.entry, RETRY))),
         )
-        tell("take over what is ready", TakeOver(NAME, "asker", "a new key", 3))
+        measure("take over what is ready", TakeOver(NAME, "asker", "a new key", 3))
         self.now_us += TTL_MS * 1000
-        tell("take over what was held", TakeOver(NAME, "asker", "key 1", 3))
-        tell("figures", GetStats(NAME))
-        tell("peek", Peek(NAME, BEHIND, 5))
+        measure("take over what was held", TakeOver(NAME, "asker", "key 1", 3))
+        measure("statistics", GetStats(NAME))
+        measure("peek", Peek(NAME, BEHIND, 5))
         self.now_us += 1000
-        assert tell("look", ReclaimExpired(NAME, 500, 0, 0, 3)).requeued == COSTLY_BATCH_MAX - 1
-        return told
+        assert measure("reclaim", ReclaimExpired(NAME, 500, 0, 0, 3)).requeued == COSTLY_BATCH_MAX - 1
+        return costs
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def counted():
     made = []
 
     def counted(keys):
-        made.append(PoolSnapshot(keys))
+        made.append(CountedQueue(keys))
         return made[-1]
 
     yield counted
@@ -112,8 +112,8 @@ def counted():
         each.link.close()
 
 
-def test_no_command_costs_more_where_there_are_more_keys_and_messages(counted):
-    """Of ten keys or of thousands: what is named is looked up, and nothing else. A look moves no more than it may."""
+def test_no_command_costs_more_with_more_keys_and_messages(counted):
+    """With ten keys or with thousands, only named rows are looked up. A reclaim moves at most one batch."""
     few, many = counted(4 * BATCH_MAX + FEW), counted(4 * BATCH_MAX + MANY)
     costs = few.costs()
 

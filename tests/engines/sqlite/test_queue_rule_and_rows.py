@@ -1,6 +1,6 @@
-"""Queues as rows do what the law says of a warehouse: same answers, same places, same rings, at any time (T37).
+"""Queues as rows behave like `MemoryQueueState`: same answers, places and wake-ups, at any time (T37).
 
-The law itself runs on both sides; what is compared is the depot that it asks.
+The same rules run on both sides; the states that they work on are compared.
 """
 
 import random
@@ -47,8 +47,9 @@ from holdfast.engines.sqlite import queue as queues
 from holdfast.engines.sqlite.queue import StoredQueue
 from holdfast.engines.sqlite.queue_tables import SCHEMA
 from holdfast.rules import Moment
-from holdfast.rules.queue import QUEUE_RULES, consumers
+from holdfast.rules.queue import consumers
 from holdfast.rules.queue.memory_state import MemoryQueueState
+from holdfast.rules.table import RULES
 
 NAME = "one queue"
 MEMORY_US = 60_000_000
@@ -56,7 +57,7 @@ START_US = 1_700_000_000_000_000
 BOOTED_US = START_US - 3_600_000_000  # where the clock that never jumps began
 CLIENTS = ("1", "2", "3")
 TOKENS = tuple(f"{client}{letter}" for client in CLIENTS for letter in "ab")
-LOOKS = (
+INSPECTIONS = (
     GetStats(NAME),
     ListConsumers(NAME, 3),
     ListConsumers(NAME, 200),
@@ -90,7 +91,7 @@ LANES = (("",), ("high", ""), ("", "high"), ("high", "", "low"))
 
 
 class Both(RuleBasedStateMachine):
-    """One queue as rows and in a warehouse, under a clock that the test moves. The dead are reaped in small parts."""
+    """One queue as rows and in memory, under a clock that the test moves. Dead consumers are reclaimed in small parts."""
 
     def __init__(self):
         super().__init__()
@@ -107,12 +108,12 @@ class Both(RuleBasedStateMachine):
         self.connection.close()
         self.small.undo()
 
-    # What is said.
+    # Commands.
 
     @initialize()
     def begin(self):
         for token in ("1a", "2a"):
-            self.say(token, Join(NAME, token, "owner", f"läbel {token}", 3000))
+            self.send(token, Join(NAME, token, "owner", f"läbel {token}", 3000))
         self.publish(0, [PLAIN] * 4, 0, False)
 
     @rule(
@@ -131,7 +132,7 @@ class Both(RuleBasedStateMachine):
             body = bytes((self.sent % 256, 255, 0)) * (self.sent % 3)
             window_ms, wait_ms = 700 if dedup else 0, 0 if key else delay_ms
             made.append(NewMessage(self.ids[-1], body, "{}", wait_ms, dedup, window_ms, key, lane))
-        self.say("1a", Publish(NAME, f"call {self.calls}", tuple(made), bound))
+        self.send("1a", Publish(NAME, f"call {self.calls}", tuple(made), bound))
 
     @rule(
         jump_us=JUMPS_US,
@@ -141,16 +142,16 @@ class Both(RuleBasedStateMachine):
     )
     def join(self, jump_us, token, ttl_ms, keeps_messages):
         self.move(jump_us)
-        self.say(token, Join(NAME, token, "owner", f"läbel {token}", ttl_ms, keeps_messages))
+        self.send(token, Join(NAME, token, "owner", f"läbel {token}", ttl_ms, keeps_messages))
 
     @rule(jump_us=JUMPS_US, token=st.sampled_from(TOKENS))
-    def beat(self, jump_us, token):
+    def heartbeat(self, jump_us, token):
         self.move(jump_us)
-        self.say(token, ConsumerHeartbeat(NAME, token, 3000))
+        self.send(token, ConsumerHeartbeat(NAME, token, 3000))
 
     @rule(token=st.sampled_from(TOKENS))
     def leave(self, token):
-        self.say(token, Leave(NAME, token))
+        self.send(token, Leave(NAME, token))
 
     @rule(
         jump_us=JUMPS_US,
@@ -163,31 +164,31 @@ class Both(RuleBasedStateMachine):
         share=st.booleans(),
         unseen=st.sampled_from([None, None, 0, 1, 9]),
     )
-    def take(self, jump_us, token, most, wait, idle, known, lanes, share, unseen=None):
+    def receive(self, jump_us, token, most, wait, idle, known, lanes, share, unseen=None):
         self.move(jump_us)
         entries = None if known is None else tuple(self.had.get(token, ())[:known])
         fences = [each.fence for each in self.state.newest_held(token, 200)]
         seen = -1 if unseen is None else [*fences[unseen:], 0][0]
-        self.say(token, Receive(NAME, token, most, wait, idle, entries, lanes, share, seen))
+        self.send(token, Receive(NAME, token, most, wait, idle, entries, lanes, share, seen))
 
     @rule(
         token=st.sampled_from(TOKENS),
         outcomes=st.lists(OUTCOMES, min_size=1, max_size=3),
         dead_max=st.sampled_from([0, 2]),
     )
-    def conclude(self, token, outcomes, dead_max):
+    def record_outcomes(self, token, outcomes, dead_max):
         had = self.had.get(token, ())
         made = tuple(
             MessageOutcome(had[-at] if at <= len(had) else "none", kind, delay_ms, "réason", "")
             for at, kind, delay_ms in outcomes
         )
-        self.say(token, RecordOutcomes(NAME, token, made, dead_max))
+        self.send(token, RecordOutcomes(NAME, token, made, dead_max))
 
     @rule(jump_us=JUMPS_US, gone=st.sets(st.sampled_from(CLIENTS), max_size=1), dead_max=st.sampled_from([0, 0, 1]))
-    def reap(self, jump_us, gone, dead_max):
+    def reclaim(self, jump_us, gone, dead_max):
         self.move(jump_us)
         self.gone = frozenset(gone)
-        self.say("1a", ReclaimExpired(NAME, 500, 200, 1000, 2, dead_max))
+        self.send("1a", ReclaimExpired(NAME, 500, 200, 1000, 2, dead_max))
         self.gone = frozenset()
 
     @rule(
@@ -200,35 +201,35 @@ class Both(RuleBasedStateMachine):
     def take_over(self, jump_us, token, key, gone, attempts_max):
         self.move(jump_us)
         self.gone = frozenset(gone)
-        self.say(token, TakeOver(NAME, token, key, attempts_max, 2))
+        self.send(token, TakeOver(NAME, token, key, attempts_max, 2))
         self.gone = frozenset()
 
     @rule(token=st.sampled_from(TOKENS), limit=st.sampled_from([1, 100]))
     def list_keys(self, token, limit):
-        self.say("1a", ListKeys(NAME, token, limit))
+        self.send("1a", ListKeys(NAME, token, limit))
 
     @rule(which=st.lists(st.integers(1, 6), min_size=1, max_size=3), reset=st.booleans(), call=CALLS)
     def redrive(self, which, reset, call):
-        self.say("1a", Redrive(NAME, self.some(which), reset, call))
+        self.send("1a", Redrive(NAME, self.some(which), reset, call))
 
     @rule(which=st.lists(st.integers(1, 6), min_size=1, max_size=3), call=CALLS)
     def purge(self, which, call):
-        self.say("1a", Purge(NAME, self.some(which), call))
+        self.send("1a", Purge(NAME, self.some(which), call))
 
     @rule(which=st.integers(1, 6))
     def get(self, which):
-        self.say("1a", GetDeadLetter(NAME, *self.some([which])))
+        self.send("1a", GetDeadLetter(NAME, *self.some([which])))
 
     # Both sides.
 
     @invariant()
-    def a_stranger_sees_the_same(self):
-        for look in LOOKS:
-            seen = self.by_law(self.state, "3", look)
-            assert self.by_rows("3", look) == seen, look
+    def all_inspections_are_equal(self):
+        for inspection in INSPECTIONS:
+            seen = self.by_rule(self.state, "3", inspection)
+            assert self.by_rows("3", inspection) == seen, inspection
             if isinstance(seen.answer, DeadLetterPage) and seen.answer.last:
-                rest = look._replace(after=seen.answer.last)
-                assert self.by_rows("3", rest) == self.by_law(self.state, "3", rest), rest
+                rest = inspection._replace(after=seen.answer.last)
+                assert self.by_rows("3", rest) == self.by_rule(self.state, "3", rest), rest
 
     def some(self, which):
         return tuple(self.ids[-at] if at <= len(self.ids) else "none" for at in which)
@@ -236,43 +237,43 @@ class Both(RuleBasedStateMachine):
     def move(self, jump_us):
         self.now_us += jump_us
         for state in (self.state, StoredQueue(self.connection.cursor(), NAME)):
-            state.earlier_result("", self.now_us)  # what has ended is gone for good, even if the clock is set back now
+            state.earlier_result("", self.now_us)  # ended results are gone for good, even if the clock is set back now
 
-    def say(self, token, command):
-        expected, wakeups = self.by_law(self.state, token[0], command)
-        answer, rung = self.by_rows(token[0], self.translated(command))
+    def send(self, token, command):
+        expected, wakeups = self.by_rule(self.state, token[0], command)
+        answer, woken = self.by_rows(token[0], self.translated(command))
         if isinstance(expected, Received):
             for one, other in zip(expected.deliveries, answer.deliveries, strict=True):
                 assert self.theirs.setdefault(one.entry, other.entry) == other.entry
                 assert self.ours.setdefault(other.entry, one.entry) == one.entry
                 if one.entry not in self.had.setdefault(token, []):
                     self.had[token].append(one.entry)
-        assert (self.translated(expected), wakeups) == (answer, rung), command
+        assert (self.translated(expected), wakeups) == (answer, woken), command
 
-    def by_law(self, state, client, command):
+    def by_rule(self, state, client, command):
         moment = Moment(self.now_us - BOOTED_US, self.now_us, client, self.gone)
-        return QUEUE_RULES[type(command)](state, command, moment)
+        return RULES[type(command)].apply(state, command, moment)
 
     def by_rows(self, client, command):
         state = StoredQueue(self.connection.cursor(), NAME)
-        dealt = self.by_law(state, client, command)
+        result = self.by_rule(state, client, command)
         state.save(self.now_us, MEMORY_US)
-        return dealt
+        return result
 
-    def translated(self, said):
-        """The same with the entries of the rows."""
+    def translated(self, message):
+        """Return the command or answer with the entries of the rows."""
         theirs = self.theirs
-        if isinstance(said, Receive) and said.known_entries is not None:
-            return said._replace(known_entries=tuple(theirs[entry] for entry in said.known_entries))
-        if isinstance(said, RecordOutcomes):
-            outcomes = (each._replace(entry=theirs.get(each.entry, each.entry)) for each in said.outcomes)
-            return said._replace(outcomes=tuple(outcomes))
-        if isinstance(said, OutcomesRecorded):
-            return OutcomesRecorded(tuple(theirs.get(entry, entry) for entry in said.lost))
-        if isinstance(said, Received):
-            deliveries = tuple(each._replace(entry=theirs[each.entry]) for each in said.deliveries)
-            return said._replace(deliveries=deliveries, lost=tuple(theirs[entry] for entry in said.lost))
-        return said
+        if isinstance(message, Receive) and message.known_entries is not None:
+            return message._replace(known_entries=tuple(theirs[entry] for entry in message.known_entries))
+        if isinstance(message, RecordOutcomes):
+            outcomes = (each._replace(entry=theirs.get(each.entry, each.entry)) for each in message.outcomes)
+            return message._replace(outcomes=tuple(outcomes))
+        if isinstance(message, OutcomesRecorded):
+            return OutcomesRecorded(tuple(theirs.get(entry, entry) for entry in message.lost))
+        if isinstance(message, Received):
+            deliveries = tuple(each._replace(entry=theirs[each.entry]) for each in message.deliveries)
+            return message._replace(deliveries=deliveries, lost=tuple(theirs[entry] for entry in message.lost))
+        return message
 
 
 TestBoth = Both.TestCase
@@ -282,72 +283,72 @@ MISTAKES = {
     "an entry is used again": ("SCHEMA", "entry INTEGER PRIMARY KEY AUTOINCREMENT", "entry INTEGER PRIMARY KEY"),
     "last in, first out": ("_READY", "ORDER BY entry", "ORDER BY entry DESC"),
     "lanes are mixed": ("_READY", "AND lane = ?", "AND lane <= ?"),
-    "who has it does not matter": ("_FIND", "consumer = ?", "consumer <> ?"),
-    "it is ripe too early": ("_RIPE", "due_us <= ?", "due_us - 300000 <= ?"),
-    "those who end last are dead first": ("_SOONEST", "ORDER BY ends_us", "ORDER BY ends_us DESC"),
-    "the late are not found": ("_LATE", "ends_us <= ?", "ends_us < ?"),
-    "the dead are not found": ("_GONE", "client = ?", "client <> ?"),
-    "a beat makes full": ("_PUT_MEMBER", "SET (ttl_ms", "SET hungry = NULL, (ttl_ms"),
-    "who asks again waits anew": ("_HUNGER", "AND hungry IS NULL", ""),
-    "the newest letter goes first": ("_EVICT", "ORDER BY place", "ORDER BY place DESC"),
-    "a page begins with the last of the one before": ("_LETTERS", "place > ?", "place >= ?"),
-    "what was sent is not known": ("_KNOWN", "until_us > ?", "until_us < ?"),
-    "who is behind comes first too": ("_FIRST", "AND place <> 'behind'", ""),
-    "any key is as good": ("_FIRST", "key = ?", "key >= ?"),
-    "the last in line comes next": ("_NEXT", "ORDER BY entry", "ORDER BY entry DESC"),
-    "who stands behind is shown by keys": ("_BEHIND", "ORDER BY entry", "ORDER BY key, entry"),
-    "what is held stands in the order of entries": ("_HAS", "ORDER BY fence, entry", "ORDER BY entry"),
-    "what was forgotten comes in the order of entries": ("_NAMES", "ORDER BY fence, entry", "ORDER BY entry"),
+    "the consumer of a message does not matter": ("_FIND_HELD", "consumer = ?", "consumer <> ?"),
+    "a delay ends too early": ("_DUE_NOW", "due_us <= ?", "due_us - 300000 <= ?"),
+    "the last to expire comes first": ("_SOONEST", "ORDER BY expires_us", "ORDER BY expires_us DESC"),
+    "expired consumers are not found": ("_EXPIRED", "expires_us <= ?", "expires_us < ?"),
+    "dead clients are not found": ("_OF_CLIENT", "client = ?", "client <> ?"),
+    "a heartbeat ends the wait": ("_PUT_CONSUMER", "SET (ttl_ms", "SET waiting = NULL, (ttl_ms"),
+    "a resend moves the waiter back": ("_ADD_WAITING", "AND waiting IS NULL", ""),
+    "the newest dead letter is evicted first": ("_EVICT", "ORDER BY place", "ORDER BY place DESC"),
+    "a page begins with the last of the one before": ("_DEAD_LETTERS", "place > ?", "place >= ?"),
+    "published keys are not remembered": ("_RESULT", "until_us > ?", "until_us < ?"),
+    "a message behind is a head too": ("_HEAD", "AND place <> 'behind'", ""),
+    "any key is as good": ("_HEAD", "key = ?", "key >= ?"),
+    "the last in line comes next": ("_NEXT_OF_KEY", "ORDER BY entry", "ORDER BY entry DESC"),
+    "messages behind are listed by key": ("_BEHIND", "ORDER BY entry", "ORDER BY key, entry"),
+    "held messages are in the order of entries": ("_HELD_BY", "ORDER BY fence, entry", "ORDER BY entry"),
+    "held entries are in the order of entries": ("_HELD_ENTRIES", "ORDER BY fence, entry", "ORDER BY entry"),
     "the oldest are the newest": ("_NEWEST", "fence DESC, entry DESC", "fence, entry"),
-    "a delivery is dated by its fence": ("_TAKE", "fence, taken_us) =", "taken_us, fence) ="),
-    "who has fallen is forgotten": ("_PUT_MEMBER", "excluded.fallen)", "'')"),
+    "a delivery is dated by its fence": ("_DELIVER", "fence, received_us) =", "received_us, fence) ="),
+    "the blame is forgotten": ("_PUT_CONSUMER", "excluded.blame)", "'')"),
 }
 
 
 def walk(by):
-    """A program by chance, as the machine above has them; without Hypothesis, which looks longer than this takes."""
+    """Run a random program of the machine above, without Hypothesis, which searches longer than this takes."""
     both = Both()
     try:
         both.begin()
         for _ in range(60):
             move, token, number = by.choice(MOVES), by.choice(TOKENS), by.choice((1, 1, 2, 3, 4))
             move(both, by, token, number)
-            both.a_stranger_sees_the_same()
+            both.all_inspections_are_equal()
     finally:
         both.teardown()
 
 
 def wait_in_line():
-    """Who waits keeps its place, whatever it says meanwhile."""
+    """A waiting consumer keeps its place, whatever it sends meanwhile."""
     both = Both()
     try:
         both.begin()
         both.join(0, "1b", 3000, keeps_messages=False)
-        both.take(0, "1a", 9, False, False, None, ("",), False)
+        both.receive(0, "1a", 9, False, False, None, ("",), False)
         for token in ("2a", "1b", "2a"):
-            both.take(0, token, 1, True, False, None, ("",), False)
-        both.beat(0, "2a")
+            both.receive(0, token, 1, True, False, None, ("",), False)
+        both.heartbeat(0, "2a")
         both.publish(0, [PLAIN], 0, False)
     finally:
         both.teardown()
 
 
 def die_late():
-    """Who keeps messages dies with old ones and a new one, and is found in parts; in between it says something."""
+    """A consumer that keeps messages dies with old ones and a new one; between two reclaims it sends heartbeats."""
     both = Both()
     try:
         both.begin()
         both.join(0, "3a", 3000, keeps_messages=True)
-        both.take(0, "3a", 3, False, False, None, ("",), False)
-        both.beat(2_000_000, "3a")
-        both.beat(2_000_000, "3a")
-        both.take(0, "3a", 1, False, False, None, ("",), False)
-        both.beat(3_300_000, "1a")
-        both.beat(0, "2a")
+        both.receive(0, "3a", 3, False, False, None, ("",), False)
+        both.heartbeat(2_000_000, "3a")
+        both.heartbeat(2_000_000, "3a")
+        both.receive(0, "3a", 1, False, False, None, ("",), False)
+        both.heartbeat(3_300_000, "1a")
+        both.heartbeat(0, "2a")
         for _ in range(3):
-            both.reap(0, set(), 0)
-            both.a_stranger_sees_the_same()
-            both.beat(0, "3a")
+            both.reclaim(0, set(), 0)
+            both.all_inspections_are_equal()
+            both.heartbeat(0, "3a")
     finally:
         both.teardown()
 
@@ -361,7 +362,7 @@ MOVES = (
         False,
     ),
     lambda both, by, token, _: both.join(by.choice(JUMPS), token, by.choice((200, 3000)), by.random() < 0.5),
-    lambda both, by, token, number: both.take(
+    lambda both, by, token, number: both.receive(
         0,
         token,
         number,
@@ -373,18 +374,18 @@ MOVES = (
     ),
     lambda both, by, token, _: both.take_over(by.choice(JUMPS), token, by.choice("kł"), set(), 2),
     lambda both, _, token, number: both.list_keys(token, number),
-    lambda both, by, token, number: both.conclude(
+    lambda both, by, token, number: both.record_outcomes(
         token, [(at + 1, by.choice((ACK, RETRY, RELEASE, REJECT)), by.choice((0, 400))) for at in range(number)], 2
     ),
-    lambda both, by, token, _: both.beat(by.choice(JUMPS), token),
-    lambda both, by, token, _: both.reap(by.choice(JUMPS), {token[0]} if by.random() < 0.2 else set(), 0),
+    lambda both, by, token, _: both.heartbeat(by.choice(JUMPS), token),
+    lambda both, by, token, _: both.reclaim(by.choice(JUMPS), {token[0]} if by.random() < 0.2 else set(), 0),
     lambda both, _, __, number: both.redrive([number], reset=False, call=""),
 )
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_the_rows_of_a_queue_is_noticed(mistake, monkeypatch):
-    """A comparison is worth what it catches: each of these mistakes would be one line in a review."""
+    """The comparison catches each of these mistakes, every one of which is one line."""
     constant, right, wrong = MISTAKES[mistake]
     home = sys.modules[__name__] if constant == "SCHEMA" else queues
     text = getattr(home, constant)

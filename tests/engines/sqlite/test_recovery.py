@@ -1,4 +1,4 @@
-"""What survives lost commits, another boot, and damage; and that nothing is guessed where it cannot be known."""
+"""What survives lost commits, another boot and damage; where the holder is unknown, nothing is granted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.engines.sqlite import location as place
+from holdfast.engines.sqlite import location
 from holdfast.errors import LeaseLost, NotAcquired, Unavailable
 from holdfast.testing import eventually
 
@@ -50,8 +50,8 @@ def test_fences_grow_after_the_last_commits_were_lost(child, connect, path, tmp_
     fresh.release()
 
 
-def test_another_boot_voids_leases_and_keeps_fences(connect, monkeypatch):
-    """Times of another boot mean nothing and its processes are gone; only the numbers are still true."""
+def test_another_boot_ends_leases_and_keeps_fences(connect, monkeypatch):
+    """Times of another boot mean nothing and its processes are gone; only the fences are still valid."""
     first = connect()
     lease = first.lock("x", ttl=3600).acquire()
     first.close(timeout=0)
@@ -59,18 +59,18 @@ def test_another_boot_voids_leases_and_keeps_fences(connect, monkeypatch):
     still_held = second.lock("x").try_acquire()
     second.close()
 
-    monkeypatch.setattr(place, "boot_id", lambda: "another boot")
+    monkeypatch.setattr(location, "boot_id", lambda: "another boot")
     monkeypatch.setattr("holdfast.clock.SystemClock.wall_us", lambda _: 1)
     third = connect()
-    heir = third.lock("x").acquire(timeout=0)
+    successor = third.lock("x").acquire(timeout=0)
 
     assert still_held is None
-    assert heir.fence == lease.fence + 1
-    heir.release()
+    assert successor.fence == lease.fence + 1
+    successor.release()
 
 
 def test_a_lease_outlives_a_restart_of_its_holders_client_within_one_boot(connect):
-    """A close that waits for nobody leaves the lease to lapse: it is not given away under running work."""
+    """A close that does not wait lets the lease expire: no other client gets it under running work."""
     first = connect()
     lease = first.lock("x", ttl=3600).acquire()
 
@@ -82,8 +82,8 @@ def test_a_lease_outlives_a_restart_of_its_holders_client_within_one_boot(connec
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
-def test_a_file_taken_from_under_a_client_is_noticed(connect, child, path, how):
-    """To go on with a file that has no name would be a second lock domain, seen by nobody else."""
+def test_a_client_notices_that_its_file_was_deleted_or_replaced(connect, child, path, how):
+    """To go on with a file that has no name would be a second lock domain, invisible to other clients."""
     other = child()
     other.ask("acquire", name="y")
     client = connect()
@@ -109,7 +109,7 @@ def test_a_file_taken_from_under_a_client_is_noticed(connect, child, path, how):
     assert path.exists() == (how == "replaced")
 
 
-def test_after_the_file_was_deleted_a_new_client_begins_anew_with_higher_fences(connect, path):
+def test_after_the_file_was_deleted_a_new_client_starts_with_higher_fences(connect, path):
     """The way out of a lost file is to connect again; the clock keeps the fences growing."""
     client = connect()
     lease = client.lock("x").acquire()
@@ -126,8 +126,8 @@ def test_after_the_file_was_deleted_a_new_client_begins_anew_with_higher_fences(
 @pytest.mark.parametrize(
     "content", [b"this is no database at all\n" * 100, b"SQLite format 3\0" + bytes(range(256)) * 40]
 )
-def test_a_file_that_is_no_database_is_left_alone_and_the_way_out_is_told(connect, path, content):
-    """What cannot be read is not thrown away: a person decides."""
+def test_a_file_that_is_no_database_is_left_alone_and_the_error_says_what_to_do(connect, path, content):
+    """An unreadable file is not deleted: a person decides."""
     path.write_bytes(content)
     client = connect()
 
@@ -139,8 +139,8 @@ def test_a_file_that_is_no_database_is_left_alone_and_the_way_out_is_told(connec
     assert path.read_bytes() == content
 
 
-def test_a_damaged_page_is_told_and_nothing_is_granted(connect, path):
-    """Half of a file proves nothing about who holds."""
+def test_a_damaged_page_is_reported_and_nothing_is_granted(connect, path):
+    """Half of a file does not prove who holds a lease."""
     client = connect()
     for number in range(300):
         client.lock(f"name {number}").acquire().release()
@@ -160,13 +160,13 @@ def database_of(client):
     return client._client.engine.store.database
 
 
-def test_a_full_disk_changes_nothing_and_is_told(connect):
+def test_a_full_disk_changes_nothing_and_is_reported(connect):
     """SQLite's own limit makes it say that the disk is full; a half-made grant must not remain."""
     client = connect()
     lease = client.lock("x", ttl=30).acquire()
-    link = database_of(client)._link.connection
-    pages = link.execute("PRAGMA page_count").fetchone()[0]
-    link.execute(f"PRAGMA max_page_count = {pages}")
+    connection = database_of(client)._cursor.connection
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages}")
 
     granted = {}
     with pytest.raises(Unavailable) as caught:
@@ -176,24 +176,24 @@ def test_a_full_disk_changes_nothing_and_is_told(connect):
 
     assert caught.value.reason == "full"
     assert client.show(refused).holder is None
-    assert not link.in_transaction
+    assert not connection.in_transaction
     lease.check()
     lease.release()
-    link.execute("PRAGMA max_page_count = 1000000")
+    connection.execute("PRAGMA max_page_count = 1000000")
     client.lock(refused).acquire(timeout=1).release()
     for held in granted.values():
         held.release()
 
 
-def test_a_holder_on_a_full_disk_keeps_its_lease_until_its_deadline_and_is_told_then(start, tmp_path):
-    """A real disk without a free byte: no crash, no lie, and when there is room again it goes on."""
+def test_a_holder_on_a_full_disk_keeps_its_lease_until_its_deadline_and_then_learns_of_the_loss(start, tmp_path):
+    """A real disk without a free byte: no crash, no wrong answer, and when there is room again it goes on."""
     disk = tmp_path / "disk"
     disk.mkdir()
     worker = start("serve_on_small_disk", directory=disk, kib=256)
     if (line := worker.read_line()) == "no mount":
         pytest.skip("only root can mount a disk of its own: run it as root")
     assert line == "ready"
-    from obedient import Child
+    from sqlite_child import Child
 
     small = Child(worker)
     assert small.ask("acquire", name="held", ttl=1)["fence"]
@@ -213,7 +213,7 @@ def test_a_holder_on_a_full_disk_keeps_its_lease_until_its_deadline_and_is_told_
 
 @pytest.fixture
 def closed_directory():
-    """A directory that nobody may write into; outside of pytest's own, which only its user may enter."""
+    """A directory that no user may write into; outside of pytest's own, which only its user may enter."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         directory.chmod(0o755)
@@ -222,8 +222,8 @@ def closed_directory():
 
 
 @pytest.mark.parametrize("existing", [False, True])
-def test_a_directory_that_may_not_be_written_is_told_as_a_matter_of_rights(start, closed_directory, existing):
-    """Rights are a matter for a person; the error says which file it was about."""
+def test_a_directory_without_write_permission_is_reported_as_no_permission(start, closed_directory, existing):
+    """A person has to change permissions; the error names the file."""
     path = closed_directory / "hf.db"
     if existing:
         with holdfast.connect(f"sqlite://{path}") as client:
@@ -242,7 +242,7 @@ def test_a_directory_that_may_not_be_written_is_told_as_a_matter_of_rights(start
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
-def test_a_live_holder_is_not_robbed_when_the_live_file_is_gone(connect, child, path, how):
+def test_a_live_holder_keeps_its_lease_when_the_live_file_is_gone(connect, child, path, how):
     """A free byte in another file proves no death: without proof the ttl decides."""
     client = connect()
     lease = client.lock("x", ttl=30).acquire()
@@ -254,17 +254,17 @@ def test_a_live_holder_is_not_robbed_when_the_live_file_is_gone(connect, child, 
         other_file.touch()
         other_file.replace(live)
 
-    thief = child()
-    answer = thief.ask("acquire", name="x", timeout=0)
+    other = child()
+    answer = other.ask("acquire", name="x", timeout=0)
 
     assert answer["error"] == "NotAcquired"
     lease.check()
     lease.release()
-    assert thief.ask("acquire", name="x", timeout=1)["fence"] > lease.fence
+    assert other.ask("acquire", name="x", timeout=1)["fence"] > lease.fence
 
 
-def test_copying_the_database_of_live_holders_robs_nobody(connect, child, path, tmp_path):
-    """A copy elsewhere has its own gate and live file: whoever opens it finds nobody there to ask about."""
+def test_a_copy_of_the_database_takes_no_lease_from_a_live_holder(connect, child, path, tmp_path):
+    """A copy elsewhere has its own gate and live file: a client that opens it finds no live session there."""
     client = connect()
     lease = client.lock("x", ttl=30).acquire()
     (tmp_path / "copy").mkdir()
@@ -280,8 +280,8 @@ def test_copying_the_database_of_live_holders_robs_nobody(connect, child, path, 
     lease.release()
 
 
-def test_a_release_that_the_engine_cannot_hear_is_finished_later(connect):
-    """On trouble the block ends with a warning within the wire timeout; the keeper goes on until it is done."""
+def test_a_release_that_cannot_reach_the_engine_is_finished_later(connect):
+    """On trouble the block ends with a warning within the wire timeout; the keeper resends until it is done."""
     events = []
     client = connect(observer=lambda event: events.append(event.kind))
     lease = client.lock("x", ttl=30).acquire()
@@ -305,15 +305,15 @@ def test_a_release_that_the_engine_cannot_hear_is_finished_later(connect):
     ["", "5\n\n1\n2\n0\n", "what\nis\nthis", f"{10**30}\n\n{10**30}\n60000000\n0\n\n", b"\xff\xfe\n\n1\n1\n0\n\n"],
     ids=["empty", "cut short", "nonsense", "too large", "not text"],
 )
-def test_a_damaged_record_is_the_trouble_of_its_own_name_only(tmp_path, body):
-    """Housekeeping looks at the records of others now and then: what it finds there must not fail those who pass by."""
+def test_a_damaged_record_affects_its_own_name_only(tmp_path, body):
+    """Every client cleans up the records of others now and then: a damaged one must not fail its commands."""
     url = f"sqlite://{tmp_path}/leases.db"
     with holdfast.connect(url) as hf:
         for name in ("bad", "good"):
             hf.lock(name, ttl=5).acquire().release()
-        with sqlite3.connect(tmp_path / "leases.db") as link:
-            link.execute("UPDATE record SET body = ?, look_us = 0 WHERE name = 'bad'", (body,))
-        link.close()
+        with sqlite3.connect(tmp_path / "leases.db") as connection:
+            connection.execute("UPDATE lease SET body = ?, look_us = 0 WHERE name = 'bad'", (body,))
+        connection.close()
 
         for _ in range(200):
             hf.lock("good", ttl=5).acquire(timeout=5).release()

@@ -1,10 +1,10 @@
-"""For web people: limits, webhooks that are handled once, and a readiness check, for any ASGI application.
+"""ASGI middleware: rate limiting, webhook deduplication, and a readiness check, for any ASGI application.
 
     hf = Connection("redis://localhost")
     app = RateLimit(app, hf, "10/second; 100/minute")
     app = Webhook(app, hf, github, path="/hooks/github")
 
-Plain ASGI: Starlette, FastAPI and all others that speak it. Nothing but Holdfast has to be installed.
+It is plain ASGI, for Starlette, FastAPI and all other ASGI frameworks. It needs no other package.
 """
 
 from holdfast.contrib.asgi.connection import Connection

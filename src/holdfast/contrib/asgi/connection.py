@@ -1,7 +1,7 @@
-"""One client for the whole application: opened by whoever needs it first, closed with the application.
+"""One client for the whole application: opened at the first use, closed with the application.
 
-An application is put together before its event loop runs, and a client belongs to one loop. So what is handed around is
-the way to a client.
+An application is assembled before its event loop runs, and a client belongs to one loop. So the middleware share a
+`Connection`, which opens the client later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _ENDS = ("lifespan.shutdown.complete", "lifespan.shutdown.failed")
 
 
 class Connection:
-    """The way to a client: `await connection()`. Arguments as those of `aio.connect`."""
+    """A client that is opened at the first use: `await connection()`.
+
+    `url`, `options`: as for `aio.connect`.
+    """
 
     def __init__(self, url: str | None = None, **options: Any) -> None:
         self._url = url
@@ -35,7 +38,7 @@ class Connection:
         try:
             return await asyncio.shield(self._opening)
         except Exception:
-            self._opening = None  # the next one tries again
+            self._opening = None  # the next call tries again
             raise
 
     async def close(self) -> None:
@@ -45,8 +48,8 @@ class Connection:
             await (await opening).close()
 
 
-class Around:
-    """An application around another one, which closes the connection when the server stops."""
+class Middleware:
+    """An ASGI application around another one; it closes the connection when the server stops."""
 
     def __init__(self, app: App, connection: Connection) -> None:
         self._app = app
@@ -69,14 +72,14 @@ class Around:
 
 
 def header(scope: Scope, name: str) -> str:
-    """The first header of that name, or nothing."""
+    """Return the first header of that name, or an empty text."""
     wanted = name.lower().encode("latin-1")
     return next((value.decode("latin-1") for key, value in scope["headers"] if key.lower() == wanted), "")
 
 
 async def answer(send: Send, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
-    """A whole JSON response."""
-    import json  # noqa: PLC0415 - most requests are answered by the application
+    """Send a complete JSON response."""
+    import json  # noqa: PLC0415 - the application answers most requests
 
     text = json.dumps(body).encode()
     fields = {"content-type": "application/json", "content-length": str(len(text)), **(headers or {})}

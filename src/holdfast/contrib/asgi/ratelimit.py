@@ -1,7 +1,7 @@
-"""Requests per key, over all servers: 429 when there are too many, and headers that say how it stands.
+"""Rate limiting of requests per key, across all servers: status 429, and headers with the remaining requests.
 
-Headers are those that people know, `X-RateLimit-*` and `Retry-After`, and those of the IETF's draft, `RateLimit` and
-`RateLimit-Policy`. Seconds are rounded up: whoever comes back then is not too early.
+The headers are the common ones, `X-RateLimit-*` and `Retry-After`, and those of the IETF draft, `RateLimit` and
+`RateLimit-Policy`. Seconds are rounded up, so that a client that waits as long is not refused again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.contrib.asgi.connection import App, Around, Connection, Message, Receive, Scope, Send, answer, header
+from holdfast.contrib.asgi.connection import App, Connection, Message, Middleware, Receive, Scope, Send, answer, header
 from holdfast.rules.limit import rates
 
 if TYPE_CHECKING:
@@ -23,20 +23,23 @@ TRY_AGAIN_LATER = 1013
 
 
 def by_address(scope: Scope) -> str:
-    """The client's address, as the server tells it. Behind a proxy the server has to be told to look further."""
+    """Return the client's address as the server reports it. Behind a proxy, configure the server to use its headers."""
     client = scope.get("client")
     return client[0] if client else "unknown"
 
 
 def by_header(name: str) -> Callable[[Scope], str]:
-    """What a header says, such as an API key; the address of those who send none."""
+    """Return a function that takes the key from the header `name`, such as an API key; without it, the address."""
     return lambda scope: f"{name}:{value}" if (value := header(scope, name)) else by_address(scope)
 
 
-class RateLimit(Around):
-    """So many requests for each key. `key(scope)` says whose a request is; `None` means that it is not counted.
+class RateLimit(Middleware):
+    """Limits the requests per key.
 
-    `slow` is a rate above which requests are delayed by `delay` seconds before they are refused.
+    `app`: the application; `connection`: the client; `rate`: as for `limit`, for example `"10/second; 100/minute"`.
+    `key(scope)`: returns the key of a request, or `None` to leave it uncounted. `exempt`: prefixes of paths that are
+    not counted. `slow`: a rate above which requests are delayed by `delay` seconds instead of being refused. `name`:
+    the name of the limit. `options`: more options of `limit`.
     """
 
     def __init__(
@@ -61,14 +64,14 @@ class RateLimit(Around):
         self._exempt = exempt
         self._name = name
         self._options = options
-        self._of: Any = None
+        self._client: Any = None
         self._limiters: tuple[RateLimiter, RateLimiter | None] | None = None
 
     async def _limits(self) -> tuple[RateLimiter, RateLimiter | None]:
         hf = await self._connection()
-        if self._limiters is None or self._of is not hf:
+        if self._limiters is None or self._client is not hf:
             slow = None if self._slow is None else hf.limit(self._slow, name=f"{self._name} slow", **self._options)
-            self._of, self._limiters = hf, (hf.limit(self._rate, name=self._name, **self._options), slow)
+            self._client, self._limiters = hf, (hf.limit(self._rate, name=self._name, **self._options), slow)
         return self._limiters
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,12 +89,12 @@ class RateLimit(Around):
             await asyncio.sleep(self._delay)
         encoded = [(name.encode(), value.encode()) for name, value in fields.items()]
 
-        async def told(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message.get("headers", ()), *encoded]}
             await send(message)
 
-        await self._app(scope, receive, told)
+        await self._app(scope, receive, send_with_headers)
 
     def _fields(self, decision: Decision) -> dict[str, str]:
         reset_s = math.ceil(decision.reset_after)

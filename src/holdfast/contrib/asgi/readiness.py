@@ -1,23 +1,23 @@
-"""Whether this server can do its work: an application to mount at `/ready`, for load balancers."""
+"""A readiness check for load balancers: an application to mount at `/ready`."""
 
 from __future__ import annotations
 
 import asyncio
 
-from holdfast.contrib.asgi.connection import Around, Connection, Receive, Scope, Send, answer
+from holdfast.contrib.asgi.connection import Connection, Middleware, Receive, Scope, Send, answer
 from holdfast.errors import HoldfastError
 
 _NAME = "holdfast/readiness"
 
 
-class Readiness(Around):
-    """200 while the engine answers, 503 while it does not; within `timeout` seconds."""
+class Readiness(Middleware):
+    """Answers 200 while the engine of `connection` answers within `timeout` seconds, otherwise 503."""
 
     def __init__(self, connection: Connection, timeout: float = 1.0) -> None:
         super().__init__(_nothing, connection)
         self._timeout = timeout
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - it is only looked at
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the signature of all
         try:
             async with asyncio.timeout(self._timeout):
                 hf = await self._connection()
@@ -30,7 +30,7 @@ class Readiness(Around):
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    """There is nothing inside: the end of the server is all that is waited for."""
+    """Answer the lifespan events; there is no application inside."""
     while scope["type"] == "lifespan":
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

@@ -1,7 +1,8 @@
-"""What makes two deliveries the same, for each sender.
+"""Idempotency keys of webhook deliveries, one recipe per sender.
 
-A recipe takes the request and its body and gives a key. It names the sender and the kind of event, so that ids of
-different things never meet, and ends with a digest of the content: another content is another event, whatever its id.
+A recipe takes the request and its body and returns a key. The key names the sender and the type of the event, so that
+the ids of different things do not collide. It ends with a digest of the content: another content is another event, even
+with the same id.
 """
 
 from __future__ import annotations
@@ -14,34 +15,34 @@ from holdfast.contrib.asgi.connection import Scope, header
 
 
 def github(scope: Scope, body: bytes) -> str:
-    """The delivery's id, which a redelivery has too."""
+    """Return a key with the id of the delivery, which a redelivery repeats."""
     return _key("github", header(scope, "x-github-event"), header(scope, "x-github-delivery"), body)
 
 
 def gitlab(scope: Scope, body: bytes) -> str:
-    """The key that GitLab repeats with its retries, if it sends one; else the content alone: its ids are of objects."""
+    """Return a key with the idempotency key GitLab repeats; without one, of the content (its ids are of objects)."""
     return _key("gitlab", header(scope, "x-gitlab-event"), header(scope, "idempotency-key"), body)
 
 
-def slack(scope: Scope, body: bytes) -> str:  # noqa: ARG001 - as every recipe
-    """The event's id, which is the same in every retry."""
+def slack(scope: Scope, body: bytes) -> str:  # noqa: ARG001 - the signature of all
+    """Return a key with the event's id, which every retry repeats."""
     event = _read(body)
     return _key("slack", str(event.get("type", "")), str(event.get("event_id", "")), body)
 
 
 def jira(scope: Scope, body: bytes) -> str:
-    """The identifier that Atlassian keeps over its retries; else the content alone."""
+    """Return a key with the identifier that Atlassian repeats; without one, of the content."""
     event = _read(body)
     return _key("jira", str(event.get("webhookEvent", "")), header(scope, "x-atlassian-webhook-identifier"), body)
 
 
 def linear(scope: Scope, body: bytes) -> str:
-    """The delivery's id."""
+    """Return a key with the id of the delivery."""
     return _key("linear", header(scope, "linear-event"), header(scope, "linear-delivery"), body)
 
 
 def content(scope: Scope, body: bytes) -> str:  # noqa: ARG001
-    """Whatever has the same content is the same; the order of keys in JSON does not matter."""
+    """Return a key of the content alone; the order of keys in JSON does not matter."""
     return _key("content", "", "", body)
 
 
@@ -49,8 +50,8 @@ def _key(sender: str, event: str, identity: str, body: bytes) -> str:
     try:
         canonical = json.dumps(json.loads(body), sort_keys=True, separators=(",", ":")).encode()
     except ValueError:
-        canonical = body  # no JSON: as it is
-    # Ids are chosen by others, so they are kept short and free of signs that no name may have.
+        canonical = body  # not JSON
+    # The sender chooses the ids, so hash them: a name has a limited length and alphabet.
     who = hashlib.sha256(f"{event}\n{identity}".encode()).hexdigest()[:16]
     return f"{sender}:{who}:{hashlib.sha256(canonical).hexdigest()}"
 

@@ -1,8 +1,8 @@
-"""Deliveries that come twice are handled once, over all servers.
+"""Webhook deduplication: a delivery that comes twice is handled once, across all servers.
 
-The application's answer decides: below 400 it was handled, and a note says so before the answer goes out; else, or if
-the application fails, the sender's next try is handled. A duplicate is answered 200 "ignored". One that comes while the
-first is being handled waits for its outcome.
+The application's status decides. Below 400 the delivery was handled, and the marker is stored before the response goes
+out. Otherwise, or if the application fails, the sender's next try is handled. A duplicate gets 200 "ignored". A
+duplicate that comes while the first one is being handled waits for its outcome.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.contrib.asgi.connection import App, Around, Connection, Message, Receive, Scope, Send, answer
+from holdfast.contrib.asgi.connection import App, Connection, Message, Middleware, Receive, Scope, Send, answer
 from holdfast.errors import LeaseLost, NotAcquired, Unavailable
 
 _BODY_MAX = 25 * 1024 * 1024
@@ -18,15 +18,20 @@ _FAILED = 400
 
 
 class _NotHandledError(Exception):
-    """The application has answered that it could not."""
+    """The application answered with an error status."""
 
 
 class _GoneError(Exception):
-    """The sender hung up before it had said all: half a delivery is none."""
+    """The sender disconnected before the body was complete."""
 
 
-class Webhook(Around):
-    """At most one success for each delivery to `path`. `recipe(scope, body)` says what makes two of them the same."""
+class Webhook(Middleware):
+    """Handles each delivery to `path` at most once successfully.
+
+    `app`: the application; `connection`: the client. `recipe(scope, body)`: returns the idempotency key of a delivery.
+    `name`: the name of the `once`. `window`: how long a key is remembered, `lease`: the ttl while it is handled,
+    `timeout`: how long a duplicate waits, all in seconds. `largest`: the most bytes of a body.
+    """
 
     def __init__(
         self,
@@ -60,11 +65,12 @@ class Webhook(Around):
         if body is None:
             await answer(send, 413, {"error": f"more than {self._largest} bytes"})
             return
-        told: list[Message] = []
+        response: list[Message] = []
         try:
-            first = await self._handle(scope, receive, body, told)
+            first = await self._handle(scope, receive, body, response)
         except NotAcquired:
-            await answer(send, 503, {"error": "it is being handled; try again"}, {"retry-after": "1"})
+            busy = {"error": "another server is handling this delivery; try again"}
+            await answer(send, 503, busy, {"retry-after": "1"})
             return
         except Unavailable as error:
             await answer(send, 503, {"error": f"not handled: {error.reason}"}, {"retry-after": "1"})
@@ -72,11 +78,11 @@ class Webhook(Around):
         if not first:
             await answer(send, 200, {"status": "ignored", "reason": "duplicate"})
             return
-        for message in told:
+        for message in response:
             await send(message)
 
-    async def _handle(self, scope: Scope, receive: Receive, body: bytes, told: list[Message]) -> bool:
-        """Whether it was for this server to handle; what the application has said is in `told`."""
+    async def _handle(self, scope: Scope, receive: Receive, body: bytes, response: list[Message]) -> bool:
+        """Return whether this server handled it; `response` receives the application's messages."""
         hf = await self._connection()
         once = hf.once(self._name, **self._settings)
         began = False
@@ -85,7 +91,7 @@ class Webhook(Around):
                 if not first:
                     return False
                 began = True
-                if await _status(self._app, scope, _again(body, receive), told) >= _FAILED:
+                if await _status(self._app, scope, _replay(body, receive), response) >= _FAILED:
                     raise _NotHandledError
         except _NotHandledError:
             return True
@@ -95,12 +101,14 @@ class Webhook(Around):
         return True
 
 
-async def _status(app: App, scope: Scope, receive: Receive, told: list[Message]) -> int:
-    async def keep(message: Message) -> None:
-        told.append(message)
+async def _status(app: App, scope: Scope, receive: Receive, response: list[Message]) -> int:
+    """Run the application; return the status of its response."""
 
-    await app(scope, receive, keep)
-    return next((int(message["status"]) for message in told if message["type"] == "http.response.start"), 500)
+    async def store(message: Message) -> None:
+        response.append(message)
+
+    await app(scope, receive, store)
+    return next((int(message["status"]) for message in response if message["type"] == "http.response.start"), 500)
 
 
 async def _read(receive: Receive, largest: int) -> bytes | None:
@@ -116,13 +124,13 @@ async def _read(receive: Receive, largest: int) -> bytes | None:
             return b"".join(parts)
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """The body once more, for the application; then whatever else comes."""
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that gives the body once more, then the further messages."""
     left = [body]
 
-    async def told() -> Message:
+    async def receive_again() -> Message:
         if left:
             return {"type": "http.request", "body": left.pop(), "more_body": False}
         return await receive()
 
-    return told
+    return receive_again

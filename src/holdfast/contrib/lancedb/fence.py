@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.errors import Unavailable
-from holdfast.guards import lockfiles
-from holdfast.host import open_up, trouble
+from holdfast.guards import file_locks
+from holdfast.host import share_with_group, trouble
 from holdfast.rules.guard import Stamp, admitted
 
 ENGINE = "lancedb"
@@ -52,7 +52,7 @@ class FenceFile:
         finally:
             # Unlock explicitly: a child that is being forked has the descriptor too, so closing ours is not enough.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
-            lockfiles.close(descriptor)
+            file_locks.close(descriptor)
 
     def newest(self) -> int:
         """Return the newest fence; 0 if there is none."""
@@ -70,7 +70,7 @@ class FenceFile:
         until = time.monotonic() + self._standstill_s
         while True:
             try:
-                descriptor = lockfiles.opened(self.path, 0o600)
+                descriptor = file_locks.opened(self.path, 0o600)
             except OSError as error:
                 raise trouble(ENGINE, error) from error
             try:
@@ -80,20 +80,20 @@ class FenceFile:
             except BlockingIOError:
                 if time.monotonic() >= until:
                     inside = self._read(descriptor)[2] or "a process"
-                    lockfiles.close(descriptor)
+                    file_locks.close(descriptor)
                     detail = f"{inside} is suspended in the middle of a commit; resume it or end it"
                     raise Unavailable(ENGINE, "stalled", detail) from None
             except BaseException:
-                lockfiles.close(descriptor)
+                file_locks.close(descriptor)
                 raise
-            lockfiles.close(descriptor)
+            file_locks.close(descriptor)
             time.sleep(_PAUSE_S)
 
     def _is_there(self, descriptor: int) -> bool:
         """Return whether the locked file is still the one at the path."""
         mine = os.fstat(descriptor)
         if not mine.st_size:
-            open_up(descriptor, self.path.parent)
+            share_with_group(descriptor, self.path.parent)
         try:
             found = os.stat(self.path)
         except FileNotFoundError:

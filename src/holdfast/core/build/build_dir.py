@@ -1,8 +1,8 @@
-"""Where something is built once: the files of it, from staging to publication.
+"""The build directory of `build_once`: its files, from staging to publication.
 
-What is published is complete: it gets its name by one rename that cannot overwrite, or by a numbered pointer, and it
-carries a record of its completion, written last. Before that nobody can see it. So whoever is killed, wherever,
-leaves either what was there before or what is there afterwards; and a lease that failed costs work, never data.
+A published tree is complete. It gets its name by one rename that cannot overwrite, or by a numbered pointer, and it
+contains a record that is written last. Before that no reader can see it. So a builder that is killed at any point
+leaves either the old state or the new one. A lost lease costs work, never data.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from holdfast import failpoints
 from holdfast.errors import InvalidName
-from holdfast.host import open_up, patiently, trouble
+from holdfast.host import retry_denied, share_with_group, trouble
 from holdfast.names import is_unicode, new_token
 
 RECORD = ".holdfast-built"
@@ -37,7 +37,7 @@ _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 
 class BuildResult(NamedTuple):
-    """Something that is there and complete: where, and what its record says. `fresh`: this very call built it."""
+    """A complete build: its path and the fields of its record. `fresh`: true if this call built it."""
 
     path: Path
     key: str
@@ -48,15 +48,15 @@ class BuildResult(NamedTuple):
     fresh: bool = False
 
 
-class Plot(NamedTuple):
-    """A private place to build in, and the lock that keeps others from clearing it away while somebody works there."""
+class StagingDir(NamedTuple):
+    """A private directory to build in, and the lock that keeps other builders from removing it."""
 
     path: Path
     lock: int
 
 
 def checked_key(key: object) -> str:
-    """A key is a path inside the directory: plain parts, none that leads out of it or into what is ours."""
+    """Check a key: a path inside the build directory, without parts that lead out of it or into our own files."""
     if not isinstance(key, str):
         raise InvalidName(key, f"a key must be text, not {type(key).__name__}")
     parts = key.split("/")
@@ -68,27 +68,27 @@ def checked_key(key: object) -> str:
     return key
 
 
-class Site:
-    """One key of one directory."""
+class BuildDir:
+    """One key of one build directory."""
 
-    def __init__(self, directory: Path, key: str, *, movable: bool) -> None:
+    def __init__(self, directory: Path, key: str, *, relocatable: bool) -> None:
         self.directory = directory
         self.key = checked_key(key)
         self.path = directory / self.key
-        self._movable = movable
+        self._relocatable = relocatable
         self._staging = directory / STAGING
         self._mark = f"{blake2b(self.key.encode(), digest_size=8).hexdigest()}."
 
-    # Looking.
+    # Finding a build.
 
     def find(self) -> BuildResult | None:
-        """What is published, if it is complete. One look, no lock."""
-        if not self._movable:
+        """Return the published build, if it is complete. Reads once, takes no lock."""
+        if not self._relocatable:
             return self._find_pointed()
         return self._read(self.path, self.path / RECORD)
 
     def find_afresh(self) -> BuildResult | None:
-        """The same, where a network filesystem may have remembered that there was nothing: its parents are reopened."""
+        """Like `find`, but refresh the parent directories first, which a network filesystem may have cached."""
         found = self.find()
         if found is None:
             for folder in (self.directory, self.path.parent, self.path):
@@ -114,7 +114,7 @@ class Site:
         try:
             facts = json.loads(os.read(descriptor, 65536))
             if facts["key"] != self.key and not self._ends_alike(facts["key"]):
-                return None  # a tree that somebody copied: it is complete, and another one
+                return None  # the copied tree of another key
             return BuildResult(path, facts["key"], facts["digest"], facts["fence"], facts["at"], facts["by"])
         except (OSError, ValueError, LookupError, TypeError):
             return None
@@ -122,33 +122,33 @@ class Site:
             os.close(descriptor)
 
     def _ends_alike(self, key: str) -> bool:
-        """Whether the shorter of both keys is the end of the other: one tree, by a directory above or below."""
+        """Return whether one key is the end of the other: the same tree, seen from a directory above or below."""
         mine, its = self.key.split("/"), key.split("/")
         shorter = min(len(mine), len(its))
         return mine[-shorter:] == its[-shorter:]
 
     # Building.
 
-    def stage(self, fence: int) -> Plot:
-        """A private place to build in; what builders before us left of this key is cleared away."""
+    def stage(self, fence: int) -> StagingDir:
+        """Create a private directory to build in; remove the leftovers of earlier builders of this key."""
         try:
-            path = patiently(partial(self._place, fence), *self._folders())
-            open_up(path, self.directory)  # it becomes what others read
+            path = retry_denied(partial(self._make_staging_dir, fence), *self._parents())
+            share_with_group(path, self.directory)  # others will read it
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            with contextlib.suppress(OSError):  # not every filesystem can; then the fence alone tells what is left over
+            with contextlib.suppress(OSError):  # not every filesystem can; then only the fence identifies leftovers
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise trouble("directory", error) from error
         failpoints.point("build.staged")
-        return Plot(path, lock)
+        return StagingDir(path, lock)
 
-    def _place(self, fence: int) -> Path:
+    def _make_staging_dir(self, fence: int) -> Path:
         self._make(self._staging)
         for left in self._staging.iterdir():
-            if left.name.startswith(self._mark) and _number(left.name) < fence and not _is_worked_in(left):
+            if left.name.startswith(self._mark) and _number(left.name) < fence and not _is_in_use(left):
                 self._clear(left, fence)
         path = self._private(fence)
-        if not self._movable:
+        if not self._relocatable:
             self._make(self.path)
             self._clear_pointed(fence)
             path = self.path / f"{fence:016d}"
@@ -156,141 +156,141 @@ class Site:
         return path
 
     def _private(self, fence: int) -> Path:
-        """A name that the next builder of this key knows as left over."""
+        """Return a private path that the next builder of this key recognises as a leftover."""
         return self._staging / f"{self._mark}{fence:016d}.{new_token()[:8]}"
 
-    def publish(self, plot: Plot, fence: int, by: str, bad: BuildResult | None = None) -> BuildResult:
-        """Let everybody see it, whole; or what somebody else has published in the meantime.
+    def publish(self, staging_dir: StagingDir, fence: int, by: str, bad: BuildResult | None = None) -> BuildResult:
+        """Publish the staged tree; return it, or the build that another process published in the meantime.
 
-        `bad` is what was complete and was found wanting all the same: it makes room.
+        `bad`: a complete build that the caller's check refused; the new build replaces it.
         """
-        place = plot.path
+        tree = staging_dir.path
         try:
-            record = {"v": _LAYOUT, "key": self.key, "digest": digest_of(place), "fence": fence, "at": time.time()}
+            record = {"v": _LAYOUT, "key": self.key, "digest": digest_of(tree), "fence": fence, "at": time.time()}
             record["by"] = by
             failpoints.point("build.before-record")
-            built = self._point(place, record) if not self._movable else self._move(place, record, bad)
+            built = self._point(tree, record) if not self._relocatable else self._move(tree, record, bad)
         except OSError as error:
             raise trouble("directory", error) from error
         failpoints.point("build.published")
         return built
 
-    def _move(self, place: Path, record: dict[str, Any], bad: BuildResult | None) -> BuildResult:
-        self._write(place / RECORD, record)
-        _sync(place)
+    def _move(self, tree: Path, record: dict[str, Any], bad: BuildResult | None) -> BuildResult:
+        self._write(tree / RECORD, record)
+        _sync(tree)
         failpoints.point("build.before-publish")
-        patiently(partial(self._make, self.path.parent), *self._folders())
-        if patiently(partial(self._renamed, place), *self._folders()):
+        retry_denied(partial(self._make, self.path.parent), *self._parents())
+        if retry_denied(partial(self._renamed, tree), *self._parents()):
             return self._built(self.path, record)
         theirs = self.find_afresh()
         if theirs is not None and theirs != bad:
             return theirs
-        self._put_aside(bad, record["fence"])
-        if self._renamed(place):
+        self._move_away(bad, record["fence"])
+        if self._renamed(tree):
             return self._built(self.path, record)
         theirs = self.find_afresh()
         if theirs is None:
-            raise OSError(errno.EEXIST, "something that is not complete is in the way", str(self.path))
+            raise OSError(errno.EEXIST, "an incomplete tree is in the way; remove it", str(self.path))
         return theirs
 
-    def _renamed(self, place: Path) -> bool:
+    def _renamed(self, tree: Path) -> bool:
         try:
-            os.rename(place, self.path)
+            os.rename(tree, self.path)
         except OSError as error:
             if error.errno in _TAKEN:
                 return False
             raise
         return True
 
-    def _put_aside(self, bad: BuildResult | None, fence: int) -> None:
-        """What stands there and is not complete, or not good. If it turns out to be something else, it goes back."""
+    def _move_away(self, bad: BuildResult | None, fence: int) -> None:
+        """Move an incomplete or refused tree out of the way. If it is another complete build, move it back."""
         failpoints.point("build.before-aside")
-        aside = self._private(fence)
+        away = self._private(fence)
         with contextlib.suppress(FileNotFoundError):
-            os.rename(self.path, aside)
+            os.rename(self.path, away)
         failpoints.point("build.aside")
-        moved = self._read(self.path, aside / RECORD)
+        moved = self._read(self.path, away / RECORD)
         if moved is not None and moved != bad:
             with contextlib.suppress(OSError):
-                os.rename(aside, self.path)
+                os.rename(away, self.path)
                 return
-        _remove(aside)
+        _remove(away)
 
-    def _point(self, place: Path, record: dict[str, Any]) -> BuildResult:
-        """Trees that may not move stand where they were built; the pointer with the highest number is read."""
-        _sync(place)
+    def _point(self, tree: Path, record: dict[str, Any]) -> BuildResult:
+        """Publish a tree that cannot be moved: a pointer names it. Readers use the pointer with the highest number."""
+        _sync(tree)
         draft = self._private(record["fence"])
         try:
             self._write(draft, record)
             failpoints.point("build.before-publish")
-            os.link(draft, self.path / f"{_POINTER}{place.name}")
+            os.link(draft, self.path / f"{_POINTER}{tree.name}")
         finally:
             draft.unlink(missing_ok=True)
         found = self._find_pointed()
         if found is None:
-            raise OSError(errno.ENOENT, "it was cleared away: its builder slept, and another came", str(place))
-        return self._built(place, record) if found.path == place else found
+            raise OSError(errno.ENOENT, "another builder removed it, because this one was suspended", str(tree))
+        return self._built(tree, record) if found.path == tree else found
 
     def _write(self, path: Path, record: dict[str, Any]) -> None:
-        """Readable for whoever reads the directory: who could not read it would build again."""
+        """Write the record with the permissions of the directory: a reader that cannot read it would build again."""
         with path.open("x", encoding="utf-8") as file:
             json.dump(record, file)
             file.flush()
-            open_up(file.fileno(), self.directory)
+            share_with_group(file.fileno(), self.directory)
             os.fsync(file.fileno())
 
     def _clear_pointed(self, fence: int) -> None:
-        """Trees of lower numbers that no pointer names, and in which nobody works: their builders are gone."""
+        """Remove trees of lower fences that no pointer names and that no builder uses."""
         for entry in os.listdir(self.path):
             tree = self.path / entry
             if not (entry.isdecimal() and int(entry) < fence) or (self.path / f"{_POINTER}{entry}").exists():
                 continue
-            if not _is_worked_in(tree):
+            if not _is_in_use(tree):
                 self._clear(tree, fence)
 
     def _clear(self, left: Path, fence: int) -> None:
-        """What a builder left goes away in one step, and is removed then.
+        """Move the leftovers of a builder away in one step, then remove them.
 
-        The builder may be of another host and only asleep: what it publishes when it wakes is whole, or not there.
+        The builder may be suspended on another host: when it resumes, its tree is complete or absent.
         """
-        aside = self._private(fence)
+        away = self._private(fence)
         failpoints.point("build.before-clearing")
         with contextlib.suppress(FileNotFoundError):
-            os.rename(left, aside)
+            os.rename(left, away)
         failpoints.point("build.clearing")
-        _remove(aside)
+        _remove(away)
 
     def _built(self, path: Path, record: dict[str, Any]) -> BuildResult:
         return BuildResult(path, self.key, record["digest"], record["fence"], record["at"], record["by"], fresh=True)
 
     def _make(self, folder: Path) -> None:
-        """A folder inside the directory; a link that somebody planted is not followed."""
+        """Create a directory inside the build directory; do not follow symbolic links."""
         for each in [*reversed(folder.parents), folder]:
             if each == self.directory or not each.is_relative_to(self.directory):
                 continue
             with contextlib.suppress(FileExistsError):
                 each.mkdir()
-                open_up(each, self.directory)
+                share_with_group(each, self.directory)
             if not stat.S_ISDIR(each.lstat().st_mode):
                 raise OSError(errno.ENOTDIR, "it must be a directory, not a link or a file", str(each))
 
-    def _folders(self) -> list[Path]:
-        """Those that another builder may just be making."""
+    def _parents(self) -> list[Path]:
+        """Return the directories that another builder may be creating."""
         inside = [each for each in self.path.parents if each.is_relative_to(self.directory)]
         return [self._staging, *reversed(inside)]
 
-    def withdraw(self, plot: Plot) -> None:
-        """Nothing of an attempt that came to nothing stays."""
-        pointed = not self._movable and (self.path / f"{_POINTER}{plot.path.name}").exists()
+    def withdraw(self, staging_dir: StagingDir) -> None:
+        """Remove the staged tree of an attempt that was not published, and free its lock."""
+        pointed = not self._relocatable and (self.path / f"{_POINTER}{staging_dir.path.name}").exists()
         if not pointed:
-            shutil.rmtree(plot.path, ignore_errors=True)
-        os.close(plot.lock)
+            shutil.rmtree(staging_dir.path, ignore_errors=True)
+        os.close(staging_dir.lock)
 
 
-def _is_worked_in(place: Path) -> bool:
-    """Whether its builder, or a program that it started, is still at work there; by the kernel of this machine."""
+def _is_in_use(tree: Path) -> bool:
+    """Return whether its builder, or a program it started, still uses the tree, as far as this host's kernel knows."""
     try:
-        descriptor = os.open(place, _READ)
+        descriptor = os.open(tree, _READ)
     except OSError:
         return False
     try:
@@ -316,7 +316,7 @@ def _number(name: str) -> int:
 
 
 def digest_of(tree: Path) -> str:
-    """One figure for all that is in a tree: paths, kinds, executability and contents. `OSError` if not all of it."""
+    """Return a digest of a tree: paths, file types, executable bits and contents. `OSError` if a part is unreadable."""
     figure = blake2b(digest_size=16)
     for at, folders, files in os.walk(tree, onerror=_raise):
         folders.sort()
@@ -339,9 +339,9 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _sync(place: Path) -> None:
-    """All of it on the disk before its name is: a power cut must not leave a whole name on half a tree."""
-    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _sync(tree: Path) -> None:
+    """Write the tree to the disk before it gets its name: a power cut must not leave half a tree under it."""
+    descriptor = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         syncfs = getattr(ctypes.CDLL(None), "syncfs", None)
         if syncfs is None or syncfs(descriptor):

@@ -1,6 +1,6 @@
 """Build once: look without a lock, take the lease, look again, build in private, publish.
 
-The lease is for "once" only. That what is published is whole does not depend on it: see `site`.
+The lease only avoids double work. A published tree is complete even without it: see `build_dir`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.clock import Seconds, timeout_ns
 from holdfast.core.build import domain
-from holdfast.core.build.build_dir import BuildResult, Plot, Site
-from holdfast.core.lease import acquire as lifecycle
+from holdfast.core.build.build_dir import BuildDir, BuildResult, StagingDir
 from holdfast.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -25,38 +24,42 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Check = Callable[[Path], bool]
-Aside = Callable[[Callable[[], Any]], Awaitable[Any]]
+RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 _NAME_MAX = 300
 
 
 class Staging:
-    """The private place in which something is built, as the builder gets it. It is a path."""
+    """The private directory that the build function fills. It is a path (`os.fspath`, `/`)."""
 
-    def __init__(self, plot: Plot, lease: LeaseBase) -> None:
-        self.path = plot.path
-        self._lock = plot.lock
+    def __init__(self, staging_dir: StagingDir, lease: LeaseBase) -> None:
+        self.path = staging_dir.path
+        self._lock = staging_dir.lock
         self._lease = lease
 
     @property
     def fence(self) -> int:
-        """The fence of the lease under which this is built."""
+        """The fence of the build's lease."""
         return self._lease.fence
 
     def check(self) -> None:
-        """Raise `LeaseLost` if the lease cannot be vouched for: there is no use in going on."""
+        """Raise `LeaseLost` if the lease is lost, so that the build function can stop early."""
         self._lease.check()
 
     @property
     def liveness_fds(self) -> tuple[int, ...]:
         """Descriptors for the `pass_fds` of child processes.
 
-        While one of them runs, nobody clears this place away; and where the engine can tell, nobody takes the lease.
+        While one of them runs, no other builder removes this directory; and on engines that can see it, no other
+        process gets the lease.
         """
-        descriptor = self._lease._client.engine.liveness_fd()
+        descriptor = self._lease.client.engine.liveness_fd()
         return (self._lock,) if descriptor is None else (self._lock, descriptor)
 
     def run(self, *command: str | os.PathLike[str], **options: Any) -> subprocess.CompletedProcess[Any]:
-        """`subprocess.run` in this place, with the lifeline handed down."""
+        """Run a program with `subprocess.run` in this directory and pass it `liveness_fds`.
+
+        `command`: the program and its arguments. `options`: as for `subprocess.run`; `check` is true by default.
+        """
         fds = (*options.pop("pass_fds", ()), *self.liveness_fds)
         check = options.pop("check", True)
         cwd = options.pop("cwd", self.path)
@@ -72,25 +75,26 @@ class Staging:
         return str(self.path)
 
 
-class Work:
-    """What is to be built, and where; checked before any input or output."""
+class BuildRequest:
+    """The arguments of `build_once`, checked before any I/O."""
 
     def __init__(
-        self, client: Client, directory: str | os.PathLike[str], key: str, check: Check | None, *, movable: bool
+        self, client: Client, directory: str | os.PathLike[str], key: str, check: Check | None, *, relocatable: bool
     ) -> None:
         self.client = client
         self.directory = Path(os.path.abspath(directory))
         if check is not None and not callable(check):
-            raise InvalidConfig("check", check, "it must be callable with the path of what was built")
-        self.site = Site(self.directory, key, movable=movable)
+            raise InvalidConfig("check", check, "it must be callable with the path of the build")
+        self.build_dir = BuildDir(self.directory, key, relocatable=relocatable)
         self._check = check
 
     def find(self) -> BuildResult | None:
-        """What is there already, and good."""
-        return self._good(self.site.find())
+        """Return the published build, if it is complete and passes the check."""
+        return self._good(self.build_dir.find())
 
     def find_afresh(self) -> BuildResult | None:
-        return self._good(self.site.find_afresh())
+        """Like `find`, past the caches of a network filesystem."""
+        return self._good(self.build_dir.find_afresh())
 
     def _good(self, found: BuildResult | None) -> BuildResult | None:
         if found is None or (self._check is not None and not self._check(found.path)):
@@ -98,62 +102,66 @@ class Work:
         return found
 
     def lease_name(self) -> str:
-        """The same for everybody who builds this key in this directory, whatever path leads there."""
+        """Return the name of the lease: the same for all paths to the directory."""
         guarded = domain.enter(self.client, self.directory)
-        key = self.site.key
+        key = self.build_dir.key
         if len(key.encode()) > _NAME_MAX:
             key = blake2b(key.encode(), digest_size=16).hexdigest()
         return f"build/{guarded.id}/{key}"
 
 
-def patience(timeout: Seconds | None) -> int | None:
-    """How long to wait for the lease, checked."""
+def timeout_of(timeout: Seconds | None) -> int | None:
+    """Check the timeout and return it in nanoseconds."""
     return timeout_ns(timeout)
 
 
 async def build_once(
-    work: Work,
+    request: BuildRequest,
     build: Callable[[Staging], Awaitable[object]],
     lease_of: Callable[[str], LeaseBase],
-    aside: Aside,
+    run_blocking: RunBlocking,
     wait_ns: int | None,
 ) -> BuildResult:
-    """What is there, or what `build` makes of an empty place. `aside` runs what may take a while."""
-    found = work.find()
+    """Return the published build, or build and publish it. `run_blocking` runs functions that block."""
+    found = request.find()
     if found is not None:
         return found
-    lease = lease_of(await aside(work.lease_name))
+    lease = lease_of(await run_blocking(request.lease_name))
     try:
-        await lifecycle.acquire(lease, wait_ns)
-        lease._owned = True
+        await lease.acquire_steps(wait_ns)
+        lease.delivered = True
     except BaseException:
-        lifecycle.undo(lease)
+        lease.undo()
         raise
     try:
         try:
-            built: BuildResult = await aside(work.find_afresh) or await _build(work, build, lease, aside)
+            built: BuildResult = await run_blocking(request.find_afresh) or await _build(
+                request, build, lease, run_blocking
+            )
         except BaseException as error:
-            await lifecycle.leave(lease, error)
+            await lease.leave_steps(error)
             raise
-        await lifecycle.leave(lease, None)
+        await lease.leave_steps(None)
     finally:
-        lifecycle.end(lease)
+        lease.end()
     return built
 
 
 async def _build(
-    work: Work, build: Callable[[Staging], Awaitable[object]], lease: LeaseBase, aside: Aside
+    request: BuildRequest, build: Callable[[Staging], Awaitable[object]], lease: LeaseBase, run_blocking: RunBlocking
 ) -> BuildResult:
-    site = work.site
-    await aside(partial(domain.tidy, work.directory))
-    bad: BuildResult | None = await aside(site.find)
-    plots: list[Plot] = []  # whoever is cancelled while it is staged has one all the same
+    build_dir = request.build_dir
+    await run_blocking(partial(domain.tidy, request.directory))
+    bad: BuildResult | None = await run_blocking(build_dir.find)
+    staging_dirs: list[StagingDir] = []  # filled even if the caller is cancelled meanwhile
     try:
-        await aside(lambda: plots.append(site.stage(lease.fence)))
-        await build(Staging(plots[0], lease))
+        await run_blocking(lambda: staging_dirs.append(build_dir.stage(lease.fence)))
+        await build(Staging(staging_dirs[0], lease))
         lease.check()
-        built: BuildResult = await aside(partial(site.publish, plots[0], lease.fence, str(lease.holder), bad))
+        built: BuildResult = await run_blocking(
+            partial(build_dir.publish, staging_dirs[0], lease.fence, str(lease.holder), bad)
+        )
     finally:
-        for plot in plots:
-            await aside(partial(site.withdraw, plot))
+        for staging_dir in staging_dirs:
+            await run_blocking(partial(build_dir.withdraw, staging_dir))
     return built

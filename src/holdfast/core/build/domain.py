@@ -1,9 +1,9 @@
-"""Which engine guards a directory, written inside it.
+"""The lock domain of a directory: a marker inside it that names the engine that guards it.
 
-Two processes that lock one directory through two engines do not exclude each other, and nothing would tell them. So
-the first one that guards a directory leaves a marker in it: the engine, where it is, and an id for the directory. A
-process that is configured otherwise is refused before it writes anything. The id is the same through every path and
-mount that leads there, so it is what leases are named by.
+Two processes that lock one directory through two engines do not exclude each other, and neither would notice. So the
+first process that guards a directory leaves a marker in it: the engine, its location, and an id for the directory. A
+process with another engine is refused before it writes anything. The id is the same through every path and mount, so
+the names of leases contain it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.errors import DomainMismatch, InvalidConfig, Unavailable
-from holdfast.host import open_up, patiently, trouble
+from holdfast.host import retry_denied, share_with_group, trouble
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _MOST = 4096
 
 
 class LockDomain(NamedTuple):
-    """A guarded directory: its own id, and the engine whose leases guard it."""
+    """The id of a guarded directory, and the engine whose leases guard it."""
 
     id: str
     engine: str
@@ -36,11 +36,11 @@ class LockDomain(NamedTuple):
 
 
 def read(directory: Path) -> LockDomain | None:
-    """The marker, if there is one; `InvalidConfig` if it cannot be read, and then nothing may be assumed."""
+    """Return the marker, or `None`; raise `InvalidConfig` if it cannot be read, because the domain is then unknown."""
     path = directory / MARKER
     look = partial(os.open, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        descriptor = patiently(look, directory)
+        descriptor = retry_denied(look, directory)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -48,19 +48,20 @@ def read(directory: Path) -> LockDomain | None:
     try:
         marker = json.loads(os.read(descriptor, _MOST))
         if marker["v"] != _LAYOUT:
-            raise InvalidConfig("directory", str(directory), f"its marker is of a newer version: {marker['v']}")
+            rule = f"its marker has layout version {marker['v']}, but this library reads {_LAYOUT}: upgrade the library"
+            raise InvalidConfig("directory", str(directory), rule)
         return LockDomain(str(marker["id"]), str(marker["engine"]), str(marker["place"]))
     except (ValueError, LookupError, TypeError, OSError) as error:
         if isinstance(error, InvalidConfig):
             raise
-        rule = f"its marker {MARKER} cannot be read: put it right, or remove it when nobody uses the directory"
+        rule = f"its marker {MARKER} cannot be read; repair it, or stop all users of the directory and remove it"
         raise InvalidConfig("directory", str(directory), rule) from error
     finally:
         os.close(descriptor)
 
 
 def enter(client: Client, directory: Path) -> LockDomain:
-    """The directory's domain, marked by the first who comes; `DomainMismatch` for whoever is of another."""
+    """Return the directory's domain; mark an unmarked directory. `DomainMismatch` if another engine guards it."""
     mine = LockDomain(new_token(), client.engine.name, client.engine.location())
     found = read(directory) or _mark(directory, mine)
     if (found.engine, found.place) != (mine.engine, mine.place):
@@ -69,22 +70,25 @@ def enter(client: Client, directory: Path) -> LockDomain:
 
 
 def _mark(directory: Path, domain: LockDomain) -> LockDomain:
-    """Only one can: the marker is whole before it has its name, and a name that is taken stays as it is."""
+    """Create the marker and return it, or return the one that another process created first.
+
+    The marker is complete before it gets its name, and the link does not replace an existing one.
+    """
     draft = directory / f"{MARKER}.{new_token()}"
     try:
-        with patiently(partial(draft.open, "x", encoding="utf-8"), directory) as file:
+        with retry_denied(partial(draft.open, "x", encoding="utf-8"), directory) as file:
             json.dump({"v": _LAYOUT, **domain._asdict()}, file)
             file.flush()
-            open_up(file.fileno(), directory)
+            share_with_group(file.fileno(), directory)
             os.fsync(file.fileno())
         os.link(draft, directory / MARKER)
     except OSError as error:
-        # Whoever was first clears drafts away: on a network filesystem even while this one writes to it.
+        # The first process removes drafts, on a network filesystem even while this one writes to its draft.
         found = read(directory)
         if found is not None:
             return found
         if not directory.is_dir():
-            missing = f"the directory {directory} is not there; it is never made: make it, or mount it, first"
+            missing = f"the directory {directory} does not exist and is not created: create or mount it first"
             raise Unavailable("directory", "unreachable", missing) from error
         if not isinstance(error, FileExistsError | FileNotFoundError):
             raise trouble("directory", error) from error
@@ -93,11 +97,11 @@ def _mark(directory: Path, domain: LockDomain) -> LockDomain:
     finally:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
-    return _mark(directory, domain)  # it was marked, and the marker is gone again
+    return _mark(directory, domain)  # another process created the marker, and it was removed again
 
 
 def tidy(directory: Path) -> None:
-    """Clear away drafts of the marker. There is one by now, so that whoever is still at a draft has lost."""
+    """Remove drafts of the marker. The marker exists by now, so no draft can become it any more."""
     with contextlib.suppress(OSError):
         for entry in os.listdir(directory):
             if entry.startswith(f"{MARKER}."):

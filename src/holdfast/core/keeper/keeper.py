@@ -1,8 +1,9 @@
-"""The keeper: one thread per client that renews every lease of the process and tells losses.
+"""The keeper: one thread per client that renews every lease of the client and reports losses.
 
-It starts with the first lease and ends when it has long had nothing to do. It renews in batches, marks the client's
-waiters as alive, and finishes undos and releases that were interrupted. It holds leases weakly: one that everybody
-dropped is no longer renewed. It serves both faces, so that a blocked event loop loses no lease.
+It starts with the first lease and ends when it has had nothing to do for long. It renews in batches, sends the
+heartbeats of the client's waiters, and delivers undos and releases that were interrupted. It holds leases by weak
+reference: a lease that its last holder dropped is renewed no more. It serves both faces, so that a blocked event loop
+loses no lease.
 """
 
 from __future__ import annotations
@@ -10,43 +11,45 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Command, HeartbeatReceived, NotHeld, ReleaseCommand, Undo, UndoBorrow
+from holdfast.commands import Command, HeartbeatReceived, NotHeld, ReleaseCommand
 from holdfast.commands.queue import Leave, LeaveUnfinished, Reclaimed
-from holdfast.core.keeper.heartbeats import WaiterHeartbeats, undoing
-from holdfast.core.keeper.outbox import PendingCommand, Sparing, concluding, is_undo, tell_end
+from holdfast.core.keeper.heartbeats import WaiterHeartbeats, undo_of_waiter
+from holdfast.core.keeper.outbox import LogThrottle, PendingCommand, consumers_with_outcomes, emit_end, is_undo
 from holdfast.core.keeper.restart_guard import RestartGuard
-from holdfast.core.lease.lease import ASKING, HELD, LOST, LeaseBase
+from holdfast.core.lease.lease import LeaseBase
+from holdfast.core.lease.state import HELD, LOST, PENDING
 from holdfast.core.promise import PromiseWatch
+from holdfast.core.resend import KEEPER, WIRE_NS
 from holdfast.core.step import run
-from holdfast.errors import GONE, PASSING, Unavailable
+from holdfast.errors import GONE, PASSING, LossReason, Unavailable
 from holdfast.observer import Observer, emit, log
 from holdfast.rules import trust
 
 if TYPE_CHECKING:
     from holdfast.clock import Clock
+    from holdfast.core.lease.state import LeaseCore
     from holdfast.engines import Reply, Transport
 
-WIRE_NS = 2 * NS
-_RETRY_NS = 100 * NS_PER_MS
+_RETRY_NS = KEEPER.shortest_ns
 _CONFIRM_NS = 500 * NS_PER_MS
-# Every exchange has at least so long, however late it is for another lease.
+# Every exchange has at least this long, however late it is for another lease.
 _TURN_NS = 50 * NS_PER_MS
-_AT_ONCE = 1000
-_TOO_SOON = "before its time: the engine has forgotten it, or its clock has jumped"
+_BATCH = 1000
+_TOO_EARLY = "before its ttl was over: the engine has forgotten it, or its clock has jumped"
 _JOIN_S = 1.0
 _LINGER_NS = 10 * NS
-# While it lingers it looks once a second, so that a short lease need not wake it: it comes by before anything is due.
+# While the keeper has nothing to do it looks once a second. So a short lease need not wake it: it looks in time.
 _LOOK_NS = NS
-# What is due later than this after the beginning of a round need not be heard of before its end.
+# Work that is due later than this after the beginning of a round need not wake the keeper during the round.
 _SOON_NS = 3 * _LOOK_NS
 _EARLY_FROM_MS = 4 * trust.RENEW_MIN_MS
 
 
 class Keeper:
-    """Renews, marks, undoes, and tells."""
+    """Renews leases, sends heartbeats, delivers pending commands and reports losses."""
 
     def __init__(
         self, transport: Transport, clock: Clock, observer: Observer | None, restart_guard: RestartGuard
@@ -55,116 +58,114 @@ class Keeper:
         self._clock = clock
         self._observer = observer
         self._restart_guard = restart_guard
-        self._on_idle = _nobody
+        self._on_idle = _nothing
         self.forked()
 
     def forked(self) -> None:
-        """Begin anew: without a thread, without a lease."""
+        """Start over without a thread and without a lease."""
         self.guard = threading.RLock()
-        self.leases: dict[str, weakref.ref[LeaseBase]] = {}  # by token, from before its first byte is sent
+        self.leases: dict[str, weakref.ref[Any]] = {}  # by token, from before its first byte is sent
         self._heartbeats = WaiterHeartbeats(self._clock, self.guard, self._restart_guard)
-        self._inbox: deque[PendingCommand] = deque()  # anybody may add to it, at any time
-        self._outbox: list[PendingCommand] = []  # the thread's own
+        self._inbox: deque[PendingCommand] = deque()  # any thread may append, at any time
+        self._outbox: list[PendingCommand] = []  # only the keeper's thread touches it
         self._waker = self._transport.waker()
         self._thread: threading.Thread | None = None
         self._ending: threading.Thread | None = None
-        self._stopping = self._last = False  # nothing is tried again in the last round
-        self.wake_ns = NEVER_NS  # when it wakes by itself; never while it is at work
-        self.wakes_before_ns = NEVER_NS  # whatever is due before this has to ring
-        self._sparing = Sparing()
-        self._renew_all_now = False  # something has happened to the engine: every lease is to be renewed now
+        self._stopping = self._last_round = False  # in the last round no command is tried again
+        self.wake_ns = NEVER_NS  # when the thread wakes by itself; never while it works
+        self.wakes_before_ns = NEVER_NS  # work that is due before this moment has to wake the thread
+        self._log_throttle = LogThrottle()
+        self._renew_all_now = False  # the engine reported an event: renew every lease now
         self.promise_watch = PromiseWatch(self._transport, self._observer)
 
-    # What leases and operations say.
+    # Called by leases and operations, on any thread.
 
     def due(self, at_ns: int) -> None:
-        """Something will be due then; wake up for it."""
+        """Make sure that the thread is awake at `at_ns`."""
         if at_ns < self.wakes_before_ns:
             self.wake()
 
-    def forget(self, lease: LeaseBase) -> None:
-        """The lease has ended; nothing more is to be done for it."""
+    def forget(self, lease: LeaseCore) -> None:
+        """Stop keeping a lease that has ended."""
         self.leases.pop(lease.token, None)
         self._on_idle()
 
-    def undo(self, lease: LeaseBase) -> None:
-        """Nobody owns what this token may have got: take it back."""
-        self._chore(lease._taking_back(), lease)  # the keeper knows leases from within
+    def undo(self, lease: LeaseCore) -> None:
+        """Take back a lease that no caller has."""
+        self._deliver_for(lease, lease.undo_command())
         self.forget(lease)
 
-    def finish_release(self, lease: LeaseBase, command: ReleaseCommand) -> None:
-        """The engine could not be told: go on telling it until the ttl has passed."""
-        self._chore(command, lease)
+    def finish_release(self, lease: LeaseCore, command: ReleaseCommand) -> None:
+        """Go on sending a release that was not answered, until the ttl has passed."""
+        self._deliver_for(lease, command)
         self.forget(lease)
 
     def deliver_later(self, command: Command, lasts_ns: int) -> None:
-        """Go on telling the engine, for so long."""
-        self._owe(PendingCommand(command, self._clock.now_ns() + lasts_ns, command.name))
+        """Go on sending a command for `lasts_ns`."""
+        self._deliver(PendingCommand(command, self._clock.now_ns() + lasts_ns, command.name))
 
     def has_pending_outcomes(self, token: str) -> bool:
-        """Whether the engine has still to be told what became of messages of this consumer."""
-        return token in concluding([*self._inbox, *self._outbox])
+        """Return whether outcomes of this consumer's messages have not reached the engine yet."""
+        return token in consumers_with_outcomes([*self._inbox, *self._outbox])
 
-    def _owe(self, pending: PendingCommand) -> None:
-        self._inbox.append(pending)
-        self.wake()
-
-    def drop(self, lease: LeaseBase) -> None:
-        """The last reference is gone. What nobody ever owned is undone; what was owned lapses."""
-        owned = lease._owned
-        if lease._sent_ns and not owned:
-            self._chore(lease._taking_back(), lease)
+    def drop(self, lease: LeaseCore) -> None:
+        """Handle a lease whose last reference is gone: undo it if no caller ever had it; otherwise let it expire."""
+        delivered = lease.delivered
+        if lease.was_sent and not delivered:
+            self._deliver_for(lease, lease.undo_command())
         self.forget(lease)
-        if owned:
-            emit(self._observer, "abandoned", lease._known_as, lease._fence)
+        if delivered:
+            emit(self._observer, "abandoned", lease.identity.shown, lease.fence_or_none)
 
-    def start_heartbeat(self, lease: LeaseBase, remaining_ms: int, holder: str) -> None:
-        """A waiter of this client stands in the queue of the name, whose present lease ends then."""
+    def start_heartbeat(self, lease: LeaseCore, remaining_ms: int, holder: str) -> None:
+        """Send heartbeats for a waiter; the present lease ends in `remaining_ms`."""
         self.due(self._heartbeats.begin(lease, remaining_ms, holder))
 
-    def schedule_heartbeat(self, lease: LeaseBase, due_ns: int) -> None:
-        """Say the marking of this lease then, and again whenever its answer asks for it."""
-        self._heartbeats.keep(lease, due_ns)
+    def schedule_heartbeat(self, lease: LeaseCore, due_ns: int) -> None:
+        """Send the heartbeat of this lease at `due_ns`, and again whenever its answer asks for it."""
+        self._heartbeats.schedule(lease, due_ns)
         self.due(due_ns)
 
     def hasten_heartbeats(self) -> None:
-        """A ring has come for nobody: the next marks tell for which name that was. Any thread may say so."""
+        """React to a wake-up for an unknown token: the next heartbeats show which name it was for."""
         now_ns = self._clock.now_ns()
         self._heartbeats.hasten(now_ns, _RETRY_NS)
         self.due(now_ns)
 
-    def stop_heartbeat(self, lease: LeaseBase) -> None:
+    def stop_heartbeat(self, lease: LeaseCore) -> None:
+        """Send no more heartbeats for this lease."""
         self._heartbeats.end(lease)
 
     def live_leases(self) -> list[LeaseBase]:
-        """Every lease that is asked for or held."""
-        # A copy first: a lease that is dropped while this looks changes the dictionary.
-        leases = [ref() for ref in self.leases.copy().values()]
+        """Return every lease that is pending or held."""
+        # A copy first: a lease that is dropped meanwhile changes the dictionary.
+        leases: list[LeaseBase | None] = [ref() for ref in self.leases.copy().values()]
         return [lease for lease in leases if lease is not None]
 
     def idle(self, *, but_undos: bool = False) -> bool:
-        """Nothing is asked for, held or owed; or nothing but undos, which the ttl does as well."""
-        owed = [each for each in (*self._inbox, *self._outbox) if not but_undos or not is_undo(each.command)]
-        return not owed and not self.live_leases()
+        """Return whether no lease and no command is left; with `but_undos`, undos do not count: the ttl does the same."""
+        commands = [each for each in (*self._inbox, *self._outbox) if not but_undos or not is_undo(each.command)]
+        return not commands and not self.live_leases()
 
     def on_idle(self, call: object) -> None:
+        """Have `call` called whenever a lease or the last command has ended."""
         self._on_idle = call  # type: ignore[assignment]
 
     def stop(self) -> None:
-        """Do what is still owed, once, and end the thread."""
+        """Send every pending command once more, and end the thread."""
         self._stopping = True
         self._waker.wake()
 
     def stopped(self) -> bool:
+        """Return whether the thread has ended."""
         if self._thread is not None:
             return False
         if self._ending is not None:
-            self._ending.join(_JOIN_S)  # it is on its last lines
+            self._ending.join(_JOIN_S)  # it is about to return
         return self._ending is None or not self._ending.is_alive()
 
-    # The thread.
-
     def wake(self) -> None:
+        """Wake the thread; start it if there is none."""
         with self.guard:
             if (self._thread is None or not self._thread.is_alive()) and not self._stopping:
                 self._transport.on_unknown_wakeup(self.hasten_heartbeats)
@@ -172,15 +173,17 @@ class Keeper:
                 self._thread.start()
         self._waker.wake()
 
+    # The thread.
+
     def _work(self) -> None:
         idle_since_ns = self._clock.now_ns()
         while True:
-            # It looks again a second after this round. Were everybody to ring who comes meanwhile, thousands of leases
-            # that are taken one after the other would have it go round and round.
+            # The keeper looks again a second after this round. If every new lease woke it meanwhile, thousands of
+            # leases that are acquired one after the other would keep it in rounds without end.
             self.wake_ns, self.wakes_before_ns = NEVER_NS, self._clock.now_ns() + _SOON_NS
             try:
                 self._round()
-                self.wakes_before_ns = NEVER_NS  # whoever comes after the next look rings
+                self.wakes_before_ns = NEVER_NS  # from here on, new work wakes the thread
                 now_ns = self._clock.now_ns()
                 wake_ns = self._next_ns(now_ns)
                 if wake_ns < NEVER_NS:
@@ -196,28 +199,30 @@ class Keeper:
         self._on_idle()
 
     def _round(self) -> None:
-        """Whatever is due, once. A loss is told before and after every exchange, none of which outlasts a deadline."""
-        for duty in (self._watch, self._renew, self._do_chores, self._mark):
-            self._tell_expired()
-            duty(self._clock.now_ns())
-            self._renew_all_now = self.promise_watch.tell_news() or self._renew_all_now
-        self._tell_expired()
+        """Do everything that is due, once.
 
-    def _tell_expired(self) -> None:
+        Losses are reported before and after every exchange, and no exchange outlasts a deadline.
+        """
+        for step in (self._watch_engine, self._renew, self._deliver_outbox, self._send_heartbeats):
+            self._report_expired()
+            step(self._clock.now_ns())
+            self._renew_all_now = self.promise_watch.report_events() or self._renew_all_now
+        self._report_expired()
+
+    def _report_expired(self) -> None:
         now_ns = self._clock.now_ns()
         for lease in self.live_leases():
-            if lease._state is HELD and lease._deadline_ns <= now_ns:
-                lease._lose("expired", lease._trouble)
+            lease.expire(now_ns)
 
-    def _watch(self, now_ns: int) -> None:
-        """Is the engine still the same? Asked for who holds or waits for a while: a short lease costs none of it."""
+    def _watch_engine(self, now_ns: int) -> None:
+        """Check that the engine is the same, if a lease is held or waited for since long: a short lease costs nothing."""
         begun = self._heartbeats.begun_ns()
-        begun += [lease._since_ns for lease in self.live_leases() if lease._state is HELD]
+        begun += [lease.since_ns for lease in self.live_leases() if lease.state is HELD]
         if begun and min(begun) <= now_ns - _LOOK_NS:
             self.promise_watch.watch(now_ns, self._bound_ns([]))
 
-    def _ask_all(self, commands: list[Command], *, confirm: bool = False) -> list[Reply]:
-        """An answer or an error for each command, whatever happens."""
+    def _send_all(self, commands: list[Command], *, confirm: bool = False) -> list[Reply]:
+        """Return an answer or an error for each command, whatever happens."""
         try:
             bound_ns = self._bound_ns(commands)
             if confirm:
@@ -230,10 +235,10 @@ class Keeper:
             return [Unavailable("engine", "failed", repr(error))] * len(commands)
 
     def _retire(self, now_ns: int) -> bool:
-        """End the thread and its connections, unless something has come in the meantime."""
-        run(self._transport.close())  # it opens again if it is needed again
+        """End the thread and its connections, unless new work has come meanwhile."""
+        run(self._transport.close())  # it opens again when it is needed again
         with self.guard:
-            self.wakes_before_ns = NEVER_NS  # from now on everybody rings
+            self.wakes_before_ns = NEVER_NS  # from now on, all work wakes the thread
             # Under the guard: a lease that comes now is seen here, or finds no thread and starts another.
             if not self._stopping and self._next_ns(now_ns) < NEVER_NS:
                 return False
@@ -241,160 +246,175 @@ class Keeper:
             return True
 
     def _next_ns(self, now_ns: int) -> int:
-        ends = [min(lease._due_ns, lease._deadline_ns) for lease in self.live_leases() if lease._state is HELD]
+        ends = [min(lease.due_ns, lease.deadline_ns) for lease in self.live_leases() if lease.state is HELD]
         ends += [pending.due_ns for pending in self._outbox]
-        ends += self._heartbeats.ends_ns()
+        ends += self._heartbeats.due_times_ns()
         if self._inbox:
             ends.append(now_ns)
-        # Between two rounds there is a breath, whatever is due: an engine in trouble is not to be hammered.
+        # Between two rounds there is a pause, whatever is due, so that an engine in trouble is not flooded.
         return max(min(ends), now_ns + NS_PER_MS) if ends else NEVER_NS
 
-    def _do_chores(self, now_ns: int) -> None:
-        """Undos and releases that are owed, in one exchange."""
-        self._last = self._stopping
+    def _deliver_outbox(self, now_ns: int) -> None:
+        """Send the pending undos, releases and outcomes that are due, in one exchange."""
+        self._last_round = self._stopping
         while self._inbox:
-            self._outbox.append(self._inbox[0])  # at every moment it is in one of the two
+            self._outbox.append(self._inbox[0])  # at every moment the command is in one of the two
             self._inbox.popleft()
         due: list[PendingCommand] = []
         later: list[PendingCommand] = []
-        # What a consumer has done must not be given back as if it were not: its end waits for its words.
-        busy = concluding(self._outbox)
+        # A message that was processed must not be given back as unprocessed: a consumer's Leave waits for its outcomes.
+        busy = consumers_with_outcomes(self._outbox)
         for pending in self._outbox:
             if isinstance(pending.command, Leave) and pending.command.token in busy:
                 pending.due_ns = now_ns + _RETRY_NS
                 later.append(pending)
             else:
-                (due if pending.due_ns <= now_ns or self._last else later).append(pending)
+                (due if pending.due_ns <= now_ns or self._last_round else later).append(pending)
         if due:
-            self._outbox = later + self._failed(due, self._ask_all([pending.command for pending in due]))
+            self._outbox = later + self._undelivered(due, self._send_all([pending.command for pending in due]))
         if not self._outbox:
             self._on_idle()
 
-    def _failed(self, chores: list[PendingCommand], answers: list[Reply]) -> list[PendingCommand]:
-        """Those that are still owed. The same trouble is told once, however many it holds up."""
-        owed: list[PendingCommand] = []
-        told: Unavailable | None = None
-        for pending, answer in zip(chores, answers, strict=True):
-            if isinstance(answer, LeaveUnfinished):  # in the next round it goes on: leases are renewed in between
-                owed.append(pending)
+    def _undelivered(self, sent: list[PendingCommand], answers: list[Reply]) -> list[PendingCommand]:
+        """Return the commands that must be sent again. The same trouble is reported once, however many it affects."""
+        left: list[PendingCommand] = []
+        reported: Unavailable | None = None
+        for pending, answer in zip(sent, answers, strict=True):
+            if isinstance(answer, LeaveUnfinished):  # it goes on in the next round: leases are renewed in between
+                left.append(pending)
                 continue
             if not isinstance(answer, Unavailable):
-                tell_end(self._observer, pending, answer, self._clock.now_ns())
+                emit_end(self._observer, pending, answer, self._clock.now_ns())
                 continue
-            if answer is not told:
-                told = answer
-                self._tell_trouble("unavailable", pending.name, str(answer))
+            if answer is not reported:
+                reported = answer
+                self._report_trouble("unavailable", pending.name, str(answer))
             pending.due_ns = self._clock.now_ns() + _RETRY_NS
-            if self._still_owed(pending, answer):
-                owed.append(pending)
+            if self._try_again(pending, answer):
+                left.append(pending)
             else:
                 emit(self._observer, "delivery_abandoned", pending.name, pending.fence, detail=str(answer))
-        return owed
+        return left
 
-    def _tell_trouble(self, kind: str, name: str, why: str, fence: int | None = None) -> None:
-        lines = self._sparing.lines(kind, self._clock.now_ns())
+    def _report_trouble(self, kind: str, name: str, why: str, fence: int | None = None) -> None:
+        lines = self._log_throttle.lines(kind, self._clock.now_ns())
         emit(self._observer, kind, name, fence, detail=why, lines=lines)
 
-    def _still_owed(self, pending: PendingCommand, error: Unavailable) -> bool:
-        """The ttl undoes a lease; a place in a queue stands for as long as the client's mark does."""
-        if self._last or error.reason in GONE:
+    def _try_again(self, pending: PendingCommand, error: Unavailable) -> bool:
+        """Return whether to send the command again.
+
+        The ttl undoes a lease. A place in a waiting line lasts as long as the heartbeats of the client.
+        """
+        if self._last_round or error.reason in GONE:
             return False
         if is_undo(pending.command) and self._heartbeats.waits_for(pending.command.name):
-            pending.until_ns = max(pending.until_ns, pending.due_ns + trust.MARK_MS * NS_PER_MS)
+            pending.until_ns = max(pending.until_ns, pending.due_ns + trust.HEARTBEAT_MS * NS_PER_MS)
         return pending.due_ns < pending.until_ns
 
     def _renew(self, now_ns: int) -> None:
-        """Renew what is due, and what will soon be, in one exchange."""
-        suspect, self._renew_all_now = self._renew_all_now, False
-        due = [lease for lease in self.live_leases() if lease._state is HELD and (suspect or _due(lease, now_ns))]
+        """Renew the leases that are due now or soon, in as few exchanges as possible."""
+        every, self._renew_all_now = self._renew_all_now, False
+        due = [lease for lease in self.live_leases() if lease.state is HELD and (every or _due(lease, now_ns))]
         for confirm in (False, True):
-            leases = sorted((lease for lease in due if lease._confirm is confirm), key=lambda lease: lease._deadline_ns)
-            # The most urgent first, and not too many at a time: what is late for one must not cost all.
-            for start in range(0, len(leases), _AT_ONCE):
-                self._renew_all(leases[start : start + _AT_ONCE], confirm=confirm)
-                self._tell_expired()
+            leases = sorted((lease for lease in due if lease.confirm is confirm), key=lambda lease: lease.deadline_ns)
+            # The most urgent first, and in batches: a late lease must not delay all others.
+            for start in range(0, len(leases), _BATCH):
+                self._renew_batch(leases[start : start + _BATCH], confirm=confirm)
+                self._report_expired()
 
-    def _renew_all(self, leases: list[LeaseBase], *, confirm: bool) -> None:
+    def _renew_batch(self, leases: list[LeaseBase], *, confirm: bool) -> None:
         sent_ns = self._clock.now_ns()
-        # Trusted for as long as was asked for, whatever the ttl has become meanwhile.
-        asked = [(lease, lease._ttl_ms) for lease in leases]
-        answers = self._ask_all([lease._renewal(ttl_ms) for lease, ttl_ms in asked], confirm=confirm)
-        for (lease, ttl_ms), answer in zip(asked, answers, strict=True):
+        # The lease is trusted for the ttl that the command carries, whatever its ttl becomes meanwhile.
+        sent = [(lease, lease.ttl_ms) for lease in leases]
+        answers = self._send_all([lease.renew_command(ttl_ms) for lease, ttl_ms in sent], confirm=confirm)
+        for (lease, ttl_ms), answer in zip(sent, answers, strict=True):
             if isinstance(answer, NotHeld):
-                if answer.reason == "expired":
-                    self._restart_guard.forgotten(lease._about, lease._fence, lease._deadline_ns + lease._rest_ns)
-                too_soon = answer.reason == "expired" and sent_ns < lease._deadline_ns
-                lease._lose(answer.reason, answer.detail or (_TOO_SOON if too_soon else ""))
+                self._not_held(lease, answer, sent_ns)
             elif isinstance(answer, Unavailable):
                 self._not_renewed(lease, answer)
-            elif lease._state is HELD:
-                left_s = (lease._deadline_ns - self._clock.now_ns()) / NS
+            elif lease.state is HELD:
+                left_s = (lease.deadline_ns - self._clock.now_ns()) / NS
                 kind = "renewed_late" if left_s * 3 < lease.ttl else "renewed"
-                lease._trust_from(sent_ns, ttl_ms)
-                lease._trouble = ""
-                emit(self._observer, kind, lease._known_as, lease._fence, left_s)
+                lease.renewed(sent_ns, ttl_ms)
+                emit(self._observer, kind, lease.identity.shown, lease.fence_or_none, left_s)
+
+    def _not_held(self, lease: LeaseBase, answer: NotHeld, sent_ns: int) -> None:
+        detail = answer.detail
+        if answer.reason == LossReason.EXPIRED:
+            until_ns = lease.deadline_ns + lease.cooldown_ns
+            self._restart_guard.forgotten(lease.identity.resource, lease.fence_or_none, until_ns)
+            if sent_ns < lease.deadline_ns:
+                detail = detail or _TOO_EARLY
+        lease.lose(answer.reason, detail)
 
     def _not_renewed(self, lease: LeaseBase, error: Unavailable) -> None:
-        lease._trouble = str(error)
+        lease.not_renewed(str(error), lease.due_ns)
         if error.reason in GONE:
-            lease._lose(error.reason, str(error))
+            lease.lose(error.reason, str(error))
             return
-        self._tell_trouble("renewal_failed", lease._known_as, str(error), lease._fence)
-        lease._due_ns = self._clock.now_ns() + self._pause_ns(lease, error)
+        self._report_trouble("renewal_failed", lease.identity.shown, str(error), lease.fence_or_none)
+        lease.not_renewed(str(error), self._clock.now_ns() + self._pause_ns(lease, error))
 
     def _pause_ns(self, lease: LeaseBase, error: Unavailable) -> int:
-        """How long until the next try: longer where only somebody's action can help, but never past the deadline."""
+        """Return how long to wait before the next renewal: longer where only an operator can help."""
         if error.reason in PASSING:
             return _RETRY_NS
-        left_ns = lease._deadline_ns - self._clock.now_ns()
-        return max(_RETRY_NS, min(10 * _RETRY_NS, left_ns // 4))
+        left_ns = lease.deadline_ns - self._clock.now_ns()
+        return max(_RETRY_NS, min(KEEPER.longest_ns, left_ns // 4))
 
-    def _mark(self, now_ns: int) -> None:
+    def _send_heartbeats(self, now_ns: int) -> None:
         due = self._heartbeats.due(now_ns)
-        answers = self._ask_all([schedule.mark for schedule in due]) if due else []
+        answers = self._send_all([schedule.command for schedule in due]) if due else []
         for schedule, answer in zip(due, answers, strict=True):
-            name = schedule.mark.name
+            name = schedule.command.name
             if isinstance(answer, Unavailable):
-                self._tell_trouble("unavailable", name, str(answer))
+                self._report_trouble("unavailable", name, str(answer))
             elif isinstance(answer, Reclaimed):
-                self._heartbeats.reaped(schedule, answer, self._observer)
+                self._heartbeats.reclaimed(schedule, answer, self._observer)
             elif isinstance(answer, HeartbeatReceived):
-                self._heartbeats.marked(schedule, answer, now_ns)
+                self._heartbeats.received(schedule, answer, now_ns)
                 if answer.offered in self.leases:
-                    self._transport.wake(answer.offered)  # the engine's own ring may have got lost
+                    self._transport.wake(answer.offered)  # the engine's own wake-up may have been lost
                 elif answer.offered:
-                    # It has ended, and a server that did not hear of it has taken the place of one that did.
-                    self._inbox.append(PendingCommand(undoing(schedule.mark, answer.offered), now_ns + NS, name))
+                    # That waiter has ended, and the server that knew has been replaced by one that does not.
+                    undo = undo_of_waiter(schedule.command, answer.offered)
+                    self._inbox.append(PendingCommand(undo, now_ns + NS, name))
 
     def _bound_ns(self, commands: list[Command]) -> int:
-        """No exchange may last beyond the first deadline that has to be told.
+        """Return until when an exchange may last.
 
-        Nor so long that a lease which is not part of it, and may live on another server, would be renewed too late.
+        It must not last beyond the first deadline that has to be reported, nor so long that a lease which is not part
+        of it, and may live on another server, would be renewed too late.
         """
         now_ns, names = self._clock.now_ns(), {command.name for command in commands}
-        ends = [now_ns + WIRE_NS]
+        bound_ns = now_ns + WIRE_NS
         for lease in self.live_leases():
-            end_ns = lease._deadline_ns
-            if lease._state is HELD and end_ns > now_ns:
-                turn_ns = max(now_ns + _TURN_NS, (lease._due_ns + end_ns) // 2)
-                ends.append(end_ns if lease._place in names else min(end_ns, turn_ns))
-        return min(ends)
+            end_ns = lease.deadline_ns
+            if lease.state is HELD and end_ns > now_ns:
+                turn_ns = min(end_ns, max(now_ns + _TURN_NS, (lease.due_ns + end_ns) // 2))
+                if turn_ns < bound_ns:  # most leases have time enough, and need no closer look
+                    bound_ns = min(bound_ns, end_ns if lease.identity.command_name in names else turn_ns)
+        return bound_ns
 
-    def _chore(self, command: Undo | UndoBorrow | ReleaseCommand, lease: LeaseBase) -> None:
-        if lease._sent_ns or lease._state is not ASKING:
-            # The engine holds it until a ttl after it applied the last question or renewal. That was by now at the
-            # latest: the answer to a renewal may be lost, or still on its way.
-            until_ns = self._clock.now_ns() + max(NS, lease._ttl_ms * NS_PER_MS)
-            since_ns = 0 if lease._state is LOST else lease._since_ns  # a loss has been told
-            self._owe(PendingCommand(command, until_ns, lease._known_as, lease._fence, since_ns))
+    def _deliver_for(self, lease: LeaseCore, command: Command) -> None:
+        if lease.was_sent or lease.state is not PENDING:
+            # The engine holds the lease until a ttl after it applied the last acquire or renewal. That was by now at
+            # the latest: the answer to a renewal may be lost, or still on its way.
+            until_ns = self._clock.now_ns() + max(NS, lease.ttl_ms * NS_PER_MS)
+            since_ns = 0 if lease.state is LOST else lease.since_ns  # a loss has been reported before
+            self._deliver(PendingCommand(command, until_ns, lease.identity.shown, lease.fence_or_none, since_ns))
+
+    def _deliver(self, pending: PendingCommand) -> None:
+        self._inbox.append(pending)
+        self.wake()
 
 
 def _due(lease: LeaseBase, now_ns: int) -> bool:
-    """Due now, or so soon that it may as well travel with the others."""
-    after_ms = trust.renew_after_ms(lease._ttl_ms)
+    """Return whether a renewal is due now, or so soon that it may go with the others."""
+    after_ms = trust.renew_after_ms(lease.ttl_ms)
     early_ns = after_ms * NS_PER_MS // 4 if after_ms >= _EARLY_FROM_MS else 0
-    return lease._due_ns - early_ns <= now_ns
+    return lease.due_ns - early_ns <= now_ns
 
 
-def _nobody() -> None:
+def _nothing() -> None:
     return None

@@ -1,4 +1,4 @@
-"""What the keeper owes: commands that must still be told, and what is said of them."""
+"""The outbox of the keeper: commands that must still reach the engine, and how their ends are reported."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.clock import NS
 from holdfast.commands import Command, NotHeld, Undo, UndoBorrow
 from holdfast.commands.queue import RecordOutcomes
+from holdfast.errors import LossReason
 from holdfast.observer import emit
 
 if TYPE_CHECKING:
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class PendingCommand:
-    """A command that must still reach the engine; after `until_ns` the ttl has done its work.
+    """A command that must still reach the engine; after `until_ns` the ttl has done the same.
 
-    `name` and `fence` say what it is about, as people know it. `since_ns` is when the lease was granted that it gives
-    back; 0 where there is none, or where its end has been told.
+    `name` and `fence` are for people. `since_ns` is when the lease was granted that the command gives back; 0 if there
+    is none, or if its end was reported before.
     """
 
     __slots__ = ("command", "due_ns", "fence", "name", "since_ns", "until_ns")
@@ -32,28 +33,23 @@ class PendingCommand:
         self.due_ns = 0
 
 
-def concluding(chores: list[PendingCommand]) -> set[str]:
-    """The consumers of whose messages the engine is still to hear."""
-    return {pending.command.token for pending in chores if isinstance(pending.command, RecordOutcomes)}
+def consumers_with_outcomes(commands: list[PendingCommand]) -> set[str]:
+    """Return the tokens of the consumers with message outcomes among these commands."""
+    return {pending.command.token for pending in commands if isinstance(pending.command, RecordOutcomes)}
 
 
 def is_undo(command: Command) -> bool:
-    """Whether it takes back what nobody owns."""
+    """Return whether the command takes back a lease that no caller has."""
     return isinstance(command, Undo | UndoBorrow)
 
 
-def tell_end(observer: Observer | None, pending: PendingCommand, answer: Reply, now_ns: int) -> None:
-    """The engine has answered: it has heard of the end, or says that there was one before."""
+def emit_end(observer: Observer | None, pending: PendingCommand, answer: Reply, now_ns: int) -> None:
+    """Report that the engine has answered: the lease has ended now, or had ended before."""
     if is_undo(pending.command):
         emit(observer, "undone", pending.name, pending.fence)
-    elif pending.since_ns and isinstance(answer, NotHeld) and answer.reason != "released":
-        emit(
-            observer,
-            "delivery_abandoned",
-            pending.name,
-            pending.fence,
-            detail=f"{answer.reason} {answer.detail}".strip(),
-        )
+    elif pending.since_ns and isinstance(answer, NotHeld) and answer.reason != LossReason.RELEASED:
+        detail = f"{answer.reason} {answer.detail}".strip()
+        emit(observer, "delivery_abandoned", pending.name, pending.fence, detail=detail)
     elif pending.since_ns:
         emit(observer, "released", pending.name, pending.fence, (now_ns - pending.since_ns) / NS)
 
@@ -63,17 +59,17 @@ class _Logged(NamedTuple):
     left_out: int
 
 
-class Sparing:
-    """How often the same trouble is logged: at once, and then once a second, with how many times it was not.
+class LogThrottle:
+    """Logs the same trouble at once, and then once a second with the number of lines that were left out.
 
-    A client may hold thousands of leases, and each is tried again ten times a second. The observer is told of each.
+    A client may hold thousands of leases, and each is tried again ten times a second. The observer hears of each.
     """
 
     def __init__(self) -> None:
         self._last: dict[str, _Logged] = {}
 
     def lines(self, kind: str, now_ns: int) -> int:
-        """How many times this one line stands for; 0: not now."""
+        """Return how many times the next log line stands for; 0: log nothing now."""
         last = self._last.get(kind)
         if last is not None and now_ns < last.at_ns + NS:
             self._last[kind] = last._replace(left_out=last.left_out + 1)

@@ -1,11 +1,11 @@
-"""After an engine was replaced: whatever this client knew before counts until it would have ended.
+"""What a client remembers of holders in case the engine restarts without its data.
 
-A server that comes back without its data grants what somebody still trusts. A client that has heard of that somebody
-waits until the trust has ended, and keeps others out meanwhile, before it takes what it is given. It cannot wait for
-what it never heard of.
+A server that comes back without its data grants a lease that a previous holder may still trust. A client that knows of
+that holder waits until the trust has ended, and keeps others out meanwhile, before it takes the grant. It cannot wait
+for a holder that it never heard of.
 
-Of many rights (a pool, a semaphore, a read-write lock) it remembers one moment: when all that was lent would have come
-back. Which of them the next grant is about, it was not told.
+Of a resource with many rights (a pool, a semaphore, a read-write lock) the guard remembers one moment: when everything
+that was lent would have come back. The engine's answer does not say which of the rights the next grant is about.
 """
 
 from __future__ import annotations
@@ -19,73 +19,76 @@ _MOST = 1024
 
 
 class KnownHolder(NamedTuple):
-    """What this client was told of: until when it is held, and by which run of the engine.
+    """A holder that this client heard of: until when it holds, and after how many restarts of the engine that was.
 
-    `mark` is what another run would repeat only if it has forgotten nothing: the fence of a lease, or which life of
-    the record of many rights it was.
+    `version` is a number that the engine repeats after a restart only if it has forgotten nothing: the fence of a lease,
+    or the `life` of the record of many rights.
     """
 
     until_ns: int
-    mark: int | None
+    version: int | None
     restarts: int
 
 
 def many_rights(name: str, kind: str) -> str:
-    """What all items of a pool, seats of a semaphore, or sides of a read-write lock are remembered under."""
+    """Return the key of all items of a pool, permits of a semaphore, or readers and writers of a read-write lock."""
     return f"{name}\x00{kind}"
 
 
 class RestartGuard:
-    """What one client knows of leases, its own lost ones and those of others."""
+    """What one client knows of holders: its own lost leases, and the leases of others."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.forked()
 
     def forked(self) -> None:
-        """A child has heard of nothing yet."""
-        self._heard: dict[str, KnownHolder] = {}
+        """Forget everything, in a child process."""
+        self._known: dict[str, KnownHolder] = {}
 
-    def heard(self, name: str, mark: int, sent_ns: int, until_ns: int, now_ns: int) -> bool:
-        """Somebody holds the name until then: so a question of `sent_ns` was answered.
+    def remember(self, name: str, version: int, sent_ns: int, until_ns: int, now_ns: int) -> bool:
+        """Remember that a holder holds the name until `until_ns`, by the answer to a command that left at `sent_ns`.
 
-        False if the engine was replaced since it was sent. The word may then be that of the run before, and counts as
-        such; whoever asks again knows.
+        Return false if the engine has restarted since the command left. The answer may then be from before the restart
+        and counts as such; the caller should send its command again.
         """
-        before, restarts = self._heard.get(name), self._run_of(sent_ns)
-        sure = restarts == self._engine.restarts
-        if before is not None and before.mark != mark and before.until_ns > now_ns:
-            if not sure:
-                until_ns, mark = max(before.until_ns, until_ns), before.mark or 0
+        before, restarts = self._known.get(name), self._restarts_at(sent_ns)
+        current = restarts == self._engine.restarts
+        if before is not None and before.version != version and before.until_ns > now_ns:
+            if not current:
+                until_ns, version = max(before.until_ns, until_ns), before.version or 0
             elif before.restarts != restarts:
-                return True  # another lease than the one that was forgotten: that one must still be waited for
-        if len(self._heard) >= _MOST:
-            self._heard = {each: heard for each, heard in self._heard.items() if heard.until_ns > now_ns}
-        if len(self._heard) < _MOST:
-            self._heard[name] = KnownHolder(until_ns, mark, restarts)
-        return sure
+                return True  # another lease than the forgotten one, which must still be waited for
+        if len(self._known) >= _MOST:
+            self._known = {each: known for each, known in self._known.items() if known.until_ns > now_ns}
+        if len(self._known) < _MOST:
+            self._known[name] = KnownHolder(until_ns, version, restarts)
+        return current
 
     def renewed(self, name: str, sent_ns: int, until_ns: int) -> None:
-        """Whoever holds the name does so until then at least: so a question of `sent_ns` was answered."""
-        before = self._heard.get(name)
-        if before is not None and before.restarts == self._run_of(sent_ns):
-            self._heard[name] = before._replace(until_ns=max(before.until_ns, until_ns))
+        """Remember that the known holder holds until `until_ns` at least, by the answer to a command of `sent_ns`."""
+        before = self._known.get(name)
+        if before is not None and before.restarts == self._restarts_at(sent_ns):
+            self._known[name] = before._replace(until_ns=max(before.until_ns, until_ns))
 
     def forgotten(self, name: str, fence: int | None, until_ns: int) -> None:
-        """The engine does not know a lease of ours, which was trusted until then: so it was replaced."""
-        self._heard[name] = KnownHolder(until_ns, fence, self._engine.restarts - 1)
+        """Remember that the engine has forgotten a lease of ours, trusted until `until_ns`: so it has restarted."""
+        self._known[name] = KnownHolder(until_ns, fence, self._engine.restarts - 1)
 
     def until_ns(self, *names: str, life: int = 0) -> int:
-        """Before that moment no grant of what is so named may be taken; 0 if nothing is known against it.
+        """Return before which moment no grant of these names may be taken; 0 if no holder is known.
 
-        Nothing is, of what was heard from the very record that grants (`life`): that one has forgotten nothing.
+        A holder that was heard of from the very record that grants (`life`) does not count: that record has forgotten
+        nothing.
         """
-        heard, restarts = [self._heard[name] for name in names if name in self._heard], self._engine.restarts
+        known, restarts = [self._known[name] for name in names if name in self._known], self._engine.restarts
         return max(
-            (one.until_ns for one in heard if one.restarts != restarts and (not life or one.mark != life)), default=0
+            (one.until_ns for one in known if one.restarts != restarts and (not life or one.version != life)), default=0
         )
 
-    def _run_of(self, sent_ns: int) -> int:
-        """The first run that may have answered a question of that moment."""
-        restarts = self._engine.restarts  # read first: a run that is noticed meanwhile makes the word an older one
+    def _restarts_at(self, sent_ns: int) -> int:
+        """Return the lowest number of restarts that an answer to a command of that moment may be from."""
+        restarts = (
+            self._engine.restarts
+        )  # read first: a restart that is noticed meanwhile makes the answer an older one
         return restarts if sent_ns >= self._engine.restarted_ns else restarts - 1

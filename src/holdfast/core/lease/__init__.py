@@ -1,1 +1,1 @@
-"""The lease package."""
+"""Leases: the state machine, its steps, locks and leadership."""

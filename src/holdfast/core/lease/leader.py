@@ -1,8 +1,8 @@
-"""Leadership: a lock that is held for long, can be looked at, and can be handed to a named candidate.
+"""Leader election: a lock that is held for long, can be looked up, and can be handed to a named candidate.
 
-Candidates wait in the lock's own queue. A leader that steps down is told first (`term.over`), and the next one starts
-only when the old one's work has settled and its lease was released; a leader that is lost stops trusting its lease
-before the engine gives it away.
+Candidates wait in the lock's own waiting line. A leader that steps down learns of it first (`term.over`), and the next
+one starts only when the old one's work has finished and its lease was released. A leader whose lease is lost stops
+trusting it before the engine gives it to another.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import Seconds, timeout_ns
-from holdfast.core.inspection import standing
-from holdfast.core.lease.acquire import end, leave
+from holdfast.core.inspection import lease_info
 from holdfast.errors import PASSING, InvalidConfig, NotFound, NotOwner, Unavailable
 from holdfast.names import LABEL_MAX, Holder, is_unicode
 from holdfast.observer import log
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LeaderStatus(NamedTuple):
-    """Who leads: the candidate's name, who that is, under which fence, and for how long already."""
+    """The leader: the candidate's name, its process, its fence, and for how many seconds it leads already."""
 
     candidate: str
     holder: Holder
@@ -32,7 +31,7 @@ class LeaderStatus(NamedTuple):
 
 
 class Candidacy:
-    """One candidate's standing in one election: its term, if it has one, and who is to be next."""
+    """One candidate in one election: its term, if it leads, and the candidate that is to be next."""
 
     def __init__(self, client: Client, name: str, candidate: str) -> None:
         self.client = client
@@ -41,43 +40,46 @@ class Candidacy:
         self.entered: LeaseBase | None = None
         self.term: LeaseBase | None = None
         self.over = False
-        self.heir = ""
+        self.successor = ""
 
     def enter(self, term: LeaseBase) -> None:
-        """One term at a time: a second one would be ended by the first one's block."""
+        """Enter one block at a time: the end of the first block would end the term of a second one."""
         with self.client.guard:
             if self.entered is not None:
-                raise RuntimeError(f"candidate {self.candidate!r} is in use: make a leader of its own for each block")
+                raise RuntimeError(f"candidate {self.candidate!r} is in use: make another leader object for each block")
             self.entered = term
 
     def begin(self, term: LeaseBase) -> None:
-        self.term, self.over, self.heir = term, False, ""
+        """Start to lead."""
+        self.term, self.over, self.successor = term, False, ""
 
     def forget(self, term: LeaseBase) -> None:
+        """Forget a term that has ended."""
         if self.term is term:
             self.term = None
         if self.entered is term:
             self.entered = None
 
     def is_over(self, term: LeaseBase) -> bool:
+        """Return whether the work of this term should end."""
         return self.over or self.term is not term
 
-    def step_down(self, heir: str = "") -> None:
-        """Tell the running term that it is over; it ends when its work has settled."""
+    def step_down(self, successor: str = "") -> None:
+        """Ask the running term to end; it ends when its work has finished."""
         if self.term is None:
             raise NotOwner(self.name, f"{self.candidate} does not lead")
-        self.heir, self.over = heir, True
-        self.term._wake()  # the core knows leases from within
+        self.successor, self.over = successor, True
+        self.term.wake()
 
 
 def shown(candidacy: Candidacy) -> str:
-    """What a leader looks like where it is printed."""
+    """Return the repr of a leader."""
     leads = ", leading" if candidacy.term is not None else ""
     return f"<leader {candidacy.name!r}, candidate {candidacy.candidate!r}{leads}, on {candidacy.client.url}>"
 
 
 def candidate_name(client: Client, candidate: str | None) -> str:
-    """What a candidate is called: the name it was given, else its process's label, else where it runs."""
+    """Return the name of a candidate: the given one, else the label of its process, else host and pid."""
     if candidate is None:
         return client.holder.label or f"{client.holder.host}:{client.holder.pid}"
     if not isinstance(candidate, str) or not 0 < len(candidate) <= LABEL_MAX or not is_unicode(candidate):
@@ -87,7 +89,7 @@ def candidate_name(client: Client, candidate: str | None) -> str:
 
 
 class LeaderWatch:
-    """Tells who leads, once at the beginning and then after every change."""
+    """Reports the leader, first as it is and then after every change."""
 
     def __init__(self, candidacy: Candidacy, interval: Seconds) -> None:
         interval_ns = timeout_ns(interval, setting="interval")
@@ -98,42 +100,42 @@ class LeaderWatch:
         self._seen: tuple[int | None] | None = None
 
     async def change(self) -> LeaderStatus | None:
-        """The next leader that is not the last one told."""
+        """Return the next leader that differs from the last one returned."""
         client = self._candidacy.client
         while True:
             if self._seen is not None:
                 await client.transport.waker().wait(client.clock.now_ns() + self._interval_ns)
             try:
-                now = await current(self._candidacy)
+                status = await current(self._candidacy)
             except Unavailable as error:
-                # Whoever watches for ever watches through an outage too; only the first look tells of it at once.
+                # A watch goes on through an outage. Only the first look raises at once.
                 if self._seen is None or error.reason not in PASSING:
                     raise
                 client.emit("unavailable", self._candidacy.name, detail=str(error))
                 continue
-            seen = (None if now is None else now.fence,)
+            seen = (None if status is None else status.fence,)
             if seen != self._seen:
                 self._seen = seen
-                return now
+                return status
 
 
 async def current(candidacy: Candidacy) -> LeaderStatus | None:
-    """The leader, or `None`. Somebody to whom it is only offered does not lead yet."""
-    now = await standing(candidacy.client, candidacy.name)
-    if now.holder is None or now.offered:
+    """Return the leader, or `None`. A candidate with an offer that it has not confirmed does not lead yet."""
+    info = await lease_info(candidacy.client, candidacy.name)
+    if info.holder is None or info.offered:
         return None
-    holder = Holder.unpacked(now.holder.holder)
-    return LeaderStatus(holder.label, holder, now.holder.fence, now.holder.since_ms / 1000)
+    holder = Holder.unpacked(info.holder.holder)
+    return LeaderStatus(holder.label, holder, info.holder.fence, info.holder.since_ms / 1000)
 
 
 async def candidates(candidacy: Candidacy) -> list[str]:
-    """Who waits to lead, in order."""
-    now = await standing(candidacy.client, candidacy.name)
-    return [_label(seat) for seat in now.waiters]
+    """Return the names of the candidates that wait to lead, in order."""
+    info = await lease_info(candidacy.client, candidacy.name)
+    return [_label(waiter) for waiter in info.waiters]
 
 
 async def hand_over(candidacy: Candidacy, to: str) -> None:
-    """Step down in favour of a candidate that waits; `NotFound` if it does not."""
+    """Step down in favour of a waiting candidate; raise `NotFound` if it does not wait."""
     if candidacy.term is None:
         raise NotOwner(candidacy.name, f"{candidacy.candidate} does not lead")
     if to not in await candidates(candidacy):
@@ -142,30 +144,30 @@ async def hand_over(candidacy: Candidacy, to: str) -> None:
 
 
 async def end_term(candidacy: Candidacy, error: BaseException | None) -> None:
-    """Release the leadership, to the named heir if it still waits."""
-    term, candidacy.term, heir = candidacy.term, None, ""
+    """Release the leadership, to the named successor if it still waits."""
+    term, candidacy.term, token = candidacy.term, None, ""
     if term is None:
         raise RuntimeError(f"the term of {candidacy.candidate!r} has ended before")
-    if candidacy.heir:
-        heir = await _token_of(candidacy, candidacy.heir)
-    await leave(term, error, heir)
+    if candidacy.successor:
+        token = await _token_of(candidacy, candidacy.successor)
+    await term.leave_steps(error, token)
 
 
 def ended(candidacy: Candidacy, term: LeaseBase | None) -> None:
-    """The term is over, however its end went: what was interrupted is finished."""
+    """Clean up after a term, however it ended: the keeper finishes an interrupted release."""
     if term is not None:
         candidacy.forget(term)
-        end(term)
+        term.end()
 
 
-async def _token_of(candidacy: Candidacy, heir: str) -> str:
+async def _token_of(candidacy: Candidacy, successor: str) -> str:
     try:
-        now = await standing(candidacy.client, candidacy.name)
+        info = await lease_info(candidacy.client, candidacy.name)
     except Unavailable as trouble:
-        log.warning("the heir %r of %r cannot be looked up: %s", heir, candidacy.name, trouble)
+        log.warning("the successor %r of %r cannot be looked up: %s", successor, candidacy.name, trouble)
         return ""
-    return next((seat.token for seat in now.waiters if _label(seat) == heir), "")
+    return next((waiter.token for waiter in info.waiters if _label(waiter) == successor), "")
 
 
-def _label(seat: LeaseParty) -> str:
-    return Holder.unpacked(seat.holder).label
+def _label(party: LeaseParty) -> str:
+    return Holder.unpacked(party.holder).label

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.clock import Seconds, timeout_ns, ttl_ms
-from holdfast.core.lease.acquire import end
+from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig, InvalidName
 from holdfast.names import checked_name, this_process
 
@@ -24,7 +24,7 @@ TTL_S: Final = 30.0
 
 
 class Unset:
-    """Not given: the lock's own value is meant."""
+    """The default of a parameter that falls back to the lock's own setting."""
 
     def __repr__(self) -> str:
         return "UNSET"
@@ -36,8 +36,11 @@ UNSET: Final = Unset()
 REPORT: Final = "report"
 
 
-class Leaving(NamedTuple):
-    """One block at its end: whose, the how-manieth of them, and the lease to release (none inside an outer block)."""
+class LeavingBlock(NamedTuple):
+    """A `with` block that is being left: the thread or task, its nesting depth, and the lease to release.
+
+    The lease is `None` if an outer block still holds it.
+    """
 
     who: object
     depth: int
@@ -45,15 +48,15 @@ class Leaving(NamedTuple):
 
 
 class LockBase:
-    """Settings, checked before any input or output."""
+    """The settings of a lock, checked before any I/O, and the blocks that are inside."""
 
     # What most locks never change: many are made for one use.
     _reentrant = False
     _on_loss: str | Callable[[Any], object] = REPORT
     _confirm: str | None = None
     _label: str | None = None
-    _likes: MutableMapping[str, Any] = MappingProxyType({})  # type: ignore[assignment] # most locks decorate nothing
-    _entered: dict[object, list[LeaseBase]] = MappingProxyType({})  # type: ignore[assignment] # nobody yet
+    _locks_by_name: MutableMapping[str, Any] = MappingProxyType({})  # type: ignore[assignment] # of a decorator
+    _entered: dict[object, list[LeaseBase]] = MappingProxyType({})  # type: ignore[assignment] # by thread or task
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class LockBase:
         return f"<lock {self.name!r} on {self._client.url}>"
 
     def _fields(self) -> tuple[Any, ...]:
-        """What a new lease is made of."""
+        """Return the arguments of a new lease."""
         client = self._client
         holder, packed = client.holder, client.packed
         if self._label is not None:
@@ -98,7 +101,7 @@ class LockBase:
         return self._timeout_ns if isinstance(timeout, Unset) else timeout_ns(timeout)
 
     def _inside(self, who: object) -> LeaseBase | None:
-        """The lease under which this thread or task may simply enter again; `LeaseLost` if it is no longer held.
+        """Return the lease under which this thread or task may enter again; raise `LeaseLost` if it is not held.
 
         Also in a forked child, whose thread has the number of its parent's but holds nothing.
         """
@@ -113,24 +116,24 @@ class LockBase:
         entered.setdefault(who, []).append(lease)
 
     def _depth(self, who: object) -> int:
-        """In how many blocks of this lock the thread or task is."""
+        """Return in how many blocks of this lock the thread or task is."""
         return len(self._entered.get(who, ()))
 
-    def _leaving(self, who: object) -> Leaving:
-        """The block that is about to end. Changes nothing."""
+    def _leaving(self, who: object) -> LeavingBlock:
+        """Return the block that is about to end. Changes nothing."""
         stack = self._entered.get(who)
         if not stack and not self._reentrant and self._entered:
             # Entered in one task and left in another, as fixtures and generators do: the last one in goes out.
             who, stack = next(reversed(self._entered.items()))
         if not stack:
             raise RuntimeError(f"{self!r} is left by a thread or task that has not entered it")
-        return Leaving(who, len(stack), None if stack[-1] in stack[:-1] else stack[-1])
+        return LeavingBlock(who, len(stack), None if stack[-1] in stack[:-1] else stack[-1])
 
-    def _left(self, block: Leaving | None, who: object) -> Leaving:
-        """The block has ended, however it did. May be said twice, because an interrupt may strike the first time."""
+    def _left(self, block: LeavingBlock | None, who: object) -> LeavingBlock:
+        """Note that the block has ended, in whatever way. It may be called twice: an interrupt may hit the first call."""
         block = block or self._leaving(who)
         if block.lease is not None:
-            end(block.lease)
+            block.lease.end()
         self._back_to(block.who, block.depth - 1)
         return block
 
@@ -142,12 +145,12 @@ class LockBase:
                 self._entered.pop(who, None)
 
     def _naming(self, work: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
-        """How the names of a decorated function come about; its locks are kept while somebody uses them."""
-        self.__dict__.setdefault("_likes", weakref.WeakValueDictionary())
+        """Return the function that names each call of `work`. Its locks live as long as a call uses them."""
+        self.__dict__.setdefault("_locks_by_name", weakref.WeakValueDictionary())
         return naming(self.name, work)
 
     def _settings(self) -> dict[str, Any]:
-        """What another lock with another name would be made with."""
+        """Return the arguments of a lock with the same settings and another name."""
         return {
             "ttl": self._ttl_ms / 1000,
             "timeout": None if self._timeout_ns is None else self._timeout_ns / 1e9,
@@ -160,7 +163,7 @@ class LockBase:
 def _checked_policy(on_loss: str | Callable[[Any], object], policies: tuple[str, ...]) -> str | Callable[[Any], object]:
     if callable(on_loss):
         if is_coroutine_function(on_loss):
-            raise InvalidConfig("on_loss", on_loss, "it must be a plain function: nobody would await it")
+            raise InvalidConfig("on_loss", on_loss, "it must be a plain function, because it is called and not awaited")
         return on_loss
     if on_loss not in policies:
         raise InvalidConfig("on_loss", on_loss, f"it must be {' or '.join(policies)}, or callable with the lease")
@@ -168,44 +171,44 @@ def _checked_policy(on_loss: str | Callable[[Any], object], policies: tuple[str,
 
 
 def confirmed_by(client: Client, confirm: str) -> str:
-    """Who must hear of a grant before it counts, checked."""
+    """Return the checked value of `confirm`: which servers must confirm a grant before it counts."""
     if confirm != "replicas":
         raise InvalidConfig("confirm", confirm, "it must be replicas, or None")
-    if not client.engine.replicates:
+    if Capability.REPLICAS not in client.engine.capabilities:
         raise InvalidConfig("confirm", confirm, f"{client.engine.name} has no replicas")
     return confirm
 
 
 def is_coroutine_function(work: object) -> bool:
-    """Whether calling it gives something to be awaited."""
+    """Return whether calling `work` returns an awaitable."""
     import inspect  # noqa: PLC0415 - slow to import, and few need it
 
-    called = type(work).__call__ if callable(work) else None  # of an object that can be called
+    called = type(work).__call__ if callable(work) else None  # of an object with __call__
     return inspect.iscoroutinefunction(work) or inspect.iscoroutinefunction(called)
 
 
 def refuse_generator(work: Callable[..., Any]) -> None:
-    """The body of a generator runs when it is iterated: long after the lease was released."""
+    """Raise `InvalidConfig` for a generator: its body runs when it is iterated, long after the lease was released."""
     import inspect  # noqa: PLC0415 - slow to import, and only decorators need it
 
     if not callable(work):
         raise InvalidConfig("function", work, "it must be callable")
     if inspect.isgeneratorfunction(work) or inspect.isasyncgenfunction(work):
-        rule = "a generator's body would run without the lease: take the lease inside it"
+        rule = "the body of a generator would run without the lease; acquire the lease inside it"
         raise InvalidConfig("function", getattr(work, "__qualname__", work), rule)
 
 
 def refuse_coroutine(work: Callable[..., Any]) -> None:
-    """The blocking face awaits nothing."""
+    """Raise `InvalidConfig` for a coroutine function: the blocking face awaits nothing."""
     refuse_generator(work)
     if is_coroutine_function(work):
         raise InvalidConfig("function", getattr(work, "__qualname__", work), "a coroutine function needs holdfast.aio")
 
 
 def refuse_plain(work: Callable[..., Any]) -> None:
-    """For the asyncio face, before anything runs: a plain function would have done its work when it is refused.
+    """Raise `InvalidConfig` for a plain function, in the asyncio face, before its work is done.
 
-    A lambda and an object that can be called may well give something to be awaited; see `awaitable`.
+    A lambda and an object with `__call__` may return an awaitable; `awaitable` checks what they return.
     """
     import functools  # noqa: PLC0415 - as below
     import inspect  # noqa: PLC0415 - slow to import, and few need it
@@ -218,27 +221,29 @@ def refuse_plain(work: Callable[..., Any]) -> None:
         raise InvalidConfig("function", work.__qualname__, "a plain function needs the blocking face")
 
 
-def awaitable(work: Callable[..., Any], given: Any) -> Any:
-    """What was given, if it can be awaited."""
+def awaitable(work: Callable[..., Any], returned: Any) -> Any:
+    """Return what `work` returned; raise `InvalidConfig` if it cannot be awaited."""
     import inspect  # noqa: PLC0415 - as above
 
-    if not inspect.isawaitable(given):
-        rule = f"it returned {type(given).__name__}, which cannot be awaited: a plain function needs the blocking face"
+    if not inspect.isawaitable(returned):
+        rule = (
+            f"it returned {type(returned).__name__}, which cannot be awaited: a plain function needs the blocking face"
+        )
         raise InvalidConfig("function", getattr(work, "__qualname__", work), rule)
-    return given
+    return returned
 
 
 def refuse_unfinished(work: Callable[..., Any], result: object) -> None:
-    """What is still to be awaited or iterated would run without the lease."""
+    """Raise `InvalidConfig` for a result that must still be awaited or iterated: its body would run without the lease."""
     if any(hasattr(result, each) for each in ("__await__", "gi_frame", "ag_frame")):
         rule = f"it returned {type(result).__name__}, whose body would run without the lease"
         raise InvalidConfig("function", getattr(work, "__qualname__", work), rule)
 
 
 def naming(template: str, work: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
-    """How a decorated function's arguments become a name: `"report/{day}"` takes the argument `day`.
+    """Return a function that makes a name of a call's arguments: `"report/{day}"` takes the argument `day`.
 
-    What the template asks for and the function does not have is refused when it is decorated.
+    Raise `InvalidName`, when the function is decorated, if the template names an argument that it does not have.
     """
     import inspect  # noqa: PLC0415 - slow to import, and only decorators need it
     import string  # noqa: PLC0415
@@ -247,12 +252,12 @@ def naming(template: str, work: Callable[..., Any]) -> Callable[[tuple[Any, ...]
     try:
         fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
     except ValueError as error:
-        raise InvalidName(template, f"it cannot be read as a template: {error}") from None
+        raise InvalidName(template, f"it is no valid template: {error}") from None
     for field in fields:
         root = field.split(".")[0].split("[")[0]
         if root not in signature.parameters:
-            asked = ", ".join(signature.parameters) or "none"
-            raise InvalidName(template, f"the function has no argument {root!r}; it has {asked}")
+            known = ", ".join(signature.parameters) or "none"
+            raise InvalidName(template, f"the function has no argument {root!r}; it has {known}")
 
     def name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         if not fields:

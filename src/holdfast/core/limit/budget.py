@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.clock import NS_PER_MS, Seconds, ttl_ms
 from holdfast.commands import BudgetBalance, GetBalance, Reserve, Settle
 from holdfast.core.lease.lock import UNSET, Unset
-from holdfast.core.resend import ask_again
+from holdfast.core.resend import send_safely
 from holdfast.engines import Capability
 from holdfast.errors import BudgetExceeded, Closed, InvalidConfig, Unavailable
 from holdfast.names import checked_name, name_of, new_token
@@ -79,7 +79,7 @@ async def reserve(budget: BudgetBase, reservation: ReservationBase, limit: int |
     most = budget._limit_of(limit)
     name, amount = reservation._name, reservation.amount
     command = Reserve(name, reservation._token, amount, most, budget._period_ms, budget._hold_ms)
-    answer = await ask_again(budget._client, command)
+    answer = await send_safely(budget._client, command)
     assert isinstance(answer, BudgetBalance)
     if not answer.ok:
         remaining, retry_s = max(0, most - answer.spent - answer.reserved), answer.retry_us / 1e6
@@ -93,7 +93,7 @@ async def settle(reservation: ReservationBase, actual: int) -> None:
     """Say what was spent; said again it is no more than true, and another number is a mistake."""
     actual, before = checked_amount("actual", actual), reservation._actual
     if before is None:
-        await ask_again(reservation._client, _settling(reservation, actual))
+        await send_safely(reservation._client, _settling(reservation, actual))
         reservation._actual = actual
     elif before != actual:
         raise InvalidConfig("actual", actual, f"this reservation was settled with {before} already")
@@ -134,7 +134,7 @@ def _settling(reservation: ReservationBase, actual: int) -> Settle:
 async def peek(budget: BudgetBase, key: str, limit: int | Unset | None) -> BudgetStatus:
     """How the budget of a key stands."""
     most = budget._limit_of(limit)
-    answer = await ask_again(budget._client, GetBalance(name_of(budget.name, key), budget._period_ms))
+    answer = await send_safely(budget._client, GetBalance(name_of(budget.name, key), budget._period_ms))
     assert isinstance(answer, BudgetBalance)
     left = None if most == _ANY else max(0, most - answer.spent - answer.reserved)
     return BudgetStatus(answer.spent, answer.reserved, left, None if most == _ANY else most, answer.reset_us / 1e6)

@@ -12,12 +12,13 @@ from holdfast.clock import NEVER_NS, NS, NS_PER_US, Seconds, timeout_ns
 from holdfast.commands import Hit, LimitDecision, ResetCounter
 from holdfast.core.client import ABORTING, CLOSED
 from holdfast.core.limit.local import BELIEVED_NS, KNOWN_MAX, PAUSE_MAX_NS
-from holdfast.core.resend import ask_again
+from holdfast.core.resend import send_safely
 from holdfast.engines import Capability
 from holdfast.errors import Closed, InvalidConfig, RateLimited, Unavailable
 from holdfast.names import checked_name, name_of
 from holdfast.observer import DEBUG, debugging
 from holdfast.rules import Moment
+from holdfast.rules.limit import hit as hit_rule
 from holdfast.rules.limit import rates, share_of
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class LimiterBase:
             name = command.name if len(ledger.alone) < KNOWN_MAX else _OTHERS
             # The clock that never goes back: nobody else shares these counts.
             moment = Moment(0, clock.now_ns() // NS_PER_US, "")
-            answer = ledger.alone.answer(command._replace(name=name, rates=self._share), moment)
+            answer = ledger.alone.answer(hit_rule, command._replace(name=name, rates=self._share), moment)
         assert isinstance(answer, LimitDecision)
         return _decision(answer)
 
@@ -160,7 +161,7 @@ async def _decided(limiter: LimiterBase, key: str, cost: int, *, take: bool) -> 
 
 async def counted(limiter: LimiterBase, key: str) -> Decision:
     """What the engine has counted; an error if it cannot be asked. A policy answers programs, people want to know."""
-    answer = await ask_again(limiter._client, limiter._command(key, 1, take=False))
+    answer = await send_safely(limiter._client, limiter._command(key, 1, take=False))
     assert isinstance(answer, LimitDecision)
     return _decision(answer)
 
@@ -193,7 +194,7 @@ async def wait(limiter: LimiterBase, key: str, cost: int, timeout: Seconds | Non
 async def reset(limiter: LimiterBase, key: str) -> None:
     """Forget what was counted under the key. Others may believe a refusal for a second more."""
     command = Hit(name_of(limiter.name, key), limiter._rates, limiter._smooth, 1, take=False)
-    await ask_again(limiter._client, ResetCounter(command.name, command.kind))
+    await send_safely(limiter._client, ResetCounter(command.name, command.kind))
     limiter._ledger.refusals.pop(key, None)
 
 

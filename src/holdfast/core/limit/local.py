@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.clock import NS, NS_PER_MS, NS_PER_US
-from holdfast.core.lease.lease import jittered
+from holdfast.clock import NS, NS_PER_MS, NS_PER_US, jittered
 from holdfast.rules.memory_counters import MemoryCounters
 
 if TYPE_CHECKING:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, Seconds, timeout_ns, ttl_ms
 from holdfast.commands import BeginOnce, Busy, DoneMarker, FinishOnce, Granted, IsDone, MarkDone, ResetCounter
-from holdfast.core.lease import acquire as lifecycle
-from holdfast.core.lease.lease import ASKING, ENDED, Compound, DoneAlready
-from holdfast.core.resend import ask_again, decision
+from holdfast.core.lease.acquire import AlreadyDone
+from holdfast.core.lease.lease import CombinedLease
+from holdfast.core.lease.state import PENDING
+from holdfast.core.resend import send_safely
+from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig, NotFound, PayloadMismatch
 from holdfast.names import Holder, checked_name, name_of
 from holdfast.observer import DEBUG, debugging, log
@@ -34,7 +36,7 @@ class OnceBase:
     """Settings, checked before any input or output."""
 
     def __init__(self, client: Client, name: str, *, window: Seconds, lease: Seconds) -> None:
-        client.refuse_without("notes of what was done")
+        client.refuse_without(Capability.ONCE)
         self._client = client
         self.name = checked_name(name)
         self._window_ms = ttl_ms(window, setting="window")
@@ -51,7 +53,7 @@ class OnceBase:
         return (client, name_of(self.name, key), self._ttl_ms, holder, packed, None, False)
 
 
-class Outcome(Compound):
+class Outcome(CombinedLease):
     """What became of one key: whether this caller is the first, and what the work gave. Both faces make it a lease."""
 
     _digest = ""
@@ -62,7 +64,7 @@ class Outcome(Compound):
 
     def __bool__(self) -> bool:
         """Whether the work is this caller's to do; false when it has been done. Nobody knows before its block."""
-        if self._finished is None and self._state is ASKING:  # type: ignore[attr-defined]
+        if self._finished is None and self.state is PENDING:  # type: ignore[attr-defined]
             raise RuntimeError("who is first is known inside of its block: `with once.first(key) as first:`")
         return self._finished is None
 
@@ -82,21 +84,21 @@ class Outcome(Compound):
 
 def prepared(first: Any, once: OnceBase, digest: str, timeout: Seconds | None) -> Any:
     """A new first, with the settings of its once."""
-    first._begins = BeginOnce
+    first.begin_with = BeginOnce
     first._digest, first._window_ms, first._timeout_ns = digest, once._window_ms, timeout_ns(timeout)
     return first
 
 
 async def begin(first: Any) -> None:
     """Take the lease, or find the note. `NotAcquired` if somebody is at it until patience ends."""
-    if first._state is not ASKING or first._sent_ns:
+    if first.state is not PENDING or first.was_sent:
         raise RuntimeError("a first is entered once: ask for another")
-    client, wait_ns = first._client, first._timeout_ns
+    client, wait_ns = first.client, first._timeout_ns
     began_ns = client.clock.now_ns()
     until_ns = NEVER_NS if wait_ns is None else began_ns + wait_ns
     client.begin(first)
     try:
-        answer = await decision(first, began_ns, until_ns)
+        answer = await first.decide_steps(began_ns, until_ns)
         if isinstance(answer, Busy):
             _refuse_other(first, Holder.unpacked(answer.holder).info.get(_DIGEST, ""))
         if isinstance(answer, Busy) and wait_ns != 0:
@@ -104,32 +106,32 @@ async def begin(first: Any) -> None:
         elif isinstance(answer, DoneMarker):
             _found(first, answer)
         elif not isinstance(answer, Granted):
-            raise lifecycle._not_acquired(first, answer, began_ns)
+            raise first.not_acquired(answer, began_ns)
     except BaseException:
         undo(first)
         raise
     if first._finished is not None:
         client.emit("duplicate", first.name)
         return
-    client.keeper.due(first._due_ns)
+    client.keeper.due(first.due_ns)
     if isinstance(answer, Granted) and (client.observer is not None or debugging(DEBUG)):
         # Whoever stood in line for it was told by the line.
-        client.emit("granted", first.name, first._fence, (client.clock.now_ns() - began_ns) / NS)
+        client.emit("granted", first.name, first.fence_or_none, (client.clock.now_ns() - began_ns) / NS)
 
 
 async def _wait(first: Any, until_ns: int) -> None:
     """Stand in line for the lease of the one at work; when it comes, that one has finished or failed."""
-    client = first._client
+    client = first.client
     left_ns = None if until_ns == NEVER_NS else max(0, until_ns - client.clock.now_ns())
     try:
-        await lifecycle.acquire(first, left_ns)
-    except DoneAlready as done:
-        _found(first, done.known)
+        await first.acquire_steps(left_ns)
+    except AlreadyDone as done:
+        _found(first, done.marker)
         return
-    known = await ask_again(client, IsDone(first.name))
+    known = await send_safely(client, IsDone(first.name))
     assert isinstance(known, DoneMarker)
     if known.exists:
-        await lifecycle.release(first)
+        await first.release_steps()
         _found(first, known)
 
 
@@ -139,10 +141,8 @@ def _found(first: Any, known: DoneMarker) -> None:
 
     note = json.loads(known.marker)
     _refuse_other(first, note.get("payload", ""))
-    if first._resent or first._fence is not None:
-        lifecycle.undo(first)
-    first._state, first._finished = ENDED, note
-    first._client.keeper.forget(first)
+    first.withdraw()
+    first._finished = note
 
 
 def _refuse_other(first: Any, digest: str) -> None:
@@ -156,19 +156,19 @@ async def leave(first: Any, error: BaseException | None) -> None:
         return
     if error is None:
         succeeded(first)
-    await lifecycle.leave(first, error)
+    await first.leave_steps(error)
 
 
 def succeeded(first: Any) -> None:
     """From now on, giving the lease back leaves a note."""
     note = MarkDone(first.name, _note(first), first._window_ms)
-    first._ends = lambda end: FinishOnce(end, note)
+    first.end_with = lambda end: FinishOnce(end, note)
 
 
 def _note(first: Any) -> str:
     import json  # noqa: PLC0415 - only for those who succeed
 
-    facts = {"payload": first._digest, "fence": first._fence}
+    facts = {"payload": first._digest, "fence": first.fence_or_none}
     try:
         note = json.dumps({**facts, "result": first._result}, separators=(",", ":"))
         if len(note) <= NOTE_MAX_BYTES:
@@ -182,24 +182,24 @@ def _note(first: Any) -> str:
 
 def undo(first: LeaseBase) -> None:
     """Nobody owns it: take back what may have been granted."""
-    lifecycle.undo(first)
+    first.undo()
 
 
 def ended(first: LeaseBase) -> None:
     """However the end went: what was interrupted is finished."""
-    lifecycle.end(first)
+    first.end()
 
 
 async def seen(once: OnceBase, key: str) -> bool:
     """Whether it has been done."""
-    answer = await ask_again(once._client, IsDone(name_of(once.name, key)))
+    answer = await send_safely(once._client, IsDone(name_of(once.name, key)))
     assert isinstance(answer, DoneMarker)
     return answer.exists
 
 
 async def forget(once: OnceBase, key: str) -> None:
     """Let it be done again."""
-    await ask_again(once._client, ResetCounter(name_of(once.name, key), "o"))
+    await send_safely(once._client, ResetCounter(name_of(once.name, key), "o"))
 
 
 def digest_of(payload: Any) -> str:

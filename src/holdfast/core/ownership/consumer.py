@@ -28,7 +28,7 @@ class OwnerConsumer(ConsumerCore):
 
     keeps_messages = fair_share = True
     reconcile_ns = 60 * NS
-    held_class = HeldAssignment  # type: ignore[assignment]
+    held_class = HeldAssignment
 
     def __init__(
         self,

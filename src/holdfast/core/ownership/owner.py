@@ -13,7 +13,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS_PER_MS, jittered
-from holdfast.commands.queue import KeysHeld, ListKeys
+from holdfast.commands import NotHeld
+from holdfast.commands.queue import HELD, KeysHeld, ListKeys, NotTakenOver, Received, TakeOver
 from holdfast.core.client import OPEN
 from holdfast.core.ownership.assignment import (
     Assigned,
@@ -23,9 +24,11 @@ from holdfast.core.ownership.assignment import (
     OwnerStopped,
 )
 from holdfast.core.ownership.consumer import OwnerConsumer
+from holdfast.core.queue.partitions import part_of
 from holdfast.core.queue.queue import whole_number
-from holdfast.core.resend import WIRE_NS
-from holdfast.errors import Closed, InvalidConfig, Unavailable
+from holdfast.core.resend import WIRE_NS, send_safely
+from holdfast.engines import Capability
+from holdfast.errors import Closed, InvalidConfig, LeaseLost, LossReason, NotAcquired, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -33,10 +36,11 @@ if TYPE_CHECKING:
     from holdfast.core.ownership.assignment import OwnerEvent
     from holdfast.core.queue.consumer import Delivered
     from holdfast.core.queue.queue import QueueCore
-    from holdfast.engines import Waker
+    from holdfast.core.queue.session import ConsumerSession
+    from holdfast.engines import ExpiryWatch, Waker
 
     # Runs a blocking call where it does not block the face: at once, or on another thread.
-    RunAside = Callable[[Callable[[], Any]], Awaitable[Any]]
+    RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 MOST = 1000
 MOST_MAX = 100_000
@@ -45,6 +49,8 @@ EVENTS_MAX = 1000
 LISTEN, CONFIGURE = "listen", "configure"
 STOPPED, CLOSED = "stopped", "closed"
 _RETRY_NS = 800 * NS_PER_MS
+# For a key without a message. An assignment without a key shows its id instead, and an id cannot be claimed.
+_NONE = "none was published, or it is done; a message without a key has only an id, and cannot be claimed"
 
 
 class OwnerCore:
@@ -73,7 +79,7 @@ class OwnerCore:
         self._events = events
         self._unread: deque[tuple[OwnerEvent, HeldAssignment | None]] = deque()
         self._expired: deque[tuple[str, str]] = deque()  # queue and token of other consumers that expired
-        self._listener: Any = None
+        self._listener: ExpiryWatch | None = None
         self._stopped = False
         self._turn = 0
 
@@ -130,13 +136,12 @@ class OwnerCore:
         self.ended = True
         self._unread.append((OwnerStopped(reason, error), None))
 
-    async def enter(self, aside: RunAside) -> None:
+    async def enter(self, run_blocking: RunBlocking) -> None:
         """Start a session in every queue, so that an unusable engine raises its error at once."""
         client = self.client
         if self.waker is not None:
             raise RuntimeError(f"owner {self.name!r} is in use: make one of its own for each block")
-        listen: Any = getattr(client.engine, "expiries", None)
-        if self._events and listen is None:
+        if self._events and Capability.EXPIRY_EVENTS not in client.engine.capabilities:
             rule = "this engine has no expiry events: leave it out, deaths are found without them"
             raise InvalidConfig("events", self._events, rule)
         self._stopped = self.ended = False
@@ -145,26 +150,28 @@ class OwnerCore:
             for consumer in self.consumers:
                 await consumer.enter()
             if self._events:
-                self._listener = await aside(lambda: self._listen(listen))
+                self._listener = await run_blocking(self._listen)
         except BaseException:
-            await self.leave(aside)
+            await self.leave(run_blocking)
             raise
 
-    def _listen(self, listen: Callable[..., Any]) -> Any:
+    def _listen(self) -> ExpiryWatch:
         """Subscribe to the expiry events of all queues. Events about that carry the name of the first queue."""
         names = tuple(consumer.queue.name for consumer in self.consumers)
 
         def emit(kind: str, detail: str) -> None:
             self.client.emit(kind, names[0], detail=detail)
 
-        return listen(names, configure=self._events == CONFIGURE, on_end=self._consumer_expired, tell=emit)
+        return self.client.engine.watch_expiries(
+            names, configure=self._events == CONFIGURE, on_end=self._consumer_expired, emit=emit
+        )
 
-    async def leave(self, aside: RunAside) -> None:
+    async def leave(self, run_blocking: RunBlocking) -> None:
         """Give back all keys and end every session. A second call does nothing."""
         listener, self._listener = self._listener, None
         try:
             if listener is not None:
-                await aside(listener.close)
+                await run_blocking(listener.close)
         finally:
             await _leave_all(self.consumers)
             self._unread.clear()
@@ -278,10 +285,77 @@ class OwnerCore:
             _set_woken(self.consumers)  # a wake-up may have arrived with the interrupt
             raise
 
+    async def claim(self, key: str) -> Any:
+        """Take over a key now; raise `NotAcquired` if a live consumer holds it.
+
+        An assignment is handed out once: to a claim, or as an event. So if one part of a program reads events and
+        another claims, only one of them starts the work.
+        """
+        consumer = self.consumers[part_of(key, len(self.consumers))]
+        if self.waker is None or self.ended:
+            where = "no keys after it was stopped" if self.waker is not None else "keys inside its `with` block only"
+            raise RuntimeError(f"owner {self.name!r} takes {where}")
+        for delivered in tuple(consumer.held.values()):
+            held = _assignment(delivered)
+            if held.key == key and not held.is_lost():
+                return _handed_out(consumer, delivered)
+        name, session = consumer.queue.name, consumer.session
+        if session is None or not session.is_live():
+            detail = "this owner was declared dead, and has no new session yet"
+            raise LeaseLost(name, None, LossReason.EXPIRED, detail=detail)
+        session.delivered = True
+        try:
+            answer = await self._take_over(consumer, session, key)
+            for each in await consumer.read(session, answer.deliveries):
+                _assignment(each).report_assigned()
+        except (NotAcquired, NotFound, LeaseLost):
+            raise
+        except BaseException:
+            consumer.missed += 1  # the key may be ours without our knowledge: the next fetch finds it
+            self.wake()
+            raise
+        consumer.woken = True  # a take-over ends the wait of this consumer: a reader that waits has to fetch again
+        self.wake()
+        claimed = consumer.held.get(answer.deliveries[0].entry)
+        if claimed is None:
+            raise NotFound(name, f"readable message of key {key!r}")
+        return _handed_out(consumer, claimed)
+
+    async def _take_over(self, consumer: OwnerConsumer, session: ConsumerSession, key: str) -> Received:
+        queue = consumer.queue
+        command = TakeOver(queue.name, session.token, key, queue.attempts_max, queue.dead_max)
+        answer = await send_safely(self.client, command)
+        if isinstance(answer, NotHeld):
+            session.lose(answer.reason, answer.detail)
+            self.wake()
+            raise LeaseLost(queue.name, session.fence_or_none, answer.reason, detail=answer.detail)
+        if isinstance(answer, NotTakenOver):
+            raise _refusal(queue.name, key, answer)
+        assert isinstance(answer, Received)
+        if not session.is_live():  # lost while the answer was on its way
+            raise session.loss()
+        return answer
+
 
 def _assignment(delivered: Delivered) -> HeldAssignment:
     assert isinstance(delivered.held, HeldAssignment)
     return delivered.held
+
+
+def _handed_out(consumer: OwnerConsumer, delivered: Delivered) -> Any:
+    """Return the assignment; raise `NotAcquired` if this process got it before, or is just ending it."""
+    held = _assignment(delivered)
+    if held.outcome or not held.hand_out():
+        raise NotAcquired(held.key, reason="ours", holder=consumer.name, fence=held.fence, queue=consumer.queue.name)
+    return delivered.message
+
+
+def _refusal(queue: str, key: str, answer: NotTakenOver) -> NotAcquired | NotFound:
+    if answer.place == HELD:
+        return NotAcquired(key, reason="owned", holder=answer.label, fence=answer.fence, queue=queue)
+    if answer.place:
+        return NotAcquired(key, reason=answer.place, queue=queue)
+    return NotFound(queue, f"message of key {key!r}: {_NONE}")
 
 
 def _set_woken(consumers: Sequence[OwnerConsumer], tokens: Sequence[str] | None = None) -> None:

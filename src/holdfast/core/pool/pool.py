@@ -30,19 +30,22 @@ from holdfast.commands import (
     PoolSnapshot,
     Release,
     ReleaseCommand,
+    Released,
     Renewed,
     Return,
     Undo,
     UndoBorrow,
     UnknownItems,
 )
-from holdfast.core.keeper.keeper import WIRE_NS
 from holdfast.core.keeper.restart_guard import many_rights
-from holdfast.core.lease.lease import ENDED, ENDING, HELD, LeaseBase
+from holdfast.core.lease.lease import LeaseBase
 from holdfast.core.lease.lock import Unset, confirmed_by, is_coroutine_function
+from holdfast.core.lease.state import ENDED, HELD, RELEASING, LeaseIdentity
 from holdfast.core.pool.options import ITEMS_MAX, any_of, checked_errors, checked_items, checked_share
+from holdfast.core.resend import WIRE_NS, resend, send_safely
+from holdfast.core.step import answer_of
 from holdfast.engines import Capability
-from holdfast.errors import InvalidConfig, ItemsLent, NotFound, NotOwner, ReplyLost, Unavailable
+from holdfast.errors import InvalidConfig, ItemsLent, NotFound, NotOwner, Unavailable
 from holdfast.names import Holder, checked_name, is_unicode, this_process
 
 if TYPE_CHECKING:
@@ -52,7 +55,6 @@ if TYPE_CHECKING:
 
 COOL_S = 6.0
 _REASON_MAX = 500
-_RETRY_NS = 50 * NS_PER_MS
 
 
 class ItemStatus(NamedTuple):
@@ -179,55 +181,45 @@ class ItemBase(LeaseBase):
     @property
     def info(self) -> dict[str, Any]:
         """What the borrower has said of this use, for people to read."""
-        return self._owner.info
+        return self._holder.info
 
     def __repr__(self) -> str:
-        return f"<item {self._item!r} of {self._pool!r} fence={self._fence} {self._state}>"
+        return f"<item {self._item!r} of {self._pool!r} fence={self._fence} {self.state}>"
 
     # Its words to the engine.
 
-    def _ask(self, wait: bool) -> AcquireCommand:
+    def acquire_command(self, wait: bool) -> AcquireCommand:
         pool, tag, share_ppm = self._terms
-        ask = (self._pool, self.token, self._packed, self._ttl_ms, wait, pool._expiry_cooldown_ms, tag, share_ppm)
+        ask = (self._pool, self.token, self.packed_holder, self.ttl_ms, wait, pool._expiry_cooldown_ms, tag, share_ppm)
         return Borrow(*ask, pool._permits, pool.kind)
 
-    def _renewal(self, ttl_ms: int) -> Command:
+    def renew_command(self, ttl_ms: int) -> Command:
         return Extend(self._pool, self._item, self.token, ttl_ms, self._terms.pool.kind)
 
-    def _giving_back(self, to: str) -> Release | Return:  # noqa: ARG002 - an item goes to whoever is next
+    def release_command(self, to: str) -> Release | Return:  # noqa: ARG002 - an item goes to whoever is next
         return Return(self._pool, self._item, self.token, self._cooldown_ms, self._resent, self._terms.pool.kind)
 
-    def _taking_back(self) -> Undo | UndoBorrow:
+    def undo_command(self) -> Undo | UndoBorrow:
         return UndoBorrow(self._pool, self.token, self._terms.pool.kind)
 
-    def _heartbeat_command(self) -> Command:
+    def heartbeat_command(self) -> Command:
         return PoolHeartbeat(self._pool, self._terms.pool.kind)
 
-    def _late(self, command: ReleaseCommand) -> ReleaseCommand | None:  # noqa: ARG002
+    def late_release_command(self, command: ReleaseCommand) -> ReleaseCommand | None:  # noqa: ARG002
         return None  # how a lost borrower's work ended is uncertain: the item comes back after its ttl, and rests
 
-    def _told(self, answer: Granted) -> None:
+    def _item_granted(self, answer: Granted) -> None:
         self._item = self.name = answer.item
 
     @property
-    def _about(self) -> str:
-        return f"{self._pool}\x00{self._terms.pool.kind}\x00{self._item}"
+    def identity(self) -> LeaseIdentity:
+        """Every name of this item; events show the pool first, because an item's name says little alone."""
+        pool, kind = self._pool, self._terms.pool.kind
+        shown = self.name if self.name == pool else f"{pool}/{self.name}"
+        return LeaseIdentity(self.name, f"{pool}\x00{kind}\x00{self._item}", many_rights(pool, kind), shown, pool)
 
     @property
-    def _awaited(self) -> str:
-        return many_rights(self._pool, self._terms.pool.kind)
-
-    @property
-    def _known_as(self) -> str:
-        """The pool first: figures are counted by it, and an item's name says little alone."""
-        return self.name if self.name == self._pool else f"{self._pool}/{self.name}"
-
-    @property
-    def _place(self) -> str:
-        return self._pool
-
-    @property
-    def _rest_ns(self) -> int:
+    def cooldown_ns(self) -> int:
         return self._terms.pool._expiry_cooldown_ms * NS_PER_MS
 
     def _cools_on(self, error: BaseException | None) -> None:
@@ -238,46 +230,40 @@ class ItemBase(LeaseBase):
 
     def _cool_for(self, seconds: Seconds | Unset) -> None:
         asked_ms = self._terms.pool._cooldown_ms if isinstance(seconds, Unset) else duration_ms(seconds)
-        if self._state in (ENDING, ENDED):
+        if self.state in (RELEASING, ENDED):
             raise NotOwner(self.name, "it was given back before; the pool's own cool() keeps an item that nobody has")
         self._cooldown_ms = asked_ms
 
 
 async def extend(item: ItemBase, ttl: Seconds) -> None:
-    """Have the lease last at least so long from now, and after each renewal; `LeaseLost` if it is no longer held."""
+    """Have the lease last at least `ttl` from now, and after each renewal; raise `LeaseLost` if it is not held."""
     lasts_ms = ttl_ms(ttl)
     item.check()
-    client = item._client
+    client, sent_ns = item.client, 0
     until_ns = client.clock.now_ns() + WIRE_NS
-    while True:
+
+    async def send() -> Answer:
+        """Renew as the keeper does: where replicas must confirm, they have."""
+        nonlocal sent_ns
         sent_ns = client.clock.now_ns()
-        try:
-            answer = await _renew(item, lasts_ms, until_ns)
-        except ReplyLost as error:
-            if client.clock.now_ns() >= until_ns:
-                raise Unavailable(error.engine, error.reason, error.detail) from error
-            await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
-            continue
-        break
+        command = item.renew_command(lasts_ms)
+        if not item.confirm:
+            return await answer_of(client.transport.apply(command, until_ns))
+        (answer,) = await client.transport.confirm((command,), until_ns)
+        if isinstance(answer, Unavailable):
+            raise answer
+        return answer
+
+    try:
+        answer = await send()
+    except Unavailable as error:
+        answer = await resend(client, send, error, until_ns)
     if isinstance(answer, NotHeld):
-        item._lose(answer.reason, answer.detail)
-    elif isinstance(answer, Renewed) and item._state is HELD:
-        item._ttl_ms = lasts_ms
-        item._trust_from(sent_ns, lasts_ms)
-        client.keeper.due(item._due_ns)
+        item.lose(answer.reason, answer.detail)
+    elif isinstance(answer, Renewed) and item.state is HELD:
+        item.extended(sent_ns, lasts_ms)
+        client.keeper.due(item.due_ns)
     item.check()
-
-
-async def _renew(item: ItemBase, lasts_ms: int, until_ns: int) -> Answer:
-    """Renewed as the keeper would: where replicas must hear of it, they have."""
-    transport, command = item._client.transport, item._renewal(lasts_ms)
-    if not item._confirm:
-        reply = transport.apply(command, until_ns)
-        return reply if isinstance(reply, tuple) else await reply
-    (answer,) = await transport.confirm((command,), until_ns)
-    if isinstance(answer, Unavailable):
-        raise answer
-    return answer
 
 
 async def change(
@@ -288,7 +274,7 @@ async def change(
     if some and not names:
         raise InvalidConfig("items", names, "there must be at least one")
     seed = int.from_bytes(os.urandom(4), "big") | 1
-    answer = await _say(pool._client, ChangePool(pool.name, how, names, leave, seed, permits, pool.kind))
+    answer = await _change(pool._client, ChangePool(pool.name, how, names, leave, seed, permits, pool.kind))
     if isinstance(answer, ItemsStillLent):
         raise ItemsLent(pool.name, answer.items)
     if isinstance(answer, UnknownItems):
@@ -299,7 +285,7 @@ async def change(
 
 async def cool(pool: PoolBase, item: str, seconds: Seconds) -> None:
     """Keep an item that nobody has from everybody for so long; 0 ends its cooldown."""
-    answer = await _say(
+    answer = await send_safely(
         pool._client, CoolItem(pool.name, checked_name(item, "an item"), duration_ms(seconds), pool.kind)
     )
     if isinstance(answer, ItemsStillLent):
@@ -315,7 +301,7 @@ async def break_item(pool: PoolBase, item: str, reason: str, fence: int | None =
         raise InvalidConfig("reason", reason, rule)
     if fence is None:
         fence = (await lent(pool, item)).fence
-    answer = await _say(pool._client, BreakItem(pool.name, item, fence, reason, pool.kind))
+    answer = await send_safely(pool._client, BreakItem(pool.name, item, fence, reason, pool.kind), _broken_before)
     if isinstance(answer, NotHeld):
         raise NotFound(pool.name, f"lease of {item!r} with fence {fence} any more")
 
@@ -334,7 +320,7 @@ async def stats(pool: Lender, limit: int) -> PoolStats:
     """How the pool stands now."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= ITEMS_MAX:
         raise InvalidConfig("limit", limit, f"it must be a whole number from 0 to {ITEMS_MAX}")
-    answer = await _say(pool._client, GetPoolStats(pool.name, limit, pool.kind))
+    answer = await send_safely(pool._client, GetPoolStats(pool.name, limit, pool.kind))
     assert isinstance(answer, PoolSnapshot)
     items = tuple(
         ItemStatus(
@@ -354,33 +340,28 @@ async def stats(pool: Lender, limit: int) -> PoolStats:
     return PoolStats(pool.name, *figures, items, waiters, answer.trouble)
 
 
-async def _say(client: Client, command: Command) -> Any:
-    """A command that may be sent twice, because the second copy changes no more than the first."""
-    until_ns, sent_before = client.clock.now_ns() + WIRE_NS, False
-    while True:
-        try:
-            answer = await client.send(command)
-        except Unavailable as error:
-            if not isinstance(error.__cause__, ReplyLost) or client.clock.now_ns() >= until_ns:
-                raise
-            sent_before = True
-            await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
-            continue
-        if sent_before and isinstance(command, BreakItem) and isinstance(answer, NotHeld):
-            return None  # the first copy has done it
-        if sent_before and isinstance(command, ChangePool):
-            return await _changed_before(client, command, answer)
-        return answer
+async def _change(client: Client, command: ChangePool) -> Answer:
+    """Send a change; if a reply was lost, find out what the first copy answered."""
+
+    async def second_answer(answer: Answer) -> Answer:
+        return await _changed_before(client, command, answer)
+
+    return await send_safely(client, command, second_answer)
 
 
-async def _changed_before(client: Client, command: ChangePool, answer: Any) -> Any:
+async def _broken_before(answer: Answer) -> Answer:
+    """Interpret the answer to a second copy: if the fence is gone, the first copy has ended its lease."""
+    return Released() if isinstance(answer, NotHeld) else answer
+
+
+async def _changed_before(client: Client, command: ChangePool, answer: Answer) -> Answer:
     """What the first copy of a change would have answered: it has done what the second found done."""
     if isinstance(answer, ItemsStillLent) or (
         isinstance(answer, UnknownItems) and set(answer.items) != set(command.items)
     ):
         return answer
-    figures = await _say(client, GetPoolStats(command.name, 0, command.kind))
-    taken = await _say(client, GetPoolStats(command.name, figures.lent + figures.cooling, command.kind))
+    figures: Any = await send_safely(client, GetPoolStats(command.name, 0, command.kind))
+    taken: Any = await send_safely(client, GetPoolStats(command.name, figures.lent + figures.cooling, command.kind))
     leaving = {seen.item for seen in taken.items if seen.leaving and seen.state in ("lent", "offered")}
     going = leaving - set(command.items) if command.operation == "set" else leaving & set(command.items)
     return PoolChanged(0, 0, tuple(sorted(going)))

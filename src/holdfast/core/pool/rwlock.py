@@ -12,7 +12,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from holdfast.commands import READ, RWLOCK, WRITE, Granted
-from holdfast.core.lease.lock import Leaving, LockBase
+from holdfast.core.lease.lock import LeavingBlock, LockBase
 from holdfast.core.pool.pool import ItemBase, Terms
 from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig
@@ -75,7 +75,7 @@ class SideBase(LockBase):
             lease.check()
         return lease
 
-    def _leaving(self, who: object) -> Leaving:
+    def _leaving(self, who: object) -> LeavingBlock:
         block = super()._leaving(who)
         others = (peer._entered.get(block.who, ()) for peer in self._all() if peer is not self)
         shared = any(block.lease in entered for entered in others)
@@ -91,7 +91,7 @@ class AccessBase(ItemBase):
         return self._terms.tag
 
     def __repr__(self) -> str:
-        return f"<{self.side} access to {self.name!r} fence={self._fence} {self._state}>"
+        return f"<{self.side} access to {self.name!r} fence={self._fence} {self.state}>"
 
     def _told(self, answer: Granted) -> None:
         self._item = answer.item

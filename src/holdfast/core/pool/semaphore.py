@@ -61,7 +61,7 @@ class PermitBase(ItemBase):
         return int(self._item)
 
     def __repr__(self) -> str:
-        return f"<seat {self._item or '?'} of {self.name!r} fence={self._fence} {self._state}>"
+        return f"<seat {self._item or '?'} of {self.name!r} fence={self._fence} {self.state}>"
 
     def _told(self, answer: Granted) -> None:
         self._item = answer.item

@@ -28,7 +28,7 @@ from holdfast.core.queue.outcomes import readable
 from holdfast.core.queue.queue import LANES, whole_number
 from holdfast.core.queue.session import ConsumerSession
 from holdfast.core.resend import WIRE_NS, resend
-from holdfast.core.step import Ready
+from holdfast.core.step import answer_of
 from holdfast.errors import LASTING, Closed, InvalidConfig, LeaseLost, Unavailable
 from holdfast.names import LABEL_MAX, is_unicode
 
@@ -316,9 +316,7 @@ class ConsumerCore:
             command = Receive(queue.name, session.token, min(most, BATCH_MAX), *details, self._seen_fence)
             self.unsure = True  # until the answer is here
             session.delivered = True  # until now, an interrupt leaves no consumer behind
-            answer = client.transport.apply(command)
-            if not isinstance(answer, Ready):
-                answer = await answer
+            answer = await answer_of(client.transport.apply(command))
         except Unavailable as error:
             if error.reason in LASTING:
                 raise
@@ -411,9 +409,7 @@ class ConsumerCore:
 
         try:
             try:
-                answer = send()
-                if not isinstance(answer, Ready):
-                    answer = await answer
+                answer = await answer_of(send())
                 if resent:
                     answer = await second_answer(answer)
             except Unavailable as error:

@@ -39,8 +39,8 @@ class DeadLetter(NamedTuple):
 
     `reason`: why it became a dead letter. `error`: the error of the last attempt. `attempts`: how many failed.
     `crashes`: how many consumers died with it. `first_consumer` and `last_consumer`: the consumers that failed with it.
-    `published` and `died`: seconds since 1970. `body`: its bytes if the codec cannot decode it. `position`: its place in
-    the list; `list(after=letter.position)` continues after it. `key`: the key it was published with.
+    `published` and `died`: seconds since 1970. `body`: its bytes if the codec cannot decode it. `position`: its place
+    in the list; `list(after=letter.position)` continues after it. `key`: the key it was published with.
     """
 
     id: str

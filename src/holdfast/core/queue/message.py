@@ -1,7 +1,7 @@
 """Messages: one delivery of a message to a consumer, until its outcome is recorded.
 
-The engine decides which consumer holds a message. An outcome carries the token of the consumer's session and the entry of
-the message; if another consumer holds the message by now, the outcome changes nothing and raises `LeaseLost`.
+The engine decides which consumer holds a message. An outcome carries the token of the consumer's session and the entry
+of the message; if another consumer holds the message by now, the outcome changes nothing and raises `LeaseLost`.
 
 `HeldMessage` is the core's side of a delivery. A face gives users a `Message`, which is made from it.
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.clock import duration_ms
 from holdfast.commands.queue import ACK, REJECT, RELEASE, VERIFY, MessageOutcome
 from holdfast.core.lease.state import ENDED, RELEASING
-from holdfast.core.pool.options import cool_ms
 from holdfast.core.queue.codec import unpacked_headers
 from holdfast.core.queue.outcomes import Reject, Release, Retry, checked_reason, failed_attempt, outcome_of, readable
 from holdfast.errors import LeaseLost, LossReason, NotOwner
@@ -112,13 +112,13 @@ class HeldMessage:
     async def retry(self, delay: Seconds | None, reason: str) -> None:
         """Record a failed attempt; the next one comes after the delay, or by the queue's backoff."""
         queue = self.queue
-        delay_ms = queue.backoff.delay_ms(self.attempt) if delay is None else cool_ms(delay, setting="delay")
+        delay_ms = queue.backoff.delay_ms(self.attempt) if delay is None else duration_ms(delay, setting="delay")
         error = checked_reason(reason) if reason else ""
         await self.finish(failed_attempt(self.entry, self.attempt, queue.attempts_max, delay_ms, error))
 
     async def release(self, delay: Seconds) -> None:
         """Give the message back; no attempt is used."""
-        await self.finish(MessageOutcome(self.entry, RELEASE, cool_ms(delay, setting="delay")))
+        await self.finish(MessageOutcome(self.entry, RELEASE, duration_ms(delay, setting="delay")))
 
     async def reject(self, reason: str) -> None:
         """Make the message a dead letter."""

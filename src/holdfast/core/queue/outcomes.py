@@ -8,9 +8,8 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from holdfast.clock import Seconds, timeout_ns
+from holdfast.clock import Seconds, duration_ms, timeout_ns
 from holdfast.commands.queue import ACK, REJECT, RELEASE, RETRY, MessageOutcome
-from holdfast.core.pool.options import cool_ms
 from holdfast.errors import InvalidConfig
 from holdfast.names import is_unicode
 from holdfast.rules.queue.state import ATTEMPTS_USED_UP
@@ -30,7 +29,7 @@ class Retry(Exception):
     def __init__(self, delay: Seconds | None = None, reason: str = "") -> None:
         super().__init__(delay, reason)
         if delay is not None:
-            cool_ms(delay, setting="delay")  # refuse a wrong delay where it is written
+            duration_ms(delay, setting="delay")  # refuse a wrong delay where it is written
         self.delay = delay
         self.reason = reason
 
@@ -54,7 +53,7 @@ class Release(Exception):
 
     def __init__(self, delay: Seconds = 0) -> None:
         super().__init__(delay)
-        cool_ms(delay, setting="delay")
+        duration_ms(delay, setting="delay")
         self.delay = delay
 
 
@@ -121,7 +120,7 @@ def outcome_of(
     if error is None:
         return MessageOutcome(entry, ACK)
     if isinstance(error, Retry):
-        delay_ms = backoff.delay_ms(attempt) if error.delay is None else cool_ms(error.delay, setting="delay")
+        delay_ms = backoff.delay_ms(attempt) if error.delay is None else duration_ms(error.delay, setting="delay")
         text = readable(error.reason or _cause_of(error) or _NO_REASON)
         return failed_attempt(entry, attempt, attempts_max, delay_ms, text)
     if isinstance(error, Reject):
@@ -129,7 +128,7 @@ def outcome_of(
         text = "" if cause is None else readable(cause)
         return MessageOutcome(entry, REJECT, 0, readable(error.reason)[:REASON_MAX], text)
     if isinstance(error, Release):
-        return MessageOutcome(entry, RELEASE, cool_ms(error.delay, setting="delay"))
+        return MessageOutcome(entry, RELEASE, duration_ms(error.delay, setting="delay"))
     if isinstance(error, Exception):
         return failed_attempt(entry, attempt, attempts_max, backoff.delay_ms(attempt), readable(error))
     return MessageOutcome(entry, RELEASE)

@@ -1,7 +1,7 @@
 """Queues: the checked settings of a queue, publishing, and inspection.
 
-A body is anything that JSON can carry, or that the queue's codec can encode. Publishing is safe to repeat: each call has
-a token, so after a lost reply the same command is sent again, and no message is published twice.
+A body is anything that JSON can carry, or that the queue's codec can encode. Publishing is safe to repeat: each call
+has a token, so after a lost reply the same command is sent again, and no message is published twice.
 
 Messages that share a key are delivered one at a time, in the order of publication. Each priority has a lane of its own,
 and each lane has its share of the fetches, so that no message waits for ever.
@@ -13,7 +13,7 @@ import copy
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, jittered, timeout_ns, ttl_ms
+from holdfast.clock import NEVER_NS, NS_PER_MS, Seconds, duration_ms, jittered, timeout_ns, ttl_ms
 from holdfast.commands.queue import (
     BATCH_MAX,
     BEHIND,
@@ -39,11 +39,11 @@ from holdfast.commands.queue_admin import (
     QueueCounts,
 )
 from holdfast.core.lease.lock import confirmed_by
-from holdfast.core.pool.options import cool_ms
 from holdfast.core.queue.codec import Codec, checked_codec, encoded, packed_headers, shown_body, shown_headers
 from holdfast.core.queue.outcomes import Backoff, checked_backoff
 from holdfast.core.resend import send_confirmed, send_safely
-from holdfast.errors import SETTLING, InvalidConfig, QueueFull, Unavailable
+from holdfast.engines import Capability
+from holdfast.errors import MOVING, InvalidConfig, QueueFull, Unavailable
 from holdfast.names import Holder, checked_name, new_token
 from holdfast.rules.queue.consistency import check_pages
 
@@ -168,7 +168,7 @@ class QueueCore:
         grace: Seconds,
         confirm: str | None,
     ) -> None:
-        client.refuse_without("queues")
+        client.refuse_without(Capability.QUEUES)
         self.name = checked_name(name)
         self.client = client
         self.attempts_max = whole_number("max_attempts", max_attempts, 1)
@@ -178,7 +178,7 @@ class QueueCore:
         self.dedup_ms = ttl_ms(dedup_window, setting="dedup_window")
         self.codec = checked_codec(codec)
         self.ttl_ms = ttl_ms(ttl)
-        self.grace_ms = cool_ms(grace, setting="grace")
+        self.grace_ms = duration_ms(grace, setting="grace")
         self.confirm = confirm is not None and bool(confirmed_by(client, confirm))
 
     def named(self, name: str) -> QueueCore:
@@ -319,7 +319,7 @@ def checked_options(
     delay: Seconds, headers: dict[str, str] | None, key: str | Callable[[Any], str] | None, priority: str
 ) -> PublishOptions:
     """Return the options of a publish; raise an error that names the wrong one."""
-    delay_ms = cool_ms(delay, setting="delay")
+    delay_ms = duration_ms(delay, setting="delay")
     if key is not None and delay_ms:
         rule = "a message with a key comes after all earlier messages of that key: it cannot have a delay"
         raise InvalidConfig("delay", delay, rule)
@@ -392,7 +392,7 @@ async def check_consistency(
             except StopIteration as end:
                 result: ConsistencyChecked = end.value
                 return result
-    raise Unavailable("engine", SETTLING, f"another server answered before a check of {name!r} was finished")
+    raise Unavailable("engine", MOVING, f"another server answered before a check of {name!r} was finished")
 
 
 def whole_number(setting: str, value: int, least: int, most: int = 2**31 - 1) -> int:

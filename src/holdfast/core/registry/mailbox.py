@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, Seconds, timeout_ns
 from holdfast.commands import AtCapacity, FetchMail, MailboxMessages, NotHeld, SendToOwner
-from holdfast.core.lease.lease import Compound
-from holdfast.core.resend import ask_again
+from holdfast.core.lease.lease import CombinedLease
+from holdfast.core.resend import send_safely
 from holdfast.errors import PASSING, InvalidConfig, NotAcquired, NotFound, Unavailable
 from holdfast.names import is_unicode, new_token
 
@@ -26,7 +26,7 @@ _LOOK_NS = NS
 _KNOWN_MAX = 10_000
 
 
-class Box(Compound):
+class Box(CombinedLease):
     """What a claim has besides its lease: for whom it is kept, and letters that were not read yet."""
 
     _successor: tuple[str, int] = ("", 0)
@@ -52,7 +52,7 @@ async def send(directory: RegistryBase, key: str, message: str) -> None:
     """Put it into the owner's box; `NotFound` if nobody owns the key, which is an error and no silence."""
     if not isinstance(message, str) or not is_unicode(message) or len(message.encode()) > MESSAGE_MAX_BYTES:
         raise InvalidConfig("message", message, f"it must be text of at most {MESSAGE_MAX_BYTES} bytes")
-    answer = await ask_again(directory._client, SendToOwner(directory._name_of_key(key), new_token(), message))
+    answer = await send_safely(directory._client, SendToOwner(directory._name_of_key(key), new_token(), message))
     if isinstance(answer, AtCapacity):
         raise NotAcquired(f"{directory.name}/{key}", reason=f"its owner has {answer.size} messages to read")
     if isinstance(answer, NotHeld):
@@ -61,7 +61,7 @@ async def send(directory: RegistryBase, key: str, message: str) -> None:
 
 async def receive(lease: Any, timeout: Seconds | None) -> str | None:
     """The next message, or `None` if none comes in time. `LeaseLost` if the key is no longer this owner's."""
-    client, wait_ns = lease._client, timeout_ns(timeout)
+    client, wait_ns = lease.client, timeout_ns(timeout)
     until_ns = NEVER_NS if wait_ns is None else client.clock.now_ns() + wait_ns
     client.transport.expect(lease.token)
     try:
@@ -85,9 +85,9 @@ async def receive(lease: Any, timeout: Seconds | None) -> str | None:
 
 async def _fetch(lease: Any) -> Unavailable | None:
     """Look into the box. Trouble that may pass is told and given back: while the key is ours, it can be waited out."""
-    client = lease._client
+    client = lease.client
     try:
-        box = await ask_again(client, FetchMail(lease.name, lease.token, lease._read))
+        box = await send_safely(client, FetchMail(lease.name, lease.token, lease._read))
     except Unavailable as error:
         if error.reason not in PASSING:
             raise

@@ -23,10 +23,9 @@ from holdfast.commands import (
     ListEntries,
     ReleaseEntry,
 )
-from holdfast.core.inspection import break_entry, standing
-from holdfast.core.lease import acquire as lifecycle
-from holdfast.core.lease.lease import ENDED, HELD
-from holdfast.core.resend import ask_again, decision
+from holdfast.core.inspection import break_fence, lease_info
+from holdfast.core.lease.state import HELD
+from holdfast.core.resend import send_safely
 from holdfast.engines import Capability
 from holdfast.errors import PASSING, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, Unavailable
 from holdfast.names import LABEL_MAX, Holder, checked_name, is_unicode, this_process
@@ -149,9 +148,9 @@ def prepared(
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0 or group is None):
         raise InvalidConfig("limit", limit, "it must be a whole number, 0 or more, and needs a group")
     most, index_name = (-1, "") if limit is None else (limit, f"g:{group}")
-    whose = lease._client.holder.label if label is None else label
-    lease._begins = lambda ask: ClaimEntry(ask, indexes, index_name, most, whose)
-    lease._ends = lambda end: ReleaseEntry(end, indexes, *lease._successor)
+    whose = lease.client.holder.label if label is None else label
+    lease.begin_with = lambda ask: ClaimEntry(ask, indexes, index_name, most, whose)
+    lease.end_with = lambda end: ReleaseEntry(end, indexes, *lease._successor)
     return lease
 
 
@@ -161,14 +160,14 @@ async def claim(directory: RegistryBase, lease: LeaseBase, key: str) -> Registry
     began_ns = client.clock.now_ns()
     client.begin(lease)
     try:
-        answer = await decision(lease, began_ns)
+        answer = await lease.decide_steps(began_ns)
         if isinstance(answer, Busy) and _is_dead(Holder.unpacked(answer.holder)):
-            await break_entry(client, lease.name, answer.fence, "its process is dead")
-            answer = await decision(lease, began_ns)
+            await break_fence(client, lease.name, answer.fence, "its process is dead")
+            answer = await lease.decide_steps(began_ns)
         if isinstance(answer, Busy):
             _given_up(lease, began_ns, f"held by {Holder.unpacked(answer.holder)}")
             # Who it is stands in the answer, but not since when.
-            now = await standing(client, lease.name)
+            now = await lease_info(client, lease.name)
             return held_by(key, now.holder or LeaseParty(answer.holder, "", answer.fence, 0, answer.remaining_ms))
         if isinstance(answer, HandedOff):
             _given_up(lease, began_ns, f"kept for {answer.successor}")
@@ -179,29 +178,26 @@ async def claim(directory: RegistryBase, lease: LeaseBase, key: str) -> Registry
             _given_up(lease, began_ns, reason)
             raise NotAcquired(f"{directory.name}/{key}", reason=reason)
         if not isinstance(answer, Granted):
-            raise lifecycle._not_acquired(lease, answer, began_ns)
+            raise lease.not_acquired(answer, began_ns)
     except BaseException:
-        lifecycle.undo(lease)
+        lease.undo()
         raise
-    client.keeper.due(lease._due_ns)
+    client.keeper.due(lease.due_ns)
     if client.observer is not None or debugging(DEBUG):
-        client.emit("granted", lease.name, lease._fence, (client.clock.now_ns() - began_ns) / NS)
+        client.emit("granted", lease.name, lease.fence_or_none, (client.clock.now_ns() - began_ns) / NS)
     return None
 
 
 def _given_up(lease: LeaseBase, began_ns: int, why: str) -> None:
-    client = lease._client
+    client = lease.client
     client.emit("refused", lease.name, seconds=(client.clock.now_ns() - began_ns) / NS, detail=why)
-    if not lease._resent:
-        # The engine has just said that this token has nothing, and no copy is under way.
-        lease._state = ENDED
-        lease._client.keeper.forget(lease)
+    lease.refused()
 
 
 async def hand_off(lease: Any, to: str, within: Seconds) -> None:
     """Give the key back, kept for whoever has that label, for so long."""
     lease._successor = checked_heir(to, within)
-    await lifecycle.release(lease)
+    await lease.release_steps()
 
 
 def checked_heir(to: str, within: Seconds) -> tuple[str, int]:
@@ -213,7 +209,7 @@ def checked_heir(to: str, within: Seconds) -> tuple[str, int]:
 
 async def owner(directory: RegistryBase, key: str) -> RegistryEntry | None:
     """Who owns the key, or `None`."""
-    now = await standing(directory._client, directory._name_of_key(key))
+    now = await lease_info(directory._client, directory._name_of_key(key))
     return None if now.holder is None else held_by(key, now.holder)
 
 
@@ -253,7 +249,7 @@ async def _listed(directory: RegistryBase, index_name: str, prefix: str) -> list
     found: list[tuple[str, LeaseParty]] = []
     after, at_once = "", _PAGE if index_name == _KEYS else _PAGE_OF_OTHERS
     while True:
-        page = await ask_again(directory._client, ListEntries(directory.name, index_name, prefix, after, at_once))
+        page = await send_safely(directory._client, ListEntries(directory.name, index_name, prefix, after, at_once))
         assert isinstance(page, EntryPage)
         found += page.entries
         after = page.last
@@ -271,7 +267,7 @@ async def expel(directory: RegistryBase, key: str, reason: str, fence: int | Non
         raise NotFound(f"{directory.name}/{key}", "owner")
     if fence is not None and now.fence != fence:
         raise NotFound(f"{directory.name}/{key}", f"owner with fence {fence} any more")
-    await break_entry(directory._client, directory._name_of_key(key), now.fence, reason)
+    await break_fence(directory._client, directory._name_of_key(key), now.fence, reason)
     return now
 
 
@@ -279,9 +275,9 @@ async def release_all(directory: RegistryBase) -> list[str]:
     """Give back whatever this client owns or has joined there; the keys that it had lost before."""
     lost = []
     for lease in directory._client.keeper.live_leases():
-        if lease._state is HELD and lease.name.startswith(directory._name_of("")):
+        if lease.state is HELD and lease.name.startswith(directory._name_of("")):
             try:
-                await lifecycle.release(lease)
+                await lease.release_steps()
             except LeaseLost:
                 lost.append(lease.name.partition("\0")[2][1:].partition("\0")[0])
     return sorted(set(lost))

@@ -1,4 +1,4 @@
-"""Leases in a shared directory, for hosts that have nothing else in common: no server, nothing but files."""
+"""The file engine: leases in a shared directory, for hosts that share nothing but files."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.clock import SYSTEM
+from holdfast.engines.interface import Capability, EngineDriver, Scope
 from holdfast.errors import InvalidConfig, Unavailable
 
 if TYPE_CHECKING:
     from holdfast.config import Settings
     from holdfast.engines.local import LocalEngine
 
+SCOPE = Scope.HOSTS
+CAPABILITIES = frozenset((Capability.FIFO, Capability.DEATH_PROOF))
+HOME = ".holdfast"
+
 
 def open_engine(settings: Settings) -> LocalEngine:
-    """`file:///shared/directory`: every process of every host that sees this directory shares its leases."""
+    """Open `file:///shared/directory`: every process of every host that sees this directory shares its leases."""
     settings.refuse_options()
     root = Path(settings.path)
     if not root.is_absolute() or root.parts[1:2] == ("~",):
@@ -29,13 +34,44 @@ def open_engine(settings: Settings) -> LocalEngine:
     try:
         mode = root.stat().st_mode
     except OSError as error:
-        raise Unavailable("file", "unreachable", f"{root}: {error.strerror}; it must be there already") from error
+        detail = f"{root}: {error.strerror}; holdfast does not create it"
+        raise Unavailable("file", "unreachable", detail) from error
     if not stat.S_ISDIR(mode):
         raise InvalidConfig("url", settings.url, "it must name a directory, and this is none")
 
     # Imported here: what these modules need is not on every system.
     from holdfast.engines.files.engine import FileStore  # noqa: PLC0415
-    from holdfast.engines.files.root import Ground  # noqa: PLC0415
-    from holdfast.engines.files.transport import FileEngine  # noqa: PLC0415
+    from holdfast.engines.files.root import Root  # noqa: PLC0415
+    from holdfast.engines.local import LocalEngine  # noqa: PLC0415
 
-    return FileEngine(FileStore(Ground(root.resolve()), settings.fence_memory_us))
+    return LocalEngine(FileStore(Root(root.resolve()), settings.fence_memory_us))
+
+
+def missing(settings: Settings) -> Unavailable | None:
+    """Return an error if the directory exists and has no leases yet; opening it reports every other trouble."""
+    root = Path(settings.path)
+    if not root.is_absolute():
+        return None
+    try:
+        (root / HOME).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        if root.is_dir():
+            return Unavailable("file", "no such file", f"{root / HOME}: no lease was taken in this directory yet")
+    except OSError:
+        pass
+    return None
+
+
+DRIVER = EngineDriver(
+    open_engine,
+    SCOPE,
+    CAPABILITIES,
+    missing,
+    {
+        "no permission": "let this user, or a group that it is in, write there, or name another directory",
+        "read-only": "that disk cannot be written to: name another directory",
+        "unreachable": "is the volume mounted, and the path right?",
+        "no such file": "is --url (or HOLDFAST_URL) the directory that the others name? The first `holdfast run NAME -- "
+        "CMD` there, or lock of a program, makes what is missing",
+    },
+)

@@ -1,7 +1,7 @@
-"""What is left in a shared directory: which names there are, what may be cleared away, and whether all is well.
+"""Names and leftovers of a shared directory: search, clean up, and report.
 
-Clearing away is done in small steps by whoever uses the directory, and only of what nobody can need: names that have
-long been free, and what clients left that died: drafts, trials, signs of life.
+Every client cleans up in small steps, and only what no client can need: names that were free for long, and what dead
+clients left: drafts, trials, session files.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 from holdfast.clock import NS_PER_US, SYSTEM
 from holdfast.engines.admin import EngineReport, Fact, NamePage
 from holdfast.engines.fifo_listener import FifoListener
-from holdfast.engines.files import codec as paper
-from holdfast.engines.files.log import Register
+from holdfast.engines.files import codec
+from holdfast.engines.files.log import VersionLog
 from holdfast.engines.files.root import DIRECTORY, UNFINISHED
 from holdfast.engines.files.sessions import clear, look
 
 if TYPE_CHECKING:
-    from holdfast.engines.files.clocks import Dates
-    from holdfast.engines.files.root import Ground
+    from holdfast.engines.files.clocks import Clocks
+    from holdfast.engines.files.root import Root
 
 _AT_ONCE = 8
 _HOUR_US = 3_600_000_000
@@ -31,42 +31,42 @@ _DAY_US = 24 * _HOUR_US
 _WAKE = ".wake"
 
 
-def names(ground: Ground, dates: Dates, prefix: str, limit: int) -> NamePage:
-    """Names that begin so, read from their sheets."""
+def names(root: Root, clocks: Clocks, prefix: str, limit: int) -> NamePage:
+    """Return the names with the prefix, read from their newest versions."""
     found = []
-    for folder in os.listdir(ground.leases):
-        register = Register(ground, folder)
+    for folder in os.listdir(root.leases):
+        log = VersionLog(root, folder)
         try:
-            sheet = register.read()
-            name = paper.read(sheet.body, dates).name if sheet.number else ""
+            version = log.read()
+            name = codec.read(version.body, clocks).name if version.number else ""
         except (OSError, ValueError, LookupError, TypeError):
-            continue  # a draft, or not of our making
+            continue  # a draft, or holdfast did not write it
         finally:
-            register.close()
+            log.close()
         if name.startswith(prefix) and name:
             found.append(name)
     found.sort()
     return NamePage(tuple(found[:limit]), more=len(found) > limit)
 
 
-def sweep(ground: Ground, dates: Dates, wall_us: int) -> None:
-    """Clear away a little of what nobody needs."""
+def sweep(root: Root, clocks: Clocks, wall_us: int) -> None:
+    """Remove a little of what no client needs."""
     with contextlib.suppress(OSError):
-        for folder in _some(os.listdir(ground.leases)):
+        for folder in _some(os.listdir(root.leases)):
             if folder.startswith("."):
-                _drop_draft(ground.leases, folder, wall_us)
+                _drop_draft(root.leases, folder, wall_us)
             else:
-                _forget(ground, dates, folder, wall_us)
-        for client in _some(os.listdir(ground.clients)):
-            _bury(ground, dates, client.removesuffix(_WAKE), wall_us)
-        for entry in os.listdir(ground.home):
-            if entry.startswith(UNFINISHED) and _is_old(f"{ground.home}/{entry}", None, wall_us):
-                FifoListener.remove(f"{ground.home}/{entry}")
-                shutil.rmtree(f"{ground.home}/{entry}", ignore_errors=True)
+                _forget(root, clocks, folder, wall_us)
+        for client in _some(os.listdir(root.clients)):
+            _clear_dead_client(root, clocks, client.removesuffix(_WAKE), wall_us)
+        for entry in os.listdir(root.home):
+            if entry.startswith(UNFINISHED) and _is_old(f"{root.home}/{entry}", None, wall_us):
+                FifoListener.remove(f"{root.home}/{entry}")
+                shutil.rmtree(f"{root.home}/{entry}", ignore_errors=True)
 
 
 def _is_old(path: str, folder: int | None, wall_us: int) -> bool:
-    """Whether it was left an hour ago, by the calendar of whoever keeps the files."""
+    """Return true if it was last changed an hour ago or earlier, by the calendar of the file server."""
     return wall_us - os.stat(path, dir_fd=folder, follow_symlinks=False).st_mtime_ns // NS_PER_US >= _HOUR_US
 
 
@@ -74,33 +74,33 @@ def _some(entries: list[str]) -> list[str]:
     return random.sample(entries, min(_AT_ONCE, len(entries)))
 
 
-def _forget(ground: Ground, dates: Dates, folder: str, wall_us: int) -> None:
-    """A name that has been free for longer than its fence is remembered. After a day the calendar is proof enough."""
-    register = Register(ground, folder)
+def _forget(root: Root, clocks: Clocks, folder: str, wall_us: int) -> None:
+    """Remove a name that was free for longer than its fence is remembered; after a day the calendar is proof enough."""
+    log = VersionLog(root, folder)
     try:
-        sheet = register.read()
-        for draft in register.drafts():
-            if _is_old(f"{folder}/{draft}", ground.leases, wall_us):
-                os.unlink(f"{folder}/{draft}", dir_fd=ground.leases)
-        if sheet.number == 0:
-            register.forget()
+        version = log.read()
+        for draft in log.drafts():
+            if _is_old(f"{folder}/{draft}", root.leases, wall_us):
+                os.unlink(f"{folder}/{draft}", dir_fd=root.leases)
+        if version.number == 0:
+            log.forget()
             return
-        written = paper.read(sheet.body, dates)
-        record, memory_us = written.record, written.memory_us
+        stored = codec.read(version.body, clocks)
+        record, memory_us = stored.record, stored.memory_us
         now_us = SYSTEM.now_ns() // NS_PER_US
         if record.holder is not None or record.waiters.clients or record.tombstones.ends_us > now_us:
             return
-        age_us = wall_us - register.written_ns(sheet.number) // NS_PER_US
+        age_us = wall_us - log.written_ns(version.number) // NS_PER_US
         if now_us - record.touched_us >= memory_us or age_us >= max(_DAY_US, memory_us):
-            register.forget()
+            log.forget()
     except (OSError, ValueError, LookupError, TypeError):
         return
     finally:
-        register.close()
+        log.close()
 
 
 def _drop_draft(folder: int, name: str, wall_us: int) -> None:
-    """A folder that somebody was about to put into place an hour ago."""
+    """Remove a folder that a client was about to rename into place an hour ago."""
     with contextlib.suppress(OSError):
         if not _is_old(name, folder, wall_us):
             return
@@ -113,29 +113,29 @@ def _drop_draft(folder: int, name: str, wall_us: int) -> None:
         os.rmdir(name, dir_fd=folder)
 
 
-def _bury(ground: Ground, dates: Dates, client: str, wall_us: int) -> None:
-    """What a client left that died an hour ago; until then its file is what proves that it died."""
+def _clear_dead_client(root: Root, clocks: Clocks, client: str, wall_us: int) -> None:
+    """Remove the files of a client that died an hour ago; until then its file proves that it died."""
     with contextlib.suppress(OSError):
-        status = os.stat(client, dir_fd=ground.clients, follow_symlinks=False)
-        if not stat.S_ISREG(status.st_mode) or not _is_old(client, ground.clients, wall_us):
+        status = os.stat(client, dir_fd=root.clients, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode) or not _is_old(client, root.clients, wall_us):
             return
-        seen = look(ground, dates, client)
+        seen = look(root, clocks, client)
         now_us = SYSTEM.now_ns() // NS_PER_US
-        if seen.gone or (seen.pid == 0 and now_us - seen.marked_us > _HOUR_US):
-            clear(ground, client)
-            FifoListener.remove(f"{ground.home}/clients/{client}{_WAKE}")
+        if seen.gone or (seen.pid == 0 and now_us - seen.heartbeat_us > _HOUR_US):
+            clear(root, client)
+            FifoListener.remove(f"{root.home}/clients/{client}{_WAKE}")
 
 
-def examine(ground: Ground, dates: Dates) -> EngineReport:
-    """The directory, its filesystem, and who uses it."""
-    clients = [look(ground, dates, name) for name in os.listdir(ground.clients) if not name.endswith(_WAKE)]
-    folders = [name for name in os.listdir(ground.leases) if not name.startswith(".")]
-    free = os.statvfs(ground.root)
+def examine(root: Root, clocks: Clocks) -> EngineReport:
+    """Return the facts about the directory, its filesystem and its clients."""
+    clients = [look(root, clocks, name) for name in os.listdir(root.clients) if not name.endswith(_WAKE)]
+    folders = [name for name in os.listdir(root.leases) if not name.startswith(".")]
+    free = os.statvfs(root.directory)
     dead = sum(client.gone for client in clients)
     alive, bytes_free = len(clients) - dead, free.f_bavail * free.f_frsize
     facts = (
-        Fact("directory", str(ground.root), {"directory": str(ground.root)}),
-        Fact("filesystem", ground.kind or "unknown", {"filesystem": ground.kind or None}),
+        Fact("directory", str(root.directory), {"directory": str(root.directory)}),
+        Fact("filesystem", root.kind or "unknown", {"filesystem": root.kind or None}),
         Fact("names remembered", str(len(folders)), {"names": len(folders)}),
         Fact("clients", str(alive), {"clients": alive}),
         Fact("left by dead clients", f"{dead} (cleared after an hour)", {"dead_clients": dead}),

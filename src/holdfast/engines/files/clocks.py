@@ -1,8 +1,8 @@
 """When something happened, without comparing the clocks of two machines.
 
-Whoever writes a date writes the boot of its machine and the time on the clock of that boot. Within one boot that is
-exact. A date of another boot means nothing here but itself: it counts from the moment at which this client first saw
-it, on its own clock. That is never too early: what is seen has happened.
+A client writes a timestamp as the boot of its machine and the time on the clock of that boot. Within one boot that is
+exact. A timestamp of another boot only identifies itself: it counts from the moment at which this client first saw it,
+on its own clock. That is never too early, because what a client sees has happened.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from holdfast.clock import NS_PER_US, SYSTEM
 
-_SIGHTS_MAX = 10_000
+_SIGHTINGS_MAX = 10_000
 
 
-class Date(NamedTuple):
+class Timestamp(NamedTuple):
     """A moment on the clock of one boot; the calendar of that machine beside it is for people."""
 
     boot: str
@@ -22,36 +22,36 @@ class Date(NamedTuple):
     wall_us: int
 
 
-class Dates:
-    """The dates of other machines that one client has seen, and when."""
+class Clocks:
+    """The timestamps of other machines that one client has seen, and when it saw them."""
 
     def __init__(self, boot: str) -> None:
         self.boot = boot
         self._seen: dict[object, int] = {}
 
-    def now(self) -> Date:
-        return Date(self.boot, SYSTEM.now_ns() // NS_PER_US, SYSTEM.wall_us())
+    def now(self) -> Timestamp:
+        return Timestamp(self.boot, SYSTEM.now_ns() // NS_PER_US, SYSTEM.wall_us())
 
-    def here_us(self, date: Date) -> int:
-        """That moment on this machine's clock, or the moment at which it was first seen here."""
-        if date.boot == self.boot:
-            return date.at_us
-        return self.first_seen_us((date.boot, date.at_us))
+    def here_us(self, timestamp: Timestamp) -> int:
+        """Return that moment on this machine's clock, or the moment at which this client first saw it."""
+        if timestamp.boot == self.boot:
+            return timestamp.at_us
+        return self.first_seen_us((timestamp.boot, timestamp.at_us))
 
     def first_seen_us(self, what: object) -> int:
-        """When this client first met this very thing."""
+        """Return when this client first saw this very thing."""
         seen = self._seen.get(what)
         if seen is None:
-            if len(self._seen) >= _SIGHTS_MAX:
-                # The oldest half. What is met again counts anew: later than it might, never earlier.
-                for old in list(self._seen)[: _SIGHTS_MAX // 2]:
+            if len(self._seen) >= _SIGHTINGS_MAX:
+                # Forget the oldest half. A forgotten thing counts from its next sight: later than it might, never earlier.
+                for old in list(self._seen)[: _SIGHTINGS_MAX // 2]:
                     self._seen.pop(old, None)
             seen = self._seen.setdefault(what, SYSTEM.now_ns() // NS_PER_US)
         return seen
 
-    def began_us(self, date: Date) -> int:
-        """Since when something has been so, for people: of another machine by its calendar, for want of better."""
-        if date.boot == self.boot:
-            return date.at_us
+    def began_us(self, timestamp: Timestamp) -> int:
+        """Return since when something is so, for people: for another machine by its calendar, for want of better."""
+        if timestamp.boot == self.boot:
+            return timestamp.at_us
         now = self.now()
-        return now.at_us - max(0, now.wall_us - date.wall_us)
+        return now.at_us - max(0, now.wall_us - timestamp.wall_us)

@@ -5,30 +5,31 @@ from __future__ import annotations
 from holdfast.rules.promise import CLIENTS, EFFICIENCY, RESTART, Caveat, Promise
 
 _TESTS = "tests/engines/files"
-_LIMITS = (
+_CAVEATS = (
     Caveat(
         "a holder that is paused for longer than its ttl is replaced: compare fences, or publish by build_once",
-        f"{_TESTS}/test_take_over.py::test_a_holder_that_was_stopped_past_its_ttl_is_told_and_harms_nobody",
+        f"{_TESTS}/test_take_over.py::test_a_holder_stopped_past_its_ttl_loses_the_lease_and_overwrites_nothing",
     ),
     Caveat(
-        "if the directory is deleted or its volume replaced, every lease in it is lost, and told so",
-        f"{_TESTS}/test_bad_ground.py::test_a_directory_that_went_away_loses_its_leases_and_says_so",
+        "if the directory is deleted or its volume replaced, every lease in it is lost, and its holders are told",
+        f"{_TESTS}/test_root_faults.py::test_a_directory_that_was_deleted_loses_its_leases_and_its_holders_are_told",
     ),
 )
-_NETWORK = (
+_NETWORK_CAVEATS = (
     Caveat(
-        "waiters look by themselves, up to twice a second: in no promised order",
-        f"{_TESTS}/test_other_hosts.py::test_waiters_on_a_network_look_by_themselves",
+        "waiters ask again by themselves, up to twenty times a second: in no promised order",
+        f"{_TESTS}/test_other_hosts.py::test_waiters_on_a_network_ask_again_by_themselves",
     ),
     Caveat(
-        "a dead holder of another host is replaced after its ttl, counted from when the waiter first saw its last sign",
+        "a dead holder of another host is replaced after its ttl, counted from when the waiter first saw its last "
+        "heartbeat",
         f"{_TESTS}/test_other_hosts.py::test_a_holder_of_another_host_is_replaced_after_its_ttl_on_the_waiters_clock",
     ),
 )
 
 
 def promised(kind: str, *, network: bool) -> Promise:
-    """What a directory on that kind of filesystem may be relied on for; empty, if the system does not tell."""
+    """Return the promise of a directory on that type of filesystem; empty if the system does not report it."""
     tried = "a link that only one can win and a rename that cannot overwrite were tried there"
     if not network:
         return Promise(
@@ -38,12 +39,12 @@ def promised(kind: str, *, network: bool) -> Promise:
             fifo=True,
             fences_grow=True,
             reasons=(
-                "each change is the next numbered sheet, made by one link",
+                "each change is the next numbered version, made by one link",
                 "a dead process is seen by the kernel lock it no longer has",
                 tried,
             ),
-            limits=_LIMITS,
-            unseen=() if kind else ("the type of the filesystem: this system does not tell",),
+            limits=_CAVEATS,
+            unseen=() if kind else ("the type of the filesystem: this system does not report it",),
             changes=() if kind else ("make sure that the directory lies on a local disk",),
             facts=(("filesystem", kind or None),),
         )
@@ -55,11 +56,11 @@ def promised(kind: str, *, network: bool) -> Promise:
         fifo=False,
         fences_grow=True,
         reasons=(
-            "each change is the next numbered sheet, made by one link, which the file server decides",
+            "each change is the next numbered version, made by one link, which the file server decides",
             "the clocks of two machines are never compared",
             tried,
         ),
-        limits=(*_LIMITS, *_NETWORK),
+        limits=(*_CAVEATS, *_NETWORK_CAVEATS),
         unseen=("whether the file server keeps what it has confirmed when it restarts",)
         if nfs
         else (f"how {kind} behaves between two machines: it was not tested",),

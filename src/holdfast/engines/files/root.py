@@ -1,8 +1,9 @@
-"""The directory in which the engine lives: found, tried, made, and never mistaken for another one.
+"""The shared directory: found, tested, prepared, and never mistaken for another one.
 
-Everything is in `.holdfast` inside the directory that the URL names. That directory must be there already: a volume
-that is not mounted shall not be replaced by an empty folder of its mount point. What the engine relies on is tried
-once, when it is opened, and never hoped for. Nothing is followed that is a symbolic link.
+Everything is in `.holdfast` inside the directory that the URL names. That directory must exist: the engine does not
+create it, so that an empty mount point never stands in for a volume that is not mounted. The first open tests every
+operation that the engine relies on. No symbolic link is followed. A `.holdfast` of another layout is refused, and nothing
+in it is changed.
 """
 
 from __future__ import annotations
@@ -14,30 +15,33 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from holdfast.host import NETWORK, TELLING, filesystem, patiently, trouble
+from holdfast.engines.files import HOME
+from holdfast.engines.files.codec import LAYOUT
 from holdfast.errors import InvalidConfig, Unavailable
+from holdfast.host import KNOWN_ERRORS, NETWORK, filesystem, retry_denied, trouble
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-HOME = ".holdfast"
 NAME = "file"
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FRESH = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# Beginnings of what is made in passing: a trial of the filesystem, the draft of an id.
-_TRIAL, _DRAFT = ".try.", "id."
+# How the names of temporary entries begin: a trial of the filesystem, the draft of a file.
+_TRIAL, _DRAFT = ".try.", ".draft."
 UNFINISHED = (_TRIAL, _DRAFT)
 _REFUSED = ("cifs", "smb")
-_ID_MAX = 200
+_SHORT = 200
+# The layout of a `.holdfast` without a layout file.
+_UNMARKED = "1"
 
 
-class Ground:
+class Root:
     """One shared directory, as one client has it open."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.directory = root
         self.home = root / HOME
         self.kind = filesystem(root)
         self.network = self.kind.startswith(NETWORK)
@@ -47,7 +51,7 @@ class Ground:
             above = os.stat(root)
         except OSError as error:
             raise trouble(NAME, error) from error
-        # As the directory itself: where its group may write, the group shares the leases.
+        # Like the directory itself: where its group may write, the group shares the leases.
         shared = above.st_mode & stat.S_IWGRP
         self._group = above.st_gid if shared else -1
         self.folder_mode = 0o2770 if shared else 0o700
@@ -57,11 +61,11 @@ class Ground:
         self._identity = (0, 0)
 
     def open(self) -> None:
-        """Make what is missing, and try what is relied on. May be said twice."""
+        """Create what is missing, and test what the engine relies on. May be called twice."""
         if self.leases >= 0:
             return
         try:
-            patiently(self._open_all) if self._group >= 0 else self._open_all()
+            retry_denied(self._open_all) if self._group >= 0 else self._open_all()
         except OSError as error:
             raise self.unavailable(error) from error
 
@@ -70,8 +74,11 @@ class Ground:
             home = self._folder(str(self.home), None)
             try:
                 self._identity = _identity(home)
-                if not self._is_tried(home):
+                if self._is_prepared(home):
+                    self._refuse_other_layout(home)
+                else:
                     _try_out(self, home)
+                    self._publish("layout", str(LAYOUT), home)
                 self.clients = self._kept("clients", home)
                 self.leases = self._kept("leases", home)
             finally:
@@ -80,12 +87,21 @@ class Ground:
             self.close()
             raise
 
-    def _is_tried(self, home: int) -> bool:
-        """Whether somebody has tried it before: the folder of leases is made last."""
+    def _is_prepared(self, home: int) -> bool:
+        """Return true if a client has tested the filesystem before: the folder of leases is created last."""
         with contextlib.suppress(FileNotFoundError):
             os.stat("leases", dir_fd=home, follow_symlinks=False)
             return True
         return False
+
+    def _refuse_other_layout(self, home: int) -> None:
+        layout = self._read("layout", home) or _UNMARKED
+        if layout != str(LAYOUT):
+            detail = (
+                f"{self.home} has layout {layout}, and this version of holdfast uses layout {LAYOUT}: stop every process "
+                f"that uses it and move {self.home} away, or install the version that wrote it"
+            )
+            raise Unavailable(NAME, "other layout", detail)
 
     def _kept(self, path: str, home: int) -> int:
         self._open.append(self._folder(path, home))
@@ -98,52 +114,54 @@ class Ground:
             return os.open(path, DIRECTORY, dir_fd=parent)
         descriptor = os.open(path, DIRECTORY, dir_fd=parent)
         if self._group >= 0 and os.fstat(descriptor).st_gid != self._group:
-            with contextlib.suppress(PermissionError):  # its maker is not of that group
+            with contextlib.suppress(PermissionError):  # this user is not of that group
                 os.fchown(descriptor, -1, self._group)
         os.fchmod(descriptor, self.folder_mode)  # whatever the umask took away
         return descriptor
 
     def location(self) -> str:
-        """An id of this directory, which is the same through every path and mount that leads here."""
+        """Return an id of this directory, which is the same through every path and mount that leads here."""
         self.open()
         try:
             home = os.open(self.home, DIRECTORY)
             try:
-                found = self._read_id(home) or self._make_id(home)
+                found = self._read("id", home) or self._publish("id", new_token(), home)
             finally:
                 os.close(home)
         except OSError as error:
             raise self.unavailable(error) from error
         if not found:
-            raise Unavailable(NAME, "corrupt", f"{self.home}/id is empty: remove it when nobody uses the directory")
+            raise Unavailable(NAME, "corrupt", f"{self.home}/id is empty: remove it when no process uses the directory")
         return found
 
-    def _read_id(self, home: int) -> str:
+    def _read(self, name: str, home: int) -> str:
+        """Return the content of a small file; empty if there is none."""
         try:
-            descriptor = os.open("id", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=home)
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=home)
         except FileNotFoundError:
             return ""
         try:
-            return os.read(descriptor, _ID_MAX).decode("ascii", "replace")
+            return os.read(descriptor, _SHORT).decode("ascii", "replace")
         finally:
             os.close(descriptor)
 
-    def _make_id(self, home: int) -> str:
+    def _publish(self, name: str, content: str, home: int) -> str:
+        """Create a small file with this content, whole or not at all; return the content of the first to do so."""
         draft = f"{_DRAFT}{new_token()}"
-        self.write_new(draft, new_token().encode(), home, lasting=True)  # markers will name it for good
+        self.write_new(draft, content.encode(), home, lasting=True)  # other files will refer to it for good
         with contextlib.suppress(FileExistsError):
-            os.link(draft, "id", src_dir_fd=home, dst_dir_fd=home)
+            os.link(draft, name, src_dir_fd=home, dst_dir_fd=home)
         os.unlink(draft, dir_fd=home)
-        return self._read_id(home)
+        return self._read(name, home)
 
     def unavailable(self, error: OSError) -> Unavailable:
-        """What the system says, in our words; a name inside of our directory says nothing to anybody."""
+        """Return the `Unavailable` for an error of the system; it names `.holdfast`, not a file inside of it."""
         if not os.path.isabs(str(error.filename)):
             error.filename = str(self.home)
         return trouble(NAME, error)
 
-    def refuse_stranger(self) -> None:
-        """`Unavailable` if the path leads elsewhere by now: a volume that went away, a directory made anew."""
+    def refuse_replaced(self) -> None:
+        """Raise `Unavailable` if the path leads elsewhere now: the volume went away, or the directory is a new one."""
         try:
             seen = os.stat(self.home, follow_symlinks=False)
         except OSError as error:
@@ -152,7 +170,7 @@ class Ground:
             raise Unavailable(NAME, "replaced", f"{self.home} is no longer the directory that was opened")
 
     def write_new(self, name: str, body: bytes, folder: int, *, lasting: bool = False) -> None:
-        """A new file with this content and the right mode, or none at all."""
+        """Create a file with this content and the right mode, or none at all."""
         descriptor = os.open(name, FRESH, self.file_mode, dir_fd=folder)
         try:
             if os.write(descriptor, body) != len(body):
@@ -168,7 +186,7 @@ class Ground:
         os.close(descriptor)
 
     def close(self) -> None:
-        """May be said twice, also where the first was interrupted: no number is closed again, it may be another's."""
+        """Close the descriptors. May be called twice, also after an interrupt: a number is never closed again."""
         while self._open:
             os.close(self._open.pop())
         self.leases = self.clients = -1
@@ -179,34 +197,34 @@ def _identity(descriptor: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _try_out(ground: Ground, home: int) -> None:
-    """Every operation that only one may win, tried on this very filesystem."""
-    place = f"{_TRIAL}{new_token()}"
-    os.mkdir(place, 0o700, dir_fd=home)
-    folder = os.open(place, DIRECTORY, dir_fd=home)
+def _try_out(root: Root, home: int) -> None:
+    """Test every operation that only one may win on this very filesystem; `InvalidConfig` names those that fail."""
+    trial = f"{_TRIAL}{new_token()}"
+    os.mkdir(trial, 0o700, dir_fd=home)
+    folder = os.open(trial, DIRECTORY, dir_fd=home)
     try:
-        failed = [what for what, holds in _TRIALS if not _holds(holds, ground, folder)]
+        failed = [what for what, holds in _TRIALS if not _holds(holds, root, folder)]
     finally:
         _clear(folder)
         os.close(folder)
-        os.rmdir(place, dir_fd=home)
+        os.rmdir(trial, dir_fd=home)
     if failed:
-        rule = f"the filesystem there ({ground.kind or 'of unknown type'}) has no {', no '.join(failed)}"
-        raise InvalidConfig("url", f"file://{ground.root}", rule)
+        rule = f"the filesystem there ({root.kind or 'of unknown type'}) has no {', no '.join(failed)}"
+        raise InvalidConfig("url", f"file://{root.directory}", rule)
 
 
-def _holds(trial: Callable[[Ground, int], bool], ground: Ground, folder: int) -> bool:
+def _holds(trial: Callable[[Root, int], bool], root: Root, folder: int) -> bool:
     try:
-        return trial(ground, folder)
+        return trial(root, folder)
     except OSError as error:
-        if error.errno in TELLING:
+        if error.errno in KNOWN_ERRORS:
             raise
         return False
 
 
-def _links(ground: Ground, folder: int) -> bool:
-    ground.write_new("a", b"a", folder)
-    ground.write_new("b", b"b", folder)
+def _links(root: Root, folder: int) -> bool:
+    root.write_new("a", b"a", folder)
+    root.write_new("b", b"b", folder)
     os.link("a", "c", src_dir_fd=folder, dst_dir_fd=folder)
     try:
         os.link("b", "c", src_dir_fd=folder, dst_dir_fd=folder)
@@ -215,11 +233,11 @@ def _links(ground: Ground, folder: int) -> bool:
     return False
 
 
-def _renames(ground: Ground, folder: int) -> bool:
+def _renames(root: Root, folder: int) -> bool:
     for name, inside in (("d", "x"), ("e", "y"), ("f", "")):
         os.mkdir(name, 0o700, dir_fd=folder)
         if inside:
-            ground.write_new(f"{name}/{inside}", b"", folder)
+            root.write_new(f"{name}/{inside}", b"", folder)
     try:
         os.rename("d", "e", src_dir_fd=folder, dst_dir_fd=folder)
     except OSError as error:
@@ -231,9 +249,9 @@ def _renames(ground: Ground, folder: int) -> bool:
     return False
 
 
-def _locks(ground: Ground, folder: int) -> bool:
-    if ground.network:
-        return True  # not relied on there
+def _locks(root: Root, folder: int) -> bool:
+    if root.network:
+        return True  # the engine does not rely on locks there
     descriptors = [os.open("l", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=folder) for _ in range(2)]
     try:
         fcntl.flock(descriptors[0], fcntl.LOCK_EX | fcntl.LOCK_NB)

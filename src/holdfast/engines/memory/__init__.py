@@ -19,4 +19,6 @@ def open_engine(settings: Settings) -> LocalEngine:
     return open_store(settings)
 
 
-DRIVER = EngineDriver(open_engine, Scope.PROCESS, ALL_FEATURES | {Capability.FIFO})
+SCOPE = Scope.PROCESS
+CAPABILITIES = ALL_FEATURES | {Capability.FIFO}
+DRIVER = EngineDriver(open_engine, SCOPE, CAPABILITIES)

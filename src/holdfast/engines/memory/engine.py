@@ -1,7 +1,7 @@
 """Leases of one process, in a dictionary.
 
-The same laws as everywhere else, for threads and tasks of one process. Every client of the same URL shares one domain.
-A hand-moved clock may be given, so that tests need not sleep.
+The laws are those of all engines, for threads and tasks of one process. Every client of the same URL shares one
+domain. A test may give a hand-moved clock, so that it need not sleep.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from holdfast.commands import ASKING, POOL, Acquire, Busy, PoolHeartbeat, Waiter
 from holdfast.commands.queue_admin import QUEUES
 from holdfast.engines import Caveat, Promise
 from holdfast.engines.admin import EngineReport, Fact, NamePage
-from holdfast.engines.local import LocalEngine
+from holdfast.engines.local import LocalEngine, Store
+from holdfast.engines.memory import CAPABILITIES, SCOPE
 from holdfast.engines.memory.registry import MemoryRegistryState
 from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.names import new_token
-from holdfast.rules import RULES, Moment, Record, forget_at_us
+from holdfast.rules import Moment, Record, forget_at_us
 from holdfast.rules.memory_counters import MemoryCounters
-from holdfast.rules.once import compound
-from holdfast.rules.pool import POOL_RULES
 from holdfast.rules.pool_state import MemoryPoolState
-from holdfast.rules.queue import QUEUE_RULES
 from holdfast.rules.queue.memory_state import MemoryQueueState
-from holdfast.rules.trust import MARK_MS
+from holdfast.rules.registry import Parts
+from holdfast.rules.table import RULES, RuleKind
+from holdfast.rules.trust import HEARTBEAT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from holdfast.commands import Answer, Command
     from holdfast.config import Settings
     from holdfast.engines import Reply
-    from holdfast.rules.lease import Rule
     from holdfast.rules.lease_record import HolderRecord
     from holdfast.rules.result import Wakeup
+    from holdfast.rules.table import Rule
 
 _PROMISE = Promise(
     engine="memory",
@@ -57,8 +57,9 @@ _PROMISE = Promise(
     ),
 )
 
-
+# From this number of pools on, unused ones are looked for.
 _POOLS_SPARE = 64
+_FORGET_AT_ONCE = 4
 
 
 class MemoryPool:
@@ -68,8 +69,8 @@ class MemoryPool:
         self.pool_state = MemoryPoolState(kind)
         self.touched_us = 0
 
-    def over(self, before_us: int) -> bool:
-        """Nothing of it needs to be remembered: nobody has set it up, and nobody has used it for long."""
+    def can_be_forgotten(self, before_us: int) -> bool:
+        """Return true if the pool has no items, leases or waiters of its own and was not used since `before_us`."""
         taken, cooling, free = self.pool_state.counts()
         used = taken or cooling or len(self.pool_state.waiting_line) or (free and self.pool_state.kind == POOL)
         return not used and self.touched_us < before_us
@@ -81,12 +82,12 @@ class Domain:
     def __init__(self, path: str, clock: Clock) -> None:
         self.path = path
         self.clock = clock
-        self.lock = threading.RLock()  # it knows its owner
+        self.lock = threading.RLock()  # it knows which thread has it
         self.waiter_registry = WaiterRegistry()
         self.records: dict[str, Record] = {}
         self.pools: dict[tuple[str, str], MemoryPool] = {}
         self.queues: dict[str, MemoryQueueState] = {}
-        self.marks: dict[str, int] = {}
+        self.alive_until_us: dict[str, int] = {}  # by client: until when its last heartbeat counts
         self.ends: list[tuple[int, str]] = []
         self.counters = MemoryCounters()
         self.registry = MemoryRegistryState()
@@ -95,8 +96,8 @@ class Domain:
 class _Domains:
     """The domains of this process, by URL. Weak, so that a domain is forgotten with its last client.
 
-    A child starts with none: what it inherited belongs to threads that it does not have. It notices by its pid, because
-    clients are told of a fork before this module could be.
+    A forked child starts with none: what it inherited belongs to threads that the child does not have. The pid tells,
+    because clients learn of a fork before this module could.
     """
 
     def __init__(self) -> None:
@@ -120,11 +121,13 @@ class _Domains:
 _domains = _Domains()
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """One client of a domain."""
 
     name = "memory"
     quick = True
+    scope = SCOPE
+    capabilities = CAPABILITIES
 
     def __init__(self, domain: Domain, memory_us: int) -> None:
         self.domain = domain
@@ -134,47 +137,38 @@ class MemoryStore:
         self._memory_us = memory_us
 
     def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:  # noqa: ARG002
-        if self.domain.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks
-            raise Unavailable("memory", "stalled", "this thread is inside a command already: a signal handler asked")
+        if self.domain.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition does
+            detail = "this thread is inside a command already: a signal handler sent another one"
+            raise Unavailable("memory", "stalled", detail)
         answers: list[Reply] = []
-        rung: list[HolderRecord | Wakeup] = []
+        woken: list[HolderRecord | Wakeup] = []
         with self.domain.lock:
             for command in commands:
-                rule = RULES.get(type(command))
-                if rule is None and type(command) in POOL_RULES:
-                    answers.append(self._deal(command, rung))
-                    continue
-                if rule is None and type(command) in QUEUE_RULES:
-                    answers.append(self._pass_on(command, rung))
-                    continue
-                answer, wake = self._compound(command) if rule is None else self._answer(command, rule)
-                answers.append(answer)
-                if wake is not None:
-                    rung.append(wake)
+                rule = RULES[type(command)]
+                answers.append(_BY_KIND[rule.kind](self, rule, command, woken))
             self._forget()
-        for holder in rung:
-            self.waiter_registry.wake(holder.token)
+        for waiter in woken:
+            self.waiter_registry.wake(waiter.token)
         return answers
 
-    def _answer(self, command: Command, rule: Rule) -> tuple[Answer, HolderRecord | None]:
+    def _answer_lease(self, rule: Rule, command: Command, woken: list[HolderRecord | Wakeup]) -> Answer:
         records = self.domain.records
         before = records.get(command.name)
         if before is None:
             before = Record()
         now_us = self.clock.now_ns() // NS_PER_US
-        step = rule(before, command, self._moment(before, now_us))
-        if step.record is not before:
+        after, answer, wake = rule.apply(before, command, self._moment(before, now_us))
+        if after is not before:
             if command.name not in records:
-                heapq.heappush(self.domain.ends, (forget_at_us(step.record, self._memory_us), command.name))
-            records[command.name] = step.record
-        if type(command) is WaiterHeartbeat or (
-            type(command) is Acquire and command.wait and isinstance(step.answer, Busy)
-        ):
-            self.domain.marks[self.client] = now_us + MARK_MS * 1000
-        return step.answer, step.wake
+                heapq.heappush(self.domain.ends, (forget_at_us(after, self._memory_us), command.name))
+            records[command.name] = after
+        if type(command) is WaiterHeartbeat or (type(command) is Acquire and command.wait and isinstance(answer, Busy)):
+            self.domain.alive_until_us[self.client] = now_us + HEARTBEAT_MS * 1000
+        if wake is not None:
+            woken.append(wake)
+        return answer  # type: ignore[no-any-return]
 
-    def _deal(self, command: Any, rung: list[HolderRecord | Wakeup]) -> Answer:
-        """The answer of a pool."""
+    def _answer_pool(self, rule: Rule, command: Any, woken: list[HolderRecord | Wakeup]) -> Answer:
         pools, key, now_us = self.domain.pools, (command.kind, command.name), self.clock.now_ns() // NS_PER_US
         pool = pools.get(key)
         if pool is None:
@@ -182,65 +176,65 @@ class MemoryStore:
             pool = pools[key] = MemoryPool(command.kind)
         silent = frozenset(client for client in pool.pool_state.watched() if self._is_silent(client, now_us))
         moment = Moment(now_us, self.clock.wall_us(), self.client, silent=silent)
-        answer, wakes = POOL_RULES[type(command)](pool.pool_state, command, moment)
+        answer, wakeups = rule.apply(pool.pool_state, command, moment)
         pool.touched_us = now_us
-        rung += wakes
+        woken += wakeups
         if type(command) is PoolHeartbeat or (type(command) in ASKING and isinstance(answer, Busy)):
-            self.domain.marks[self.client] = now_us + MARK_MS * 1000
-        return answer
+            self.domain.alive_until_us[self.client] = now_us + HEARTBEAT_MS * 1000
+        return answer  # type: ignore[no-any-return]
 
-    def _pass_on(self, command: Any, rung: list[HolderRecord | Wakeup]) -> Answer:
-        """The answer of a queue."""
-        queues, moment = self.domain.queues, Moment(self.clock.now_ns() // NS_PER_US, self.clock.wall_us(), self.client)
+    def _answer_queue(self, rule: Rule, command: Any, woken: list[HolderRecord | Wakeup]) -> Answer:
+        queues = self.domain.queues
         state = queues.get(command.name)
         if state is None:
             state = queues[command.name] = MemoryQueueState()
-        answer, wakes = QUEUE_RULES[type(command)](state, command, moment)
-        rung += wakes
+        answer, wakeups = rule.apply(state, command, self._plain_moment())
+        woken += wakeups
         if state.is_empty():
             del queues[command.name]
-        return answer
+        return answer  # type: ignore[no-any-return]
 
-    def _is_silent(self, client: str, now_us: int) -> bool:
-        return client != self.client and self.domain.marks.get(client, 0) <= now_us
+    def _answer_counter(self, rule: Rule, command: Any, woken: list[HolderRecord | Wakeup]) -> Answer:  # noqa: ARG002
+        return self.domain.counters.answer(rule.apply, command, self._plain_moment())
 
-    def _forget_pools(self, now_us: int) -> None:
-        """Looked for when a new one comes, and only when there are many: so that it costs next to nothing."""
-        pools = self.domain.pools
-        if len(pools) < _POOLS_SPARE or len(pools) & (len(pools) - 1):
-            return
-        for key in [key for key, pool in pools.items() if pool.over(now_us - self._memory_us)]:
-            del pools[key]
-
-    def _compound(self, command: Command) -> tuple[Answer, HolderRecord | None]:
-        """The answer to what is no command of a lease alone."""
-        moment = Moment(self.clock.now_ns() // NS_PER_US, self.clock.wall_us(), self.client)
-        woken: list[HolderRecord | None] = [None]
-        self.domain.registry.now_us = moment.wall_us
-
-        def apply_lease(part: Command) -> Answer:
-            answer, woken[0] = self._answer(part, RULES[type(part)])
-            return answer
-
-        answer = compound(
-            command, apply_lease, lambda part: self.domain.counters.answer(part, moment), self.domain.registry
+    def _answer_combined(self, rule: Rule, command: Command, woken: list[HolderRecord | Wakeup]) -> Answer:
+        moment, domain = self._plain_moment(), self.domain
+        domain.registry.now_us = moment.wall_us
+        parts = Parts(
+            lambda part: self._answer_lease(RULES[type(part)], part, woken),
+            lambda part: domain.counters.answer(RULES[type(part)].apply, part, moment),
+            domain.registry,
         )
-        return answer, woken[0]
+        return rule.apply(parts, command, moment)  # type: ignore[no-any-return]
+
+    def _plain_moment(self) -> Moment:
+        return Moment(self.clock.now_ns() // NS_PER_US, self.clock.wall_us(), self.client)
 
     def _moment(self, record: Record, now_us: int) -> Moment:
-        marks = self.domain.marks
+        """Return the moment, with the waiters whose heartbeats are overdue."""
         clients = record.waiters.clients
         if record.holder is not None and record.holder.offered:
             clients = {**clients, record.holder.client: 1}
         if not clients:
             return Moment(now_us, self.clock.wall_us(), self.client)
-        silent = frozenset(client for client in clients if marks.get(client, 0) <= now_us and client != self.client)
+        silent = frozenset(client for client in clients if self._is_silent(client, now_us))
         return Moment(now_us, self.clock.wall_us(), self.client, silent=silent)
 
+    def _is_silent(self, client: str, now_us: int) -> bool:
+        return client != self.client and self.domain.alive_until_us.get(client, 0) <= now_us
+
+    def _forget_pools(self, now_us: int) -> None:
+        """Drop unused pools. Only a new pool looks for them, and only at every doubling of their number."""
+        pools = self.domain.pools
+        if len(pools) < _POOLS_SPARE or len(pools) & (len(pools) - 1):
+            return
+        for key in [key for key, pool in pools.items() if pool.can_be_forgotten(now_us - self._memory_us)]:
+            del pools[key]
+
     def _forget(self) -> None:
-        """Drop names whose memory ended, a few at a time, so that no command pays for many."""
+        """Drop names that need not be remembered any more, a few at a time, so that no command pays for many."""
         ends, now_us = self.domain.ends, self.clock.now_ns() // NS_PER_US
-        for _ in range(4):
+        for _ in range(_FORGET_AT_ONCE):
             if not ends or ends[0][0] > now_us:
                 return
             name = heapq.heappop(ends)[1]
@@ -250,7 +244,7 @@ class MemoryStore:
             else:
                 heapq.heappush(ends, (at_us, name))
 
-    def listen(self, token: str) -> bool:  # noqa: ARG002 - rings always arrive
+    def listen(self, token: str) -> bool:  # noqa: ARG002 - wake-ups always arrive
         return False
 
     def promise(self) -> Promise:
@@ -263,18 +257,15 @@ class MemoryStore:
 
     def close(self) -> None:
         with self.domain.lock:
-            self.domain.marks.pop(self.client, None)
+            self.domain.alive_until_us.pop(self.client, None)
 
     def location(self) -> str:
         return self.domain.path
 
-    def liveness_fd(self) -> None:
-        return None  # a child process does not share these leases
-
     def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
         with self.domain.lock:
             kept = [*(self.domain.queues if kind == QUEUES else () if kind else self.domain.records)]
-            kept += [name for under, name in self.domain.pools if under == kind]
+            kept += [name for pool_kind, name in self.domain.pools if pool_kind == kind]
             found = sorted(name for name in kept if name.startswith(prefix) and "\0" not in name)
         return NamePage(tuple(found[:limit]), more=len(found) > limit)
 
@@ -283,8 +274,17 @@ class MemoryStore:
         return EngineReport((Fact("names remembered", str(count), {"names": count}),))
 
 
-def open_engine(settings: Settings) -> LocalEngine:
-    """`memory://` or `memory://name`: clients of the same URL share their leases."""
+_BY_KIND = {
+    RuleKind.LEASE: MemoryStore._answer_lease,  # noqa: SLF001 - of this module
+    RuleKind.POOL: MemoryStore._answer_pool,  # noqa: SLF001
+    RuleKind.QUEUE: MemoryStore._answer_queue,  # noqa: SLF001
+    RuleKind.COUNTER: MemoryStore._answer_counter,  # noqa: SLF001
+    RuleKind.COMBINED: MemoryStore._answer_combined,  # noqa: SLF001
+}
+
+
+def open_store(settings: Settings) -> LocalEngine:
+    """Open the domain that the URL names; `InvalidConfig` if it is open with another clock."""
     settings.refuse_options()
     domain = _domains.get(settings.path, settings.clock)
     if domain.clock is not settings.clock:

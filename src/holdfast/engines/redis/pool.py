@@ -48,7 +48,9 @@ def _borrow(command: Borrow) -> bytes:
 
 def _change(command: ChangePool) -> bytes:
     items = "\x00".join(command.items)
-    return repeated(command.kind) + all_bulk(command.operation, items, int(command.leave), command.seed, command.permits)
+    return repeated(command.kind) + all_bulk(
+        command.operation, items, int(command.leave), command.seed, command.permits
+    )
 
 
 def _kind_and(*fields: str) -> Callable[[Any], bytes]:
@@ -85,7 +87,9 @@ def _snapshot(reply: list[Any]) -> PoolSnapshot:
         ItemSnapshot(items[at], items[at + 1], bool(items[at + 2]), int(items[at + 3]), *items[at + 4 : at + 8])
         for at in range(0, len(items), 8)
     )
-    waiting_line = tuple(LeaseParty(waiters[at + 1], waiters[at], 0, waiters[at + 2], 0) for at in range(0, len(waiters), 3))
+    waiting_line = tuple(
+        LeaseParty(waiters[at + 1], waiters[at], 0, waiters[at + 2], 0) for at in range(0, len(waiters), 3)
+    )
     return PoolSnapshot(int(fence), permits, size, lent, cooling, free, waiting, seen, waiting_line, trouble)
 
 
@@ -98,9 +102,11 @@ DONE: dict[type, Answer] = {
 }
 REPLIES: dict[str, Callable[[list[Any]], Answer]] = {
     "lent": lambda reply: Granted(int(reply[1]), reply[2], reply[3]),
-    "short": lambda reply: Busy("", int(reply[2]), reply[3], None if reply[4] < 0 else reply[4], reply[1], *reply[5:]),
+    "none free": lambda reply: Busy(
+        "", int(reply[2]), reply[3], None if reply[4] < 0 else reply[4], reply[1], *reply[5:]
+    ),
     "changed": lambda reply: PoolChanged(reply[1], reply[2], tuple(sorted(reply[3:]))),
     "lent items": lambda reply: ItemsStillLent(tuple(sorted(reply[1:]))),
     "unknown items": lambda reply: UnknownItems(tuple(reply[1:])),
-    "tally": _snapshot,
+    "pool": _snapshot,
 }

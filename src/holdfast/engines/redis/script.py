@@ -31,7 +31,19 @@ _CLIENT_ARGUMENTS = 2
 
 
 @cache
+def _bundle() -> dict[str, tuple[str, ...]]:
+    """Read the Lua files that the wheel carries as one file (see hatch_build.py); a checkout has none."""
+    bundle = files("holdfast.engines.redis") / "scripts.bundle"
+    if not bundle.is_file():
+        return {}
+    found = re.split(r"^--@file (.+)\n", bundle.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {path: tuple(text.splitlines(keepends=True)) for path, text in zip(found[1::2], found[2::2], strict=True)}
+
+
+@cache
 def _file(path: str) -> tuple[str, ...]:
+    if bundle := _bundle():
+        return bundle[path]
     text = (files("holdfast.engines.redis") / "lua" / path).read_text(encoding="utf-8")
     return tuple(text.splitlines(keepends=True))
 
@@ -98,4 +110,3 @@ class Script:
         assert self.count is not None
         total = 3 + keys + _CLIENT_ARGUMENTS + self.count
         return b"*%d\r\n%b%b" % (total, self.call(whole=whole), bulk(str(keys)))
-

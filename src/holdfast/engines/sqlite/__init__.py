@@ -1,4 +1,4 @@
-"""The embedded engine: leases of one host, in one SQLite file, without a server."""
+"""The SQLite engine: leases of one host, in one file, without a server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.clock import SYSTEM
-from holdfast.engines.sqlite import location as place
+from holdfast.engines.interface import ALL_FEATURES, Capability, EngineDriver, Scope
+from holdfast.engines.sqlite import location
 from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.observer import log
 
@@ -16,16 +17,17 @@ if TYPE_CHECKING:
     from holdfast.config import Settings
     from holdfast.engines.local import LocalEngine
 
+SCOPE = Scope.HOST
+CAPABILITIES = ALL_FEATURES | {Capability.FIFO, Capability.DEATH_PROOF}
+
 
 def open_engine(settings: Settings) -> LocalEngine:
-    """`sqlite:///path/to/file.db`: every process of this host that opens the same file shares its leases."""
+    """Open `sqlite:///path/to/file.db`: every process of this host that opens the same file shares its leases."""
     settings.refuse_options()
     path = Path(settings.path)
     if not path.is_absolute() or settings.path.endswith("/"):
         raise InvalidConfig(
-            "url",
-            settings.url,
-            "it must name a file by its absolute path, as in sqlite:///srv/app/holdfast.db",
+            "url", settings.url, "it must name a file by its absolute path, as in sqlite:///srv/app/holdfast.db"
         )
     if path.parts[1].startswith("~") or path.name == ":memory:":
         hint = "a path beginning with ~ is not expanded, and leases in memory are memory://"
@@ -33,9 +35,9 @@ def open_engine(settings: Settings) -> LocalEngine:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        pass  # it will be made
+        pass  # the first command creates it
     except OSError as error:
-        raise Unavailable("sqlite", place.trouble(error), f"{path}: {error.strerror}") from error
+        raise Unavailable("sqlite", location.trouble(error), f"{path}: {error.strerror}") from error
     else:
         if not stat.S_ISREG(mode):
             what = "a directory" if stat.S_ISDIR(mode) else "no regular file"
@@ -43,7 +45,7 @@ def open_engine(settings: Settings) -> LocalEngine:
     if settings.clock is not SYSTEM:
         raise InvalidConfig("clock", settings.clock, "only memory:// takes a clock that is moved by hand")
     if importlib.util.find_spec("fcntl") is None:
-        raise InvalidConfig("url", settings.url, "the embedded engine needs POSIX file locks")
+        raise InvalidConfig("url", settings.url, "the SQLite engine needs POSIX file locks")
 
     # Imported here: what these modules need is not on every system.
     from holdfast.engines.local import LocalEngine  # noqa: PLC0415
@@ -54,3 +56,30 @@ def open_engine(settings: Settings) -> LocalEngine:
     if not settings.chosen:
         log.info("leases live in %s: this host only", path)
     return LocalEngine(store)
+
+
+def missing(settings: Settings) -> Unavailable | None:
+    """Return an error if the file does not exist; opening it reports every other trouble."""
+    path = Path(settings.path)
+    if not path.is_absolute():
+        return None
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return Unavailable("sqlite", "no such file", f"{path}; the first client that takes a lease there creates it")
+    except OSError:
+        pass
+    return None
+
+
+DRIVER = EngineDriver(
+    open_engine,
+    SCOPE,
+    CAPABILITIES,
+    missing,
+    {
+        "no permission": "give the file and its directory to this user, or name another by --url or HOLDFAST_URL",
+        "read-only": "that disk cannot be written to: name another file by --url or HOLDFAST_URL",
+        "unreachable": "name a file that this user can make, by --url or HOLDFAST_URL",
+    },
+)

@@ -1,4 +1,4 @@
-"""Tallies as rows: one row says all about what is counted under a name on a shelf."""
+"""Counters as rows: one row holds everything that is counted under a name of one kind."""
 
 from __future__ import annotations
 
@@ -7,35 +7,36 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Unavailable
-from holdfast.rules.counters import COUNTER_RULES, unpacked, until_us
+from holdfast.rules.counters import unpacked, until_us
 
 if TYPE_CHECKING:
     from holdfast.engines import Reply
     from holdfast.rules import Moment
+    from holdfast.rules.counters import CounterRule
 
-_ASK = "SELECT body FROM tally WHERE shelf = ? AND name = ?"
-_KEEP = "INSERT OR REPLACE INTO tally (shelf, name, until_us, body) VALUES (?, ?, ?, ?)"
-_DROP = "DELETE FROM tally WHERE shelf = ? AND name = ?"
+_LOAD = "SELECT body FROM counter WHERE kind = ? AND name = ?"
+_STORE = "INSERT OR REPLACE INTO counter (kind, name, until_us, body) VALUES (?, ?, ?, ?)"
+_DELETE = "DELETE FROM counter WHERE kind = ? AND name = ?"
 _FORGET_AT_ONCE = 200
 
 
-def answer(link: sqlite3.Cursor, command: Any, moment: Moment) -> Reply:
-    """Read, ask the law, write, answer."""
+def answer(cursor: sqlite3.Cursor, rule: CounterRule, command: Any, moment: Moment) -> Reply:
+    """Load the counter, apply the rule, store the counter, and return the answer."""
     kind, name = command.kind, command.name
     try:
-        row = link.execute(_ASK, (kind, name)).fetchone()
+        row = cursor.execute(_LOAD, (kind, name)).fetchone()
         before = None if row is None else unpacked(kind, json.loads(row[0]))
     except (ValueError, TypeError, LookupError, AttributeError, sqlite3.OperationalError) as error:
-        return Unavailable("sqlite", "corrupt", f"what was counted under {name!r} cannot be read: {error}")
-    after, told = COUNTER_RULES[type(command)](before, command, moment)
+        return Unavailable("sqlite", "corrupt", f"the counter {name!r} cannot be read: {error}")
+    after, reply = rule(before, command, moment)
     if after is None and before is not None:
-        link.execute(_DROP, (kind, name))
+        cursor.execute(_DELETE, (kind, name))
     elif after is not before:
-        link.execute(_KEEP, (kind, name, until_us(after, command), json.dumps(after, separators=(",", ":"))))
-    return told
+        cursor.execute(_STORE, (kind, name, until_us(after, command), json.dumps(after, separators=(",", ":"))))
+    return reply
 
 
-def forget(link: sqlite3.Cursor, now_us: int) -> None:
-    """Drop a few that have ended, so that no command pays for many."""
-    ended = "SELECT shelf, name FROM tally WHERE until_us <= ? LIMIT ?"
-    link.execute(f"DELETE FROM tally WHERE (shelf, name) IN ({ended})", (now_us, _FORGET_AT_ONCE))  # noqa: S608
+def forget(cursor: sqlite3.Cursor, now_us: int) -> None:
+    """Delete a few counters that have ended, so that no command pays for many."""
+    ended = "SELECT kind, name FROM counter WHERE until_us <= ? LIMIT ?"
+    cursor.execute(f"DELETE FROM counter WHERE (kind, name) IN ({ended})", (now_us, _FORGET_AT_ONCE))  # noqa: S608

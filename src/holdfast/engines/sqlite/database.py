@@ -1,8 +1,8 @@
 """One SQLite file in one process: the connection, the gate, and what happens at a fork.
 
-Every transaction runs behind the gate, a lock on one byte of a file beside the database. The gate queues writers in
-the kernel, where SQLite alone would let them poll and starve; and no commit can meet another process's checkpoint.
-There is one connection per process and file, used under the gate's mutex.
+Every transaction runs behind the gate, a lock on one byte of a file beside the database. Writers wait for the gate in
+the kernel, where SQLite alone would let them poll and starve; and no commit can meet another process's checkpoint. There
+is one connection per process and file, used under the gate's mutex.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from typing import NoReturn, TypeVar
 
 from holdfast import failpoints
 from holdfast.clock import SYSTEM
-from holdfast.engines.sqlite import location as place
-from holdfast.engines.sqlite import schema as layout
+from holdfast.engines.sqlite import location, schema
 from holdfast.engines.sqlite.process_locks import STALL_S, open_lockfile
 from holdfast.errors import InvalidConfig, Unavailable
 
@@ -30,7 +29,7 @@ _OLDEST = (3, 24, 0)
 _BUSY_MS = 2000
 _LOG_PAGES = 2000
 
-# What SQLite says, and the word for it in `Unavailable.reason`.
+# A part of SQLite's message, and the `Unavailable.reason` for it.
 _REASONS = (
     ("full", "full"),
     ("readonly", "read-only"),
@@ -42,50 +41,53 @@ _REASONS = (
 
 
 class Database:
-    """This process's one way into the file."""
+    """This process's one connection to the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._name = str(path)
-        self._link: sqlite3.Cursor | None = None
+        self._cursor: sqlite3.Cursor | None = None
         self._file = (0, 0)
         self._users = 0
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            place.refuse_network(path.parent)
+            location.refuse_network(path.parent)
+            schema.refuse_other_layout(path)
             self.gate = open_lockfile(Path(f"{path}.gate"), self)
             self.live = open_lockfile(Path(f"{path}.live"), self)
         except OSError as error:
-            raise Unavailable("sqlite", place.trouble(error), str(error)) from error
+            raise Unavailable("sqlite", location.trouble(error), str(error)) from error
         _alive.add(self)
 
     def transact(self, work: Callable[..., T], until_ns: int | None = None, *details: object) -> T:
-        """Run `work` in one transaction behind the gate: with the cursor, and with these details."""
+        """Run `work(cursor, *details)` in one transaction behind the gate, and return its result."""
         result: T = self.behind_gate(in_transaction, until_ns, work, *details)
         return result
 
     def behind_gate(self, work: Callable[..., T], until_ns: int | None, *details: object) -> T:
-        """Run `work` behind the gate; where its transactions begin and end is its own affair.
+        """Run `work(cursor, *details)` behind the gate; `work` begins and ends its transactions itself.
 
         An exception, even one that a signal handler raises between two lines, leaves neither a transaction nor the
-        gate nor its mutex behind: `_calm` may be said twice, and is.
+        gate nor its mutex behind: `_clean_up` may run twice, and does.
         """
         if self.gate.mine_now():
-            raise Unavailable("sqlite", "stalled", "this thread is inside a command already: a signal handler asked")
+            raise Unavailable(
+                "sqlite", "stalled", "this thread is inside a command already: a signal handler sent another one"
+            )
         try:
             try:
                 self._enter(until_ns)
                 return self._inside(work, *details)
             finally:
-                self._calm()
+                self._clean_up()
         except BaseException as error:
-            self._calm()
+            self._clean_up()
             if isinstance(error, sqlite3.Error):
                 raise self._unavailable(error) from error
             raise
 
     def _enter(self, until_ns: int | None) -> None:
-        """The mutex and the gate; both are mostly free, and only who has to wait asks for how long."""
+        """Take the mutex and the gate. Both are mostly free, so the time limit is computed only before a wait."""
         gate, until_s = self.gate, 0.0
         if not gate.mutex.acquire(blocking=False):
             until_s = _bound_s(until_ns)
@@ -94,46 +96,46 @@ class Database:
             gate.enter(until_s or _bound_s(until_ns))
 
     def _inside(self, work: Callable[..., T], *details: object) -> T:
-        link = self._link
-        if link is None:
-            link = self._open()
+        cursor = self._cursor
+        if cursor is None:
+            cursor = self._open()
         elif self._identity() != self._file:
-            self._refuse_stranger()
-        return work(link, *details)
+            self._refuse_replaced()
+        return work(cursor, *details)
 
-    def _calm(self) -> None:
+    def _clean_up(self) -> None:
         if not self.gate.mine_now():
             return
-        if self._link is not None and self._link.connection.in_transaction:
-            self._link.connection.rollback()
+        if self._cursor is not None and self._cursor.connection.in_transaction:
+            self._cursor.connection.rollback()
         self.gate.leave()
         self.gate.mutex.release()
         self.gate.step_aside()
 
-    def _refuse_stranger(self) -> NoReturn:
-        """Whoever connects from now on gets the file that is there; whoever held a lease here has lost it."""
+    def _refuse_replaced(self) -> NoReturn:
+        """Raise `Unavailable`: clients that connect from now on open the new file; leases in the old one are lost."""
         if _databases.get(self._name) is self:
             del _databases[self._name]
         raise Unavailable("sqlite", "replaced", f"{self.path} is no longer the file that was opened")
 
     def _open(self) -> sqlite3.Cursor:
-        # Made here and not by SQLite, whose log and shared memory take over the rights of the file.
+        # Created here and not by SQLite, whose log and shared memory take over the mode of the file.
         with contextlib.suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(self.path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False)
         try:
-            link = connection.cursor()  # one for all: a new one for each statement costs more than some of them
-            link.execute("PRAGMA page_size = 1024")  # of a new file: a command writes one page, or a few
-            link.execute("PRAGMA journal_mode = WAL")
-            link.execute("PRAGMA synchronous = NORMAL")
-            link.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
-            layout.prepare(link, self.live)
+            cursor = connection.cursor()  # one for all: a new cursor costs more than some statements
+            cursor.execute("PRAGMA page_size = 1024")  # of a new file: a command writes one page, or a few
+            cursor.execute("PRAGMA journal_mode = WAL")
+            cursor.execute("PRAGMA synchronous = NORMAL")
+            cursor.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+            schema.prepare(cursor, self.path)
         except BaseException:
-            connection.close()  # which rolls back what it had begun
+            connection.close()  # which rolls back the open transaction
             raise
         self._file = self._identity()
-        self._link = link
-        return link
+        self._cursor = cursor
+        return cursor
 
     def _identity(self) -> tuple[int, int]:
         try:
@@ -150,47 +152,47 @@ class Database:
         return Unavailable("sqlite", reason, text)
 
     def enter(self) -> Database:
-        """One more client of this process uses the file."""
+        """Count one more client of this process, and return the database."""
         with self.gate.mutex:
             self._users += 1
         return self
 
     def leave(self) -> None:
-        """One client less; the last one closes the connection, which tidies up the log."""
+        """Count one client less; the last one closes the connection, which empties the log."""
         with self.gate.mutex:
             self._users -= 1
             if self._users == 0:
                 self._close_behind_gate()
 
     def before_fork(self) -> None:
-        """No SQLite state may cross a fork: its lock table would, and the kernel's locks would not."""
-        if self._link is not None:
+        """Close the connection: SQLite's table of locks would cross the fork, and the kernel's locks would not."""
+        if self._cursor is not None:
             self._close_behind_gate()
 
     def _close_behind_gate(self) -> None:
-        link, self._link = self._link, None
-        if link is None:
+        cursor, self._cursor = self._cursor, None
+        if cursor is None:
             return
         try:
             with contextlib.suppress(Unavailable):
                 self.gate.enter(time.monotonic() + STALL_S)
-            link.connection.close()
+            cursor.connection.close()
         finally:
             self.gate.leave()
 
 
-def in_transaction(link: sqlite3.Cursor, work: Callable[..., T], *details: object) -> T:
-    """All of it or nothing."""
-    link.execute("BEGIN IMMEDIATE")
-    result = work(link, *details)
+def in_transaction(cursor: sqlite3.Cursor, work: Callable[..., T], *details: object) -> T:
+    """Run `work(cursor, *details)` in one transaction: all of it or nothing."""
+    cursor.execute("BEGIN IMMEDIATE")
+    result = work(cursor, *details)
     failpoints.point("sqlite.before-commit")
-    link.execute("COMMIT")
+    cursor.execute("COMMIT")
     failpoints.point("sqlite.after-commit")
     return result
 
 
 def _bound_s(until_ns: int | None) -> float:
-    """Until when to wait for the gate, on the clock of sleeps."""
+    """Return until when to wait for the gate, on the clock of `time.monotonic`."""
     now_s = time.monotonic()
     if until_ns is None:
         return now_s + STALL_S
@@ -204,7 +206,7 @@ _fork_locks: list[threading.RLock] = []
 
 
 def open_database(path: Path) -> Database:
-    """This process's handle on the file, whichever of its paths was named."""
+    """Return this process's handle on the file, whichever of its paths was given."""
     if sqlite3.sqlite_version_info < _OLDEST:
         raise InvalidConfig("sqlite", sqlite3.sqlite_version, "holdfast needs SQLite 3.24 or newer")
     real = Path(os.path.realpath(path))
@@ -239,8 +241,4 @@ def _after_fork_in_child() -> None:
     _fork_locks.clear()
 
 
-os.register_at_fork(
-    before=_before_fork,
-    after_in_parent=_after_fork_in_parent,
-    after_in_child=_after_fork_in_child,
-)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,16 +1,15 @@
-"""Commands of pools and queues: open what is stored, see who has died, ask the law, write."""
+"""Commands of pools and queues: load the stored state, see which clients died, apply the rule, write."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.commands.queue_admin import ConsistencyChecked
-from holdfast.engines.sqlite import lease_rows as rows
+from holdfast.engines.sqlite import lease_rows
 from holdfast.engines.sqlite.pool import StoredPool
 from holdfast.engines.sqlite.queue import StoredQueue
-from holdfast.rules.pool import POOL_RULES
-from holdfast.rules.queue import QUEUE_RULES
-from holdfast.rules.trust import MARK_MS
+from holdfast.rules.table import RuleKind
+from holdfast.rules.trust import HEARTBEAT_MS
 
 if TYPE_CHECKING:
     import sqlite3
@@ -20,62 +19,76 @@ if TYPE_CHECKING:
     from holdfast.engines import Reply
     from holdfast.rules.lease_record import Moment
     from holdfast.rules.result import RuleResult
+    from holdfast.rules.table import Rule
 
-PARTS = POOL_RULES.keys() | QUEUE_RULES.keys()
 
-
-class Seen(NamedTuple):
-    """Another client, as this transaction sees it."""
+class SessionState(NamedTuple):
+    """Another client, as this transaction sees it. `gone`: its process is proven dead."""
 
     client: str
-    marked_us: int
+    heartbeat_us: int
     gone: bool
 
 
-def deal(
-    link: sqlite3.Cursor, command: Any, moment: Moment, look_at: Callable[[str], Seen], memory_us: int
+def apply(
+    cursor: sqlite3.Cursor,
+    rule: Rule,
+    command: Any,
+    moment: Moment,
+    look_at: Callable[[str], SessionState],
+    memory_us: int,
 ) -> RuleResult:
-    """The answer, and whom to ring."""
-    of_part = _of_pool if type(command) in POOL_RULES else _of_queue
-    return of_part(link, command, moment, look_at, memory_us)
+    """Apply the rule to the stored pool or queue; return the answer and the waiters to wake."""
+    apply_to_state = _apply_to_pool if rule.kind is RuleKind.POOL else _apply_to_queue
+    return apply_to_state(cursor, rule, command, moment, look_at, memory_us)
 
 
-def _of_pool(
-    link: sqlite3.Cursor, command: Any, moment: Moment, look_at: Callable[[str], Seen], memory_us: int
+def _apply_to_pool(
+    cursor: sqlite3.Cursor,
+    rule: Rule,
+    command: Any,
+    moment: Moment,
+    look_at: Callable[[str], SessionState],
+    memory_us: int,
 ) -> RuleResult:
-    """A dead borrower's item comes back by its ttl: only waiters are looked at."""
-    stock = StoredPool(link, command.kind, command.name)
-    seen = [look_at(client) for client in stock.watched() - {moment.client}]
-    gone = frozenset(state.client for state in seen if state.gone)
-    silent = frozenset(state.client for state in seen if state.marked_us < moment.now_us - MARK_MS * 1000)
-    dealt = POOL_RULES[type(command)](stock, command, moment._replace(gone=gone, silent=silent))
-    stock.save(moment.now_us, memory_us)
-    return dealt
+    """Only waiters are looked at: the item of a dead borrower comes back by its ttl."""
+    state = StoredPool(cursor, command.kind, command.name)
+    seen = [look_at(client) for client in state.watched() - {moment.client}]
+    gone = frozenset(each.client for each in seen if each.gone)
+    silent = frozenset(each.client for each in seen if each.heartbeat_us < moment.now_us - HEARTBEAT_MS * 1000)
+    result: RuleResult = rule.apply(state, command, moment._replace(gone=gone, silent=silent))
+    state.save(moment.now_us, memory_us)
+    return result
 
 
-def _of_queue(
-    link: sqlite3.Cursor, command: Any, moment: Moment, look_at: Callable[[str], Seen], memory_us: int
+def _apply_to_queue(
+    cursor: sqlite3.Cursor,
+    rule: Rule,
+    command: Any,
+    moment: Moment,
+    look_at: Callable[[str], SessionState],
+    memory_us: int,
 ) -> RuleResult:
     """A consumer whose process has ended is dead at once."""
-    state = StoredQueue(link, command.name)
+    state = StoredQueue(cursor, command.name)
     others = state.concerned(command) - {moment.client}
     gone = frozenset(client for client in others if look_at(client).gone)
-    dealt = QUEUE_RULES[type(command)](state, command, moment._replace(gone=gone))
+    result: RuleResult = rule.apply(state, command, moment._replace(gone=gone))
     state.save(moment.wall_us, memory_us)
-    return dealt
+    return result
 
 
-def audited(link: sqlite3.Cursor, command: CheckConsistency, open_gate: Callable[[], None]) -> Reply:
-    """It may take long, and changes nothing: so it looks at one instant of the file, while the gate is open for others.
+def check_consistency(cursor: sqlite3.Cursor, command: CheckConsistency, open_gate: Callable[[], None]) -> Reply:
+    """Check one snapshot of the file while the gate is open for others: it may take long, and changes nothing.
 
-    The instant is that of the first question. Whoever has the connection ends the transaction.
+    The snapshot is taken by the first statement. The caller, who has the connection, ends the transaction.
     """
-    link.execute("BEGIN")
-    if link.execute("SELECT 1 FROM queue WHERE name = ?", (command.name,)).fetchone() is None:
+    cursor.execute("BEGIN")
+    if cursor.execute("SELECT 1 FROM queue WHERE name = ?", (command.name,)).fetchone() is None:
         return ConsistencyChecked(0, ())
     open_gate()
     try:
-        messages, faults = StoredQueue(link, command.name).check_consistency()
+        messages, faults = StoredQueue(cursor, command.name).check_consistency()
     except (ValueError, TypeError, LookupError, OverflowError) as error:
-        return rows.unreadable(command.name, error)
+        return lease_rows.unreadable(command.name, error)
     return ConsistencyChecked(messages, tuple(faults))

@@ -1,7 +1,7 @@
-"""One client of a SQLite file: its session, its rings, and the answers.
+"""One client of a SQLite file: its session, its wake-ups, and its answers.
 
-A session is a byte of the live file that the process keeps locked. Whether another client lives is therefore a
-question to the kernel: it is answered in a microsecond, at once after a SIGKILL, and no reused pid can fool it.
+A session is a byte of the live file that the process keeps locked. So the kernel knows whether another client lives: it
+tells within a microsecond, at once after a SIGKILL, and a reused pid cannot mislead it.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Busy, Granted, PoolHeartbeat, Released, Renewed, Undo, WaiterHeartbeat
 from holdfast.commands.queue_admin import CheckConsistency
 from holdfast.engines.fifo_listener import FifoListener, LazyFifoListener, wake_session
-from holdfast.engines.sqlite import admin as survey
-from holdfast.engines.sqlite import counters as tallies
-from holdfast.engines.sqlite import dispatch as dealing
-from holdfast.engines.sqlite import lease_rows as rows
-from holdfast.engines.sqlite import lifeline, pool, queue_tables
-from holdfast.engines.sqlite import registry as shelves
+from holdfast.engines.local import Store
+from holdfast.engines.sqlite import CAPABILITIES, SCOPE, admin, counters, dispatch, lease_rows, pool, queue_tables
 from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.location import filesystem
+from holdfast.engines.sqlite.process_locks import inherited_lock_is_held, open_inherited_lock
 from holdfast.engines.sqlite.promise import promised
+from holdfast.engines.sqlite.registry import SqliteRegistryState, forget_registries
 from holdfast.engines.sqlite.waiting_line import Damaged
 from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import Closed, Unavailable
-from holdfast.rules import RULES, Moment
+from holdfast.rules import Moment
 from holdfast.rules.lease_record import NO_TOMBSTONES, NO_WAITERS
-from holdfast.rules.once import compound
-from holdfast.rules.trust import MARK_MS
+from holdfast.rules.registry import Parts
+from holdfast.rules.table import RULES, RuleKind
+from holdfast.rules.trust import HEARTBEAT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,27 +44,30 @@ if TYPE_CHECKING:
     from holdfast.engines.sqlite.database import Database
     from holdfast.rules.lease_record import HolderRecord, Record
     from holdfast.rules.result import Wakeup
+    from holdfast.rules.table import Rule
 
 _AT_ONCE = 200
 _FORGET_EVERY = 64
 _PIDS_MAX = 10_000
 _KNOWN_MAX = 1_000
-_MARK_EVERY_US = 1_000_000
+_HEARTBEAT_EVERY_US = 1_000_000
+_UNREADABLE = (ValueError, TypeError, LookupError, OverflowError)
 
-# The clients of this process, by session: a ring for one of them needs no detour through the kernel.
+# The clients of this process, by session: a wake-up for one of them needs no detour through the kernel.
 _here: weakref.WeakValueDictionary[tuple[str, int], SqliteStore] = weakref.WeakValueDictionary()
 
-
-# Answers that nobody else has to hear of.
+# Answers that wake no other client.
 _PLAIN = (Granted, Renewed, Released)
 
 
-class SqliteStore:
+class SqliteStore(Store):
     """A session on the file."""
 
     name = "sqlite"
     clock: Clock = SYSTEM
     quick = False
+    scope = SCOPE
+    capabilities = CAPABILITIES
 
     def __init__(self, database: Database, memory_us: int) -> None:
         self.database = database.enter()
@@ -75,13 +77,13 @@ class SqliteStore:
         self._session = 0
         self._me = ""  # the session, as records name it
         self._session_lock = threading.Lock()
-        self._marked_us = 0
+        self._heartbeat_us = 0
         self._count = 0
         self._closed = False
         self._held: set[str] = set()
         self._ahead: dict[str, set[int]] = {}
-        self._known: dict[str, rows.Row] = {}
-        self._pids: dict[str, int] = {}  # of other sessions, each of which has one for good
+        self._known: dict[str, lease_rows.Row] = {}
+        self._pids: dict[str, int] = {}  # of other sessions; the pid of a session never changes
         self._listener = LazyFifoListener()
 
     def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
@@ -91,120 +93,138 @@ class SqliteStore:
             parts = (commands[start : start + _AT_ONCE] for start in range(0, len(commands), _AT_ONCE))
             return [answer for part in parts for answer in self.answer_all(part, until_ns)]
         if len(commands) == 1 and isinstance(commands[0], CheckConsistency):
-            return [self.database.behind_gate(self._audit, until_ns, commands[0])]
-        answers, rung = self.database.behind_gate(self._answer, until_ns, commands)
-        for holder in rung:
-            self._wake(holder)
+            return [self.database.behind_gate(self._check_consistency, until_ns, commands[0])]
+        answers, woken = self.database.behind_gate(self._answer, until_ns, commands)
+        for waiter in woken:
+            self._wake(waiter)
         return answers
 
     def _answer(
-        self, link: sqlite3.Cursor, commands: Sequence[Command]
+        self, cursor: sqlite3.Cursor, commands: Sequence[Command]
     ) -> tuple[list[Reply], list[HolderRecord | Wakeup]]:
         if self._closed:
-            raise Closed  # asked before the end, and only now at its turn: nobody would keep what it got
+            raise Closed  # the client closed while this command waited for the gate: its grant would never be renewed
         if len(commands) == 1:
-            answer = self._answer_known(link, commands[0])
+            answer = self._answer_known(cursor, commands[0])
             if answer is not None:
                 return [answer], []
-        return in_transaction(link, self._answer_each, commands)
+        return in_transaction(cursor, self._answer_each, commands)
 
-    def _answer_known(self, link: sqlite3.Cursor, command: Command) -> Answer | None:
-        """The answer about a quiet name, if it is still as this client left it; `None` if that has to be looked up.
+    def _answer_known(self, cursor: sqlite3.Cursor, command: Command) -> Answer | None:
+        """Answer about a quiet name from memory, if its row is still as this client left it; else return `None`.
 
-        The rule decides on what is remembered, and its step is stored only in place of just that.
+        The rule decides on the remembered record. The new record is stored only if the row still holds that record.
         """
-        row, rule = self._known.get(command.name), RULES.get(type(command))
-        if row is None or rule is None or self._count % _FORGET_EVERY == 0:
+        row, rule = self._known.get(command.name), RULES[type(command)]
+        if row is None or rule.kind is not RuleKind.LEASE or self._count % _FORGET_EVERY == 0:
             return None
         moment = Moment(SYSTEM.now_ns() // NS_PER_US, SYSTEM.wall_us(), self._me)
-        after, answer, _ = rule(row.record, command, moment)
+        after, answer, _ = rule.apply(row.record, command, moment)
         if type(answer) not in _PLAIN or after.waiters is not NO_WAITERS or after.tombstones is not NO_TOMBSTONES:
             return None
         failpoints.point("sqlite.before-commit")
-        now = rows.exchange(link, command.name, row, after, self._memory_us)
-        if now is None:
+        stored = lease_rows.exchange(cursor, command.name, row, after, self._memory_us)
+        if stored is None:
             return None
         failpoints.point("sqlite.after-commit")
-        self._remember(command.name, now)
+        self._remember(command.name, stored)
         self._count += 1
-        return answer
+        return answer  # type: ignore[no-any-return]
 
     def _answer_each(
-        self, link: sqlite3.Cursor, commands: Sequence[Command]
+        self, cursor: sqlite3.Cursor, commands: Sequence[Command]
     ) -> tuple[list[Reply], list[HolderRecord | Wakeup]]:
-        rung: list[HolderRecord | Wakeup] = []
+        woken: list[HolderRecord | Wakeup] = []
         now_us = SYSTEM.now_ns() // NS_PER_US
-        answers = [self._answer_one(link, command, now_us, rung) for command in commands]
+        answers = [self._answer_one(cursor, command, now_us, woken) for command in commands]
         # With the first command too: a process that takes one lease and ends does its part.
         housekeeping = self._count % _FORGET_EVERY == 0
         self._count += 1
         if housekeeping:
-            rows.forget(link, now_us)
-            pool.forget(link, now_us)
-            tallies.forget(link, SYSTEM.wall_us())
-            shelves.forget(link, SYSTEM.wall_us())
-            queue_tables.forget(link, SYSTEM.wall_us())
-        return answers, rung
+            lease_rows.forget(cursor, now_us)
+            pool.forget(cursor, now_us)
+            counters.forget(cursor, SYSTEM.wall_us())
+            forget_registries(cursor, SYSTEM.wall_us())
+            queue_tables.forget(cursor, SYSTEM.wall_us())
+        return answers, woken
 
     def _answer_one(
-        self, link: sqlite3.Cursor, command: Command, now_us: int, rung: list[HolderRecord | Wakeup]
+        self, cursor: sqlite3.Cursor, command: Command, now_us: int, woken: list[HolderRecord | Wakeup]
     ) -> Reply:
-        if type(command) in dealing.PARTS:
-            return self._deal(link, command, now_us, rung)
-        name, rule = command.name, RULES.get(type(command))
-        if rule is None:
-            moment = Moment(now_us, SYSTEM.wall_us(), self._me)
-            apply_lease = partial(self._answer_one, link, now_us=now_us, rung=rung)
-            apply_counter = partial(tallies.answer, link, moment=moment)
-            reply: Reply = compound(
-                command, apply_lease, apply_counter, shelves.SqliteRegistryState(link, moment.wall_us)
-            )
-            return reply
+        rule = RULES[type(command)]
+        return _BY_KIND[rule.kind](self, cursor, rule, command, now_us, woken)
+
+    def _answer_lease(
+        self, cursor: sqlite3.Cursor, rule: Rule, command: Command, now_us: int, woken: list[HolderRecord | Wakeup]
+    ) -> Reply:
+        name = command.name
         try:
-            row = rows.load(link, name)
-            moment = self._moment(link, command, row.record, now_us)
-        except (ValueError, TypeError, LookupError, OverflowError, sqlite3.OperationalError) as error:
-            return rows.unreadable(name, error)
+            row = lease_rows.load(cursor, name)
+            moment = self._moment(cursor, command, row.record, now_us)
+        except (*_UNREADABLE, sqlite3.OperationalError) as error:
+            return lease_rows.unreadable(name, error)
         try:
-            after, answer, wake = rule(row.record, command, moment)
+            after, answer, wake = rule.apply(row.record, command, moment)
         except Damaged as error:
-            return rows.unreadable(name, error)
+            return lease_rows.unreadable(name, error)
         if after is not row.record:
-            row = rows.store(link, name, row, after, self._memory_us)
+            row = lease_rows.store(cursor, name, row, after, self._memory_us)
         self._remember(name, row)
         if wake is not None:
-            rung.append(wake)
+            woken.append(wake)
         if type(answer) is Busy or type(command) is WaiterHeartbeat:
-            self._mark(link, now_us)
+            self._heartbeat(cursor, now_us)
         if type(command) is Acquire and type(answer) is Busy and command.wait:
-            self._ahead[command.token] = self._pids_of(link, after)
+            self._ahead[command.token] = self._pids_ahead(cursor, after)
         elif self._ahead and isinstance(command, Acquire | Undo):
             self._ahead.pop(command.token, None)
-        return answer
+        return answer  # type: ignore[no-any-return]
 
-    def _deal(self, link: sqlite3.Cursor, command: Any, now_us: int, rung: list[HolderRecord | Wakeup]) -> Reply:
-        """The answer of a pool or a queue. A damaged one is nobody's business but its own."""
-        link.execute("SAVEPOINT part")
+    def _answer_stored(
+        self, cursor: sqlite3.Cursor, rule: Rule, command: Any, now_us: int, woken: list[HolderRecord | Wakeup]
+    ) -> Reply:
+        """Answer a command of a pool or a queue. A damaged one fails alone."""
+        cursor.execute("SAVEPOINT part")
         try:
             moment = Moment(now_us, SYSTEM.wall_us(), self._me)
-            answer, wakes = dealing.deal(link, command, moment, partial(self._look_at, link), self._memory_us)
-        except (ValueError, TypeError, LookupError, OverflowError) as error:
-            link.execute("ROLLBACK TO part")
-            return rows.unreadable(command.name, error)
+            look_at = partial(self._look_at, cursor)
+            answer, wakeups = dispatch.apply(cursor, rule, command, moment, look_at, self._memory_us)
+        except _UNREADABLE as error:
+            cursor.execute("ROLLBACK TO part")
+            return lease_rows.unreadable(command.name, error)
         finally:
-            link.execute("RELEASE part")
-        rung += wakes
+            cursor.execute("RELEASE part")
+        woken += wakeups
         if type(answer) is Busy or type(command) is PoolHeartbeat:
-            self._mark(link, now_us)
+            self._heartbeat(cursor, now_us)
         return answer
 
-    def _audit(self, link: sqlite3.Cursor, command: CheckConsistency) -> Reply:
-        if self._closed:
-            raise Closed  # as above
-        return dealing.audited(link, command, self.database.gate.leave)
+    def _answer_counter(
+        self,
+        cursor: sqlite3.Cursor,
+        rule: Rule,
+        command: Any,
+        now_us: int,
+        woken: list[HolderRecord | Wakeup],  # noqa: ARG002 - as the others
+    ) -> Reply:
+        return counters.answer(cursor, rule.apply, command, Moment(now_us, SYSTEM.wall_us(), self._me))
 
-    def _remember(self, name: str, row: rows.Row) -> None:
-        """What is held here, and what nobody else has anything to do with."""
+    def _answer_combined(
+        self, cursor: sqlite3.Cursor, rule: Rule, command: Command, now_us: int, woken: list[HolderRecord | Wakeup]
+    ) -> Reply:
+        moment = Moment(now_us, SYSTEM.wall_us(), self._me)
+        answer_part = partial(self._answer_one, cursor, now_us=now_us, woken=woken)
+        parts = Parts(answer_part, answer_part, SqliteRegistryState(cursor, moment.wall_us))
+        reply: Reply = rule.apply(parts, command, moment)
+        return reply
+
+    def _check_consistency(self, cursor: sqlite3.Cursor, command: CheckConsistency) -> Reply:
+        if self._closed:
+            raise Closed  # as in `_answer`
+        return dispatch.check_consistency(cursor, command, self.database.gate.leave)
+
+    def _remember(self, name: str, row: lease_rows.Row) -> None:
+        """Note which names are held here, and which rows concern no other client."""
         holder = row.record.holder
         if holder is not None and holder.client == self._me:
             self._held.add(name)
@@ -217,46 +237,53 @@ class SqliteStore:
         if len(self._known) > _KNOWN_MAX:
             self._known.clear()
 
-    def _moment(self, link: sqlite3.Cursor, command: Command, record: Record, now_us: int) -> Moment:
-        """Who has died or fallen silent. A holder that speaks of its own right, or a mark, need not know of waiters."""
+    def _moment(self, cursor: sqlite3.Cursor, command: Command, record: Record, now_us: int) -> Moment:
+        """Return the moment, with the clients that died or whose heartbeats are overdue.
+
+        Waiters are not looked at for a command that leaves the waiting line as it is.
+        """
         holder, clients, me = record.holder, record.waiters.clients, self._me
         if not clients and (holder is None or holder.client == me):
             return Moment(now_us, SYSTEM.wall_us(), me)
         others = set() if holder is None or holder.client == me else {holder.client}
-        seen = [self._look_at(link, client) for client in others]
+        seen = [self._look_at(cursor, client) for client in others]
         stays = holder is not None and holder.expires_us > now_us and not any(state.gone for state in seen)
-        if not (stays and rows.leaves_all_as_it_is(command, holder)):
-            seen += [self._look_at(link, client) for client in clients.keys() - others - {me}]
+        if not (stays and lease_rows.keeps_waiting_line(command, holder)):
+            seen += [self._look_at(cursor, client) for client in clients.keys() - others - {me}]
         gone = frozenset(state.client for state in seen if state.gone)
-        silent = frozenset(state.client for state in seen if state.marked_us < now_us - MARK_MS * 1000)
+        silent = frozenset(state.client for state in seen if state.heartbeat_us < now_us - HEARTBEAT_MS * 1000)
         return Moment(now_us, SYSTEM.wall_us(), me, gone, silent)
 
-    def _look_at(self, link: sqlite3.Cursor, client: str) -> dealing.Seen:
-        """Proven dead: its byte is free, in the same live file that it locked when it began; and its lifeline is."""
-        session, live = int(client), self.database.live
-        row = link.execute("SELECT live, marked_us FROM session WHERE id = ?", (session,)).fetchone()
-        locked = live.holder(session) is not None or lifeline.is_held(live, session)
-        if row is None:
-            return dealing.Seen(client, NEVER_NS, gone=not locked)
-        return dealing.Seen(client, row[1], gone=not locked and row[0] == live.inode)
+    def _look_at(self, cursor: sqlite3.Cursor, client: str) -> dispatch.SessionState:
+        """Look whether another client is proven dead.
 
-    def _pids_of(self, link: sqlite3.Cursor, record: Record) -> set[int]:
-        """Whose end a waiter should be woken by: whoever holds, and everybody who may before its turn comes."""
+        It is if its byte is free in the same live file that it locked when it began, and no child process has inherited
+        its lock.
+        """
+        session, live = int(client), self.database.live
+        row = cursor.execute("SELECT live, heartbeat_us FROM session WHERE id = ?", (session,)).fetchone()
+        locked = live.holder(session) is not None or inherited_lock_is_held(live, session)
+        if row is None:
+            return dispatch.SessionState(client, NEVER_NS, gone=not locked)
+        return dispatch.SessionState(client, row[1], gone=not locked and row[0] == live.inode)
+
+    def _pids_ahead(self, cursor: sqlite3.Cursor, record: Record) -> set[int]:
+        """Return the processes whose end should wake a waiter: the holder's, and those of all waiters ahead."""
         clients = {*record.waiters.clients, record.holder.client if record.holder else self._me}
         if len(self._pids) > _PIDS_MAX:
             self._pids.clear()
         for client in clients - self._pids.keys():
-            row = link.execute("SELECT pid FROM session WHERE id = ?", (int(client),)).fetchone()
+            row = cursor.execute("SELECT pid FROM session WHERE id = ?", (int(client),)).fetchone()
             self._pids[client] = 0 if row is None else row[0]
         return {self._pids[client] for client in clients} - {0, os.getpid()}
 
-    def _mark(self, link: sqlite3.Cursor, now_us: int) -> None:
-        if now_us - self._marked_us >= _MARK_EVERY_US:
-            link.execute("UPDATE session SET marked_us = ? WHERE id = ?", (now_us, self._session))
-            self._marked_us = now_us
+    def _heartbeat(self, cursor: sqlite3.Cursor, now_us: int) -> None:
+        if now_us - self._heartbeat_us >= _HEARTBEAT_EVERY_US:
+            cursor.execute("UPDATE session SET heartbeat_us = ? WHERE id = ?", (now_us, self._session))
+            self._heartbeat_us = now_us
 
     def _begin_session(self, until_ns: int | None) -> None:
-        """Lock a byte of the live file for as long as this client lives, in the transaction that names it."""
+        """Lock a byte of the live file for as long as this client lives, in the transaction that inserts its row."""
         with self._session_lock:
             if self._me:
                 return
@@ -264,14 +291,15 @@ class SqliteStore:
                 raise Closed
             live, locked = self.database.live, 0
 
-            def begin(link: sqlite3.Cursor) -> int:
+            def begin(cursor: sqlite3.Cursor) -> int:
                 nonlocal locked
-                self._bury_the_dead(link)
-                ask = "INSERT INTO session (live, pid, marked_us) VALUES (?, ?, ?)"
+                self._clear_dead_sessions(cursor)
+                insert = "INSERT INTO session (live, pid, heartbeat_us) VALUES (?, ?, ?)"
                 fields = (live.inode, os.getpid(), SYSTEM.now_ns() // NS_PER_US)
-                session = link.execute(ask, fields).lastrowid or 0
+                session = cursor.execute(insert, fields).lastrowid or 0
                 if not live.lock(session):
-                    raise Unavailable("sqlite", "stalled", f"byte {session} of {live.path} is locked by a stranger")
+                    detail = f"byte {session} of {live.path} is locked by a process that is not holdfast"
+                    raise Unavailable("sqlite", "stalled", detail)
                 locked = session
                 return session
 
@@ -282,22 +310,22 @@ class SqliteStore:
                     live.unlock(locked)
                 raise
             _here[str(self.database.path), self._session] = self
-            self._me = str(self._session)  # last: from now on others may ask
+            self._me = str(self._session)  # last: from now on other threads may send commands
 
-    def _bury_the_dead(self, link: sqlite3.Cursor) -> None:
+    def _clear_dead_sessions(self, cursor: sqlite3.Cursor) -> None:
         live = self.database.live
-        for session, inode in link.execute("SELECT id, live FROM session").fetchall():
-            if inode == live.inode and live.holder(session) is None and not lifeline.is_held(live, session):
-                link.execute("DELETE FROM session WHERE id = ?", (session,))
+        for session, inode in cursor.execute("SELECT id, live FROM session").fetchall():
+            if inode == live.inode and live.holder(session) is None and not inherited_lock_is_held(live, session):
+                cursor.execute("DELETE FROM session WHERE id = ?", (session,))
                 FifoListener.remove(self._pipe(session))
 
-    def _wake(self, holder: HolderRecord | Wakeup) -> None:
-        session = int(holder.client)
+    def _wake(self, waiter: HolderRecord | Wakeup) -> None:
+        session = int(waiter.client)
         here = _here.get((str(self.database.path), session))
         if here is not None:
-            here.waiter_registry.wake(holder.token)
+            here.waiter_registry.wake(waiter.token)
         else:
-            wake_session(self._pipe(session), holder.token)
+            wake_session(self._pipe(session), waiter.token)
 
     def _pipe(self, session: int) -> str:
         return f"{self.database.path}.wake.{session}"
@@ -315,20 +343,20 @@ class SqliteStore:
     def liveness_fd(self) -> int:
         if not self._session:
             self._begin_session(None)
-        return lifeline.open_lifeline(self.database.live, self._session)
+        return open_inherited_lock(self.database.live, self._session)
 
     def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
-        return survey.names(self.database, prefix, limit, kind)
+        return admin.names(self.database, prefix, limit, kind)
 
     def examine(self) -> EngineReport:
-        return survey.examine(self.database)
+        return admin.examine(self.database)
 
     def forked(self) -> None:
-        """The session stayed with the parent; the child begins its own with its first command."""
+        """Forget the parent's session; the child begins its own with its first command."""
         self.waiter_registry = WaiterRegistry()
         self._session = 0
         self._me = ""
-        self._marked_us = 0
+        self._heartbeat_us = 0
         self._held = set()
         self._ahead = {}
         self._known = {}
@@ -337,7 +365,7 @@ class SqliteStore:
         self._listener.forked()
 
     def close(self) -> None:
-        """End the session if it holds nothing; a lease that stands keeps it, so that the lease lapses by its ttl."""
+        """End the session if it holds nothing. A held lease keeps the session, so that the lease expires by its ttl."""
         self._listener.close()
         self._closed = True
         session = self._session
@@ -345,13 +373,13 @@ class SqliteStore:
             self._leave()
             return
 
-        def end(link: sqlite3.Cursor) -> bool:
+        def end(cursor: sqlite3.Cursor) -> bool:
             now_us = SYSTEM.now_ns() // NS_PER_US
-            stands = any(self._stands(link, name, now_us) for name in self._held)
-            stands = stands or queue_tables.has_consumers(link, str(session), now_us)
-            if not stands:
-                link.execute("DELETE FROM session WHERE id = ?", (session,))
-            return not stands
+            used = any(self._still_holds(cursor, name, now_us) for name in self._held)
+            used = used or queue_tables.has_consumers(cursor, str(session), now_us)
+            if not used:
+                cursor.execute("DELETE FROM session WHERE id = ?", (session,))
+            return not used
 
         try:
             ended = self.database.transact(end)
@@ -363,19 +391,27 @@ class SqliteStore:
         self._me = ""
         self._leave()
 
-    def _stands(self, link: sqlite3.Cursor, name: str, now_us: int) -> bool:
+    def _still_holds(self, cursor: sqlite3.Cursor, name: str, now_us: int) -> bool:
         try:
-            holder = rows.load(link, name).record.holder
+            holder = lease_rows.load(cursor, name).record.holder
         except (ValueError, TypeError):
-            return False  # whatever it was, nobody can hold it
+            return False  # an unreadable record has no holder
         return holder is not None and holder.client == self._me and holder.expires_us > now_us
 
     def _leave(self) -> None:
-        """Once: an interrupted close is said again."""
+        """Leave the database, once: an interrupted `close` may be called again."""
         entered, self._entered = self._entered, False
         if entered:
             self.database.leave()
 
 
-# A child's stores have sessions of their own; those it inherited are the parent's, to be rung through the pipe.
+_BY_KIND = {
+    RuleKind.LEASE: SqliteStore._answer_lease,  # noqa: SLF001 - of this module
+    RuleKind.POOL: SqliteStore._answer_stored,  # noqa: SLF001
+    RuleKind.QUEUE: SqliteStore._answer_stored,  # noqa: SLF001
+    RuleKind.COUNTER: SqliteStore._answer_counter,  # noqa: SLF001
+    RuleKind.COMBINED: SqliteStore._answer_combined,  # noqa: SLF001
+}
+
+# A child's stores begin sessions of their own; the inherited ones belong to the parent, and are woken through its pipe.
 os.register_at_fork(after_in_child=_here.clear)

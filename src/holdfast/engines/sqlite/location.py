@@ -1,6 +1,6 @@
-"""Where the file is: only on a disk of this machine, and under which boot of it.
+"""Where the file lies: on a disk of this machine only.
 
-SQLite's write-ahead log needs shared memory between its users. Over a network it loses commits or breaks the file, so
+SQLite's write-ahead log needs memory that its users share. Over a network it loses commits or damages the file, so
 network filesystems are refused when the engine is opened.
 """
 
@@ -15,18 +15,18 @@ from holdfast.host import NETWORK, boot_id, filesystem
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["boot_id", "filesystem", "refuse_network"]
+__all__ = ["boot_id", "filesystem", "refuse_network", "trouble"]
 
 
 def refuse_network(path: Path) -> None:
-    """`InvalidConfig` if the directory is on a network or user-space filesystem."""
+    """Raise `InvalidConfig` if the directory is on a network or user-space filesystem."""
     kind = filesystem(path)
     if kind.startswith(NETWORK):
         raise InvalidConfig("url", f"sqlite://{path}", f"the filesystem there is {kind}; SQLite needs a local disk")
 
 
 def trouble(error: OSError) -> str:
-    """What the system says about a file, as the word in `Unavailable.reason`."""
+    """Return the `Unavailable.reason` for an error of the system about a file."""
     if isinstance(error, PermissionError):
         return "no permission"
     return {errno.EROFS: "read-only", errno.ENOSPC: "full", errno.EDQUOT: "full"}.get(error.errno or 0, "unreachable")

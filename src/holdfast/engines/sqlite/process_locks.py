@@ -1,8 +1,13 @@
-"""Files that exist to be locked: opened once per process, closed only when nobody in it has any use for them.
+"""Lock files: the gate that transactions pass one at a time, and the live file that proves which sessions live.
 
-POSIX locks belong to the process and fall when *any* descriptor of the file is closed; so there is one descriptor per
-file (found by device and inode), and it stays for as long as a database uses it or a byte of it is locked. They are not
-inherited by a forked child, which is why they are used: a child that lives on must not keep a dead parent's locks.
+A lock file is opened once per process. POSIX locks belong to the process, and the kernel drops them when *any* descriptor
+of the file is closed; so there is one descriptor per file (found by device and inode), and it stays open for as long as a
+database uses it or a byte of it is locked. A forked child does not inherit POSIX locks, which is why they are used: a
+child that lives on must not keep a dead parent's locks.
+
+A killed parent must not free a lease under which its child still works, if the child was given the session's liveness
+descriptor. So a second byte of the live file can be locked on an open file description, which children inherit: the
+kernel drops that lock when the last process that has the descriptor ends. A session is dead when both bytes are free.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from holdfast.errors import Unavailable
+from holdfast.errors import InvalidConfig, Unavailable
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -27,17 +32,20 @@ if TYPE_CHECKING:
 _MODE = 0o600
 STALL_S = 5.0
 _SLOW_S = 1.0
-_SAY_S = 0.005
+_ANNOUNCE_S = 0.005
 _TRIES = 20
 _NAP_S = 0.00005
 _ASIDE_S = 0.0001
 _LOOK_EVERY = 4
-_SOMEBODY, _NOBODY = b"1", b"0"
+_WAITERS, _NO_WAITERS = b"1", b"0"
 _TRY = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 # struct flock: the fields and their order differ between the kernels.
 _LINUX = "hhqqi4x"
 _DARWIN = "qqihh"
+
+# The inheritable byte of a session lies far beyond any number that a session will ever have.
+_INHERITED = 1 << 40
 
 
 class LockFile:
@@ -52,25 +60,25 @@ class LockFile:
         self.begin()
 
     def begin(self) -> None:
-        """Without a lock. Also in a child: they stayed with the parent, and so did the thread that has the mutex."""
-        # It knows its owner, so that whoever was interrupted between two lines can find out whether he has it:
-        # `mine_now` tells whether this very thread does, as threading.Condition asks it.
+        """Start without a lock; also in a forked child, because the locks and the threads stayed with the parent."""
+        # An RLock knows its thread, so that a thread that was interrupted between two lines can find out whether it has
+        # the mutex: `mine_now` returns true in the thread that has it, as threading.Condition uses it.
         self.mutex = threading.RLock()
         self.mine_now: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
         self.mine: set[int] = set()
-        self._turn: _Turn | None = None
-        self.in_queue: set[_Turn] = set()
+        self._turn: _KernelWait | None = None
+        self.kernel_waits: set[_KernelWait] = set()
         self._passes = 0
 
     def close_if_idle(self) -> bool:
-        """Close it, if no database uses it, no byte of it is locked and no thread queues for one."""
-        if self.users or self.mine or self.in_queue:
+        """Close the file if no database uses it, no byte of it is locked and no thread waits for one; return true if closed."""
+        if self.users or self.mine or self.kernel_waits:
             return False
         os.close(self.descriptor)
         return True
 
     def lock(self, byte: int) -> bool:
-        """Lock one byte for this process, without waiting."""
+        """Lock one byte for this process without waiting; return true if it is locked now."""
         try:
             fcntl.lockf(self.descriptor, _TRY, 1, byte)
         except (BlockingIOError, PermissionError):
@@ -83,88 +91,88 @@ class LockFile:
         fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, byte)
 
     def holder(self, byte: int) -> int | None:
-        """The pid of the process that has this byte locked, or `None`; 0 where its pid cannot be seen from here."""
+        """Return the pid of the process that has locked this byte, or `None`; 0 if its pid is not visible from here."""
         if byte in self.mine:
             return os.getpid()
         if sys.platform == "darwin":
-            ask = struct.pack(_DARWIN, byte, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
-            answer = struct.unpack(_DARWIN, fcntl.fcntl(self.descriptor, fcntl.F_GETLK, ask))
+            query = struct.pack(_DARWIN, byte, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
+            answer = struct.unpack(_DARWIN, fcntl.fcntl(self.descriptor, fcntl.F_GETLK, query))
             kind, pid = answer[3], answer[2]
         else:
-            ask = struct.pack(_LINUX, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
-            answer = struct.unpack(_LINUX, fcntl.fcntl(self.descriptor, fcntl.F_GETLK, ask))
+            query = struct.pack(_LINUX, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+            answer = struct.unpack(_LINUX, fcntl.fcntl(self.descriptor, fcntl.F_GETLK, query))
             kind, pid = answer[0], answer[4]
         return None if kind == fcntl.F_UNLCK else max(0, pid)
 
     def take_mutex(self, until_s: float) -> None:
-        """The mutex, but not for ever: whoever has it may be waiting for a process that does not move."""
+        """Acquire the mutex, but not for ever: the thread that has it may wait for a suspended process."""
         if not self.mutex.acquire(timeout=max(0.0, until_s - time.monotonic())):
             raise self._stalled()
 
     def _stalled(self) -> Unavailable:
         pid = self.holder(0)
-        beside = pid is None and not self.mine_now()  # the gate is open: a thread of ours reads at length
-        who = "another thread of this process" if beside else f"process {pid}"
+        reading = pid is None and not self.mine_now()  # the gate is open: a thread of this process reads a snapshot
+        who = "another thread of this process" if reading else f"process {pid}"
         return Unavailable("sqlite", "stalled", f"{who} has been inside the gate of {self.path} for too long")
 
     def enter(self, until_s: float) -> None:
-        """Lock byte 0 for this process; `Unavailable` names whoever does not move. The caller has the mutex.
+        """Lock byte 0 for this process, or raise `Unavailable`, which names the process that has it.
 
-        A few quick tries come first, since the gate is held for microseconds. Then it is the kernel's queue, which is
-        fair but cannot be left; so a thread stands in it, and gives the lock back if its caller has gone.
+        The caller has the mutex. A few quick tries come first, since the gate is held for microseconds. Then a thread
+        waits in the kernel, which is fair but cannot be interrupted; it gives the lock back if its caller has gone.
         """
         for attempt in range(_TRIES):
             if self.lock(0):
                 return
-            self._say_that_somebody_waits()
+            self._announce_waiter()
             if attempt < _TRIES // 2:
-                _let_others_run()
+                _yield_cpu()
             else:
                 time.sleep(_NAP_S)
-        if time.monotonic() < until_s and self._enter_in_turn(until_s):
+        if time.monotonic() < until_s and self._wait_in_kernel(until_s):
             self.mine.add(0)
             return
         raise self._stalled()
 
     def leave(self) -> None:
-        """Unlock byte 0; may be said twice."""
+        """Unlock byte 0; may be called twice."""
         self.unlock(0)
 
     def step_aside(self) -> None:
-        """After leaving: a moment for whoever waits, now and then.
+        """After leaving, sleep for a moment now and then if another process waits.
 
-        The kernel wakes the first in its queue, but does not keep the lock for it: a process that runs would be back
-        before one that has to be woken is there, and on a busy machine that would go on and on.
+        The kernel wakes the first waiting process, but does not keep the lock for it: a running process would take the
+        lock again before the woken one runs, and on a busy machine that would go on and on.
         """
         self._passes += 1
         if self._passes % _LOOK_EVERY:
             return
         with contextlib.suppress(OSError):  # as below: the work is done, and a hint must not fail it
-            if os.pread(self.descriptor, 1, 0) == _SOMEBODY:
-                os.pwrite(self.descriptor, _NOBODY, 0)
+            if os.pread(self.descriptor, 1, 0) == _WAITERS:
+                os.pwrite(self.descriptor, _NO_WAITERS, 0)
                 time.sleep(_ASIDE_S)
 
-    def _say_that_somebody_waits(self) -> None:
+    def _announce_waiter(self) -> None:
         with contextlib.suppress(OSError):  # a full disk; it is only a hint
-            os.pwrite(self.descriptor, _SOMEBODY, 0)
+            os.pwrite(self.descriptor, _WAITERS, 0)
 
-    def _enter_in_turn(self, until_s: float) -> bool:
-        told = False
+    def _wait_in_kernel(self, until_s: float) -> bool:
+        logged = False
         began_s = time.monotonic()
         try:
             turn = self._turn
             if turn is None or not turn.resume():
-                turn = self._turn = _Turn(self)
+                turn = self._turn = _KernelWait(self)
                 turn.begin()
             while (left_s := until_s - time.monotonic()) > 0:
-                if turn.come.wait(min(_SAY_S, left_s)):
-                    return turn.take()
-                self._say_that_somebody_waits()
-                if not told and time.monotonic() - began_s >= _SLOW_S:
-                    told = True
+                if turn.done.wait(min(_ANNOUNCE_S, left_s)):
+                    return turn.has_lock()
+                self._announce_waiter()
+                if not logged and time.monotonic() - began_s >= _SLOW_S:
+                    logged = True
                     log.warning("waiting for the gate %s, held by process %s", self.path, self.holder(0))
         except BaseException:
-            # Interrupted anywhere in here: nobody may stay in the queue on behalf of nobody.
+            # Interrupted anywhere in here: no thread may keep waiting in the kernel for a caller that has gone.
             if self._turn is not None:
                 self._turn.abandon()
                 self._turn = None
@@ -172,61 +180,62 @@ class LockFile:
         return turn.abandon()
 
 
-class _Turn:
-    """A thread in the kernel's queue for byte 0, on behalf of whichever thread of the process has the mutex."""
+class _KernelWait:
+    """A thread that waits in the kernel for byte 0, on behalf of the thread of this process that has the mutex."""
 
     def __init__(self, file: LockFile) -> None:
-        self.come = threading.Event()
+        self.done = threading.Event()
         self._file = file
         self._guard = threading.Lock()
         self._state = "wanted"
 
     def begin(self) -> None:
-        self._file.in_queue.add(self)
-        threading.Thread(target=self._stand, name="holdfast-gate", daemon=True).start()
+        self._file.kernel_waits.add(self)
+        threading.Thread(target=self._run, name="holdfast-gate", daemon=True).start()
 
-    def _stand(self) -> None:
+    def _run(self) -> None:
         try:
-            self._queue()
+            self._lock()
         finally:
-            self._file.in_queue.discard(self)
+            self._file.kernel_waits.discard(self)
 
-    def _queue(self) -> None:
+    def _lock(self) -> None:
         try:
             fcntl.lockf(self._file.descriptor, fcntl.LOCK_EX, 1, 0)
-        except OSError:  # the kernel suspects a deadlock between two gates; whoever waits will try again
+        except OSError:  # the kernel presumes a deadlock between two gates; the caller tries again
             self._state = "failed"
-            self.come.set()
+            self.done.set()
             return
         with self._guard:
             unwanted = self._state == "abandoned"
-            self._state = "over" if unwanted else "come"
+            self._state = "over" if unwanted else "locked"
         if unwanted:
-            # Another thread of this process may be inside by now, and the lock is the process's: only under the
-            # mutex is it certain that nobody is.
+            # Another thread of this process may be inside the gate by now, and the lock belongs to the process: only
+            # under the mutex is it certain that no thread is.
             with self._file.mutex:
                 fcntl.lockf(self._file.descriptor, fcntl.LOCK_UN, 1, 0)
-        self.come.set()
+        self.done.set()
 
-    def take(self) -> bool:
-        return self._state == "come"
+    def has_lock(self) -> bool:
+        """Return true if the kernel granted the lock to this wait."""
+        return self._state == "locked"
 
     def abandon(self) -> bool:
-        """Nobody waits any more. True if the lock came at the last moment: then it is the caller's."""
+        """Stop waiting; return true if the lock came at the last moment, and then it is the caller's."""
         with self._guard:
             if self._state == "wanted":
                 self._state = "abandoned"
-            return self._state == "come"
+            return self._state == "locked"
 
     def resume(self) -> bool:
-        """Somebody waits again, on the same place in the queue; false if that place is used up."""
+        """Wait again on the same place in the kernel's line; return false if that place is used up."""
         with self._guard:
             if self._state == "abandoned":
                 self._state = "wanted"
             return self._state == "wanted"
 
 
-def _let_others_run() -> None:
+def _yield_cpu() -> None:
     if hasattr(os, "sched_yield"):
         os.sched_yield()
     else:
@@ -238,7 +247,7 @@ _files_lock = threading.Lock()
 
 
 def open_lockfile(path: Path, user: object) -> LockFile:
-    """This process's one handle on the file, for as long as this user lives."""
+    """Return this process's one handle on the file, which stays open for as long as `user` lives."""
     with _files_lock:
         file = _find_or_open(path)
         file.users.add(user)
@@ -246,7 +255,7 @@ def open_lockfile(path: Path, user: object) -> LockFile:
 
 
 def _find_or_open(path: Path) -> LockFile:
-    # A look comes before the opening, because a second descriptor could not be closed without losing locks.
+    # Look before opening, because closing a second descriptor would drop the locks.
     with contextlib.suppress(FileNotFoundError):
         status = os.stat(path, follow_symlinks=False)
         if known := _files.get((status.st_dev, status.st_ino)):
@@ -266,3 +275,33 @@ def _forget_locks() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_locks)
+
+
+# One for each session, however often it is asked for.
+_inherited_locks: dict[tuple[int, int, int], int] = {}
+
+
+def inherited_lock_is_held(live: LockFile, session: int) -> bool:
+    """Return true if a process still has the liveness descriptor of this session."""
+    return live.holder(_INHERITED + session) is not None
+
+
+def open_inherited_lock(live: LockFile, session: int) -> int:
+    """Return the session's liveness descriptor: the session counts as alive while any process has it open.
+
+    This process must not close it before it ends: closing any descriptor of the file drops the POSIX locks that the
+    process has on it.
+    """
+    key = (live.device, live.inode, session)
+    if key in _inherited_locks:
+        return _inherited_locks[key]
+    command = getattr(fcntl, "F_OFD_SETLK", None)
+    if command is None:
+        raise InvalidConfig("url", live.path, "this system has no locks that a child process can inherit")
+
+    descriptor = os.open(live.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    if os.fstat(descriptor).st_ino != live.inode:
+        raise Unavailable("sqlite", "replaced", f"{live.path} is no longer the file that was opened")
+    fcntl.fcntl(descriptor, command, struct.pack(_LINUX, fcntl.F_WRLCK, os.SEEK_SET, _INHERITED + session, 1, 0))
+    _inherited_locks[key] = descriptor
+    return descriptor

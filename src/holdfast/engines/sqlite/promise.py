@@ -1,31 +1,32 @@
-"""From where the file lies to what may be relied on there.
+"""From the filesystem that the file lies on to what may be relied on there.
 
-Network filesystems are refused when the engine is opened. Where the system does not tell what it is, it may be one.
+Network filesystems are refused when the engine is opened. Where the system does not report the type, it may be one.
 """
 
 from __future__ import annotations
 
 from holdfast.rules.promise import EFFICIENCY, RESTART, Caveat, Promise
 
-_LIMITS = (
+_CAVEATS = (
     Caveat(
-        "a process frozen inside the gate makes the engine unavailable until it moves; its pid is told",
-        "tests/engines/sqlite/test_gate.py::test_a_process_frozen_inside_the_gate_is_named_within_the_bound",
+        "if a process is suspended in the middle of a transaction, the others get Unavailable until it resumes; the "
+        "error names its pid",
+        "tests/engines/sqlite/test_gate.py::test_a_process_suspended_inside_the_gate_is_named_within_the_bound",
     ),
     Caveat(
-        "other hosts and network filesystems: refused when opened",
-        "tests/engines/sqlite/test_place.py::test_a_network_filesystem_is_refused_by_name",
+        "other hosts and network filesystems are refused when the engine is opened",
+        "tests/engines/sqlite/test_location.py::test_a_network_filesystem_is_refused_by_name",
     ),
     Caveat(
-        "a power cut may lose the last commits: no lease, for every holder dies with the host, but notes, limits and "
-        "budgets; fences still grow, by the clock",
+        "a power cut may lose the last commits: no lease, for every holder dies with the host, but idempotency markers, "
+        "rate limits and budgets; fences still grow, by the clock",
         "tests/engines/sqlite/test_recovery.py::test_fences_grow_after_the_last_commits_were_lost",
     ),
 )
 
 
 def promised(filesystem: str) -> Promise:
-    """What a file on that kind of filesystem may be relied on for; empty, if the system does not tell."""
+    """Return the promise of a file on that type of filesystem; empty if the system does not report it."""
     seen = f"the file lies on {filesystem}, a filesystem of this machine" if filesystem else ""
     return Promise(
         engine="sqlite",
@@ -38,8 +39,8 @@ def promised(filesystem: str) -> Promise:
             "a dead process is seen by the kernel lock it no longer has",
             seen or "a network filesystem, which could not be told from a local one, would break the locks",
         ),
-        limits=_LIMITS,
-        unseen=() if filesystem else ("the type of the filesystem: this system does not tell",),
+        limits=_CAVEATS,
+        unseen=() if filesystem else ("the type of the filesystem: this system does not report it",),
         changes=() if filesystem else ("make sure that the file lies on a local disk",),
         facts=(("filesystem", filesystem or None),),
     )

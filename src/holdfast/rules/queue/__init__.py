@@ -1,4 +1,4 @@
-"""Rules of message queues: one pure function per command, and the table `QUEUE_RULES`.
+"""Rules of message queues: one pure function per command; `rules/table.py` maps commands to them.
 
 Redelivery of a message ("visibility timeout" in other queues) is decided in these places; look here if a message is
 redelivered too early or too late:
@@ -19,44 +19,3 @@ redelivered too early or too late:
 - The consumer's own view of its session, and when a worker starts or abandons a message: `core/queue/session.py` and
   `core/queue/worker.py`.
 """
-
-from holdfast.commands.queue import (
-    ConsumerHeartbeat,
-    GetDeadLetter,
-    Join,
-    Leave,
-    ListDeadLetters,
-    ListKeys,
-    Publish,
-    Purge,
-    Receive,
-    ReclaimExpired,
-    RecordOutcomes,
-    Redrive,
-    TakeOver,
-)
-from holdfast.commands.queue_admin import CheckConsistency, GetStats, ListConsumers, Peek
-from holdfast.rules.queue.consumers import heartbeat, join, leave, list_keys, reclaim_expired, take_over
-from holdfast.rules.queue.dead_letters import get_dead_letter, list_dead_letters, purge, redrive
-from holdfast.rules.queue.inspection import check_consistency, get_stats, list_consumers, peek
-from holdfast.rules.queue.messages import QueueRule, publish, receive, record_outcomes
-
-QUEUE_RULES: dict[type, QueueRule] = {
-    Publish: publish,
-    Join: join,
-    ConsumerHeartbeat: heartbeat,
-    Leave: leave,
-    Receive: receive,
-    RecordOutcomes: record_outcomes,
-    ReclaimExpired: reclaim_expired,
-    TakeOver: take_over,
-    ListKeys: list_keys,
-    ListDeadLetters: list_dead_letters,
-    GetDeadLetter: get_dead_letter,
-    Redrive: redrive,
-    Purge: purge,
-    GetStats: get_stats,
-    ListConsumers: list_consumers,
-    Peek: peek,
-    CheckConsistency: check_consistency,
-}

@@ -1,8 +1,8 @@
-"""The matrix of the laws: every engine, through both faces, each law written once as plain blocking code.
+"""One engine through one face, for laws that are written once, as blocking code.
 
-The asyncio face lives in one event loop on a thread of its own. `Awaited` makes its objects look like those of the
-blocking face: what would be awaited is handed to the loop and waited for. All that one thread asks for is awaited by
-one task of its own, so that a thread of a law is a task of the face; `with` enters and leaves in the same task.
+The asyncio face runs in one event loop on its own thread. `Awaited` makes its objects look like those of the blocking
+face: a call hands its awaitable to the loop and waits for the result. One task awaits everything for one thread of a
+law, so that `with` enters and leaves in the same task.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ SHAPES = (
 
 
 def on_loop(work):
-    """A plain function as the coroutine function that the asyncio face wants; the loop stays free meanwhile."""
+    """Return a plain function as the coroutine function that the asyncio face needs; it runs in another thread."""
 
     @wraps(work)
     async def awaited(*args, **kwargs):
@@ -61,7 +61,7 @@ def on_loop(work):
 
 
 class Loop:
-    """An event loop on a thread of its own, for all laws."""
+    """An event loop on its own thread, shared by all laws."""
 
     def __init__(self):
         self.loop = asyncio.new_event_loop()
@@ -71,7 +71,7 @@ class Loop:
         self._tasks = []
 
     def wait_for(self, awaitable):
-        """Have the task of the calling thread await this."""
+        """Await something in the task of the calling thread; return its result."""
         done = Future()
         if not hasattr(self._lanes, "queue"):
             self._lanes.queue = asyncio.Queue()
@@ -99,7 +99,7 @@ async def _lane(queue):
         awaitable, done = await queue.get()
         try:
             done.set_result(await awaitable)
-        except BaseException as error:  # also one that would end the loop: it belongs to the caller
+        except BaseException as error:  # also an error that would end the loop: the caller raises it
             done.set_exception(error)
         del awaitable, done
 
@@ -108,6 +108,7 @@ LOOP = Loop()
 
 
 def plain(thing):
+    """Return an object of the asyncio face as one that reads like the blocking face."""
     if isinstance(thing, Assigned | AssignmentLost):
         return type(thing)(plain(thing.work))
     if type(thing) is dict:
@@ -116,7 +117,7 @@ def plain(thing):
 
 
 class Awaited:
-    """Something of the asyncio face, which reads like its twin of the blocking face."""
+    """An object of the asyncio face that reads like its twin of the blocking face."""
 
     def __init__(self, thing):
         object.__setattr__(self, "_thing", thing)
@@ -140,7 +141,7 @@ class Awaited:
         return call
 
     def __call__(self, work, **options):
-        if isinstance(work, str):  # a decorator is to be made first
+        if isinstance(work, str):  # the call makes a decorator
             return Awaited(self._thing(work, **options))
         locked = self._thing(on_loop(work))
         return wraps(work)(lambda *args, **kwargs: LOOP.wait_for(locked(*args, **kwargs)))
@@ -171,7 +172,7 @@ def _iterated(source):
 
 
 class Running:
-    """Something that another thread does meanwhile."""
+    """Work that runs in another thread."""
 
     def __init__(self, work, *args, **kwargs):
         self._outcome = Future()
@@ -181,7 +182,7 @@ class Running:
     def _run(self, work, args, kwargs):
         try:
             self._outcome.set_result(work(*args, **kwargs))
-        except BaseException as error:  # it belongs to whoever asks for the result
+        except BaseException as error:  # `result` raises it
             self._outcome.set_exception(error)
 
     def done(self):
@@ -195,7 +196,7 @@ class Running:
 
 
 class Face:
-    """One engine through one face: what a law is given."""
+    """One engine through one face: the fixture of most laws."""
 
     def __init__(self, place, kind, folder, clock=None):
         self.place, self.kind, self.folder, self.clock = place, kind, folder, clock
@@ -208,7 +209,7 @@ class Face:
         return f"{self.place}-{self.kind}"
 
     def connect(self, url=None, **options):
-        """A client, closed at the end of the test; what it leaks fails the test."""
+        """Return a client that is closed at the end of the test; a leak of it fails the test."""
         url = self.url if url is None else url
         if self.clock is not None:
             options["clock"] = self.clock
@@ -221,36 +222,36 @@ class Face:
         return client
 
     def wire(self, client):
-        """What stands between a client and its engine: to count commands and to break exchanges."""
+        """Put a `Wire` between a client and its engine, to count commands and to inject faults."""
         wire = Wire(client._client)
         self._wires.append(wire)
         return wire
 
     def peer(self):
-        """Another client of the same leases, which speaks to the engine in plain commands and keeps nothing alive."""
+        """Return another client of the same engine, which sends plain commands and renews nothing."""
         peer = Peer(open_engine(config.settings(self.url, clock=self.clock or SYSTEM)))
         self._peers.append(peer)
         return peer
 
     def start(self, work, *args, **kwargs):
-        """Have this done by another thread."""
+        """Run `work` in another thread."""
         running = Running(work, *args, **kwargs)
         self._running.append(running)
         return running
 
     def finish(self, awaitable):
-        """Have the asyncio face's own coroutine awaited by the task of this thread."""
+        """Await a coroutine of the asyncio face in the task of this thread."""
         return LOOP.wait_for(awaitable)
 
     def drop(self, things):
-        """Forget them, also where the last exchange with the loop still knows them."""
+        """Drop every reference to these objects, also those of the last exchange with the loop."""
         things.clear()
         if self.kind == "asyncio":
             LOOP.wait_for(asyncio.sleep(0))
         gc.collect()
 
     def close(self):
-        """Close what the test opened; the names of leases that it left."""
+        """Close all clients of the test; return the names of leases that were still held."""
         for wire in self._wires:
             wire.heal()
         with passing(self.clock):
@@ -264,7 +265,7 @@ class Face:
 
 @contextmanager
 def passing(clock):
-    """Let hand-moved time pass meanwhile, so that bounds can end."""
+    """Move a manual clock forward during the block, so that time limits end."""
     if clock is None:
         yield
         return
@@ -283,7 +284,7 @@ def passing(clock):
 
 
 def together(law):
-    """Let a law hold on every engine through both faces at the same time: for laws that mostly wait."""
+    """Decorate a law that mostly waits: it runs on every engine through both faces at the same time."""
 
     def on_all(faces):
         running = [(face, Running(law, face)) for face in faces]
@@ -297,18 +298,18 @@ def together(law):
     return on_all
 
 
-def queue_of(client, name):
-    """The labels of those who wait, in order."""
-    return [owner.label for owner in client.show(name).waiters]
+def waiting_labels(client, name):
+    """Return the labels of the waiters of a name, in order."""
+    return [waiter.label for waiter in client.show(name).waiters]
 
 
-def until_queued(client, name, count, timeout=2):
-    """Wait until so many stand in the queue; not so long that a mark could lapse meanwhile."""
+def until_waiters(client, name, count, timeout=2):
+    """Wait until so many waiters are in the waiting line; less long than a heartbeat lasts."""
     eventually(lambda: len(client.show(name).waiters) == count, timeout, f"{count} waiters for {name!r}")
 
 
 def until_idle(wire, quiet=0.05):
-    """Wait until nothing has been sent for a moment."""
+    """Wait until no command was sent for a moment."""
 
     def silent():
         before = len(wire.sent)
@@ -318,17 +319,17 @@ def until_idle(wire, quiet=0.05):
     eventually(silent, what="silence on the wire")
 
 
-def bells_of(client):
-    """The bells that hang for the waiters of a client, where an engine has such."""
+def wakers_of(client):
+    """Return the wakers of a client's waiters, where the engine keeps them in memory."""
     store = getattr(client._client.engine, "store", None)
     return {} if store is None else store.waiter_registry._wakers
 
 
 def threads_of_holdfast():
-    """Those that run now. One that another test has left may end at any time: whoever compares asks for new ones."""
+    """Return the running threads of Holdfast. Threads of an earlier test may still end: compare for new ones only."""
     return {thread for thread in threading.enumerate() if thread.name.startswith("holdfast")}
 
 
 def descriptors():
-    """How many files are open, without those that are kept for the life of the process: see lockfile.py."""
+    """Return the number of open descriptors, without those that SQLite's process locks keep for the whole process."""
     return len(os.listdir("/proc/self/fd")) - len(lockfile._files)

@@ -1,7 +1,8 @@
-"""What goes wrong between a client and its engine, and what has been sent: for laws that no healthy engine can show.
+"""Faults between a client and its engine, and a record of the commands sent: for laws that no healthy engine can show.
 
-A `Wire` stands in the place of a client's two forms (the caller's and the keeper's). Each fault strikes the next
-exchanges that it fits: before the command was applied, or after it, when only the answer is lost.
+A `Wire` replaces the two transports of a client, the caller's and the keeper's. Each fault affects the next exchanges
+with commands of its kind: either the command does not reach the engine, or the engine applies it and the answer is
+lost.
 """
 
 import threading
@@ -20,7 +21,7 @@ ALWAYS = 10**9
 
 @dataclass
 class Fault:
-    """How the next exchanges with commands of this kind end."""
+    """A fault of the next `times` exchanges with commands of one kind."""
 
     kind: type
     times: int
@@ -31,7 +32,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Sent:
-    """One command on its way."""
+    """One command that was sent: when, by the caller or the keeper, and which."""
 
     at: float
     by: str
@@ -39,18 +40,19 @@ class Sent:
 
 
 class Interrupted(BaseException):
-    """Something like KeyboardInterrupt, which strikes a waiter in its sleep."""
+    """An exception like KeyboardInterrupt, raised while a waiter sleeps."""
 
 
-WELL = Interrupted("it goes well")
+NO_FAULT = Interrupted("let the command pass")
 
 
 def lost_reply():
+    """Return the error of an exchange whose reply was lost."""
     return ReplyLost("law", "reply lost", "as the law demands")
 
 
-class Line:
-    """One form of the client, with the faults of the wire."""
+class FaultyTransport:
+    """One transport of the client, with the faults of the wire."""
 
     def __init__(self, wire, transport, by):
         self._wire, self._transport, self._by = wire, transport, by
@@ -76,7 +78,7 @@ class Line:
         return answers
 
     async def wait(self, ask, until_ns):
-        if self._wire.deaf:
+        if self._wire.wakeups_lost:
             await self._transport.waker().wait(until_ns)
             return None
         answer = await self._transport.wait(ask, until_ns)
@@ -88,7 +90,7 @@ class Line:
     async def wait_for_wakeup(self, token, until_ns):
         await (
             self._transport.waker().wait(until_ns)
-            if self._wire.deaf
+            if self._wire.wakeups_lost
             else self._transport.wait_for_wakeup(token, until_ns)
         )
 
@@ -101,80 +103,80 @@ class Line:
 
 
 class Wire:
-    """Between one client and its engine."""
+    """The way between one client and its engine: it records commands and injects faults."""
 
     def __init__(self, client):
         self.client = client
         self.sent = []
-        self.deaf = False
+        self.wakeups_lost = False
         self.interrupted = False
         self._faults = []
         self._guard = threading.Lock()
         self._gates = []
         self._whole = client.transport, client.keeper._transport
-        client.transport = Line(self, client.transport, "caller")
-        client.keeper._transport = Line(self, client.keeper._transport, "keeper")
+        client.transport = FaultyTransport(self, client.transport, "caller")
+        client.keeper._transport = FaultyTransport(self, client.keeper._transport, "keeper")
 
     def fail(self, kind=object, times=ALWAYS, *, error=None, hangs=False):
-        """The next exchanges with such a command do not reach the engine."""
+        """Let the next commands of a kind not reach the engine; with `hangs`, the error comes only at the deadline."""
         self._faults.append(Fault(kind, times, applied=False, hangs=hangs, error=error))
 
     def lose_reply(self, kind=object, times=ALWAYS, *, reached=True):
-        """The next such commands are applied, but their answers are lost (or it only looks so)."""
+        """Apply the next commands of a kind and lose their replies; without `reached`, they are not even applied."""
         error = None if reached else lost_reply()
         self._faults.append(Fault(kind, times, applied=reached, hangs=False, error=error))
 
     def let_pass(self, kind, times):
-        """The next such commands go through; what is said to fail then, fails after them."""
-        self._faults.append(Fault(kind, times, applied=True, hangs=False, error=WELL))
+        """Let the next commands of a kind pass; faults that are added later begin after them."""
+        self._faults.append(Fault(kind, times, applied=True, hangs=False, error=NO_FAULT))
 
     def heal(self):
-        """Everything works again."""
+        """Remove all faults."""
         self._faults.clear()
-        self.deaf = False
-        for _, _, go in self._gates:
-            go.set()
+        self.wakeups_lost = False
+        for _, _, go_on in self._gates:
+            go_on.set()
 
     def hold(self, kind):
-        """Stop the next such command before it is applied; gives what tells that it is there, and what lets it go."""
-        there, go = threading.Event(), threading.Event()
-        self._gates.append((kind, there, go))
-        return there, go
+        """Stop the next command of a kind before it is applied; return the events `stopped` and `go_on`."""
+        stopped, go_on = threading.Event(), threading.Event()
+        self._gates.append((kind, stopped, go_on))
+        return stopped, go_on
 
     def interrupt(self):
-        """Have the next waiter that is woken meet an exception instead, and wake it."""
+        """Raise `Interrupted` in the next waiter that wakes, and wake all waiters."""
         self.interrupted = True
         self.client.transport.wake_all()
 
     def commands(self, kind=object, by=None):
-        """What was sent, in order."""
+        """Return the commands of a kind that were sent, in order."""
         return [sent.command for sent in self.sent if isinstance(sent.command, kind) and by in (None, sent.by)]
 
     def until_sent(self, kind, count):
-        """Wait until so many of them are on their way."""
+        """Wait until so many commands of a kind were sent."""
         eventually(lambda: len(self.commands(kind)) >= count, 20, f"{count} x {kind.__name__}")
 
     def moments(self, kind):
-        """When such commands were sent."""
+        """Return when the commands of a kind were sent."""
         return [sent.at for sent in self.sent if isinstance(sent.command, kind)]
 
     def _send(self, by, commands):
         now = self.client.clock.now_ns() / NS
         self.sent += [Sent(now, by, command) for command in commands]
-        for kind, there, go in self._gates.copy():
-            if any(isinstance(command, kind) for command in commands) and not there.is_set():
-                there.set()
-                go.wait(10)
+        for kind, stopped, go_on in self._gates.copy():
+            if any(isinstance(command, kind) for command in commands) and not stopped.is_set():
+                stopped.set()
+                go_on.wait(10)
         with self._guard:
             for fault in self._faults:
                 if fault.times and any(isinstance(command, fault.kind) for command in commands):
                     fault.times -= 1
-                    return None if fault.error is WELL else fault
+                    return None if fault.error is NO_FAULT else fault
         return None
 
 
 class Peer:
-    """A client that speaks in plain commands, and dies by never speaking again."""
+    """A client that sends plain commands and renews nothing: it dies by sending no more."""
 
     def __init__(self, engine):
         self.engine = engine
@@ -185,7 +187,7 @@ class Peer:
         return answer if isinstance(answer, tuple) else run(answer)
 
     def audit(self, name, most=PAGE):
-        """All of a queue; where the engine does that in pages, in pages of so many."""
+        """Check the consistency of a queue, in pages of `most` where the engine works in pages."""
 
         async def ask(command):
             return self.say(command)

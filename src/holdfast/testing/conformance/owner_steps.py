@@ -1,4 +1,4 @@
-"""What the laws of owners do again and again."""
+"""Steps that the laws of ownership share."""
 
 from holdfast import Assigned, NotAcquired
 
@@ -15,7 +15,7 @@ def open_sessions(queue, count):
 
 
 def added(owner, count, timeout=20):
-    """The next so many works; nothing else comes."""
+    """Return the next `count` assignments of an owner; any other event fails the law."""
     works = []
     while len(works) < count:
         event = owner.next(timeout)

@@ -18,11 +18,11 @@ FRESH = ("{unique}", "{folder}")
 class Place:
     """One engine at one URL.
 
-    `engine` is the name of the engine, `label` the name of the place in the ids of tests. In `url`, `{folder}` becomes a
-    fresh directory and `{unique}` a fresh word. `unusable` are URLs of places that the engine cannot use:
-    `{folder}/taken` is a directory there, `{folder}/file` a file. `manual_clock` means that the engine takes a clock that
-    a test moves. `large` is a place of many servers. `lacks` are the names of the capabilities that the engine does not
-    declare. `fences_grow` is what the promise of the engine must state; `None` accepts both.
+    `engine` is the name of the engine, `label` the name of the place in the ids of tests. In `url`, `{folder}` becomes
+    a fresh directory and `{unique}` a fresh word. `unusable` are URLs of places that the engine cannot use:
+    `{folder}/taken` is a directory there, `{folder}/file` a file. `manual_clock` means that the engine takes a clock
+    that a test moves. `large` is a place of many servers. `lacks` are the names of the capabilities that the engine
+    does not declare. `fences_grow` is what the promise of the engine must state; `None` accepts both.
     """
 
     engine: str

@@ -79,7 +79,7 @@ def test_two_bills_for_one_reservation_are_a_mistake_and_the_first_counts(face):
     assert wire.commands() == []
     with pytest.raises(ZeroDivisionError), budget.reserve("ann", 3) as reserved:
         reserved.settle(1)
-        1 / 0
+        1 / 0  # noqa: B018
     assert budget.peek("ann").spent == 3
 
 
@@ -114,7 +114,7 @@ def test_a_block_spends_what_it_put_aside_unless_it_fails(face):
         pass
     assert budget.peek("ann")[:2] == (4, 0)
     with pytest.raises(ZeroDivisionError), budget.reserve("ann", 4):
-        1 / 0
+        1 / 0  # noqa: B018
     assert budget.peek("ann")[:2] == (4, 0)
     with budget.reserve("ann", 4) as reserved:
         reserved.settle(1)
@@ -213,7 +213,7 @@ def test_a_block_whose_end_cannot_be_told_ends_as_its_work_did(face):
     with budget.reserve("ann", 4) as spent:
         wire.fail(Settle)
     with pytest.raises(ZeroDivisionError), budget.reserve("bob", 4):
-        1 / 0
+        1 / 0  # noqa: B018
     assert spent.settled
     assert [budget.peek(key)[:2] for key in ("ann", "bob")] == [(0, 4), (0, 4)]
     wire.heal()
@@ -228,7 +228,7 @@ def test_a_block_that_fails_after_its_client_was_closed_keeps_its_own_error(face
     client.close()
 
     with pytest.raises(ZeroDivisionError), failed:
-        1 / 0
+        1 / 0  # noqa: B018
     with pytest.raises(Closed), done:
         pass
 

@@ -178,16 +178,16 @@ def test_trees_that_may_not_move_are_published_by_a_numbered_pointer(face, store
     """They stay where they were built; the highest number is read, and an older builder's is not."""
     client, other, runs = face.connect(), face.connect(), []
     build = builder(face, writing(runs))
-    first = client.build_once(store, "venv", build, movable=False)
-    found = other.build_once(store, "venv", build, movable=False)
+    first = client.build_once(store, "venv", build, relocatable=False)
+    found = other.build_once(store, "venv", build, relocatable=False)
     assert (found.path, found.fresh) == (first.path, False)
     assert runs == [str(first.path)]
 
-    second = other.build_once(store, "venv", build, movable=False, check=lambda path: path != first.path)
+    second = other.build_once(store, "venv", build, relocatable=False, check=lambda path: path != first.path)
 
     assert second.path != first.path
     assert second.fence > first.fence
-    assert client.build_once(store, "venv", build, movable=False).path == second.path
+    assert client.build_once(store, "venv", build, relocatable=False).path == second.path
 
 
 @pytest.mark.acceptance("A2-13")

@@ -199,7 +199,7 @@ def test_what_was_claimed_is_told_as_lost_also_if_nobody_had_asked_for_news_befo
             wire.fail(ConsumerHeartbeat)
             (taken,) = added(heir, 1)
             wire.heal()
-            eventually(lambda: work._lease._state == "lost", 10, "a loss")
+            eventually(lambda: work._lease.state == "lost", 10, "a loss")
             event = owner.next(5)
             assert isinstance(event, AssignmentLost)
             assert event.work.fence == work.fence

@@ -11,7 +11,7 @@ import holdfast
 from holdfast import Closed, LeaseLost, Unavailable
 from holdfast.commands import Acquire, Release, Undo
 from holdfast.testing import eventually
-from holdfast.testing.conformance.faces import descriptors, queue_of, threads_of_holdfast, together, until_queued
+from holdfast.testing.conformance.faces import descriptors, threads_of_holdfast, together, until_waiters, waiting_labels
 
 
 @pytest.mark.acceptance("A0-16", "G-10")
@@ -60,7 +60,7 @@ def test_close_during_an_acquire_waits_for_its_end(face):
             ran.append(closing.done())
 
     working = face.start(work)
-    until_queued(holder, "x", 1)
+    until_waiters(holder, "x", 1)
     closing = face.start(other.close)
     eventually(lambda: other._client.state == "closing")
     time.sleep(0.1)
@@ -103,14 +103,14 @@ def test_a_waiter_is_sent_home_when_the_bound_has_passed(face):
     holder, other = face.connect(), face.connect()
     lease = holder.lock("x").acquire()
     waiting = face.start(lambda: other.lock("x").acquire())
-    until_queued(holder, "x", 1)
+    until_waiters(holder, "x", 1)
     began = time.monotonic()
 
     assert other.close(timeout=0.1) == ()
 
     assert time.monotonic() - began < 1.5
     assert isinstance(waiting.error(), Closed)
-    assert queue_of(holder, "x") == []
+    assert waiting_labels(holder, "x") == []
     lease.release()
 
 
@@ -152,7 +152,7 @@ def test_nothing_is_left_of_a_closed_client(face):
     client, other = face.connect(observer=events.append), face.connect()
     with client.lock("x", ttl=1.5):
         waiting = face.start(lambda: other.lock("x", ttl=1.5).acquire())
-        until_queued(client, "x", 1)
+        until_waiters(client, "x", 1)
         eventually(lambda: "renewed" in [event.kind for event in events], 10, "a renewal")
     waiting.result().release()
 

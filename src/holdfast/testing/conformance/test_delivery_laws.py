@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.commands.queue import BATCH_MAX, Join, Leave, Receive
 from holdfast.testing import eventually
-from holdfast.testing.conformance.faces import bells_of, together
+from holdfast.testing.conformance.faces import together, wakers_of
 
 pytestmark = pytest.mark.capability("queues")
 
@@ -65,7 +65,7 @@ def test_a_reader_that_does_not_read_costs_no_more_than_it_has_asked_for(face):
 
         assert len(held) == 3
         assert (slow.in_flight, theirs.stats().in_flight, theirs.stats().ready) == (4, 4, 317)
-        assert len(bells_of(client)) <= 1
+        assert len(wakers_of(client)) <= 1
 
 
 def test_who_leaves_with_many_messages_gives_them_back_a_part_at_a_time(face):

@@ -7,7 +7,7 @@ import pytest
 from holdfast import Fenced, LeaseLost, NotAcquired
 from holdfast.commands import Acquire
 from holdfast.testing import GuardedFile, assert_holds, eventually
-from holdfast.testing.conformance.faces import queue_of, together
+from holdfast.testing.conformance.faces import together, waiting_labels
 
 pytestmark = pytest.mark.large
 
@@ -150,7 +150,7 @@ def test_whoever_waits_in_vain_is_told_in_time_and_leaves_no_trace(face):
         took = time.monotonic() - began
 
         assert 0.3 <= took < 1.0
-        assert queue_of(holder, "x") == []
+        assert waiting_labels(holder, "x") == []
         lease.check()
     told = refusal.value
     assert ran == []
@@ -189,7 +189,7 @@ def test_patience_of_none_waits_until_it_is_granted(face):
     holder, other = face.connect(), face.connect()
     lease = holder.lock("x").acquire()
     waiting = face.start(lambda: other.lock("x", timeout=0.1).acquire(timeout=None))
-    eventually(lambda: queue_of(holder, "x"))
+    eventually(lambda: waiting_labels(holder, "x"))
     time.sleep(0.3)
     assert not waiting.done()
 
@@ -216,7 +216,7 @@ def test_people_see_who_holds_since_when_and_who_waits(face):
     holder, other = face.connect(label="ann", info={"job": 7}), face.connect(label="bob")
     with holder.lock("x", ttl=20) as lease:
         waiting = face.start(lambda: other.lock("x").acquire())
-        eventually(lambda: queue_of(holder, "x") == ["bob"])
+        eventually(lambda: waiting_labels(holder, "x") == ["bob"])
         seen = other.show("x")
 
         assert (seen.name, seen.fence, seen.holder) == ("x", lease.fence, lease.holder)

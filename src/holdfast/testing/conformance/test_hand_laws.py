@@ -33,7 +33,7 @@ def on_asyncio(program):
 
 
 async def until(queue, condition):
-    while not condition(await queue.stats()):
+    while not condition(await queue.stats()):  # noqa: ASYNC110 - nobody tells of it
         await asyncio.sleep(0.01)
 
 
@@ -50,7 +50,7 @@ def test_what_a_plain_handler_gives_to_be_awaited_is_awaited():
             await handle(message)
 
     async def program(queue):
-        handlers = (lambda message: handle(message), Handler())
+        handlers = (lambda message: handle(message), Handler())  # noqa: PLW0108 - that is the point
         for number, handler in enumerate(handlers):
             await queue.publish(number)
             await queue.worker(handler).run_until_idle()
@@ -95,7 +95,7 @@ def test_the_blocking_face_refuses_what_nobody_would_await_or_iterate():
         with pytest.raises(InvalidConfig, match=r"holdfast\.aio"):
             queue.worker(Handler())
         queue.publish(1)
-        queue.worker(lambda message: generated(message)).run_until_idle()
+        queue.worker(lambda message: generated(message)).run_until_idle()  # noqa: PLW0108
         assert [letter.error.partition("(")[0] for letter in queue.dlq.list()] == ["InvalidConfig"]
 
 

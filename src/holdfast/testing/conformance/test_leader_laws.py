@@ -7,7 +7,7 @@ import pytest
 from holdfast import LeaseLost, NotFound, NotOwner
 from holdfast.commands import Acquire, Release, Renew
 from holdfast.testing import eventually
-from holdfast.testing.conformance.faces import together, until_queued
+from holdfast.testing.conformance.faces import together, until_waiters
 
 
 class Election:
@@ -37,7 +37,7 @@ class Election:
         return self.candidates[name].current()
 
     def stood(self, count):
-        until_queued(self.watcher, "x", count)
+        until_waiters(self.watcher, "x", count)
 
     def order(self):
         return [(what, who) for what, who, _ in self.story]

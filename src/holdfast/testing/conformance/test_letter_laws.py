@@ -132,7 +132,7 @@ def test_a_message_whose_ring_was_lost_is_found_by_looking(face):
     client = face.connect()
     lease = client.registry("conversations").claim("42")
     others, wire = face.connect().registry("conversations"), face.wire(client)
-    wire.deaf = True
+    wire.wakeups_lost = True
 
     waiting = face.start(lease.receive, timeout=30)
     wire.until_sent(FetchMail, 1)

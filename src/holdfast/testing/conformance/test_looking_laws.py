@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import Closed, InvalidConfig, InvalidName
-from holdfast.testing.conformance.faces import until_queued
+from holdfast.testing.conformance.faces import until_waiters
 
 
 def test_every_name_that_is_held_is_listed_with_its_holder(face):
@@ -12,7 +12,7 @@ def test_every_name_that_is_held_is_listed_with_its_holder(face):
     client.lock("orders/0").acquire().release()
     leases = [client.lock(name).acquire() for name in ("orders/1", "orders/2", "reports")]
     waiting = face.start(lambda: other.lock("orders/2", timeout=20).acquire().release())
-    until_queued(client, "orders/2", 1)
+    until_waiters(client, "orders/2", 1)
 
     held = {one.name: one for one in client.held("orders/")}
     assert set(held) == {"orders/1", "orders/2"}

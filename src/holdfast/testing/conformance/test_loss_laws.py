@@ -7,7 +7,7 @@ import pytest
 from holdfast import LeaseLost
 from holdfast.commands import Acquire, Release, Renew
 from holdfast.testing import eventually
-from holdfast.testing.conformance.faces import together, until_queued
+from holdfast.testing.conformance.faces import together, until_waiters
 
 
 class Unhappy(Exception):
@@ -22,7 +22,7 @@ def test_a_lease_broken_from_outside_is_told_after_the_work_settled(face):
     ran = []
     with pytest.raises(LeaseLost) as loss, holder.lock("x", ttl=0.6) as lease:
         waiting = face.start(lambda: other.lock("x").acquire())
-        until_queued(other, "x", 1)
+        until_waiters(other, "x", 1)
         other.break_lease("x", "maintenance at noon")
         assert lease.lost.wait(5)
         assert lease.lost.reason == "broken"
@@ -248,7 +248,7 @@ def test_a_holder_past_its_deadline_frees_what_may_still_stand(face):
     holder, other = face.connect(), face.connect()
     face.wire(holder).fail(Renew)
     lease = holder.lock("x", ttl=10).acquire()
-    lease._deadline_ns = 0  # as if it had been frozen until just now
+    lease.deadline_ns = 0  # as if it had been frozen until just now
 
     with pytest.raises(LeaseLost):
         lease.release()

@@ -11,7 +11,7 @@ from holdfast import InvalidConfig, LeaseLost, NotAcquired, Unavailable
 from holdfast.commands import Acquire, Break, Show
 from holdfast.observer import KINDS
 from holdfast.testing import eventually
-from holdfast.testing.conformance.faces import together, until_queued
+from holdfast.testing.conformance.faces import together, until_waiters
 
 SECRET = "hunter2-and-nobody-else"
 
@@ -51,7 +51,7 @@ def test_waiting_and_being_refused_are_told(face):
         assert "holder" in refused.detail
         assert refused.seconds >= 0.1
         waiting = face.start(lambda: other.lock("x").acquire())
-        until_queued(holder, "x", 1)
+        until_waiters(holder, "x", 1)
     waiting.result().release()
 
     assert kinds(events)[2:] == ["waiting", "granted", "released"]
@@ -76,7 +76,7 @@ def test_an_interrupted_wait_is_told_as_undone(face):
     wire = face.wire(other)
     with holder.lock("x"):
         waiting = face.start(lambda: other.lock("x").acquire())
-        until_queued(holder, "x", 1)
+        until_waiters(holder, "x", 1)
         wire.interrupt()
         assert waiting.error() is not None
         eventually(lambda: kinds(events) == ["waiting", "undone"])

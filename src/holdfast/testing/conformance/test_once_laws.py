@@ -8,7 +8,7 @@ import pytest
 from holdfast import Closed, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, PayloadMismatch
 from holdfast.commands import Acquire, BeginOnce, FinishOnce, MarkDone, Release, Released, Undo, WaiterHeartbeat
 from holdfast.testing import eventually
-from holdfast.testing.conformance.faces import passing, together, until_queued
+from holdfast.testing.conformance.faces import passing, together, until_waiters
 
 pytestmark = pytest.mark.capability("once")
 
@@ -83,7 +83,7 @@ def test_a_failure_clears_the_way_for_the_next_try(face):
 
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), once.first("42"):
-            1 / 0
+            1 / 0  # noqa: B018
         assert not once.seen("42")
     assert once.call("42", work) == "done"
     assert work.times == 1
@@ -120,7 +120,7 @@ def test_whoever_runs_out_of_patience_after_the_work_was_done_gets_what_it_gave(
     with first:
         sleeper.say(stand_in_line)
         waiting = timed.start(theirs.once("payments").call, "42", Work("again"), timeout=10)
-        until_queued(theirs, "payments/42", 2)
+        until_waiters(theirs, "payments/42", 2)
         for passes in (3.5, 3, 3):  # and nobody is silent for so long that it would lose its place
             marks = len(wire.commands(WaiterHeartbeat))
             timed.clock.advance(passes)
@@ -131,7 +131,7 @@ def test_whoever_runs_out_of_patience_after_the_work_was_done_gets_what_it_gave(
     timed.clock.advance(0.6)
 
     assert waiting.result() == "done"
-    until_queued(theirs, "payments/42", 0)
+    until_waiters(theirs, "payments/42", 0)
 
 
 @together
@@ -143,7 +143,7 @@ def test_whoever_waits_does_the_work_if_the_first_one_fails(face):
     with pytest.raises(ZeroDivisionError), once.first("42"):
         waiting = face.start(face.connect().once("payments").call, "42", work, timeout=30)
         time.sleep(0.1)
-        1 / 0
+        1 / 0  # noqa: B018
     assert waiting.result() == "done"
     assert work.times == 1
 

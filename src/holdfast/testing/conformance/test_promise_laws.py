@@ -7,7 +7,7 @@ import re
 import pytest
 
 from holdfast import Caveat, Closed, InvalidConfig, Promise, PromiseNotKept
-from holdfast.engines import ENGINES, Capability
+from holdfast.engines import Capability
 
 
 @pytest.mark.large

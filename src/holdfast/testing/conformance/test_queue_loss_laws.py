@@ -17,7 +17,6 @@ from holdfast.commands.queue import (
     ReclaimExpired,
     RecordOutcomes,
 )
-from holdfast.core.lease.lease import later
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import passing, together
 
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.capability("queues")
 TTL_S = 1.0
 
 
-def queue_of(client, **options):
+def waiting_labels(client, **options):
     return client.queue("jobs", ttl=TTL_S, grace=0.2, **options)
 
 
@@ -43,7 +42,7 @@ class Doomed:
 @together
 def test_a_dead_consumer_is_replaced_within_its_ttl_and_a_moment(face):
     """By looks alone: nobody is told of the death. Its late words are refused."""
-    queue = queue_of(face.connect())
+    queue = waiting_labels(face.connect())
     queue.publish("x")
     doomed = Doomed(face, 1)
     began = time.monotonic()
@@ -63,7 +62,7 @@ def test_a_dead_consumer_is_replaced_within_its_ttl_and_a_moment(face):
 @together
 def test_a_slow_consumer_is_left_alone(face):
     """However long it works: its process lives, and says so."""
-    ours, theirs = (queue_of(face.connect()) for _ in range(2))
+    ours, theirs = (waiting_labels(face.connect()) for _ in range(2))
     ours.publish("slow")
     with ours.consumer() as slow, theirs.consumer() as other:
         (message,) = slow.receive(timeout=5)
@@ -116,7 +115,7 @@ def test_attempts_are_as_far_apart_as_the_backoff_says_also_after_a_redrive(time
 def test_slow_ones_in_front_do_not_hide_a_dead_one(timed):
     """The dead are found by who they are, not by what is oldest."""
     client = timed.connect()
-    queue = queue_of(client)
+    queue = waiting_labels(client)
     queue.publish_many(range(201))
     with queue.consumer(prefetch=200) as slow:
         held = slow.receive(200, timeout=5)
@@ -137,7 +136,7 @@ def test_slow_ones_in_front_do_not_hide_a_dead_one(timed):
 @pytest.mark.parametrize("attempts", [4, 1])
 def test_a_message_that_kills_its_consumer_is_dead_after_its_attempts(timed, attempts):
     """Killed as often as there are attempts, each time alone with it."""
-    queue = queue_of(timed.connect(), max_attempts=attempts)
+    queue = waiting_labels(timed.connect(), max_attempts=attempts)
     queue.publish("poison")
     with queue.consumer("watching") as watching, passing(timed.clock):
         for time_ in range(attempts):
@@ -158,7 +157,7 @@ def test_a_message_that_kills_its_consumer_is_dead_after_its_attempts(timed, att
 def test_a_consumer_that_was_taken_for_dead_is_told_and_comes_back(face):
     """Under a new incarnation, by itself; what it had is somebody else's, and its word about it is refused."""
     client = face.connect()
-    queue, other = queue_of(client), queue_of(face.connect())
+    queue, other = waiting_labels(client), waiting_labels(face.connect())
     queue.publish("x")
     wire = face.wire(client)
     with queue.consumer() as consumer, other.consumer() as heir:
@@ -184,7 +183,7 @@ def test_a_consumer_that_was_taken_for_dead_is_told_and_comes_back(face):
 def test_whoever_could_not_be_heard_of_and_was_not_replaced_has_lost_nothing(timed):
     """After an outage of the engine all are late. Nobody is dead for that, and nothing is delivered again."""
     client = timed.connect()
-    queue = queue_of(client)
+    queue = waiting_labels(client)
     queue.publish_many(range(2))
     wire = timed.wire(client)
     with queue.consumer(prefetch=2) as consumer:
@@ -207,7 +206,7 @@ def test_whoever_could_not_be_heard_of_and_was_not_replaced_has_lost_nothing(tim
 @pytest.mark.acceptance("A1-15")
 def test_a_look_comes_up_to_a_tenth_later_than_its_interval():
     """Never earlier; and spread over that tenth, so that no two clients look in step."""
-    looks = [later(5_000_000_000, random.getrandbits(40)) for _ in range(1000)]
+    looks = [jittered_up(5_000_000_000, random.getrandbits(40)) for _ in range(1000)]
 
     assert min(looks) >= 5_000_000_000
     assert max(looks) < 5_500_000_000
@@ -237,7 +236,7 @@ def test_looks_are_paced_for_all(timed):
 def test_a_consumer_goes_on_through_an_outage(face):
     """Trouble that may pass is waited out; nothing is asked of the application."""
     client = face.connect()
-    queue = queue_of(client)
+    queue = waiting_labels(client)
     wire = face.wire(client)
     with queue.consumer() as consumer:
         wire.fail(Receive)

@@ -22,7 +22,7 @@ from holdfast.commands import (
     Undo,
 )
 from holdfast.testing import eventually
-from holdfast.testing.conformance.faces import bells_of, passing, together, until_queued
+from holdfast.testing.conformance.faces import passing, together, until_waiters, wakers_of
 from holdfast.testing.conformance.faults import Interrupted
 
 pytestmark = pytest.mark.large
@@ -189,7 +189,7 @@ def test_a_waiter_whose_answer_was_lost_keeps_its_place(face):
     lease = holder.lock("x").acquire()
     face.wire(other).lose_reply(Acquire, times=1)
     waiting = face.start(lambda: other.lock("x", timeout=10).acquire())
-    until_queued(holder, "x", 1)
+    until_waiters(holder, "x", 1)
     time.sleep(0.2)
     assert len(holder.show("x").waiters) == 1
 
@@ -326,15 +326,15 @@ def test_an_acquire_that_is_interrupted_leaves_nothing_behind(face):
     lease = holder.lock("x").acquire()
     wire = face.wire(other)
     waiting = face.start(lambda: other.lock("x").acquire())
-    until_queued(holder, "x", 1)
+    until_waiters(holder, "x", 1)
 
     wire.interrupt()
 
     assert isinstance(waiting.error(), Interrupted)
-    until_queued(holder, "x", 0)
+    until_waiters(holder, "x", 0)
     lease.release()
     eventually(lambda: holder.show("x").holder is None)
-    eventually(lambda: bells_of(other) == {})
+    eventually(lambda: wakers_of(other) == {})
 
 
 def test_an_answer_that_proves_nothing_any_more_is_asked_for_again(timed):

@@ -11,7 +11,7 @@ from holdfast import LeaseLost
 from holdfast.clock import NEVER_NS
 from holdfast.commands import Acquire, Busy, Granted, NotHeld, Release, Renew, Renewed, Show
 from holdfast.testing import eventually
-from holdfast.testing.conformance.faces import together, until_queued
+from holdfast.testing.conformance.faces import together, until_waiters
 
 
 @pytest.mark.acceptance("A0-7", "G-4")
@@ -227,7 +227,7 @@ def test_trust_ends_by_the_margin_before_the_lease_does(timed):
     wire.fail(Renew)
     lease = holder.lock("x", ttl=10).acquire()
     waiting = timed.start(lambda: other.lock("x").acquire())
-    until_queued(other, "x", 1)
+    until_waiters(other, "x", 1)
     assert lease.remaining() == 9.5
 
     timed.clock.advance(9.499)

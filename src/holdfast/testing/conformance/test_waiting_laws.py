@@ -10,7 +10,7 @@ import pytest
 from holdfast import NotAcquired
 from holdfast.commands import Acquire, Busy, Granted, Release, Show, WaiterHeartbeat
 from holdfast.testing import eventually
-from holdfast.testing.conformance.faces import bells_of, queue_of, together, until_idle, until_queued
+from holdfast.testing.conformance.faces import together, until_idle, until_waiters, waiting_labels, wakers_of
 from holdfast.testing.conformance.faults import Interrupted
 
 pytestmark = pytest.mark.large
@@ -34,7 +34,7 @@ def line_up(face, watcher, clients, order):
     running = []
     for number, client in enumerate(clients):
         running.append(face.start(wait, client, number))
-        until_queued(watcher, "x", number + 1)
+        until_waiters(watcher, "x", number + 1)
     return running
 
 
@@ -82,16 +82,16 @@ def test_a_waiter_that_gave_up_is_not_in_the_way(face):
     running = []
     for number, (client, timeout) in enumerate(zip(others, patience, strict=True)):
         running.append(face.start(lambda client=client, timeout=timeout: client.lock("x").acquire(timeout=timeout)))
-        until_queued(holder, "x", number + 1)
+        until_waiters(holder, "x", number + 1)
 
     assert isinstance(running[1].error(), NotAcquired)
-    assert queue_of(holder, "x") == ["a", "c"]
+    assert waiting_labels(holder, "x") == ["a", "c"]
     lease.release()
     running[0].result().release()
     running[2].result().release()
 
     assert holder.show("x").waiters == ()
-    assert [bells_of(client) for client in others] == [{}, {}, {}]
+    assert [wakers_of(client) for client in others] == [{}, {}, {}]
 
 
 def test_a_waiter_that_is_interrupted_is_not_in_the_way(face):
@@ -102,12 +102,12 @@ def test_a_waiter_that_is_interrupted_is_not_in_the_way(face):
     running = []
     for number, client in enumerate(others):
         running.append(face.start(lambda client=client: client.lock("x").acquire()))
-        until_queued(holder, "x", number + 1)
+        until_waiters(holder, "x", number + 1)
 
     wire.interrupt()
 
     assert isinstance(running[1].error(), Interrupted)
-    eventually(lambda: queue_of(holder, "x") == ["a", "c"], timeout=2)
+    eventually(lambda: waiting_labels(holder, "x") == ["a", "c"], timeout=2)
     lease.release()
     running[0].result().release()
     running[2].result().release()
@@ -120,7 +120,7 @@ def test_an_offer_that_nobody_confirms_passes_on(face):
     lease = holder.lock("x").acquire()
     peer.say(ask("silent"))
     waiting = face.start(lambda: client.lock("x", timeout=20).acquire())
-    until_queued(holder, "x", 2)
+    until_waiters(holder, "x", 2)
     lease.release()
     released = time.monotonic()
     assert peer.say(Show("x")).holder.token == "silent"
@@ -157,7 +157,7 @@ def test_fifty_dead_waiters_cost_one_mark_and_two_seconds(face):
         assert dead.say(ask(f"dead {number}")).position == number
     died = time.monotonic()
     waiting = face.start(lambda: live.lock("x", timeout=30).acquire())
-    until_queued(holder, "x", 51)
+    until_waiters(holder, "x", 51)
     lease.release()
 
     waiting.result(20).release()
@@ -174,7 +174,7 @@ def test_fifty_dead_waiters_fall_together_when_their_mark_lapses(timed):
         dead.say(ask(f"dead {number}"))
     died_ns = timed.clock.now_ns()
     waiting = timed.start(lambda: live.lock("x", timeout=30).acquire())
-    until_queued(holder, "x", 51)
+    until_waiters(holder, "x", 51)
     lease.release()
 
     while not waiting.done():
@@ -191,7 +191,7 @@ def test_waiters_of_a_live_client_do_not_fall(timed):
     lease = holder.lock("x", ttl=600).acquire()
     wire = timed.wire(waiter)
     running = [timed.start(lambda: waiter.lock("x").acquire()) for _ in range(3)]
-    until_queued(holder, "x", 3)
+    until_waiters(holder, "x", 3)
     peer.say(ask("dead"))
 
     for _ in range(20):
@@ -216,7 +216,7 @@ def test_waiting_is_not_polling(face):
     lease = holder.lock("x").acquire()
     wire = face.wire(other)
     waiting = face.start(lambda: (other.lock("x").acquire(), time.monotonic()))
-    until_queued(holder, "x", 1)
+    until_waiters(holder, "x", 1)
     time.sleep(2)
     asked, marked = wire.commands(Acquire), wire.commands(WaiterHeartbeat)
 
@@ -240,7 +240,7 @@ def test_a_release_wakes_one_waiter_only(face):
     running = []
     for number, client in enumerate(others):
         running.append(face.start(lambda client=client: client.lock("x").acquire()))
-        until_queued(holder, "x", number + 1)
+        until_waiters(holder, "x", number + 1)
     for wire in wires:
         until_idle(wire)
     before = [len(wire.commands(Acquire)) for wire in wires]
@@ -263,7 +263,7 @@ def test_recovery_needs_no_ring(face):
     """A waiter that hears nothing still gets a dead holder's lease when its ttl ends."""
     client, peer = face.connect(), face.peer()
     peer.say(ask("dead", ttl_ms=600))
-    face.wire(client).deaf = True
+    face.wire(client).wakeups_lost = True
     began = time.monotonic()
 
     with client.lock("x", timeout=10):
@@ -278,9 +278,9 @@ def test_an_offer_that_was_not_heard_costs_time_and_nothing_else(face):
     """The ring of a release is lost: the waiter asks by itself when the lease would have ended."""
     holder, client = face.connect(), face.connect()
     lease = holder.lock("x", ttl=2).acquire()
-    face.wire(client).deaf = True
+    face.wire(client).wakeups_lost = True
     waiting = face.start(lambda: client.lock("x", timeout=30).acquire())
-    until_queued(holder, "x", 1, timeout=10)
+    until_waiters(holder, "x", 1, timeout=10)
     released = time.monotonic()
     lease.release()
 

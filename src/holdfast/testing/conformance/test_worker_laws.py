@@ -291,7 +291,7 @@ def test_a_handler_that_blocks_the_event_loop_runs_once(face):
 
     async def blocks(message):
         runs.append(message.attempt)
-        time.sleep(1.5)
+        time.sleep(1.5)  # noqa: ASYNC251 - that is the point
 
     async def program():
         await queue.publish("x")

@@ -1,72 +1,83 @@
--- Lend, confirm, queue or refuse, in one step that nobody can come between.
+-- Lend an item, confirm an offer, add to the waiting line, or refuse; in one atomic step.
 --
 -- KEYS[1]  the name's own key
 -- ARGV[4]  token
--- ARGV[5]  owner
+-- ARGV[5]  holder
 -- ARGV[6]  ttl_ms
--- ARGV[7]  cooldown_ms   how long the item cools if its lease lapses
--- ARGV[8]  tag       who may use a share and no more; empty for all
--- ARGV[9]  ppm       the share, in millionths
--- ARGV[10] permits   of a semaphore; 0 for a pool
--- ARGV[11] wait      what to do if there is none: 0 nothing, 1 queue and be rung, 2 queue and pop the bell
+-- ARGV[7]  cooldown_ms  how long the item cools if its lease expires
+-- ARGV[8]  tag          the user of a share; empty for all items
+-- ARGV[9]  share_ppm    the share, in millionths
+-- ARGV[10] permits      of a semaphore; 0 for a pool
+-- ARGV[11] wait         if no item is free: 0 do not wait, 1 wait for a published wake-up, 2 wait for a pushed one (BLPOP)
 --
--- Returns  {'lent', fence, item, life} | {'short', why, fence, remaining_ms, position or -1, all_ms, life}
---          | {'refused', why}
+-- Returns  {'lent', fence, item, life} | {'none free', reason, fence, remaining_ms, position or -1, all_ms, life}
+--          | {'refused', reason}
 --
--- Same law as rules/pool.py: borrow.
+-- Twin of rules/pool.py: borrow.
 
---@include pool/pool.lua
-local token, ttl, rests, tag, ppm = ARGV[4], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], tonumber(ARGV[9])
-local asked, wait = tonumber(ARGV[10]), ARGV[11]
+--@include pool/state.lua
+--@include pool/waiting_line.lua
+--@include pool/advance.lua
+--@include pool/tombstones.lua
+--@include pool/times.lua
+--@include pool/commit.lua
+--@const OTHER_PERMITS = rules.pool.OTHER_PERMITS
+--@const EMPTY_POOL = rules.pool.EMPTY_POOL
+--@const SHARE_USED_UP = rules.pool.SHARE_USED_UP
+--@const ALL_BUSY = rules.pool.ALL_BUSY
+--@const BUSY = rules.pool.BUSY
+local token, ttl, cooldown_ms, tag, ppm = ARGV[4], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], tonumber(ARGV[9])
+local wanted, wait = tonumber(ARGV[10]), ARGV[11]
 local name, item = taken_by(token)
-if item or seat_of(token) then make_way() end  -- it has its place: at maxmemory too
+if item or waiter_of(token) then free_first() end  -- it has its item or place already: it keeps it at maxmemory too
 if not item or item[BACK] <= now then
-  local ended = tomb(token)
+  local ended = find_tombstone(token)
   if ended then return { 'refused', ended.why } end
-  settle()
-  if asked > 0 and asked ~= permits then
+  advance()
+  if wanted > 0 and wanted ~= permits then
     if permits > 0 then
       commit()
-      return { 'refused', 'other permits' }
+      return { 'refused', OTHER_PERMITS }
     end
-    for number = 1, asked do put(tostring(number), new_item(number)) end
-    permits, size = asked, asked
-    regroup()
+    for number = 1, wanted do put(tostring(number), new_item(number)) end
+    permits, size = wanted, wanted
+    reset_shares()
   end
   name, item = taken_by(token)
 end
-local seat = not item and seat_of(token)
--- Whatever is free now, nobody in the queue may use; only of a read-write lock everybody might.
-if not item and not seat and not (kind == 'rwlock' and waiting > 0) then name, item = pick(token, tag, ppm) end
+local waiter = not item and waiter_of(token)
+-- No waiter may use an item that is free now; of a read-write lock any waiter might.
+if not item and not waiter and not (kind == RWLOCK and waiting > 0) then name, item = pick(token, tag, ppm) end
 
 if not item then
-  local place = seat and redis.call('ZRANK', base .. ':q', token)
-  local empty = size == 0 and kind ~= 'rwlock'
+  local place = waiter and redis.call('ZRANK', base .. ':line', token)
+  local empty = size == 0 and kind ~= RWLOCK
   if not empty and wait ~= '0' then
     if not place then
       place = waiting
-      join_queue(token, { me, ttl, now, rests, tag, ppm, ARGV[5], wait == '2' })
-    elseif seat[8] ~= (wait == '2') then
-      seat[8] = wait == '2'
-      sit(token, seat)
+      join_line(token, { caller, ttl, now, cooldown_ms, tag, ppm, ARGV[5], wait == '2' })
+    elseif waiter[8] ~= (wait == '2') then
+      waiter[8] = wait == '2'
+      store_waiter(token, waiter)
     end
-    mark()
+    record_heartbeat()
   elseif place then
-    leave_queue(token)
+    leave_line(token)
     place = nil
   end
-  local others = ppm < WHOLE and freest('', WHOLE)
-  local why = empty and 'empty pool' or others and 'share used up' or kind == 'rwlock' and 'busy' or 'all busy'
-  local answer = { 'short', why, int(fence), next_ms(), place or -1, all_ms(), life }
+  local others = ppm < WHOLE_PPM and next_free('', WHOLE_PPM)
+  local reason = empty and EMPTY_POOL or others and SHARE_USED_UP or kind == RWLOCK and BUSY or ALL_BUSY
+  local answer = { 'none free', reason, int(fence), next_ms(), place or -1, all_ms(), life }
   commit()
   return answer
 end
 
-local new = item[STATE] ~= 'lent'
-if item[STATE] == 'free' then item[FENCE] = next_fence() end
+local new = item[STATE] ~= LENT
+if item[STATE] == FREE then item[FENCE] = next_fence() end
 if new then item[USED], item[SINCE] = item[USED] + 1, now end
-item[STATE], item[ORDER], item[BACK], item[REST] = 'lent', item[FENCE], now + ttl * 1000, rests
-item[TOKEN], item[CLIENT], item[OWNER], item[TTL], item[TAG], item[PPM] = token, me, ARGV[5], ttl, '', WHOLE
+item[STATE], item[ORDER], item[BACK], item[COOLDOWN] = LENT, item[FENCE], now + ttl * 1000, cooldown_ms
+item[TOKEN], item[CLIENT], item[HOLDER], item[TTL] = token, caller, ARGV[5], ttl
+item[TAG], item[SHARE_PPM] = '', WHOLE_PPM
 put(name, item)
 commit(token)
 return { 'lent', int(item[FENCE]), name, life }

@@ -1,26 +1,34 @@
--- End the lease of an item under this fence by force: the fence grows, the item rests, its borrower hears why.
+-- End the lease of an item under this fence by force. The fence grows, the item cools, and the tombstone tells its
+-- holder the reason.
 --
 -- KEYS[1]  the name's own key
 -- ARGV[4]  item
 -- ARGV[5]  fence
 -- ARGV[6]  reason
 --
--- Returns  1 | {'not held', 'no such lease', ''}
+-- Returns  1 | {'not held', reason, ''}
 --
--- Same law as rules/pool.py: break_item.
+-- Twin of rules/pool.py: break_item.
 
---@include pool/pool.lua
+--@include pool/state.lua
+--@include pool/waiting_line.lua
+--@include pool/advance.lua
+--@include pool/tombstones.lua
+--@include pool/cool.lua
+--@include pool/commit.lua
+--@const BROKEN = rules.lease.BROKEN
+--@const NO_SUCH_LEASE = rules.lease.NO_SUCH_LEASE
 local name = ARGV[4]
-make_way()
-settle()
+free_first()
+advance()
 local item = load(name)
 if not item or not taken(item) or int(item[FENCE]) ~= ARGV[5] then
   commit()
-  return { 'not held', 'no such lease', '' }
+  return { 'not held', NO_SUCH_LEASE, '' }
 end
 
-entomb(item[TOKEN], math.max(TOMB_US, 2 * item[TTL] * 1000), 'broken', ARGV[6])
+add_tombstone(item[TOKEN], math.max(TOMBSTONE_US, 2 * item[TTL] * 1000), BROKEN, ARGV[6])
 item[FENCE] = next_fence()
-rest(name, item, item[STATE] == 'lent' and item[REST] or 0)
+cool_or_free(name, item, item[STATE] == LENT and item[COOLDOWN] or 0)
 commit()
 return 1

@@ -1,35 +1,39 @@
--- Other items from now on: all of the change, or none of it.
+-- Change the items of a pool: the whole change, or nothing.
 --
 -- KEYS[1]  the name's own key
--- ARGV[4]  how     set, add or remove
--- ARGV[5]  items   with NUL between them
--- ARGV[6]  leave   1 if items that are lent go when they come back
--- ARGV[7]  seed    spreads the order in which new items are used first
+-- ARGV[4]  operation  set, add or remove
+-- ARGV[5]  items      with NUL between them
+-- ARGV[6]  leave      1 if lent items leave when they come back
+-- ARGV[7]  seed       spreads the order in which new items are first used
 -- ARGV[8]  permits
 --
--- Returns  {'changed', added, removed, those that go when they come back} | {'lent items', …} | {'unknown items', …}
+-- Returns  {'changed', added, removed, lent items that leave later…} | {'lent items', …} | {'unknown items', …}
 --
--- Same law as rules/pool.py: change.
+-- Twin of rules/pool.py: change.
 
---@include pool/pool.lua
-local SPREAD_BELOW, SPREAD_PART = 4294967296, 67108864
-local how, leave, seed = ARGV[4], ARGV[6] == '1', tonumber(ARGV[7])
-settle()
+--@include pool/state.lua
+--@include pool/waiting_line.lua
+--@include pool/advance.lua
+--@include pool/commit.lua
+--@const SPREAD_BELOW = rules.pool._SPREAD_BELOW
+--@const SPREAD_PART = rules.pool._SPREAD_PART
+local operation, leave, seed = ARGV[4], ARGV[6] == '1', tonumber(ARGV[7])
+advance()
 local wanted, asked = {}, {}
 for name in string.gmatch(ARGV[5], '[^%z]+') do
   wanted[#wanted + 1], asked[name] = name, true
 end
-local going = how == 'remove' and wanted or {}
-if how == 'set' then
+local going = operation == 'remove' and wanted or {}
+if operation == 'set' then
   for _, name in ipairs(members()) do
     if not asked[name] then going[#going + 1] = name end
   end
 end
--- Many at once: a call for each of a hundred thousand items would take the server's time from everybody.
+-- Many items per call: a call for each of a hundred thousand items would block the server.
 local function read(names, each)
   for first = 1, #names, 500 do
     local last = math.min(first + 499, #names)
-    local texts = redis.call('HMGET', base .. ':i', unpack(names, first, last))
+    local texts = redis.call('HMGET', base .. ':items', unpack(names, first, last))
     for i = first, last do
       local text = texts[i - first + 1]
       local item = text and { cmsgpack.unpack(text) }
@@ -39,18 +43,18 @@ local function read(names, each)
   end
 end
 
-local function write(command, key, words)
-  for first = 1, #words, 1000 do
-    redis.call(command, base .. key, unpack(words, first, math.min(first + 999, #words)))
+local function write(command, key, values)
+  for first = 1, #values, 1000 do
+    redis.call(command, base .. key, unpack(values, first, math.min(first + 999, #values)))
   end
 end
 
-local gone, away, absent, lent = {}, {}, { 'unknown items' }, { 'lent items' }
+local removed, away, absent, lent = {}, {}, { 'unknown items' }, { 'lent items' }
 read(going, function(name, item)
   if not item or item[LEAVING] then
     absent[#absent + 1] = name
-  elseif item[STATE] == 'free' then
-    gone[#gone + 1] = name
+  elseif item[STATE] == FREE then
+    removed[#removed + 1] = name
   else
     away[#away + 1] = { name, item }
     if taken(item) then lent[#lent + 1] = name end
@@ -61,9 +65,9 @@ if #absent > 1 or (#lent > 1 and not leave) then
   return #absent > 1 and absent or lent
 end
 
-regroup()
+reset_shares()
 local added, back, fields, orders = 0, {}, {}, {}
-read(how == 'remove' and {} or wanted, function(name, item)
+read(operation == 'remove' and {} or wanted, function(name, item)
   if item and not item[LEAVING] then return end
   if item then
     back[#back + 1] = { name, item }
@@ -78,10 +82,10 @@ read(how == 'remove' and {} or wanted, function(name, item)
   end
   added = added + 1
 end)
-write('HSET', ':i', fields)
-write('ZADD', ':f', orders)
-write('ZREM', ':f', gone)
-write('HDEL', ':i', gone)
+write('HSET', ':items', fields)
+write('ZADD', ':free', orders)
+write('ZREM', ':free', removed)
+write('HDEL', ':items', removed)
 for _, each in ipairs(back) do
   each[2][LEAVING] = false
   put(each[1], each[2])
@@ -93,12 +97,12 @@ end
 leaving = leaving - #back + #away
 size, permits = size + added - #going, tonumber(ARGV[8])
 if size > 0 then
-  hand_out()
-else  -- there is nothing to wait for any more
-  for _, token in ipairs(redis.call('ZRANGE', base .. ':q', 0, -1)) do
-    local seat = seat_of(token)
-    leave_queue(token)
-    if seat then ring(seat[1], token, seat[8]) end
+  offer_free_items()
+else  -- an empty pool has no waiters
+  for _, token in ipairs(redis.call('ZRANGE', base .. ':line', 0, -1)) do
+    local waiter = waiter_of(token)
+    leave_line(token)
+    if waiter then wake(waiter[1], token, waiter[8]) end
   end
 end
 commit()

@@ -1,4 +1,4 @@
--- Keep an item that nobody has from everybody; what is lent is its borrower's affair.
+-- Cool an item that is not lent. A lent item is its borrower's to return.
 --
 -- KEYS[1]  the name's own key
 -- ARGV[4]  item
@@ -6,17 +6,21 @@
 --
 -- Returns  1 | {'lent items', item} | {'unknown items', item}
 --
--- Same law as rules/pool.py: cool_item.
+-- Twin of rules/pool.py: cool_item.
 
---@include pool/pool.lua
+--@include pool/state.lua
+--@include pool/waiting_line.lua
+--@include pool/advance.lua
+--@include pool/cool.lua
+--@include pool/commit.lua
 local name = ARGV[4]
-settle()
+advance()
 local item = load(name)
 if not item or taken(item) then
   commit()
   return { item and 'lent items' or 'unknown items', name }
 end
 
-rest(name, item, tonumber(ARGV[5]))
+cool_or_free(name, item, tonumber(ARGV[5]))
 commit()
 return 1

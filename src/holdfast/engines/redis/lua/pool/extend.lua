@@ -1,19 +1,23 @@
--- Restart the ttl of an item that is still the caller's; a lapsed one stays lapsed.
+-- Restart the ttl of an item that the token still holds. An expired lease stays expired.
 --
 -- KEYS[1]  the name's own key
 -- ARGV[4]  item
 -- ARGV[5]  token
 -- ARGV[6]  ttl_ms
 --
--- Returns  1 | {'not held', why, detail}
+-- Returns  1 | {'not held', reason, detail}
 --
--- Same law as rules/pool.py: extend.
+-- Twin of rules/pool.py: extend.
 
---@include pool/pool.lua
+--@include pool/state.lua
+--@include pool/waiting_line.lua
+--@include pool/advance.lua
+--@include pool/tombstones.lua
+--@include pool/commit.lua
 local item = load(ARGV[4])
-make_way()
-if not item or item[STATE] ~= 'lent' or item[TOKEN] ~= ARGV[5] or item[BACK] <= now then
-  settle()
+free_first()
+if not item or item[STATE] ~= LENT or item[TOKEN] ~= ARGV[5] or item[BACK] <= now then
+  advance()
   commit()
   return not_held(ARGV[5])
 end

@@ -1,29 +1,33 @@
--- A client says that its waiters live. Offers that were made but not heard are told again.
+-- Record that a client is alive, and its waiters with it. Wake waiters again that have not confirmed their offers.
 --
 -- KEYS[1]  the name's own key
 -- ARGV     nothing more
 --
--- Returns  {'marked', remaining_ms, token, all_ms}; 0 if nothing will come back; a token of the caller's that has an
---          offer
+-- Returns  {'heartbeat', remaining_ms, token, all_ms}: 0 if no item will come back; the token of a waiter of the caller that
+--          has an offer, or empty
 --
--- Same law as rules/pool.py: tend.
+-- Twin of rules/pool.py: heartbeat.
 
---@include pool/pool.lua
-if queued_before then make_way() end  -- those who wait keep their places: at maxmemory too
-settle()
+--@include pool/state.lua
+--@include pool/waiting_line.lua
+--@include pool/advance.lua
+--@include pool/times.lua
+--@include pool/commit.lua
+if contended_before then free_first() end  -- waiters keep their places at maxmemory too
+advance()
 local known, first = {}, nil
-for _, call in ipairs(calls) do known[call[2]] = true end
+for _, wakeup in ipairs(wakeups) do known[wakeup[2]] = true end
 if offers > 0 then
-  local offered = redis.call('HGETALL', base .. ':o')
+  local offered = redis.call('HGETALL', base .. ':offers')
   for i = 1, #offered, 2 do
     local token, client = offered[i], offered[i + 1]
-    if client == me then
-      if not known[token] then ring(client, token, false) end
+    if client == caller then
+      if not known[token] then wake(client, token, false) end
       if not first or token < first then first = token end
     end
   end
 end
-if waiting > 0 or offers > 0 then mark() end
-local answer = { 'marked', next_ms(), first or '', all_ms() }
+if waiting > 0 or offers > 0 then record_heartbeat() end
+local answer = { 'heartbeat', next_ms(), first or '', all_ms() }
 commit()
 return answer

@@ -1,27 +1,33 @@
--- Free the item, or have it cool, and offer it on, in one step; the same token may say so twice.
+-- Free the item or let it cool, and offer it to the next waiter, in one step. A second copy answers the same.
 --
 -- KEYS[1]  the name's own key
 -- ARGV[4]  item
 -- ARGV[5]  token
 -- ARGV[6]  cooldown_ms
--- ARGV[7]  entomb   1 to refuse the token from now on
+-- ARGV[7]  tombstone    1 to leave a tombstone
 --
--- Returns  1 | {'not held', why, detail}
+-- Returns  1 | {'not held', reason, detail}
 --
--- Same law as rules/pool.py: give_back.
+-- Twin of rules/pool.py: return_item.
 
---@include pool/pool.lua
+--@include pool/state.lua
+--@include pool/waiting_line.lua
+--@include pool/advance.lua
+--@include pool/tombstones.lua
+--@include pool/cool.lua
+--@include pool/commit.lua
+--@const RELEASED = rules.lease.RELEASED
 local name, token = ARGV[4], ARGV[5]
-make_way()
-settle()
+free_first()
+advance()
 local item = load(name)
 if not item or not taken(item) or item[TOKEN] ~= token then
   commit()
   return item and item[LAST] == token and 1 or not_held(token)
 end
 
-if ARGV[7] == '1' then entomb(token, TOMB_US, 'released', '') end
+if ARGV[7] == '1' then add_tombstone(token, TOMBSTONE_US, RELEASED, '') end
 item[LAST] = token
-rest(name, item, tonumber(ARGV[6]))
+cool_or_free(name, item, tonumber(ARGV[6]))
 commit()
 return 1

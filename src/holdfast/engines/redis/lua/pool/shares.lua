@@ -1,22 +1,23 @@
--- The items of a share: looked out when a tag first asks after a change of the pool, and kept. A part of pool/pool.lua.
+-- The items of a share: chosen when a tag first borrows after a change of the pool, and then remembered.
 --
--- KEYS, ARGV  those of pool/pool.lua
+-- KEYS, ARGV  those of pool/state.lua
 --
--- Returns  nothing; it gives the functions members, regroup and freest.
+-- Returns  nothing; it defines the functions members, reset_shares and next_free.
 --
--- Same law as rules/pool_state.py: chosen. It is the one place that looks through the pool, so it does that in few calls.
+-- Twin of rules/pool_state.py: chosen. Only this and `change` read the whole pool, so it does so in few calls.
 
+--@const SHARES_MAX = rules.pool_state.SHARES_MAX
 local BATCH = 1000
 
-local function regroup()
+local function reset_shares()
   if shares == 0 then return end
-  for _, share in ipairs(redis.call('HKEYS', base .. ':c')) do redis.call('DEL', base .. ':c:' .. share) end
-  redis.call('DEL', base .. ':c', base .. ':x')
+  for _, share in ipairs(redis.call('HKEYS', base .. ':shares')) do redis.call('DEL', base .. ':share:' .. share) end
+  redis.call('DEL', base .. ':shares', base .. ':parts')
   shares = 0
 end
 
 local function members()
-  local names = redis.call('HKEYS', base .. ':i')
+  local names = redis.call('HKEYS', base .. ':items')
   if leaving == 0 then return names end
   local found = {}
   for _, name in ipairs(names) do
@@ -25,39 +26,39 @@ local function members()
   return found
 end
 
--- So many names whose hash with the tag is lowest. Which they are matters, not their order: only those that begin like
--- the last of them have to be sorted.
+-- Return the `count` names whose hash with the tag is lowest. Their order does not matter: only the bucket that the last
+-- of them is in has to be sorted.
 local function lowest(tag, count)
-  local heaps, found = {}, {}
+  local buckets, found = {}, {}
   local function hashed(name) return redis.sha1hex(tag .. '\n' .. name) end
   for _, name in ipairs(members()) do
     local begin = string.sub(hashed(name), 1, 2)
-    local heap = heaps[begin] or {}
-    heaps[begin] = heap
-    heap[#heap + 1] = name
+    local bucket = buckets[begin] or {}
+    buckets[begin] = bucket
+    bucket[#bucket + 1] = name
   end
   for begin = 0, 255 do
-    local heap = heaps[string.format('%02x', begin)] or {}
-    if #found + #heap > count then
-      table.sort(heap, function(one, other) return hashed(one) .. one < hashed(other) .. other end)
+    local bucket = buckets[string.format('%02x', begin)] or {}
+    if #found + #bucket > count then
+      table.sort(bucket, function(one, other) return hashed(one) .. one < hashed(other) .. other end)
     end
-    for i = 1, math.min(#heap, count - #found) do found[#found + 1] = heap[i] end
+    for i = 1, math.min(#bucket, count - #found) do found[#found + 1] = bucket[i] end
     if #found == count then break end
   end
   return found
 end
 
--- These items are part of the share: each is told so, and those that are free stand in its order.
-local function enrol(share, names)
-  local parts = redis.call('HMGET', base .. ':x', unpack(names))
-  local orders = redis.call('ZMSCORE', base .. ':f', unpack(names))
-  local alone, known, free_ones = cmsgpack.pack({ share }), {}, {}
+-- Add these items to the share, and the free ones to its order.
+local function add_to_share(share, names)
+  local parts = redis.call('HMGET', base .. ':parts', unpack(names))
+  local orders = redis.call('ZMSCORE', base .. ':free', unpack(names))
+  local only, known, free_ones = cmsgpack.pack({ share }), {}, {}
   for i, name in ipairs(names) do
-    local text = alone
+    local text = only
     if parts[i] then
-      local many = cmsgpack.unpack(parts[i])
-      many[#many + 1] = share
-      text = cmsgpack.pack(many)
+      local all = cmsgpack.unpack(parts[i])
+      all[#all + 1] = share
+      text = cmsgpack.pack(all)
     end
     known[2 * i - 1], known[2 * i] = name, text
     if orders[i] then
@@ -65,25 +66,24 @@ local function enrol(share, names)
       free_ones[#free_ones + 1] = name
     end
   end
-  redis.call('HSET', base .. ':x', unpack(known))
-  if free_ones[1] then redis.call('ZADD', base .. ':c:' .. share, unpack(free_ones)) end
+  redis.call('HSET', base .. ':parts', unpack(known))
+  if free_ones[1] then redis.call('ZADD', base .. ':share:' .. share, unpack(free_ones)) end
 end
 
--- Look out the items of a share, once for all until the pool changes.
-local function gather(tag, ppm)
+-- Choose the items of a share, unless they are known since the last change of the pool.
+local function collect_share(tag, ppm)
   local share = share_of(tag, ppm)
-  if size == 0 or redis.call('HEXISTS', base .. ':c', share) == 1 then return share end
-  if shares >= SHARES_MAX then regroup() end
-  local count = math.max(1, math.floor(size * ppm / WHOLE))
+  if size == 0 or redis.call('HEXISTS', base .. ':shares', share) == 1 then return share end
+  if shares >= SHARES_MAX then reset_shares() end
+  local count = math.max(1, math.floor(size * ppm / WHOLE_PPM))
   local names = lowest(tag, count)
   shares = shares + 1
-  redis.call('HSET', base .. ':c', share, count)
-  for first = 1, count, BATCH do enrol(share, { unpack(names, first, math.min(first + BATCH - 1, count)) }) end
+  redis.call('HSET', base .. ':shares', share, count)
+  for first = 1, count, BATCH do add_to_share(share, { unpack(names, first, math.min(first + BATCH - 1, count)) }) end
   return share
 end
 
-local function freest(tag, ppm)
-  if ppm >= WHOLE then return redis.call('ZRANGE', base .. ':f', 0, 0)[1] end
-  return redis.call('ZRANGE', base .. ':c:' .. gather(tag, ppm), 0, 0)[1]
+local function next_free(tag, ppm)
+  if ppm >= WHOLE_PPM then return redis.call('ZRANGE', base .. ':free', 0, 0)[1] end
+  return redis.call('ZRANGE', base .. ':share:' .. collect_share(tag, ppm), 0, 0)[1]
 end
-

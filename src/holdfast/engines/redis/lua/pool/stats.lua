@@ -1,49 +1,52 @@
--- How the pool stands now: figures, and what could be listed beside them.
+-- Return the figures of a pool, and some of its items and waiters.
 --
 -- KEYS[1]  the name's own key
--- ARGV[4]  limit   at most so many items, and so many who wait
+-- ARGV[4]  limit   the most items, and the most waiters, that are listed
 --
--- Returns  {'tally', fence, permits, size, lent, cooling, free, waiting, trouble, items, waiters}; eight values for each item:
---          name, state, leaving, fence, used, since_ms, remaining_ms, owner; three for each who waits: token, owner,
+-- Returns  {'pool', fence, permits, size, lent, cooling, free, waiting, trouble, items, waiters}; eight values for each item:
+--          name, state, leaving, fence, used, since_ms, remaining_ms, holder; three for each waiter: token, holder,
 --          since_ms
 --
--- Same law as rules/pool.py: count.
+-- Twin of rules/pool.py: pool_stats.
 
---@include pool/pool.lua
-settle()
+--@include pool/state.lua
+--@include pool/waiting_line.lua
+--@include pool/advance.lua
+--@include pool/commit.lua
+advance()
 local limit, trouble = tonumber(ARGV[4]), ''
 local items, waiters = {}, {}
-local lent, far = redis.call('HLEN', base .. ':t'), redis.call('ZCARD', base .. ':b')
+local lent, not_free = redis.call('HLEN', base .. ':tokens'), redis.call('ZCARD', base .. ':away')
 
 local function add(name)
   local item = load(name)
   local values = { name, item[STATE], item[LEAVING] and 1 or 0, int(item[FENCE]), item[USED],
     item[USED] > 0 and math.floor((now - item[SINCE]) / 1000) or -1,
-    item[STATE] ~= 'free' and math.floor(math.max(0, item[BACK] - now) / 1000) or 0, item[OWNER] }
+    item[STATE] ~= FREE and math.floor(math.max(0, item[BACK] - now) / 1000) or 0, item[HOLDER] }
   for _, value in ipairs(values) do items[#items + 1] = value end
 end
 
 local function list()
   if limit == 0 then return end
-  local listed = redis.call('ZRANGE', base .. ':b', 0, limit - 1)
+  local listed = redis.call('ZRANGE', base .. ':away', 0, limit - 1)
   for _, name in ipairs(listed) do add(name) end
   if #listed < limit then
-    for _, name in ipairs(redis.call('ZRANGE', base .. ':f', 0, limit - #listed - 1)) do add(name) end
+    for _, name in ipairs(redis.call('ZRANGE', base .. ':free', 0, limit - #listed - 1)) do add(name) end
   end
-  for _, token in ipairs(redis.call('ZRANGE', base .. ':q', 0, limit - 1)) do
-    local seat = seat_of(token)
-    if seat then
+  for _, token in ipairs(redis.call('ZRANGE', base .. ':line', 0, limit - 1)) do
+    local waiter = waiter_of(token)
+    if waiter then
       waiters[#waiters + 1] = token
-      waiters[#waiters + 1] = seat[7]
-      waiters[#waiters + 1] = math.floor((now - seat[3]) / 1000)
+      waiters[#waiters + 1] = waiter[7]
+      waiters[#waiters + 1] = math.floor((now - waiter[3]) / 1000)
     end
   end
 end
 
-local listed, why = pcall(list)
+local listed, failure = pcall(list)
 if not listed then
-  items, waiters, trouble = {}, {}, 'the items cannot be listed: ' .. tostring(type(why) == 'table' and why.err or why)
+  items, waiters, trouble = {}, {}, 'the items cannot be listed: ' .. tostring(type(failure) == 'table' and failure.err or failure)
 end
-if packed then commit() end  -- whoever looks makes nothing
-return { 'tally', int(fence), permits, size, lent, far - lent, redis.call('ZCARD', base .. ':f'), waiting, trouble, items,
+if packed then commit() end  -- a pool that is not there is not created
+return { 'pool', int(fence), permits, size, lent, not_free - lent, redis.call('ZCARD', base .. ':free'), waiting, trouble, items,
   waiters }

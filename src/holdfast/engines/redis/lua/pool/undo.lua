@@ -1,20 +1,25 @@
--- End a token that nobody owns, wherever it stands, and refuse what still comes under it.
+-- End a token that no caller has, wherever it is, and leave a tombstone so that a late copy of its borrow is refused.
 --
 -- KEYS[1]  the name's own key
 -- ARGV[4]  token
 --
 -- Returns  1
 --
--- Same law as rules/pool.py: take_back.
+-- Twin of rules/pool.py: undo_borrow.
 
---@include pool/pool.lua
+--@include pool/state.lua
+--@include pool/waiting_line.lua
+--@include pool/advance.lua
+--@include pool/tombstones.lua
+--@include pool/commit.lua
+--@const UNDONE = rules.lease.UNDONE
 local token = ARGV[4]
-make_way()
-settle()
-if not tomb(token) then entomb(token, TOMB_US, 'undone', '') end
-leave_queue(token)
+free_first()
+advance()
+if not find_tombstone(token) then add_tombstone(token, TOMBSTONE_US, UNDONE, '') end
+leave_line(token)
 local name, item = taken_by(token)
 if item then free(name, item) end
-hand_out()
+offer_free_items()
 commit(token)
 return 1

@@ -1,37 +1,43 @@
--- Who falls, and what becomes of a message whose consumer was taken for dead. For scripts that take away.
+-- Declare a consumer dead, and decide which of its messages takes the blame.
 --
 -- KEYS[1], ARGV[1…2]  as queue/state.lua
 --
--- Returns  nothing; it gives the command the functions falls and mourned.
+-- Returns  nothing; it defines the functions declare_dead and after_consumer_death.
 --
--- Same law as rules/queue/consumers.py: _falls, _mourned. A message was taken at the time that its fence says.
+-- Twin of rules/queue/consumers.py: _declare_dead, _after_consumer_death. The fence of a message is the time of its
+-- delivery.
 
-local BLAME_ONE, BLAME_UNCLEAR, PROBATIONS_PER_TTL = 'one', 'unclear', 3
-
--- What this consumer has taken since then may have to do with its death.
-local function trial_of(who)
-  if not who[KEEPS] then return -1 end
-  local ttl = who[TTL] * 1000
-  return who[ENDS] - ttl - math.floor(ttl / PROBATIONS_PER_TTL)
+--@const PROBATIONS_PER_TTL = rules.queue.state.PROBATIONS_PER_TTL
+--@const BLAME_ONE = rules.queue.state.BLAME_ONE
+--@const BLAME_UNCLEAR = rules.queue.state.BLAME_UNCLEAR
+--@const CONSUMER_DIED = rules.queue.state.CONSUMER_DIED
+--@const ATTEMPTS_USED_UP = rules.queue.state.ATTEMPTS_USED_UP
+-- A message that the consumer received after this moment may have killed it.
+local function probation_start(consumer)
+  if not consumer[KEEPS_MESSAGES] then return -1 end
+  local ttl = consumer[TTL] * 1000
+  return consumer[EXPIRES] - ttl - math.floor(ttl / PROBATIONS_PER_TTL)
 end
 
--- Taken for dead. What it has at this moment says who may be to blame; later, some of that is gone.
-local function falls(token, who)
-  if who[FALLEN] then return end
-  local newest, trial, new = redis.call('ZRANGE', base .. ':h:' .. token, -2, -1, 'WITHSCORES'), trial_of(who), 0
+-- Decide the blame from the messages that the consumer holds now; later, some of them are gone.
+local function declare_dead(token, consumer)
+  if consumer[BLAME] then return end
+  local newest, start = redis.call('ZRANGE', base .. ':held:' .. token, -2, -1, 'WITHSCORES'), probation_start(consumer)
+  local new = 0
   for i = 2, #newest, 2 do
-    if tonumber(newest[i]) >= trial then new = new + 1 end
+    if tonumber(newest[i]) >= start then new = new + 1 end
   end
-  who[FALLEN] = new == 1 and BLAME_ONE or BLAME_UNCLEAR
+  consumer[BLAME] = new == 1 and BLAME_ONE or BLAME_UNCLEAR
 end
 
--- The message after the death of its consumer; false if that made it a dead letter.
-local function mourned(message, who, taken, attempts_max)
-  local new = tonumber(taken) >= trial_of(who)
-  local blamed = new and (who[FALLEN] == BLAME_ONE or lane_of(message) == QUARANTINE and not who[KEEPS])
-  failed(message, who[LABEL], 'its consumer died', blamed and 1 or 0, blamed and 0 or 1)
+-- Return the message after the death of its consumer; false if it became a dead letter.
+local function after_consumer_death(message, consumer, received, attempts_max)
+  local new = tonumber(received) >= probation_start(consumer)
+  local alone = consumer[BLAME] == BLAME_ONE or lane_of(message) == QUARANTINE and not consumer[KEEPS_MESSAGES]
+  local blamed = new and alone
+  add_failure(message, consumer[LABEL], CONSUMER_DIED, blamed and 1 or 0, blamed and 0 or 1)
   if not new then message.crashes = 0 end
   if not blamed or message.attempts < attempts_max then return message end
-  bury(message, 'attempts used up')
+  add_dead_letter(message, ATTEMPTS_USED_UP)
   return false
 end

@@ -1,53 +1,73 @@
--- Is every message in exactly one place? One page of one part of the queue; no page takes long.
+-- Read one page of one part of a queue, for the check that every message is in exactly one place. No page takes long.
 --
 -- KEYS[1]  the name's own key
--- ARGV[3]  part   what to look at: see below
--- ARGV[4]  which  the consumer whose messages these are, or the lane
--- ARGV[5]  at     where to go on, 0 to begin; of a lane, how far from its end
--- ARGV[6]  most   about how many to look at; one with a key counts for several, as it costs as much
--- ARGV[7…] suspects  for each: entry, and where it was seen; of a letter, its id and `dead`
+-- ARGV[3]  part        the part to read: see below
+-- ARGV[4]  which       the consumer whose messages are read, or the lane
+-- ARGV[5]  at          where to continue, 0 to begin; of a lane, the distance from its end
+-- ARGV[6]  most        about how many entries to read; one with a key counts for several, because it costs as much
+-- ARGV[7…] candidates  for each: entry, and the place that showed it; of a dead letter, its id and `dead`
 --
--- Returns  {'sighted', at, {word…}, {kind, word, entry, …}, by}: where to go on, and 0 at the end; what was seen; what is
---          wrong for certain, because this step has seen all that it takes to know; and who answers, empty for a user
---          who may not ask that
+-- Returns  {'consistency', at, {value…}, {kind, value, entry, …}, server}: where to continue, 0 at the end; the values that
+--          were read; the faults that this page proves by itself; and the server that answers, empty for a user without
+--          the right to INFO
 --
--- Same law as rules/queue/dead_letters.py: audit. rules/queue/consistency.py asks, and says what the words mean.
+-- Twin of rules/queue/consistency.py, which sends the pages and gives the kinds of faults their meaning.
 
 --@include queue/state.lua
---@include queue/messages.lua
-local FEW, BYTES, LEAST = 8, 262144, 2
+--@include queue/text.lua
+--@include queue/dead_letter_order.lua
+--@const READY = commands.queue.READY
+--@const DELAYED = commands.queue.DELAYED
+--@const HELD = commands.queue.HELD
+--@const BEHIND = commands.queue.BEHIND
+--@const DEAD = commands.queue.DEAD
+--@const MESSAGES = commands.queue_admin.MESSAGES
+--@const CONSUMERS = commands.queue_admin.CONSUMERS
+--@const LANES = commands.queue_admin.LANES
+--@const KEY_HEADS = commands.queue_admin.KEY_HEADS
+--@const KEY_LINES = commands.queue_admin.KEY_LINES
+--@const DEAD_LETTERS = commands.queue_admin.DEAD_LETTERS
+--@const DEAD_ORDER = commands.queue_admin.DEAD_ORDER
+--@const MISSING = rules.queue.consistency.MISSING
+--@const SEVERAL_HEADS = rules.queue.consistency.SEVERAL_HEADS
+--@const NO_HEAD = rules.queue.consistency.NO_HEAD
+--@const WRONG_HEAD = rules.queue.consistency.WRONG_HEAD
+--@const UNINDEXED_HEAD = rules.queue.consistency.UNINDEXED_HEAD
+--@const NOT_IN_LINE = rules.queue.consistency.NOT_IN_LINE
+--@const DEAD_NOT_IN_ORDER = rules.queue.consistency.DEAD_NOT_IN_ORDER
+local SCAN_COUNT, BYTES, LEAST = 8, 262144, 2
 local part, which, at, most = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
-local words, faults, bytes, looked = {}, {}, 0, 0
+local values, faults, bytes, examined = {}, {}, 0, 0
 
-local function say(word) words[#words + 1] = word end
+local function add_value(value) values[#values + 1] = value end
 
-local function fault(kind, word, entry)
-  for _, each in ipairs({ kind, word, entry or '' }) do faults[#faults + 1] = each end
+local function add_fault(kind, value, entry)
+  for _, each in ipairs({ kind, value, entry or '' }) do faults[#faults + 1] = each end
 end
 
--- Small parts, until that is enough: large messages make a short page.
-local function pages(found, see)
+-- Read small pages until that is enough: large messages make a short answer.
+local function scan(next_page, see)
   repeat
-    local page = found(at)
+    local page = next_page(at)
     at = page[1]
     for i = 1, #page[2], 2 do
       see(page[2][i], page[2][i + 1])
-      looked = looked + 1
+      examined = examined + 1
     end
-  until at == '0' or looked >= most or bytes >= BYTES
+  until at == '0' or examined >= most or bytes >= BYTES
 end
 
-local function hash(name, see)
-  pages(function(from) return redis.call('HSCAN', base .. name, from, 'COUNT', FEW) end, see)
+local function scan_hash(name, see)
+  scan(function(from) return redis.call('HSCAN', base .. name, from, 'COUNT', SCAN_COUNT) end, see)
 end
 
-local function sorted_set(name, see)
-  pages(function(from) return redis.call('ZSCAN', base .. name, from, 'COUNT', FEW) end, see)
+local function scan_sorted_set(name, see)
+  scan(function(from) return redis.call('ZSCAN', base .. name, from, 'COUNT', SCAN_COUNT) end, see)
 end
 
 local function text_at(entry)
-  local text = redis.call('HGET', base .. ':m', entry)
-  looked, bytes = looked + 1, bytes + (text and #text or 0)
+  local text = redis.call('HGET', base .. ':messages', entry)
+  examined, bytes = examined + 1, bytes + (text and #text or 0)
   return text
 end
 
@@ -58,143 +78,148 @@ end
 
 local function is_behind(entry) return redis.call('ZSCORE', base .. ':behind', entry) end
 
--- Who is noted as the first of this key, and with whom; nothing if that one cannot be it.
-local function noted(key)
-  local entry, holder = string.match(redis.call('HGET', base .. ':first', key) or '', '^(%S+) ?(.*)$')
+local function line_of(key) return #key .. ':' .. key end
+
+-- The head of this key in the index, and the consumer that holds it; nothing if that message cannot be the head.
+local function indexed_head(key)
+  local entry, holder = string.match(redis.call('HGET', base .. ':heads', key) or '', '^(%S+) ?(.*)$')
   if entry and key_at(entry) == key and not is_behind(entry) then return entry, holder end
 end
 
--- The id; and the key, if it has one.
+-- The id of a message, and its key if it has one.
 local function id_of(entry, text)
-  local first, last, why, past = string.match(text, '^%d+ %d+ %d+ (%d+) (%d+) (%d+)\n()')
+  local first, last, failure, past = string.match(text, '^%d+ %d+ %d+ (%d+) (%d+) (%d+)\n()')
   local id, headers, key, lane, from
   if past then
-    id, headers, key, lane, from = string.match(text, '^(%d+) (%d+) (%d+) (%d+)\n()', past + first + last + why)
+    id, headers, key, lane, from = string.match(text, '^(%d+) (%d+) (%d+) (%d+)\n()', past + first + last + failure)
   end
   if not from or #text < from - 1 + id + headers + key + lane then return 'foreign-' .. entry end
   local past_id = from + id + headers
   return string.sub(text, from, from + id - 1), key ~= '0' and string.sub(text, past_id, past_id + key - 1) or nil
 end
 
--- It stands somewhere as the first of its key; another one is noted, or none.
-local function unnoted(key, entry) fault(noted(key) and 'several_heads' or 'unindexed_head', key, entry) end
+-- This message is the head of its key, but the index names another one or none.
+local function add_unindexed(key, entry) add_fault(indexed_head(key) and SEVERAL_HEADS or UNINDEXED_HEAD, key, entry) end
 
--- One that is ready, delayed or held: there is a message, and if that has a key, it is noted as the first of it.
-local function comes_first(entry)
-  say(entry)
-  if #entry <= DIGITS then  -- it has no key: its text need not be read
-    if redis.call('HEXISTS', base .. ':m', entry) == 0 then fault('missing', entry) end
+-- An entry that is ready, delayed or held: its message must exist, and if it has a key, it must be the key's head.
+local function check_head(entry)
+  add_value(entry)
+  if not has_key(entry) then  -- its text need not be read
+    if redis.call('HEXISTS', base .. ':messages', entry) == 0 then add_fault(MISSING, entry) end
     return
   end
   local text = text_at(entry)
   local key = text and key_of(text)
-  if not text then fault('missing', entry) end
+  if not text then add_fault(MISSING, entry) end
   if not key then return end
-  local note = redis.call('HGET', base .. ':first', key)
-  if note == (part == 'held' and entry .. ' ' .. which or entry) then return end
-  if noted(key) ~= entry then return unnoted(key, entry) end
-  fault('wrong_head', key)  -- with somebody else
+  local head = redis.call('HGET', base .. ':heads', key)
+  if head == (part == HELD and entry .. ' ' .. which or entry) then return end
+  if indexed_head(key) ~= entry then return add_unindexed(key, entry) end
+  add_fault(WRONG_HEAD, key)  -- the index names another holder
 end
 
-local led = {}  -- key -> whether somebody comes first
+local has_head = {}  -- key -> whether it has one
 
-local function stands_behind(entry)
-  say(entry)
+local function check_behind(entry)
+  add_value(entry)
   local text = text_at(entry)
   local key = text and key_of(text)
-  if not text then fault('missing', entry) end
-  if not key or not redis.call('ZSCORE', base .. ':lines', line_of(key) .. entry) then fault('not_in_line', entry) end
-  if key and led[key] == nil then led[key] = noted(key) ~= nil end
-  if key and not led[key] then fault('no_head', key) end
+  if not text then add_fault(MISSING, entry) end
+  if not key or not redis.call('ZSCORE', base .. ':key_lines', line_of(key) .. entry) then add_fault(NOT_IN_LINE, entry) end
+  if key and has_head[key] == nil then has_head[key] = indexed_head(key) ~= nil end
+  if key and not has_head[key] then add_fault(NO_HEAD, key) end
 end
 
--- Does it still stand where it was seen? The id, if it does; whose key is noted as led by it; whether others follow.
-local function suspect(entry, where)
-  local place, token = string.match(where, '^(%a*) ?(.*)$')
-  if place == 'dead' then
+-- Read a candidate again: its id if it is still in that place, the key that the index says it heads, and whether others
+-- are behind it.
+local function recheck(entry, seen_in)
+  local place, token = string.match(seen_in, '^(%a*) ?(.*)$')
+  if place == DEAD then
     return { redis.call('HEXISTS', base .. ':dead', entry) == 1 and entry or '', '', '' }
   end
   local text = text_at(entry)
-  if place == 'delayed' then text = redis.call('ZSCORE', base .. ':due', entry) and text end
-  if place == 'behind' then text = is_behind(entry) and text end
-  if place == 'held' then text = redis.call('ZSCORE', base .. ':h:' .. token, entry) and text end
+  if place == DELAYED then text = redis.call('ZSCORE', base .. ':delayed', entry) and text end
+  if place == BEHIND then text = is_behind(entry) and text end
+  if place == HELD then text = redis.call('ZSCORE', base .. ':held:' .. token, entry) and text end
   if not text then return { '', '', '' } end
   local key = key_of(text)
-  if not key or noted(key) ~= entry then return { id_of(entry, text), '', '' } end
+  if not key or indexed_head(key) ~= entry then return { id_of(entry, text), '', '' } end
   local line = line_of(key)
-  local others = redis.call('ZRANGEBYLEX', base .. ':lines', '[' .. line, '(' .. line .. ':', 'LIMIT', 0, 1)
+  local others = redis.call('ZRANGEBYLEX', base .. ':key_lines', '[' .. line, '(' .. line .. ':', 'LIMIT', 0, 1)
   return { id_of(entry, text), key, others[1] and '1' or '' }
 end
 
-if part == 'messages' then
-  hash(':m', function(entry, text)
+if part == MESSAGES then
+  scan_hash(':messages', function(entry, text)
     local id, key = id_of(entry, text)
-    say(entry)
-    say(id)
+    add_value(entry)
+    add_value(id)
     bytes = bytes + #text
-    -- An entry that does not say that it has a key is not looked at for one elsewhere.
-    if key and #entry <= DIGITS and not is_behind(entry) and noted(key) ~= entry then unnoted(key, entry) end
+    -- No other part reads the key of an entry that does not show that it has one.
+    if key and not has_key(entry) and not is_behind(entry) and indexed_head(key) ~= entry then add_unindexed(key, entry) end
   end)
-elseif part == 'consumers' then
-  hash(':who', say)
-elseif part == 'lanes' then
-  words, at = lanes, '0'
-elseif part == 'held' then
-  sorted_set(':h:' .. which, comes_first)
-elseif part == 'delayed' then
-  sorted_set(':due', comes_first)
-elseif part == 'behind' then
-  sorted_set(':behind', stands_behind)
-elseif part == 'ready' then
-  -- From its end: what is taken meanwhile moves nothing there.
-  local line = base .. ':s:' .. which
-  local entries = redis.call('LRANGE', line, -(at + most - 1), -at)
+elseif part == CONSUMERS then
+  scan_hash(':consumers', add_value)
+elseif part == LANES then
+  values, at = lanes, '0'
+elseif part == HELD then
+  scan_sorted_set(':held:' .. which, check_head)
+elseif part == DELAYED then
+  scan_sorted_set(':delayed', check_head)
+elseif part == BEHIND then
+  scan_sorted_set(':behind', check_behind)
+elseif part == READY then
+  -- From the end of the lane: a receive moves nothing there.
+  local lane = base .. ':ready:' .. which
+  local entries = redis.call('LRANGE', lane, -(at + most - 1), -at)
   for i = #entries, 1, -1 do
-    comes_first(entries[i])
-    looked = looked + 1
-    if (looked >= most or bytes >= BYTES) and #words >= LEAST then break end
+    check_head(entries[i])
+    examined = examined + 1
+    if (examined >= most or bytes >= BYTES) and #values >= LEAST then break end
   end
-  at = int(redis.call('LLEN', line))
-elseif part == 'key_heads' then
-  hash(':first', function(key)
-    local entry, holder = noted(key)
-    if not entry or holder ~= '' and not redis.call('ZSCORE', base .. ':h:' .. holder, entry) then
-      fault('wrong_head', key)
+  at = int(redis.call('LLEN', lane))
+elseif part == KEY_HEADS then
+  scan_hash(':heads', function(key)
+    local entry, holder = indexed_head(key)
+    if not entry or holder ~= '' and not redis.call('ZSCORE', base .. ':held:' .. holder, entry) then
+      add_fault(WRONG_HEAD, key)
     end
   end)
-elseif part == 'key_lines' then
-  sorted_set(':lines', function(line)
+elseif part == KEY_LINES then
+  scan_sorted_set(':key_lines', function(line)
     local length, from = string.match(line, '^(%d+):()')
     local past = (from or 1) + (length or 0)
     local key, entry = string.sub(line, from or 1, past - 1), string.sub(line, past)
-    if key_at(entry) ~= key or not is_behind(entry) then fault('not_in_line', entry) end
+    if key_at(entry) ~= key or not is_behind(entry) then add_fault(NOT_IN_LINE, entry) end
   end)
-elseif part == 'dead_letters' then
-  hash(':dead', function(id, letter)
-    say(id)
-    bytes = bytes + #letter
-    local died = string.match(letter, '^(%d+) ')
-    if not died or not redis.call('ZSCORE', base .. ':died', place_of(died, id)) then fault('dead_not_in_order', id) end
+elseif part == DEAD_LETTERS then
+  scan_hash(':dead', function(id, dead_letter)
+    add_value(id)
+    bytes = bytes + #dead_letter
+    local died = string.match(dead_letter, '^(%d+) ')
+    if not died or not redis.call('ZSCORE', base .. ':dead_order', dead_letter_position(died, id)) then
+      add_fault(DEAD_NOT_IN_ORDER, id)
+    end
   end)
-elseif part == 'dead_order' then
-  sorted_set(':died', function(place)
-    local id = string.sub(place, 22)
-    local letter = redis.call('HGET', base .. ':dead', id)
-    local died = letter and string.match(letter, '^(%d+) ')
-    bytes = bytes + (letter and #letter or 0)
-    if not died or place_of(died, id) ~= place then fault('missing', place) end
+elseif part == DEAD_ORDER then
+  scan_sorted_set(':dead_order', function(position)
+    local id = string.sub(position, 22)
+    local dead_letter = redis.call('HGET', base .. ':dead', id)
+    local died = dead_letter and string.match(dead_letter, '^(%d+) ')
+    bytes = bytes + (dead_letter and #dead_letter or 0)
+    if not died or dead_letter_position(died, id) ~= position then add_fault(MISSING, position) end
   end)
 else
   for i = 7, #ARGV, 2 do
-    for _, word in ipairs(suspect(ARGV[i], ARGV[i + 1])) do say(word) end
-    if bytes >= BYTES and i >= 7 + 2 * FEW then break end
+    for _, value in ipairs(recheck(ARGV[i], ARGV[i + 1])) do add_value(value) end
+    if bytes >= BYTES and i >= 7 + 2 * SCAN_COUNT then break end
   end
 end
 
--- Which run of a server, and whose data: a replica that begins again with those of another one is not the same any more.
-local by = ''
+-- The run of the server, and whose data it has: a replica that starts again with another primary's data is another one.
+local server = ''
 for section, name in pairs({ server = 'run_id', replication = 'master_replid' }) do
-  local told = redis.pcall('INFO', section)
-  by = by .. (type(told) == 'string' and string.match(told, name .. ':(%w+)') or '')
+  local info = redis.pcall('INFO', section)
+  server = server .. (type(info) == 'string' and string.match(info, name .. ':(%w+)') or '')
 end
-return { 'sighted', at, words, faults, by }
+return { 'consistency', at, values, faults, server }

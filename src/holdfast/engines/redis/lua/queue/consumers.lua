@@ -1,23 +1,24 @@
--- The consumers; those whose ttl ends first come first.
+-- Return the consumers, the first to expire first.
 --
 -- KEYS[1]  the name's own key
 -- ARGV[3]  limit
 --
--- Returns  {'rolled', token, label, owner, fence, held, since_ms, remaining_ms, …}
+-- Returns  {'consumers', token, label, holder, fence, held, since_ms, remaining_ms, …}
 --
--- Same law as rules/queue/dead_letters.py: roll.
+-- Twin of rules/queue/inspection.py: list_consumers.
 
 --@include queue/state.lua
-local answer = { 'rolled' }
+--@include queue/consumer_read.lua
+local answer = { 'consumers' }
 if ARGV[3] == '0' then return answer end
-for _, token in ipairs(redis.call('ZRANGE', base .. ':ends', 0, ARGV[3] - 1)) do
-  local who = member(token)
-  if who then
-    local seen = {
-      token, who[LABEL], who[OWNER], int(who[FENCE]), redis.call('ZCARD', base .. ':h:' .. token),
-      math.floor((now - who[SINCE]) / 1000), math.floor(math.max(0, who[ENDS] - now) / 1000),
+for _, token in ipairs(redis.call('ZRANGE', base .. ':expiries', 0, ARGV[3] - 1)) do
+  local consumer = get_consumer(token)
+  if consumer then
+    local values = {
+      token, consumer[LABEL], consumer[HOLDER], int(consumer[FENCE]), redis.call('ZCARD', base .. ':held:' .. token),
+      math.floor((now - consumer[SINCE]) / 1000), math.floor(math.max(0, consumer[EXPIRES] - now) / 1000),
     }
-    for _, each in ipairs(seen) do answer[#answer + 1] = each end
+    for _, value in ipairs(values) do answer[#answer + 1] = value end
   end
 end
 return answer

@@ -1,4 +1,4 @@
--- This consumer still lives; also if that comes late.
+-- Extend a consumer session, also if the heartbeat is late.
 --
 -- KEYS[1]  the name's own key
 -- ARGV[3]  token
@@ -6,13 +6,16 @@
 --
 -- Returns  1 | {'unknown consumer'}
 --
--- Same law as rules/queue/consumers.py: beat.
+-- Twin of rules/queue/consumers.py: heartbeat.
 
 --@include queue/state.lua
-local who = living(ARGV[3])
-if not who then return { 'unknown consumer' } end
-who[TTL] = tonumber(ARGV[4])
-who[ENDS] = now + who[TTL] * 1000
-make_way()
-put_member(ARGV[3], who)
+--@include queue/consumer_read.lua
+--@include queue/consumer_write.lua
+--@include queue/record_write.lua
+local consumer = live_consumer(ARGV[3])
+if not consumer then return { 'unknown consumer' } end
+consumer[TTL] = tonumber(ARGV[4])
+consumer[EXPIRES] = now + consumer[TTL] * 1000
+free_first()
+put_consumer(ARGV[3], consumer)
 return 1

@@ -1,27 +1,32 @@
--- One more consumer, or the same one again.
+-- Start a consumer session, or restart the ttl of the same one.
 --
 -- KEYS[1]  the name's own key
 -- ARGV[3]  token
--- ARGV[4]  owner
+-- ARGV[4]  holder
 -- ARGV[5]  label
 -- ARGV[6]  ttl_ms
--- ARGV[7]  keeps  1 if it keeps messages for long
--- ARGV[8]  heard  1 if a key is to end with it, so that the server tells whoever has asked for that
+-- ARGV[7]  keeps_messages   1 if the consumer holds its messages for a long time
+-- ARGV[8]  announce_expiry  1 to store a key that expires with the session, so that the server publishes its expiry
 --
--- Returns  fence | {'unknown consumer'} if it was taken for dead
+-- Returns  fence | {'unknown consumer'} if the consumer was declared dead
 --
--- Same law as rules/queue/consumers.py: join.
+-- Twin of rules/queue/consumers.py: join.
 
 --@include queue/state.lua
+--@include queue/consumer_read.lua
+--@include queue/consumer_write.lua
+--@include queue/record_write.lua
 local ttl = tonumber(ARGV[6])
-local who = member(ARGV[3])
-if who and who[FALLEN] then return { 'unknown consumer' } end
-if who then
-  who[TTL], who[ENDS] = ttl, now + ttl * 1000
+local consumer = get_consumer(ARGV[3])
+if consumer and consumer[BLAME] then return { 'unknown consumer' } end
+if consumer then
+  consumer[TTL], consumer[EXPIRES] = ttl, now + ttl * 1000
 else
-  who = { me, ARGV[4], ARGV[5], next_fence(1), ttl, now, now + ttl * 1000, false, ARGV[7] == '1', ARGV[8] == '1' }
+  consumer = {
+    ARGV[1], ARGV[4], ARGV[5], next_fence(1), ttl, now, now + ttl * 1000, false, ARGV[7] == '1', ARGV[8] == '1',
+  }
 end
-make_way()  -- whoever comes will free memory: a queue that fills the server must not keep out who would empty it
-put_member(ARGV[3], who)
+free_first()  -- a consumer frees memory: a queue that fills the server must not keep it out
+put_consumer(ARGV[3], consumer)
 save()
-return int(who[FENCE])
+return int(consumer[FENCE])

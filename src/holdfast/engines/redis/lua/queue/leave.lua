@@ -1,41 +1,48 @@
--- This consumer ends; what it has is ready for others, as if it had never been taken.
+-- End a consumer session, and requeue its messages; no attempt is used.
 --
 -- KEYS[1]  the name's own key
 -- ARGV[3]  token
 --
--- Returns  1 | {'leaving'} if there is more than one step may carry | {'unknown consumer'}
+-- Returns  1 | {'leave unfinished'} if the consumer holds more messages than one step requeues | {'unknown consumer'}
 --
--- Same law as rules/queue/consumers.py: leave.
+-- Twin of rules/queue/consumers.py: leave.
 
 --@include queue/state.lua
---@include queue/messages.lua
+--@include queue/consumer_read.lua
+--@include queue/consumer_write.lua
+--@include queue/texts.lua
+--@include queue/message.lua
+--@include queue/write.lua
+--@include queue/requeue.lua
+--@include queue/wake.lua
+--@const RELEASED = rules.queue.state.RELEASED
 local token = ARGV[3]
-local who = living(token)
-if not who then return { 'unknown consumer' } end
-local mine = base .. ':h:' .. token
-local entries = redis.call('ZRANGE', mine, 0, BATCH_MAX - 1)
-local found, given, over = texts_of(entries), 0, redis.call('ZCARD', mine) <= BATCH_MAX
+local consumer = live_consumer(token)
+if not consumer then return { 'unknown consumer' } end
+local held = base .. ':held:' .. token
+local entries = redis.call('ZRANGE', held, 0, BATCH_MAX - 1)
+local found, requeued, finished = texts_of(entries), 0, redis.call('ZCARD', held) <= BATCH_MAX
 for i, entry in ipairs(entries) do
-  if found[i] then given = given + again(entry, found[i]) end
+  if found[i] then requeued = requeued + requeue(entry, found[i]) end
 end
-redis.call('ZCARD', base .. ':ends')
-redis.call('ZCARD', base .. ':hungry')
-check()
-make_way()
+redis.call('ZCARD', base .. ':expiries')
+redis.call('ZCARD', base .. ':waiting')
+check_types()
+free_first()
 store()
 if #entries > 0 then
-  redis.call('HDEL', base .. ':m', unpack(entries))
-  redis.call('ZREM', mine, unpack(entries))
+  redis.call('HDEL', base .. ':messages', unpack(entries))
+  redis.call('ZREM', held, unpack(entries))
 end
-if over then
-  drop_member(token, who)
-else  -- nobody renews it any more, but whoever speaks lives
-  who[ENDS] = now + who[TTL] * 1000
-  put_member(token, who)
-  redis.call('ZREM', base .. ':hungry', token)
+if finished then
+  remove_consumer(token, consumer)
+else  -- no heartbeat comes for it any more, so each step of the leave counts as one
+  consumer[EXPIRES] = now + consumer[TTL] * 1000
+  put_consumer(token, consumer)
+  redis.call('ZREM', base .. ':waiting', token)
 end
-count('released', given)
-ring(given)
-save(over)
-wake()
-return over and 1 or { 'leaving' }
+add_to_counter(RELEASED, requeued)
+wake_waiting(requeued)
+save(finished)
+publish_wakeups()
+return finished and 1 or { 'leave unfinished' }

@@ -1,86 +1,103 @@
--- So much has become of these messages; each by itself, and only if it is with this consumer.
+-- Record the outcomes of messages: each by itself, and only if this consumer holds the message.
 --
 -- KEYS[1]  the name's own key
 -- ARGV[3]  token
--- ARGV[4]  dead_max  how many dead letters are kept; 0 for all
--- ARGV[5…] outcomes  for each: entry; and how, empty for `ack`, or `kind delay_ms #reason`, a new line, reason, error
+-- ARGV[4]  dead_max  how many dead letters are stored; 0 for all
+-- ARGV[5…] outcomes  for each: entry; and empty for `ack`, or `kind delay_ms #reason`, a new line, reason, error
 --
--- Returns  {'concluded', lost entry…}
+-- Returns  {'outcomes', lost entry…}
 --
--- Same law as rules/queue/messages.py: conclude.
+-- Twin of rules/queue/messages.py: record_outcomes.
 
 --@include queue/state.lua
---@include queue/messages.lua
-local WORDS = { ack = 'acked', retry = 'retried', release = 'released', reject = 'dead_lettered' }
-local words, token = ARGV, ARGV[3]
-local mine, who = base .. ':h:' .. token, living(token)
-local entries, told, found, lost, gone, over, ready = {}, {}, {}, { 'concluded' }, {}, 0, 0
--- The text is read of what is not simply done, and of what has a key: somebody may stand behind it.
-for i = 5, #words, 2 do
-  local entry = words[i]
+--@include queue/consumer_read.lua
+--@include queue/text.lua
+--@include queue/texts.lua
+--@include queue/message.lua
+--@include queue/write.lua
+--@include queue/requeue.lua
+--@include queue/failures.lua
+--@include queue/wake.lua
+--@const ACK = commands.queue.ACK
+--@const RETRY = commands.queue.RETRY
+--@const RELEASE = commands.queue.RELEASE
+--@const REJECT = commands.queue.REJECT
+--@const VERIFY = commands.queue.VERIFY
+--@const ACKED = rules.queue.state.ACKED
+--@const RETRIED = rules.queue.state.RETRIED
+--@const RELEASED = rules.queue.state.RELEASED
+--@const DEAD_LETTERED = rules.queue.state.DEAD_LETTERED
+--@const LOST = rules.queue.state.LOST
+local COUNTERS = { [ACK] = ACKED, [RETRY] = RETRIED, [RELEASE] = RELEASED, [REJECT] = DEAD_LETTERED }
+local arguments, token = ARGV, ARGV[3]
+local held, consumer = base .. ':held:' .. token, live_consumer(token)
+local entries, needed, found, lost, ended, over, ready = {}, {}, {}, { 'outcomes' }, {}, 0, 0
+-- The text is needed of every message that is not simply acked, and of one with a key: others may be behind it.
+for i = 5, #arguments, 2 do
+  local entry = arguments[i]
   entries[(i - 3) / 2] = entry
-  if (#entry > DIGITS or words[i + 1] ~= '') and string.sub(words[i + 1], 1, 6) ~= 'verify' then
-    told[#told + 1] = entry
+  if (has_key(entry) or arguments[i + 1] ~= '') and string.sub(arguments[i + 1], 1, #VERIFY) ~= VERIFY then
+    needed[#needed + 1] = entry
   end
 end
-local fences = who and fences_of(entries, token) or {}
-if who then
-  for i, text in ipairs(texts_of(told)) do found[told[i]] = text end
+local fences = consumer and fences_of(entries, token) or {}
+if consumer then
+  for i, text in ipairs(texts_of(needed)) do found[needed[i]] = text end
 end
 
-local dropped, tally = {}, { ack = 0, retry = 0, release = 0, reject = 0 }
+local dropped, tried = {}, { [ACK] = 0, [RETRY] = 0, [RELEASE] = 0, [REJECT] = 0 }
 for i, entry in ipairs(entries) do
-  local how, kind, has = words[4 + 2 * i], 'ack', fences[i] and not dropped[entry]
-  local message, wait_ms, reason, why
-  if how ~= '' then
+  local outcome, kind, holds = arguments[4 + 2 * i], ACK, fences[i] and not dropped[entry]
+  local message, wait_ms, reason, failure
+  if outcome ~= '' then
     local length, at
-    kind, wait_ms, length, at = string.match(how, '^(%a+) (%d+) (%d+)\n()')
-    reason, why = string.sub(how, at, at + length - 1), string.sub(how, at + length)
+    kind, wait_ms, length, at = string.match(outcome, '^(%a+) (%d+) (%d+)\n()')
+    reason, failure = string.sub(outcome, at, at + length - 1), string.sub(outcome, at + length)
     wait_ms = tonumber(wait_ms)
   end
-  if has and kind ~= 'verify' and (kind ~= 'ack' or #entry > DIGITS) then
-    has = found[entry]
-    message = has and read(entry, has)
+  if holds and kind ~= VERIFY and (kind ~= ACK or has_key(entry)) then
+    holds = found[entry]
+    message = holds and read(entry, holds)
   end
-  if not has then
+  if not holds then
     lost[#lost + 1] = entry
-  elseif kind ~= 'verify' then
+  elseif kind ~= VERIFY then
     dropped[entry] = true
     over = over + 1
-    gone[over] = entry
-    tally[kind] = tally[kind] + 1
-    if kind == 'ack' then
-      if message then ready = ready + follow(message.key) end
-    elseif kind == 'release' then
-      ready = ready + put(message, wait_ms)
+    ended[over] = entry
+    tried[kind] = tried[kind] + 1
+    if kind == ACK then
+      if message then ready = ready + free_key(message.key) end
+    elseif kind == RELEASE then
+      ready = ready + make_ready(message, wait_ms)
     else
-      -- Its consumer has lived to tell: whatever was suspected, it kills nobody.
-      failed(message, who[LABEL], why ~= '' and why or reason, 1, 0)
+      -- The consumer survived the message, so it does not belong in quarantine.
+      add_failure(message, consumer[LABEL], failure ~= '' and failure or reason, 1, 0)
       message.crashes = 0
-      if kind == 'retry' then
-        ready = ready + put(message, wait_ms)
+      if kind == RETRY then
+        ready = ready + make_ready(message, wait_ms)
       else
-        bury(message, reason)
-        ready = ready + follow(message.key)
+        add_dead_letter(message, reason)
+        ready = ready + free_key(message.key)
       end
     end
   end
 end
 
-if #graves > 0 then redis.call('ZCARD', base .. ':died') end
-check()
-if #gone > 0 or #lost > 1 then
-  make_way()
+if #dead_letters > 0 then redis.call('ZCARD', base .. ':dead_order') end
+check_types()
+if #ended > 0 or #lost > 1 then
+  free_first()
   store()
-  close_graves(tonumber(ARGV[4]))
-  each_part(gone, function(...)
-    redis.call('ZREM', mine, ...)
-    redis.call('HDEL', base .. ':m', ...)
+  store_dead_letters(tonumber(ARGV[4]))
+  each_part(ended, function(...)
+    redis.call('ZREM', held, ...)
+    redis.call('HDEL', base .. ':messages', ...)
   end)
-  for kind, word in pairs(WORDS) do count(word, tally[kind]) end
-  count('lost', #lost - 1)
-  ring(ready)
-  save(not who)
-  wake()
+  for kind, counter in pairs(COUNTERS) do add_to_counter(counter, tried[kind]) end
+  add_to_counter(LOST, #lost - 1)
+  wake_waiting(ready)
+  save(not consumer)
+  publish_wakeups()
 end
 return lost

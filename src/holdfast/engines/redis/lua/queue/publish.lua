@@ -1,19 +1,24 @@
--- Send these messages: all of them, or none.
+-- Publish all of these messages, or none.
 --
 -- KEYS[1]  the name's own key
--- ARGV[3]  token   of this call
--- ARGV[4]  bound   how many messages the queue may have; 0 for any number
--- ARGV[5…] drafts  for each: id; options, or nothing if it has no delay, no dedup key, no key and no lane: `delay_ms
---                  dedup_ms`, a new line, dedup key; and the text that its sender has made, as in queue/messages.lua
+-- ARGV[3]  token     of this command
+-- ARGV[4]  bound     how many messages the queue may hold; 0 for no bound
+-- ARGV[5…] messages  for each: id; options, or empty if it has no delay, no deduplication key, no key and no lane:
+--                    `delay_ms dedup_ms`, a new line, deduplication key; and its text, as in queue/message.lua
 --
--- Returns  {'published', id…} | {'crowded', size}
+-- Returns  {'published', id…} | {'publish refused', size}
 --
--- Same law as rules/queue/messages.py: publish.
+-- Twin of rules/queue/messages.py: publish.
 
 --@include queue/state.lua
-local RESULT_MEMORY_MS = 60000
-local said = base .. ':said:' .. ARGV[3]
-local before = redis.call('GET', said)
+--@include queue/consumer_read.lua
+--@include queue/write.lua
+--@include queue/wake.lua
+--@const RESULT_MEMORY_MS = rules.queue.messages.RESULT_MEMORY_MS
+--@const PUBLISHED = rules.queue.state.PUBLISHED
+--@const DEDUPLICATED = rules.queue.state.DEDUPLICATED
+local result_key = base .. ':result:' .. ARGV[3]
+local before = redis.call('GET', result_key)
 if before and before ~= '' then return { 'published', unpack(cmsgpack.unpack(before)) } end
 
 local function key_and_lane(text)
@@ -23,40 +28,40 @@ local function key_and_lane(text)
   return key ~= '0' and string.sub(text, from, past - 1) or nil, string.sub(text, past, past + lane - 1)
 end
 
-local words, asked, led = ARGV, {}, {}  -- keys; and those that have a message
-for i = 5, #words, 3 do
-  if words[i + 1] ~= '' then asked[#asked + 1] = key_and_lane(words[i + 2]) or nil end
+local arguments, keys, stored_heads = ARGV, {}, {}
+for i = 5, #arguments, 3 do
+  if arguments[i + 1] ~= '' then keys[#keys + 1] = key_and_lane(arguments[i + 2]) or nil end
 end
-for i, first in ipairs(leads(asked)) do led[asked[i]] = first end
+for i, head in ipairs(heads_of(keys)) do stored_heads[keys[i]] = head end
 
-local answer, fresh, ready, head = { 'published' }, 0, 0, int(now) .. ' 0 0 0 0 0\n'
-local keys, seen = {}, {}  -- what is to be known: key, id, lasts_ms …; and the same by key
-for i = 5, #words, 3 do
-  local id, options, text = words[i], words[i + 1], words[i + 2]
+local answer, fresh, ready, record_of_new = { 'published' }, 0, 0, int(now) .. ' 0 0 0 0 0\n'
+local dedups, seen = {}, {}  -- to write: { key, id, lasts_ms } …; and the ids of this command by deduplication key
+for i = 5, #arguments, 3 do
+  local id, options, text = arguments[i], arguments[i + 1], arguments[i + 2]
   if before then
-    -- sent before, and none of it had been sent earlier
+    -- published before, and no message was a duplicate
   elseif options == '' then
-    append('', head .. text)
+    add_ready('', record_of_new .. text)
     fresh, ready = fresh + 1, ready + 1
   else
     local wait_ms, lasts_ms, at = string.match(options, '^(%d+) (%d+)\n()')
     local dedup = string.sub(options, at)
-    local known = dedup ~= '' and (seen[dedup] or redis.call('GET', base .. ':dup:' .. dedup))
+    local known = dedup ~= '' and (seen[dedup] or redis.call('GET', base .. ':dedup:' .. dedup))
     if known then
       id = known
     else
       if dedup ~= '' then
         seen[dedup] = id
-        if lasts_ms ~= '0' then keys[#keys + 1] = { dedup, id, lasts_ms } end
+        if lasts_ms ~= '0' then dedups[#dedups + 1] = { dedup, id, lasts_ms } end
       end
       fresh = fresh + 1
       local key, lane = key_and_lane(text)
-      if key and (led[key] or firsts[key]) then
-        line_up(head .. text, key)
+      if key and (stored_heads[key] or heads[key]) then
+        add_behind(record_of_new .. text, key)
       elseif wait_ms ~= '0' then
-        delay(head .. text, now + wait_ms * 1000, key)
+        add_delayed(record_of_new .. text, now + wait_ms * 1000, key)
       else
-        append(lane, head .. text, key)
+        add_ready(lane, record_of_new .. text, key)
         ready = ready + 1
       end
     end
@@ -65,18 +70,19 @@ for i = 5, #words, 3 do
 end
 if before then return answer end
 if ARGV[4] ~= '0' and fresh > 0 then
-  local size = redis.call('HLEN', base .. ':m')
-  if size + fresh > tonumber(ARGV[4]) then return { 'crowded', size } end
+  local size = redis.call('HLEN', base .. ':messages')
+  if size + fresh > tonumber(ARGV[4]) then return { 'publish refused', size } end
 end
 
-check()
+check_types()
 store()
-for _, key in ipairs(keys) do redis.call('SET', base .. ':dup:' .. key[1], key[2], 'PX', key[3]) end
-local repeated = #answer - 1 - fresh
-redis.call('SET', said, repeated > 0 and cmsgpack.pack({ unpack(answer, 2) }) or '', 'PX', RESULT_MEMORY_MS)
-count('published', fresh)
-count('deduplicated', repeated)
-ring(ready)
+for _, each in ipairs(dedups) do redis.call('SET', base .. ':dedup:' .. each[1], each[2], 'PX', each[3]) end
+local duplicates = #answer - 1 - fresh
+local result = duplicates > 0 and cmsgpack.pack({ unpack(answer, 2) }) or ''
+redis.call('SET', result_key, result, 'PX', RESULT_MEMORY_MS)
+add_to_counter(PUBLISHED, fresh)
+add_to_counter(DEDUPLICATED, duplicates)
+wake_waiting(ready)
 save(fresh == 0)
-wake()
+publish_wakeups()
 return answer

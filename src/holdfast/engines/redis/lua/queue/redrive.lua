@@ -1,51 +1,60 @@
--- Make these dead letters messages again, or forget them.
+-- Turn these dead letters into messages again, or delete them.
 --
 -- KEYS[1]  the name's own key
--- ARGV[3]  how  `purge`, `redrive`, or `reset` to redrive them as if they had never been tried
--- ARGV[4]  token  of this call; empty for none
+-- ARGV[3]  operation  `purge`, `redrive`, or `reset` to redrive them without their record of attempts
+-- ARGV[4]  token      of this command; empty for none
 -- ARGV[5…] ids
 --
--- Returns  {'moved', id…}
+-- Returns  {'dead letters removed', id…}
 --
--- Same law as rules/queue/dead_letters.py: redrive, purge.
+-- Twin of rules/queue/dead_letters.py: redrive, purge.
 
 --@include queue/state.lua
---@include queue/messages.lua
-local RESULT_MEMORY_MS = 60000
-local said = ARGV[4] ~= '' and base .. ':said:' .. ARGV[4]
-local before = said and redis.call('GET', said)
-if before then return { 'moved', unpack(cmsgpack.unpack(before)) } end
+--@include queue/consumer_read.lua
+--@include queue/message.lua
+--@include queue/write.lua
+--@include queue/requeue.lua
+--@include queue/dead_letter_order.lua
+--@include queue/wake.lua
+--@const RESULT_MEMORY_MS = rules.queue.messages.RESULT_MEMORY_MS
+--@const REDRIVEN = rules.queue.state.REDRIVEN
+--@const PURGED = rules.queue.state.PURGED
+local result_key = ARGV[4] ~= '' and base .. ':result:' .. ARGV[4]
+local before = result_key and redis.call('GET', result_key)
+if before then return { 'dead letters removed', unpack(cmsgpack.unpack(before)) } end
 
-local how, moved, seen, ready = ARGV[3], { 'moved' }, {}, 0
+local operation, removed, seen, ready = ARGV[3], { 'dead letters removed' }, {}, 0
 for i = 5, #ARGV do
   local id = ARGV[i]
-  local letter = not seen[id] and redis.call('HGET', base .. ':dead', id)
-  if letter then
-    seen[id], moved[#moved + 1] = true, id
-    exhume(id, letter)
-    if how ~= 'purge' then
-      local reason, at = string.match(letter, '^%d+ (%d+)\n()')
-      local message = read(id, string.sub(letter, at + reason))
+  local dead_letter = not seen[id] and redis.call('HGET', base .. ':dead', id)
+  if dead_letter then
+    seen[id], removed[#removed + 1] = true, id
+    remove_position(id, dead_letter)
+    if operation ~= 'purge' then
+      local reason, at = string.match(dead_letter, '^%d+ (%d+)\n()')
+      local message = read(id, string.sub(dead_letter, at + reason))
       message.crashes = 0
-      if how == 'reset' then message.attempts, message.first, message.last, message.why = 0, '', '', '' end
-      if message.key and (firsts[message.key] or leads({ message.key })[1]) then
-        line_up(text_of(message), message.key)
+      if operation == 'reset' then
+        message.attempts, message.first_consumer, message.last_consumer, message.last_error = 0, '', '', ''
+      end
+      if message.key and (heads[message.key] or heads_of({ message.key })[1]) then
+        add_behind(text_of(message), message.key)
       else
-        ready = ready + put(message, 0)
+        ready = ready + make_ready(message, 0)
       end
     end
   end
 end
-if #moved == 1 then return moved end
-redis.call('ZCARD', base .. ':died')
-check()
-if how == 'purge' then make_way() end
+if #removed == 1 then return removed end
+redis.call('ZCARD', base .. ':dead_order')
+check_types()
+if operation == 'purge' then free_first() end
 store()
-redis.call('HDEL', base .. ':dead', unpack(moved, 2))
-redis.call('ZREM', base .. ':died', unpack(dug))
-if said then redis.call('SET', said, cmsgpack.pack({ unpack(moved, 2) }), 'PX', RESULT_MEMORY_MS) end
-count(how == 'purge' and 'purged' or 'redriven', #moved - 1)
-ring(ready)
+redis.call('HDEL', base .. ':dead', unpack(removed, 2))
+redis.call('ZREM', base .. ':dead_order', unpack(old_positions))
+if result_key then redis.call('SET', result_key, cmsgpack.pack({ unpack(removed, 2) }), 'PX', RESULT_MEMORY_MS) end
+add_to_counter(operation == 'purge' and PURGED or REDRIVEN, #removed - 1)
+wake_waiting(ready)
 save(true)
-wake()
-return moved
+publish_wakeups()
+return removed

@@ -1,4 +1,4 @@
--- The first message of a key, for whoever asks, if nobody can vouch for it.
+-- Redeliver the first message of a key to this consumer, without a grace, if its holder's session has expired.
 --
 -- KEYS[1]  the name's own key
 -- ARGV[3]  token
@@ -6,88 +6,103 @@
 -- ARGV[5]  attempts_max
 -- ARGV[6]  dead_max
 --
--- Returns  {'taken', …} as queue/receive.lua | {'elsewhere', place, label, fence} | {'unknown consumer'}
+-- Returns  {'received', …} as queue/receive.lua | {'not taken over', place, label, fence} | {'unknown consumer'}
 --
--- Same law as rules/queue/consumers.py: take_over. In a long lane it takes as long as the way to the message.
+-- Twin of rules/queue/consumers.py: take_over. In a long lane the cost grows with the message's distance from its front.
 
 --@include queue/state.lua
---@include queue/messages.lua
+--@include queue/consumer_read.lua
+--@include queue/consumer_write.lua
+--@include queue/message.lua
+--@include queue/write.lua
+--@include queue/requeue.lua
+--@include queue/failures.lua
 --@include queue/blame.lua
-local token, key, LATE_US = ARGV[3], ARGV[4], 1000000
-if not living(token) then return { 'unknown consumer' } end
-local entry, holder = string.match(redis.call('HGET', base .. ':first', key) or '', '^(%S+) ?(.*)$')
-local text = entry and redis.call('HGET', base .. ':m', entry)
-if entry and not text then  -- somebody has deleted it: whoever stands behind it comes first now
-  local ready = follow(key)
-  check()
-  make_way()
+--@include queue/wake.lua
+--@const CHECK_LATE_US = rules.queue.consumers.CHECK_LATE_US
+--@const DELAYED = commands.queue.DELAYED
+--@const HELD = commands.queue.HELD
+--@const DEAD = commands.queue.DEAD
+--@const CRASHED = rules.queue.state.CRASHED
+--@const DEAD_LETTERED = rules.queue.state.DEAD_LETTERED
+--@const RECEIVED = rules.queue.state.RECEIVED
+local token, key = ARGV[3], ARGV[4]
+if not live_consumer(token) then return { 'unknown consumer' } end
+local entry, holder = string.match(redis.call('HGET', base .. ':heads', key) or '', '^(%S+) ?(.*)$')
+local text = entry and redis.call('HGET', base .. ':messages', entry)
+if entry and not text then  -- another program has deleted the message: the next one of the key is the head now
+  local ready = free_key(key)
+  check_types()
+  free_first()
   store()
-  ring(ready)
+  wake_waiting(ready)
   save()
-  wake()
+  publish_wakeups()
 end
-if not text then return { 'elsewhere', '', '', '0' } end
+if not text then return { 'not taken over', '', '', '0' } end
 
 local next_ms = due_ms()
-local function taken(given, fenced, words) return { 'taken', -1, next_ms, 0, { int(fenced) }, {}, given, words } end
-
--- Whether its silence may be the server's own: nobody has looked for long, or all were given time for that.
-local function forgiven(ttl)
-  if looked == 0 then return false end
-  if now < look then return now < looked or look - looked >= math.floor(ttl / 2) end
-  return now - look > math.max(math.floor(ttl / 3), LATE_US)
+local function received(delivered, fenced, content)
+  return { 'received', -1, next_ms, 0, { int(fenced) }, {}, delivered, content }
 end
 
-local mine, message, lane, size, who = base .. ':h:' .. token, read(entry, text), nil, nil, nil
-local before = holder ~= '' and redis.call('ZSCORE', base .. ':h:' .. holder, entry) or 0
-if holder == token then return taken(entry, before, text) end  -- asked for before
+-- Heartbeats may be missing because the server was away: no check for long, or a postponed one.
+local function may_be_alive(ttl)
+  if checked == 0 then return false end
+  if now < next_check then return now < checked or next_check - checked >= math.floor(ttl / 2) end
+  return now - next_check > math.max(math.floor(ttl / 3), CHECK_LATE_US)
+end
+
+local mine, message, lane, size, consumer = base .. ':held:' .. token, read(entry, text), nil, nil, nil
+local before = holder ~= '' and redis.call('ZSCORE', base .. ':held:' .. holder, entry) or 0
+if holder == token then return received(entry, before, text) end  -- a second copy of the command
 if holder == '' then
-  if redis.call('ZSCORE', base .. ':due', entry) then return { 'elsewhere', 'delayed', '', '0' } end
+  if redis.call('ZSCORE', base .. ':delayed', entry) then return { 'not taken over', DELAYED, '', '0' } end
   lane = lane_of(message)
-  size = redis.call('LLEN', base .. ':s:' .. lane)
+  size = redis.call('LLEN', base .. ':ready:' .. lane)
 else
-  who = member(holder)
-  if who and not who[FALLEN] and (who[ENDS] > now or forgiven(who[TTL] * 1000)) then
-    return { 'elsewhere', 'held', who[LABEL], int(before) }
+  consumer = get_consumer(holder)
+  if consumer and not consumer[BLAME] and (consumer[EXPIRES] > now or may_be_alive(consumer[TTL] * 1000)) then
+    return { 'not taken over', HELD, consumer[LABEL], int(before) }
   end
-  count('crashed', 1)
+  add_to_counter(CRASHED, 1)
 end
 
-local given, words, ready = nil, nil, 0
-if who then
-  falls(holder, who)
-  redis.call('ZCARD', base .. ':ends')
+local delivered, content, ready = nil, nil, 0
+if consumer then
+  declare_dead(holder, consumer)
+  redis.call('ZCARD', base .. ':expiries')
 end
-if who and not mourned(message, who, before, tonumber(ARGV[5])) then
-  count('dead_lettered', 1)
-  ready = follow(key)
-  redis.call('ZCARD', base .. ':died')
+if consumer and not after_consumer_death(message, consumer, before, tonumber(ARGV[5])) then
+  add_to_counter(DEAD_LETTERED, 1)
+  ready = free_key(key)
+  redis.call('ZCARD', base .. ':dead_order')
 else
-  words = text_of(message)
-  given = new_entry(words, key)
-  lead(key, given .. ' ' .. token)
-  count('received', 1)
+  content = text_of(message)
+  delivered = new_entry(content, key)
+  set_head(key, delivered .. ' ' .. token)
+  add_to_counter(RECEIVED, 1)
 end
 redis.call('ZCARD', mine)
-check()
+check_types()
 
-make_way()
+free_first()
 store()
 if lane then
-  redis.call('LREM', base .. ':s:' .. lane, 1, entry)
-  if size <= 1 then forget_lane(lane) end
+  redis.call('LREM', base .. ':ready:' .. lane, 1, entry)
+  if size <= 1 then remove_lane(lane) end
 else
-  redis.call('ZREM', base .. ':h:' .. holder, entry)
+  redis.call('ZREM', base .. ':held:' .. holder, entry)
 end
-redis.call('HDEL', base .. ':m', entry)
-if who then put_member(holder, who) end
-close_graves(tonumber(ARGV[6]))
-local fenced = given and next_fence(1)
-if given then
-  redis.call('ZADD', mine, fenced, given)
-  redis.call('ZREM', base .. ':hungry', token)
+redis.call('HDEL', base .. ':messages', entry)
+if consumer then put_consumer(holder, consumer) end
+store_dead_letters(tonumber(ARGV[6]))
+local fenced = delivered and next_fence(1)
+if delivered then
+  redis.call('ZADD', mine, fenced, delivered)
+  redis.call('ZREM', base .. ':waiting', token)
 end
-ring(ready)
+wake_waiting(ready)
 save()
-wake()
-return given and taken(given, fenced, words) or { 'elsewhere', 'dead', '', '0' }
+publish_wakeups()
+return delivered and received(delivered, fenced, content) or { 'not taken over', DEAD, '', '0' }

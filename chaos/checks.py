@@ -1,0 +1,163 @@
+"""Does a round keep the promises? Every checker, and every expectation, has a name.
+
+The rule: a violation is a violation, unless an expectation of `expectations` names the very limit that explains it;
+then it is counted under that name. Nothing is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from chaos import known_limits
+from chaos.workload import NAME
+from holdfast.testing import checkers
+from holdfast.testing.checkers import Violation
+from tests.support import stale_work, waiting_order, wakeups
+from tests.support.fault_windows import fault_windows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from chaos.rounds import Round
+    from chaos.runner import RoundResult
+    from holdfast.testing.history import Event
+
+    Checker = Callable[[Sequence[Event]], list[Violation]]
+
+# A holder stops trusting a little before its ttl, and asks in slices: the loss may be told a moment later.
+_SLACK_S = 0.5
+_SHORTEST_S = 1.0
+
+INVARIANTS = {
+    "X0": "every worker comes to its end, without an unknown error",
+    "X1": "no two workers claim a name at one instant",
+    "X2": "a holder that asks before each step, or is to be cancelled, is told in time",
+    "X3": "fences are unique and grow, for holders and observers",
+    "X4": "a guarded resource never accepts an older fence after a newer one",
+    "X5": "no acknowledged update or append is lost",
+    "X7": "a name that is waited for is not left free, its next holder is woken, and whoever can renew keeps its lease",
+    "X8": "nobody who came later is served earlier",
+    "X13": "nothing is left after a close: threads, descriptors, subscriptions, keys without an end",
+}
+
+
+@dataclass
+class Verdict:
+    """What the checkers have against a round: by promise, and what was expected, by name."""
+
+    violations: dict[str, list[Violation]] = field(default_factory=dict)
+    expected: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def holds(self) -> bool:
+        return not self.violations
+
+    def names(self) -> set[str]:
+        """The checkers that found something, as `X1 overlapping_holders`."""
+        return {f"{promise} {one.checker}" for promise, found in self.violations.items() for one in found}
+
+    def found_by(self, name: str) -> list[Violation]:
+        """What the checker of that name found."""
+        promise, _, checker = name.partition(" ")
+        return [one for one in self.violations.get(promise, ()) if one.checker == checker]
+
+
+def bounds_of(round_: Round) -> waiting_order.Bounds:
+    """What a fault may cost in this round."""
+    return waiting_order.Bounds(ttl_s=round_.ttl, deaths_are_seen=round_.engine in ("sqlite", "file"))
+
+
+def checkers_for(
+    round_: Round, *, counter: int | None, appended: tuple[int, ...] | None, now_ns: int | None
+) -> list[tuple[str, Checker]]:
+    """The checkers of a round. Final values are given at its end; `now_ns` while it runs."""
+    bounds = bounds_of(round_)
+    final = None if counter is None else {NAME: counter}
+    every: list[tuple[str, Checker]] = [
+        ("X1", checkers.overlapping_holders),
+        ("X2", stale_work.late_loss_reports),
+        ("X3", checkers.fences_grow),
+        ("X3", checkers.observers_see_fences_grow),
+        ("X4", checkers.guarded_writes_never_go_down),
+        ("X7", partial(waiting_order.idle_with_waiters, bounds=bounds, now_ns=now_ns)),
+        ("X7", partial(wakeups.slow_wake_ups, bounds=bounds)),
+        ("X7", partial(unexplained_losses, ttl_s=round_.ttl)),
+        ("X8", partial(waiting_order.overtakes, bounds=bounds)),
+        ("X13", checkers.leaks),
+    ]
+    if round_.workload.startswith("counter") or round_.workload == "leader":
+        every.append(("X5", partial(checkers.lost_updates, final=final)))
+    if round_.workload.startswith("list") and appended is not None:
+        every.append(("X5", partial(checkers.lost_appends, final={NAME: appended})))
+    if round_.workload == "mass":
+        every.append(("X7", partial(losses, ttl_s=round_.ttl)))
+    return every
+
+
+def check_round(played: RoundResult) -> Verdict:
+    """A round that is over."""
+    round_ = played.round
+    suite = checkers_for(round_, counter=played.counter, appended=played.appended, now_ns=None)
+    verdict = check_events(round_, played.events, suite)
+    for trouble in played.troubles:
+        verdict.violations.setdefault("X0", []).append(Violation("worker_ended", trouble, ()))
+    return verdict
+
+
+def check_events(round_: Round, events: list[Event], suite: list[tuple[str, Checker]]) -> Verdict:
+    """What these checkers have against these events, less what is expected by name."""
+    verdict = Verdict()
+    for promise, checker in suite:
+        for violation in checker(events):
+            name = known_limits.explains(round_, promise, violation, events)
+            if name is None:
+                verdict.violations.setdefault(promise, []).append(violation)
+            else:
+                verdict.expected[name] += 1
+    return verdict
+
+
+def unexplained_losses(events: Sequence[Event], ttl_s: float) -> list[Violation]:
+    """Whoever can renew keeps its lease: nothing struck this holder within the ttl before its loss, or just before it.
+
+    What a holder trusts was renewed at most a ttl ago; a fault that was over by then has cost it nothing. A loss counts
+    from when the lease was no longer to be trusted: it is written down when the work looks at it, which may be later. A
+    ttl of less than a second is not judged: a busy machine takes that much in steps too small to be written down.
+    """
+    if ttl_s < _SHORTEST_S:
+        return []
+    faults = [fault for fault in fault_windows(events) if not fault.harmless]
+    return [
+        Violation("unexplained_losses", f"{event.worker} lost {event.name!r}, and nothing had struck it", (event,))
+        for event in events
+        if event.kind == "lost"
+        if not any(
+            fault.strikes(event.worker) and fault.touches(_lost_ns(event) - (ttl_s + _SLACK_S) * 1e9, _lost_ns(event))
+            for fault in faults
+        )
+    ]
+
+
+def _lost_ns(event: Event) -> int:
+    return event.at_ns if event.until_ns is None else min(event.at_ns, event.until_ns)
+
+
+def losses(events: Sequence[Event], ttl_s: float) -> list[Violation]:
+    """Where the faults left half of the ttl to renew in, no lease is lost."""
+    faults = [fault for fault in fault_windows(events) if not fault.harmless]
+    found = []
+    for event in events:
+        if event.kind == "lost":
+            since_ns = event.at_ns - ttl_s * 1e9
+            injected = [
+                (max(f.start_ns, since_ns), min(f.end_ns, event.at_ns)) for f in faults if f.strikes(event.worker)
+            ]
+            if (
+                sum(end - start for start, end in waiting_order.merged([s for s in injected if s[0] < s[1]]))
+                < ttl_s / 2 * 1e9
+            ):
+                found.append(Violation("losses", f"{event.worker} lost {event.name!r}: {event.detail}", (event,)))
+    return found

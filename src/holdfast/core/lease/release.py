@@ -1,0 +1,136 @@
+"""Release a lease, and end the block that holds it.
+
+The engine compares the token. A resent release that finds another token counts as released if the first copy left
+inside the trusted deadline; otherwise the release raises `LeaseLost`. After the wire timeout the keeper goes on sending.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from holdfast.clock import NS
+from holdfast.commands import NotHeld, Released
+from holdfast.commands.queue import LeaveUnfinished
+from holdfast.core.lease.state import ENDED, HELD, LOST, RELEASING, LeaseCore
+from holdfast.core.resend import WIRE_NS, resend
+from holdfast.core.step import Ready
+from holdfast.errors import GONE, Fenced, LeaseLost, LossReason, Unavailable
+from holdfast.observer import DEBUG, debugging
+
+if TYPE_CHECKING:
+    from holdfast.commands import Answer, ReleaseCommand
+
+
+class ReleaseSteps(LeaseCore):
+    """The steps from a held lease to an ended one."""
+
+    async def release_steps(self, to: str = "") -> None:
+        """Give the lease back; `to` is the token of the waiter that gets it next.
+
+        Raise `LeaseLost` if the lease was lost. A second release does nothing.
+        """
+        try:
+            state = self._begin_release()
+            if state is ENDED or state is RELEASING:
+                return
+            command = self.release_command(to)
+            if state is LOST or self.state is HELD:
+                self._release_too_late(command)
+            client = self.client
+            answer: Answer | None = LeaveUnfinished()
+            while isinstance(answer, LeaveUnfinished):  # a consumer that has many messages gives them back in steps
+                sent_ns = client.clock.now_ns()
+                try:
+                    reply = client.transport.apply(command, sent_ns + WIRE_NS)
+                    answer = reply if isinstance(reply, Ready) else await reply
+                except Unavailable as error:
+                    answer = await self._resend_release(command, sent_ns, error)
+            self._finish_release(command, answer)
+        except LeaseLost:
+            raise
+        except BaseException:
+            # Interrupted: either the caller still holds the lease and may release it again, or the keeper finishes.
+            if self.state is not HELD:
+                self.end(to)
+            raise
+
+    async def leave_steps(self, error: BaseException | None, to: str = "") -> None:
+        """End a block: the work has finished with `error`, if any; release the lease, or report its loss.
+
+        A loss outweighs the work's own error, which becomes its cause. Only an interruption (KeyboardInterrupt, a
+        cancelled task, SystemExit) goes on unchanged, with a note. The observer hears of a refused write on its way out.
+        """
+        self._report_fenced(error)
+        try:
+            await self.release_steps(to)
+        except LeaseLost as lost:
+            if error is None:
+                raise
+            if isinstance(error, LeaseLost) and (error.name, error.fence) == (lost.name, lost.fence):
+                return  # the work has raised this very loss, by check() or release(): it passes as it is
+            if isinstance(error, Exception):
+                raise lost from error
+            error.add_note(str(lost))
+
+    def _release_too_late(self, command: ReleaseCommand) -> NoReturn:
+        """Raise the loss; nothing is left to give back."""
+        self.lose(LossReason.EXPIRED, self._trouble)  # no effect if the lease is known to be lost already
+        # The holder's trust ends earlier than the lease on the engine.
+        late = self.late_release_command(command) if self.loss_reason == LossReason.EXPIRED else None
+        if late is not None:
+            self.client.keeper.finish_release(self, late)
+        raise self.loss()
+
+    async def _resend_release(self, command: ReleaseCommand, first_ns: int, error: Unavailable) -> Answer | None:
+        """Return the engine's answer after trouble on the way; `None` if there was none within the wire timeout."""
+        until_ns, transport = first_ns + WIRE_NS, self.client.transport
+        try:
+            return await resend(
+                self.client,
+                lambda: transport.apply(command, until_ns),
+                error,
+                until_ns,
+                goes_on=self._release_goes_on,
+                second_answer=_released_before,
+            )
+        except Unavailable as trouble:
+            return NotHeld(trouble.reason, str(trouble)) if trouble.reason in GONE else None
+
+    def _release_goes_on(self, error: Unavailable, _lost: bool, report: bool) -> bool:
+        if error.reason in GONE:
+            return False
+        if report:
+            self.client.emit("release_delayed", self.identity.shown, self._fence, detail=str(error))
+        return True
+
+    def _finish_release(self, command: ReleaseCommand, answer: Answer | None) -> None:
+        if isinstance(answer, NotHeld):
+            self.lose(answer.reason, answer.detail, since=RELEASING)
+            raise self.loss()
+        client = self.client
+        self._released()
+        if answer is None:
+            client.keeper.finish_release(self, command)
+            return
+        client.keeper.forget(self)
+        if client.observer is not None or debugging(DEBUG):
+            held_s = (client.clock.now_ns() - self.since_ns) / NS
+            client.emit("released", self.identity.shown, self._fence, held_s)
+
+    def _report_fenced(self, error: BaseException | None) -> None:
+        """Report each refusal of this lease's own fence once: an outer block, of another lease, sees it pass too."""
+        if isinstance(error, BaseExceptionGroup):
+            for one in error.exceptions:
+                self._report_fenced(one)
+        elif isinstance(error, Fenced) and error.fence == self._fence:
+            self.client.emit("fenced", self.identity.shown, error.fence, detail=str(error))
+
+
+async def _released_before(answer: Answer) -> Answer:
+    """Interpret the answer to a second copy.
+
+    The first copy left inside the trusted deadline, so the lease was the caller's to give: it has been given.
+    """
+    if isinstance(answer, NotHeld) and answer.reason in (LossReason.EXPIRED, LossReason.RELEASED):
+        return Released()
+    return answer

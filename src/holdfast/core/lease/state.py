@@ -1,0 +1,319 @@
+"""The state machine of a lease: its fields, its states and every transition between them.
+
+A lease is trusted until *the moment before the command was sent* + ttl - margin, on the holder's own clock. A lost lease
+stays lost. Only the methods of `LeaseCore` write the state, so a reader finds here every way in which a lease may end.
+
+Names without a leading underscore that are neither documented properties nor part of the faces are the internal
+interface of a lease: the keeper, the client and the features call them. They are not part of the API.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from holdfast.clock import NEVER_NS, NS, NS_PER_MS, jittered
+from holdfast.commands import (
+    Acquire,
+    AcquireCommand,
+    BeginOnce,
+    ClaimEntry,
+    Command,
+    Release,
+    ReleaseCommand,
+    Renew,
+    Undo,
+    UndoBorrow,
+    WaiterHeartbeat,
+)
+from holdfast.commands.queue import Join, Leave
+from holdfast.errors import HoldfastError, LeaseLost, LossReason, NotAcquired
+from holdfast.names import Holder, new_token, readable
+from holdfast.observer import log
+from holdfast.rules import trust
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.commands import Granted
+    from holdfast.core.client import Client
+    from holdfast.engines import Waker
+
+_RENEW_MIN_NS = trust.RENEW_MIN_MS * NS_PER_MS
+
+
+class LeaseState(StrEnum):
+    """Where a lease is in its life."""
+
+    PENDING = "pending"  # requested, and not granted yet
+    HELD = "held"
+    RELEASING = "releasing"  # a release left inside the trusted deadline and is not answered yet
+    ENDED = "ended"  # released, refused or undone
+    LOST = "lost"
+
+
+# Plain names, because the hot path reads them: one look-up instead of two.
+PENDING: Final = LeaseState.PENDING
+HELD: Final = LeaseState.HELD
+RELEASING: Final = LeaseState.RELEASING
+ENDED: Final = LeaseState.ENDED
+LOST: Final = LeaseState.LOST
+
+
+class LeaseIdentity(NamedTuple):
+    """Every name of one lease. It is made when it is needed: a held lease stores only `name`.
+
+    `name` is the name that the user sees. `resource` is what the lease is a right to, unique in the client, and
+    `contended` is what others may hold while this lease waits; both are keys of the restart guard. `shown` is the name
+    in events. `command_name` is the name that its commands carry.
+    """
+
+    name: str
+    resource: str
+    contended: str
+    shown: str
+    command_name: str
+
+
+class LeaseCore:
+    """The fields of a lease, and every transition of its state."""
+
+    # The values of a new lease. Class attributes, because most leases never change most of them.
+    state: LeaseState = ENDED  # until `__init__` is through, an interrupted half of a lease is none
+    delivered = False  # a caller has the lease; until then, an error means: undo
+    since_ns = 0
+    deadline_ns = 0
+    due_ns = 0
+    doubt_ns = NEVER_NS  # since when the lease is in doubt; only a consumer session can be in doubt without being lost
+    _fence: int | None = None
+    _reached = False  # the engine has answered, or may have received a copy
+    _resent = False  # a reply was lost, so an older copy of the acquire may still arrive
+    _sent_ns = 0
+    _loss_cause: tuple[LossReason | str, str] = ("", "")  # the reason and the detail
+    _trouble = ""  # why the last renewal failed
+    _wakers: tuple[Waker, ...] = ()
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        ttl_ms: int,
+        holder: Holder,
+        packed_holder: str,
+        on_loss: Callable[[Any], object] | None,
+        confirm: bool,
+    ) -> None:
+        self.client = client
+        self.name = name
+        self.token = new_token()
+        self.ttl_ms = ttl_ms
+        self._holder = holder
+        self.packed_holder = packed_holder
+        self.on_loss = on_loss
+        self.confirm = confirm
+        self.state = PENDING  # last
+
+    @property
+    def identity(self) -> LeaseIdentity:
+        """Every name of this lease."""
+        return LeaseIdentity(self.name, self.name, self.name, self.name, self.name)
+
+    @property
+    def fence_or_none(self) -> int | None:
+        """The fence; `None` before the lease is granted."""
+        return self._fence
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether a request for this lease may have reached the engine."""
+        return bool(self._sent_ns)
+
+    @property
+    def loss_reason(self) -> LossReason | str:
+        """Why the lease was lost; empty while it was not."""
+        return self._loss_cause[0]
+
+    @property
+    def cooldown_ns(self) -> int:
+        """How long after a loss nobody should get the resource: the lost holder's work may still have effects."""
+        return 0
+
+    # The commands of a lease. A lease of another kind overrides them.
+
+    def acquire_command(self, wait: bool) -> AcquireCommand | BeginOnce | ClaimEntry | Join:
+        """Return the command that asks for the lease; with `wait`, also for a place in the waiting line."""
+        return Acquire(self.name, self.token, self.packed_holder, self.ttl_ms, wait)
+
+    def renew_command(self, ttl_ms: int) -> Command:
+        """Return the command that restarts the ttl."""
+        return Renew(self.name, self.token, ttl_ms)
+
+    def release_command(self, to: str) -> ReleaseCommand:
+        """Return the command that gives the lease back; `to` is the token of the waiter that gets it next."""
+        return Release(self.name, self.token, tombstone=self._resent, to=to)
+
+    def late_release_command(self, command: ReleaseCommand) -> ReleaseCommand | None:
+        """Return what frees a lease on the engine that the holder no longer trusts, so that the next need not wait."""
+        return command
+
+    def undo_command(self) -> Undo | UndoBorrow | Leave:
+        """Return the command that ends this token, whatever it got."""
+        return Undo(self.name, self.token)
+
+    def heartbeat_command(self) -> Command:
+        """Return the heartbeat of this lease's waiters."""
+        return WaiterHeartbeat(self.name)
+
+    # Transitions.
+
+    def _granted(self, fence: int, sent_ns: int) -> None:
+        """pending -> held."""
+        self._fence = fence
+        self.since_ns = sent_ns
+        self._trust_from(sent_ns, self.ttl_ms)
+        self.state = HELD  # last: the keeper may look at any moment, and must find the deadline of a held lease
+
+    def _trust_from(self, sent_ns: int, ttl_ms: int) -> None:
+        trusted_ns, after_ns = trust.spans_ns(ttl_ms)
+        self.deadline_ns = sent_ns + trusted_ns
+        self.due_ns = sent_ns + max(_RENEW_MIN_NS, jittered(after_ns, sent_ns))
+
+    def renewed(self, sent_ns: int, ttl_ms: int) -> None:
+        """held -> held: the engine restarted the ttl for a renewal that was sent at `sent_ns`."""
+        self._trust_from(sent_ns, ttl_ms)
+        self._trouble = ""
+
+    def extended(self, sent_ns: int, ttl_ms: int) -> None:
+        """held -> held, with another ttl from now on."""
+        self.ttl_ms = ttl_ms
+        self._trust_from(sent_ns, ttl_ms)
+
+    def not_renewed(self, trouble: str, retry_ns: int) -> None:
+        """held -> held: the renewal failed; try again at `retry_ns`. If the lease expires, `trouble` explains why."""
+        self._trouble = trouble
+        self.due_ns = retry_ns
+
+    def expire(self, now_ns: int) -> None:
+        """held -> lost, if the trusted deadline has passed."""
+        if self.state is HELD and self.deadline_ns <= now_ns:
+            self.lose(LossReason.EXPIRED, self._trouble)
+
+    def lose(self, reason: str, detail: str = "", *, since: LeaseState = HELD) -> None:
+        """held -> lost: end the lease for its holder, and report it once to every listener.
+
+        `since` is the state that the caller saw. A loss that the keeper finds while the lease is being released does
+        not count.
+        """
+        client = self.client
+        with client.guard:
+            if self.state is not since:
+                return
+            self.state, self._loss_cause = LOST, (LossReason(reason), detail)
+        client.keeper.forget(self)
+        self.wake()
+        held_s = (client.clock.now_ns() - self.since_ns) / NS
+        client.emit("lost", self.identity.shown, self._fence, held_s, detail=f"{reason} {detail}".strip())
+        if self.on_loss is not None:
+            client.transport.run_callback(self._call_on_loss)
+
+    def forked(self) -> None:
+        """any -> lost, in a child process: the lease is the parent's, and so is its callback."""
+        self.on_loss = None
+        self.state, self._loss_cause = LOST, (LossReason.FORKED, "")
+
+    def refused(self) -> None:
+        """pending -> ended: the engine answered that this token neither holds nor waits.
+
+        If an older copy of the acquire may still arrive, the lease stays pending and has to be undone.
+        """
+        if not self._resent:
+            self.state = ENDED
+            self.client.keeper.forget(self)
+
+    def withdraw(self) -> None:
+        """pending or held -> ended: the caller needs no lease any more. Undo what the engine may have granted."""
+        if self._resent or self._fence is not None:
+            self.undo()
+        self.state = ENDED
+        self.client.keeper.forget(self)
+
+    def undo(self) -> None:
+        """any -> ended: take back a lease that no caller has.
+
+        The keeper sends the undo, also if the engine cannot be reached just now.
+        """
+        client = self.client
+        if self.state is not ENDED:
+            client.keeper.undo(self)
+            self.state = ENDED
+        client.keeper.stop_heartbeat(self)
+        client.transport.forget(self.token)
+        client.keeper.forget(self)
+
+    def _begin_release(self) -> LeaseState:
+        """held -> releasing, inside the trusted deadline only; return the state before."""
+        client = self.client
+        with client.keeper.guard:
+            state = self.state
+            if state is HELD and client.clock.now_ns() < self.deadline_ns:
+                self.state = RELEASING
+        return state
+
+    def _released(self) -> None:
+        """releasing -> ended."""
+        self.state = ENDED
+        if self._wakers:
+            self.wake()
+
+    def end(self, to: str = "") -> None:
+        """held or releasing -> ended: have the keeper finish an interrupted release; in other states change nothing."""
+        if self.state in (HELD, RELEASING):
+            self.client.keeper.finish_release(self, self.release_command(to))
+            self.state = ENDED
+            self.wake()
+        self.client.keeper.forget(self)
+
+    # What others learn of the state.
+
+    def is_lost(self) -> bool:
+        """Whether the lease is lost, by now."""
+        if self.state is HELD and self.client.clock.now_ns() >= self.deadline_ns:
+            self.lose(LossReason.EXPIRED, self._trouble)
+        return self.state is LOST
+
+    def loss(self) -> LeaseLost:
+        """Return the error for a holder that can no longer trust the lease."""
+        reason, detail = self._loss_cause if self.state is LOST else (LossReason.RELEASED, "")
+        return LeaseLost(readable(self.name), self._fence, reason, detail=detail)
+
+    def client_closing(self) -> None:
+        """React to a client that takes no new work: a consumer that waits for messages has to know."""
+
+    def wake(self) -> None:
+        """Wake everyone who waits for something to happen to this lease."""
+        for waker in self._wakers:
+            waker.wake()
+
+    def add_waker(self, waker: Waker) -> None:
+        """Have `waker` woken when something happens to this lease."""
+        with self.client.guard:
+            self._wakers = (*self._wakers, waker)
+
+    def remove_waker(self, waker: Waker) -> None:
+        """Wake `waker` no more."""
+        with self.client.guard:
+            self._wakers = tuple(other for other in self._wakers if other is not waker)
+
+    def _call_on_loss(self) -> None:
+        try:
+            if self.on_loss is not None:
+                self.on_loss(self)
+        except Exception:
+            log.exception("on_loss of lease %r failed", self.name)
+
+    def _item_granted(self, answer: Granted) -> None:
+        """Note which of many items the engine has granted."""
+
+    def _refusal(self, reason: str, waited_s: float) -> HoldfastError:
+        """Return the error for a token that the engine will never grant."""
+        return NotAcquired(self.name, reason=reason, waited=waited_s)

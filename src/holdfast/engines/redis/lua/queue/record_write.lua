@@ -1,0 +1,28 @@
+-- Write the record of a queue.
+--
+-- KEYS[1], ARGV[1…2]  as queue/state.lua
+--
+-- Returns  nothing; it defines the functions free_first, next_fence and save.
+
+-- The first write of a script decides whether the script succeeds at maxmemory: this one always does.
+local function free_first() redis.call('DEL', base .. ':-') end
+
+-- The first of `many` fences, which are all larger than every fence before.
+local function next_fence(many)
+  local first = math.max(fence + 1, now)
+  fence = first + many - 1
+  return first
+end
+
+-- Write the record; `maybe_empty` if the queue may be empty now: then it is remembered for a while only.
+local function save(maybe_empty)
+  local record =
+    cmsgpack.pack(fence, number, ticket, checked, next_check, drain_token, drain_until, lanes, counts)
+  if maybe_empty and redis.call('EXISTS', base .. ':messages', base .. ':consumers', base .. ':dead') == 0 then
+    -- These are empty, unless another program wrote there.
+    redis.call('DEL', base .. ':heads', base .. ':behind', base .. ':key_lines')
+    redis.call('SET', base, record, 'PX', ARGV[2])
+  else
+    redis.call('SET', base, record)
+  end
+end

@@ -1,0 +1,21 @@
+-- Read stored messages without parsing all of them.
+--
+-- KEYS[1], ARGV[1…2]  as queue/state.lua
+--
+-- Returns  nothing; it defines the functions has_key and key_of.
+
+--@include queue/parts.lua
+local DIGITS = 16
+
+-- The entry of a message with a key is a number and a letter, and so is longer: no text has to be read to know it.
+local function has_key(entry) return #entry > DIGITS end
+
+-- The key of a message; nothing if it has none. See queue/message.lua.
+local function key_of(text)
+  local first, last, failure, at = string.match(text, '^%d+ %d+ %d+ (%d+) (%d+) (%d+)\n()')
+  if not at then return end
+  local id, headers, key, from = string.match(text, '^(%d+) (%d+) (%d+) %d+\n()', at + first + last + failure)
+  if not from or key == '0' or #text < from - 1 + id + headers + key then return end
+  from = from + id + headers
+  return string.sub(text, from, from + key - 1)
+end

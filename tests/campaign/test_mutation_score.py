@@ -1,0 +1,82 @@
+"""Broken clients in rounds that nobody made for them: which rounds those are, and what is told of them."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+
+import pytest
+
+from chaos import report
+from chaos.mutant_rounds import mutants_by_name
+from chaos.mutation_score import UNMODIFIED, MutantScore, met, rounds_for
+from chaos.rounds import named, plan
+from chaos.selftest import MutantRun
+from chaos.statistics import Statistics
+from tests.support.places import ENGINES
+
+SEED = 7
+BANK = mutants_by_name(SEED)
+# A queue with nothing but harmless faults.
+ROUND = next(
+    round_
+    for round_ in (named(SEED, f"memory/blocking/queue/{number}") for number in range(1, 99))
+    if "cancellation storm" in round_.kinds
+)
+
+pytestmark = pytest.mark.timeout(200)
+
+
+@pytest.mark.parametrize("name", ["barging", "script-serves-last-in-first-out", "cancel-policy-ignored", "never-renews"])
+def test_a_mutant_meets_the_first_rounds_of_the_campaign_in_which_its_mistake_exists(name):
+    """No others: a script that is wrong does nothing to SQLite."""
+    mutant = BANK[name]
+
+    rounds = rounds_for(mutant, SEED, ENGINES, 5)
+
+    suited = (one for one in plan(SEED, mutant.engines) if one.face in mutant.faces and one.workload != "mass")
+    assert rounds == list(islice(suited, 5))
+    assert all(round_ == named(SEED, round_.name) for round_ in rounds)
+
+
+def test_a_mutant_whose_engine_is_not_played_meets_nobody():
+    """It has not been missed, and not been caught either."""
+    assert rounds_for(BANK["script-serves-last-in-first-out"], SEED, ("memory",), 5) == []
+
+
+def test_whoever_is_accused_in_an_ordinary_round_is_caught(tmp_path):
+    """The round ends with the accusation, and counts."""
+    verdict = met("barging", ROUND, tmp_path / "barging")
+    assert "X8 overtakes" in verdict.names()
+
+    share = MutantScore("barging")
+    share.add(ROUND, verdict)
+    assert (share.played, share.caught, share.where) == (1, 1, [ROUND.name])
+
+
+def test_the_report_tells_how_sharp_the_rounds_are(tmp_path):
+    """For each mutant: how many rounds it met, and how many of them accused it."""
+    statistics = Statistics(SEED, 20)
+    statistics.kills = [MutantRun(mutant, (mutant.caught_by,), 1.0, 1) for mutant in BANK.values()]
+    statistics.scores = {name: MutantScore(name, played=6, caught=number % 7) for number, name in enumerate(BANK)}
+
+    statistics.scores[UNMODIFIED] = MutantScore(UNMODIFIED, played=6)
+
+    report.write(statistics, tmp_path)
+
+    assert statistics.holds
+    page = (tmp_path / report.PAGE).read_text()
+    data = json.loads((tmp_path / report.DATA).read_text())
+    assert f"make chaos MINUTES=20 SEED={SEED} HUNT=6" in page
+    for number, name in enumerate(BANK):
+        line = next(line for line in page.splitlines() if line.startswith(f"| {name} |"))
+        assert line.endswith(f"| {number % 7} of 6 |")
+        assert data["mutants_in_ordinary_rounds"][name]["caught"] == number % 7
+
+
+def test_a_right_client_that_is_accused_is_no_success():
+    """Then those who caught a broken one may have accused the innocent, too."""
+    statistics = Statistics(SEED)
+    statistics.scores[UNMODIFIED] = MutantScore(UNMODIFIED, played=6, caught=1)
+
+    assert not statistics.holds
