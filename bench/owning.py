@@ -54,9 +54,9 @@ def holdfast_way(url: str, name: str, ttl: float, fill: int, batch: int) -> None
             queue.publish_many(range(fill), key="stream-{}".format)
             for event in owner:
                 if isinstance(event, holdfast.Assigned):
-                    added(event.work.key)
+                    added(event.assignment.key)
                 elif isinstance(event, holdfast.AssignmentLost):
-                    lost(event.work.key)
+                    lost(event.assignment.key)
 
 
 def sequence_way(url: str, name: str, ttl: float, fill: int, batch: int) -> None:

@@ -127,15 +127,15 @@ def be_a_pod(url: str, name: str, most: int, folder: Path) -> None:
                         journal.write("refused", name, work)
                 case holdfast.OwnerStopped():
                     break
-            for work in owner.works.values():
+            for work in owner.assignments.values():
                 if due.get(work.id, float("inf")) < time.monotonic() and not work.lost:
                     due[work.id] = time.monotonic() + random.uniform(0.1, 0.3)
                     with suppress(holdfast.Fenced, holdfast.LeaseLost):  # an AssignmentLost follows
                         if store.step(work) == STEPS:
                             at = time.monotonic()  # from here on another pod may own it
-                            work.done()
+                            work.ack()
                             journal.write("done", name, work, at)
-        for work in owner.works.values():
+        for work in owner.assignments.values():
             journal.write("back", name, work)
 
 

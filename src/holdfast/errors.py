@@ -90,12 +90,12 @@ _WHEN_MANY = {
 }
 
 
-# Why an owner did not get the key that it has claimed.
+# Why an owner could not claim a key.
 _UNCLAIMED = {
-    "owned": "it is held by {owner} under fence {fence}",
-    "ours": "this owner has it already, under fence {fence}: look at its `works`",
-    "delayed": "it comes back when its delay is over",
-    "dead": "the death of who held it was its last attempt, and it is a dead letter now",
+    "owned": "it is held by {holder} under fence {fence}",
+    "ours": "this owner has it already, under fence {fence}: see its `assignments`",
+    "delayed": "its delay has not ended",
+    "dead": "its consumer died in the last attempt, and it is a dead letter now",
 }
 
 

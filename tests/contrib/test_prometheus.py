@@ -353,18 +353,18 @@ def test_what_becomes_of_keys_is_counted(scraped, url):
         queue = hf.queue("chats/open", ttl=1, grace=0)
         queue.publish_many(range(4), key=str)
         with queue.owner() as owner:
-            works = [owner.claim("3"), *(owner.next(10).work for _ in range(3))]
+            works = [owner.claim("3"), *(owner.next(10).assignment for _ in range(3))]
             assert owned() == scraped.value("holdfast_wait_seconds_count", family="chats", outcome="owned") == 4
-            works[0].done()
+            works[0].ack()
             works[1].release(delay=60)
             assert (owned(), ended("unassigned")) == (2, 2)
             run(
                 hf._client.transport.apply_all(
-                    [RecordOutcomes("chats/open", works[2].token, (MessageOutcome(works[2]._entry, ACK),))]
+                    [RecordOutcomes("chats/open", works[2].token, (MessageOutcome(works[2]._held.entry, ACK),))]
                 )
             )
             with pytest.raises(LeaseLost):
-                works[2].done()
+                works[2].ack()
             assert (owned(), ended("lost")) == (1, 1)
             assert scraped.value("holdfast_lost_total", family="chats", reason="expired") == 1
         assert (owned(), ended("unassigned")) == (0, 3)

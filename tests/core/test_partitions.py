@@ -72,7 +72,7 @@ def test_what_only_parts_have_is_said_to_be_there(parts, word):
 
 def test_what_nobody_has_is_told_as_ever(parts):
     """A slip in a word is no question for parts."""
-    with pytest.raises(AttributeError, match="'Partitioned' object has no attribute 'workers'"):
+    with pytest.raises(AttributeError, match="'PartitionedQueue' object has no attribute 'workers'"):
         parts.workers  # noqa: B018 - it is the question
 
 

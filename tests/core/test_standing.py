@@ -15,6 +15,6 @@ def test_a_message_says_where_it_is():
         assert repr(done).endswith(" attempt=1 ack>")
         assert repr(left).endswith(" attempt=1 lost>")
         with queue.owner() as owner:
-            work = owner.next(timeout=5).work
+            work = owner.next(timeout=5).assignment
             assert repr(work).endswith(f" fence={work.fence} owned>")
         assert repr(work).endswith(f" fence={work.fence} lost>")

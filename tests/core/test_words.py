@@ -3,14 +3,14 @@
 import pytest
 
 from holdfast import Reject, Retry
-from holdfast.core.queue.outcomes import BACKOFF, by_error
+from holdfast.core.queue.outcomes import BACKOFF, outcome_of
 
 
 def caught(say):
     """What leaves the work, as its message meets it."""
     with pytest.raises((Retry, Reject)) as said:
         say()
-    return by_error("entry", 5, 5, BACKOFF, said.value)
+    return outcome_of("entry", 5, 5, BACKOFF, said.value)
 
 
 def said_of_trouble(word, *cause):

@@ -79,7 +79,7 @@ def test_memory_does_not_promise_that_an_interrupt_finds_a_step_whole():
 
 # Whoever is struck as it is about to call `leave`, or before the first line of that, has no end but that of its ttl.
 TOO_EARLY = frozenset({"leave"})
-ABOUT_TO_LEAVE = ("worker.py", "await _wind_down(", "await consuming.leave(")
+ABOUT_TO_LEAVE = ("worker.py", "await self._wind_down(", "await self.consumer.leave(")
 
 
 def in_a_block(queue):
@@ -113,7 +113,7 @@ def test_an_interrupt_at_any_line_leaves_no_consumer_and_no_message_behind(work)
         while any(where[-2:]):  # twice in a row it got through
             name = f"interrupted {work.__name__} {lines}"
             client.queue(name).publish_many(range(3))
-            interrupt = InterruptAt(lines, among=("/core/consumer.py", "/core/worker.py"))
+            interrupt = InterruptAt(lines, among=("/core/queue/consumer.py", "/core/queue/worker.py"))
             interrupt.skip = TOO_EARLY
             with contextlib.suppress(Interrupt), interrupt:
                 work(client.queue(name, ttl=60))
@@ -127,4 +127,4 @@ def test_an_interrupt_at_any_line_leaves_no_consumer_and_no_message_behind(work)
             lines += 1
     assert lines > 100
     gc.collect()
-    eventually(lambda: not [each for each in threading.enumerate() if each.name == "holdfast-hand"], what="no hands")
+    eventually(lambda: not [each for each in threading.enumerate() if each.name == "holdfast-handler"], what="no hands")

@@ -54,15 +54,15 @@ def own(url, journal, pod, most=1000):
 
         while not isinstance(event := owner.next(0.05), holdfast.OwnerStopped):
             if isinstance(event, holdfast.Assigned):
-                note("added", event.work, ledger.write(event.work), event.work.attempt)
-                if event.work.key == "poison":
+                note("added", event.assignment, ledger.write(event.assignment), event.assignment.attempt)
+                if event.assignment.key == "poison":
                     os.kill(os.getpid(), signal.SIGKILL)
             elif isinstance(event, holdfast.AssignmentLost):
-                note("lost", event.work, said(event.work.done), ledger.write(event.work))
+                note("lost", event.assignment, said(event.assignment.done), ledger.write(event.assignment))
             while asked:
                 asked.pop()
-                for work in owner.works.values():
-                    note("done", work, said(work.done))
+                for work in owner.assignments.values():
+                    note("done", work, said(work.ack))
 
 
 def said(word):

@@ -63,8 +63,8 @@ class Pod:
 
 def all_owned(pods, keys, longest_s=60):
     """Wait until every key has an owner; by key, the works of all pods."""
-    eventually(lambda: {key for pod in pods for key in pod.works} == keys, longest_s, f"owners of {len(keys)} streams")
-    return {key: work for pod in pods for key, work in pod.works.items()}
+    eventually(lambda: {key for pod in pods for key in pod.assignments} == keys, longest_s, f"owners of {len(keys)} streams")
+    return {key: work for pod in pods for key, work in pod.assignments.items()}
 
 
 def own(url, parts, count, ttl, events=None):
@@ -72,6 +72,6 @@ def own(url, parts, count, ttl, events=None):
     with holdfast.connect(url) as hf, streams(hf, parts, ttl=ttl).owner("doomed", events=events) as owner:
         fences = {}
         for event in owner:
-            fences[event.work.key] = event.work.fence
+            fences[event.assignment.key] = event.assignment.fence
             if len(fences) == count:
                 send_line(json.dumps(fences))

@@ -32,7 +32,7 @@ from holdfast.commands.queue import (
     TakeOver,
 )
 from holdfast.commands.queue_admin import PAGE, CheckConsistency, GetStats, ListConsumers, Peek
-from holdfast.core.queue.queue import audited
+from holdfast.core.queue.queue import check_consistency
 from holdfast.core.step import run
 from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
@@ -287,7 +287,7 @@ class QueueTwin:
             return answered(CheckConsistency, self._ask(self._sent(STRANGER, page)))
 
         rule = self._by_rule(STRANGER, CheckConsistency(NAME))[0]
-        script = run(audited(ask, NAME, most=2 if self.sent % 2 else PAGE))
+        script = run(check_consistency(ask, NAME, most=2 if self.sent % 2 else PAGE))
         if rule != script:
             raise Difference(f"audit {when}:\n  rule   {rule}\n  script {script}")
 

@@ -14,7 +14,7 @@ import holdfast
 from holdfast import aio, config
 from holdfast.commands import Acquire
 from holdfast.commands.queue_admin import PAGE
-from holdfast.core.queue.queue import audited
+from holdfast.core.queue.queue import check_consistency
 from holdfast.core.step import run
 from holdfast.engines import open_engine
 from holdfast.engines.redis.scripts import SCRIPTS
@@ -88,7 +88,7 @@ class Awaited:
         if type(thing) is dict:
             return {key: self._plain(each) for key, each in thing.items()}
         if isinstance(thing, holdfast.Assigned | holdfast.AssignmentLost):
-            return type(thing)(self._plain(thing.work))
+            return type(thing)(self._plain(thing.assignment))
         return Awaited(self._loop, thing) if isinstance(thing, SHAPES) else thing
 
     def __enter__(self):
@@ -151,7 +151,7 @@ class Peer:
         async def ask(command):
             return self.say(command)
 
-        return run(audited(ask, name, most=most))
+        return run(check_consistency(ask, name, most=most))
 
     def close(self):
         run(self._transport.close())

@@ -176,8 +176,8 @@ def test_the_documented_rights_are_enough_for_queues(user):
         queue.publish(body, key=f"key {body % 2}")
     with queue.owner("pod", most=1) as owner:
         assert [work.key for work in (owner.claim("key 1"), owner.claim("key 0"))] == ["key 1", "key 0"]
-        for work in owner.works.values():
-            work.done()
+        for work in owner.assignments.values():
+            work.ack()
     assert queue.peek("behind") == []
     assert drained(queue) == [2]
     assert user.place.kinds("unavailable", "renewal_failed") == []

@@ -22,7 +22,7 @@ from holdfast.commands.queue import (
     TakeOver,
 )
 from holdfast.commands.queue_admin import PAGE
-from holdfast.core.queue.queue import audited
+from holdfast.core.queue.queue import check_consistency
 from holdfast.core.step import run
 from holdfast.testing import eventually
 
@@ -45,7 +45,7 @@ def looked(peer, between, most):
         between(page)
         return peer.say(page)
 
-    return run(audited(ask, "q", most=most))
+    return run(check_consistency(ask, "q", most=most))
 
 
 @pytest.mark.parametrize("most", [2, 7])
@@ -242,7 +242,7 @@ def test_no_step_is_long_however_many_messages_there_are(one_server, peer, loop)
         eventually(lambda: served, 20, "somebody at work")
         before = len(served)
         one_server.command("CONFIG", "RESETSTAT")
-        found = run(audited(ask, "q"))
+        found = run(check_consistency(ask, "q"))
         meanwhile = len(served) - before
     finally:
         over.set()
@@ -273,7 +273,7 @@ def test_large_messages_make_short_pages(one_server, peer):
         pages.append((page.part, peer.say(page)))
         return pages[-1][1]
 
-    assert run(audited(ask, "q")) == (400, ())
+    assert run(check_consistency(ask, "q")) == (400, ())
     for part, words in (("messages", 2), (READY, 1), (BEHIND, 1)):
         assert max(len(page.values) for each, page in pages if each == part) <= 40 * words
 

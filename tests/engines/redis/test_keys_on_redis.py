@@ -221,7 +221,7 @@ def test_a_take_over_whose_reply_was_lost_is_answered_in_the_same_way(place):
         work = owner.claim("k")
         assert proxy.count(TAKE_OVERS) >= 2
         assert other.queue("q").stats().counts == {"published": 1, "received": 1}
-        work.done()
+        work.ack()
     assert place.kinds("lost") == []
     assert other.queue("q").check()
 

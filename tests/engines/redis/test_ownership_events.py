@@ -55,7 +55,7 @@ def test_every_survivor_hears_which_keys_are_without_an_owner_and_one_gets_each(
 @pytest.mark.acceptance("A1-18")
 def test_news_that_nobody_reads_is_bounded_and_what_is_dropped_is_counted(server, sessions, monkeypatch):
     """What is owned is never dropped; others' ends are only news."""
-    monkeypatch.setattr(owning, "NEWS_MAX", 2)
+    monkeypatch.setattr(owning, "EVENTS_MAX", 2)
     told = []
     with holdfast.connect(server.url, observer=told.append) as hf:
         queue = hf.queue("sessions", ttl=TTL_S, grace=60)
@@ -83,7 +83,7 @@ def test_without_the_server_telling_anything_nothing_is_lost_but_time(server):
             eventually(lambda: [event for event in told if event.kind == "events_missing"], WAIT_S, "a word about it")
             found = owner.next(WAIT_S)
             assert isinstance(found, Assigned)
-            assert found.work.redelivered
+            assert found.assignment.redelivered
     assert server.command("CONFIG", "GET", SETTING)[1] in (b"", "")
     server.command("FLUSHALL")
 

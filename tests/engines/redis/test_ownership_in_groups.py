@@ -24,7 +24,7 @@ def elsewhere(cluster, slot):
 def all_done(whole, works):
     """Each of them can be done, and then there is nothing left."""
     for work in works.values():
-        work.done()
+        work.ack()
     assert whole.stats()[1:7] == (0, 0, 0, 0, 0, whole.stats().consumers)
     assert whole.check()
 
@@ -69,7 +69,7 @@ def test_all_streams_of_a_killed_pod_are_owned_again_on_every_master(grouped):
         doomed = workers.start(f"{PODS}:own", url=grouped.server.url, parts=3, count=COUNT, ttl=2)
         fences = json.loads(doomed.read_line(60))
         pods = [Pod(grouped, each, name) for each, name in ((whole, "a"), (other, "b"))]
-        assert not any(pod.works for pod in pods)
+        assert not any(pod.assignments for pod in pods)
         doomed.kill()
         works = all_owned(pods, keys)
     assert sum(len(pod.told(Assigned)) for pod in pods) == COUNT
@@ -142,7 +142,7 @@ def heard_and_claimed(place, parts):
         for pod in pods:
             eventually(lambda pod=pod: len(pod.told(AssignmentExpired)) >= COUNT, 30, f"word of {COUNT} streams")
     assert [sorted(pod.told(AssignmentExpired)) for pod in pods] == [sorted(keys)] * 2
-    assert not any(pod.works for pod in pods), "nobody has looked for the dead: its grace has not ended"
+    assert not any(pod.assignments for pod in pods), "nobody has looked for the dead: its grace has not ended"
 
     for at, key in enumerate(sorted(keys)):
         first, second = pods[at % 2], pods[1 - at % 2]
@@ -150,7 +150,7 @@ def heard_and_claimed(place, parts):
         with pytest.raises(NotAcquired, match="held by"):
             second.claim(key)
 
-    assert [len(pod.works) for pod in pods] == [COUNT // 2] * 2
+    assert [len(pod.assignments) for pod in pods] == [COUNT // 2] * 2
     all_done(whole, all_owned(pods, keys))
     tidy = Pod(place, streams(place.connect(), parts, grace=0.1), "whoever buries the dead one")
     eventually(lambda: whole.stats().consumers == 3 * parts, 30, "an end of the dead one")

@@ -35,7 +35,7 @@ def test_a_dead_owner_is_found_behind_two_hundred_slow_ones(sync):
     for token in tokens:
         peer.say(Leave(queue.name, token))
     for each in all_owned([pod], keys).values():
-        each.done()
+        each.ack()
     pod.end()
     assert queue.check()
 
@@ -62,7 +62,7 @@ def test_a_server_that_stood_still_for_three_ttls_takes_nothing_from_anybody(ser
     assert queue.stats().counts == {"published": len(keys), "received": len(keys)}
     assert place.kinds("lost", "reclaimed") == []
     for work in works.values():
-        work.done()
+        work.ack()
     for pod in pods:
         pod.end()
     assert queue.check()
@@ -87,13 +87,13 @@ def test_a_server_that_has_lost_everything_tells_every_owner_of_every_stream(ser
     assert {work.key for pod in pods for work in pod.told(AssignmentLost)} == keys
     for work in works.values():
         with pytest.raises(LeaseLost):
-            work.done()
+            work.ack()
     assert queue.stats()[1:6] == (0, 0, 0, 0, 0)
     assert queue.check()
     again = all_owned(pods, opened(queue, 20))
     for key, work in again.items():
         assert work.fence > works[key].fence
-        work.done()
+        work.ack()
     for pod in pods:
         pod.end()
     assert queue.check()

@@ -22,7 +22,7 @@ from holdfast.commands.queue import (
     ReclaimExpired,
 )
 from holdfast.commands.queue_admin import CONSUMERS, MESSAGES
-from holdfast.core.queue.queue import audited
+from holdfast.core.queue.queue import check_consistency
 from holdfast.core.step import run
 from holdfast.testing import eventually
 from tests.support import wallclock
@@ -208,7 +208,7 @@ def walked(before, after, turn, **settings):
             peers.append(after)
         return peers[-1].say(page)
 
-    return run(audited(ask, "q", **settings)), parts
+    return run(check_consistency(ask, "q", **settings)), parts
 
 
 def test_a_check_whose_server_is_replaced_in_its_course_tells_no_fault_that_is_none(replicated):
@@ -284,7 +284,7 @@ def test_a_check_that_never_has_one_server_for_itself_gives_up(replicated):
         return random.choice(peers).say(page)
 
     with pytest.raises(Unavailable, match="another server") as trouble:
-        run(audited(ask, "q"))
+        run(check_consistency(ask, "q"))
     assert trouble.value.retryable
     for peer in peers:
         peer.close()

@@ -22,7 +22,7 @@ def own(url):
     """In a child process: own a key, report its fence, and wait to be killed."""
     with holdfast.connect(url) as hf, hf.queue("chats", ttl=60).owner("killed") as owner:
         ready()
-        send_line(str(owner.next(timeout=60).work.fence))
+        send_line(str(owner.next(timeout=60).assignment.fence))
         threading.Event().wait(120)
 
 
@@ -40,8 +40,8 @@ def test_a_key_whose_process_was_killed_is_claimed_at_once(connect, url, holdfas
         killed.kill()
         work = owner.claim("chat")
         assert (work.info, work.attempt, work.fence > fence) == ("first", 2, True)
-        work.done()
-        assert owner.next(timeout=20).work.info == "second"
+        work.ack()
+        assert owner.next(timeout=20).assignment.info == "second"
     assert queue.stats().counts["crashed"] == 1
     assert queue.check() == (1, ())
 

@@ -110,7 +110,7 @@ LOOP = Loop()
 def plain(thing):
     """Return an object of the asyncio face as one that reads like the blocking face."""
     if isinstance(thing, Assigned | AssignmentLost):
-        return type(thing)(plain(thing.work))
+        return type(thing)(plain(thing.assignment))
     if type(thing) is dict:
         return {key: plain(each) for key, each in thing.items()}
     return Awaited(thing) if isinstance(thing, SHAPES) else thing

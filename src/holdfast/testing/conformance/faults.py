@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from holdfast.clock import NS
 from holdfast.commands.queue_admin import PAGE
-from holdfast.core.queue.queue import audited
+from holdfast.core.queue.queue import check_consistency
 from holdfast.core.step import run
 from holdfast.errors import ReplyLost, Unavailable
 from holdfast.testing import eventually
@@ -192,7 +192,7 @@ class Peer:
         async def ask(command):
             return self.say(command)
 
-        return run(audited(ask, name, most=most))
+        return run(check_consistency(ask, name, most=most))
 
     def close(self):
         run(self._transport.close())

@@ -20,7 +20,7 @@ def added(owner, count, timeout=20):
     while len(works) < count:
         event = owner.next(timeout)
         assert isinstance(event, Assigned), event
-        works.append(event.work)
+        works.append(event.assignment)
     return works
 
 

@@ -45,7 +45,7 @@ def test_suspects_come_back_in_groups_that_grow_as_long_as_their_owner_lives(fac
         dared = [command.quarantine_max for command in wire.commands(Receive) if command.quarantine_max]
         assert sorted(set(dared) - {10}) == [1, 2, 4, 8]
         for work in works:
-            work.done()
+            work.ack()
     assert queue.stats().counts["acked"] == 12
 
 

@@ -7,7 +7,7 @@ import pytest
 import holdfast
 from holdfast import Assigned, AssignmentLost, Backoff, NotAcquired, NotFound
 from holdfast.commands.queue import ConsumerHeartbeat, Join, MessageOutcome, Receive, RecordOutcomes, TakeOver
-from holdfast.core.queue import consumer as consuming
+from holdfast.core.ownership.consumer import OwnerConsumer
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together
 from holdfast.testing.conformance.faults import Fault, Interrupted
@@ -33,7 +33,7 @@ def test_a_key_is_claimed_by_one_and_the_others_are_told_who(face):
         work = eventually(lambda: claimed(first, "chat-0"), 20, "an end of its time")
         assert time.monotonic() - began < 20
         assert work.fence > held.fence
-        assert first.works["chat-0"].fence == work.fence
+        assert first.assignments["chat-0"].fence == work.fence
         with pytest.raises(NotAcquired, match=r"key 'chat-0' of queue 'sessions' .* held by a under fence"):
             second.claim("chat-0")
         assert peer.say(RecordOutcomes("sessions", "doomed", (MessageOutcome(held.entry, "ack"),))).lost == (
@@ -41,7 +41,7 @@ def test_a_key_is_claimed_by_one_and_the_others_are_told_who(face):
         )
         with pytest.raises(NotFound, match="no message of key 'chat-9': none was sent, or it is done"):
             second.claim("chat-9")
-        work.done()
+        work.ack()
     assert queue.check()
 
 
@@ -71,7 +71,7 @@ def test_whoever_claims_while_it_waits_is_rung_all_the_same(face):
         time.sleep(0.3)
         began = time.monotonic()
         queue.publish("x", key="next")
-        assert waiting.result().work.key == "next"
+        assert waiting.result().assignment.key == "next"
         assert time.monotonic() - began < 2
 
 
@@ -89,25 +89,25 @@ def test_what_was_taken_and_is_claimed_before_it_is_told_comes_once(face):
         for key in ("chat-0", "chat-1", "chat-2"):
             with pytest.raises(NotAcquired, match="this owner has it already, under fence") as refusal:
                 owner.claim(key)
-            assert (refusal.value.reason, refusal.value.fence) == ("ours", owner.works[key].fence)
-        assert owner.works["chat-0"].fence == first.fence
+            assert (refusal.value.reason, refusal.value.fence) == ("ours", owner.assignments[key].fence)
+        assert owner.assignments["chat-0"].fence == first.fence
 
 
 def test_a_claim_that_meets_the_reader_in_the_middle_of_its_taking_is_given_the_work_alone(monkeypatch):
     """It is in the books, and not yet among the news: whoever looks there finds nothing to take away."""
-    claimed, take = [], consuming.take
+    claimed, fetch = [], OwnerConsumer.fetch
     with holdfast.connect("memory://meeting") as client:
         queue = sessions(client)
         open_sessions(queue, 2)
         with queue.owner() as owner:
 
-            async def met(post, *args, **options):
-                got = await take(post, *args, **options)
+            async def claim_after_fetch(consumer, *args, **options):
+                result = await fetch(consumer, *args, **options)
                 if not claimed:
                     claimed.append(owner.claim("chat-0"))
-                return got
+                return result
 
-            monkeypatch.setattr(consuming, "take", met)
+            monkeypatch.setattr(OwnerConsumer, "fetch", claim_after_fetch)
             assert [work.key for work in added(owner, 1)] == ["chat-1"]
             assert [work.key for work in claimed] == ["chat-0"]
             assert owner.next(0) is None
@@ -126,7 +126,7 @@ def test_each_key_is_given_once_to_whoever_reads_or_to_whoever_claims(face):
             claims.append(claimed(owner, key))
 
         def given():
-            read = [event.work for event in tuple(told) if isinstance(event, Assigned)]
+            read = [event.assignment for event in tuple(told) if isinstance(event, Assigned)]
             return [work.key for work in (*read, *claims) if work is not None]
 
         eventually(lambda: len(given()) >= len(keys), 20, "all of them, given")
@@ -160,11 +160,11 @@ def test_what_is_just_being_ended_is_not_given_to_whoever_claims_it(face):
     open_sessions(queue, 2)
     with queue.owner() as owner:
         added(owner, 1)
-        work = owner.works["chat-1"]  # nobody was given it yet
-        work._settled = "ack"  # as it is while the engine is being told
+        work = owner.assignments["chat-1"]  # nobody was given it yet
+        work._held.outcome = "ack"  # as it is while the engine is being told
         with pytest.raises(NotAcquired, match="this owner has it already"):
             owner.claim("chat-1")
-        work._settled = ""
+        work._held.outcome = ""
         assert owner.claim("chat-1").fence == work.fence
 
 
@@ -182,7 +182,7 @@ def test_a_refused_claim_says_why_in_words_about_the_key(face):
         said = "key 'chat-0' of queue 'sessions' was not claimed: it comes back when its delay is over"
         assert str(refusal.value) == said
         without = queue.publish("y")
-        with pytest.raises(NotFound, match="what is sent without a key has only an id, and cannot be claimed"):
+        with pytest.raises(NotFound, match="a message without a key has only an id, and cannot be claimed"):
             owner.claim(without)
 
 
@@ -199,9 +199,9 @@ def test_what_was_claimed_is_told_as_lost_also_if_nobody_had_asked_for_news_befo
             wire.fail(ConsumerHeartbeat)
             (taken,) = added(heir, 1)
             wire.heal()
-            eventually(lambda: work._lease.state == "lost", 10, "a loss")
+            eventually(lambda: work._held.session.state == "lost", 10, "a loss")
             event = owner.next(5)
             assert isinstance(event, AssignmentLost)
-            assert event.work.fence == work.fence
-            taken.done()
+            assert event.assignment.fence == work.fence
+            taken.ack()
         assert owner.owned == 0

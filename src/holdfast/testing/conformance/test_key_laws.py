@@ -161,7 +161,7 @@ BAD = [
     ({"key": "a\0b"}, InvalidName, "a key must not contain a NUL"),
     ({"key": 7}, InvalidName, "^7 is refused: a key must be text"),
     ({"key": "x" * 513}, InvalidName, "a key may have at most 512"),
-    ({"key": "k", "delay": 5}, InvalidConfig, "place behind"),
+    ({"key": "k", "delay": 5}, InvalidConfig, "cannot have a delay"),
     ({"priority": "urgent"}, InvalidConfig, "high, normal, low"),
     ({"priority": None}, InvalidConfig, "high, normal, low"),
 ]

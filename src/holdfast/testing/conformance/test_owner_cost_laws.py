@@ -44,7 +44,7 @@ def test_what_happens_in_one_part_costs_nothing_in_the_others(face):
         time.sleep(0.5)  # and has opened its ears: after that it asks once more
         wire = face.wire(client)
         for work in works:
-            work.done()
+            work.ack()
         open_sessions(whole, 1)
         assert isinstance(waiting.result(), Assigned)
         assert len(wire.commands(RecordOutcomes)) == 6
@@ -60,14 +60,14 @@ def test_whoever_has_all_it_may_passes_the_ring_on(face):
         waiting = face.start(lambda: first.next(20))
         eventually(lambda: whole.stats().waiting == 2, 5, "one that waits in both parts")
         whole.publish(1, key=one)
-        assert waiting.result().work.key == one
+        assert waiting.result().assignment.key == one
         more = face.start(lambda: first.next(20))
         heir = face.start(lambda: second.next(20))
         eventually(lambda: whole.part(two).stats().waiting == 2, 5, "two that wait")
         time.sleep(0.5)  # with their ears open
         began = time.monotonic()
         whole.publish(2, key=two)
-        assert heir.result().work.key == two
+        assert heir.result().assignment.key == two
         assert time.monotonic() - began < 3
         first.stop()
         assert more.result() == OwnerStopped("stopped")

@@ -31,7 +31,7 @@ def test_an_owner_that_was_taken_for_dead_is_told_of_all_that_it_lost(face):
             wire.heal()
             lost = [owner.next(20) for _ in range(3)]
             assert all(isinstance(event, AssignmentLost) for event in lost)
-            assert {event.work.key for event in lost} == {work.key for work in works}
+            assert {event.assignment.key for event in lost} == {work.key for work in works}
             for work in works:
                 assert work.lost
                 assert work.remaining() == 0
@@ -39,7 +39,7 @@ def test_an_owner_that_was_taken_for_dead_is_told_of_all_that_it_lost(face):
                 with pytest.raises(LeaseLost):
                     work.check()
                 with pytest.raises(LeaseLost):
-                    work.done()
+                    work.ack()
             assert owner.owned == 0
             for work in taken.values():
                 work.check()
@@ -55,12 +55,12 @@ def test_what_the_engine_has_forgotten_is_lost_though_its_owner_lives(face):
     with queue.owner() as owner:
         open_sessions(queue, 2)
         first, second = added(owner, 2)
-        token, entry = first._lease.token, first._entry
+        token, entry = first.token, first._held.entry
         assert peer.say(RecordOutcomes("sessions", token, (MessageOutcome(entry, RELEASE, 60_000),))).lost == ()
-        owner._posts[0]._unsure = True
+        owner._core.consumers[0].unsure = True
         event = owner.next(20)
         assert isinstance(event, AssignmentLost)
-        assert event.work.key == first.key
+        assert event.assignment.key == first.key
         with pytest.raises(LeaseLost):
             first.check()
         second.check()
@@ -108,7 +108,7 @@ def test_an_owner_of_many_leaves_in_steps_that_are_short(face):
     queue.publish_many(range(300), key=str)
     with queue.owner() as owner:
         works = added(owner, 300)
-        works[0].done()
+        works[0].ack()
         wire = face.wire(client)
     assert len(wire.commands(Leave)) == 3  # none has more than 128
     assert queue.stats().ready == 299
@@ -153,7 +153,7 @@ def test_a_forked_child_is_told_of_nothing_that_its_parent_took(tmp_path):
             first.check()
             (second,) = added(owner, 1)
             for work in (first, second):
-                work.done()
+                work.ack()
     assert {first.key, second.key} == {"chat-0", "chat-1"}
 
 

@@ -24,13 +24,13 @@ def test_what_comes_at_once_is_spread_over_all_owners(face):
         (one,), (two,) = added(first, 1), added(second, 1)
         assert {one.key: one.info, two.key: two.info} == {"chat-0": {"user": 0}, "chat-1": {"user": 1}}
         assert first.owned == second.owned == 1
-        assert first.works[one.key].fence == one.fence
+        assert first.assignments[one.key].fence == one.fence
         assert sorted(each.label for each in queue.consumers()) == ["pod-a", "pod-b"]
         assert all(each.remaining <= TTL_S for each in queue.consumers())
         assert 0 < one.remaining() <= TTL_S
         for work in (one, two):
             work.check()
-            work.done()
+            work.ack()
     assert queue.stats()[1:7] == (0, 0, 0, 0, 0, 0)
     assert queue.check()
 
@@ -44,14 +44,14 @@ def test_a_key_that_is_done_is_free_in_the_same_step(face):
         queue.publish("second", key="chat")
         (first,) = added(owner, 1)
         assert owner.next(0) is None
-        first.done()
+        first.ack()
         (second,) = added(owner, 1)
         assert (second.info, second.key) == ("second", "chat")
         assert second.fence > first.fence
-        with pytest.raises(NotOwner, match="settled before"):
-            first.done()
-        second.done()
-        assert owner.works == {}
+        with pytest.raises(NotOwner, match="finished already"):
+            first.ack()
+        second.ack()
+        assert owner.assignments == {}
     assert queue.stats().counts["acked"] == 2
 
 
@@ -67,10 +67,10 @@ def test_what_is_handed_back_uses_no_attempt_and_what_fails_does(face):
     with queue.owner() as owner:
         (work,) = added(owner, 1)
         assert work.attempt == 1
-        work.fail("no answer")
+        work.retry(reason="no answer")
         (work,) = added(owner, 1)
         assert work.attempt == 2
-        work.fail("no answer again")
+        work.retry(reason="no answer again")
         assert owner.next(0.1) is None
     (letter,) = queue.dlq.list()
     assert (letter.reason, letter.attempts, letter.error) == ("attempts used up", 2, "no answer again")
@@ -80,29 +80,29 @@ def test_works_may_end_while_it_is_asked_whether_any_is_new():
     """By other threads, at any moment."""
     before = sys.getswitchinterval()
     with holdfast.connect("memory://many-hands") as client, client.queue("sessions").owner() as owner:
-        (post,) = owner._posts
-        post._with = dict.fromkeys(map(str, range(3)))
+        (consumer,) = owner._core.consumers
+        consumer.held = dict.fromkeys(map(str, range(3)))
         over = threading.Event()
 
         def others():
             while not over.is_set():
-                post._with.pop("x", None)
-                post._with["x"] = None
-                post._owed.pop("x", None)
-                post._owed["x"] = 0
+                consumer.held.pop("x", None)
+                consumer.held["x"] = None
+                consumer.pending.pop("x", None)
+                consumer.pending["x"] = 0
 
         thread = threading.Thread(target=others)
         sys.setswitchinterval(1e-6)
         try:
             thread.start()
-            post._unsure = True
+            consumer.unsure = True
             for _ in range(20_000):
-                assert post._known(1)
+                assert consumer.known_entries(1)
         finally:
             over.set()
             thread.join()
             sys.setswitchinterval(before)
-            post._with = {}
+            consumer.held = {}
 
 
 def test_an_owner_takes_no_more_than_it_may_and_more_when_there_is_room(face):
@@ -113,7 +113,7 @@ def test_an_owner_takes_no_more_than_it_may_and_more_when_there_is_room(face):
         one, _ = added(owner, 2)
         assert owner.next(0.1) is None
         assert queue.stats().ready == 3
-        one.done()
+        one.ack()
         added(owner, 1)
         assert owner.next(0.1) is None
     assert queue.stats().ready == 4
@@ -159,7 +159,7 @@ def test_owners_of_all_parts_are_one_owner(face):
         whole.publish("late", key="chat-99")
         (late,) = added(owner, 1)
         for work in (*works, late):
-            work.done()
+            work.ack()
     assert whole.stats()[1:7] == (0, 0, 0, 0, 0, 0)
     assert whole.check()
 

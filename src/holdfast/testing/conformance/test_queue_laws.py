@@ -224,12 +224,12 @@ def test_a_settled_message_cannot_be_settled_again(face):
         (message,) = consumer.receive(timeout=5)
         message.ack()
         for again in (message.ack, message.retry, message.release, lambda: message.reject("r"), message.verify):
-            with pytest.raises(NotOwner, match="settled before: ack"):
+            with pytest.raises(NotOwner, match="finished already: ack"):
                 again()
-        assert message.settled
-        with pytest.raises(LeaseLost, match="settled: ack"):
+        assert message.finished
+        with pytest.raises(LeaseLost, match="finished: ack"):
             message.check()
-        with pytest.raises(NotOwner, match="settled before: ack"), message:
+        with pytest.raises(NotOwner, match="finished already: ack"), message:
             pytest.fail("entered with what is settled")
     assert queue.stats().counts["acked"] == 1
 

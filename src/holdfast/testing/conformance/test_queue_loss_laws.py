@@ -6,6 +6,7 @@ import time
 import pytest
 
 from holdfast import Backoff, LeaseLost
+from holdfast.clock import jittered_up
 from holdfast.commands import NotHeld
 from holdfast.commands.queue import (
     ACK,
@@ -261,7 +262,7 @@ def test_a_settle_that_cannot_be_told_is_told_later(face):
         wire.fail(RecordOutcomes)
         with message:
             pass
-        assert message.settled
+        assert message.finished
         wire.heal()
         eventually(lambda: queue.stats().in_flight == 0, what="a settle by the keeper")
     assert queue.stats().counts["acked"] == 1
@@ -288,7 +289,7 @@ def test_what_is_handed_back_by_an_owner_that_ends_is_lost(face):
     queue = face.connect().queue("jobs")
     queue.publish("x", key="chat")
     with queue.owner() as owner:
-        work = owner.next(timeout=5).work
+        work = owner.next(timeout=5).assignment
         assert not work.lost
     assert work.lost
     with pytest.raises(LeaseLost):

@@ -217,7 +217,7 @@ print(queue.stats().counts)
 """
 FORKS = {
     "one": (FORKED, "{'acked': 1, 'published': 1, 'received': 1}\n"),
-    "many": (FORKED_WITH_MANY, "1 299 1\n{'acked': 299, 'published': 300, 'released': 1, 'received': 300}\n"),
+    "many": (FORKED_WITH_MANY, "1 299 1\n{'acked': 299, 'published': 300, 'received': 300, 'released': 1}\n"),
 }
 
 

@@ -347,7 +347,7 @@ def test_the_asyncio_face_runs_plain_handlers_in_threads_and_cancels_the_others(
         return await queue.stats()
 
     now = LOOP.wait_for(program())
-    assert all(name.startswith("holdfast-hand") for name in begun)
+    assert all(name.startswith("holdfast-handler") for name in begun)
     assert len(begun) == 2
     assert ended == [3]
     assert (now.ready, now.in_flight, now.consumers) == (1, 0, 0)
