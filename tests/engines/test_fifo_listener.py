@@ -1,4 +1,4 @@
-"""The ear of a client: a thread, a pipe and a few descriptors, which go when the client goes."""
+"""The listener of a client: a thread, a pipe and a few descriptors, which go when the client closes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from holdfast.engines.fifo_listener import LazyFifoListener
 
 
 def listeners():
-    return [thread for thread in threading.enumerate() if thread.name == "holdfast-ear"]
+    return [thread for thread in threading.enumerate() if thread.name == "holdfast-wakeups"]
 
 
 @pytest.mark.parametrize("engine", ["file", "sqlite"])
-def test_a_waiter_that_begins_to_listen_after_its_client_has_closed_leaves_no_ear(engine, tmp_path, monkeypatch):
-    """Closing waits for those who ask, not for ever: a slow disk may outlast it, and nobody would close that ear."""
+def test_a_waiter_that_starts_to_listen_after_its_client_closed_leaves_no_listener(engine, tmp_path, monkeypatch):
+    """Closing waits for running commands, not for ever: a slow disk may outlast it, and leak the listener."""
     url = f"file://{tmp_path}" if engine == "file" else f"sqlite:///{tmp_path}/locks.db"
     listen, ended = LazyFifoListener.listen, []
 
-    def late(hearing, ahead, new):
+    def late(listener, ahead, new):
         closing = threading.Thread(target=client.close, args=(0,))
         closing.start()
         closing.join(30)
         ended.append(client._client.closed)
-        return listen(hearing, ahead, new)
+        return listen(listener, ahead, new)
 
     with holdfast.connect(url) as other, other.lock("x"):
         before = listeners(), len(os.listdir("/dev/fd"))

@@ -1,11 +1,11 @@
-"""From a release to the next grant: nothing stands between them that could come later, or not at all."""
+"""From a release to the next grant: everything that can wait, or be left out, comes after the wake-up."""
 
 from __future__ import annotations
 
 import pytest
 
 from holdfast.engines.files import engine as store
-from holdfast.engines.files.log import Register
+from holdfast.engines.files.log import VersionLog
 from holdfast.testing import eventually
 
 
@@ -17,38 +17,38 @@ def held_before(connect, child):
         client = connect()
         lease, line = client.lock("x", ttl=30).acquire(), [child() for _ in range(waiters)]
         for place, waiter in enumerate(line):
-            waiter.say("acquire")
+            waiter.order("acquire")
             eventually(lambda place=place: len(client.show("x").waiters) == place + 1)
         return lease, line
 
     return held_before
 
 
-def test_a_release_asks_about_no_more_waiters_than_it_has_to(held_before, monkeypatch):
-    """Whether a client lives is a handful of system calls, and the line may be long: whoever is first gets it."""
+def test_a_release_looks_at_no_more_waiters_than_it_must(held_before, monkeypatch):
+    """To see whether a client lives takes a few system calls, and the line may be long: the first one decides."""
     lease, (first, second, third) = held_before(3)
     second.worker.kill()
     looked = []
     look = store.look
 
-    def counted(ground, dates, client):
+    def counted(root, clocks, client):
         looked.append(client)
-        return look(ground, dates, client)
+        return look(root, clocks, client)
 
     monkeypatch.setattr(store, "look", counted)
-    lease._client.keeper.stop()  # its marks look too
+    lease.client.keeper.stop()  # its heartbeats look too
     lease.release()
     monkeypatch.undo()
 
     assert len(looked) == 1
     assert first.answer()["fence"] > lease.fence
-    # The one in the middle is dead: that is seen when its turn comes, and costs nobody a ttl.
+    # The one in the middle is dead: the next release sees it, and no client waits for its ttl.
     first.ask("release")
     assert third.answer(timeout=10)["fence"] > lease.fence
 
 
-def test_the_dead_at_the_head_of_the_line_are_passed_over_in_one_step(held_before):
-    """Each of them is looked at on the way to the first that lives: none is offered what it cannot take."""
+def test_dead_waiters_at_the_head_of_the_line_are_skipped_in_one_step(held_before):
+    """Each of them is looked at on the way to the first that lives: no offer goes to a dead waiter."""
     lease, (first, second, third) = held_before(3)
     for dead in (first, second):
         dead.worker.kill()
@@ -58,15 +58,15 @@ def test_the_dead_at_the_head_of_the_line_are_passed_over_in_one_step(held_befor
     assert third.answer(timeout=10)["fence"] > lease.fence
 
 
-def test_the_next_is_rung_before_the_giver_tidies_up(held_before, monkeypatch):
-    """What the waiter needs is the sheet; that older ones go may come later."""
+def test_the_next_waiter_is_woken_before_old_versions_are_removed(held_before, monkeypatch):
+    """The waiter needs the new version; the old ones can go later."""
     lease, (waiter,) = held_before(1)
     order = []
-    seen, wake = Register._seen, store.wake_session
-    monkeypatch.setattr(Register, "_seen", lambda *args: order.append("tidied") or seen(*args))
-    monkeypatch.setattr(store, "wake_session", lambda *args: order.append("rung") or wake(*args))
+    checked, wake = VersionLog._check_overtaken, store.wake_session
+    monkeypatch.setattr(VersionLog, "_check_overtaken", lambda *args: order.append("checked") or checked(*args))
+    monkeypatch.setattr(store, "wake_session", lambda *args: order.append("woken") or wake(*args))
 
     lease.release()
 
-    assert order == ["rung", "tidied"]
+    assert order == ["woken", "checked"]
     assert waiter.answer()["fence"] > lease.fence

@@ -1,4 +1,4 @@
-"""Bad ground: full, read-only, gone, planted with traps. Clear errors, nothing half-made, nothing followed."""
+"""Faults of the shared directory: full, read-only, deleted, with planted files. Clear errors, nothing incomplete."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from holdfast import failpoints
-from holdfast.engines.files import root as ground
+from holdfast.engines.files import codec, root
 from holdfast.errors import InvalidConfig, LeaseLost, Unavailable
 from holdfast.testing import eventually
 
 
 @pytest.fixture
 def public():
-    """A directory to which every user of this machine finds the way."""
+    """A directory that every user of this machine can reach."""
     if os.getuid() != 0:
         pytest.skip("only root can become another user: run it as root")
     with tempfile.TemporaryDirectory() as folder:
@@ -31,24 +31,24 @@ def public():
 
 
 @pytest.mark.acceptance("A2-18")
-def test_a_read_only_directory_is_said_at_once_and_nothing_is_made(start, public):
-    """Who may not write there is told which path it is, and as whom it tried."""
+def test_a_directory_without_write_permission_is_reported_at_once_and_nothing_is_created(start, public):
+    """The error names the path and the user."""
     shared = public
     shared.chmod(0o755)
     worker = start("serve_as", url=f"file://{shared}", uid=65534, gid=65534).wait_ready()
     worker.send_line('{"do": "acquire", "timeout": 0}')
-    told = worker.read_line()
+    answer = worker.read_line()
 
-    assert "no permission" in told
-    assert str(shared) in told
-    assert "65534" in told
+    assert "no permission" in answer
+    assert str(shared) in answer
+    assert "65534" in answer
     assert list(shared.iterdir()) == []
 
 
 @pytest.mark.acceptance("A2-18")
-def test_a_full_disk_is_said_and_leaves_nothing_half_made(start, tmp_path):
-    """A held lease stays held as long as its ttl; a new one is refused with the reason; and when there is room again
-    all goes on."""
+def test_a_full_disk_is_reported_and_leaves_nothing_incomplete(start, tmp_path):
+    """A held lease stays held for its ttl; a new one is refused with the reason; when there is room again, all
+    goes on."""
     folder = tmp_path / "small"
     folder.mkdir()
     worker = start("serve_on_small_disk", directory=str(folder), kib=256)
@@ -74,8 +74,8 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_made(start, tmp_path):
     assert "fence" in ask("acquire", name="new", timeout=5)
 
 
-def test_a_directory_that_is_not_there_is_not_made(connect, tmp_path):
-    """A volume that is not mounted must not be replaced by an empty folder of its mount point."""
+def test_a_missing_directory_is_not_created(connect, tmp_path):
+    """An empty mount point must not stand in for a volume that is not mounted."""
     with pytest.raises(Unavailable) as trouble:
         connect(f"file://{tmp_path}/absent")
 
@@ -83,8 +83,8 @@ def test_a_directory_that_is_not_there_is_not_made(connect, tmp_path):
     assert not (tmp_path / "absent").exists()
 
 
-def test_a_directory_that_went_away_loses_its_leases_and_says_so(connect, shared):
-    """Deleted and made anew by others: the old lease is lost at once, and no lease is taken in a strange place."""
+def test_a_directory_that_was_deleted_loses_its_leases_and_its_holders_are_told(connect, shared):
+    """Deleted and created again: the old lease is lost at once, and the old client takes no lease in the new one."""
     client, other = connect(), connect()
     lease = client.lock("x", ttl=1).acquire()
     assert other.lock("x").try_acquire() is None
@@ -92,8 +92,8 @@ def test_a_directory_that_went_away_loses_its_leases_and_says_so(connect, shared
     with pytest.raises(Unavailable) as trouble:
         client.lock("y").acquire(timeout=0)
     fresh = connect()
-    with fresh.lock("x", timeout=0) as heir:
-        assert heir.fence > lease.fence
+    with fresh.lock("x", timeout=0) as successor:
+        assert successor.fence > lease.fence
         with pytest.raises(Unavailable):
             other.lock("x").acquire(timeout=0)
         eventually(lambda: lease.lost, timeout=5)
@@ -103,22 +103,22 @@ def test_a_directory_that_went_away_loses_its_leases_and_says_so(connect, shared
         lease.release()
 
 
-def test_a_name_whose_folder_was_deleted_is_lost_by_its_holder_and_its_fences_grow(connect, shared):
-    """Somebody tidied up by hand: the holder is told, and the next fence is larger all the same."""
+def test_a_lease_whose_folder_was_deleted_is_lost_and_its_fences_grow(connect, shared):
+    """A person removed it by hand: the holder learns of the loss, and the next fence is larger all the same."""
     client, other = connect(), connect()
     lease = client.lock("x", ttl=0.6).acquire()
     shutil.rmtree(shared / ".holdfast" / "leases" / "x")
 
-    with other.lock("x", timeout=0) as heir:
-        assert heir.fence > lease.fence
+    with other.lock("x", timeout=0) as successor:
+        assert successor.fence > lease.fence
         eventually(lambda: lease.lost, timeout=5)
     with pytest.raises(LeaseLost):
         lease.release()
 
 
 @pytest.mark.parametrize("trap", ["file", "link", "link to nothing"])
-def test_nothing_is_followed_where_our_directory_should_be(connect, shared, tmp_path, trap):
-    """A planted link would have others write where it points."""
+def test_no_symbolic_link_is_followed_in_place_of_the_holdfast_directory(connect, shared, tmp_path, trap):
+    """A planted link would make other users write where it points."""
     elsewhere = tmp_path / "elsewhere"
     if trap == "file":
         (shared / ".holdfast").write_text("mine")
@@ -135,8 +135,8 @@ def test_nothing_is_followed_where_our_directory_should_be(connect, shared, tmp_
 
 
 @pytest.mark.parametrize("trap", ["link", "pipe"])
-def test_an_id_that_was_planted_is_not_followed(connect, shared, tmp_path, trap):
-    """What it points to would be written where all may read it."""
+def test_a_planted_id_file_is_not_followed(connect, shared, tmp_path, trap):
+    """The content that it points to would be copied to a file that all may read."""
     (tmp_path / "secret").write_text("secret")
     client = connect()
     client.lock("x").acquire(timeout=0).release()
@@ -150,8 +150,8 @@ def test_an_id_that_was_planted_is_not_followed(connect, shared, tmp_path, trap)
 
 
 @pytest.mark.parametrize("trap", ["garbage", "empty", "directory", "pipe", "link", "huge"])
-def test_a_sheet_that_is_not_of_our_making_is_held_for_a_while_and_then_replaced(connect, shared, trap, monkeypatch):
-    """It may have been somebody's lease, torn by a power cut: it counts as held for a minute, and then as nothing."""
+def test_an_unreadable_version_counts_as_held_for_a_while_and_is_then_replaced(connect, shared, trap, monkeypatch):
+    """It may have been a lease, torn by a power cut: it counts as held for a minute, and then as free."""
     client = connect()
     client.lock("x").acquire().release()
     folder = shared / ".holdfast" / "leases" / "x"
@@ -173,27 +173,27 @@ def test_a_sheet_that_is_not_of_our_making_is_held_for_a_while_and_then_replaced
         client.lock("x").acquire(timeout=0)
     assert time.monotonic() - began < 5
     if trap == "link":
-        return  # what cannot even be opened has to be removed by somebody
+        return  # a person has to remove a file that cannot be opened
     monkeypatch.setattr("holdfast.engines.files.engine._UNREADABLE_US", 200_000)
     time.sleep(0.25)
 
     client.lock("x").acquire(timeout=0).release()
 
 
-def test_a_sheet_of_a_newer_version_is_refused(connect, shared):
-    """What it means is not known here; so nothing is granted."""
+def test_a_record_of_another_layout_is_refused(connect, shared):
+    """Its meaning is unknown to this version, so nothing is granted."""
     client = connect()
     client.lock("x").acquire().release()
-    (shared / ".holdfast" / "leases" / "x" / "0000000000000009").write_text('{"v": 2}')
+    (shared / ".holdfast" / "leases" / "x" / "0000000000000009").write_text(f'{{"layout": {codec.LAYOUT + 1}}}')
 
     with pytest.raises(Unavailable) as trouble:
         client.lock("x").acquire(timeout=0)
 
-    assert trouble.value.reason == "newer"
+    assert trouble.value.reason == "other layout"
 
 
-def test_a_filesystem_that_breaks_what_is_relied_on_is_refused_by_name(connect, monkeypatch):
-    """Tried before the first lease: where a link can be won twice, nobody could hold anything."""
+def test_a_filesystem_without_a_needed_operation_is_refused_by_name(connect, monkeypatch):
+    """The first open tests it: where two clients can win one link, no lease is safe."""
 
     def link(source, target, **where):
         if os.path.lexists(f"/dev/fd/{where['dst_dir_fd']}/{target}"):
@@ -201,7 +201,7 @@ def test_a_filesystem_that_breaks_what_is_relied_on_is_refused_by_name(connect, 
         return real(source, target, **where)
 
     real = os.link
-    monkeypatch.setattr(ground.os, "link", link)
+    monkeypatch.setattr(root.os, "link", link)
     client = connect()
 
     with pytest.raises(InvalidConfig) as refusal:
@@ -210,8 +210,8 @@ def test_a_filesystem_that_breaks_what_is_relied_on_is_refused_by_name(connect, 
     assert "link that only one can win" in str(refusal.value)
 
 
-def test_a_machine_without_a_directory_of_descriptors_may_share_one(connect, monkeypatch):
-    """Small containers and other systems have no `/dev/fd`; what is tried must not fail for want of it."""
+def test_a_machine_without_dev_fd_can_use_the_engine(connect, monkeypatch):
+    """Small containers and other systems have no `/dev/fd`; the tests of the filesystem must not need it."""
     real = os.listdir
 
     def listdir(where="."):
@@ -219,7 +219,7 @@ def test_a_machine_without_a_directory_of_descriptors_may_share_one(connect, mon
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", where)
         return real(where)
 
-    monkeypatch.setattr(ground.os, "listdir", listdir)
+    monkeypatch.setattr(root.os, "listdir", listdir)
 
     lease = connect().lock("x").acquire(timeout=0)
     assert lease.fence > 0
@@ -227,8 +227,8 @@ def test_a_machine_without_a_directory_of_descriptors_may_share_one(connect, mon
 
 
 def test_windows_shares_are_refused(connect, monkeypatch):
-    """They were not tested; a lock that may not be one is worse than none."""
-    monkeypatch.setattr(ground, "filesystem", lambda _: "cifs")
+    """They were not tested; a lock that may not hold is worse than none."""
+    monkeypatch.setattr(root, "filesystem", lambda _: "cifs")
 
     with pytest.raises(InvalidConfig) as refusal:
         connect()
@@ -236,9 +236,9 @@ def test_windows_shares_are_refused(connect, monkeypatch):
     assert "cifs" in str(refusal.value)
 
 
-def test_a_mount_of_another_type_is_taken_for_a_network(connect, monkeypatch):
-    """What other machines may have a hand in is promised less."""
-    monkeypatch.setattr(ground, "filesystem", lambda _: "nfs4")
+def test_a_network_filesystem_gets_a_weaker_promise(connect, monkeypatch):
+    """Other machines may change it, so the promise is weaker."""
+    monkeypatch.setattr(root, "filesystem", lambda _: "nfs4")
     promise = connect().promise()
 
     assert (promise.scope, promise.fifo) == ("hosts", False)
@@ -247,7 +247,7 @@ def test_a_mount_of_another_type_is_taken_for_a_network(connect, monkeypatch):
 
 @pytest.mark.parametrize("umask", [0o077, 0o000])
 def test_several_users_of_one_group_share_the_leases(start, public, umask):
-    """Where the group may write, it may write what we made, whatever the umask was; others may not even look."""
+    """Where the group may write, it may write all created files, whatever the umask; others may not even read."""
     shared = public
     os.chown(shared, 0, 4242)
     shared.chmod(0o2770)
@@ -271,8 +271,8 @@ def test_several_users_of_one_group_share_the_leases(start, public, umask):
             assert status.st_mode & 0o2770 == 0o2770
 
 
-def test_a_disk_error_while_renewing_is_told_and_borne(connect, monkeypatch):
-    """The keeper tries again; what it could not write is not half there."""
+def test_a_disk_error_during_a_renewal_is_reported_and_the_renewal_repeated(connect, monkeypatch):
+    """The keeper tries again; an incomplete write is never visible."""
     events = []
     client = connect(observer=events.append)
     real, fail = os.listdir, [True, True]
@@ -292,8 +292,8 @@ def test_a_disk_error_while_renewing_is_told_and_borne(connect, monkeypatch):
 
 
 @pytest.mark.parametrize("applied", [True, False])
-def test_a_link_of_which_nobody_knows_is_asked_about_again(connect, monkeypatch, sheets, applied):
-    """A server that does not answer may have done it or not; the sheets tell, and the lease is granted once."""
+def test_a_link_with_an_unknown_outcome_is_resolved_by_reading_again(connect, monkeypatch, versions, applied):
+    """A server that does not answer may have made the link or not; the versions show it, and one lease is granted."""
     client, other = connect(), connect()
     client.lock("x").acquire().release()
     real, fail = os.link, [True]
@@ -316,8 +316,8 @@ def test_a_link_of_which_nobody_knows_is_asked_about_again(connect, monkeypatch,
     other.lock("x").acquire(timeout=0).release()
 
 
-def test_a_link_whose_lost_reply_looks_like_a_refusal_is_known_by_its_file(connect, monkeypatch):
-    """Asked for twice by the network, the second copy finds the name taken: by our own sheet."""
+def test_a_link_whose_lost_reply_looks_like_a_refusal_is_recognised_by_its_file(connect, monkeypatch):
+    """The network filesystem sent it twice, and the second copy finds the number taken: by its own version."""
     client = connect()
     client.lock("x").acquire().release()
     before = client.show("x").fence
@@ -334,8 +334,8 @@ def test_a_link_whose_lost_reply_looks_like_a_refusal_is_known_by_its_file(conne
         assert client.lock("x").try_acquire() is None
 
 
-def test_whoever_slept_between_reading_and_writing_does_not_take_what_it_got(connect, monkeypatch):
-    """A name may have been used and forgotten meanwhile, and then the fence would be an old one: it is given back."""
+def test_a_process_that_was_suspended_between_reading_and_writing_gives_its_grant_back(connect, monkeypatch):
+    """The name may have been used and forgotten meanwhile, and then the fence would be an old one: it is undone."""
     client, other = connect(), connect()
     client.lock("x").acquire().release()
     monkeypatch.setattr("holdfast.engines.files.engine._STEP_MAX_NS", 50_000_000)
@@ -350,7 +350,7 @@ def test_whoever_slept_between_reading_and_writing_does_not_take_what_it_got(con
 
 @pytest.mark.acceptance("A0-30")
 @pytest.mark.parametrize("way", ["link", "second mount"])
-def test_two_ways_to_one_directory_are_one_place(start, connect, shared, tmp_path, way):
+def test_two_paths_to_one_directory_share_tsuccessor_leases(start, connect, shared, tmp_path, way):
     """A symbolic link or a second mount changes the path, not the leases."""
     other = tmp_path / "other"
     client = connect()
@@ -370,3 +370,21 @@ def test_two_ways_to_one_directory_are_one_place(start, connect, shared, tmp_pat
         assert "NotAcquired" in worker.read_line()
     worker.send_line('{"do": "acquire", "timeout": 5}')
     assert "fence" in worker.read_line()
+
+
+def test_a_directory_of_the_layout_before_is_refused_and_nothing_changes(connect, shared):
+    """No version converts it: the error names the directory, both layouts and what to do."""
+    home = shared / ".holdfast"
+    for folder in ("clients", "leases/x"):
+        (home / folder).mkdir(parents=True)
+    (home / "leases" / "x" / "0000000000000001").write_text('{"v":1,"name":"x"}')
+    before = {path: (path.lstat().st_mtime_ns, path.is_file() and path.read_bytes()) for path in shared.rglob("*")}
+
+    with pytest.raises(Unavailable) as caught:
+        connect().lock("x").acquire(timeout=0)
+
+    after = {path: (path.lstat().st_mtime_ns, path.is_file() and path.read_bytes()) for path in shared.rglob("*")}
+    assert caught.value.reason == "other layout"
+    assert f"{home} has layout 1, and this version of holdfast uses layout {codec.LAYOUT}" in caught.value.detail
+    assert f"move {home} away" in caught.value.detail
+    assert after == before

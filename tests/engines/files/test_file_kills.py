@@ -1,4 +1,4 @@
-"""Random deaths at random moments: no two holders, no update lost, and the leases of the dead go on to the living."""
+"""Random kills at random moments: no two holders, no update lost, and leases of dead processes go to living ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.testing import GuardedFile, assert_holds, lost_updates
 KILLS = 60
 WORKERS = 5
 NAMES = ["ann", "bob"]
-FIRE = Path(__file__).parents[1] / "sqlite" / "children.py"
+FIRE = Path(__file__).parents[1] / "sqlite" / "sqlite_children.py"
 
 
 @pytest.mark.acceptance("G-1", "G-4", "G-6")
